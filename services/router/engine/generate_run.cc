@@ -123,10 +123,7 @@ void GenerateRun::Send(const RegisteredWorker& worker) {
     ++engine_->counters_.tries_again;
   }
   tried_.push_back(worker.index);
-  const std::vector<BlockKey>& keys = keys_->Of(*worker.info);
-  if (!engine_->options_.exact_index && !keys.empty()) {
-    engine_->parts_.index->Sent(worker.address, *worker.info->fingerprint, keys);
-  }
+  engine_->NoteSent(worker, keys_->Of(*worker.info));
   WorkerRequest wanted;
   wanted.tokens = tokens_;
   if (request_.max_tokens) {

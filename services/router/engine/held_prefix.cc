@@ -4,11 +4,8 @@
 #include <utility>
 
 namespace cairn::router {
-namespace {
 
-// The longest prefix that the worker's own node holds, or that was sent to the worker if its node
-// tells nothing; the rest of what any node holds comes from there.
-HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
+const Holder* OwnHolder(const RegisteredWorker& worker, const HeldPrefix& held) {
   const std::string& node = worker.report->cache_node_id;
   const Holder* own = nullptr;
   for (const Holder& holder : held.holders) {
@@ -16,6 +13,16 @@ HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
         holder.approximate ? holder.id == worker.address : !node.empty() && holder.id == node;
     if (is_own && (own == nullptr || holder.blocks > own->blocks)) own = &holder;
   }
+  return own;
+}
+
+namespace {
+
+// The longest prefix that the worker's own node holds, or that was sent to the worker if its node
+// tells nothing; the rest of what any node holds comes from there.
+HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
+  const std::string& node = worker.report->cache_node_id;
+  const Holder* const own = OwnHolder(worker, held);
   const uint32_t block = worker.info->block_tokens;
   HeldTokens tokens;
   uint32_t own_blocks = 0;

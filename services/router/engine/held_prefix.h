@@ -23,6 +23,10 @@ class PromptKeys {
   std::map<std::pair<Digest, uint32_t>, std::vector<BlockKey>> keys_;
 };
 
+// The one that tells what the worker has: its own node, or what was sent to the worker if its node
+// tells nothing. nullptr: neither holds anything. REQUIRES: the worker has a report.
+const Holder* OwnHolder(const RegisteredWorker& worker, const HeldPrefix& held);
+
 // One offer for each worker, in their order, all of them usable if they are ready.
 std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, PromptKeys* keys,
                               PrefixIndex* index);

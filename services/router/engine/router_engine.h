@@ -11,7 +11,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -74,6 +77,9 @@ class RouterEngine final : public Router {
   std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
                                          std::shared_ptr<GenerateObserver> observer) override;
   Result<Pick> PickWorker(const GenerateRequest& request) override;
+  void PickAndFollow(PickAsk ask, PickDone done) override;
+  std::variant<std::vector<PromptHolder>, GenerateError> Holders(
+      const HoldersQuery& query) override;
   std::vector<ServedModel> Models() override;
 
   // Refuses new requests from now on. True: those under way have ended before the deadline, which
@@ -89,6 +95,25 @@ class RouterEngine final : public Router {
     std::atomic<uint64_t> completed{0}, cancelled{0}, rejected{0}, shed{0}, unavailable{0},
         broken{0}, tries_again{0}, prompt_tokens{0}, cached_tokens{0}, generated_tokens{0};
   };
+  // What a pick is made with, beyond the request: as in PickAsk.
+  struct PickHow {
+    bool has_prompt = true;
+    bool followed = false;
+    const std::function<bool(const std::string&)>* may = nullptr;  // nullptr: all may.
+  };
+  struct Picked {
+    Pick pick;
+    uint64_t ticket = 0;  // Of the dispatcher, if it is followed.
+  };
+  // Prepares, looks up and decides.
+  std::variant<Picked, GenerateError> DecideAlone(const GenerateRequest& request,
+                                                  const PickHow& how);
+  void Follow(const PickAsk& ask, Gate::Pass pass, const PickDone& done);
+  // The worker has been sent a prompt with these keys.
+  void NoteSent(const RegisteredWorker& worker, std::span<const BlockKey> keys);
+  // Why a request finds no place at the gate.
+  GenerateError Refused(Gate::Refusal refusal) const;
+  GenerateError UnknownModel(const std::string& name) const;
   // Checks and tokenises.
   std::optional<GenerateError> Prepare(const GenerateRequest& request,
                                        std::vector<worker::TokenId>* tokens);

@@ -1,19 +1,18 @@
 #include "services/router/http/api_service.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <ctime>
 #include <optional>
 #include <random>
 
 #include "services/router/http/api_answer.h"
+#include "services/router/http/query_api.h"
+#include "services/router/http/request_headers.h"
 
 namespace cairn::router {
 namespace {
 
-constexpr int kMostPriority = 10;
-constexpr size_t kMaxTraceBytes = 64;
 constexpr std::string_view kModelsPath = "/v1/models";
 
 uint64_t SystemRandom() {
@@ -44,54 +43,6 @@ std::string Decoded(std::string_view text) {
   return decoded;
 }
 
-// application/json, with or without parameters. A client that names no type is believed.
-std::optional<ApiError> CheckType(const http::Request& request) {
-  const std::string* const type = request.Find("content-type");
-  if (type == nullptr) return std::nullopt;
-  std::string_view name = std::string_view(*type).substr(0, type->find(';'));
-  name = name.substr(0, name.find_last_not_of(' ') + 1);
-  if (http::EqualNames(name, "application/json")) return std::nullopt;
-  return ApiError{
-      .status = 415,
-      .message = fmt::format("header 'Content-Type': got '{}', expected application/json", *type),
-      .param = "content-type",
-      .code = "unsupported_media_type"};
-}
-
-ApiError HeaderError(std::string name, const std::string& value, std::string_view expected) {
-  return {.message = fmt::format("header '{}': got '{}', expected {}", name, value, expected),
-          .param = std::move(name),
-          .code = "invalid_value"};
-}
-
-// What the headers say of a request. They come after the body: a header is the more particular.
-std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateRequest* generate) {
-  if (const std::string* const text = request.Find("x-cairn-priority"); text != nullptr) {
-    int priority = 0;
-    const char* const end = text->data() + text->size();
-    const auto [at, ec] = std::from_chars(text->data(), end, priority);
-    if (ec != std::errc() || at != end || std::abs(priority) > kMostPriority) {
-      return HeaderError("x-cairn-priority", *text, "an integer from -10 to 10");
-    }
-    generate->priority = priority;
-  }
-  if (const std::string* const text = request.Find("x-cairn-next"); text != nullptr) {
-    const std::optional<NextUse> next = ParseNextUse(*text);
-    if (!next.has_value()) {
-      return HeaderError("x-cairn-next", *text, "soon, later, never or unknown");
-    }
-    generate->next = *next;
-  }
-  if (const std::string* const text = request.Find("x-cairn-trace"); text != nullptr) {
-    const bool legal =
-        !text->empty() && text->size() <= kMaxTraceBytes &&
-        std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
-    if (!legal) return HeaderError("x-cairn-trace", *text, "1 to 64 characters of [A-Za-z0-9-]");
-    generate->trace = *text;
-  }
-  return std::nullopt;
-}
-
 http::Response Json(std::string body) { return {.body = std::move(body) + "\n"}; }
 
 }  // namespace
@@ -106,6 +57,8 @@ std::string_view Name(Route route) {
       return "models";
     case Route::kHealth:
       return "health";
+    case Route::kQuery:
+      return "query";
     case Route::kOther:
       return "other";
   }
@@ -261,6 +214,12 @@ void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> 
     error.headers.push_back({"Allow", "POST"});
     return Answer(route, *responder, std::move(error));
   }
+  if (path == "/query" || path == "/query_by_hash") {
+    if (request.method == "POST") return Query(request, *responder);
+    http::Response error = ErrorResponse(MethodError(request.method, "POST"));
+    error.headers.push_back({"Allow", "POST"});
+    return Answer(Route::kQuery, *responder, std::move(error));
+  }
   if (path == "/health" || is_models) {
     if (is_get) return is_models ? Models(request, *responder) : Health(*responder);
     http::Response error = ErrorResponse(MethodError(request.method, "GET"));
@@ -270,7 +229,8 @@ void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> 
   Answer(Route::kOther, *responder,
          ErrorResponse({.status = 404,
                         .message = fmt::format("path: got '{}', expected /v1/completions, "
-                                               "/v1/chat/completions, /v1/models or /health",
+                                               "/v1/chat/completions, /v1/models, /query, "
+                                               "/query_by_hash or /health",
                                                path.substr(0, 128)),
                         .code = "unknown_url"}));
 }
@@ -311,7 +271,7 @@ void ApiService::Generate(Route route, const http::Request& request,
   };
   auto tenant = TenantOf(request);
   if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
-  if (const auto error = CheckType(request); error.has_value()) return refuse(*error);
+  if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
   const Endpoint endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions;
   auto parsed = ParseApiRequest(endpoint, request.body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return refuse(*error);
@@ -363,6 +323,19 @@ void ApiService::Models(const http::Request& request, http::Responder& responder
                                                id.substr(0, 128)),
                         .param = "model",
                         .code = "model_not_found"}));
+}
+
+void ApiService::Query(const http::Request& request, http::Responder& responder) {
+  const auto refuse = [&](const ApiError& error) {
+    Answer(Route::kQuery, responder, ErrorResponse(error));
+  };
+  auto tenant = TenantOf(request);
+  if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
+  if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
+  const QueryBy by = request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
+  auto answer = AnswerQuery(by, request.body, std::get<std::string>(tenant), router_);
+  if (const auto* error = std::get_if<ApiError>(&answer)) return refuse(*error);
+  Answer(Route::kQuery, responder, Json(std::get<std::string>(std::move(answer))));
 }
 
 void ApiService::Health(http::Responder& responder) {

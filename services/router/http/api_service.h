@@ -1,6 +1,6 @@
 #pragma once
 // OpenAI's API over a Router: POST /v1/completions, POST /v1/chat/completions, GET /v1/models,
-// GET /v1/models/{id}, GET /health.
+// GET /v1/models/{id}, POST /query, POST /query_by_hash, GET /health.
 //
 //   Request -> route -> tenant of the key -> ParseApiRequest -> headers -> Router::Generate
 //                                                                              |
@@ -25,7 +25,7 @@
 
 namespace cairn::router {
 
-enum class Route { kCompletions, kChat, kModels, kHealth, kOther };
+enum class Route { kCompletions, kChat, kModels, kHealth, kQuery, kOther };
 std::string_view Name(Route route);  // Label values: "completions", "chat", ...
 
 // What the edge counts.
@@ -71,6 +71,7 @@ class ApiService final : public http::Handler {
                 std::shared_ptr<http::Responder> responder);
   void Models(const http::Request& request, http::Responder& responder);
   void Health(http::Responder& responder);
+  void Query(const http::Request& request, http::Responder& responder);
   // The empty tenant is the configured one.
   std::variant<std::string, ApiError> TenantOf(const http::Request& request);
   void Answer(Route route, http::Responder& responder, http::Response response);

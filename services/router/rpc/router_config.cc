@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "services/router/picker/endpoint.h"
 #include "services/router/policy/policy.h"
 
 namespace cairn::router {
@@ -88,6 +89,11 @@ Status CheckAddresses(RouterConfig& c) {
                            net::ParseListenAddress(c.http.listen, "http.listen"));
     CAIRN_RETURN_IF_ERROR(net::CheckBind(http, c.tls, "http.listen"));
   }
+  if (!c.picker.listen.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress picker,
+                           net::ParseListenAddress(c.picker.listen, "picker.listen"));
+    CAIRN_RETURN_IF_ERROR(net::CheckBind(picker, c.tls, "picker.listen"));
+  }
   // Probes and metrics only, nothing that changes anything: never behind TLS.
   return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
 }
@@ -105,6 +111,7 @@ Status CheckWorkers(const RouterConfig& c) {
     if (!seen.insert(worker).second) {
       return InvalidArgument("workers: got '{}' twice, expected each worker once", worker);
     }
+    if (!c.picker.listen.empty()) CAIRN_RETURN_IF_ERROR(CheckEndpoint(worker));
   }
   return OkStatus();
 }
@@ -114,6 +121,7 @@ Status CheckWorkers(const RouterConfig& c) {
 void Register(config::Schema& schema, RouterConfig& c) {
   RegisterRouting(schema, c);
   Register(schema, c.http);
+  Register(schema, c.picker);
   RegisterTls(schema, c);
   schema.Check([&c] { return CheckWorkers(c); });
   schema.Check([&c] { return CheckAddresses(c); });

@@ -10,6 +10,7 @@
 #include "common/net/tls.h"
 #include "common/service/service.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/picker/picker_edge.h"
 #include "services/router/rpc/grpc_worker_link.h"
 
 namespace cairn::router {
@@ -33,6 +34,7 @@ struct RouterConfig {
   Duration drain = std::chrono::seconds(20);
 
   HttpConfig http;
+  PickerConfig picker;
   WorkerLinkTls workers_tls;
   std::string cache_ca, cache_certificate, cache_private_key, cache_server_name;
   net::TlsOptions tls;

@@ -135,6 +135,27 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
   add("slow_reader", stats.server.slow_readers);
 }
 
+void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {
+  for (size_t i = 0; i < kPickResults; ++i) {
+    sink.Counter("cairn_router_picker_requests_total",
+                 "Requests of a gateway by what the endpoint picker said.",
+                 {{"result", std::string(Name(static_cast<PickResult>(i)))}},
+                 Number(stats.results[i]));
+  }
+  sink.Gauge("cairn_router_picker_open_streams",
+             "Requests of a gateway whose answers have not ended.", {}, Number(stats.open_streams));
+  sink.Counter("cairn_router_picker_moved_total",
+               "Answers that came from another endpoint than the picked one.", {},
+               Number(stats.moved));
+}
+
+std::function<void(double)> PickTime(metrics::Registry* registry) {
+  const metrics::Histogram took = registry->AddHistogram(
+      "cairn_router_picker_seconds",
+      "Time from a gateway's whole request until its endpoint was picked.", kShortTimes);
+  return [took](double seconds) { took.Observe(seconds); };
+}
+
 std::function<void(double)> AddedTime(metrics::Registry* registry) {
   const metrics::Histogram added = registry->AddHistogram(
       "cairn_router_http_added_seconds",

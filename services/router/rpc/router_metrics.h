@@ -4,6 +4,7 @@
 #include "common/metrics/metrics.h"
 #include "services/router/engine/router_engine.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/picker/picker_stats.h"
 
 namespace cairn::router {
 
@@ -19,6 +20,9 @@ struct RouterParts {
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink);
+void ExportPicker(const PickerStats& stats, metrics::Sink& sink);
+// For PickerEdge: seconds that a decision took.
+std::function<void(double)> PickTime(metrics::Registry* registry);
 // For HttpEdge: seconds that it took of a request before the router had it.
 std::function<void(double)> AddedTime(metrics::Registry* registry);
 // Counts the times of requests.

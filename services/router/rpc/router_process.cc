@@ -1,5 +1,6 @@
 #include "services/router/rpc/router_process.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <random>
@@ -14,6 +15,7 @@
 #include "common/rpc/server.h"
 #include "model/model.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/picker/picker_edge.h"
 #include "services/router/rpc/cluster_follower.h"
 #include "services/router/rpc/completion_poller.h"
 #include "services/router/rpc/grpc_worker_link.h"
@@ -128,9 +130,11 @@ class RouterProcess final : public service::Service {
     registry_.AddCollector([this](metrics::Sink& sink) {
       MutexLock lock(http_mu_);
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
+      if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
+    CAIRN_RETURN_IF_ERROR(StartPicker());
     if (config_.http.listen.empty()) return OkStatus();
     CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
                                                       AddedTime(&registry_)));
@@ -146,15 +150,25 @@ class RouterProcess final : public service::Service {
   void Tick() override {
     core_->workers->Tick();
     health_.Tick();
+    MutexLock lock(http_mu_);
+    if (picker_ != nullptr) picker_->Tick();
   }
 
   std::string Waiting() const override { return core_->engine->Waiting(); }
 
-  Duration BusyFor() const override { return server_.calls().BusyFor(); }
+  Duration BusyFor() const override {
+    MutexLock lock(http_mu_);
+    const Duration busy = picker_ == nullptr ? Duration(0) : picker_->BusyFor();
+    return std::max(busy, server_.calls().BusyFor());
+  }
 
   Status Drain() override {
     context_.draining = true;
     health_.Tick();
+    {
+      MutexLock lock(http_mu_);
+      if (picker_ != nullptr) picker_->StartDrain();
+    }
     const TimePoint deadline = SteadyClock::Get().Now() + config_.drain;
     const bool sent = DrainHttp();
     const bool ended = core_->engine->Drain(deadline);
@@ -181,6 +195,16 @@ class RouterProcess final : public service::Service {
                           .tls = config_.tls,
                           .max_message_bytes = kMaxMessageBytes});
   }
+  Status StartPicker() {
+    if (config_.picker.listen.empty()) return OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(auto picker, PickerEdge::Start(config_.picker, config_.tls,
+                                                          config_.max_tries, &*core_->engine,
+                                                          &call_metrics_, PickTime(&registry_)));
+    log::Info("picker_listens", {{"address", picker->address()}});
+    MutexLock lock(http_mu_);
+    picker_ = std::move(picker);
+    return OkStatus();
+  }
   bool DrainHttp() {
     HttpEdge* http = nullptr;
     {
@@ -194,11 +218,14 @@ class RouterProcess final : public service::Service {
     if (stopped_) return;
     stopped_ = true;
     std::unique_ptr<HttpEdge> http;
+    std::unique_ptr<PickerEdge> picker;
     {
       MutexLock lock(http_mu_);
       http = std::move(http_);
+      picker = std::move(picker_);
     }
     http.reset();
+    picker.reset();
     if (service_) service_->EndStreams();
     health_.EndStreams();
     server_.Shutdown(kLastMessages);
@@ -219,8 +246,9 @@ class RouterProcess final : public service::Service {
   rpc::HealthService health_{&context_, {kRouterService}};
   rpc::Server server_;  // Ends before the above: its calls need it.
   std::string http_address_;
-  Mutex http_mu_;  // Scrapes read it, too.
+  mutable Mutex http_mu_;  // Scrapes and probes read what it guards, too.
   std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(http_mu_);
+  std::unique_ptr<PickerEdge> picker_ ABSL_GUARDED_BY(http_mu_);
   bool stopped_ = false;
 };
 
