@@ -25,11 +25,16 @@ PromptHolder HolderOf(std::string id, const Holder& held, uint32_t block_tokens)
   return holder;
 }
 
+// An engine has those of its own blocks of tokens, if anything is known of these.
+bool HasKeys(const RegisteredWorker& worker) {
+  return worker.info != nullptr && (worker.info->engine || worker.info->fingerprint);
+}
+
 std::optional<GenerateError> CheckBlockTokens(std::span<const RegisteredWorker> workers,
                                               uint32_t wanted) {
   std::set<uint32_t> known;
   for (const RegisteredWorker& worker : workers) {
-    if (worker.info != nullptr && worker.info->fingerprint) known.insert(worker.info->block_tokens);
+    if (HasKeys(worker)) known.insert(worker.info->block_tokens);
   }
   if (known.contains(wanted)) return std::nullopt;
   if (known.empty()) {
@@ -49,15 +54,16 @@ std::variant<std::vector<PromptHolder>, GenerateError> FindHolders(
     std::span<const RegisteredWorker> workers, const HoldersQuery& query, PrefixIndex* index) {
   if (auto error = CheckBlockTokens(workers, query.block_tokens)) return *std::move(error);
   const auto* const tokens = std::get_if<std::vector<worker::TokenId>>(&query.prompt);
-  PromptKeys derived(tokens == nullptr ? std::span<const worker::TokenId>() : *tokens);
+  PromptKeys derived(tokens == nullptr ? std::span<const worker::TokenId>() : *tokens,
+                     MakeEngineNamespace(EngineKeys::kTokens, query.block_tokens));
   std::map<Digest, HeldPrefix> by_namespace;
   std::vector<PromptHolder> found;
   for (const RegisteredWorker& worker : workers) {
-    if (worker.info == nullptr || !worker.info->fingerprint ||
-        worker.info->block_tokens != query.block_tokens) {
+    if (!HasKeys(worker) || worker.info->block_tokens != query.block_tokens ||
+        !Serves(*worker.info, query.model)) {
       continue;
     }
-    const auto [held, added] = by_namespace.try_emplace(*worker.info->fingerprint);
+    const auto [held, added] = by_namespace.try_emplace(derived.SpaceOf(*worker.info)->fingerprint);
     if (added) {
       held->second = index->LookupTiers(
           held->first, tokens == nullptr ? std::get<std::vector<BlockKey>>(query.prompt)

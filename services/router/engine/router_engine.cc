@@ -1,17 +1,23 @@
 #include "services/router/engine/router_engine.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
+#include "common/concurrency/mutex.h"
 #include "services/router/engine/check_request.h"
 #include "services/router/engine/generate_run.h"
 #include "services/router/engine/held_prefix.h"
+#include "services/router/engine/pick_run.h"
 #include "services/router/engine/prompt_holders.h"
 
 namespace cairn::router {
 namespace {
 
 constexpr Duration kTryAgain = std::chrono::seconds(1);
+// Of the ids of models in an error.
+constexpr size_t kMaxListedBytes = 512;
 
 // Cancels when its caller lets go of it.
 class CallHandle final : public GenerateCall {
@@ -28,25 +34,6 @@ class CallHandle final : public GenerateCall {
 class EndedCall final : public GenerateCall {
  public:
   void Cancel() override {}
-};
-
-// Of a request that its caller has sent to a worker.
-class TicketLease final : public PickLease {
- public:
-  TicketLease(Dispatcher* dispatcher, uint64_t ticket, Gate::Pass pass)
-      : dispatcher_(dispatcher), ticket_(ticket), pass_(std::move(pass)) {}
-  ~TicketLease() override {
-    dispatcher_->OnEnd(ticket_, {.generated_tokens = generated_, .complete = completed_});
-  }
-  void Generated(uint32_t tokens) override { generated_ += tokens; }
-  void Completed() override { completed_ = true; }
-
- private:
-  Dispatcher* const dispatcher_;
-  const uint64_t ticket_;
-  const Gate::Pass pass_;  // Goes last: whoever waits for it may end the dispatcher.
-  std::atomic<uint32_t> generated_{0};
-  std::atomic<bool> completed_{false};
 };
 
 const char* FieldOfPrompt(const GenerateRequest& request) {
@@ -71,6 +58,14 @@ std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
     observer->OnError(Refused(refusal));
     return std::make_unique<EndedCall>();
   }
+  if (parts_.prompts != nullptr && request.raw == nullptr) {
+    GenerateError error;
+    error.status = Errorf(StatusCode::kUnimplemented,
+                          "the workers of this router speak OpenAI's API: call its HTTP port");
+    ++counters_.rejected;
+    observer->OnError(error);
+    return std::make_unique<EndedCall>();
+  }
   if (request.tenant.empty()) request.tenant = options_.tenant;
   auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
   if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
@@ -90,17 +85,9 @@ GenerateError RouterEngine::Refused(Gate::Refusal refusal) const {
   return error;
 }
 
-GenerateError RouterEngine::UnknownModel(const std::string& name) const {
-  GenerateError error;
-  error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected '{}'", name,
-                        options_.model_id);
-  error.field = "model";
-  return error;
-}
-
 std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& request,
                                                    std::vector<worker::TokenId>* tokens) {
-  if (!IsModel(request.model)) return UnknownModel(request.model);
+  if (auto error = CheckModel(request.model)) return error;
   if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
   auto encoded = parts_.encoder->Encode(request, options_.context_tokens);
   if (!encoded.ok()) {
@@ -114,27 +101,78 @@ std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& reques
   return std::nullopt;
 }
 
+std::optional<GenerateError> RouterEngine::PrepareForEngines(const GenerateRequest& request) {
+  if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
+  return CheckModel(request.model);
+}
+
+std::optional<GenerateError> RouterEngine::CheckModel(const std::string& name) const {
+  std::set<std::string> ids = {options_.model_id};
+  if (parts_.prompts == nullptr) {
+    if (IsModel(name)) return std::nullopt;
+  } else {
+    ids.clear();
+    for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+      // What is not known may serve it.
+      if (worker.info == nullptr || Serves(*worker.info, name)) return std::nullopt;
+      for (const EngineModel& model : worker.info->models) ids.insert(model.id);
+    }
+  }
+  std::string served;
+  for (const std::string& id : ids) {
+    if (served.size() > kMaxListedBytes) break;
+    served += fmt::format("{}'{}'", served.empty() ? "" : ", ", id);
+  }
+  GenerateError error;
+  error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected {}{}", name,
+                        ids.size() > 1 ? "one of " : "", served);
+  error.field = "model";
+  return error;
+}
+
+std::optional<GenerateError> RouterEngine::Encode(const GenerateRequest& request,
+                                                  std::vector<worker::TokenId>* tokens,
+                                                  std::optional<EngineNamespace>* space) {
+  if (parts_.prompts == nullptr) return Prepare(request, tokens);
+  if (auto error = PrepareForEngines(request)) return error;
+  struct Waiting {
+    Mutex mu;
+    CondVar changed;
+    std::optional<EnginePrompt> prompt ABSL_GUARDED_BY(mu);
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  std::optional<EnginePrompt> prompt = parts_.prompts->Read(request, [waiting](EnginePrompt later) {
+    MutexLock lock(waiting->mu);
+    waiting->prompt = std::move(later);
+    waiting->changed.NotifyAll();
+  });
+  if (!prompt) {
+    MutexLock lock(waiting->mu);
+    waiting->changed.Wait(waiting->mu, [&waiting]() {
+      waiting->mu.AssertHeld();
+      return waiting->prompt.has_value();
+    });
+    prompt = std::move(waiting->prompt);
+  }
+  *tokens = std::move(prompt->tokens);
+  *space = prompt->space;
+  return std::nullopt;
+}
+
 bool RouterEngine::IsModel(const std::string& name) const {
   return name.empty() || name == options_.model_id ||
          std::ranges::find(options_.aliases, name) != options_.aliases.end();
 }
 
-std::variant<RouterEngine::Picked, GenerateError> RouterEngine::DecideAlone(
-    const GenerateRequest& request, const PickHow& how) {
-  std::vector<worker::TokenId> tokens;
-  if (!how.has_prompt) {
-    if (!IsModel(request.model)) return UnknownModel(request.model);
-  } else if (auto error = Prepare(request, &tokens)) {
-    return *std::move(error);
-  }
-  PromptKeys keys(tokens);
+std::variant<RouterEngine::Picked, GenerateError> RouterEngine::Decide(
+    const GenerateRequest& request, uint32_t prompt_tokens, PromptKeys* keys, const PickHow& how) {
   const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
   Ask ask;
-  ask.prompt_tokens = static_cast<uint32_t>(tokens.size());
+  ask.prompt_tokens = prompt_tokens;
   ask.max_tokens = request.max_tokens;
   ask.priority = request.priority;
   ask.followed = how.followed;
-  ask.offers = MakeOffers(workers, &keys, parts_.index);
+  ask.offers = MakeOffers(workers, request.model, keys, parts_.index);
   for (Offer& offer : ask.offers) {
     if (how.may == nullptr || !*how.may || (*how.may)(offer.worker)) continue;
     offer.usable = false;
@@ -156,67 +194,77 @@ std::variant<RouterEngine::Picked, GenerateError> RouterEngine::DecideAlone(
     error.retry_after = kTryAgain;
     return error;
   }
-  const RegisteredWorker& worker = workers[decision.picked];
-  if (how.followed) NoteSent(worker, keys.Of(*worker.info));
   Picked picked;
+  picked.worker = workers[decision.picked];
+  picked.held_tokens = decision.candidates[decision.picked].held_tokens;
   picked.ticket = decision.ticket;
-  picked.pick.worker = worker.address;
+  picked.pick.worker = picked.worker.address;
   picked.pick.policy = std::string(parts_.dispatcher->policy());
-  picked.pick.prompt_tokens = ask.prompt_tokens;
+  picked.pick.prompt_tokens = prompt_tokens;
   picked.pick.candidates = std::move(decision.candidates);
   return picked;
 }
 
 Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
-  auto picked = DecideAlone(request, {});
+  std::vector<worker::TokenId> tokens;
+  std::optional<EngineNamespace> space;
+  if (const auto error = Encode(request, &tokens, &space)) return error->status;
+  PromptKeys keys(tokens, space);
+  auto picked = Decide(request, static_cast<uint32_t>(tokens.size()), &keys, {});
   if (const auto* error = std::get_if<GenerateError>(&picked)) return error->status;
   return std::get<Picked>(std::move(picked)).pick;
 }
 
 void RouterEngine::PickAndFollow(PickAsk ask, PickDone done) {
   Gate::Refusal refusal = Gate::Refusal::kNone;
-  // Tasks are copied.
-  const auto pass = std::make_shared<Gate::Pass>(gate_.Enter(&refusal));
-  if (!*pass) return done(Refused(refusal));
-  const auto shared = std::make_shared<const PickAsk>(std::move(ask));
-  const Status posted = parts_.executor->Post(
-      [this, shared, pass, done] { Follow(*shared, std::move(*pass), done); });
-  if (posted.ok()) return;
-  GenerateError error;
-  error.status = Errorf(StatusCode::kResourceExhausted, "too many requests wait to be tokenised");
-  error.retry_after = kTryAgain;
-  done(std::move(error));
+  Gate::Pass pass = gate_.Enter(&refusal);
+  if (!pass) return done(Refused(refusal));
+  auto run = std::make_shared<PickRun>(this, std::move(ask), std::move(pass), std::move(done));
+  if (!parts_.executor->Post([run] { run->Begin(); }).ok()) {
+    run->Refuse("too many requests wait to be tokenised");
+  }
 }
 
-void RouterEngine::Follow(const PickAsk& ask, Gate::Pass pass, const PickDone& done) {
-  auto picked = DecideAlone(ask.request,
-                            {.has_prompt = ask.has_prompt, .followed = true, .may = &ask.may});
-  if (auto* error = std::get_if<GenerateError>(&picked)) return done(std::move(*error));
-  auto& found = std::get<Picked>(picked);
-  done(FollowedPick{
-      .pick = std::move(found.pick),
-      .lease = std::make_unique<TicketLease>(parts_.dispatcher, found.ticket, std::move(pass))});
-}
-
-void RouterEngine::NoteSent(const RegisteredWorker& worker, std::span<const BlockKey> keys) {
-  if (options_.exact_index || keys.empty()) return;
-  parts_.index->Sent(worker.address, *worker.info->fingerprint, keys);
+void RouterEngine::NoteSent(const RegisteredWorker& worker, PromptKeys* keys) {
+  // An engine whose events are followed says itself what it holds.
+  const bool exact =
+      worker.info->engine ? !worker.report->cache_node_id.empty() : options_.exact_index;
+  const std::vector<BlockKey>& blocks = keys->Of(*worker.info);
+  if (exact || blocks.empty()) return;
+  parts_.index->Sent(worker.address, keys->SpaceOf(*worker.info)->fingerprint, blocks);
 }
 
 std::variant<std::vector<PromptHolder>, GenerateError> RouterEngine::Holders(
     const HoldersQuery& query) {
-  if (!IsModel(query.model)) return UnknownModel(query.model);
+  if (auto error = CheckModel(query.model)) return *std::move(error);
   return FindHolders(parts_.registry->Workers(), query, parts_.index);
 }
 
+std::vector<ServedModel> RouterEngine::EngineModels() {
+  std::vector<ServedModel> models;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    if (worker.condition != WorkerCondition::kReady) continue;
+    for (const EngineModel& model : worker.info->models) {
+      auto known = std::ranges::find(models, model.id, &ServedModel::id);
+      if (known == models.end()) {
+        models.push_back({model.id, model.context_tokens, 0, model.object});
+        known = std::prev(models.end());
+      }
+      ++known->workers;
+    }
+  }
+  return models;
+}
+
 std::vector<ServedModel> RouterEngine::Models() {
+  if (parts_.prompts != nullptr) return EngineModels();
   uint32_t ready = 0;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
     if (worker.condition == WorkerCondition::kReady) ++ready;
   }
-  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready}};
+  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready, {}}};
   for (const std::string& alias : options_.aliases) {
-    models.push_back({alias, options_.context_tokens, ready});
+    models.push_back({alias, options_.context_tokens, ready, {}});
   }
   return models;
 }

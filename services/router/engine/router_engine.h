@@ -11,15 +11,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/lifecycle/lifecycle.h"
+#include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/prompt_encoder.h"
 #include "services/router/engine/router.h"
 #include "services/router/index/prefix_index.h"
@@ -29,6 +27,8 @@
 namespace cairn::router {
 
 class GenerateRun;
+class PickRun;
+class PromptKeys;
 
 // Thread-safe.
 class RouterEngine final : public Router {
@@ -49,7 +49,8 @@ class RouterEngine final : public Router {
   };
   // All of these must outlive the engine.
   struct Parts {
-    PromptEncoder* encoder = nullptr;
+    PromptEncoder* encoder = nullptr;  // nullptr: the workers are engines.
+    EnginePrompts* prompts = nullptr;  // nullptr: the workers are Cairn's.
     WorkerRegistry* registry = nullptr;
     PrefixIndex* index = nullptr;
     Dispatcher* dispatcher = nullptr;
@@ -91,33 +92,42 @@ class RouterEngine final : public Router {
 
  private:
   friend class GenerateRun;
+  friend class PickRun;
   struct Counters {
     std::atomic<uint64_t> completed{0}, cancelled{0}, rejected{0}, shed{0}, unavailable{0},
         broken{0}, tries_again{0}, prompt_tokens{0}, cached_tokens{0}, generated_tokens{0};
   };
+  // Checks and tokenises.
+  std::optional<GenerateError> Prepare(const GenerateRequest& request,
+                                       std::vector<worker::TokenId>* tokens);
+  // The same for engines, without tokens.
+  std::optional<GenerateError> PrepareForEngines(const GenerateRequest& request);
+  // The tokens of a prompt for the decision alone. May wait for an engine.
+  std::optional<GenerateError> Encode(const GenerateRequest& request,
+                                      std::vector<worker::TokenId>* tokens,
+                                      std::optional<EngineNamespace>* space);
   // What a pick is made with, beyond the request: as in PickAsk.
   struct PickHow {
-    bool has_prompt = true;
     bool followed = false;
     const std::function<bool(const std::string&)>* may = nullptr;  // nullptr: all may.
   };
   struct Picked {
     Pick pick;
-    uint64_t ticket = 0;  // Of the dispatcher, if it is followed.
+    RegisteredWorker worker;
+    uint32_t held_tokens = 0;  // Of the prompt, by the worker.
+    uint64_t ticket = 0;       // Of the dispatcher, if it is followed.
   };
-  // Prepares, looks up and decides.
-  std::variant<Picked, GenerateError> DecideAlone(const GenerateRequest& request,
-                                                  const PickHow& how);
-  void Follow(const PickAsk& ask, Gate::Pass pass, const PickDone& done);
-  // The worker has been sent a prompt with these keys.
-  void NoteSent(const RegisteredWorker& worker, std::span<const BlockKey> keys);
+  // Decides where the one request with these keys goes, once.
+  std::variant<Picked, GenerateError> Decide(const GenerateRequest& request, uint32_t prompt_tokens,
+                                             PromptKeys* keys, const PickHow& how);
+  // The worker has been sent the prompt with these keys.
+  void NoteSent(const RegisteredWorker& worker, PromptKeys* keys);
   // Why a request finds no place at the gate.
   GenerateError Refused(Gate::Refusal refusal) const;
-  GenerateError UnknownModel(const std::string& name) const;
-  // Checks and tokenises.
-  std::optional<GenerateError> Prepare(const GenerateRequest& request,
-                                       std::vector<worker::TokenId>* tokens);
+  // nullopt: it is served, or may be.
+  std::optional<GenerateError> CheckModel(const std::string& name) const;
   bool IsModel(const std::string& name) const;
+  std::vector<ServedModel> EngineModels();
 
   const Options options_;
   const Parts parts_;

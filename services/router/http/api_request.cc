@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "services/router/http/json_fields.h"
@@ -12,7 +13,6 @@ namespace cairn::router {
 namespace {
 
 using Json = nlohmann::json;
-using Fields = JsonFields;
 
 constexpr size_t kMaxMessages = 1024;
 // OpenAI's limit is 4, the worker's is 16.
@@ -336,7 +336,7 @@ void ReadModel(Fields& fields, GenerateRequest& generate) {
 }  // namespace
 
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body) {
-  const auto parsed = ParseJsonObject(body);
+  const auto parsed = ParseBody(body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
   const Json& json = std::get<Json>(parsed);
   Fields fields(json);

@@ -1,8 +1,5 @@
 #include "services/router/http/json_fields.h"
 
-#include <limits>
-#include <utility>
-
 namespace cairn::router {
 namespace {
 
@@ -47,7 +44,7 @@ std::string Shown(const Json& value) {
   return text;
 }
 
-std::variant<Json, ApiError> ParseJsonObject(std::string_view body) {
+std::variant<Json, ApiError> ParseBody(std::string_view body) {
   if (auto error = CheckShape(body); error.has_value()) return *std::move(error);
   Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
@@ -55,61 +52,6 @@ std::variant<Json, ApiError> ParseJsonObject(std::string_view body) {
       .message = fmt::format("body: got {}, expected a JSON object",
                              json.is_discarded() ? "text that is not JSON" : Shown(json)),
       .code = "invalid_json"};
-}
-
-const Json* JsonFields::Find(const char* name) const {
-  const auto found = object_.find(name);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
-}
-
-void JsonFields::Fail(const std::string& param, const Json& value, std::string_view expected,
-                      std::string code) {
-  FailWith(param, fmt::format("field '{}': got {}, expected {}", param, Shown(value), expected),
-           std::move(code));
-}
-
-void JsonFields::FailWith(const std::string& param, std::string message, std::string code) {
-  if (error_.has_value()) return;
-  error_ = ApiError{.message = std::move(message), .param = param, .code = std::move(code)};
-}
-
-bool JsonFields::Bool(const char* name) {
-  const Json* const value = Find(name);
-  if (value == nullptr) return false;
-  if (value->is_boolean()) return value->get<bool>();
-  Fail(name, *value, "true or false");
-  return false;
-}
-
-std::optional<double> JsonFields::Real(const char* name, double least, double most) {
-  const Json* const value = Find(name);
-  if (value == nullptr) return std::nullopt;
-  const double number = value->is_number() ? value->get<double>() : least - 1;
-  if (number >= least && number <= most) return number;
-  Fail(name, *value, fmt::format("a number from {} to {}", least, most));
-  return std::nullopt;
-}
-
-std::optional<int64_t> JsonFields::Integer(const char* name, int64_t least, int64_t most) {
-  const Json* const value = Find(name);
-  if (value == nullptr) return std::nullopt;
-  // Above 2^63 it is unsigned, and not an int64_t.
-  const bool fits = value->is_number_integer() &&
-                    (!value->is_number_unsigned() ||
-                     value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
-  if (fits && value->get<int64_t>() >= least && value->get<int64_t>() <= most) {
-    return value->get<int64_t>();
-  }
-  Fail(name, *value, fmt::format("an integer from {} to {}", least, most));
-  return std::nullopt;
-}
-
-std::string JsonFields::Text(const char* name) {
-  const Json* const value = Find(name);
-  if (value == nullptr) return {};
-  if (value->is_string()) return value->get<std::string>();
-  Fail(name, *value, "text");
-  return {};
 }
 
 }  // namespace cairn::router

@@ -16,7 +16,7 @@ constexpr int64_t kMostBlockTokens = 1 << 20;
 constexpr const char* kDefaultTenant = "default";
 
 // The list, or nullptr and an error.
-const Json* ListOf(JsonFields& fields, const char* name, std::string_view expected) {
+const Json* ListOf(Fields& fields, const char* name, std::string_view expected) {
   const Json* const list = fields.Find(name);
   if (list != nullptr && list->is_array()) return list;
   fields.Fail(name, list == nullptr ? Json() : *list, expected,
@@ -24,7 +24,7 @@ const Json* ListOf(JsonFields& fields, const char* name, std::string_view expect
   return nullptr;
 }
 
-std::vector<worker::TokenId> TokensOf(JsonFields& fields) {
+std::vector<worker::TokenId> TokensOf(Fields& fields) {
   std::vector<worker::TokenId> ids;
   const Json* const list = ListOf(fields, "token_ids", "a list of token ids");
   if (list == nullptr) return ids;
@@ -42,7 +42,7 @@ std::vector<worker::TokenId> TokensOf(JsonFields& fields) {
 
 // The RFC's hashes are 64-bit numbers over tokens. The index has Cairn's keys alone, from which
 // they cannot be made: tokens are needed.
-std::vector<BlockKey> KeysOf(JsonFields& fields) {
+std::vector<BlockKey> KeysOf(Fields& fields) {
   // Earlier drafts of the RFC have the other name.
   const char* const name = fields.Find("seq_hashes") == nullptr && fields.Find("block_hash")
                                ? "block_hash"
@@ -74,7 +74,7 @@ std::vector<BlockKey> KeysOf(JsonFields& fields) {
 }
 
 // Of an adapter or a salt, under which other KV belongs to the same tokens.
-bool IsApart(JsonFields& fields) {
+bool IsApart(Fields& fields) {
   const bool named = !fields.Text("lora_name").empty();
   const bool salted = !fields.Text("cache_salt").empty();
   const auto id = fields.Integer("lora_id", 0, std::numeric_limits<int32_t>::max());
@@ -84,9 +84,9 @@ bool IsApart(JsonFields& fields) {
 }  // namespace
 
 std::variant<QueryRequest, ApiError> ParseQuery(QueryBy by, std::string_view body) {
-  const auto parsed = ParseJsonObject(body);
+  const auto parsed = ParseBody(body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
-  JsonFields fields(std::get<Json>(parsed));
+  Fields fields(std::get<Json>(parsed));
   QueryRequest request;
   request.holders.model = fields.Text("model");
   if (by == QueryBy::kTokens) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/router/http/relay_request.h"
 #include "services/router/http/request_headers.h"
 
 namespace cairn::router {
@@ -32,9 +33,9 @@ std::string_view NameOf(int mode) {
 }
 
 Exchange::Step OutOfOrder(std::string_view got) {
-  return {.over = true,
-          .status = InvalidArgument("request: got {}, expected request_headers first, and once",
-                                    got)};
+  return {
+      .over = true,
+      .status = InvalidArgument("request: got {}, expected request_headers first, and once", got)};
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ Exchange::~Exchange() { ReleaseBody(); }
 void Exchange::ReleaseBody() {
   parts_.bodies->GiveBack(std::exchange(held_bytes_, 0));
   request_.body = std::string();
+  body_.reset();
 }
 
 std::shared_ptr<PickLease> Exchange::TakeLease() {
@@ -164,26 +166,35 @@ void Exchange::AddBody(ProcessingRequest message, Done done) {
 void Exchange::Decide(ProcessingRequest last, Done done) {
   complete_at_ = parts_.clock->Now();
   PickAsk ask;
-  ask.has_prompt = api_.has_value();
-  if (api_) {
-    if (const auto error = CheckContentType(request_)) return done(Refused(*error));
-    auto parsed = ParseApiRequest(*api_, request_.body);
-    if (const auto* error = std::get_if<ApiError>(&parsed)) return done(Refused(*error));
-    ask.request = std::get<ApiRequest>(std::move(parsed)).generate;
-  }
-  if (const auto error = ReadHeaders(request_, &ask.request)) return done(Refused(*error));
+  if (const auto error = Parse(&ask)) return done(Refused(*error));
   if (subset_) {
     ask.may = [subset = *subset_](const std::string& worker) { return subset.Has(worker); };
   }
   Send(std::move(ask), std::move(last), std::move(done));
 }
 
+std::optional<ApiError> Exchange::Parse(PickAsk* ask) {
+  ask->has_prompt = api_.has_value();
+  if (api_) {
+    if (const auto error = CheckContentType(request_)) return error;
+    auto parsed = parts_.relay ? ParseRelayRequest(*api_, {}, std::move(request_.body))
+                               : ParseApiRequest(*api_, request_.body);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
+    auto& api = std::get<ApiRequest>(parsed);
+    ask->request = std::move(api.generate);
+    ask->sees_tokens = api.stream && response_mode_ != ext_proc::NONE;
+    body_ = parts_.relay ? ask->request.raw->body
+                         : std::make_shared<const std::string>(std::move(request_.body));
+  }
+  return ReadHeaders(request_, &ask->request);
+}
+
 void Exchange::Send(PickAsk ask, ProcessingRequest last, Done done) {
   // What is picked, when it is picked: the stream waits for it, and holds this.
   const auto kept = std::make_shared<ProcessingRequest>(std::move(last));
   parts_.router->PickAndFollow(
-      std::move(ask), [self = shared_from_this(), kept, done = std::move(done)](
-                          std::variant<FollowedPick, GenerateError> picked) {
+      std::move(ask), [self = shared_from_this(), kept,
+                       done = std::move(done)](std::variant<FollowedPick, GenerateError> picked) {
         self->parts_.observe_pick(Seconds(self->parts_.clock->Now() - self->complete_at_));
         if (const auto* error = std::get_if<GenerateError>(&picked)) {
           return done(self->Refused(FromRouter(*error)));
@@ -223,7 +234,7 @@ Exchange::Step Exchange::Picked(FollowedPick pick, const ProcessingRequest& last
     if (at_head) return step;
     // Trailers end the body in place of its last piece.
     const bool end = last.has_request_body();
-    if (end || !request_.body.empty()) AppendBody(request_.body, end, &step.replies);
+    if (end || !body_->empty()) AppendBody(*body_, end, &step.replies);
     if (!end) step.replies.push_back(Continue(last));
   } else {
     ProcessingResponse& reply = step.replies.emplace_back(Continue(last));

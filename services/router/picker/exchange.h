@@ -37,6 +37,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
     http::ByteBudget* bodies = nullptr;  // Of all requests.
     PickerCounters* counters = nullptr;
     const Clock* clock = nullptr;
+    bool relay = false;  // The workers are engines, and get the request as it is.
     uint64_t max_body_bytes = 0;
     uint32_t max_endpoints = 1;  // The picked one and those to try after it.
     // Seconds from the whole request to the decision. Any thread.
@@ -45,7 +46,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   // What goes to the gateway. Empty: it is to send more.
   struct Step {
     std::vector<ext_proc::ProcessingResponse> replies = {};
-    bool over = false;          // Then the stream ends, with `status`.
+    bool over = false;           // Then the stream ends, with `status`.
     Status status = OkStatus();  // INVALID_ARGUMENT: the gateway breaks the protocol.
   };
   using Done = std::function<void(Step)>;
@@ -68,6 +69,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   Step Picked(FollowedPick pick, const ext_proc::ProcessingRequest& last);
   Step Refused(const ApiError& error);
   std::string Endpoints(const Pick& pick) const;
+  std::optional<ApiError> Parse(PickAsk* ask);
   void ReleaseBody();
   std::shared_ptr<PickLease> TakeLease();
   bool duplex() const { return request_mode_ == ext_proc::FULL_DUPLEX_STREAMED; }
@@ -78,8 +80,9 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool picked_ = false;
   int request_mode_ = ext_proc::FULL_DUPLEX_STREAMED;
   int response_mode_ = ext_proc::NONE;
-  http::Request request_;  // Its body grows.
-  std::optional<Endpoint> api_;  // nullopt: it has no prompt that we know.
+  http::Request request_;                    // Its body grows until the request is complete.
+  std::shared_ptr<const std::string> body_;  // Then it is here.
+  std::optional<Endpoint> api_;              // nullopt: it has no prompt that we know.
   std::optional<EndpointSubset> subset_;
   uint64_t held_bytes_ = 0;  // Of the budget.
   TimePoint complete_at_ = {};

@@ -26,10 +26,11 @@ void Register(config::Schema& schema, PickerConfig& c) {
               "no such port.");
   schema.Bytes("picker.max_body", &c.max_body, "Longest body of a request through the gateway.",
                {.min = 1 << 10, .max = 1 << 30});
-  schema.Bytes("picker.all_bodies", &c.all_bodies,
-               "Memory for the bodies of all requests that wait for an endpoint. The router refuses "
-               "what does not fit with 503.",
-               {.min = 1 << 10});
+  schema.Bytes(
+      "picker.all_bodies", &c.all_bodies,
+      "Memory for the bodies of all requests that wait for an endpoint. The router refuses "
+      "what does not fit with 503.",
+      {.min = 1 << 10});
   schema.Check([&c]() -> Status {
     if (c.max_body <= c.all_bodies) return OkStatus();
     return InvalidArgument("picker.all_bodies: got {}, expected at least picker.max_body, {}",
@@ -39,13 +40,14 @@ void Register(config::Schema& schema, PickerConfig& c) {
 
 // Members end in the opposite order: the server first, then what its calls use.
 struct PickerEdge::Impl {
-  Impl(const PickerConfig& config, uint32_t max_endpoints, Router* router,
+  Impl(const PickerConfig& config, bool relay, uint32_t max_endpoints, Router* router,
        rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
       : bodies(config.all_bodies),
         parts{.router = router,
               .bodies = &bodies,
               .counters = &counters,
               .clock = &SteadyClock::Get(),
+              .relay = relay,
               .max_body_bytes = config.max_body,
               .max_endpoints = max_endpoints} {
     if (observe_pick) parts.observe_pick = std::move(observe_pick);
@@ -68,25 +70,24 @@ struct PickerEdge::Impl {
 PickerEdge::PickerEdge(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<PickerEdge>> PickerEdge::Start(const PickerConfig& config,
-                                                      const net::TlsOptions& tls,
+                                                      const net::TlsOptions& tls, bool relay,
                                                       uint32_t max_endpoints, Router* router,
                                                       rpc::CallMetrics* metrics,
                                                       std::function<void(double)> observe_pick) {
-  auto impl =
-      std::make_unique<Impl>(config, max_endpoints, router, metrics, std::move(observe_pick));
+  auto impl = std::make_unique<Impl>(config, relay, max_endpoints, router, metrics,
+                                     std::move(observe_pick));
   rpc::Method* const process = metrics->Add(kPickerService, "Process", rpc::Life::kOpenEnded);
-  impl->server.calls()->AddStream(
-      process->path(), [parts = &impl->parts, context = &impl->context,
-                        process](std::unique_ptr<rpc::RawCall> call) {
-        ProcessStream::Start(*parts, context, process, std::move(call));
-      });
+  impl->server.calls()->AddStream(process->path(), [parts = &impl->parts, context = &impl->context,
+                                                    process](std::unique_ptr<rpc::RawCall> call) {
+    ProcessStream::Start(*parts, context, process, std::move(call));
+  });
   impl->health.AddTo(impl->server.calls());
-  const Status started = impl->server.Start(
-      {.listen = config.listen,
-       .listen_unix = {},
-       .tls = tls,
-       .max_message_bytes = static_cast<int>(std::min<uint64_t>(config.max_body + kRestBytes,
-                                                                INT32_MAX))});
+  const Status started =
+      impl->server.Start({.listen = config.listen,
+                          .listen_unix = {},
+                          .tls = tls,
+                          .max_message_bytes = static_cast<int>(
+                              std::min<uint64_t>(config.max_body + kRestBytes, INT32_MAX))});
   if (!started.ok()) return Annotate(started, "picker.listen");
   return std::unique_ptr<PickerEdge>(new PickerEdge(std::move(impl)));
 }

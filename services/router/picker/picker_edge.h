@@ -5,7 +5,8 @@
 //   PickerConfig config;
 //   Register(schema, config);                      // picker.*
 //   ...
-//   auto edge = PickerEdge::Start(config, tls, options, &router, &call_metrics, observe_pick);
+//   auto edge = PickerEdge::Start(config, tls, relay, max_endpoints, &router, &call_metrics,
+//                                 observe_pick);
 //   (*edge)->StartDrain();
 //
 // Its own port: who may reach it is another question than who may send requests, and a gateway's
@@ -40,10 +41,10 @@ void Register(config::Schema& schema, PickerConfig& config);
 // Thread-safe, but for its end.
 class PickerEdge {
  public:
-  // `router` and `metrics` must outlive the edge. At most `max_endpoints` in an answer. Errors name
-  // the setting.
+  // `router` and `metrics` must outlive the edge. `relay`: its workers are engines. At most
+  // `max_endpoints` in an answer. Errors name the setting.
   static Result<std::unique_ptr<PickerEdge>> Start(const PickerConfig& config,
-                                                   const net::TlsOptions& tls,
+                                                   const net::TlsOptions& tls, bool relay,
                                                    uint32_t max_endpoints, Router* router,
                                                    rpc::CallMetrics* metrics,
                                                    std::function<void(double)> observe_pick);

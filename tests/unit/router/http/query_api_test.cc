@@ -31,10 +31,9 @@ ApiError Wrong(QueryBy by, const std::string& body) {
 }
 
 TEST(QueryApiTest, ReadsTokens) {
-  const QueryRequest request =
-      Parsed(QueryBy::kTokens,
-             R"({"model":"m","token_ids":[3,1,2],"block_size":64,"tenant_id":"t",)"
-             R"("instance_id":"w:1","lora_name":null,"cache_salt":"","unknown":[1]})");
+  const QueryRequest request = Parsed(
+      QueryBy::kTokens, R"({"model":"m","token_ids":[3,1,2],"block_size":64,"tenant_id":"t",)"
+                        R"("instance_id":"w:1","lora_name":null,"cache_salt":"","unknown":[1]})");
   EXPECT_EQ(request.holders.model, "m");
   EXPECT_EQ(std::get<Tokens>(request.holders.prompt), (Tokens{3, 1, 2}));
   EXPECT_EQ(request.holders.block_tokens, 64u);
@@ -54,8 +53,8 @@ TEST(QueryApiTest, ReadsKeysByBothNames) {
 TEST(QueryApiTest, NothingIsKnownOfPromptsWithAnAdapterOrASalt) {
   for (const char* const apart :
        {R"("lora_name":"sql")", R"("cache_salt":"s")", R"("lora_id":3)"}) {
-    const QueryRequest request = Parsed(
-        QueryBy::kTokens, fmt::format(R"({{"token_ids":[1],"block_size":1,{}}})", apart));
+    const QueryRequest request =
+        Parsed(QueryBy::kTokens, fmt::format(R"({{"token_ids":[1],"block_size":1,{}}})", apart));
     EXPECT_TRUE(std::get<std::vector<BlockKey>>(request.holders.prompt).empty()) << apart;
   }
 }
@@ -87,11 +86,8 @@ class AnswerQueryTest : public testing::Test {
  protected:
   AnswerQueryTest() {
     router_.on_holders = [](const HoldersQuery&) {
-      return std::vector<PromptHolder>{{.id = "w:1",
-                                        .tokens = 192,
-                                        .device_tokens = 0,
-                                        .host_tokens = 64,
-                                        .disk_tokens = 192}};
+      return std::vector<PromptHolder>{
+          {.id = "w:1", .tokens = 192, .device_tokens = 0, .host_tokens = 64, .disk_tokens = 192}};
     };
   }
   std::variant<std::string, ApiError> Ask(const std::string& caller, const std::string& more = "") {
@@ -102,13 +98,9 @@ class AnswerQueryTest : public testing::Test {
 };
 
 TEST_F(AnswerQueryTest, HasTheFormOfTheRfc) {
-  const Json instance = {{"longest_matched", 192},
-                         {"GPU", 0},
-                         {"CPU", 64},
-                         {"DISK", 192},
-                         {"DP", {{"0", 192}}}};
-  EXPECT_EQ(Json::parse(std::get<std::string>(Ask(""))),
-            Json({{"default", {{"w:1", instance}}}}));
+  const Json instance = {
+      {"longest_matched", 192}, {"GPU", 0}, {"CPU", 64}, {"DISK", 192}, {"DP", {{"0", 192}}}};
+  EXPECT_EQ(Json::parse(std::get<std::string>(Ask(""))), Json({{"default", {{"w:1", instance}}}}));
   router_.on_holders = nullptr;
   EXPECT_EQ(std::get<std::string>(Ask("")), R"({"default":{}})");
 }

@@ -134,9 +134,7 @@ class ExchangeTest : public testing::Test {
     Take(Head(ext_proc::BUFFERED));
     ASSERT_EQ(Take(Body(kBody)).replies.size(), 1u);
   }
-  uint64_t Count(PickResult result) {
-    return counters_.Get().results[static_cast<size_t>(result)];
-  }
+  uint64_t Count(PickResult result) { return counters_.Get().results[static_cast<size_t>(result)]; }
 
   FakeRouter router_;
   FakeClock clock_;
@@ -370,8 +368,7 @@ TEST_F(ExchangeTest, PiecesOfAnAnswerGoBackWhereTheGatewayWantsThem) {
 TEST_F(ExchangeTest, WhoBreaksTheProtocolLosesTheStream) {
   const auto broken = [&](ProcessingRequest message) {
     const auto step = Take(std::move(message));
-    return step.over && step.replies.empty() &&
-           step.status.code() == StatusCode::kInvalidArgument;
+    return step.over && step.replies.empty() && step.status.code() == StatusCode::kInvalidArgument;
   };
   EXPECT_TRUE(broken(Body(kBody)));
   EXPECT_TRUE(broken(ProcessingRequest()));
@@ -385,6 +382,28 @@ TEST_F(ExchangeTest, WhoOnlyWatchesGetsNoAnswer) {
   const auto step = Take(head);
   EXPECT_TRUE(step.over && step.replies.empty() && step.status.ok());
   EXPECT_TRUE(asks_.empty());
+}
+
+TEST_F(ExchangeTest, BeforeEnginesARequestPassesAsItIs) {
+  parts_.relay = true;
+  const std::string body = R"({"prompt":"one","stream":true,"tools":[{"a":1}],"logprobs":3})";
+  for (const auto mode : {ext_proc::NONE, ext_proc::STREAMED}) {
+    Make();
+    ProcessingRequest head = Head(ext_proc::FULL_DUPLEX_STREAMED);
+    head.mutable_protocol_config()->set_response_body_mode(mode);
+    Take(head);
+    const auto step = Take(Body(body));
+    ASSERT_EQ(step.replies.size(), 2u);
+    EXPECT_EQ(step.replies[1].request_body().response().body_mutation().streamed_response().body(),
+              body);
+    ASSERT_NE(asks_.back().request.raw, nullptr);
+    EXPECT_EQ(std::get<std::string>(asks_.back().request.prompt), "one");
+    // Without the answer's pieces nobody knows when a token comes.
+    EXPECT_EQ(asks_.back().sees_tokens, mode == ext_proc::STREAMED);
+  }
+  Make();
+  Take(Head(ext_proc::BUFFERED));
+  EXPECT_EQ(ErrorOf(Take(Body("{"))), 400);
 }
 
 }  // namespace

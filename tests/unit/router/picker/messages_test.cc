@@ -54,8 +54,7 @@ google::protobuf::Value& Key(ext_proc::Metadata& metadata, const char* name, con
 TEST(PickerMessagesTest, ASubsetIsAListOfEndpoints) {
   ext_proc::Metadata metadata;
   EXPECT_FALSE(SubsetOf(metadata));
-  auto& value =
-      Key(metadata, "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset");
+  auto& value = Key(metadata, "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset");
   value.mutable_list_value()->add_values()->set_string_value("10.0.0.1:80");
   value.mutable_list_value()->add_values()->set_number_value(3);
   ASSERT_TRUE(SubsetOf(metadata));
@@ -109,8 +108,7 @@ TEST(PickerMessagesTest, ABodyGoesBackInPieces) {
     AppendBody(body, end, &messages);
     std::string all;
     for (size_t i = 0; i < messages.size(); ++i) {
-      const auto& piece =
-          messages[i].request_body().response().body_mutation().streamed_response();
+      const auto& piece = messages[i].request_body().response().body_mutation().streamed_response();
       EXPECT_LE(piece.body().size(), 64u << 10);
       EXPECT_EQ(piece.end_of_stream(), end && i + 1 == messages.size());
       all += piece.body();

@@ -57,6 +57,21 @@ TEST_F(RouterConfigTest, HttpBeyondLoopbackNeedsTheSame) {
   EXPECT_OK(schema_.RunChecks());
 }
 
+TEST_F(RouterConfigTest, APickerNeedsEnginesThatGatewaysFind) {
+  config_.picker.listen = "127.0.0.1:9002";
+  ExpectRefused("picker.listen: got '127.0.0.1:9002'");
+  config_.workers = {"http://10.0.0.1:8000", "http://engine:8000"};
+  ExpectRefused("workers: got 'http://engine:8000'");
+  config_.workers = {"http://10.0.0.1:8000"};
+  EXPECT_OK(schema_.RunChecks());
+  config_.picker.listen = "0.0.0.0:9002";
+  ExpectRefused("picker.listen");
+  config_.tls.allow_plaintext_beyond_loopback = true;
+  EXPECT_OK(schema_.RunChecks());
+  config_.picker.all_bodies = 1 << 20;
+  ExpectRefused("picker.all_bodies");
+}
+
 TEST_F(RouterConfigTest, TheDocumentIsTheTable) {
   std::ostringstream document;
   document << std::ifstream("docs/config-router.md").rdbuf();
