@@ -85,6 +85,9 @@ readinessProbe:
 {{- if and .Values.router.http.tenantHeader .Values.router.http.apiKeysSecret -}}
 {{- fail "router.http: tenantHeader and apiKeysSecret contradict each other" -}}
 {{- end -}}
+{{- if and .Values.router.picker.enabled (not (include "cairn.routesEngines" .)) -}}
+{{- fail "router.picker.enabled: set router.workers to engines, http://IP:PORT each: a gateway can send requests to nothing else" -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Not empty: the router's workers are engines with OpenAI's API. */}}

@@ -32,7 +32,7 @@ inline constexpr char kPickerService[] = "envoy.service.ext_proc.v3.ExternalProc
 struct PickerConfig {
   std::string listen;  // Empty: no picker.
   uint64_t max_body = 8 << 20;
-  uint64_t all_bodies = 256 << 20;
+  uint64_t all_bodies = 64 << 20;
 };
 
 // Registers picker.* and their check. `config` must outlive `schema`.
