@@ -211,7 +211,8 @@ std::string Exchange::Endpoints(const Pick& pick) const {
   std::ranges::stable_sort(others, {}, [](const Candidate* one) { return one->cost; });
   std::string endpoints = EndpointOf(pick.worker);
   for (size_t i = 0; i < others.size() && i + 1 < parts_.max_endpoints; ++i) {
-    endpoints += "," + EndpointOf(others[i]->worker);
+    endpoints += ',';
+    endpoints += EndpointOf(others[i]->worker);
   }
   return endpoints;
 }

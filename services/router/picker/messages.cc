@@ -122,8 +122,10 @@ void SetEndpoints(const std::string& endpoints, ext_proc::CommonResponse* respon
   if (response != nullptr) {
     SetHeader(kEndpointKey, endpoints, response->mutable_header_mutation());
   }
-  auto& space = (*message->mutable_dynamic_metadata()->mutable_fields())[kNamespace];
-  (*space.mutable_struct_value()->mutable_fields())[kEndpointKey].set_string_value(endpoints);
+  // g++ 12 warns about the map's own strings where a key is an array.
+  auto& space = (*message->mutable_dynamic_metadata()->mutable_fields())[std::string(kNamespace)];
+  (*space.mutable_struct_value()->mutable_fields())[std::string(kEndpointKey)].set_string_value(
+      endpoints);
 }
 
 ProcessingResponse Immediate(const ApiError& error) {

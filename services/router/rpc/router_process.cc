@@ -155,7 +155,7 @@ class RouterProcess final : public service::Service {
                   .follows_nodes = !config_.cache.empty()},
                  &registry_);
     registry_.AddCollector([this](metrics::Sink& sink) {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
       if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
     });
@@ -166,7 +166,7 @@ class RouterProcess final : public service::Service {
     CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
                                                       config_.relays(), AddedTime(&registry_)));
     http_address_ = http->address();
-    MutexLock lock(http_mu_);
+    MutexLock lock(edges_mu_);
     http_ = std::move(http);
     return OkStatus();
   }
@@ -177,14 +177,14 @@ class RouterProcess final : public service::Service {
   void Tick() override {
     core_->workers->Tick();
     health_.Tick();
-    MutexLock lock(http_mu_);
+    MutexLock lock(edges_mu_);
     if (picker_ != nullptr) picker_->Tick();
   }
 
   std::string Waiting() const override { return core_->engine->Waiting(); }
 
   Duration BusyFor() const override {
-    MutexLock lock(http_mu_);
+    MutexLock lock(edges_mu_);
     const Duration busy = picker_ == nullptr ? Duration(0) : picker_->BusyFor();
     return std::max(busy, server_.calls().BusyFor());
   }
@@ -193,7 +193,7 @@ class RouterProcess final : public service::Service {
     context_.draining = true;
     health_.Tick();
     {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       if (picker_ != nullptr) picker_->StartDrain();
     }
     const TimePoint deadline = SteadyClock::Get().Now() + config_.drain;
@@ -258,14 +258,14 @@ class RouterProcess final : public service::Service {
         PickerEdge::Start(config_.picker, config_.tls, config_.relays(), config_.max_tries,
                           &*core_->engine, &call_metrics_, PickTime(&registry_)));
     log::Info("picker_listens", {{"address", picker->address()}});
-    MutexLock lock(http_mu_);
+    MutexLock lock(edges_mu_);
     picker_ = std::move(picker);
     return OkStatus();
   }
   bool DrainHttp() {
     HttpEdge* http = nullptr;
     {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       http = http_.get();  // Only this thread ends it.
     }
     return http == nullptr || http->Drain(config_.drain);
@@ -277,7 +277,7 @@ class RouterProcess final : public service::Service {
     std::unique_ptr<HttpEdge> http;
     std::unique_ptr<PickerEdge> picker;
     {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       http = std::move(http_);
       picker = std::move(picker_);
     }
@@ -303,9 +303,9 @@ class RouterProcess final : public service::Service {
   rpc::HealthService health_{&context_, {kRouterService}};
   rpc::Server server_;  // Ends before the above: its calls need it.
   std::string http_address_;
-  mutable Mutex http_mu_;  // Scrapes and probes read what it guards, too.
-  std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(http_mu_);
-  std::unique_ptr<PickerEdge> picker_ ABSL_GUARDED_BY(http_mu_);
+  mutable Mutex edges_mu_;  // Scrapes and probes read what it guards, too.
+  std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(edges_mu_);
+  std::unique_ptr<PickerEdge> picker_ ABSL_GUARDED_BY(edges_mu_);
   bool stopped_ = false;
 };
 
