@@ -106,7 +106,7 @@ void PickerEdge::StartDrain() {
 
 void PickerEdge::Tick() { impl_->health.Tick(); }
 
-Duration PickerEdge::BusyFor() const { return impl_->server.calls().BusyFor(); }
+Duration PickerEdge::BusyFor() const { return std::as_const(impl_->server).calls().BusyFor(); }
 
 PickerStats PickerEdge::GetStats() const { return impl_->counters.Get(); }
 

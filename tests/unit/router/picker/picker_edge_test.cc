@@ -160,6 +160,8 @@ TEST_F(PickerEdgeTest, WhatIsNoMessageEndsTheStream) {
   call->Finish(&status, nullptr);
   ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  queue.Shutdown();
+  EXPECT_FALSE(queue.Next(&tag, &ok));
 }
 
 TEST_F(PickerEdgeTest, DrainRefusesNewRequestsAndKeepsThePickedOnes) {
