@@ -9,7 +9,7 @@ using Kind = client::MemberEvent::Kind;
 
 constexpr uint32_t kBlock = 64;
 
-class PromptHoldersTest : public testing::Test {
+class PromptHoldersTest : public ::testing::Test {
  protected:
   // A worker that reads from `node`; empty: from none.
   void Add(const std::string& address, const std::string& node,

@@ -82,7 +82,7 @@ TEST(QueryApiTest, NamesWhatIsWrong) {
   EXPECT_THAT(xxh3.message, HasSubstr("use /query with token_ids"));
 }
 
-class AnswerQueryTest : public testing::Test {
+class AnswerQueryTest : public ::testing::Test {
  protected:
   AnswerQueryTest() {
     router_.on_holders = [](const HoldersQuery&) {

@@ -34,7 +34,7 @@ class FakeLease final : public PickLease {
   Lease* const told_;
 };
 
-class ExchangeTest : public testing::Test {
+class ExchangeTest : public ::testing::Test {
  protected:
   ExchangeTest() {
     router_.on_pick = [this](PickAsk ask) -> std::variant<FollowedPick, GenerateError> {

@@ -38,7 +38,7 @@ class CountedLease final : public PickLease {
   std::promise<void>* const ended_;
 };
 
-class PickerEdgeTest : public testing::Test {
+class PickerEdgeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     router_.on_pick = [this](PickAsk) -> std::variant<FollowedPick, GenerateError> {
