@@ -105,7 +105,7 @@ def test_a_prompt_goes_where_it_went_before(make, body_modes):
 
 
 def test_the_body_arrives_as_it_was(stand):
-    """Longer than a piece that Envoy sends or takes back, and with fields that nobody here knows."""
+    """Longer than a piece that Envoy sends or takes back, with fields that nobody here knows."""
     sent = json.dumps({"prompt": "x" * 300_000, "logprobs": 3, "unknown": {"a": [1]}})
     before = stand.answered()
     headers = {"Content-Type": "application/json"}

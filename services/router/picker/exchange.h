@@ -2,7 +2,7 @@
 // One HTTP request on its way through a gateway, from its head to the end of its answer: what the
 // gateway tells of it, and what the picker says to that. Knows neither gRPC nor sockets.
 //
-//   request head, body ──► parsed ──► Router::PickAndFollow ──► endpoint, or an error for the client
+//   request head, body ──► parsed ──► Router::PickAndFollow ──► endpoint, or an error for clients
 //   answer's head, pieces, end ──► the request ends at its worker
 //
 // The body is needed for the decision. A gateway gives it whole (BUFFERED), or in pieces that it
