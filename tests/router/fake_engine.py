@@ -73,9 +73,20 @@ class Handler(BaseHTTPRequestHandler):
         model = {"id": engine.model, "object": "model", "owned_by": "fake", "max_model_len": 4096}
         return self.answer(200, {"object": "list", "data": [model]})
 
+    def body(self):
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # Trailers.
+        return body
+
     def do_POST(self):
         engine = self.server
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         if self.path == "/_behave":
             engine.behaviour = json.loads(body)
             return self.answer(200, {})

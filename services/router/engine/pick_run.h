@@ -11,7 +11,7 @@
 
 namespace cairn::router {
 
-// Lives until it has answered: what works for it holds it. One thing at a time works on it.
+// Lives until it has answered: what works for it holds it. One thread at a time works on it.
 class PickRun final : public std::enable_shared_from_this<PickRun> {
  public:
   PickRun(RouterEngine* engine, PickAsk ask, Gate::Pass pass, Router::PickDone done)

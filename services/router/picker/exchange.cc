@@ -26,10 +26,9 @@ PickResult ResultOf(int status) {
   return status >= 500 ? PickResult::kFailed : PickResult::kRejected;
 }
 
-std::string_view NameOf(int mode) {
-  return ext_proc::BodySendMode_IsValid(mode)
-             ? ext_proc::BodySendMode_Name(static_cast<ext_proc::BodySendMode>(mode))
-             : "an unknown one";
+std::string NameOf(int mode) {
+  if (!ext_proc::BodySendMode_IsValid(mode)) return std::to_string(mode);
+  return ext_proc::BodySendMode_Name(static_cast<ext_proc::BodySendMode>(mode));
 }
 
 Exchange::Step OutOfOrder(std::string_view got) {
@@ -231,10 +230,12 @@ Exchange::Step Exchange::Picked(FollowedPick pick, const ProcessingRequest& last
   const bool at_head = last.has_request_headers();
   if (at_head || duplex()) {
     ProcessingResponse& reply = step.replies.emplace_back();
-    SetEndpoints(endpoints, reply.mutable_request_headers()->mutable_response(), &reply);
+    ext_proc::CommonResponse* const response = reply.mutable_request_headers()->mutable_response();
+    SetEndpoints(endpoints, response, &reply);
     if (at_head) return step;
     // Trailers end the body in place of its last piece.
     const bool end = last.has_request_body();
+    if (end) SetLength(body_->size(), response);
     if (end || !body_->empty()) AppendBody(*body_, end, &step.replies);
     if (!end) step.replies.push_back(Continue(last));
   } else {

@@ -128,6 +128,10 @@ void SetEndpoints(const std::string& endpoints, ext_proc::CommonResponse* respon
       endpoints);
 }
 
+void SetLength(uint64_t body_bytes, ext_proc::CommonResponse* response) {
+  SetHeader("content-length", std::to_string(body_bytes), response->mutable_header_mutation());
+}
+
 ProcessingResponse Immediate(const ApiError& error) {
   const http::Response answer = ErrorResponse(error);
   ProcessingResponse reply;

@@ -35,6 +35,9 @@ ext_proc::ProcessingResponse Continue(const ext_proc::ProcessingRequest& message
 // A header and metadata that name `endpoints`, with commas between them.
 void SetEndpoints(const std::string& endpoints, ext_proc::CommonResponse* response,
                   ext_proc::ProcessingResponse* message);
+// Of a body that goes back in pieces. Without it a gateway that has taken the client's length away
+// would send chunks, which not every engine reads.
+void SetLength(uint64_t body_bytes, ext_proc::CommonResponse* response);
 // The gateway answers the request with the error, in the form of OpenAI's API.
 ext_proc::ProcessingResponse Immediate(const ApiError& error);
 // `body` in pieces that gateways take, after which it ends or does not. At least one piece.
