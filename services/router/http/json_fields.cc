@@ -9,8 +9,8 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxShownBytes = 64;
 
-// Where the text ends that begins with the quote at `begin`: its last quote, or the end of the body.
-// Prompts are long texts, so it goes from quote to quote instead of from byte to byte.
+// Where the text ends that begins with the quote at `begin`: its last quote, or the end of the
+// body. Prompts are long texts, so it goes from quote to quote instead of from byte to byte.
 size_t EndOfText(std::string_view body, size_t begin) {
   size_t at = begin + 1;
   size_t quote = begin;
