@@ -16,7 +16,7 @@ from fake_engine import Engine
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
 CONFIG = ROOT / "deploy/envoy/endpoint-picker.yaml"
-DEADLINE = 60
+DEADLINE = 30
 
 
 def wait_until(done, what):

@@ -241,17 +241,27 @@ def test_without_engines_the_client_is_told(make):
     assert (status, error["code"]) == (503, "unavailable")
 
 
-@pytest.mark.parametrize("allow", [False, True], ids=["refuse", "allow"])
-def test_without_a_picker_envoy_does_as_it_is_told(make, allow):
-    def change(filters, _engines):
+@pytest.mark.parametrize(
+    "allow, mode, passes",
+    [
+        (False, "FULL_DUPLEX_STREAMED", False),
+        (False, "BUFFERED", False),
+        (True, "BUFFERED", True),
+        # Envoy has sent pieces of the body to nobody, and does not take them back.
+        (True, "FULL_DUPLEX_STREAMED", False),
+    ],
+)
+def test_without_a_picker_envoy_does_as_it_is_told(make, allow, mode, passes):
+    def change(filters, engines):
+        modes(mode, "STREAMED")(filters, engines)
         ext_proc(filters)["failure_mode_allow"] = allow
 
     stand = make(change=change)
     stand.router.process.kill()
     statuses = [stand.complete(LONG)[0] for _ in range(4)]
-    assert statuses == ([200] * 4 if allow else [500] * 4)
+    assert statuses == ([200] * 4 if passes else [500] * 4)
     # In turn, whatever they hold.
-    assert stand.answered() == ([2, 2] if allow else [0, 0])
+    assert stand.answered() == ([2, 2] if passes else [0, 0])
 
 
 def test_sigterm_lets_picked_requests_end(make):
