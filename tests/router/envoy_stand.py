@@ -85,6 +85,7 @@ class Router:
         )
         self.picker = self.process.wait_for(r"picker_listens address=(\S+)")
         self.admin = self.process.wait_for(r"ready .*admin=(\S+)")
+        self.http = self.process.wait_for(r"ready .*http=(\S+)")
         wait_until(lambda: ask(self.admin, "GET", "/readyz")[0] == 200, "the router is ready")
 
     def metric(self, name):

@@ -289,6 +289,33 @@ TEST_F(ApiServiceTest, HealthSaysWhetherAWorkerCanAnswer) {
   EXPECT_EQ(Ask("GET", "/health")->head->status, 503);
 }
 
+TEST_F(ApiServiceTest, AnswersWhoHoldsAPrompt) {
+  router_.on_holders = [](const HoldersQuery& query) {
+    EXPECT_EQ(query.block_tokens, 16u);
+    return std::vector<PromptHolder>{{.id = "w:1", .tokens = 16, .host_tokens = 16}};
+  };
+  const auto found = Ask("POST", "/query", R"({"token_ids":[1],"block_size":16})");
+  EXPECT_EQ(found->head->status, 200);
+  EXPECT_EQ(found->json()["default"]["w:1"]["longest_matched"], 16);
+  const auto wrong = Ask("POST", "/query_by_hash", R"({"seq_hashes":[1],"block_size":16})");
+  EXPECT_EQ(wrong->head->status, 400);
+  EXPECT_EQ(wrong->json()["error"]["code"], "unsupported_hash");
+  EXPECT_EQ(Ask("GET", "/query")->Header("Allow"), "POST");
+  EXPECT_EQ(Ask("POST", "/query", "{}", {{"Content-Type", "text/plain"}})->head->status, 415);
+  EXPECT_EQ(Answers(Route::kQuery, 200), 1u);
+  const std::string path = ::testing::TempDir() + "cairn_query_keys";
+  std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
+  FakeClock clock;
+  auto keys = ApiKeyFile::Open(path, "http.api_keys", &clock);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  options_.keys = keys->get();
+  Make();
+  EXPECT_EQ(Ask("POST", "/query", R"({"token_ids":[1],"block_size":16})")->head->status, 401);
+  const auto keyed = Ask("POST", "/query", R"({"token_ids":[1],"block_size":16})",
+                         {{"Authorization", "Bearer secret"}});
+  EXPECT_TRUE(keyed->json().contains("batch"));
+}
+
 TEST_F(ApiServiceTest, TheKeySaysWhoseTheRequestIs) {
   const std::string path = ::testing::TempDir() + "cairn_service_keys";
   std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
