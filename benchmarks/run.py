@@ -39,6 +39,7 @@ from rows import (
     peers_lmcache,
     placement,
     push,  # noqa: E402  (needs the path above)
+    routers,
     routing,
     selection_memory,
     ttft,
@@ -68,6 +69,7 @@ GROUPS = {
     "order": order,
     "routing": routing,
     "http": http,
+    "routers": routers,
 }
 
 

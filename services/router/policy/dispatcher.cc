@@ -81,6 +81,7 @@ WorkerView Dispatcher::ViewOf(const Ask& ask, const HeldTokens& held, const Work
   view.decode_seconds = answer * state.decode_seconds();
   view.requests = state.Requests(now);
   view.held_tokens = tokens;
+  view.first_in_first_out = state.first_in_first_out();
   return view;
 }
 

@@ -57,6 +57,7 @@ class WorkerState {
   double PrefillSeconds(uint32_t position, uint32_t tokens) const;
   // What one more decode adds to a step.
   double decode_seconds() const { return load_.decode_seconds; }
+  bool first_in_first_out() const { return load_.first_in_first_out; }
   // The share of the last minute in which prompts waited or ran.
   double Use(TimePoint now) const { return use_.Share(now); }
 
