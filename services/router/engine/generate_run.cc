@@ -31,6 +31,13 @@ class GenerateRun::Attempt final : public WorkerAnswerObserver {
  public:
   explicit Attempt(std::shared_ptr<GenerateRun> run) : run_(std::move(run)) {}
   void OnToken(worker::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
+  void OnRawHead(const RawHead& head) override { run_->OnRawHead(head); }
+  void OnRawBytes(std::string_view bytes, uint32_t tokens) override {
+    run_->OnRawBytes(bytes, tokens);
+  }
+  void OnRefused(const Status& status, RawAnswer answer) override {
+    run_->OnRefused(status, std::move(answer));
+  }
   void OnDone(const WorkerAnswer& answer) override { run_->OnDone(answer); }
   void OnError(const Status& status) override { run_->OnError(status); }
 
@@ -55,6 +62,7 @@ void GenerateRun::Refuse(const Status& status) {
 }
 
 void GenerateRun::Begin() {
+  if (engine_->parts_.prompts != nullptr) return BeginForEngines();
   std::vector<worker::TokenId> tokens;
   if (auto error = engine_->Prepare(request_, &tokens)) {
     ++engine_->counters_.rejected;
@@ -64,6 +72,32 @@ void GenerateRun::Begin() {
   tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(tokens));
   keys_ = std::make_unique<PromptKeys>(*tokens_);
   TryNext();
+}
+
+void GenerateRun::BeginForEngines() {
+  if (auto error = engine_->PrepareForEngines(request_)) {
+    ++engine_->counters_.rejected;
+    return Fail(*error);
+  }
+  const auto take = [self = shared_from_this()](EnginePrompt prompt) {
+    self->request_.prompt = std::string();
+    self->tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+    self->keys_ = std::make_unique<PromptKeys>(*self->tokens_, prompt.space);
+  };
+  auto prompt = engine_->parts_.prompts->Read(request_, [take, self = this](EnginePrompt later) {
+    take(std::move(later));
+    self->PostTryNext();
+  });
+  if (!prompt) return;
+  take(*std::move(prompt));
+  TryNext();
+}
+
+void GenerateRun::PostTryNext() {
+  auto self = shared_from_this();
+  if (!engine_->parts_.executor->Post([self] { self->TryNext(); }).ok()) {
+    Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
+  }
 }
 
 void GenerateRun::TryNext() {
@@ -80,7 +114,7 @@ void GenerateRun::TryNext() {
   ask.max_tokens = request_.max_tokens;
   ask.priority = request_.priority;
   ask.first_try = tried_.empty();
-  ask.offers = MakeOffers(workers, keys_.get(), parts.index);
+  ask.offers = MakeOffers(workers, request_.model, keys_.get(), parts.index);
   for (const size_t index : tried_) {
     ask.offers[index].usable = false;
     ask.offers[index].reason = "it has failed this request";
@@ -89,8 +123,9 @@ void GenerateRun::TryNext() {
   if (tried_.size() < engine_->options_.max_tries) decision = parts.dispatcher->Decide(ask);
   if (decision.kind == Decision::Kind::kPicked) {
     ticket_ = decision.ticket;
-    return Send(workers[decision.picked]);
+    return Send(workers[decision.picked], decision.candidates[decision.picked].held_tokens);
   }
+  if (refusal_ && decision.kind == Decision::Kind::kNoWorker) return PassRefusal();
   if (decision.kind == Decision::Kind::kShed) {
     ++engine_->counters_.shed;
     error.status = Errorf(StatusCode::kResourceExhausted,
@@ -113,7 +148,7 @@ void GenerateRun::TryNext() {
   Fail(error);
 }
 
-void GenerateRun::Send(const RegisteredWorker& worker) {
+void GenerateRun::Send(const RegisteredWorker& worker, uint32_t held_tokens) {
   worker_ = worker.address;
   if (tried_.empty()) {
     if (engine_->observers_.prepared) {
@@ -124,12 +159,18 @@ void GenerateRun::Send(const RegisteredWorker& worker) {
   }
   tried_.push_back(worker.index);
   const std::vector<BlockKey>& keys = keys_->Of(*worker.info);
-  if (!engine_->options_.exact_index && !keys.empty()) {
-    engine_->parts_.index->Sent(worker.address, *worker.info->fingerprint, keys);
+  // An engine whose events are followed says itself what it holds.
+  const bool exact =
+      worker.info->engine ? !worker.report->cache_node_id.empty() : engine_->options_.exact_index;
+  if (!exact && !keys.empty()) {
+    engine_->parts_.index->Sent(worker.address, keys_->SpaceOf(*worker.info)->fingerprint, keys);
   }
   WorkerRequest wanted;
+  wanted.raw = request_.raw;
+  wanted.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  wanted.held_tokens = held_tokens;
   wanted.tokens = tokens_;
-  if (request_.max_tokens) {
+  if (request_.max_tokens && !worker.info->engine) {
     // More than the context has is as good as all of it; the worker cuts it to the room left.
     wanted.max_tokens = std::min(*request_.max_tokens, worker.info->context_tokens);
   }
@@ -169,13 +210,46 @@ void GenerateRun::Cancel() {
   if (call != nullptr) call->Cancel();
 }
 
-void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
-  if (generated_++ == 0 && engine_->observers_.first_token) {
+void GenerateRun::FirstToken() {
+  if (engine_->observers_.first_token) {
     engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
   }
+}
+
+void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
+  if (generated_++ == 0) FirstToken();
   text_bytes_ += text.size();
   ++engine_->counters_.generated_tokens;
   observer_->OnToken(id, text);
+}
+
+void GenerateRun::OnRawHead(const RawHead& head) {
+  raw_status_ = head.status;
+  request_.raw.reset();  // It goes nowhere else, and may be long.
+  // A whole answer says nothing about its first token.
+  if (head.stream) FirstToken();
+  observer_->OnRawHead(head);
+}
+
+void GenerateRun::OnRawBytes(std::string_view bytes, uint32_t tokens) {
+  generated_ += tokens;
+  engine_->counters_.generated_tokens += tokens;
+  observer_->OnRawBytes(bytes);
+}
+
+void GenerateRun::OnRefused(const Status& status, RawAnswer answer) {
+  refusal_ = std::move(answer);
+  OnError(status);
+}
+
+void GenerateRun::PassRefusal() {
+  ++(refusal_->head.status == 429 ? engine_->counters_.shed : engine_->counters_.unavailable);
+  observer_->OnRawHead(refusal_->head);
+  observer_->OnRawBytes(refusal_->body);
+  GenerateSummary summary;
+  summary.worker = worker_;
+  const Gate::Pass pass = std::move(pass_);
+  std::exchange(observer_, nullptr)->OnDone(summary);
 }
 
 void GenerateRun::EndTicket(const RequestEnd& end) {
@@ -197,8 +271,12 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   summary.finish_reason = answer.finish_reason;
   if (answer.text.size() > text_bytes_) summary.text_tail = answer.text.substr(text_bytes_);
   summary.worker = worker_;
-  ++(answer.finish_reason == "cancelled" ? engine_->counters_.cancelled
-                                         : engine_->counters_.completed);
+  if (raw_status_ >= 400) {
+    ++engine_->counters_.rejected;
+  } else {
+    ++(answer.finish_reason == "cancelled" ? engine_->counters_.cancelled
+                                           : engine_->counters_.completed);
+  }
   engine_->counters_.prompt_tokens += summary.prompt_tokens;
   engine_->counters_.cached_tokens += summary.cached_tokens;
   // Whoever waits for the last request to end may go on when the observer has got its end.
@@ -215,7 +293,7 @@ void GenerateRun::OnError(const Status& status) {
     error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
     return Fail(error);
   }
-  if (generated_ > 0) {
+  if (generated_ > 0 || raw_status_ > 0) {
     ++engine_->counters_.broken;
     error.status = Errorf(status.code(), "worker {} failed in the middle of its answer: {}",
                           worker_, Message(status));
@@ -226,11 +304,7 @@ void GenerateRun::OnError(const Status& status) {
     return Fail(error);
   }
   last_error_ = Annotate(status, "worker " + worker_);
-  // A link may answer on a thread that must not do more than that.
-  auto self = shared_from_this();
-  if (!engine_->parts_.executor->Post([self] { self->TryNext(); }).ok()) {
-    Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
-  }
+  PostTryNext();
 }
 
 void GenerateRun::Fail(const GenerateError& error) {

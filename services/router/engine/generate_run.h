@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/concurrency/mutex.h"
@@ -27,9 +30,19 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
 
  private:
   class Attempt;
+  void BeginForEngines();
   void TryNext();
-  void Send(const RegisteredWorker& worker);
+  // TryNext on the executor: a link, or what makes tokens, may answer on a thread that must not do
+  // more than that.
+  void PostTryNext();
+  void Send(const RegisteredWorker& worker, uint32_t held_tokens);
+  void FirstToken();
   void OnToken(worker::TokenId id, std::string_view text);
+  void OnRawHead(const RawHead& head);
+  void OnRawBytes(std::string_view bytes, uint32_t tokens);
+  void OnRefused(const Status& status, RawAnswer answer);
+  // No other engine can answer: the caller gets what the last one said.
+  void PassRefusal();
   void OnDone(const WorkerAnswer& answer);
   void OnError(const Status& status);
   void EndTicket(const RequestEnd& end);
@@ -52,6 +65,8 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   std::string worker_;         // The address of the present one.
   uint64_t ticket_ = 0;
   Status last_error_;
+  std::optional<RawAnswer> refusal_;  // The last one of an engine.
+  int raw_status_ = 0;                // Of the answer that is relayed. 0: none has begun.
   uint32_t generated_ = 0;
   size_t text_bytes_ = 0;
 

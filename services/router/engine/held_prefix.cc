@@ -8,7 +8,7 @@ namespace {
 
 // The longest prefix that the worker's own node holds, or that was sent to the worker if its node
 // tells nothing; the rest of what any node holds comes from there.
-HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
+HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held, uint32_t block) {
   const std::string& node = worker.report->cache_node_id;
   const Holder* own = nullptr;
   for (const Holder& holder : held.holders) {
@@ -16,7 +16,6 @@ HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
         holder.approximate ? holder.id == worker.address : !node.empty() && holder.id == node;
     if (is_own && (own == nullptr || holder.blocks > own->blocks)) own = &holder;
   }
-  const uint32_t block = worker.info->block_tokens;
   HeldTokens tokens;
   uint32_t own_blocks = 0;
   if (own != nullptr) {
@@ -24,8 +23,8 @@ HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
     tokens.memory = own->memory_blocks * block;
     tokens.disk = (own->blocks - own->memory_blocks) * block;
   }
-  // A worker without a node can get nothing.
-  if (!node.empty() && held.any_blocks > own_blocks) {
+  // A worker without a node can get nothing, and an engine gets nothing of what others hold.
+  if (!node.empty() && !worker.info->engine && held.any_blocks > own_blocks) {
     tokens.elsewhere = (held.any_blocks - own_blocks) * block;
   }
   return tokens;
@@ -33,16 +32,28 @@ HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
 
 }  // namespace
 
+std::optional<EngineNamespace> PromptKeys::SpaceOf(const WorkerInfo& info) const {
+  if (info.engine) return space_;
+  if (!info.fingerprint || info.block_tokens == 0) return std::nullopt;
+  return EngineNamespace{.fingerprint = *info.fingerprint, .block_tokens = info.block_tokens};
+}
+
 const std::vector<BlockKey>& PromptKeys::Of(const WorkerInfo& info) {
   static const std::vector<BlockKey> kNone;
-  if (!info.fingerprint || info.block_tokens == 0) return kNone;
-  auto [it, added] = keys_.try_emplace({*info.fingerprint, info.block_tokens});
-  if (added) it->second = BlockKeyChain(*info.fingerprint).Keys(tokens_, info.block_tokens);
+  const std::optional<EngineNamespace> space = SpaceOf(info);
+  if (!space) return kNone;
+  auto [it, added] = keys_.try_emplace({space->fingerprint, space->block_tokens});
+  if (added) it->second = BlockKeyChain(space->fingerprint).Keys(tokens_, space->block_tokens);
   return it->second;
 }
 
-std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, PromptKeys* keys,
-                              PrefixIndex* index) {
+bool Serves(const WorkerInfo& info, std::string_view model) {
+  if (!info.engine || model.empty() || info.models.empty()) return true;
+  return std::ranges::find(info.models, model, &EngineModel::id) != info.models.end();
+}
+
+std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, std::string_view model,
+                              PromptKeys* keys, PrefixIndex* index) {
   std::map<Digest, HeldPrefix> held;
   std::vector<Offer> offers;
   for (const RegisteredWorker& worker : workers) {
@@ -51,11 +62,17 @@ std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, PromptK
     offer.usable = worker.condition == WorkerCondition::kReady;
     offer.reason = worker.reason;
     if (!offer.usable) continue;
+    if (!Serves(*worker.info, model)) {
+      offer.usable = false;
+      offer.reason = "it does not serve this model";
+      continue;
+    }
     const std::vector<BlockKey>& prompt = keys->Of(*worker.info);
     if (prompt.empty()) continue;
-    auto [it, added] = held.try_emplace(*worker.info->fingerprint);
-    if (added) it->second = index->Lookup(*worker.info->fingerprint, prompt);
-    offer.held = HeldBy(worker, it->second);
+    const EngineNamespace space = *keys->SpaceOf(*worker.info);
+    auto [it, added] = held.try_emplace(space.fingerprint);
+    if (added) it->second = index->Lookup(space.fingerprint, prompt);
+    offer.held = HeldBy(worker, it->second, space.block_tokens);
   }
   return offers;
 }

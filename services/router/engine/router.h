@@ -19,6 +19,7 @@
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/router/policy/candidate.h"
+#include "services/router/registry/raw_call.h"
 
 namespace cairn::router {
 
@@ -40,6 +41,9 @@ struct GenerateRequest {
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
   std::string trace = {};  // Of the logs of router, worker and node. May be empty.
+  // Set if and only if the workers are engines that speak OpenAI's API: they get this. What stands
+  // above is for the decision then.
+  std::shared_ptr<const RawCall> raw = {};
 };
 
 struct GenerateSummary {
@@ -65,11 +69,16 @@ struct GenerateError {
 // Gets one answer: any number of OnToken, then OnDone or OnError, once. Called by one thread at a
 // time, never while a lock of the router is held, and possibly before Generate has returned. Must
 // not block: what reads slowly has to buffer, or cancel.
+//
+// The answer to a raw request has one OnRawHead and any number of OnRawBytes instead of OnToken,
+// whatever its status: OnError is for what no engine has answered, or not to its end.
 class GenerateObserver {
  public:
   virtual ~GenerateObserver() = default;
   // `text` is UTF-8, and empty while a character or a stop text is incomplete.
   virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
+  virtual void OnRawHead(const RawHead& /*head*/) {}
+  virtual void OnRawBytes(std::string_view /*bytes*/) {}
   virtual void OnDone(const GenerateSummary& summary) = 0;
   virtual void OnError(const GenerateError& error) = 0;
 };
@@ -85,8 +94,9 @@ class GenerateCall {
 
 struct ServedModel {
   std::string id = {};
-  uint32_t context_tokens = 0;
-  uint32_t workers = 0;  // That can answer now.
+  uint32_t context_tokens = 0;  // 0: not known.
+  uint32_t workers = 0;         // That can answer now.
+  std::string object = {};  // What the engine says of it, as JSON. Empty: it is a model of Cairn.
 };
 
 // Thread-safe.

@@ -1,8 +1,11 @@
 #include "services/router/engine/router_engine.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
+#include "common/concurrency/mutex.h"
 #include "services/router/engine/check_request.h"
 #include "services/router/engine/generate_run.h"
 #include "services/router/engine/held_prefix.h"
@@ -11,6 +14,8 @@ namespace cairn::router {
 namespace {
 
 constexpr Duration kTryAgain = std::chrono::seconds(1);
+// Of the ids of models in an error.
+constexpr size_t kMaxListedBytes = 512;
 
 // Cancels when its caller lets go of it.
 class CallHandle final : public GenerateCall {
@@ -58,6 +63,14 @@ std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
     observer->OnError(error);
     return std::make_unique<EndedCall>();
   }
+  if (parts_.prompts != nullptr && request.raw == nullptr) {
+    error.status = Errorf(StatusCode::kUnimplemented,
+                          "the workers of this router speak OpenAI's API: call its HTTP port");
+    error.retry_after.reset();
+    ++counters_.rejected;
+    observer->OnError(error);
+    return std::make_unique<EndedCall>();
+  }
   if (request.tenant.empty()) request.tenant = options_.tenant;
   auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
   if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
@@ -88,6 +101,55 @@ std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& reques
   return std::nullopt;
 }
 
+std::optional<GenerateError> RouterEngine::PrepareForEngines(const GenerateRequest& request) {
+  if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
+  std::set<std::string> ids;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    // What is not known may serve it.
+    if (worker.info == nullptr || Serves(*worker.info, request.model)) return std::nullopt;
+    for (const EngineModel& model : worker.info->models) ids.insert(model.id);
+  }
+  std::string served;
+  for (const std::string& id : ids) {
+    if (served.size() > kMaxListedBytes) break;
+    served += fmt::format("{}'{}'", served.empty() ? "" : ", ", id);
+  }
+  GenerateError error;
+  error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected one of {}",
+                        request.model, served);
+  error.field = "model";
+  return error;
+}
+
+std::optional<GenerateError> RouterEngine::Encode(const GenerateRequest& request,
+                                                  std::vector<worker::TokenId>* tokens,
+                                                  std::optional<EngineNamespace>* space) {
+  if (parts_.prompts == nullptr) return Prepare(request, tokens);
+  if (auto error = PrepareForEngines(request)) return error;
+  struct Waiting {
+    Mutex mu;
+    CondVar changed;
+    std::optional<EnginePrompt> prompt ABSL_GUARDED_BY(mu);
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  std::optional<EnginePrompt> prompt = parts_.prompts->Read(request, [waiting](EnginePrompt later) {
+    MutexLock lock(waiting->mu);
+    waiting->prompt = std::move(later);
+    waiting->changed.NotifyAll();
+  });
+  if (!prompt) {
+    MutexLock lock(waiting->mu);
+    waiting->changed.Wait(waiting->mu, [&waiting]() {
+      waiting->mu.AssertHeld();
+      return waiting->prompt.has_value();
+    });
+    prompt = std::move(waiting->prompt);
+  }
+  *tokens = std::move(prompt->tokens);
+  *space = prompt->space;
+  return std::nullopt;
+}
+
 bool RouterEngine::IsModel(const std::string& name) const {
   return name.empty() || name == options_.model_id ||
          std::ranges::find(options_.aliases, name) != options_.aliases.end();
@@ -95,15 +157,16 @@ bool RouterEngine::IsModel(const std::string& name) const {
 
 Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
   std::vector<worker::TokenId> tokens;
-  if (const auto error = Prepare(request, &tokens)) return error->status;
-  PromptKeys keys(tokens);
+  std::optional<EngineNamespace> space;
+  if (const auto error = Encode(request, &tokens, &space)) return error->status;
+  PromptKeys keys(tokens, space);
   const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
   Ask ask;
   ask.prompt_tokens = static_cast<uint32_t>(tokens.size());
   ask.max_tokens = request.max_tokens;
   ask.priority = request.priority;
   ask.followed = false;
-  ask.offers = MakeOffers(workers, &keys, parts_.index);
+  ask.offers = MakeOffers(workers, request.model, &keys, parts_.index);
   Decision decision = parts_.dispatcher->Decide(ask);
   if (decision.kind == Decision::Kind::kShed) {
     return Errorf(StatusCode::kResourceExhausted, "it would wait {:.1f}s, try again in {:.0f}s",
@@ -120,14 +183,31 @@ Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
   return pick;
 }
 
+std::vector<ServedModel> RouterEngine::EngineModels() {
+  std::vector<ServedModel> models;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    if (worker.condition != WorkerCondition::kReady) continue;
+    for (const EngineModel& model : worker.info->models) {
+      auto known = std::ranges::find(models, model.id, &ServedModel::id);
+      if (known == models.end()) {
+        models.push_back({model.id, model.context_tokens, 0, model.object});
+        known = std::prev(models.end());
+      }
+      ++known->workers;
+    }
+  }
+  return models;
+}
+
 std::vector<ServedModel> RouterEngine::Models() {
+  if (parts_.prompts != nullptr) return EngineModels();
   uint32_t ready = 0;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
     if (worker.condition == WorkerCondition::kReady) ++ready;
   }
-  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready}};
+  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready, {}}};
   for (const std::string& alias : options_.aliases) {
-    models.push_back({alias, options_.context_tokens, ready});
+    models.push_back({alias, options_.context_tokens, ready, {}});
   }
   return models;
 }

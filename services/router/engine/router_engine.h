@@ -17,6 +17,7 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/lifecycle/lifecycle.h"
+#include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/prompt_encoder.h"
 #include "services/router/engine/router.h"
 #include "services/router/index/prefix_index.h"
@@ -46,7 +47,8 @@ class RouterEngine final : public Router {
   };
   // All of these must outlive the engine.
   struct Parts {
-    PromptEncoder* encoder = nullptr;
+    PromptEncoder* encoder = nullptr;  // nullptr: the workers are engines.
+    EnginePrompts* prompts = nullptr;  // nullptr: the workers are Cairn's.
     WorkerRegistry* registry = nullptr;
     PrefixIndex* index = nullptr;
     Dispatcher* dispatcher = nullptr;
@@ -92,7 +94,14 @@ class RouterEngine final : public Router {
   // Checks and tokenises.
   std::optional<GenerateError> Prepare(const GenerateRequest& request,
                                        std::vector<worker::TokenId>* tokens);
+  // The same for engines, without tokens.
+  std::optional<GenerateError> PrepareForEngines(const GenerateRequest& request);
+  // The tokens of a prompt for the decision alone. May wait for an engine.
+  std::optional<GenerateError> Encode(const GenerateRequest& request,
+                                      std::vector<worker::TokenId>* tokens,
+                                      std::optional<EngineNamespace>* space);
   bool IsModel(const std::string& name) const;
+  std::vector<ServedModel> EngineModels();
 
   const Options options_;
   const Parts parts_;

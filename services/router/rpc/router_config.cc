@@ -14,12 +14,19 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
   schema.Text("admin.listen", &c.process.admin_listen,
               "Address of the admin HTTP port: /livez, /readyz, /metrics.");
   schema.Text("model", &c.model,
-              "GGUF file that the workers run. The router uses its tokenizer and chat template.",
+              "GGUF file that the workers run. The router uses its tokenizer and chat template. "
+              "Not needed before engines.",
               {.env = "CAIRN_MODEL"});
-  schema.Text("model_id", &c.model_id, "What requests call the model. Empty: the name in the file.",
-              {.max_length = 256});
+  schema.Text(
+      "model_id", &c.model_id,
+      "What requests call the model. Empty: the name in the file. Engines have their own names.",
+      {.max_length = 256});
   schema.TextList("aliases", &c.aliases, "Other names of the model.", {.max_length = 256});
-  schema.TextList("workers", &c.workers, "Workers, HOST:PORT each.", {.max_length = 256});
+  schema.TextList(
+      "workers", &c.workers,
+      "Workers, HOST:PORT each; or other engines with OpenAI's API, http://HOST:PORT or "
+      "https://HOST:PORT each.",
+      {.max_length = 256});
   schema.Text("cache", &c.cache,
               "Cache nodes of the workers, HOST:PORT, with commas between them. The router follows "
               "the events of all nodes of their cluster. Empty: it remembers what it sent where.",
@@ -93,15 +100,27 @@ Status CheckAddresses(RouterConfig& c) {
 }
 
 Status CheckWorkers(const RouterConfig& c) {
-  if (c.model.empty()) {
+  if (c.model.empty() && !c.relays()) {
     return InvalidArgument("model: got nothing, expected a GGUF file (--model)");
   }
   if (c.workers.empty()) {
-    return InvalidArgument("workers: got nothing, expected at least one HOST:PORT");
+    return InvalidArgument(
+        "workers: got nothing, expected at least one HOST:PORT or http://HOST:PORT");
+  }
+  if (c.relays() && !c.cache.empty()) {
+    return InvalidArgument(
+        "cache: got '{}', expected nothing before engines: their blocks have other keys", c.cache);
   }
   std::set<std::string> seen;
   for (const std::string& worker : c.workers) {
-    CAIRN_RETURN_IF_ERROR(net::ParseListenAddress(worker, "workers").status());
+    if (IsEngine(worker) != c.relays()) {
+      return InvalidArgument(
+          "workers: got '{}' and '{}', expected workers of Cairn (HOST:PORT) or engines "
+          "(http://HOST:PORT), not both",
+          c.workers.front(), worker);
+    }
+    CAIRN_RETURN_IF_ERROR(c.relays() ? http::ParseOrigin(worker, "workers").status()
+                                     : net::ParseListenAddress(worker, "workers").status());
     if (!seen.insert(worker).second) {
       return InvalidArgument("workers: got '{}' twice, expected each worker once", worker);
     }
@@ -114,6 +133,7 @@ Status CheckWorkers(const RouterConfig& c) {
 void Register(config::Schema& schema, RouterConfig& c) {
   RegisterRouting(schema, c);
   Register(schema, c.http);
+  Register(schema, c.engines);
   RegisterTls(schema, c);
   schema.Check([&c] { return CheckWorkers(c); });
   schema.Check([&c] { return CheckAddresses(c); });

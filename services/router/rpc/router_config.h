@@ -10,6 +10,7 @@
 #include "common/net/tls.h"
 #include "common/service/service.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/rpc/engine_config.h"
 #include "services/router/rpc/grpc_worker_link.h"
 
 namespace cairn::router {
@@ -33,10 +34,14 @@ struct RouterConfig {
   Duration drain = std::chrono::seconds(20);
 
   HttpConfig http;
+  EngineConfig engines;
   WorkerLinkTls workers_tls;
   std::string cache_ca, cache_certificate, cache_private_key, cache_server_name;
   net::TlsOptions tls;
   bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
+
+  // The workers are engines with OpenAI's API. All of them are, or none: the checks see to that.
+  bool relays() const { return !workers.empty() && IsEngine(workers.front()); }
 };
 
 // Registers all fields and checks. `config` must outlive `schema`.

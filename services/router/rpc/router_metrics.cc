@@ -80,6 +80,18 @@ void ExportIndex(const PrefixIndex::Numbers& index, bool follows_nodes, metrics:
                Number(index.ignored));
 }
 
+void ExportPrompts(const PromptReader::Numbers& prompts, metrics::Sink& sink) {
+  const std::string name = "cairn_router_engine_prompts_total";
+  const std::string help =
+      "Prompts for engines, by what the router compares them by: tokens, or their text.";
+  sink.Counter(name, help, {{"keys", "tokens"}}, Number(prompts.from_tokens));
+  sink.Counter(name, help, {{"keys", "text"}}, Number(prompts.from_text));
+  const std::string asked = "cairn_router_tokenize_total";
+  const std::string asked_help = "Prompts whose tokens the router asked an engine for.";
+  sink.Counter(asked, asked_help, {{"result", "ok"}}, Number(prompts.asked - prompts.failed));
+  sink.Counter(asked, asked_help, {{"result", "failed"}}, Number(prompts.failed));
+}
+
 }  // namespace
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
@@ -94,6 +106,8 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
     sink.Gauge("cairn_router_use_ratio",
                "Share of the last minute in which workers had prompts to compute.", {},
                dispatched.use);
+    if (parts.prompts != nullptr) ExportPrompts(parts.prompts->numbers(), sink);
+    if (parts.encoder == nullptr) return;
     const PieceCache::Numbers cache = parts.encoder->cache();
     const std::string bytes = "cairn_router_text_bytes_total";
     const std::string help = "Text of messages, by whether its tokens were known.";

@@ -4,6 +4,7 @@
 #include "common/metrics/metrics.h"
 #include "services/router/engine/router_engine.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/relay/prompt_reader.h"
 
 namespace cairn::router {
 
@@ -13,8 +14,9 @@ struct RouterParts {
   const WorkerRegistry* registry = nullptr;
   const Dispatcher* dispatcher = nullptr;
   const PrefixIndex* index = nullptr;
-  const PromptEncoder* encoder = nullptr;
-  bool follows_nodes = false;  // The index gets events of nodes.
+  const PromptEncoder* encoder = nullptr;  // nullptr: there is no model's file.
+  const PromptReader* prompts = nullptr;   // nullptr: the workers are Cairn's.
+  bool follows_nodes = false;              // The index gets events of nodes.
 };
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);

@@ -14,6 +14,9 @@
 #include "common/rpc/server.h"
 #include "model/model.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/relay/engine_link.h"
+#include "services/router/relay/key_file.h"
+#include "services/router/relay/prompt_reader.h"
 #include "services/router/rpc/cluster_follower.h"
 #include "services/router/rpc/completion_poller.h"
 #include "services/router/rpc/grpc_worker_link.h"
@@ -30,11 +33,14 @@ constexpr int kMaxMessageBytes = 16 << 20;
 // Requests have ended or were cancelled by then: what is left is sending their last messages.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
-RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model& model) {
+// `model`: nullptr, the workers are engines and there is none.
+RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model* model) {
   RouterEngine::Options options;
-  options.model_id = config.model_id.empty() ? model.name() : config.model_id;
-  options.aliases = config.aliases;
-  options.context_tokens = static_cast<uint32_t>(model.hp().context);
+  if (model != nullptr) {
+    options.model_id = config.model_id.empty() ? model->name() : config.model_id;
+    options.aliases = config.aliases;
+    options.context_tokens = static_cast<uint32_t>(model->hp().context);
+  }
   options.tenant = config.tenant;
   options.max_requests = config.max_requests;
   options.max_tries = config.max_tries;
@@ -45,13 +51,24 @@ RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Mo
 Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
   Dispatcher::Options options;
   options.max_wait_seconds = Seconds(config.max_wait);
+  // An engine finds blocks where it computes: nothing is fetched.
+  if (config.relays()) options.memory_tokens_per_second = 1e8;
   return options;
 }
 
-WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model& model) {
+WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model* model) {
   WorkerRegistry::Options options;
   options.addresses = config.workers;
-  options.weights_digest = model.weights_digest().Hex();
+  if (!config.relays()) options.weights_digest = model->weights_digest().Hex();
+  return options;
+}
+
+PrefixIndex::Options IndexOptions(const RouterConfig& config) {
+  PrefixIndex::Options options;
+  options.max_bytes = config.index_bytes;
+  if (config.relays()) {
+    options.sent_blocks = SentBlocks(config.engines, !config.model.empty(), false);
+  }
   return options;
 }
 
@@ -60,13 +77,14 @@ struct Core {
   Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
        std::unique_ptr<Policy> policy, metrics::Registry* registry)
       : model(std::move(loaded)),
-        encoder(*model, config.token_cache),
-        index({.max_bytes = config.index_bytes}),
+        index(IndexOptions(config)),
         dispatcher(DispatcherOptions(config), std::move(policy), &SteadyClock::Get(),
                    std::random_device()()),
         poller(kPollers),
         executor({.name = "route", .threads = config.threads, .queue_capacity = kWaitingRequests}),
-        times(RouterTimes(registry)) {}
+        times(RouterTimes(registry)) {
+    if (model != nullptr) encoder.emplace(*model, config.token_cache);
+  }
 
   void OnLoad(const std::string& address, const WorkerLoad* load) {
     if (load != nullptr) return dispatcher.Report(address, *load);
@@ -74,12 +92,15 @@ struct Core {
     index.Forget(address);
   }
 
-  const std::unique_ptr<worker::Model> model;
-  PromptEncoder encoder;
+  const std::unique_ptr<worker::Model> model;  // nullptr: before engines it may be missing.
+  std::optional<PromptEncoder> encoder;        // Of the model.
   PrefixIndex index;
   Dispatcher dispatcher;
   CompletionPoller poller;
+  std::unique_ptr<KeyFile> engine_key;        // nullptr: engines get no key.
+  std::unique_ptr<http::Client> http_client;  // nullptr: the workers are Cairn's.
   std::optional<WorkerRegistry> workers;
+  std::optional<PromptReader> prompts;  // Before engines.
   ThreadPool executor;
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
@@ -95,18 +116,23 @@ class RouterProcess final : public service::Service {
   ~RouterProcess() override { Stop(); }
 
   Status Start() override {
-    auto model = worker::Model::Load(config_.model);
-    if (!model.ok()) return Annotate(model.status(), "model");
+    std::unique_ptr<worker::Model> model;
+    if (!config_.model.empty()) {
+      auto loaded = worker::Model::Load(config_.model);
+      if (!loaded.ok()) return Annotate(loaded.status(), "model");
+      model = *std::move(loaded);
+    }
     CAIRN_ASSIGN_OR_RETURN(auto policy, MakePolicy(config_.policy));
-    core_.emplace(config_, *std::move(model), std::move(policy), &registry_);
-    CAIRN_ASSIGN_OR_RETURN(const MakeWorkerLink links,
-                           GrpcWorkerLinks(config_.workers_tls, &core_->poller));
-    core_->workers.emplace(RegistryOptions(config_, *core_->model), links, &SteadyClock::Get(),
+    core_.emplace(config_, std::move(model), std::move(policy), &registry_);
+    CAIRN_ASSIGN_OR_RETURN(const MakeWorkerLink links, MakeLinks());
+    core_->workers.emplace(RegistryOptions(config_, core_->model.get()), links, &SteadyClock::Get(),
                            [core = &*core_](const std::string& address, const WorkerLoad* load) {
                              core->OnLoad(address, load);
                            });
-    core_->engine.emplace(EngineOptions(config_, *core_->model),
-                          RouterEngine::Parts{.encoder = &core_->encoder,
+    if (config_.relays()) ReadPrompts();
+    core_->engine.emplace(EngineOptions(config_, core_->model.get()),
+                          RouterEngine::Parts{.encoder = Pointer(core_->encoder),
+                                              .prompts = Pointer(core_->prompts),
                                               .registry = &*core_->workers,
                                               .index = &core_->index,
                                               .dispatcher = &core_->dispatcher,
@@ -122,7 +148,8 @@ class RouterProcess final : public service::Service {
                   .registry = &*core_->workers,
                   .dispatcher = &core_->dispatcher,
                   .index = &core_->index,
-                  .encoder = &core_->encoder,
+                  .encoder = Pointer(core_->encoder),
+                  .prompts = Pointer(core_->prompts),
                   .follows_nodes = !config_.cache.empty()},
                  &registry_);
     registry_.AddCollector([this](metrics::Sink& sink) {
@@ -133,7 +160,7 @@ class RouterProcess final : public service::Service {
     CAIRN_RETURN_IF_ERROR(StartServer());
     if (config_.http.listen.empty()) return OkStatus();
     CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
-                                                      AddedTime(&registry_)));
+                                                      config_.relays(), AddedTime(&registry_)));
     http_address_ = http->address();
     MutexLock lock(http_mu_);
     http_ = std::move(http);
@@ -164,6 +191,35 @@ class RouterProcess final : public service::Service {
   }
 
  private:
+  template <typename T>
+  static T* Pointer(std::optional<T>& part) {
+    return part ? &*part : nullptr;
+  }
+  Result<MakeWorkerLink> MakeLinks() {
+    if (!config_.relays()) return GrpcWorkerLinks(config_.workers_tls, &core_->poller);
+    const EngineConfig& engines = config_.engines;
+    if (!engines.api_key_file.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(
+          core_->engine_key,
+          KeyFile::Open(engines.api_key_file, "engines.api_key_file", &SteadyClock::Get()));
+    }
+    auto client =
+        http::MakeClient({.threads = engines.threads, .authorities = engines.authorities});
+    if (!client.ok()) return Annotate(client.status(), "engines.ca");
+    core_->http_client = *std::move(client);
+    return EngineLinks(LinkOptions(engines, {}), core_->http_client.get(), core_->engine_key.get(),
+                       &SteadyClock::Get());
+  }
+  void ReadPrompts() {
+    core_->prompts.emplace(
+        ReaderOptions(config_.engines, false, config_.token_cache),
+        PromptReader::Parts{
+            .local = config_.engines.tokens == "text" ? nullptr : Pointer(core_->encoder),
+            .client = core_->http_client.get(),
+            .key = core_->engine_key.get(),
+            .registry = &*core_->workers,
+            .clock = &SteadyClock::Get()});
+  }
   Status StartServer() {
     service_.emplace(RouterService::Parts{.engine = &*core_->engine,
                                           .registry = &*core_->workers,

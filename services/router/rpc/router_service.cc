@@ -211,9 +211,12 @@ Status RouterService::GetInfo(v1::RouterInfo* response) {
   const PrefixIndex::Numbers index = parts_.index->numbers();
   const RouterEngine::Numbers requests = parts_.engine->numbers();
   response->set_version(std::string(config::Version()));
-  response->set_model(models.front().id);
+  // Before engines: those that have told it.
+  if (!models.empty()) {
+    response->set_model(models.front().id);
+    response->set_context_tokens(models.front().context_tokens);
+  }
   for (size_t i = 1; i < models.size(); ++i) response->add_aliases(models[i].id);
-  response->set_context_tokens(models.front().context_tokens);
   response->set_policy(std::string(parts_.dispatcher->policy()));
   response->set_waiting(parts_.engine->Waiting());
   response->set_arrivals_per_second(dispatched.arrivals_per_second);

@@ -1,0 +1,123 @@
+#include "services/router/relay/engine_load.h"
+
+#include <algorithm>
+
+namespace cairn::router {
+namespace {
+
+// Measurements until a speed counts as known.
+constexpr uint64_t kEnoughPrompts = 4;
+constexpr uint64_t kEnoughSteps = 64;
+// Of the prompt that is being computed, at most this part counts as done.
+constexpr double kMostDone = 0.9;
+// An engine computes prompts in their order, whatever their priorities are here.
+constexpr int32_t kNeverOvertaken = 10;
+
+}  // namespace
+
+uint64_t EngineLoad::Begin(const Prompt& prompt) {
+  const TimePoint now = clock_->Now();
+  MutexLock lock(mu_);
+  Request request;
+  request.sent = request.last_token = now;
+  // The last token is always computed.
+  request.tokens = std::max(1.0, static_cast<double>(prompt.tokens) - prompt.held_tokens);
+  request.stream = prompt.stream;
+  request.alone = waiting_ == 0;
+  if (request.stream && waiting_++ == 0) busy_since_ = now;
+  requests_.emplace(next_id_, request);
+  return next_id_++;
+}
+
+void EngineLoad::Tokens(uint64_t id, uint32_t tokens) {
+  if (tokens == 0) return;
+  const TimePoint now = clock_->Now();
+  MutexLock lock(mu_);
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  Request& request = found->second;
+  if (!request.decodes) {
+    request.decodes = true;
+    StopWaiting(&request, now, /*computed=*/true);
+    ++decoding_;
+  } else {
+    step_.Add(decoding_, Seconds(now - request.last_token) / tokens);
+  }
+  request.last_token = now;
+}
+
+void EngineLoad::End(uint64_t id) {
+  const TimePoint now = clock_->Now();
+  MutexLock lock(mu_);
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  if (found->second.decodes) {
+    --decoding_;
+  } else if (found->second.stream) {
+    StopWaiting(&found->second, now, /*computed=*/false);
+  }
+  requests_.erase(found);
+}
+
+void EngineLoad::StopWaiting(Request* request, TimePoint now, bool computed) {
+  if (!request->stream) return;
+  --waiting_;
+  if (!computed) return;
+  if (request->alone) alone_.Add(request->tokens, Seconds(now - request->sent));
+  // Since the first token before this one, if this one waited then.
+  drain_.Add(request->tokens, Seconds(now - std::max(busy_since_, request->sent)));
+  busy_since_ = now;
+}
+
+double EngineLoad::PrefillSpeed() const {
+  if (alone_.count() < kEnoughPrompts) return 0;
+  const double token = alone_.slope() > 0 ? alone_.slope() : alone_.ratio();
+  return token > 0 ? 1 / token : 0;
+}
+
+double EngineLoad::DrainSpeed() const {
+  if (drain_.count() < kEnoughPrompts || drain_.ratio() <= 0) return PrefillSpeed();
+  return 1 / drain_.ratio();
+}
+
+bool EngineLoad::Computed(const Request& request, TimePoint now) const {
+  if (request.stream) return request.decodes;
+  const double speed = DrainSpeed();
+  return speed <= 0 || Seconds(now - request.sent) > request.tokens / speed;
+}
+
+WorkerLoad EngineLoad::Report() const {
+  const TimePoint now = clock_->Now();
+  MutexLock lock(mu_);
+  WorkerLoad load;
+  double tokens = 0;
+  const Request* oldest = nullptr;
+  WorkerLoad::Queued queued = {.priority = kNeverOvertaken, .requests = 0, .prefill_tokens = 0};
+  for (const auto& [id, request] : requests_) {
+    if (Computed(request, now)) {
+      ++load.running_decodes;
+      continue;
+    }
+    tokens += request.tokens;
+    ++queued.requests;
+    queued.prefill_tokens += static_cast<uint64_t>(request.tokens);
+    if (oldest == nullptr || request.sent < oldest->sent) oldest = &request;
+  }
+  load.prefill_tokens_per_second = PrefillSpeed();
+  load.drain_tokens_per_second = DrainSpeed();
+  const double speed =
+      load.drain_tokens_per_second > 0 ? load.drain_tokens_per_second : kAssumedTokensPerSecond;
+  if (oldest != nullptr) {
+    const double since = Seconds(now - std::max(busy_since_, oldest->sent));
+    tokens -= std::min(kMostDone * oldest->tokens, since * speed);
+    load.prefill_seconds = tokens / speed;
+    load.queued.push_back(queued);
+  }
+  if (step_.count() >= kEnoughSteps) {
+    load.step_seconds = step_.intercept();
+    load.decode_seconds = step_.slope();
+  }
+  return load;
+}
+
+}  // namespace cairn::router
