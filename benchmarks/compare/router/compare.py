@@ -41,12 +41,10 @@ def launchers(build, compression):
     vllm_tree = ["--max-tree-size", str(33_554_432 // trace.SHORTER)]
     vllm_timers = ["--eviction-interval-secs", seconds(120)]
     smg_all = [*smg_tree, *smg_timers]
-    held = CACHE_TOKENS // trace.SHORTER // 16
-    cairn = ["--engines.tokens", "text", "--engines.block_tokens", "16"]
+    cairn = ["--engines.text_block", str(256 // trace.SHORTER)]
+    cairn += ["--engines.cache_tokens", str(CACHE_TOKENS // trace.SHORTER)]
     return {
-        "cairn": lambda engines, log: contenders.cairn(
-            build, engines, log, *cairn, "--engines.held_blocks", held
-        ),
+        "cairn": lambda engines, log: contenders.cairn(build, engines, log, *cairn),
         "smg": lambda engines, log: contenders.smg(engines, log, *smg_all),
         "smg_unprotected": lambda engines, log: contenders.smg(
             engines, log, *smg_all, "--disable-worker-overload-protection"

@@ -90,6 +90,8 @@ WorkerLoad EngineLoad::Report() const {
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
   WorkerLoad load;
+  // As vLLM and SGLang do unless they are told otherwise.
+  load.first_in_first_out = true;
   double tokens = 0;
   const Request* oldest = nullptr;
   WorkerLoad::Queued queued = {.priority = kNeverOvertaken, .requests = 0, .prefill_tokens = 0};
