@@ -233,8 +233,12 @@ void ClientConnection::Finish() {
   const bool keep = parser_->keep_alive() && !writing_ && in_.empty() && !call_->cancelled();
   parser_.reset();
   const auto call = std::exchange(call_, nullptr);
+  // First, so that what the observer sends next finds this connection.
+  keep ? KeepIdle() : Close();
   call->End();
-  if (!keep) return Close();
+}
+
+void ClientConnection::KeepIdle() {
   if (read_buffer_.size() > kLeastReadBytes) in_ = std::string();
   state_ = State::kIdle;
   SetDeadline(Now() + shared_->options.idle_timeout);

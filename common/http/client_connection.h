@@ -98,6 +98,7 @@ class ClientConnection final : public std::enable_shared_from_this<ClientConnect
   void Parse();
   void PassOn();
   void Finish();
+  void KeepIdle();
   void Fail(const Status& status);
   // The server may have closed the connection while it was idle: then nothing was done.
   bool SendAgain();

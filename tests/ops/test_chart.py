@@ -32,6 +32,14 @@ VALUES = {
             "callers": GATEWAY,
         },
     },
+    "engines": {
+        **TLS,
+        "router": {
+            "enabled": True,
+            "workers": ["http://vllm-0.vllm:8000", "https://vllm-1.vllm"],
+            "engines": {"apiKeySecret": "engine-key", "blockTokens": 32},
+        },
+    },
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
     "cluster": {**TLS, "cache": {"replicas": 3}},
     "everything": {
@@ -151,6 +159,7 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, **ROUTER}, "worker.enabled"),
         ({**TLS, "router": {"enabled": True, "workers": ["w:1"]}}, "router.model.existingClaim"),
         ({**TLS, "router": {"workers": ["w"]}}, "/router/workers/0"),
+        ({**TLS, "router": {"workers": ["http://a/v1"]}}, "/router/workers/0"),
         ({**TLS, "router": {"policy": "best"}}, "/router/policy"),
         (
             {
@@ -345,6 +354,24 @@ def test_a_router_follows_the_nodes_that_the_values_name(chart, address, expecte
     assert (
         router_config(render(chart, {**TLS, **WORKER, "router": router})).get("cache") == expected
     )
+
+
+def test_a_router_before_engines_needs_no_model_and_no_nodes(chart):
+    docs = render(chart, VALUES["engines"])
+    config = router_config(docs)
+    assert config["workers"] == VALUES["engines"]["router"]["workers"]
+    assert "model" not in config and "cache" not in config
+    assert config["engines"] == {
+        "tokens": "auto",
+        "block_tokens": 32,
+        "cache_tokens": 1000000,
+        "api_key_file": "/etc/cairn-engines/key",
+    }
+    spec = router_spec(docs)
+    names = {volume["name"] for volume in spec["volumes"]}
+    assert "engine-key" in names and "model" not in names
+    mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert names >= mounts
 
 
 def test_a_router_of_a_cluster_knows_some_of_its_nodes(chart):

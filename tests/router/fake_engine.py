@@ -1,5 +1,4 @@
-"""Engines with OpenAI's API for tests: they answer with words, keep a prefix cache of what they were
-sent, and misbehave when told.
+"""Engines with OpenAI's API for tests: they answer with words, and misbehave when told.
 
 `POST /_behave` with JSON sets what the next calls meet:
   status         answers so, with an error body
@@ -114,8 +113,12 @@ class Handler(BaseHTTPRequestHandler):
         if not request.get("stream"):
             text = "".join(words)
             choice = {"index": 0, "finish_reason": "stop"}
-            choice.update({"message": {"role": "assistant", "content": text}} if chat else {"text": text})
-            return self.answer(200, {"id": "x", "model": self.server.model, "choices": [choice], "usage": usage})
+            choice.update(
+                {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+            )
+            return self.answer(
+                200, {"id": "x", "model": self.server.model, "choices": [choice], "usage": usage}
+            )
         return self.stream(words, usage, chat, request, behaviour)
 
     def stream(self, words, usage, chat, request, behaviour):
@@ -135,7 +138,9 @@ class Handler(BaseHTTPRequestHandler):
                     return
                 if i:
                     time.sleep(behaviour.get("gap", 0))
-                choice = {"index": 0, "delta": {"content": word}} if chat else {"index": 0, "text": word}
+                choice = (
+                    {"index": 0, "delta": {"content": word}} if chat else {"index": 0, "text": word}
+                )
                 event({"id": "x", "model": self.server.model, "choices": [choice]})
             if (request.get("stream_options") or {}).get("include_usage"):
                 event({"id": "x", "choices": [], "usage": usage})

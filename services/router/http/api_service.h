@@ -6,7 +6,8 @@
 //                                                                              |
 //   Responder <- AnswerWriter <---------------------------- GenerateObserver <-+
 //
-// Before engines ParseRelayRequest and RelayWriter stand in their places. Knows no sockets: it answers through http::Responder.
+// Before engines ParseRelayRequest and RelayWriter stand in their places. Knows no sockets: it
+// answers through http::Responder.
 
 #include <atomic>
 #include <cstdint>

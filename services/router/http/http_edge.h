@@ -46,8 +46,9 @@ class HttpEdge {
     ApiStats api;
   };
 
-  // `router` must outlive the edge. `relay`: its workers are engines. `observe_added` gets the seconds that the edge took from a
-  // complete request until the router had it; any thread, must not block. Errors name the setting.
+  // `router` must outlive the edge. `relay`: its workers are engines. `observe_added` gets the
+  // seconds that the edge took from a complete request until the router had it; any thread, must
+  // not block. Errors name the setting.
   static Result<std::unique_ptr<HttpEdge>> Start(const HttpConfig& config,
                                                  const net::TlsOptions& tls, Router* router,
                                                  bool relay,

@@ -11,8 +11,8 @@
 
 namespace cairn::router {
 
-// Pure: any thread. The request has `raw`, with the body and these headers, and nothing of sampling.
-// An error: the body is no JSON object, or a field that is read has the wrong type.
+// Pure: any thread. The request has `raw`, with the body and these headers, and nothing of
+// sampling. An error: the body is no JSON object, or a field that is read has the wrong type.
 std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
                                                      std::vector<RawHeader> headers,
                                                      std::string body);

@@ -36,8 +36,8 @@ struct WorkerInfo {
   uint32_t block_tokens = 0;
   std::string cache_address = {};          // Empty: no cache.
   std::optional<Digest> fingerprint = {};  // Of its namespace. nullopt: it has none.
-  // Not a worker of Cairn, but an engine with OpenAI's API. It gets raw calls, its cache is its own,
-  // and it can get nothing of what others hold.
+  // Not a worker of Cairn, but an engine with OpenAI's API. It gets raw calls, its cache is its
+  // own, and it can get nothing of what others hold.
   bool engine = false;
   std::vector<EngineModel> models = {};  // Of an engine.
 };

@@ -19,7 +19,7 @@
 
 namespace cairn::router {
 
-// As its base says.
+// Its client calls it, one thread at a time.
 class AnswerRelay final : public http::ResponseObserver {
  public:
   struct Bounds {

@@ -80,10 +80,14 @@ double EngineLoad::DrainSpeed() const {
   return 1 / drain_.ratio();
 }
 
+double EngineLoad::AssumedSpeed() const {
+  const double speed = DrainSpeed();
+  return speed > 0 ? speed : kAssumedTokensPerSecond;
+}
+
 bool EngineLoad::Computed(const Request& request, TimePoint now) const {
   if (request.stream) return request.decodes;
-  const double speed = DrainSpeed();
-  return speed <= 0 || Seconds(now - request.sent) > request.tokens / speed;
+  return Seconds(now - request.sent) > request.tokens / AssumedSpeed();
 }
 
 WorkerLoad EngineLoad::Report() const {
@@ -107,8 +111,7 @@ WorkerLoad EngineLoad::Report() const {
   }
   load.prefill_tokens_per_second = PrefillSpeed();
   load.drain_tokens_per_second = DrainSpeed();
-  const double speed =
-      load.drain_tokens_per_second > 0 ? load.drain_tokens_per_second : kAssumedTokensPerSecond;
+  const double speed = AssumedSpeed();
   if (oldest != nullptr) {
     const double since = Seconds(now - std::max(busy_since_, oldest->sent));
     tokens -= std::min(kMostDone * oldest->tokens, since * speed);

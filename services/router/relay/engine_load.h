@@ -49,6 +49,7 @@ class EngineLoad {
   // Of prompts. 0: not known.
   double PrefillSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double DrainSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double AssumedSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StopWaiting(Request* request, TimePoint now, bool computed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whole answers do not say when their prompt was computed: when it should have been.

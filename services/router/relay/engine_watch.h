@@ -2,8 +2,8 @@
 // Watches one engine: what it serves, whether it is well, and how loaded it seems.
 //
 //   GET /health -> GET /v1/models -> OnInfo, OnReport each 100 ms
-//                                      |  each second GET /health (an engine that has none: /v1/models)
-//                                      |  each 5 s     GET /v1/models
+//                                      |  each second GET /health, or /v1/models without it
+//                                      |  each 5 s    GET /v1/models
 //   OnEnd <- it cannot be reached, or says three times in a row nothing or that it is not well
 
 #include <memory>

@@ -1,5 +1,6 @@
 #pragma once
-// Cuts a stream of server-sent events into whole events, as bytes come. The events stay as they are.
+// Cuts a stream of server-sent events into whole events, as bytes come. The events stay as they
+// are.
 
 #include <cstddef>
 #include <cstdint>

@@ -10,6 +10,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxModels = 1024;
 constexpr size_t kMaxIdBytes = 512;
+constexpr int kMaxDepth = 32;
 
 uint32_t ContextOf(const Json& model) {
   const auto found = model.find("max_model_len");
@@ -21,7 +22,9 @@ uint32_t ContextOf(const Json& model) {
 }  // namespace
 
 Result<std::vector<EngineModel>> ParseModelList(std::string_view body) {
-  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  // What lies deeper is left out: printing it takes a frame of the stack for each level.
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; };
+  const Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
   const auto data = json.is_object() ? json.find("data") : json.end();
   if (!json.is_object() || data == json.end() || !data->is_array()) {
     return InvalidArgument("expected an object with a list 'data'");

@@ -164,8 +164,8 @@ bool PromptReader::Ask(const GenerateRequest& request, const std::string& questi
               status =
                   Errorf(StatusCode::kUnavailable, "it answered {}, expected 200", answer->status);
             }
-            Result<TokenIds> tokens = status;
-            if (status.ok()) tokens = ParseTokens(answer->body);
+            Result<TokenIds> tokens =
+                status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
             if (tokens.ok()) {
               cache_.Add(question, std::make_shared<const TokenIds>(*tokens));
               return later(OfTokens(*std::move(tokens)));

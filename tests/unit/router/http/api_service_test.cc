@@ -338,5 +338,79 @@ TEST(HttpConfigTest, SettingsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(check("http.max_body", "512MiB"), HasSubstr("http.all_bodies"));
 }
 
+// Before engines.
+class RelayServiceTest : public ApiServiceTest {
+ protected:
+  RelayServiceTest() {
+    options_.relay = true;
+    Make();
+  }
+};
+
+TEST_F(RelayServiceTest, ACallAndItsWholeAnswerPassAsTheyAre) {
+  const std::string body = R"({ "messages":[{"role":"user","content":"hi"}], "logprobs":true})";
+  const auto responder = Chat(
+      body,
+      {{"Authorization", "Bearer secret"}, {"X-Request-Id", "mine"}, {"x-cairn-priority", "3"}});
+  const auto running = router_.Take();
+  ASSERT_NE(running.request.raw, nullptr);
+  EXPECT_EQ(*running.request.raw->body, body);
+  EXPECT_EQ(running.request.priority, 3);
+  ASSERT_EQ(running.request.raw->headers.size(), 2u);  // Not who calls.
+  EXPECT_EQ(running.request.raw->headers[0].value, "mine");
+  running.observer->OnRawHead(
+      {.status = 422, .content_type = "application/x", .headers = {{"x-request-id", "theirs"}}});
+  running.observer->OnRawBytes("{ }");
+  EXPECT_FALSE(responder->ended);
+  running.observer->OnDone({});
+  EXPECT_TRUE(responder->ended);
+  EXPECT_EQ(responder->head->status, 422);
+  EXPECT_EQ(responder->head->content_type, "application/x");
+  EXPECT_EQ(responder->Header("x-request-id"), "theirs");
+  EXPECT_EQ(responder->body, "{ }");
+  EXPECT_EQ(Answers(Route::kChat, 422), 1u);
+}
+
+TEST_F(RelayServiceTest, AStreamPassesAndEndsWithAnErrorIfItBreaks) {
+  const auto responder = Chat(Streamed());
+  const auto running = router_.Take();
+  running.observer->OnRawHead({.content_type = "text/event-stream", .stream = true});
+  running.observer->OnRawBytes("data: {\"a\":1}\n\n");
+  EXPECT_EQ(service_->GetStats().open_streams, 1u);
+  EXPECT_EQ(responder->Header("x-request-id"), "chatcmpl-0000000000001234");
+  GenerateError error;
+  error.status = Errorf(StatusCode::kUnavailable, "gone");
+  running.observer->OnError(error);
+  const std::vector<Json> events = responder->events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0], Json::parse("{\"a\":1}"));
+  EXPECT_EQ(events[1]["error"]["message"], "gone");
+  EXPECT_EQ(service_->GetStats().failed_streams, 1u);
+  EXPECT_EQ(service_->GetStats().open_streams, 0u);
+}
+
+TEST_F(RelayServiceTest, WithoutAnEngineTheErrorIsTheRouters) {
+  const auto responder = Chat();
+  GenerateError error;
+  error.status = Errorf(StatusCode::kResourceExhausted, "shed");
+  error.retry_after = std::chrono::seconds(3);
+  router_.Take().observer->OnError(error);
+  EXPECT_EQ(responder->head->status, 429);
+  EXPECT_EQ(responder->Header("Retry-After"), "3");
+}
+
+TEST_F(RelayServiceTest, WhatIsNoRequestStaysHere) {
+  EXPECT_EQ(Chat("{")->head->status, 400);
+  EXPECT_EQ(Chat("{\"messages\":1}")->json()["error"]["param"], "messages");
+  EXPECT_EQ(router_.waiting(), 0u);
+}
+
+TEST_F(RelayServiceTest, ModelsAreWhatEnginesSayOfThem) {
+  router_.models = {{.id = "m", .workers = 1, .object = R"({"id":"m","root":"r"})"}};
+  const Json list = Ask("GET", "/v1/models")->json();
+  EXPECT_EQ(list["data"][0], Json::parse(R"({"id":"m","root":"r"})"));
+  EXPECT_EQ(Ask("GET", "/v1/models/m")->json()["root"], "r");
+}
+
 }  // namespace
 }  // namespace cairn::router

@@ -43,6 +43,45 @@ TEST_F(RouterConfigTest, NeedsAModelAndWorkersOfEachAddressOne) {
   ExpectRefused("workers");
 }
 
+TEST_F(RouterConfigTest, EnginesNeedNoModelAndAreNotMixedWithWorkers) {
+  config_.model.clear();
+  config_.workers = {"http://127.0.0.1:8000", "https://engine"};
+  EXPECT_TRUE(config_.relays());
+  EXPECT_OK(schema_.RunChecks());
+  config_.model = "model.gguf";
+  EXPECT_OK(schema_.RunChecks());
+  config_.workers.push_back("127.0.0.1:7500");
+  const Status mixed = schema_.RunChecks();
+  EXPECT_THAT(Message(mixed), HasSubstr("'http://127.0.0.1:8000' and '127.0.0.1:7500'"));
+  config_.workers = {"http://127.0.0.1:8000/v1"};
+  ExpectRefused("workers");
+  config_.workers = {"http://a:1", "http://a:1"};
+  ExpectRefused("workers");
+  config_.workers = {"http://a:1"};
+  config_.cache = "127.0.0.1:7400";
+  ExpectRefused("cache");
+  config_.cache.clear();
+  config_.engines.text_block = 30;
+  ExpectRefused("engines.text_block");
+}
+
+TEST_F(RouterConfigTest, BlocksOfEnginesAreOfWhatTheirKeysAreMadeOf) {
+  EngineConfig& engines = config_.engines;
+  engines.cache_tokens = 64'000;
+  // Text: 256 bytes are 64 tokens.
+  EXPECT_EQ(SentBlocks(engines, /*has_model=*/false, /*follows_events=*/false), 1000u);
+  EXPECT_EQ(SentBlocks(engines, true, false), 4000u);
+  EXPECT_EQ(SentBlocks(engines, false, true), 4000u);
+  EXPECT_FALSE(ReaderOptions(engines, false, 1).tokenize);
+  EXPECT_TRUE(ReaderOptions(engines, true, 1).tokenize);
+  engines.tokens = "tokenize";
+  EXPECT_TRUE(ReaderOptions(engines, false, 1).tokenize);
+  EXPECT_EQ(SentBlocks(engines, false, false), 4000u);
+  engines.tokens = "text";
+  EXPECT_FALSE(ReaderOptions(engines, true, 1).tokenize);
+  EXPECT_EQ(SentBlocks(engines, true, true), 1000u);
+}
+
 TEST_F(RouterConfigTest, NetworkWithoutTlsNeedsToBeAllowed) {
   config_.listen = "0.0.0.0:7600";
   ExpectRefused("listen");
