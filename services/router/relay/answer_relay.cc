@@ -75,7 +75,7 @@ bool AnswerRelay::OnBody(std::string_view bytes) {
 
 void AnswerRelay::PassEvents(EventDecoder::Events events) {
   if (events.bytes.empty()) return;
-  tokens_ += events.tokens;
+  events_ += events.tokens;
   load_->Tokens(load_id_, events.tokens);
   if (!begun_) {
     // Until there is an answer, another engine may give it: comments that keep the connection alive
@@ -134,8 +134,10 @@ void AnswerRelay::EndWhole() {
 
 void AnswerRelay::Done(std::string_view json) {
   load_->End(load_id_);
-  const AnswerUsage usage = ReadUsage(json).value_or(
-      AnswerUsage{.prompt_tokens = prompt_tokens_, .completion_tokens = tokens_});
+  const std::optional<AnswerUsage> told = ReadUsage(json);
+  if (told) load_->Length(events_, told->completion_tokens);
+  const AnswerUsage usage = told.value_or(AnswerUsage{
+      .prompt_tokens = prompt_tokens_, .completion_tokens = load_->TokensOf(events_)});
   WorkerAnswer answer;
   answer.prompt_tokens = usage.prompt_tokens;
   answer.fetched_tokens = usage.cached_tokens;

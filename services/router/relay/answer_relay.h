@@ -53,7 +53,7 @@ class AnswerRelay final : public http::ResponseObserver {
   EventDecoder decoder_;
   std::string body_;    // Of a whole answer; or comments before the first event.
   bool begun_ = false;  // The caller has got something.
-  uint32_t tokens_ = 0;
+  uint32_t events_ = 0;  // With tokens.
 };
 
 }  // namespace cairn::router

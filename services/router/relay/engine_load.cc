@@ -10,6 +10,7 @@ constexpr uint64_t kEnoughPrompts = 4;
 constexpr uint64_t kEnoughSteps = 64;
 // Of the prompt that is being computed, at most this part counts as done.
 constexpr double kMostDone = 0.9;
+constexpr double kMostTokensOfEvent = 1024;
 // An engine computes prompts in their order, whatever their priorities are here.
 constexpr int32_t kNeverOvertaken = 10;
 
@@ -29,8 +30,8 @@ uint64_t EngineLoad::Begin(const Prompt& prompt) {
   return next_id_++;
 }
 
-void EngineLoad::Tokens(uint64_t id, uint32_t tokens) {
-  if (tokens == 0) return;
+void EngineLoad::Tokens(uint64_t id, uint32_t events) {
+  if (events == 0) return;
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
   const auto found = requests_.find(id);
@@ -40,8 +41,8 @@ void EngineLoad::Tokens(uint64_t id, uint32_t tokens) {
     request.decodes = true;
     StopWaiting(&request, now, /*computed=*/true);
     ++decoding_;
-  } else {
-    step_.Add(decoding_, Seconds(now - request.last_token) / tokens);
+  } else if (waiting_ == 0 && request.last_token >= free_since_) {
+    step_.Add(decoding_, Seconds(now - request.last_token) / events);
   }
   request.last_token = now;
 }
@@ -61,12 +62,27 @@ void EngineLoad::End(uint64_t id) {
 
 void EngineLoad::StopWaiting(Request* request, TimePoint now, bool computed) {
   if (!request->stream) return;
-  --waiting_;
+  if (--waiting_ == 0) free_since_ = now;
   if (!computed) return;
   if (request->alone) alone_.Add(request->tokens, Seconds(now - request->sent));
   // Since the first token before this one, if this one waited then.
   drain_.Add(request->tokens, Seconds(now - std::max(busy_since_, request->sent)));
   busy_since_ = now;
+}
+
+void EngineLoad::Length(uint32_t events, uint32_t tokens) {
+  if (events == 0) return;
+  MutexLock lock(mu_);
+  length_.Add(events, tokens);
+}
+
+uint32_t EngineLoad::TokensOf(uint32_t events) const {
+  MutexLock lock(mu_);
+  return static_cast<uint32_t>(events * TokensOfEvent());
+}
+
+double EngineLoad::TokensOfEvent() const {
+  return std::clamp(length_.ratio(), 1.0, kMostTokensOfEvent);
 }
 
 double EngineLoad::PrefillSpeed() const {
@@ -96,6 +112,7 @@ WorkerLoad EngineLoad::Report() const {
   WorkerLoad load;
   // As vLLM and SGLang do unless they are told otherwise.
   load.first_in_first_out = true;
+  load.of_this_router = true;
   double tokens = 0;
   const Request* oldest = nullptr;
   WorkerLoad::Queued queued = {.priority = kNeverOvertaken, .requests = 0, .prefill_tokens = 0};
@@ -119,8 +136,8 @@ WorkerLoad EngineLoad::Report() const {
     load.queued.push_back(queued);
   }
   if (step_.count() >= kEnoughSteps) {
-    load.step_seconds = step_.intercept();
-    load.decode_seconds = step_.slope();
+    load.step_seconds = step_.intercept() / TokensOfEvent();
+    load.decode_seconds = step_.slope() / TokensOfEvent();
   }
   return load;
 }

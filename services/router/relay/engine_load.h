@@ -29,10 +29,14 @@ class EngineLoad {
   };
   // A request goes there. Returns its id.
   uint64_t Begin(const Prompt& prompt);
-  // So many tokens of its answer have come.
-  void Tokens(uint64_t id, uint32_t tokens);
+  // So many events with tokens of its answer have come.
+  void Tokens(uint64_t id, uint32_t events);
   // However it ended.
   void End(uint64_t id);
+  // The engine says that an answer which came in so many events has so many tokens.
+  void Length(uint32_t events, uint32_t tokens);
+  // Tokens of so many events: more where the engine sends several at once.
+  uint32_t TokensOf(uint32_t events) const;
 
   WorkerLoad Report() const;
 
@@ -49,6 +53,7 @@ class EngineLoad {
   // Of prompts. 0: not known.
   double PrefillSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double DrainSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double TokensOfEvent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double AssumedSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StopWaiting(Request* request, TimePoint now, bool computed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -62,9 +67,13 @@ class EngineLoad {
   uint32_t waiting_ ABSL_GUARDED_BY(mu_) = 0;  // Streams whose first token has not come.
   uint32_t decoding_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint busy_since_ ABSL_GUARDED_BY(mu_);  // Prompts wait, and none was computed since then.
+  TimePoint free_since_ ABSL_GUARDED_BY(mu_);  // If none waits: since then.
   LinearFit alone_ ABSL_GUARDED_BY(mu_){32};   // Seconds to the first token over tokens.
   LinearFit drain_ ABSL_GUARDED_BY(mu_){64};   // Seconds between first tokens over tokens.
-  LinearFit step_ ABSL_GUARDED_BY(mu_){4096};  // Seconds of a token over requests that decode.
+  // Seconds of an event over requests that decode, while no prompt waits: steps that compute prompts
+  // are many times as long, and then more requests decode, too.
+  LinearFit step_ ABSL_GUARDED_BY(mu_){4096};
+  LinearFit length_ ABSL_GUARDED_BY(mu_){64};  // Tokens over events, of whole answers.
 };
 
 }  // namespace cairn::router

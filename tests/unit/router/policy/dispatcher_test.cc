@@ -64,6 +64,17 @@ TEST_F(DispatcherTest, AReportReplacesWhatWasSentLongBeforeIt) {
   EXPECT_NEAR(dispatcher_->Decide(Of(1, {{}})).candidates[0].queue_seconds, 0.5, 1e-6);
 }
 
+TEST_F(DispatcherTest, AReportOfThisRouterShowsWhatItSentBefore) {
+  Make("cost");
+  dispatcher_->Report("a", Load(0));
+  dispatcher_->Decide(Of(1000, {{}}));
+  clock_.Advance(milliseconds(2));
+  WorkerLoad load = Load(1);
+  load.of_this_router = true;
+  dispatcher_->Report("a", load);
+  EXPECT_NEAR(dispatcher_->Decide(Of(1, {{}})).candidates[0].queue_seconds, 1, 1e-6);
+}
+
 TEST_F(DispatcherTest, ACandidateSaysWhatThePickIsMadeOf) {
   Make("cost", {.memory_tokens_per_second = 1000, .disk_tokens_per_second = 500});
   dispatcher_->Report("a", Load(2));

@@ -109,6 +109,41 @@ TEST_F(EngineLoadTest, MeasuresWhatOneMoreDecodeCosts) {
   EXPECT_NEAR(load.decode_seconds, 0.0002, 0.00005);
 }
 
+// While prompts are computed steps take longer, and that is no fault of those that decode.
+TEST_F(EngineLoadTest, StepsThatComputePromptsSayNothingAboutDecodes) {
+  std::vector<uint64_t> open;
+  for (int decodes = 1; decodes <= 16; ++decodes) {
+    open.push_back(Stream(10));
+    load_.Tokens(open.back(), 1);
+    for (int step = 0; step < 20; ++step) {
+      clock_.Advance(std::chrono::microseconds(8000 + 200 * decodes));
+      for (const uint64_t id : open) load_.Tokens(id, 1);
+    }
+    const uint64_t prompt = Stream(1000);
+    clock_.Advance(milliseconds(50 * decodes));
+    for (const uint64_t id : open) load_.Tokens(id, 1);
+    clock_.Advance(milliseconds(50 * decodes));
+    load_.Tokens(prompt, 1);
+    for (const uint64_t id : open) load_.Tokens(id, 1);
+    load_.End(prompt);
+  }
+  EXPECT_NEAR(load_.Report().decode_seconds, 0.0002, 0.00005);
+}
+
+TEST_F(EngineLoadTest, AnEventMayHaveSeveralTokens) {
+  EXPECT_EQ(load_.TokensOf(10), 10u);
+  const uint64_t id = Stream(10);
+  load_.Tokens(id, 1);
+  for (int event = 0; event < 100; ++event) {
+    clock_.Advance(milliseconds(80));
+    load_.Tokens(id, 1);
+  }
+  EXPECT_NEAR(load_.Report().step_seconds, 0.08, 0.001);
+  load_.Length(101, 1010);
+  EXPECT_NEAR(load_.Report().step_seconds, 0.008, 0.0001);
+  EXPECT_EQ(load_.TokensOf(10), 100u);
+}
+
 TEST_F(EngineLoadTest, WholeAnswersCountAsDecodesWhenTheirPromptShouldBeDone) {
   Learn();
   const uint64_t id = load_.Begin({.tokens = 5000, .held_tokens = 0, .stream = false});
