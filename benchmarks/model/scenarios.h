@@ -48,6 +48,8 @@ void CompareShedding(const std::vector<Request>& requests, Report* report);
 void CompareUnequal(const std::vector<Request>& requests, Report* report);
 // The same as CompareRouting, with workers that compute first in first out.
 void CompareFirstInFirstOut(const std::vector<Request>& requests, Report* report);
+// The same workers when they report nothing, as engines of others.
+void CompareEngines(const std::vector<Request>& requests, Report* report);
 // Requests that nothing was tuned on (generated_requests.h).
 void CompareGenerated(const std::vector<Request>& requests, Report* report);
 

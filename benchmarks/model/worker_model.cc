@@ -190,8 +190,7 @@ void WorkerModel::EndStep(double now, std::vector<Answered>* done,
   std::erase_if(running_, [](const Run& run) { return run.generated < 0; });
 }
 
-void WorkerModel::Step(double now, std::vector<Answered>* done,
-                       std::vector<Generated>* generated) {
+void WorkerModel::Step(double now, std::vector<Answered>* done, std::vector<Generated>* generated) {
   EndStep(now, done, generated);
   BeginStep(now);
 }
@@ -243,8 +242,8 @@ WorkerFacts WorkerModel::Facts() const {
     const Request& request = requests_[run.request];
     if (run.generated == 0) {
       facts.prefill_tokens += request.input_tokens - run.position;
-      const bool begun = run.rows > 0 || run.position + run.claim.prefill_tokens >
-                                             request.input_tokens;
+      const bool begun =
+          run.rows > 0 || run.position + run.claim.prefill_tokens > request.input_tokens;
       if (!begun) ++facts.not_begun;
     }
     running_tokens += request.input_tokens + run.generated;

@@ -76,10 +76,10 @@ struct Generated {
 
 // What is so at a worker now, as rules of other routers want it.
 struct WorkerFacts {
-  int64_t waiting = 0;          // Requests that the worker has not taken up.
-  int64_t not_begun = 0;        // The same, and those it has taken up without computing any of them.
-  int64_t requests = 0;         // That wait or run.
-  int64_t prefill_tokens = 0;   // Of prompts, not computed yet.
+  int64_t waiting = 0;         // Requests that the worker has not taken up.
+  int64_t not_begun = 0;       // The same, and those it has taken up without computing any of them.
+  int64_t requests = 0;        // That wait or run.
+  int64_t prefill_tokens = 0;  // Of prompts, not computed yet.
   int64_t resident_tokens = 0;  // Of prompts and answers of all requests, at their ends.
   double kv_use = 0;            // Of the cache's room, by requests that run: 0 to 1.
 };

@@ -8,7 +8,7 @@ import subprocess
 HERE = pathlib.Path(__file__).resolve().parents[1] / "compare/router"
 OTHERS = ["smg", "vllm_router"]
 NAMES = (
-    [f"routers_mean_ttft_{other}" for other in [*OTHERS, "smg_round_robin"]]
+    [f"routers_mean_ttft_{other}" for other in [*OTHERS, "smg_unprotected"]]
     + [f"routers_added_{share}_{other}" for share in ("p50", "p99") for other in OTHERS]
     + ["routers_2000_streams"]
 )

@@ -22,12 +22,15 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import added_time  # noqa: E402  (needs the path above)
 import contenders  # noqa: E402
 import load_client  # noqa: E402
+import run  # noqa: E402
 import trace  # noqa: E402
 from rows import row  # noqa: E402
 
 ENGINES = 4
 STREAMS = 2000
 STREAMS_MIB = 64
+# Shown only.
+NOT_JUDGED = ("smg_round_robin", "vllm_router_consistent_hash")
 # The engines' caches, in tokens (benchmarks/model/worker_model.h).
 CACHE_TOKENS = 3_000_000
 
@@ -124,18 +127,17 @@ class Comparison:
             # No contender is always the first one.
             turn = number % len(self.chosen)
             for name in self.chosen[turn:] + self.chosen[:turn]:
-                run = {"round": number, **self.play(name, requests)}
-                runs.append(run)
-                print(json.dumps(run), file=sys.stderr, flush=True)
+                runs.append({"round": number, **self.play(name, requests)})
+                print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
         return runs
 
     def added(self):
-        """Microseconds to the first event, of all rounds, for each contender."""
+        """Microseconds to the first event of each contender, in each round."""
         a = self.arguments
         names = ["direct", "cairn", "smg", "vllm_router"]
         with contenders.Engines(self.build, "--engines", 2, "--answers", "at_once") as engines:
             started = [self.launchers[name](engines.urls, self.log(name)) for name in names]
-            samples = {name: [] for name in names}
+            rounds = []
             routers = {}
             try:
                 for name, each in zip(names, started):
@@ -145,15 +147,20 @@ class Comparison:
                     added_time.first_event_seconds(routers[name].url, 200, 0)  # Warm.
                 for number in range(a.added_rounds):
                     turn = number % len(names)
+                    rounds.append({})
                     for name in names[turn:] + names[:turn]:
                         seconds = added_time.first_event_seconds(
                             routers[name].url, a.added_requests, 1000 * (number + 1)
                         )
-                        samples[name].append([round(1e6 * each, 1) for each in seconds])
+                        rounds[-1][name] = {
+                            "p50": 1e6 * percentile(seconds, 0.5),
+                            "p99": 1e6 * percentile(seconds, 0.99),
+                        }
+                    print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
             finally:
                 for each in started:
                     each.__exit__(None, None, None)
-        return samples
+        return rounds
 
     def streams(self):
         """MiB of each router with STREAMS open streams, and before, in each round."""
@@ -182,16 +189,18 @@ class Comparison:
 
 def ttft_rows(runs):
     means = {}
-    for run in runs:
-        means.setdefault(run["contender"], []).append(run["mean"])
-    own = means["cairn"]
+    for each in runs:
+        means.setdefault(each["contender"], []).append(each["mean"])
+    own = means.get("cairn")
+    if own is None:
+        return []
     rows = []
     for other, samples in means.items():
         if other == "cairn":
             continue
         # Medians of both, as they ran in turns.
         middle = statistics.median(samples)
-        floor, goal = (1.5, 2.5) if other in ("smg", "vllm_router") else (None, None)
+        floor, goal = (None, None) if other in NOT_JUDGED else (1.5, 2.5)
         rows.append(
             row(
                 f"routers_mean_ttft_{other}",
@@ -206,17 +215,13 @@ def ttft_rows(runs):
     return rows
 
 
-def added_rows(samples):
+def added_rows(rounds):
     rows = []
-    for share, name, floor, goal in ((0.5, "p50", 1 / 0.8, 1 / 0.5), (0.99, "p99", 1.0, None)):
+    for name, floor, goal in (("p50", 1 / 0.8, 1 / 0.5), ("p99", 1.0, None)):
         # Of each round, so that what slows the machine for a while slows all of them.
         added = {
-            each: [
-                percentile(theirs, share) - percentile(direct, share)
-                for theirs, direct in zip(samples[each], samples["direct"])
-            ]
-            for each in samples
-            if each != "direct"
+            each: [one[each][name] - one["direct"][name] for one in rounds]
+            for each in ("cairn", "smg", "vllm_router")
         }
         for other in ("smg", "vllm_router"):
             judged = other == "smg"
@@ -258,45 +263,57 @@ def stream_rows(memory):
     ]
 
 
+# Each is a method of Comparison, too.
+PARTS = {"ttft": ttft_rows, "added": added_rows, "streams": stream_rows}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("build", type=pathlib.Path, help="build directory with the programs")
     parser.add_argument("--out", type=pathlib.Path, help="rows and raw results, as JSON")
     parser.add_argument("--only", default="ttft,added,streams")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--contenders", default="cairn,smg,vllm_router,smg_round_robin")
+    parser.add_argument("--contenders", default="cairn,smg,smg_unprotected,vllm_router")
     parser.add_argument(
         "--trace",
         type=pathlib.Path,
         default=contenders.ROOT / "tests/data/traces/conversation_trace.jsonl",
     )
-    parser.add_argument("--requests", type=int, default=4000)
+    parser.add_argument("--requests", type=int, default=3000)
     parser.add_argument("--warm-up", type=int, default=1000, help="requests that do not count")
     parser.add_argument("--load", type=float, default=1.0)
-    parser.add_argument("--compression", type=float, default=40)
+    parser.add_argument("--compression", type=float, default=50)
     parser.add_argument("--order", default="fifo", choices=["fifo", "least-work"])
     parser.add_argument("--added-rounds", type=int, default=10)
     parser.add_argument("--added-requests", type=int, default=200, help="in each round")
+    parser.add_argument("--append", action="store_true", help="adds to the results in --out")
     arguments = parser.parse_args()
     if subprocess.run([HERE / "setup.sh", "--check"], check=False).returncode != 0:
         return 3
-    report = {"settings": {name: str(value) for name, value in vars(arguments).items()}}
+    report = {
+        "machine": run.machine(),
+        "commit": run.commit(),
+        "command": " ".join(sys.argv),
+        "settings": {name: str(value) for name, value in vars(arguments).items()},
+    }
+    if arguments.append and arguments.out.exists():
+        report = json.loads(arguments.out.read_text())
+        report["command"] += "; " + " ".join(sys.argv)
     rows = []
     with tempfile.TemporaryDirectory() as work:
         comparison = Comparison(arguments, pathlib.Path(work))
         for part in arguments.only.split(","):
-            measure, make_rows = {
-                "ttft": (comparison.ttft, ttft_rows),
-                "added": (comparison.added, added_rows),
-                "streams": (comparison.streams, stream_rows),
-            }[part]
-            report[part] = measure()
-            if part != "ttft" or "cairn" in comparison.chosen:
-                rows += make_rows(report[part])
+            measured = getattr(comparison, part)()
+            report[part] = report.get(part, []) + measured
+    for part, make_rows in PARTS.items():
+        if report.get(part):
+            rows += make_rows(report[part])
     report["rows"] = rows
     for one in rows:
-        print(f"{one['name']:40} {one['median']:10.3f} {one['unit']:14} {one['yardstick']:40} "
-              f"ratio {one['ratio']:.2f}")
+        print(
+            f"{one['name']:40} {one['median']:10.3f} {one['unit']:14} {one['yardstick']:40} "
+            f"ratio {one['ratio']:.2f}"
+        )
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n")
     return 0

@@ -45,10 +45,9 @@ std::string EngineAnswer::Usage(int64_t cached_tokens) const {
   const auto prompt = static_cast<int64_t>((text_bytes_ + 3) / 4);
   // In tokens of the text: a character stands for kCharTokens of the trace.
   const int64_t cached = cached_tokens / kCharTokens / 4;
-  return fmt::format(
-      R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-      R"("prompt_tokens_details":{{"cached_tokens":{}}}}})",
-      prompt, generated_, prompt + generated_, cached);
+  return fmt::format(R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
+                     R"("prompt_tokens_details":{{"cached_tokens":{}}}}})",
+                     prompt, generated_, prompt + generated_, cached);
 }
 
 void EngineAnswer::Tokens(int64_t count) {

@@ -10,9 +10,11 @@ namespace cairn::compare {
 namespace {
 
 http::Response Error(int status, const std::string& message) {
-  const nlohmann::json json = {
-      {"error",
-       {{"message", message}, {"type", "invalid_request_error"}, {"param", nullptr}, {"code", status}}}};
+  const nlohmann::json json = {{"error",
+                                {{"message", message},
+                                 {"type", "invalid_request_error"},
+                                 {"param", nullptr},
+                                 {"code", status}}}};
   return {.status = status,
           .body = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }

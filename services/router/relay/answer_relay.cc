@@ -136,8 +136,8 @@ void AnswerRelay::Done(std::string_view json) {
   load_->End(load_id_);
   const std::optional<AnswerUsage> told = ReadUsage(json);
   if (told) load_->Length(events_, told->completion_tokens);
-  const AnswerUsage usage = told.value_or(AnswerUsage{
-      .prompt_tokens = prompt_tokens_, .completion_tokens = load_->TokensOf(events_)});
+  const AnswerUsage usage = told.value_or(
+      AnswerUsage{.prompt_tokens = prompt_tokens_, .completion_tokens = load_->TokensOf(events_)});
   WorkerAnswer answer;
   answer.prompt_tokens = usage.prompt_tokens;
   answer.fetched_tokens = usage.cached_tokens;

@@ -51,8 +51,8 @@ class AnswerRelay final : public http::ResponseObserver {
   RawHead head_;
   bool framed_ = false;  // The answer says where its body ends.
   EventDecoder decoder_;
-  std::string body_;    // Of a whole answer; or comments before the first event.
-  bool begun_ = false;  // The caller has got something.
+  std::string body_;     // Of a whole answer; or comments before the first event.
+  bool begun_ = false;   // The caller has got something.
   uint32_t events_ = 0;  // With tokens.
 };
 

@@ -86,8 +86,12 @@ double EngineLoad::TokensOfEvent() const {
 }
 
 double EngineLoad::PrefillSpeed() const {
-  if (alone_.count() < kEnoughPrompts) return 0;
-  const double token = alone_.slope() > 0 ? alone_.slope() : alone_.ratio();
+  double token = 0;
+  if (alone_.count() >= kEnoughPrompts) {
+    token = alone_.slope() > 0 ? alone_.slope() : alone_.ratio();
+  } else if (drain_.count() >= kEnoughPrompts) {
+    token = drain_.ratio();  // At a busy engine prompts are never alone.
+  }
   return token > 0 ? 1 / token : 0;
 }
 
