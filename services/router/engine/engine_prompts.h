@@ -25,6 +25,8 @@ class EnginePrompts {
   // The prompt; or nullopt, and `later` gets it soon, on another thread. Never fails: what cannot
   // have tokens has text. `request` must live until then.
   virtual std::optional<EnginePrompt> Read(const GenerateRequest& request, Later later) = 0;
+  // Read always has the prompt, and neither tokenises nor waits: any thread may call it.
+  virtual bool at_once() const { return false; }
 };
 
 }  // namespace cairn::router

@@ -73,6 +73,11 @@ std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
   }
   if (request.tenant.empty()) request.tenant = options_.tenant;
   auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
+  if (parts_.prompts != nullptr && parts_.prompts->at_once()) {
+    // Nothing is computed or waited for: waking another thread would take longer than the decision.
+    run->Begin();
+    return std::make_unique<CallHandle>(std::move(run));
+  }
   if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
     run->Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait to be tokenised"));
   }

@@ -48,6 +48,7 @@ class PromptReader final : public EnginePrompts {
   PromptReader(const Options& options, const Parts& parts);
 
   std::optional<EnginePrompt> Read(const GenerateRequest& request, Later later) override;
+  bool at_once() const override { return !options_.tokenize && parts_.local == nullptr; }
 
   struct Numbers {
     uint64_t from_tokens = 0;  // Prompts by what their keys are made of.

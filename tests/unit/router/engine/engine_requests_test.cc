@@ -47,7 +47,9 @@ class FakePrompts final : public EnginePrompts {
     laters.push_back(std::move(later));
     return std::nullopt;
   }
+  bool at_once() const override { return is_at_once; }
   std::vector<Later> laters;
+  bool is_at_once = false;
 };
 
 class EngineRequestsTest : public ::testing::Test {
@@ -147,6 +149,15 @@ class EngineRequestsTest : public ::testing::Test {
   std::unique_ptr<RouterEngine> engine_;
   std::vector<std::unique_ptr<GenerateCall>> calls_;
 };
+
+// Waking another thread takes longer than the decision.
+TEST_F(EngineRequestsTest, APromptThatIsThereAtOnceNeedsNoOtherThread) {
+  ReachBoth();
+  prompts_.is_at_once = true;
+  const auto got = std::make_shared<Relayed>();
+  calls_.push_back(engine_->Generate(Call(), got));
+  EXPECT_NE(Open().second, nullptr);  // The executor has not run.
+}
 
 TEST_F(EngineRequestsTest, ACallAndItsAnswerPass) {
   ReachBoth();
