@@ -70,7 +70,7 @@ void EngineApi::Generate(bool chat, const http::Request& request,
     return simulation_->Submit(engine_, *ask, std::move(answer));
   }
   answer->Tokens(1);
-  if (answers_ == Answers::kHeld) {
+  if (answers_ == Answers::kHeld && ask->stream) {
     MutexLock lock(mu_);
     held_.push_back(std::move(answer));
     return;

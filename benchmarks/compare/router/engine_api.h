@@ -17,7 +17,7 @@ namespace cairn::compare {
 enum class Answers : uint8_t {
   kSimulated,  // When the model of the engine has them.
   kAtOnce,     // All tokens at once, to measure what a router adds.
-  kHeld,       // The first token at once, and then nothing until the client goes.
+  kHeld,       // The first token of a stream at once, and then nothing until the client goes.
 };
 
 // Thread-safe.
