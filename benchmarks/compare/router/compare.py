@@ -45,6 +45,8 @@ def launchers(build, compression):
     vllm_timers = ["--eviction-interval-secs", seconds(120)]
     smg_all = [*smg_tree, *smg_timers]
     cairn = ["--engines.text_block", str(256 // trace.SHORTER)]
+    # At least 1 ms.
+    cairn += ["--engines.load_interval", f"{max(1, round(100 / compression))}ms"]
     cairn += ["--engines.cache_tokens", str(CACHE_TOKENS // trace.SHORTER)]
     return {
         "cairn": lambda engines, log: contenders.cairn(build, engines, log, *cairn),

@@ -52,6 +52,7 @@ class EngineLink final : public WorkerLink {
   std::shared_ptr<WorkerCall> Watch(std::shared_ptr<WorkerWatchObserver> observer) override {
     return EngineWatch::Begin({.origin = origin_,
                                .block_tokens = options_.block_tokens,
+                               .load_interval = options_.load_interval,
                                .holder = options_.with_events.contains(address_) ? address_ : "",
                                .client = client_,
                                .key = key_,

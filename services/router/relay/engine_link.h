@@ -18,6 +18,7 @@ struct EngineLinkOptions {
   Duration silence = std::chrono::minutes(5);
   uint64_t max_answer_bytes = 16 << 20;  // Of an answer that is no stream.
   uint32_t block_tokens = 16;
+  Duration load_interval = std::chrono::milliseconds(100);  // Between two reports of its load.
   // Addresses of engines whose events are followed: what they hold is known from these.
   std::set<std::string> with_events = {};
 };

@@ -1,5 +1,6 @@
 #include "services/router/relay/engine_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "services/router/relay/engine_link.h"
@@ -8,9 +9,8 @@
 namespace cairn::router {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(100);
-constexpr uint64_t kHealthTicks = 10;
-constexpr uint64_t kModelsTicks = 50;
+constexpr uint64_t kHealthSeconds = 1;
+constexpr uint64_t kModelsSeconds = 5;
 // A busy engine may be slow to say that it is well.
 constexpr Duration kPatience = std::chrono::seconds(2);
 constexpr uint32_t kMostFailures = 3;
@@ -29,7 +29,10 @@ std::shared_ptr<WorkerCall> EngineWatch::Begin(Parts parts,
 }
 
 EngineWatch::EngineWatch(Parts parts, std::shared_ptr<WorkerWatchObserver> observer)
-    : parts_(std::move(parts)), observer_(std::move(observer)) {}
+    : parts_(std::move(parts)),
+      ticks_of_second_(static_cast<uint64_t>(
+          std::max<int64_t>(1, Duration(std::chrono::seconds(1)) / parts_.load_interval))),
+      observer_(std::move(observer)) {}
 
 void EngineWatch::Cancel() {
   std::shared_ptr<http::ClientCall> call;
@@ -109,7 +112,7 @@ void EngineWatch::Answered(const Status& health, std::optional<std::vector<Engin
 }
 
 void EngineWatch::TickLater() {
-  parts_.client->After(kTick, [self = shared_from_this()] { self->Tick(); });
+  parts_.client->After(parts_.load_interval, [self = shared_from_this()] { self->Tick(); });
 }
 
 void EngineWatch::Tick() {
@@ -143,9 +146,10 @@ void EngineWatch::Tick() {
   ++ticks_;
   if (!answers.asking && told_) {
     // After a failure at once: three in a row say that it is lost.
-    if (ticks_ % kModelsTicks == 0 || (!has_health && ticks_ % kHealthTicks == 0)) {
+    const bool ask_health = ticks_ % (kHealthSeconds * ticks_of_second_) == 0;
+    if (ticks_ % (kModelsSeconds * ticks_of_second_) == 0 || (!has_health && ask_health)) {
       AskModels();
-    } else if (ticks_ % kHealthTicks == 0 || failures_ > 0) {
+    } else if (ask_health || failures_ > 0) {
       AskHealth();
     }
   }

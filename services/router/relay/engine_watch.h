@@ -1,7 +1,7 @@
 #pragma once
 // Watches one engine: what it serves, whether it is well, and how loaded it seems.
 //
-//   GET /health -> GET /v1/models -> OnInfo, OnReport each 100 ms
+//   GET /health -> GET /v1/models -> OnInfo, OnReport each load_interval
 //                                      |  each second GET /health, or /v1/models without it
 //                                      |  each 5 s    GET /v1/models
 //   OnEnd <- it cannot be reached, or says three times in a row nothing or that it is not well
@@ -27,7 +27,8 @@ class EngineWatch final : public WorkerCall, public std::enable_shared_from_this
   struct Parts {
     http::Origin origin;
     uint32_t block_tokens = 16;
-    std::string holder = {};  // WorkerReport::cache_node_id.
+    Duration load_interval = std::chrono::milliseconds(100);  // Of ticks.
+    std::string holder = {};                                  // WorkerReport::cache_node_id.
     http::Client* client = nullptr;
     KeyFile* key = nullptr;
     std::shared_ptr<EngineLoad> load = {};
@@ -57,6 +58,7 @@ class EngineWatch final : public WorkerCall, public std::enable_shared_from_this
   void Tell(std::vector<EngineModel> models);
 
   const Parts parts_;
+  const uint64_t ticks_of_second_;                 // At least 1.
   std::shared_ptr<WorkerWatchObserver> observer_;  // Of ticks. nullptr: it has got its end.
   uint64_t ticks_ = 0;                             // Of ticks.
   bool told_ = false;                              // Of ticks: OnInfo.

@@ -49,6 +49,9 @@ void Register(config::Schema& schema, EngineConfig& c) {
   schema.Text("engines.ca", &c.authorities,
               "PEM file with the authorities that sign the certificates of https engines. Empty: "
               "those of the system.");
+  schema.Time("engines.load_interval", &c.load_interval,
+              "How often the router works out how loaded each engine is.",
+              {.min = std::chrono::milliseconds(1), .max = seconds(1)});
   schema.Time("engines.silence", &c.silence,
               "Most time in which an engine sends nothing while it works on a request. Then it "
               "has failed.",
@@ -69,6 +72,7 @@ EngineLinkOptions LinkOptions(const EngineConfig& c, const std::set<std::string>
   return {.silence = c.silence,
           .max_answer_bytes = c.max_answer,
           .block_tokens = c.block_tokens,
+          .load_interval = c.load_interval,
           .with_events = with_events};
 }
 

@@ -18,6 +18,7 @@ struct EngineConfig {
   uint32_t cache_tokens = 1'000'000;
   std::string api_key_file;
   std::string authorities;
+  Duration load_interval = std::chrono::milliseconds(100);
   Duration silence = std::chrono::minutes(5);
   uint64_t max_answer = 16 << 20;
   uint32_t threads = 2;
