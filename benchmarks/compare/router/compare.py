@@ -41,6 +41,7 @@ def launchers(build, compression):
     seconds = lambda default: str(max(1, round(default / compression)))  # noqa: E731
     smg_tree = ["--max-tree-size", str(67_108_864 // trace.SHORTER)]
     smg_timers = ["--load-monitor-interval", seconds(10), "--eviction-interval-secs", seconds(60)]
+    smg_timers += ["--worker-warmup-secs", seconds(60)]
     vllm_tree = ["--max-tree-size", str(33_554_432 // trace.SHORTER)]
     vllm_timers = ["--eviction-interval-secs", seconds(120)]
     smg_all = [*smg_tree, *smg_timers]
