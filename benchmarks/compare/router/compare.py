@@ -35,20 +35,20 @@ NOT_JUDGED = ("smg_round_robin", "vllm_router_consistent_hash")
 CACHE_TOKENS = 3_000_000
 
 
-def launchers(build, compression):
-    """name -> what starts it before these engines. Limits of trees are given in characters, and
-    timers in seconds: both get what their defaults are to prompts of full length in real time."""
+def launchers(build, compression=1, shorter=1):
+    """name -> what starts it before these engines. Sizes are given in characters, and timers in
+    seconds: both get what their defaults are to prompts of full length in real time."""
     seconds = lambda default: str(max(1, round(default / compression)))  # noqa: E731
-    smg_tree = ["--max-tree-size", str(67_108_864 // trace.SHORTER)]
+    smg_tree = ["--max-tree-size", str(67_108_864 // shorter)]
     smg_timers = ["--load-monitor-interval", seconds(10), "--eviction-interval-secs", seconds(60)]
     smg_timers += ["--worker-warmup-secs", seconds(60)]
-    vllm_tree = ["--max-tree-size", str(33_554_432 // trace.SHORTER)]
+    vllm_tree = ["--max-tree-size", str(33_554_432 // shorter)]
     vllm_timers = ["--eviction-interval-secs", seconds(120)]
     smg_all = [*smg_tree, *smg_timers]
-    cairn = ["--engines.text_block", str(256 // trace.SHORTER)]
+    cairn = ["--engines.text_block", str(256 // shorter)]
     # At least 1 ms.
     cairn += ["--engines.load_interval", f"{max(1, round(100 / compression))}ms"]
-    cairn += ["--engines.cache_tokens", str(CACHE_TOKENS // trace.SHORTER)]
+    cairn += ["--engines.cache_tokens", str(CACHE_TOKENS // shorter)]
     return {
         "cairn": lambda engines, log: contenders.cairn(build, engines, log, *cairn),
         "smg": lambda engines, log: contenders.smg(engines, log, *smg_all),
@@ -78,7 +78,8 @@ class Comparison:
         self.work = work
         self.build = arguments.build.resolve()
         self.chosen = arguments.contenders.split(",")
-        self.launchers = launchers(self.build, arguments.compression)
+        self.launchers = launchers(self.build)
+        self.scaled_launchers = launchers(self.build, arguments.compression, trace.SHORTER)
 
     def log(self, name):
         return self.work / f"{name}.log"
@@ -89,7 +90,7 @@ class Comparison:
         options = ["--engines", ENGINES, "--compression", a.compression, "--order", a.order]
         with (
             contenders.Engines(self.build, *options) as engines,
-            self.launchers[name](engines.urls, self.log(name)) as router,
+            self.scaled_launchers[name](engines.urls, self.log(name)) as router,
         ):
             time.sleep(1.5)  # Some find their engines one after the other.
             pids = {"router": router.pid, "engines": engines.process.pid}
