@@ -78,6 +78,7 @@ class Comparison:
         self.work = work
         self.build = arguments.build.resolve()
         self.chosen = arguments.contenders.split(",")
+        self.first_round = 0  # Of those that the results do not have yet.
         self.launchers = launchers(self.build)
         self.scaled_launchers = launchers(self.build, arguments.compression, trace.SHORTER)
 
@@ -129,9 +130,9 @@ class Comparison:
         runs = []
         for number in range(a.rounds):
             # No contender is always the first one.
-            turn = number % len(self.chosen)
+            turn = (self.first_round + number) % len(self.chosen)
             for name in self.chosen[turn:] + self.chosen[:turn]:
-                runs.append({"round": number, **self.play(name, requests)})
+                runs.append({"round": self.first_round + number, **self.play(name, requests)})
                 print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
         return runs
 
@@ -185,7 +186,12 @@ class Comparison:
                     for connection in connections:
                         connection.close()
                 memory.append(
-                    {"round": number, "contender": name, "before": before, "open": resident}
+                    {
+                        "round": self.first_round + number,
+                        "contender": name,
+                        "before": before,
+                        "open": resident,
+                    }
                 )
                 print(json.dumps(memory[-1]), file=sys.stderr, flush=True)
         return memory
@@ -283,10 +289,10 @@ def main():
         type=pathlib.Path,
         default=contenders.ROOT / "tests/data/traces/conversation_trace.jsonl",
     )
-    parser.add_argument("--requests", type=int, default=3000)
+    parser.add_argument("--requests", type=int, default=0, help="0: all of the trace")
     parser.add_argument("--warm-up", type=int, default=1000, help="requests that do not count")
     parser.add_argument("--load", type=float, default=1.0)
-    parser.add_argument("--compression", type=float, default=50)
+    parser.add_argument("--compression", type=float, default=100)
     parser.add_argument("--order", default="fifo", choices=["fifo", "least-work"])
     parser.add_argument("--added-rounds", type=int, default=10)
     parser.add_argument("--added-requests", type=int, default=200, help="in each round")
@@ -307,8 +313,9 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         comparison = Comparison(arguments, pathlib.Path(work))
         for part in arguments.only.split(","):
-            measured = getattr(comparison, part)()
-            report[part] = report.get(part, []) + measured
+            known = report.setdefault(part, [])
+            comparison.first_round = 1 + max((each.get("round", -1) for each in known), default=-1)
+            known += getattr(comparison, part)()
     for part, make_rows in PARTS.items():
         if report.get(part):
             rows += make_rows(report[part])
