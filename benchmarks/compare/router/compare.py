@@ -35,7 +35,7 @@ NOT_JUDGED = ("smg_round_robin", "vllm_router_consistent_hash")
 CACHE_TOKENS = 3_000_000
 
 
-def launchers(build, compression=1, shorter=1):
+def launchers(build, cache_tokens, compression=1, shorter=1):
     """name -> what starts it before these engines. Sizes are given in characters, and timers in
     seconds: both get what their defaults are to prompts of full length in real time."""
     seconds = lambda default: str(max(1, round(default / compression)))  # noqa: E731
@@ -48,7 +48,7 @@ def launchers(build, compression=1, shorter=1):
     cairn = ["--engines.text_block", str(256 // shorter)]
     # At least 1 ms.
     cairn += ["--engines.load_interval", f"{max(1, round(100 / compression))}ms"]
-    cairn += ["--engines.cache_tokens", str(CACHE_TOKENS // shorter)]
+    cairn += ["--engines.cache_tokens", str(cache_tokens // shorter)]
     return {
         "cairn": lambda engines, log: contenders.cairn(build, engines, log, *cairn),
         "smg": lambda engines, log: contenders.smg(engines, log, *smg_all),
@@ -79,8 +79,9 @@ class Comparison:
         self.build = arguments.build.resolve()
         self.chosen = arguments.contenders.split(",")
         self.first_round = 0  # Of those that the results do not have yet.
-        self.launchers = launchers(self.build)
-        self.scaled_launchers = launchers(self.build, arguments.compression, trace.SHORTER)
+        held = arguments.cache_tokens
+        self.launchers = launchers(self.build, held)
+        self.scaled_launchers = launchers(self.build, held, arguments.compression, trace.SHORTER)
 
     def log(self, name):
         return self.work / f"{name}.log"
@@ -294,6 +295,12 @@ def main():
     parser.add_argument("--load", type=float, default=1.0)
     parser.add_argument("--compression", type=float, default=100)
     parser.add_argument("--order", default="fifo", choices=["fifo", "least-work"])
+    parser.add_argument(
+        "--cache-tokens",
+        type=int,
+        default=CACHE_TOKENS,
+        help="what Cairn's router is told that an engine holds",
+    )
     parser.add_argument("--added-rounds", type=int, default=10)
     parser.add_argument("--added-requests", type=int, default=200, help="in each round")
     parser.add_argument("--append", action="store_true", help="adds to the results in --out")
