@@ -34,6 +34,7 @@ class ThreadedClient final : public Client {
     }
   }
 
+  // NOLINTNEXTLINE(bugprone-exception-escape): only memory that is missing throws here.
   ~ThreadedClient() override {
     std::vector<std::shared_ptr<ClientConnection>> open;
     {

@@ -13,7 +13,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 // Events of a stream are short. A larger buffer is for a connection that fills this one.
-constexpr size_t kLeastReadBytes = 2 << 10;
+constexpr size_t kLeastReadBytes = 1 << 10;
 constexpr size_t kMostReadBytes = 64 << 10;
 
 TimePoint Now() { return SteadyClock::Get().Now(); }
@@ -192,7 +192,9 @@ void ClientConnection::OnRead(const error_code& ec, size_t bytes) {
                                  : "the connection ended before the answer"));
   }
   answered_ = true;
-  call_->request.body.reset();  // It is not sent again, and may be long.
+  // It is not sent again, and an answer may take long.
+  call_->request.body.reset();
+  call_->request.headers = {};
   SetDeadline(Now() + call_->request.silence);
   in_.append(read_buffer_, 0, bytes);
   if (bytes == read_buffer_.size() && bytes < kMostReadBytes) {
@@ -220,7 +222,7 @@ void ClientConnection::PassOn() {
                        origin_.Authority(), parser_->error()));
   }
   if (state == ResponseParser::State::kHead) return;
-  if (!std::exchange(head_passed_, true)) call_->observer().OnHead(parser_->head());
+  if (!std::exchange(head_passed_, true)) call_->observer().OnHead(parser_->TakeHead());
   const std::string body = parser_->TakeBody();
   if (!body.empty() && !call_->observer().OnBody(body)) {
     call_.reset();

@@ -68,19 +68,19 @@ class ResponseParser::Impl {
       impl_->state = State::kBody;
     }
     void on_body_init_impl(const boost::optional<uint64_t>&, error_code& ec) override { ec = {}; }
-    size_t on_body_impl(BeastView body, error_code& ec) override {
+    size_t on_body_impl(BeastView bytes, error_code& ec) override {
       ec = {};
-      impl_->body_bytes += body.size();
+      impl_->body_bytes += bytes.size();
       if (impl_->max_body > 0 && impl_->body_bytes > impl_->max_body) {
         impl_->Refuse(fmt::format("its body has more than {} bytes", impl_->max_body), ec);
         return 0;
       }
-      impl_->body.append(body.data(), body.size());
-      return body.size();
+      impl_->body.append(bytes.data(), bytes.size());
+      return bytes.size();
     }
     void on_chunk_header_impl(uint64_t, BeastView, error_code& ec) override { ec = {}; }
-    size_t on_chunk_body_impl(uint64_t, BeastView body, error_code& ec) override {
-      return on_body_impl(body, ec);
+    size_t on_chunk_body_impl(uint64_t, BeastView bytes, error_code& ec) override {
+      return on_body_impl(bytes, ec);
     }
     void on_finish_impl(error_code& ec) override {
       ec = {};
@@ -165,7 +165,7 @@ size_t ResponseParser::Feed(std::string_view bytes) { return impl_->Feed(bytes);
 void ResponseParser::FeedEnd() { impl_->FeedEnd(); }
 ResponseParser::State ResponseParser::state() const { return impl_->state; }
 const std::string& ResponseParser::error() const { return impl_->error; }
-const ResponseHead& ResponseParser::head() const { return impl_->head; }
+ResponseHead ResponseParser::TakeHead() { return std::exchange(impl_->head, {}); }
 bool ResponseParser::keep_alive() const { return impl_->message->keep_alive(); }
 std::string ResponseParser::TakeBody() { return std::exchange(impl_->body, {}); }
 

@@ -38,8 +38,8 @@ class ResponseParser {
 
   State state() const;
   const std::string& error() const;
-  // Once the head is complete.
-  const ResponseHead& head() const;
+  // Once the head is complete. After that the parser has none.
+  ResponseHead TakeHead();
   bool keep_alive() const;
   // What came of the body since the last call.
   std::string TakeBody();

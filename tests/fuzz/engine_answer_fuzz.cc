@@ -46,9 +46,10 @@ Answer Parse(std::string_view bytes, size_t piece) {
   answer.state = parser.state();
   Expect(answer.state == State::kDone ||
          (answer.state == State::kFailed && !parser.error().empty()));
-  answer.status = parser.head().status;
-  answer.headers = parser.head().headers.size();
-  for (const auto& header : parser.head().headers) {
+  const cairn::http::ResponseHead head = parser.TakeHead();
+  answer.status = head.status;
+  answer.headers = head.headers.size();
+  for (const auto& header : head.headers) {
     Expect(header.value.find_first_of("\r\n") == std::string::npos && !header.name.empty());
   }
   return answer;

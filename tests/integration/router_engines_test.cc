@@ -18,7 +18,10 @@ using ::testing::HasSubstr;
 class QuietEngine final : public http::Handler {
  public:
   QuietEngine() {
-    auto server = http::Server::Start({.listen = "127.0.0.1:0", .field = "listen"}, this);
+    http::Server::Options options;
+    options.listen = "127.0.0.1:0";
+    options.field = "listen";
+    auto server = http::Server::Start(std::move(options), this);
     EXPECT_OK(server);
     server_ = *std::move(server);
   }

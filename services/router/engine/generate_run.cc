@@ -35,8 +35,8 @@ class GenerateRun::Attempt final : public WorkerAnswerObserver {
   void OnRawBytes(std::string_view bytes, uint32_t tokens) override {
     run_->OnRawBytes(bytes, tokens);
   }
-  void OnRefused(const Status& status, RawAnswer answer) override {
-    run_->OnRefused(status, std::move(answer));
+  void OnRefused(const Status& status, const RawAnswer& answer) override {
+    run_->OnRefused(status, answer);
   }
   void OnDone(const WorkerAnswer& answer) override { run_->OnDone(answer); }
   void OnError(const Status& status) override { run_->OnError(status); }
@@ -225,7 +225,10 @@ void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
 
 void GenerateRun::OnRawHead(const RawHead& head) {
   raw_status_ = head.status;
-  request_.raw.reset();  // It goes nowhere else, and may be long.
+  // It goes nowhere else, and all this may be long.
+  request_.raw.reset();
+  keys_.reset();
+  tokens_.reset();
   // A whole answer says nothing about its first token.
   if (head.stream) FirstToken();
   observer_->OnRawHead(head);
@@ -237,8 +240,8 @@ void GenerateRun::OnRawBytes(std::string_view bytes, uint32_t tokens) {
   observer_->OnRawBytes(bytes);
 }
 
-void GenerateRun::OnRefused(const Status& status, RawAnswer answer) {
-  refusal_ = std::move(answer);
+void GenerateRun::OnRefused(const Status& status, const RawAnswer& answer) {
+  refusal_ = answer;
   OnError(status);
 }
 

@@ -40,7 +40,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   void OnToken(worker::TokenId id, std::string_view text);
   void OnRawHead(const RawHead& head);
   void OnRawBytes(std::string_view bytes, uint32_t tokens);
-  void OnRefused(const Status& status, RawAnswer answer);
+  void OnRefused(const Status& status, const RawAnswer& answer);
   // No other engine can answer: the caller gets what the last one said.
   void PassRefusal();
   void OnDone(const WorkerAnswer& answer);

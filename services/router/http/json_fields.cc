@@ -1,5 +1,7 @@
 #include "services/router/http/json_fields.h"
 
+#include <algorithm>
+
 namespace cairn::router {
 namespace {
 
@@ -7,20 +9,28 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxShownBytes = 64;
 
+// Where the text ends that begins with the quote at `begin`: its last quote, or the end of the
+// body. Prompts are long texts, so it goes from quote to quote instead of from byte to byte.
+size_t EndOfText(std::string_view body, size_t begin) {
+  size_t at = begin + 1;
+  size_t quote = begin;
+  while (at < body.size()) {
+    if (quote < at) quote = std::min(body.find('"', at), body.size());
+    const size_t escape = body.substr(at, quote - at).find('\\');
+    if (escape == std::string_view::npos) return quote;
+    at += escape + 2;  // Behind what is escaped, which may be that quote.
+  }
+  return body.size();
+}
+
 // Counts what a parser would build. Brackets and commas inside of text do not count. Text that is
 // not JSON passes here and fails in the parser.
 std::optional<ApiError> CheckShape(std::string_view body) {
   int depth = 0;
   size_t values = 1;
-  bool in_text = false;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
-    if (in_text) {
-      if (c == '\\') ++i;
-      in_text = c != '"';
-      continue;
-    }
-    in_text = c == '"';
+    if (c == '"') i = EndOfText(body, i);
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') --depth;
     if (c == ',' || c == '[' || c == '{') ++values;

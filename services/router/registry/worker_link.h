@@ -86,7 +86,7 @@ class WorkerAnswerObserver {
   // Whole events of a stream, with about so many tokens; or the body.
   virtual void OnRawBytes(std::string_view /*bytes*/, uint32_t /*tokens*/) {}
   // As OnError, and this is what the engine said: RESOURCE_EXHAUSTED or UNAVAILABLE.
-  virtual void OnRefused(const Status& status, RawAnswer /*answer*/) { OnError(status); }
+  virtual void OnRefused(const Status& status, const RawAnswer& /*answer*/) { OnError(status); }
   virtual void OnDone(const WorkerAnswer& answer) = 0;
   // UNAVAILABLE also when the worker died in mid-stream.
   virtual void OnError(const Status& status) = 0;

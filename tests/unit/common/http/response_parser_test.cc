@@ -38,10 +38,11 @@ TEST(ResponseParserTest, ReadsAnAnswerHoweverItIsCut) {
     const std::string rest = FeedAll(parser, text, piece);
     ASSERT_EQ(parser.state(), State::kDone) << piece << parser.error();
     EXPECT_EQ(rest, "HTTP/1.1 200");
-    EXPECT_EQ(parser.head().status, 200);
-    ASSERT_NE(parser.head().Find("content-type"), nullptr);
-    EXPECT_EQ(*parser.head().Find("content-type"), "text/event-stream");
-    EXPECT_EQ(parser.head().Find("trailer"), nullptr);
+    const ResponseHead head = parser.TakeHead();
+    EXPECT_EQ(head.status, 200);
+    ASSERT_NE(head.Find("content-type"), nullptr);
+    EXPECT_EQ(*head.Find("content-type"), "text/event-stream");
+    EXPECT_EQ(head.Find("trailer"), nullptr);
     EXPECT_TRUE(parser.keep_alive());
     EXPECT_EQ(parser.TakeBody(), "hello there");
   }

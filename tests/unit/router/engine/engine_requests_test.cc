@@ -130,7 +130,7 @@ class EngineRequestsTest : public ::testing::Test {
     answer.head.status = status;
     answer.body = body;
     std::exchange(Open().second->observer, nullptr)
-        ->OnRefused(Errorf(code, "it answered {}", status), std::move(answer));
+        ->OnRefused(Errorf(code, "it answered {}", status), answer);
     executor_.RunAll();
   }
   void Fail() {

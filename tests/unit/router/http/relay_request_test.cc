@@ -93,5 +93,16 @@ TEST(RelayRequestTest, WrongTypesOfWhatIsReadAreNamed) {
   EXPECT_EQ(Wrong(Endpoint::kChat, deep).code, "json_too_complex");
 }
 
+TEST(RelayRequestTest, QuotesAndBracketsInLongTextAreText) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += R"([[{{,\\\"\n)";
+  const ApiRequest request =
+      Parsed(Endpoint::kCompletions, "{\"prompt\":\"" + text + "\",\"max_tokens\":3}");
+  EXPECT_EQ(request.generate.max_tokens, 3u);
+  EXPECT_EQ(std::get<std::string>(request.generate.prompt).size(), 8000u);
+  EXPECT_EQ(Wrong(Endpoint::kCompletions, "{\"prompt\":\"" + text).code, "invalid_json");
+  EXPECT_EQ(Wrong(Endpoint::kCompletions, "{\"prompt\":\"\\").code, "invalid_json");
+}
+
 }  // namespace
 }  // namespace cairn::router

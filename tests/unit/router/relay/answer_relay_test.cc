@@ -22,10 +22,10 @@ struct Got final : WorkerAnswerObserver {
     bytes += more;
     tokens += more_tokens;
   }
-  void OnRefused(const Status& status, RawAnswer answer) override {
+  void OnRefused(const Status& status, const RawAnswer& answer) override {
     ++ends;
     error = status;
-    refusal = std::move(answer);
+    refusal = answer;
   }
   void OnDone(const WorkerAnswer& answer) override {
     ++ends;
