@@ -38,8 +38,11 @@ class Request:
 
 
 def read(path, count, load, engines):
-    """The first `count` requests (0: all). Their arrivals are spread evenly over the trace's stamps,
-    and sped up so that their work without any hit is `load` times what the engines can do meanwhile."""
+    """The first `count` requests (0: all).
+
+    Their arrivals are spread evenly over the trace's stamps, and sped up so that their work without
+    any hit is `load` times what the engines can do meanwhile.
+    """
     requests = []
     with open(path, encoding="utf-8") as lines:
         for line in lines:

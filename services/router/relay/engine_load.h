@@ -70,8 +70,8 @@ class EngineLoad {
   TimePoint free_since_ ABSL_GUARDED_BY(mu_);  // If none waits: since then.
   LinearFit alone_ ABSL_GUARDED_BY(mu_){32};   // Seconds to the first token over tokens.
   LinearFit drain_ ABSL_GUARDED_BY(mu_){64};   // Seconds between first tokens over tokens.
-  // Seconds of an event over requests that decode, while no prompt waits: steps that compute prompts
-  // are many times as long, and then more requests decode, too.
+  // Seconds of an event over requests that decode, while no prompt waits: steps that compute
+  // prompts are many times as long, and then more requests decode, too.
   LinearFit step_ ABSL_GUARDED_BY(mu_){4096};
   LinearFit length_ ABSL_GUARDED_BY(mu_){64};  // Tokens over events, of whole answers.
 };
