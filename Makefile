@@ -96,7 +96,7 @@ torture: build ## Hostile clients against a node for HOURS (default 4), and etcd
 
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: wheel $(MODEL_FILE)
-	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache
+	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-router
 	tests/engines/setup.sh
 	CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider tests/engines
 

@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rows import (
+    apart,
     batch,
     chooser,
     codecs,
@@ -39,6 +40,7 @@ from rows import (
     peers_lmcache,
     placement,
     push,  # noqa: E402  (needs the path above)
+    routers,
     routing,
     selection_memory,
     ttft,
@@ -65,9 +67,11 @@ GROUPS = {
     "chooser": chooser,
     "worker": worker,
     "batch": batch,
+    "apart": apart,
     "order": order,
     "routing": routing,
     "http": http,
+    "routers": routers,
 }
 
 

@@ -85,7 +85,7 @@ int Main(int streams) {
   std::vector<double> added;
   HttpConfig config;
   config.listen = "127.0.0.1:0";
-  auto edge = HttpEdge::Start(config, {}, &router, [&](double seconds) {
+  auto edge = HttpEdge::Start(config, {}, &router, /*relay=*/false, [&](double seconds) {
     MutexLock lock(mu);
     added.push_back(seconds);
   });

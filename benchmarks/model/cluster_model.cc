@@ -13,9 +13,17 @@
 #include "benchmarks/model/foreign_rules.h"
 #include "cairn/common/clock.h"
 #include "services/router/policy/dispatcher.h"
+#include "services/router/relay/engine_load.h"
 
 namespace cairn::model {
 namespace {
+
+// What one router knows of a worker that reports nothing.
+struct SeenEngine {
+  SeenEngine(const Clock* clock, int64_t cache_tokens) : load(clock), sent(cache_tokens) {}
+  router::EngineLoad load;
+  LruBlocks sent;
+};
 
 class Cluster {
  public:
@@ -36,8 +44,12 @@ class Cluster {
       settings.memory_tokens_per_second = options.worker.speeds.fetch_rate;
       routers_.push_back(
           std::make_unique<router::Dispatcher>(settings, std::move(policy), &clock_, i + 1));
+      for (size_t worker = 0; options.engines && worker < options.workers; ++worker) {
+        seen_.push_back(std::make_unique<SeenEngine>(&clock_, options.worker.speeds.cache_tokens));
+      }
     }
     tickets_.resize(requests.size());
+    calls_.resize(requests.size());
   }
 
   void Run() {
@@ -45,6 +57,7 @@ class Cluster {
     size_t next = 0;
     double report = 0;
     std::vector<Answered> done;
+    std::vector<Generated> generated;
     while (true) {
       size_t worker = 0;
       double step = kNever;
@@ -64,7 +77,16 @@ class Cluster {
         Arrive(next++, now);
       } else {
         done.clear();
-        workers_[worker]->Step(now, &done);
+        generated.clear();
+        workers_[worker]->Step(now, &done, &generated);
+        if (options_.engines) {
+          for (const Generated& one : generated) {
+            SeenBy(one.request, worker).load.Tokens(calls_[one.request], 1);
+          }
+          for (const Answered& one : done) {
+            SeenBy(one.request, worker).load.End(calls_[one.request]);
+          }
+        }
         for (const Answered& one : done) End(one);
       }
     }
@@ -77,6 +99,10 @@ class Cluster {
  private:
   router::Dispatcher& RouterOf(size_t request) { return *routers_[request % routers_.size()]; }
 
+  SeenEngine& SeenBy(size_t request, size_t worker) {
+    return *seen_[request % routers_.size() * workers_.size() + worker];
+  }
+
   void MoveTo(double now) {
     const auto since = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(now));
     clock_.Advance(std::max(Duration(0), start_ + since - clock_.Now()));
@@ -85,6 +111,12 @@ class Cluster {
   void Report(double now) {
     MoveTo(now);
     for (size_t i = 0; i < workers_.size(); ++i) {
+      if (options_.engines) {
+        for (size_t k = 0; k < routers_.size(); ++k) {
+          routers_[k]->Report(names_[i], SeenBy(k, i).load.Report());
+        }
+        continue;
+      }
       const router::WorkerLoad load = workers_[i]->Report();
       for (const auto& router : routers_) router->Report(names_[i], load);
     }
@@ -97,7 +129,12 @@ class Cluster {
     for (size_t i = 0; i < workers_.size(); ++i) {
       facts_[i] = workers_[i]->Facts();
       router::Offer offer = {.worker = names_[i]};
-      offer.held.memory = static_cast<uint32_t>(workers_[i]->CachedTokens(request));
+      offer.held.memory = static_cast<uint32_t>(
+          options_.engines
+              ? std::min(
+                    request.input_tokens - 1,
+                    kTraceBlock * static_cast<int64_t>(SeenBy(index, i).sent.Match(request.blocks)))
+              : workers_[i]->CachedTokens(request));
       ask.offers.push_back(std::move(offer));
     }
     const router::Decision decision = RouterOf(index).Decide(ask);
@@ -106,6 +143,13 @@ class Cluster {
       return;
     }
     tickets_[index] = decision.ticket;
+    if (options_.engines) {
+      SeenEngine& seen = SeenBy(index, decision.picked);
+      calls_[index] = seen.load.Begin({.tokens = ask.prompt_tokens,
+                                       .held_tokens = ask.offers[decision.picked].held.memory,
+                                       .stream = true});
+      seen.sent.Use(request.blocks);
+    }
     WorkerModel& worker = *workers_[decision.picked];
     const int64_t cached = worker.CachedTokens(request);
     std::optional<size_t> displaced;
@@ -136,7 +180,9 @@ class Cluster {
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<WorkerModel>> workers_;
   std::vector<std::unique_ptr<router::Dispatcher>> routers_;
-  std::vector<uint64_t> tickets_;  // By request.
+  std::vector<uint64_t> tickets_;                  // By request.
+  std::vector<std::unique_ptr<SeenEngine>> seen_;  // By router, then by worker. Of engines only.
+  std::vector<uint64_t> calls_;                    // By request: its id in the engine's load.
   std::vector<Answered> answered_;
   double hit_tokens_ = 0;
   size_t refused_ = 0;

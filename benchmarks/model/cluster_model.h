@@ -19,6 +19,9 @@ struct ClusterOptions {
   size_t routers = 1;                  // Requests go to them in turn. They share only the reports.
   double router_max_wait_seconds = 0;  // 0: routers shed nothing.
   double report_seconds = 0.1;
+  // Workers report nothing and do not say what they hold: a router knows what it sent them and what
+  // came back, as of engines of others (services/router/relay).
+  bool engines = false;
 };
 
 struct Outcome {

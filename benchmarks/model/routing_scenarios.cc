@@ -120,6 +120,36 @@ void CompareUnequal(const std::vector<Request>& requests, Report* report) {
   }
 }
 
+void CompareFirstInFirstOut(const std::vector<Request>& requests, Report* report) {
+  ClusterOptions options;
+  options.worker.first_in_first_out = true;
+  for (const double load : {0.5, 0.84, 1.0, 1.17, 1.34}) {
+    const ByPolicy runs = PlayAll("first_in_first_out", AtLoad(requests, load, options.workers),
+                                  load, options, report);
+    const auto name = [&](const char* what) { return fmt::format("fifo_{}_{:.2f}", what, load); };
+    AgainstBest(name("p50"), runs, kJudged, &PolicyRun::p50, report);
+    AgainstBest(name("p90"), runs, kJudged, &PolicyRun::p90, report);
+    AgainstBest(name("p99"), runs, kJudged, &PolicyRun::p99, report);
+    AgainstBest(name("mean"), runs, kForeign, &PolicyRun::mean, report);
+  }
+}
+
+void CompareEngines(const std::vector<Request>& requests, Report* report) {
+  ClusterOptions options;
+  options.worker.first_in_first_out = true;
+  for (const double load : {0.5, 0.84, 1.0, 1.17, 1.34}) {
+    const std::vector<Request> sped = AtLoad(requests, load, options.workers);
+    options.engines = false;
+    const PolicyRun reports = RunOf("engines_reporting", "cost", load, Play(sped, options));
+    options.engines = true;
+    const PolicyRun seen = RunOf("engines_seen", "cost", load, Play(sped, options));
+    report->runs.push_back(reports);
+    report->runs.push_back(seen);
+    report->rows.push_back({fmt::format("engines_mean_{:.2f}", load), seen.mean, "s", reports.mean,
+                            reports.mean / seen.mean});
+  }
+}
+
 void CompareGenerated(const std::vector<Request>& /*requests*/, Report* report) {
   for (const char* kind : {"agents", "documents", "bursts"}) {
     const std::vector<Request> generated = GenerateRequests(kind, 7);

@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCENARIOS = "routing,replicas,shedding,unequal,generated"
+SCENARIOS = "routing,fifo,engines,replicas,shedding,unequal,generated"
 LINES = [
     ("cost", "#0b6e4f"),
     ("affinity", "#30638e"),

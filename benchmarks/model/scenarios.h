@@ -46,6 +46,10 @@ void CompareReplicas(const std::vector<Request>& requests, Report* report);
 void CompareShedding(const std::vector<Request>& requests, Report* report);
 // Workers of different speeds.
 void CompareUnequal(const std::vector<Request>& requests, Report* report);
+// The same as CompareRouting, with workers that compute first in first out.
+void CompareFirstInFirstOut(const std::vector<Request>& requests, Report* report);
+// The same workers when they report nothing, as engines of others.
+void CompareEngines(const std::vector<Request>& requests, Report* report);
 // Requests that nothing was tuned on (generated_requests.h).
 void CompareGenerated(const std::vector<Request>& requests, Report* report);
 

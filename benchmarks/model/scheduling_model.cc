@@ -147,7 +147,8 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "usage: scheduling_model [--trace FILE] [--requests N] "
-                 "[--only order,overload,flood,routing,replicas,shedding,unequal,generated] "
+                 "[--only order,overload,flood,routing,replicas,shedding,unequal,generated,"
+                 "fifo,engines] "
                  "[--json]\n");
     return 2;
   }
@@ -158,9 +159,11 @@ int Main(int argc, char** argv) {
     return 1;
   }
   const std::map<std::string, std::function<void(const std::vector<Request>&, Report*)>> scenarios =
-      {{"order", CompareOrder},     {"overload", CompareOverload},  {"flood", CompareFlood},
-       {"routing", CompareRouting}, {"replicas", CompareReplicas},  {"shedding", CompareShedding},
-       {"unequal", CompareUnequal}, {"generated", CompareGenerated}};
+      {{"order", CompareOrder},          {"overload", CompareOverload},
+       {"flood", CompareFlood},          {"routing", CompareRouting},
+       {"replicas", CompareReplicas},    {"shedding", CompareShedding},
+       {"unequal", CompareUnequal},      {"generated", CompareGenerated},
+       {"fifo", CompareFirstInFirstOut}, {"engines", CompareEngines}};
   Report report;
   for (const auto& [name, run] : scenarios) {
     if (fmt::format(",{},", options.only).find(fmt::format(",{},", name)) != std::string::npos) {

@@ -165,7 +165,8 @@ void WorkerModel::BeginStep(double now) {
   step_end_ = now + step_seconds_;
 }
 
-void WorkerModel::EndStep(double now, std::vector<Answered>* done) {
+void WorkerModel::EndStep(double now, std::vector<Answered>* done,
+                          std::vector<Generated>* generated) {
   if (step_seconds_ == 0) return;
   scheduler_.Computed(pass_, step_seconds_);
   busy_seconds_ += step_seconds_;
@@ -179,6 +180,7 @@ void WorkerModel::EndStep(double now, std::vector<Answered>* done) {
       cache_.Use(request.blocks);
     }
     ++run.generated;
+    if (generated != nullptr) generated->push_back({run.request, run.generated});
     accounts_.Charge(run.claim.tenant, worker::TenantAccounts::kGeneratedCost);
     if (run.generated < request.output_tokens) continue;
     done->push_back({run.request, run.first_token, now});
@@ -188,8 +190,8 @@ void WorkerModel::EndStep(double now, std::vector<Answered>* done) {
   std::erase_if(running_, [](const Run& run) { return run.generated < 0; });
 }
 
-void WorkerModel::Step(double now, std::vector<Answered>* done) {
-  EndStep(now, done);
+void WorkerModel::Step(double now, std::vector<Answered>* done, std::vector<Generated>* generated) {
+  EndStep(now, done, generated);
   BeginStep(now);
 }
 
@@ -229,6 +231,7 @@ router::WorkerLoad WorkerModel::Report() const {
   report.drain_tokens_per_second = drain;
   report.step_seconds = rates.step_seconds;
   report.decode_seconds = rates.decode_seconds;
+  report.first_in_first_out = options_.first_in_first_out;
   return report;
 }
 
@@ -237,12 +240,18 @@ WorkerFacts WorkerModel::Facts() const {
   int64_t running_tokens = 0;
   for (const Run& run : running_) {
     const Request& request = requests_[run.request];
-    if (run.generated == 0) facts.prefill_tokens += request.input_tokens - run.position;
+    if (run.generated == 0) {
+      facts.prefill_tokens += request.input_tokens - run.position;
+      const bool begun =
+          run.rows > 0 || run.position + run.claim.prefill_tokens > request.input_tokens;
+      if (!begun) ++facts.not_begun;
+    }
     running_tokens += request.input_tokens + run.generated;
     facts.resident_tokens += request.input_tokens + run.generated;
   }
   for (const auto& prompt : queue_.All()) {
     ++facts.waiting;
+    ++facts.not_begun;
     facts.prefill_tokens += prompt.claim.prefill_tokens;
     facts.resident_tokens += requests_[prompt.id].input_tokens;
   }

@@ -68,11 +68,18 @@ struct Answered {
   double last_token = 0;
 };
 
+// A request has so many tokens now.
+struct Generated {
+  size_t request = 0;
+  int64_t tokens = 0;
+};
+
 // What is so at a worker now, as rules of other routers want it.
 struct WorkerFacts {
-  int64_t waiting = 0;          // Requests that have not begun.
-  int64_t requests = 0;         // That wait or run.
-  int64_t prefill_tokens = 0;   // Of prompts, not computed yet.
+  int64_t waiting = 0;         // Requests that the worker has not taken up.
+  int64_t not_begun = 0;       // The same, and those it has taken up without computing any of them.
+  int64_t requests = 0;        // That wait or run.
+  int64_t prefill_tokens = 0;  // Of prompts, not computed yet.
   int64_t resident_tokens = 0;  // Of prompts and answers of all requests, at their ends.
   double kv_use = 0;            // Of the cache's room, by requests that run: 0 to 1.
 };
@@ -80,15 +87,16 @@ struct WorkerFacts {
 // Not thread-safe.
 class WorkerModel {
  public:
-  // `requests` must outlive it.
+  // `requests` must outlive it. More may be added between two calls.
   WorkerModel(const WorkerOptions& options, const std::vector<Request>& requests);
 
   // False: refused. `displaced`: a request that lost its place.
   bool Arrive(size_t request, double now, std::optional<size_t>* displaced);
   // When the step under way ends; nullopt: the worker is idle and nothing waits.
   std::optional<double> next_event() const { return step_end_; }
-  // Ends the step, begins the next one. Answers that are complete go to `done`.
-  void Step(double now, std::vector<Answered>* done);
+  // Ends the step, begins the next one. Answers that are complete go to `done`, and each new token
+  // to `generated`.
+  void Step(double now, std::vector<Answered>* done, std::vector<Generated>* generated = nullptr);
 
   router::WorkerLoad Report() const;
   WorkerFacts Facts() const;
@@ -110,7 +118,7 @@ class WorkerModel {
 
   void Start(double now);
   void BeginStep(double now);
-  void EndStep(double now, std::vector<Answered>* done);
+  void EndStep(double now, std::vector<Answered>* done, std::vector<Generated>* generated);
   std::vector<worker::PromptClaim> Prompts() const;
   worker::Scheduler::Candidate CandidateOf(const Run& run) const;
 

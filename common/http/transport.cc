@@ -43,14 +43,16 @@ class PlainTransport final : public Transport {
 
 class TlsTransport final : public Transport {
  public:
-  TlsTransport(tcp::socket socket, std::shared_ptr<asio::ssl::context> context)
-      : context_(std::move(context)), stream_(std::move(socket), *context_) {
+  TlsTransport(tcp::socket socket, std::shared_ptr<asio::ssl::context> context,
+               asio::ssl::stream_base::handshake_type side)
+      : context_(std::move(context)), stream_(std::move(socket), *context_), side_(side) {
     // A stream that waits holds 32 KiB less.
     SSL_set_mode(stream_.native_handle(), SSL_MODE_RELEASE_BUFFERS);
   }
   void Handshake(std::function<void(const error_code&)> done) override {
-    stream_.async_handshake(asio::ssl::stream_base::server, std::move(done));
+    stream_.async_handshake(side_, std::move(done));
   }
+  asio::ssl::stream<tcp::socket>& stream() { return stream_; }
   void Read(asio::mutable_buffer into, Done done) override {
     stream_.async_read_some(into, std::move(done));
   }
@@ -70,6 +72,7 @@ class TlsTransport final : public Transport {
  private:
   const std::shared_ptr<asio::ssl::context> context_;  // Of the files when it was accepted.
   asio::ssl::stream<tcp::socket> stream_;
+  const asio::ssl::stream_base::handshake_type side_;
 };
 
 // Clients that could speak HTTP/2 are told that we do not.
@@ -93,7 +96,21 @@ std::unique_ptr<Transport> MakePlainTransport(tcp::socket socket) {
 
 std::unique_ptr<Transport> MakeTlsTransport(tcp::socket socket,
                                             std::shared_ptr<asio::ssl::context> context) {
-  return std::make_unique<TlsTransport>(std::move(socket), std::move(context));
+  return std::make_unique<TlsTransport>(std::move(socket), std::move(context),
+                                        asio::ssl::stream_base::server);
+}
+
+std::unique_ptr<Transport> MakeTlsClientTransport(tcp::socket socket,
+                                                  std::shared_ptr<asio::ssl::context> context,
+                                                  const std::string& host) {
+  auto transport = std::make_unique<TlsTransport>(std::move(socket), std::move(context),
+                                                  asio::ssl::stream_base::client);
+  error_code is_name;
+  asio::ip::make_address(host, is_name);
+  // An address is no name that a server could choose a certificate by.
+  if (is_name) SSL_set_tlsext_host_name(transport->stream().native_handle(), host.c_str());
+  transport->stream().set_verify_callback(asio::ssl::host_name_verification(host));
+  return transport;
 }
 
 Result<std::shared_ptr<asio::ssl::context>> MakeTlsContext(const net::TlsOptions& options) {
@@ -120,6 +137,25 @@ Result<std::shared_ptr<asio::ssl::context>> MakeTlsContext(const net::TlsOptions
     // Without it a session that is resumed fails.
     static constexpr unsigned char kContext[] = "cairn";
     SSL_CTX_set_session_id_context(native, kContext, sizeof kContext - 1);
+  }
+  return context;
+}
+
+Result<std::shared_ptr<asio::ssl::context>> MakeTlsClientContext(const std::string& authorities) {
+  auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
+  SSL_CTX* const native = context->native_handle();
+  SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
+  SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  error_code ec;
+  context->set_verify_mode(asio::ssl::verify_peer, ec);
+  if (authorities.empty()) {
+    context->set_default_verify_paths(ec);
+  } else {
+    context->load_verify_file(authorities, ec);
+  }
+  if (ec) {
+    return Errorf(StatusCode::kFailedPrecondition, "cannot use the authorities in '{}': {}",
+                  authorities, ec.message());
   }
   return context;
 }

@@ -33,7 +33,15 @@ class Transport {
 std::unique_ptr<Transport> MakePlainTransport(boost::asio::ip::tcp::socket socket);
 std::unique_ptr<Transport> MakeTlsTransport(boost::asio::ip::tcp::socket socket,
                                             std::shared_ptr<boost::asio::ssl::context> context);
+// Of a client. The server's certificate must be one of `host`.
+std::unique_ptr<Transport> MakeTlsClientTransport(
+    boost::asio::ip::tcp::socket socket, std::shared_ptr<boost::asio::ssl::context> context,
+    const std::string& host);
 // From the files. Errors name the setting.
 Result<std::shared_ptr<boost::asio::ssl::context>> MakeTlsContext(const net::TlsOptions& options);
+// `authorities`: PEM file with those that sign servers' certificates. Empty: the system's.
+// FAILED_PRECONDITION names the file.
+Result<std::shared_ptr<boost::asio::ssl::context>> MakeTlsClientContext(
+    const std::string& authorities);
 
 }  // namespace cairn::http

@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
                   "`cairn-router health` asks the router on admin.listen whether it is ready, for "
                   "container probes.",
        .example = "cairn-router --model model.gguf --workers 127.0.0.1:7500,127.0.0.1:7510 "
-                  "--cache 127.0.0.1:7400",
+                  "--cache 127.0.0.1:7400\n"
+                  "  cairn-router --workers http://127.0.0.1:8001,http://127.0.0.1:8002",
        .starting = "loading the model",
        .settings = &config.process,
        .add_settings = [&](auto* schema) { cairn::router::Register(*schema, config); },

@@ -59,6 +59,12 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
+def byte_model():
+    """Like `tiny`, with a tokenizer."""
+    return made("bytes")
+
+
+@pytest.fixture(scope="session")
 def smollm2():
     return made("smollm2", GGUF)
 

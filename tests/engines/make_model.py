@@ -2,6 +2,7 @@
 
 make_model.py smollm2 GGUF OUT    weights and tokenizer of a GGUF file, in float32
 make_model.py tiny OUT            a random Llama of 2 layers, without a tokenizer
+make_model.py bytes OUT           the same with a tokenizer, of one token for each byte
 """
 
 import os
@@ -57,10 +58,29 @@ def tiny(out):
     model.to(torch.float32).save_pretrained(out)
 
 
+def byte_tokenizer(out):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=words, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    fast.chat_template = (
+        "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}[assistant] {% endif %}"
+    )
+    fast.save_pretrained(out)
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["smollm2"] and len(sys.argv) == 4:
         smollm2(*sys.argv[2:])
     elif sys.argv[1:2] == ["tiny"] and len(sys.argv) == 3:
         tiny(sys.argv[2])
+    elif sys.argv[1:2] == ["bytes"] and len(sys.argv) == 3:
+        tiny(sys.argv[2])
+        byte_tokenizer(sys.argv[2])
     else:
         sys.exit(__doc__)

@@ -1,17 +1,15 @@
 """The node's events in vLLM's own stream: read as routers read them, with vLLM's own types."""
 
-import socket
-
 import msgspec
-import zmq
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 import cairn
 from cairn._engine.options import Options
 from cairn._engine.store import Store
-from cairn.vllm.events import EventFeed
-from conftest import ALONE, A, ENGINE, Counts, Engine, wait_until
+from cairn.vllm.events import EventFeed, block_event
+from conftest import ALONE, ENGINE, A, B, C, Counts, Engine, wait_until
+from kv_events import Published
 
 
 # As vLLM writes hashes into events, by default the last 64 bits.
@@ -56,7 +54,7 @@ def test_stores_moves_removals_and_breaks(start_node, tmp_path):
     assert store.wait_open(10)
     keys = [bytes([i]) * 32 for i in range(8)]
     assert store.save([cairn.Part(keys[0], b"x" * 1000)], [1000]) == [True]
-    feed = EventFeed(store, 16)
+    feed = EventFeed(store, block_event(16))
     reader = Reader(feed)
     # What was there before, in its fastest tier; then what comes, in memory first.
     assert (BlockStored, keys[0], "CPU") in reader.wait(1)
@@ -103,28 +101,16 @@ def test_stores_moves_removals_and_breaks(start_node, tmp_path):
 
 
 def test_routers_read_them_from_the_engine(tiny, engine_log, start_node):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    events = {
-        "enable_kv_cache_events": True,
-        "publisher": "zmq",
-        "endpoint": endpoint.replace("127.0.0.1", "*"),
-        "topic": "kv@pod@model",
-    }
     node = start_node()
-    reader = zmq.Context.instance().socket(zmq.SUB)
-    reader.connect(endpoint)
-    reader.setsockopt_string(zmq.SUBSCRIBE, "kv@")
-    reader.setsockopt(zmq.RCVTIMEO, 20000)
     stored = {}
     with (
+        Published() as published,
         Counts(node) as counts,
         Engine(
             tiny,
             engine_log(),
             connector={"address": node.grpc},
-            kv_events_config=events,
+            kv_events_config=published.config,
             **{**ENGINE, **ALONE, "enable_prefix_caching": True},
         ) as engine,
     ):
@@ -132,25 +118,48 @@ def test_routers_read_them_from_the_engine(tiny, engine_log, start_node):
         counts.wait_blocks(31)
         while len(stored.get("CPU", ())) < 31 or len(stored.get("GPU", ())) < 31:
             engine.ask(A)  # vLLM publishes in its steps.
-            topic, _, payload = reader.recv_multipart()
-            assert topic == b"kv@pod@model"
-            for event in msgspec.msgpack.decode(payload, type=KVEventBatch).events:
-                if isinstance(event, BlockStored):
-                    stored.setdefault(event.medium, set()).update(event.block_hashes)
-                    if event.medium == "CPU":
-                        assert (event.locality, event.ownership, event.block_size) == (
-                            "REMOTE",
-                            "cairn",
-                            32,
-                        )
+            for event in published.stored():
+                stored.setdefault(event.medium, set()).update(event.block_hashes)
+                if event.medium == "CPU":
+                    assert (event.locality, event.ownership, event.block_size) == (
+                        "REMOTE",
+                        "cairn",
+                        32,
+                    )
     # The same hashes as of the engine's own blocks: that is what routers join them by.
     assert stored["CPU"] == stored["GPU"]
+
+
+def test_after_a_reset_nothing_of_the_node_is_told(tiny, engine_log, start_node):
+    """This process does not use what was stored before."""
+    node = start_node()
+    with (
+        Published() as published,
+        Counts(node) as counts,
+        Engine(
+            tiny,
+            engine_log(),
+            connector={"address": node.grpc},
+            kv_events_config=published.config,
+            **{**ENGINE, **ALONE, "enable_prefix_caching": True},
+        ) as engine,
+    ):
+        engine.ask(A)
+        counts.wait_blocks(31)
+        engine.send(reset=True)
+        assert engine.receive()
+        engine.ask(B)
+        published.stored()  # From before.
+        counts.wait_blocks(62)
+        engine.ask(B)
+        engine.ask(C)
+        assert not [event for event in published.stored() if event.medium != "GPU"]
 
 
 def test_a_feed_ends_with_its_store(start_node):
     store = Store(Options(address=start_node().grpc), spec(salt=b"end"), "events")
     assert store.wait_open(10)
-    feed = EventFeed(store, 16)
+    feed = EventFeed(store, block_event(16))
     feed.close()
     assert not feed._thread.is_alive()
     store.close()

@@ -2,17 +2,13 @@
 run it."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
-import urllib.request
 
 import pytest
 
-from conftest import ALONE, HERE, ROOT, Counts, Engine, same, stored, tail, wait_until
-from vllm_engine import ENVIRONMENT, transfer_config
+from conftest import ALONE, HERE, ROOT, Counts, Engine, same, stored
+from serve import Serve
+from vllm_engine import transfer_config
 
 # 30 layers, K and V, 128 tokens, 3 heads of 64, float32.
 BLOCK_BYTES = stored(30 * 2 * 128 * 3 * 64 * 4)
@@ -77,73 +73,6 @@ def test_cold_warm_and_from_disk_with_the_same_tokens(
                         break
                 assert counted.since()["fetched_bytes"] == 15 * BLOCK_BYTES
                 assert counted.since()["from_disk"] > 0
-
-
-class Serve:
-    """The command of the documentation, on a port of its own."""
-
-    def __init__(self, arguments, log):
-        self._log = open(log, "ab")
-        self._path = log
-        self.port = 18000 + os.getpid() % 2000
-        binary = os.path.join(os.path.dirname(sys.executable), "vllm")
-        environment = {
-            **ENVIRONMENT,
-            **os.environ,
-            "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-        }
-        self._process = subprocess.Popen(
-            [binary, "serve", *arguments, "--port", str(self.port)],
-            stdout=self._log,
-            stderr=self._log,
-            env=environment,
-        )
-        wait_until(self._ready, 400, f"vllm serve, see {log}")
-
-    def _ready(self):
-        assert self._process.poll() is None, tail(self._path)
-        try:
-            return self.get("/health") is not None
-        except OSError:
-            time.sleep(0.5)
-            return False
-
-    def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
-            return answer.read().decode()
-
-    def complete(self, model, prompt):
-        body = json.dumps(
-            {"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0}
-        ).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/v1/completions",
-            body,
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=200) as answer:
-            return json.loads(answer.read())["choices"][0]["text"]
-
-    def metric(self, name):
-        lines = [
-            line
-            for line in self.get("/metrics").splitlines()
-            if re.match(re.escape(name) + r"(\{| )", line)
-        ]
-        assert lines, f"{name} is not exported"
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.terminate()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
 
 
 def documented(page, node, model):

@@ -93,6 +93,16 @@ class CliUpTest : public ::testing::Test {
     return {};
   }
   pid_t PidOf(const std::string& name) { return ProcessNamed(name)["pid"].get<pid_t>(); }
+  void KillAndWait(const std::string& name) {
+    const auto identity = cli::IdentityOf(PidOf(name));
+    ASSERT_TRUE(identity.ok()) << identity.status();
+    auto process = cli::ProcessHandle::Open(*identity);
+    ASSERT_TRUE(process.ok()) << process.status();
+    process->Signal(SIGKILL);
+    std::vector<cli::ProcessHandle> killed;
+    killed.push_back(*std::move(process));
+    ASSERT_TRUE(cli::WaitEnded(killed, kPatience)) << name;
+  }
 
   void ExpectNothingIsLeft() {
     for (const auto& process : up_["processes"]) {
@@ -165,10 +175,28 @@ TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   ExpectNothingIsLeft();
 }
 
+TEST_F(CliUpTest, StartsWorkersForPromptsBesideTheOthers) {
+  const CommandResult up = Up({"--prefill-workers", "1"});
+  ASSERT_EQ(up.code, 0) << up.err;
+  ASSERT_EQ(up_["processes"].size(), 4u);
+  EXPECT_EQ(ProcessNamed("prefill-1")["role"], "worker");
+  const CommandResult refused = Cairn({"generate", "--worker", ProcessNamed("prefill-1")["grpc"],
+                                       "--prompt", "x", "--max-tokens", "1"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("'prefill'"));
+  const CommandResult top = Run({"top", "--count", "1", "--json"});
+  ASSERT_EQ(top.code, 0) << top.err;
+  EXPECT_EQ(top.Json()["workers"].size(), 2u);
+  EXPECT_EQ(top.Json()["router"]["workers"], 2);
+  EXPECT_EQ(top.Json()["router"]["ready_workers"], 1) << "one answers";
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+  EXPECT_EQ(Up({"--prefill-workers", "1", "--nodes", "0"}).code, 1);
+}
+
 TEST_F(CliUpTest, AWorkerThatWasKilledIsAway) {
   ASSERT_EQ(Up({"--workers", "2"}).code, 0);
-  ASSERT_EQ(kill(PidOf("worker-2"), SIGKILL), 0);
-  while (Runs(PidOf("worker-2"))) usleep(1000);
+  KillAndWait("worker-2");
   const CommandResult json = Run({"top", "--count", "1", "--json"});
   ASSERT_EQ(json.code, 0) << json.err;
   EXPECT_EQ(json.Json()["workers"][0]["away"], false);
@@ -187,8 +215,7 @@ TEST_F(CliUpTest, AWorkerThatWasKilledIsAway) {
 TEST_F(CliUpTest, TheSocketsOfANodeThatWasKilledGoWithDown) {
   ASSERT_EQ(Up({}).code, 0);
   EXPECT_FALSE(std::filesystem::is_empty(runtime_));
-  ASSERT_EQ(kill(PidOf("node-1"), SIGKILL), 0);
-  while (Runs(PidOf("node-1"))) usleep(1000);
+  KillAndWait("node-1");
   const CommandResult top = Run({"top", "--count", "1", "--json"});
   ASSERT_EQ(top.code, 0) << top.err;
   EXPECT_EQ(top.Json()["nodes"][0]["name"], "node-1");
@@ -221,10 +248,7 @@ TEST_F(CliUpTest, ASecondUpSaysWhatRuns) {
 
 TEST_F(CliUpTest, WhereEverythingDiedANewUpStarts) {
   ASSERT_EQ(Up({}).code, 0);
-  for (const char* name : {"router", "worker-1", "node-1"}) {
-    ASSERT_EQ(kill(PidOf(name), SIGKILL), 0);
-    while (Runs(PidOf(name))) usleep(1000);
-  }
+  for (const char* name : {"router", "worker-1", "node-1"}) KillAndWait(name);
   ASSERT_EQ(Up({}).code, 0);
   ASSERT_EQ(Run({"down"}).code, 0);
   ExpectNothingIsLeft();

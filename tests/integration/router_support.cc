@@ -26,19 +26,24 @@ std::string Field(const std::string& line, const std::string& name) {
 
 Result<std::unique_ptr<RouterProcess>> RouterProcess::Start(const std::vector<std::string>& workers,
                                                             const std::vector<std::string>& args) {
+  std::vector<std::string> all = {"--model", kSmallModel};
+  all.insert(all.end(), args.begin(), args.end());
+  return StartWith(workers, all);
+}
+
+Result<std::unique_ptr<RouterProcess>> RouterProcess::StartBeforeEngines(
+    const std::vector<std::string>& urls, const std::vector<std::string>& args) {
+  return StartWith(urls, args);
+}
+
+Result<std::unique_ptr<RouterProcess>> RouterProcess::StartWith(
+    const std::vector<std::string>& workers, const std::vector<std::string>& args) {
   std::string list;
   for (const std::string& worker : workers) list += (list.empty() ? "" : ",") + worker;
-  std::vector<std::string> argv = {Binary("cairn-router"),
-                                   "--model",
-                                   kSmallModel,
-                                   "--workers",
-                                   list,
-                                   "--listen",
-                                   "127.0.0.1:0",
-                                   "--admin.listen",
-                                   "127.0.0.1:0",
-                                   "--http.listen",
-                                   "127.0.0.1:0"};
+  std::vector<std::string> argv = {
+      Binary("cairn-router"), "--workers",      list,          "--listen",
+      "127.0.0.1:0",          "--admin.listen", "127.0.0.1:0", "--http.listen",
+      "127.0.0.1:0"};
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<RouterProcess> router(new RouterProcess());
   CAIRN_ASSIGN_OR_RETURN(router->process_,

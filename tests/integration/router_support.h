@@ -26,6 +26,9 @@ class RouterProcess {
   // `args` are added to the small model, free ports on loopback and http.listen of a free port.
   static Result<std::unique_ptr<RouterProcess>> Start(const std::vector<std::string>& workers,
                                                       const std::vector<std::string>& args = {});
+  // The same before engines with OpenAI's API, without a model.
+  static Result<std::unique_ptr<RouterProcess>> StartBeforeEngines(
+      const std::vector<std::string>& urls, const std::vector<std::string>& args = {});
 
   Process& process() { return *process_; }
   const std::string& admin() const { return admin_; }
@@ -47,6 +50,8 @@ class RouterProcess {
 
  private:
   RouterProcess() = default;
+  static Result<std::unique_ptr<RouterProcess>> StartWith(const std::vector<std::string>& workers,
+                                                          const std::vector<std::string>& args);
   std::unique_ptr<Process> process_;
   std::unique_ptr<v1::Router::Stub> stub_;
   std::string admin_, http_;

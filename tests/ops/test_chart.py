@@ -32,6 +32,27 @@ VALUES = {
             "callers": GATEWAY,
         },
     },
+    "engines": {
+        **TLS,
+        "router": {
+            "enabled": True,
+            "workers": ["http://vllm-0.vllm:8000", "https://vllm-1.vllm"],
+            "engines": {
+                "apiKeySecret": "engine-key",
+                "blockTokens": 32,
+                "events": ["http://vllm-0.vllm:8000=tcp://vllm-0.vllm:5557,tcp://vllm-0.vllm:5558"],
+            },
+        },
+    },
+    "picker": {
+        "tls": {"acceptPlaintextOnTheNetwork": True},
+        "router": {
+            "enabled": True,
+            "workers": ["http://10.0.0.1:8000", "http://10.0.0.2:8000"],
+            "picker": {"enabled": True},
+            "callers": GATEWAY,
+        },
+    },
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
     "cluster": {**TLS, "cache": {"replicas": 3}},
     "everything": {
@@ -151,6 +172,11 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, **ROUTER}, "worker.enabled"),
         ({**TLS, "router": {"enabled": True, "workers": ["w:1"]}}, "router.model.existingClaim"),
         ({**TLS, "router": {"workers": ["w"]}}, "/router/workers/0"),
+        ({**TLS, "router": {"workers": ["http://a/v1"]}}, "/router/workers/0"),
+        (
+            {**TLS, **WORKER, "router": {"enabled": True, "picker": {"enabled": True}}},
+            "router.picker.enabled",
+        ),
         ({**TLS, "router": {"policy": "best"}}, "/router/policy"),
         (
             {
@@ -345,6 +371,48 @@ def test_a_router_follows_the_nodes_that_the_values_name(chart, address, expecte
     assert (
         router_config(render(chart, {**TLS, **WORKER, "router": router})).get("cache") == expected
     )
+
+
+def test_a_router_before_engines_needs_no_model_and_no_nodes(chart):
+    docs = render(chart, VALUES["engines"])
+    config = router_config(docs)
+    assert config["workers"] == VALUES["engines"]["router"]["workers"]
+    assert "model" not in config and "cache" not in config
+    assert config["engines"] == {
+        "tokens": "auto",
+        "block_tokens": 32,
+        "cache_tokens": 1000000,
+        "events": ["http://vllm-0.vllm:8000=tcp://vllm-0.vllm:5557,tcp://vllm-0.vllm:5558"],
+        "api_key_file": "/etc/cairn-engines/key",
+    }
+    spec = router_spec(docs)
+    names = {volume["name"] for volume in spec["volumes"]}
+    assert "engine-key" in names and "model" not in names
+    mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert names >= mounts
+
+
+def test_a_gateway_reaches_the_picker_only_where_it_is_enabled(chart):
+    def picker(values):
+        docs = render(chart, VALUES[values])
+        ports = [port["name"] for port in router_spec(docs)["containers"][0]["ports"]]
+        service = next(
+            d for d in docs if d["kind"] == "Service" and d["metadata"]["name"].endswith("-router")
+        )
+        policy = next(
+            d
+            for d in docs
+            if d["kind"] == "NetworkPolicy" and d["metadata"]["name"].endswith("-router")
+        )
+        return (
+            router_config(docs).get("picker"),
+            "picker" in ports,
+            "picker" in [port["name"] for port in service["spec"]["ports"]],
+            {"port": "picker"} in policy["spec"]["ingress"][1]["ports"],
+        )
+
+    assert picker("picker") == ({"listen": "0.0.0.0:9002"}, True, True, True)
+    assert picker("gateway") == (None, False, False, False)
 
 
 def test_a_router_of_a_cluster_knows_some_of_its_nodes(chart):

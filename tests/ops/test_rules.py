@@ -32,6 +32,12 @@ CASES = {
     "CairnRouterMissesWorkers": ('cairn_router_workers{condition="waiting"}', "1", "0", "12m"),
     "CairnRouterSheds": ('cairn_router_requests_total{result="shed"}', "0+6x60", "0+1x60", "12m"),
     "CairnRouterTriesAgain": ("cairn_router_tries_again_total{}", "0+9x60", "0+3x60", "20m"),
+    "CairnRouterPrefillsFail": (
+        "cairn_router_failed_prefills_total{}",
+        "0+9x60",
+        "0+3x60",
+        "20m",
+    ),
     "CairnRouterStreamsBreak": (
         'cairn_router_requests_total{result="broken"}',
         "0 0 0 1x60",
@@ -40,6 +46,18 @@ CASES = {
     ),
     "CairnRouterIndexNearlyFull": ("cairn_router_index_bytes{}", "95", "80", "40m"),
     "CairnRouterIndexBlind": ("cairn_router_index_members{}", "0", "1", "6m"),
+    "CairnRouterLosesEngineEvents": (
+        'cairn_router_engine_event_streams{condition="lost"}',
+        "1",
+        "0",
+        "6m",
+    ),
+    "CairnRouterIgnoresEngineBlocks": (
+        'cairn_router_engine_skipped_blocks_total{reason="block_size"}',
+        "0+10x60",
+        "7",
+        "30m",
+    ),
     "CairnRouterSlow": (
         'cairn_router_prepare_seconds_bucket{le="0.1"}',
         "0+5x60",
@@ -53,6 +71,7 @@ CASES = {
 BESIDES = {
     "CairnRouterSheds": {'cairn_router_requests_total{result="completed"}': "0+100x60"},
     "CairnRouterTriesAgain": {'cairn_router_requests_total{result="completed"}': "0+100x60"},
+    "CairnRouterPrefillsFail": {"cairn_router_paired_total{}": "0+100x60"},
     "CairnRouterIndexNearlyFull": {"cairn_router_index_max_bytes{}": "100x60"},
     "CairnRouterSlow": {
         'cairn_router_prepare_seconds_bucket{le="0.25"}': "7+100x60",

@@ -25,7 +25,7 @@ std::string LastText(const GenerateRequest& request) {
   return chat == nullptr ? "ids" : chat->back().content;
 }
 
-void Answer(const FakeRouter::Running& running) {
+void Answer(FakeRouter* router, const FakeRouter::Running& running) {
   std::istringstream words(LastText(running.request));
   GenerateSummary summary{.prompt_tokens = 100, .cached_tokens = 64, .finish_reason = "stop"};
   if (!running.request.model.empty() && running.request.model != "fake") {
@@ -50,7 +50,7 @@ void Answer(const FakeRouter::Running& running) {
     }
     running.observer->OnToken(1, word + " ");
     ++summary.completion_tokens;
-    if (word == "slow") return;  // Until the client goes.
+    if (word == "slow") return router->Keep(running);
   }
   running.observer->OnDone(summary);
 }
@@ -60,13 +60,13 @@ void Answer(const FakeRouter::Running& running) {
 int main(int argc, char** argv) {
   FakeRouter router;
   // On a thread of its own, as the real router calls its observers.
-  router.on_generate = [](FakeRouter::Running running) {
-    std::thread([running = std::move(running)] { Answer(running); }).detach();
+  router.on_generate = [&router](FakeRouter::Running running) {
+    std::thread([&router, running = std::move(running)] { Answer(&router, running); }).detach();
   };
   HttpConfig config;
   config.listen = "127.0.0.1:0";
   if (argc > 1) config.api_keys = argv[1];
-  auto edge = HttpEdge::Start(config, {}, &router, nullptr);
+  auto edge = HttpEdge::Start(config, {}, &router, /*relay=*/false, nullptr);
   if (!edge.ok()) {
     std::fprintf(stderr, "fake_router_server: %s\n", cairn::ToString(edge.status()).c_str());
     return 1;

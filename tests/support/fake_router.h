@@ -22,6 +22,10 @@ class FakeRouter final : public Router {
 
   // Called for each request, on the caller's thread. Default: the request waits in `Take`.
   std::function<void(Running)> on_generate;
+  // What is picked, and who holds what. Default: "nobody:1", without a lease; nobody.
+  std::function<std::variant<FollowedPick, GenerateError>(PickAsk)> on_pick;
+  std::function<std::variant<std::vector<PromptHolder>, GenerateError>(const HoldersQuery&)>
+      on_holders;
   std::vector<ServedModel> models = {{.id = "fake", .context_tokens = 2048, .workers = 1}};
 
   std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
@@ -30,14 +34,27 @@ class FakeRouter final : public Router {
     if (on_generate) {
       on_generate(std::move(running));
     } else {
-      MutexLock lock(mu_);
-      running_.push_back(std::move(running));
+      Keep(std::move(running));
     }
     return std::make_unique<Call>(this);
   }
   Result<Pick> PickWorker(const GenerateRequest&) override { return Pick{.worker = "nobody:1"}; }
+  void PickAndFollow(PickAsk ask, PickDone done) override {
+    if (on_pick) return done(on_pick(std::move(ask)));
+    done(FollowedPick{.pick = {.worker = "nobody:1"}});
+  }
+  std::variant<std::vector<PromptHolder>, GenerateError> Holders(
+      const HoldersQuery& query) override {
+    if (on_holders) return on_holders(query);
+    return std::vector<PromptHolder>();
+  }
   std::vector<ServedModel> Models() override { return models; }
 
+  // The request waits. One that nobody keeps ends its connection.
+  void Keep(Running running) {
+    MutexLock lock(mu_);
+    running_.push_back(std::move(running));
+  }
   // The oldest request that waits. REQUIRES: there is one.
   Running Take() {
     MutexLock lock(mu_);

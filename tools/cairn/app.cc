@@ -260,6 +260,11 @@ void AddUp(CLI::App& app, UpOptions& o) {
   c.add_option("--workers", o.workers, "Workers, dealt out to the nodes")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();
+  c.add_option("--prefill-workers", o.prefill_workers,
+               "More workers, which compute prompts for those, dealt out to the nodes in the same "
+               "way")
+      ->check(CLI::Range(0u, 64u))
+      ->capture_default_str();
   c.add_option("--model", o.model, "GGUF file of the workers")
       ->envname("CAIRN_MODEL")
       ->capture_default_str();

@@ -103,7 +103,7 @@ struct ClusterOptions {
 
 struct UpOptions {
   std::string directory;  // Empty: the default one.
-  uint32_t nodes = 1, workers = 1;
+  uint32_t nodes = 1, workers = 1, prefill_workers = 0;
   std::string model = kDefaultModel;
   int threads = 0;  // Of each worker. 0: the CPUs, divided.
   std::string ram = "512MiB";

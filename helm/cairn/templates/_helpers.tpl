@@ -73,10 +73,10 @@ readinessProbe:
 {{- if not (or .Values.router.workers .Values.worker.enabled) -}}
 {{- fail "router: set worker.enabled=true, or router.workers to addresses HOST:PORT" -}}
 {{- end -}}
-{{- if not (or .Values.router.model.existingClaim .Values.worker.model.existingClaim) -}}
+{{- if not (or .Values.router.model.existingClaim .Values.worker.model.existingClaim (include "cairn.routesEngines" .)) -}}
 {{- fail "router.model.existingClaim: name the volume with the GGUF file that the workers run" -}}
 {{- end -}}
-{{- if and .Values.worker.cacheAddress (not .Values.router.cacheAddress) -}}
+{{- if and .Values.worker.cacheAddress (not .Values.router.cacheAddress) (not (include "cairn.routesEngines" .)) -}}
 {{- fail "router.cacheAddress: set it, because worker.cacheAddress is set: HOST:PORT of nodes of the same cluster, or none" -}}
 {{- end -}}
 {{- if and .Values.router.http.tenantHeader (not .Values.router.callers) -}}
@@ -84,6 +84,23 @@ readinessProbe:
 {{- end -}}
 {{- if and .Values.router.http.tenantHeader .Values.router.http.apiKeysSecret -}}
 {{- fail "router.http: tenantHeader and apiKeysSecret contradict each other" -}}
+{{- end -}}
+{{- if and .Values.router.picker.enabled (not (include "cairn.routesEngines" .)) -}}
+{{- fail "router.picker.enabled: set router.workers to engines, http://IP:PORT each: a gateway can send requests to nothing else" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty: the router's workers are engines with OpenAI's API. */}}
+{{- define "cairn.routesEngines" -}}
+{{- with .Values.router.workers }}{{ if regexMatch "^https?://" (first .) }}engines{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* The volume with the router's model. Empty: there is none, before engines. */}}
+{{- define "cairn.routerModelClaim" -}}
+{{- if .Values.router.model.existingClaim -}}
+{{ .Values.router.model.existingClaim }}
+{{- else if not (include "cairn.routesEngines" .) -}}
+{{ .Values.worker.model.existingClaim }}
 {{- end -}}
 {{- end -}}
 
@@ -108,7 +125,7 @@ readinessProbe:
 
 {{/* Nodes whose events the router follows. A few of a cluster are enough: they name the others. */}}
 {{- define "cairn.routerCache" -}}
-{{- if eq .Values.router.cacheAddress "none" -}}
+{{- if or (eq .Values.router.cacheAddress "none") (include "cairn.routesEngines" .) -}}
 {{- else if .Values.router.cacheAddress -}}
 {{ .Values.router.cacheAddress }}
 {{- else if gt (int .Values.cache.replicas) 1 -}}

@@ -4,17 +4,18 @@
 #include <cmath>
 #include <utility>
 
+#include "model/request_limits.h"
 #include "model/utf8.h"
 
 namespace cairn::router {
 namespace {
 
-// The worker's limits (proto/cairn/v1/worker.proto).
-constexpr int32_t kGreatestPriority = 10;
-constexpr double kMaxTemperature = 10;
-constexpr size_t kMaxStops = 16;
-constexpr size_t kMaxStopBytes = 256;
-constexpr size_t kMaxTenantBytes = 128;
+using worker::kGreatestPriority;
+using worker::kLeastPriority;
+using worker::kMaxStopBytes;
+using worker::kMaxStops;
+using worker::kMaxTemperature;
+using worker::kMaxTenantBytes;
 
 bool IsUtf8(std::string_view text) { return worker::ValidUtf8Prefix(text) == text.size(); }
 
@@ -58,9 +59,9 @@ GenerateError FieldError(std::string field, const std::string& what) {
 std::optional<GenerateError> CheckRequest(const GenerateRequest& request, TimePoint now) {
   if (auto error = CheckSampling(request)) return error;
   if (auto error = CheckStops(request.stop)) return error;
-  if (request.priority < -kGreatestPriority || request.priority > kGreatestPriority) {
+  if (request.priority < kLeastPriority || request.priority > kGreatestPriority) {
     return FieldError("priority", fmt::format("got {}, expected {} to {}", request.priority,
-                                              -kGreatestPriority, kGreatestPriority));
+                                              kLeastPriority, kGreatestPriority));
   }
   const bool printable =
       std::ranges::all_of(request.tenant, [](unsigned char c) { return c > ' ' && c != 0x7f; });

@@ -7,6 +7,15 @@ namespace cairn::router {
 namespace {
 
 constexpr Duration kTryAgain = std::chrono::seconds(1);
+// The most that workers take.
+constexpr double kLongestAwait = 600;
+
+// How long a worker may wait for a prompt that is expected to be computed in so many seconds.
+// Estimates are rough, and a worker that dies ends the wait anyway.
+Duration AwaitFor(double seconds) {
+  const double most = std::min(2 + 2 * seconds, kLongestAwait);
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(most));
+}
 
 // What another worker may do better. A worker's own answer about the request is final.
 bool WorthAnotherWorker(const Status& status) {
@@ -31,6 +40,13 @@ class GenerateRun::Attempt final : public WorkerAnswerObserver {
  public:
   explicit Attempt(std::shared_ptr<GenerateRun> run) : run_(std::move(run)) {}
   void OnToken(worker::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
+  void OnRawHead(const RawHead& head) override { run_->OnRawHead(head); }
+  void OnRawBytes(std::string_view bytes, uint32_t tokens) override {
+    run_->OnRawBytes(bytes, tokens);
+  }
+  void OnRefused(const Status& status, const RawAnswer& answer) override {
+    run_->OnRefused(status, answer);
+  }
   void OnDone(const WorkerAnswer& answer) override { run_->OnDone(answer); }
   void OnError(const Status& status) override { run_->OnError(status); }
 
@@ -44,7 +60,7 @@ GenerateRun::GenerateRun(RouterEngine* engine, GenerateRequest request,
       request_(std::move(request)),
       begin_(engine->parts_.clock->Now()),
       observer_(std::move(observer)),
-      pass_(std::move(pass)) {}
+      pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {}
 
 void GenerateRun::Refuse(const Status& status) {
   ++engine_->counters_.shed;
@@ -55,6 +71,7 @@ void GenerateRun::Refuse(const Status& status) {
 }
 
 void GenerateRun::Begin() {
+  if (engine_->parts_.prompts != nullptr) return BeginForEngines();
   std::vector<worker::TokenId> tokens;
   if (auto error = engine_->Prepare(request_, &tokens)) {
     ++engine_->counters_.rejected;
@@ -66,31 +83,79 @@ void GenerateRun::Begin() {
   TryNext();
 }
 
+void GenerateRun::BeginForEngines() {
+  if (auto error = engine_->PrepareForEngines(request_)) {
+    ++engine_->counters_.rejected;
+    return Fail(*error);
+  }
+  const auto take = [self = shared_from_this()](EnginePrompt prompt) {
+    self->request_.prompt = std::string();
+    self->tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+    self->keys_ = std::make_unique<PromptKeys>(*self->tokens_, prompt.space);
+  };
+  auto prompt = engine_->parts_.prompts->Read(
+      request_, [take, self = shared_from_this()](EnginePrompt later) {
+        take(std::move(later));
+        self->OnExecutor([self] { self->TryNext(); });
+      });
+  if (!prompt) return;
+  take(*std::move(prompt));
+  TryNext();
+}
+
 void GenerateRun::TryNext() {
-  GenerateError error;
   if (cancelled()) {
     ++engine_->counters_.cancelled;
+    GenerateError error;
     error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
     return Fail(error);
   }
+  const bool raw = request_.raw != nullptr;  // An engine's answer is its own.
+  if (accepted_ && !raw && request_.deadline &&
+      *request_.deadline <= engine_->parts_.clock->Now()) {
+    WorkerAnswer answer;  // As a worker's, which would refuse a request that comes too late.
+    answer.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+    answer.finish_reason = "deadline";
+    return OnDone(answer);
+  }
+  prefill_worker_.clear();
+  prefill_cached_.reset();
+  const std::vector<RegisteredWorker> workers = engine_->parts_.registry->Workers();
+  Decision decision;
+  if (tried_.size() < engine_->options_.max_tries) decision = Decide(workers);
+  if (decision.kind != Decision::Kind::kPicked) return FailUntaken(decision);
+  if (!accepted_ && engine_->observers_.prepared) {
+    engine_->observers_.prepared(Seconds(engine_->parts_.clock->Now() - begin_));
+  }
+  accepted_ = true;
+  ticket_ = decision.ticket;
+  const RegisteredWorker& worker = workers[decision.picked];
+  if (decision.prefill) {
+    SendBoth(workers[decision.prefill->worker], worker, *decision.prefill);
+  } else {
+    Send(worker, decision.candidates[decision.picked].held_tokens, Duration(0));
+  }
+}
+
+Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
   const RouterEngine::Parts& parts = engine_->parts_;
-  const std::vector<RegisteredWorker> workers = parts.registry->Workers();
   Ask ask;
   ask.prompt_tokens = static_cast<uint32_t>(tokens_->size());
   ask.max_tokens = request_.max_tokens;
   ask.priority = request_.priority;
-  ask.first_try = tried_.empty();
-  ask.offers = MakeOffers(workers, keys_.get(), parts.index);
+  ask.first_try = !accepted_;
+  ask.offers = MakeOffers(workers, request_.model, engine_->options_.pairing && !prefill_failed_,
+                          keys_.get(), parts.index);
   for (const size_t index : tried_) {
     ask.offers[index].usable = false;
     ask.offers[index].reason = "it has failed this request";
   }
-  Decision decision;
-  if (tried_.size() < engine_->options_.max_tries) decision = parts.dispatcher->Decide(ask);
-  if (decision.kind == Decision::Kind::kPicked) {
-    ticket_ = decision.ticket;
-    return Send(workers[decision.picked]);
-  }
+  return parts.dispatcher->Decide(ask);
+}
+
+void GenerateRun::FailUntaken(const Decision& decision) {
+  if (refusal_ && decision.kind == Decision::Kind::kNoWorker) return PassRefusal();
+  GenerateError error;
   if (decision.kind == Decision::Kind::kShed) {
     ++engine_->counters_.shed;
     error.status = Errorf(StatusCode::kResourceExhausted,
@@ -113,37 +178,45 @@ void GenerateRun::TryNext() {
   Fail(error);
 }
 
-void GenerateRun::Send(const RegisteredWorker& worker) {
-  worker_ = worker.address;
-  if (tried_.empty()) {
-    if (engine_->observers_.prepared) {
-      engine_->observers_.prepared(Seconds(engine_->parts_.clock->Now() - begin_));
+void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWorker& worker,
+                           const Decision::Prefill& decision) {
+  ++engine_->counters_.paired;
+  const auto asked = [self = shared_from_this(), worker, address = prefill.address,
+                      await = AwaitFor(decision.seconds)](bool announced) {
+    if (announced && !self->cancelled()) {
+      self->prefill_worker_ = address;
+      return self->Send(worker, /*held_tokens=*/0, await);
     }
-  } else {
-    ++engine_->counters_.tries_again;
+    // The worker counts as one that computes next to nothing. So all is decided again.
+    self->EndPrefill();
+    self->EndTicket({});
+    self->prefill_failed_ = true;
+    self->TryNext();
+  };
+  const auto half = std::make_shared<PrefillHalf>(PrefillHalf::Parts{
+      .dispatcher = engine_->parts_.dispatcher,
+      .decision = decision,
+      .failures = &engine_->counters_.prefills_failed,
+      .pass = pass_,
+      .begun = [self = shared_from_this(), asked](
+                   bool announced) { self->OnExecutor([asked, announced] { asked(announced); }); },
+  });
+  {
+    MutexLock lock(mu_);
+    prefill_ = half;
   }
+  half->Begin(prefill.link, RequestFor(*prefill.info));
+  if (cancelled()) half->Cancel();
+}
+
+void GenerateRun::Send(const RegisteredWorker& worker, uint32_t held_tokens, Duration await) {
+  worker_ = worker.address;
+  if (!tried_.empty()) ++engine_->counters_.tries_again;
   tried_.push_back(worker.index);
-  const std::vector<BlockKey>& keys = keys_->Of(*worker.info);
-  if (!engine_->options_.exact_index && !keys.empty()) {
-    engine_->parts_.index->Sent(worker.address, *worker.info->fingerprint, keys);
-  }
-  WorkerRequest wanted;
-  wanted.tokens = tokens_;
-  if (request_.max_tokens) {
-    // More than the context has is as good as all of it; the worker cuts it to the room left.
-    wanted.max_tokens = std::min(*request_.max_tokens, worker.info->context_tokens);
-  }
-  wanted.temperature = request_.temperature;
-  wanted.top_k = request_.top_k;
-  wanted.top_p = request_.top_p;
-  wanted.seed = request_.seed;
-  wanted.stop = request_.stop;
-  wanted.ignore_eos = request_.ignore_eos;
-  wanted.priority = request_.priority;
-  wanted.tenant = request_.tenant;
-  wanted.deadline = request_.deadline;
-  wanted.next = request_.next;
-  wanted.trace = request_.trace;
+  engine_->NoteSent(worker, keys_.get());
+  WorkerRequest wanted = RequestFor(*worker.info);
+  wanted.held_tokens = held_tokens;
+  wanted.await_prefill = await;
   const size_t attempt = tried_.size();
   std::shared_ptr<WorkerCall> call =
       worker.link->Generate(wanted, std::make_shared<Attempt>(shared_from_this()));
@@ -159,27 +232,101 @@ void GenerateRun::Send(const RegisteredWorker& worker) {
   if (cancel) call->Cancel();
 }
 
+WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
+  WorkerRequest wanted;
+  wanted.raw = request_.raw;
+  wanted.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  wanted.tokens = tokens_;
+  if (request_.max_tokens && !info.engine) {
+    // More than the context has is as good as all of it; the worker cuts it to the room left.
+    wanted.max_tokens = std::min(*request_.max_tokens, info.context_tokens);
+  }
+  wanted.temperature = request_.temperature;
+  wanted.top_k = request_.top_k;
+  wanted.top_p = request_.top_p;
+  wanted.seed = request_.seed;
+  wanted.stop = request_.stop;
+  wanted.ignore_eos = request_.ignore_eos;
+  wanted.priority = request_.priority;
+  wanted.tenant = request_.tenant;
+  wanted.deadline = request_.deadline;
+  wanted.next = request_.next;
+  wanted.trace = request_.trace;
+  return wanted;
+}
+
 void GenerateRun::Cancel() {
   std::shared_ptr<WorkerCall> call;
+  std::shared_ptr<PrefillHalf> prefill;
   {
     MutexLock lock(mu_);
     cancelled_ = true;
     call = call_;
+    prefill = prefill_;
   }
+  if (prefill != nullptr) prefill->Cancel();
   if (call != nullptr) call->Cancel();
 }
 
-void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
-  if (generated_++ == 0 && engine_->observers_.first_token) {
+void GenerateRun::EndPrefill() {
+  std::shared_ptr<PrefillHalf> prefill;
+  {
+    MutexLock lock(mu_);
+    prefill = std::move(prefill_);
+  }
+  if (prefill == nullptr) return;
+  prefill_cached_ = prefill->cached_tokens();
+  prefill->Cancel();
+}
+
+void GenerateRun::FirstToken() {
+  EndPrefill();  // The worker has the whole prompt.
+  if (engine_->observers_.first_token) {
     engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
   }
+}
+
+void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
+  if (generated_++ == 0) FirstToken();
   text_bytes_ += text.size();
   ++engine_->counters_.generated_tokens;
   observer_->OnToken(id, text);
 }
 
+void GenerateRun::OnRawHead(const RawHead& head) {
+  raw_status_ = head.status;
+  // It goes nowhere else, and all this may be long.
+  request_.raw.reset();
+  keys_.reset();
+  tokens_.reset();
+  // A whole answer says nothing about its first token.
+  if (head.stream) FirstToken();
+  observer_->OnRawHead(head);
+}
+
+void GenerateRun::OnRawBytes(std::string_view bytes, uint32_t tokens) {
+  generated_ += tokens;
+  engine_->counters_.generated_tokens += tokens;
+  observer_->OnRawBytes(bytes);
+}
+
+void GenerateRun::OnRefused(const Status& status, const RawAnswer& answer) {
+  refusal_ = answer;
+  OnError(status);
+}
+
+void GenerateRun::PassRefusal() {
+  ++(refusal_->head.status == 429 ? engine_->counters_.shed : engine_->counters_.unavailable);
+  observer_->OnRawHead(refusal_->head);
+  observer_->OnRawBytes(refusal_->body);
+  GenerateSummary summary;
+  summary.worker = worker_;
+  const auto pass = std::move(pass_);
+  std::exchange(observer_, nullptr)->OnDone(summary);
+}
+
 void GenerateRun::EndTicket(const RequestEnd& end) {
-  engine_->parts_.dispatcher->OnEnd(ticket_, end);
+  if (ticket_ != 0) engine_->parts_.dispatcher->OnEnd(std::exchange(ticket_, 0), end);
 }
 
 void GenerateRun::OnDone(const WorkerAnswer& answer) {
@@ -189,20 +336,28 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   end.fetched_tokens = answer.fetched_tokens;
   end.fetch_seconds = answer.fetch_seconds;
   EndTicket(end);
+  EndPrefill();
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;
   summary.cached_tokens = answer.fetched_tokens + answer.shared_tokens;
-  summary.shared_tokens = answer.shared_tokens;
+  // What another worker computed for this request was not cached.
+  if (prefill_cached_) summary.cached_tokens = std::min(summary.cached_tokens, *prefill_cached_);
+  summary.shared_tokens = std::min(answer.shared_tokens, summary.cached_tokens);
+  summary.prefill_worker = prefill_worker_;
   summary.completion_tokens = answer.completion_tokens;
   summary.finish_reason = answer.finish_reason;
   if (answer.text.size() > text_bytes_) summary.text_tail = answer.text.substr(text_bytes_);
   summary.worker = worker_;
-  ++(answer.finish_reason == "cancelled" ? engine_->counters_.cancelled
-                                         : engine_->counters_.completed);
+  if (raw_status_ >= 400) {
+    ++engine_->counters_.rejected;
+  } else {
+    ++(answer.finish_reason == "cancelled" ? engine_->counters_.cancelled
+                                           : engine_->counters_.completed);
+  }
   engine_->counters_.prompt_tokens += summary.prompt_tokens;
   engine_->counters_.cached_tokens += summary.cached_tokens;
   // Whoever waits for the last request to end may go on when the observer has got its end.
-  const Gate::Pass pass = std::move(pass_);
+  const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
 
@@ -215,7 +370,7 @@ void GenerateRun::OnError(const Status& status) {
     error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
     return Fail(error);
   }
-  if (generated_ > 0) {
+  if (generated_ > 0 || raw_status_ > 0) {
     ++engine_->counters_.broken;
     error.status = Errorf(status.code(), "worker {} failed in the middle of its answer: {}",
                           worker_, Message(status));
@@ -226,15 +381,20 @@ void GenerateRun::OnError(const Status& status) {
     return Fail(error);
   }
   last_error_ = Annotate(status, "worker " + worker_);
-  // A link may answer on a thread that must not do more than that.
-  auto self = shared_from_this();
-  if (!engine_->parts_.executor->Post([self] { self->TryNext(); }).ok()) {
+  EndPrefill();
+  OnExecutor([self = shared_from_this()] { self->TryNext(); });
+}
+
+void GenerateRun::OnExecutor(std::function<void()> work) {
+  if (!engine_->parts_.executor->Post(std::move(work)).ok()) {
     Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
   }
 }
 
 void GenerateRun::Fail(const GenerateError& error) {
-  const Gate::Pass pass = std::move(pass_);
+  EndPrefill();
+  EndTicket({});
+  const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnError(error);
 }
 

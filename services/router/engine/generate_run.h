@@ -1,13 +1,18 @@
 #pragma once
 // One request on its way: prepared, sent to a worker, sent to another one if that fails before the
-// first token, ended.
+// first token, ended. Before it is sent to a worker, another one may compute its prompt.
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/concurrency/mutex.h"
 #include "services/router/engine/held_prefix.h"
+#include "services/router/engine/prefill_half.h"
 #include "services/router/engine/router_engine.h"
 
 namespace cairn::router {
@@ -27,12 +32,32 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
 
  private:
   class Attempt;
+  void BeginForEngines();
   void TryNext();
-  void Send(const RegisteredWorker& worker);
+  Decision Decide(const std::vector<RegisteredWorker>& workers);
+  // Another worker computes the prompt for `worker`, which is asked when that is announced.
+  void SendBoth(const RegisteredWorker& prefill, const RegisteredWorker& worker,
+                const Decision::Prefill& decision);
+  // `held_tokens`: of the prompt, that it is believed to hold. `await`: how long it may wait for
+  // what another one has announced.
+  void Send(const RegisteredWorker& worker, uint32_t held_tokens, Duration await);
+  WorkerRequest RequestFor(const WorkerInfo& info) const;
+  // A link, or what makes tokens, may answer on a thread that must not do more than that.
+  void OnExecutor(std::function<void()> work);
+  void FirstToken();
   void OnToken(worker::TokenId id, std::string_view text);
+  void OnRawHead(const RawHead& head);
+  void OnRawBytes(std::string_view bytes, uint32_t tokens);
+  void OnRefused(const Status& status, const RawAnswer& answer);
+  // No other engine can answer: the caller gets what the last one said.
+  void PassRefusal();
   void OnDone(const WorkerAnswer& answer);
   void OnError(const Status& status);
   void EndTicket(const RequestEnd& end);
+  // The other worker's half is done, or not needed any more.
+  void EndPrefill();
+  // No worker can take it.
+  void FailUntaken(const Decision& decision);
   // The last thing that happens.
   void Fail(const GenerateError& error);
   bool cancelled() {
@@ -45,13 +70,20 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   const TimePoint begin_;
   // These belong to whoever drives the request.
   std::shared_ptr<GenerateObserver> observer_;
-  Gate::Pass pass_;
+  std::shared_ptr<const Gate::Pass> pass_;
   std::shared_ptr<const std::vector<worker::TokenId>> tokens_;
   std::unique_ptr<PromptKeys> keys_;
-  std::vector<size_t> tried_;  // Indices of workers.
-  std::string worker_;         // The address of the present one.
-  uint64_t ticket_ = 0;
+  std::vector<size_t> tried_;    // Indices of workers.
+  std::string worker_;           // The address of the present one.
+  std::string prefill_worker_;   // Computes the prompt for it. Empty: none.
+  bool accepted_ = false;        // A worker was picked once.
+  bool prefill_failed_ = false;  // It is not tried again.
+  // Of the prompt, what the worker for it did not compute for this request. nullopt: there is none.
+  std::optional<uint32_t> prefill_cached_;
+  uint64_t ticket_ = 0;  // Of the present worker. 0: none.
   Status last_error_;
+  std::optional<RawAnswer> refusal_;  // The last one of an engine.
+  int raw_status_ = 0;                // Of the answer that is relayed. 0: none has begun.
   uint32_t generated_ = 0;
   size_t text_bytes_ = 0;
 
@@ -59,6 +91,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   size_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // That have begun; call_ is the last one's.
   std::shared_ptr<WorkerCall> call_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<PrefillHalf> prefill_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::router

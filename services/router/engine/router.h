@@ -6,6 +6,7 @@
 // token a failure ends the answer with an error.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,11 +15,13 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/router/policy/candidate.h"
+#include "services/router/registry/raw_call.h"
 
 namespace cairn::router {
 
@@ -40,6 +43,9 @@ struct GenerateRequest {
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
   std::string trace = {};  // Of the logs of router, worker and node. May be empty.
+  // Set if and only if the workers are engines that speak OpenAI's API: they get this. What stands
+  // above is for the decision then.
+  std::shared_ptr<const RawCall> raw = {};
 };
 
 struct GenerateSummary {
@@ -48,10 +54,11 @@ struct GenerateSummary {
   // ran at the same time.
   uint32_t cached_tokens = 0;
   uint32_t completion_tokens = 0;
-  std::string finish_reason = {};  // "stop", "length", "cancelled" or "deadline".
-  std::string text_tail = {};      // Text that follows the last token's, for example after a stop.
-  std::string worker = {};         // The address of the worker that answered.
-  uint32_t shared_tokens = 0;      // Of cached_tokens: from requests that ran at the same time.
+  std::string finish_reason = {};   // "stop", "length", "cancelled" or "deadline".
+  std::string text_tail = {};       // Text that follows the last token's, for example after a stop.
+  std::string worker = {};          // The address of the worker that answered.
+  std::string prefill_worker = {};  // That computed the prompt for it. Empty: none.
+  uint32_t shared_tokens = 0;       // Of cached_tokens: from requests that ran at the same time.
 };
 
 struct GenerateError {
@@ -65,11 +72,16 @@ struct GenerateError {
 // Gets one answer: any number of OnToken, then OnDone or OnError, once. Called by one thread at a
 // time, never while a lock of the router is held, and possibly before Generate has returned. Must
 // not block: what reads slowly has to buffer, or cancel.
+//
+// The answer to a raw request has one OnRawHead and any number of OnRawBytes instead of OnToken,
+// whatever its status: OnError is for what no engine has answered, or not to its end.
 class GenerateObserver {
  public:
   virtual ~GenerateObserver() = default;
   // `text` is UTF-8, and empty while a character or a stop text is incomplete.
   virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
+  virtual void OnRawHead(const RawHead& /*head*/) {}
+  virtual void OnRawBytes(std::string_view /*bytes*/) {}
   virtual void OnDone(const GenerateSummary& summary) = 0;
   virtual void OnError(const GenerateError& error) = 0;
 };
@@ -85,8 +97,53 @@ class GenerateCall {
 
 struct ServedModel {
   std::string id = {};
-  uint32_t context_tokens = 0;
-  uint32_t workers = 0;  // That can answer now.
+  uint32_t context_tokens = 0;  // 0: not known.
+  uint32_t workers = 0;         // That can answer now.
+  std::string object = {};  // What the engine says of it, as JSON. Empty: it is a model of Cairn.
+};
+
+// A request that its caller sends to the worker that was picked. It counts there, and among the
+// requests under way, until this is destroyed. Thread-safe.
+class PickLease {
+ public:
+  virtual ~PickLease() = default;
+  // More tokens of the answer have come, as far as the caller sees them.
+  virtual void Generated(uint32_t tokens) = 0;
+  // The answer is whole, so that its length says how long answers are.
+  virtual void Completed() = 0;
+};
+
+struct FollowedPick {
+  Pick pick = {};
+  std::unique_ptr<PickLease> lease = {};
+};
+
+struct PickAsk {
+  GenerateRequest request = {};
+  // False: it has no prompt, or one that the caller does not know. Then loads alone decide.
+  bool has_prompt = true;
+  // The caller will tell of the answer's tokens as they come.
+  bool sees_tokens = false;
+  // Whether the worker with this address may get it. Any thread. Default: all may.
+  std::function<bool(const std::string&)> may = {};
+};
+
+// Whose share of a prompt somebody asks for.
+struct HoldersQuery {
+  std::string model = {};  // Empty: the only one that is served.
+  // Tokens, or the keys of their full blocks, in order.
+  std::variant<std::vector<worker::TokenId>, std::vector<BlockKey>> prompt = {};
+  uint32_t block_tokens = 0;  // Of a block of the workers' namespace.
+  std::string holder = {};    // A worker's address, or a cache node's id. Empty: all workers.
+};
+
+// A worker that need not compute the first tokens of a prompt, or a node that has them.
+struct PromptHolder {
+  std::string id = {};  // The worker's address, or the node's id.
+  uint32_t tokens = 0;  // Of full blocks, from the first one on without a gap. At least 1.
+  // Of these, by where they are; they may be in several places. What was sent to a worker that
+  // tells nothing is in its own memory: on its device.
+  uint32_t device_tokens = 0, host_tokens = 0, disk_tokens = 0;
 };
 
 // Thread-safe.
@@ -99,6 +156,14 @@ class Router {
                                                  std::shared_ptr<GenerateObserver> observer) = 0;
   // The decision alone. It counts as a request that went there. Errors as GenerateError's.
   virtual Result<Pick> PickWorker(const GenerateRequest& request) = 0;
+  // The same for a caller that says when the request has ended. Returns at once. `done` is called
+  // once, by any thread, possibly before this has returned; it must not block.
+  using PickDone = std::function<void(std::variant<FollowedPick, GenerateError>)>;
+  virtual void PickAndFollow(PickAsk ask, PickDone done) = 0;
+  // Who holds how much of a prompt, most first: ready workers, or the one holder that is asked for.
+  // Errors as GenerateError's; UNAVAILABLE: no worker has told its namespace yet.
+  virtual std::variant<std::vector<PromptHolder>, GenerateError> Holders(
+      const HoldersQuery& query) = 0;
   virtual std::vector<ServedModel> Models() = 0;
 };
 

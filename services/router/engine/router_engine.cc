@@ -1,16 +1,23 @@
 #include "services/router/engine/router_engine.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
+#include "common/concurrency/mutex.h"
 #include "services/router/engine/check_request.h"
 #include "services/router/engine/generate_run.h"
 #include "services/router/engine/held_prefix.h"
+#include "services/router/engine/pick_run.h"
+#include "services/router/engine/prompt_holders.h"
 
 namespace cairn::router {
 namespace {
 
 constexpr Duration kTryAgain = std::chrono::seconds(1);
+// Of the ids of models in an error.
+constexpr size_t kMaxListedBytes = 512;
 
 // Cancels when its caller lets go of it.
 class CallHandle final : public GenerateCall {
@@ -46,35 +53,46 @@ std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
                                                      std::shared_ptr<GenerateObserver> observer) {
   Gate::Refusal refusal = Gate::Refusal::kNone;
   Gate::Pass pass = gate_.Enter(&refusal);
-  GenerateError error;
-  error.retry_after = kTryAgain;
   if (!pass) {
-    const bool closed = refusal == Gate::Refusal::kClosed;
-    error.status =
-        closed ? Errorf(StatusCode::kUnavailable, "the router is shutting down")
-               : Errorf(StatusCode::kResourceExhausted,
-                        "{} requests are under way, and more are not taken", options_.max_requests);
-    ++(closed ? counters_.unavailable : counters_.shed);
+    ++(refusal == Gate::Refusal::kClosed ? counters_.unavailable : counters_.shed);
+    observer->OnError(Refused(refusal));
+    return std::make_unique<EndedCall>();
+  }
+  if (parts_.prompts != nullptr && request.raw == nullptr) {
+    GenerateError error;
+    error.status = Errorf(StatusCode::kUnimplemented,
+                          "the workers of this router speak OpenAI's API: call its HTTP port");
+    ++counters_.rejected;
     observer->OnError(error);
     return std::make_unique<EndedCall>();
   }
   if (request.tenant.empty()) request.tenant = options_.tenant;
   auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
+  if (parts_.prompts != nullptr && parts_.prompts->at_once()) {
+    // Nothing is computed or waited for: waking another thread would take longer than the decision.
+    run->Begin();
+    return std::make_unique<CallHandle>(std::move(run));
+  }
   if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
     run->Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait to be tokenised"));
   }
   return std::make_unique<CallHandle>(std::move(run));
 }
 
+GenerateError RouterEngine::Refused(Gate::Refusal refusal) const {
+  GenerateError error;
+  error.retry_after = kTryAgain;
+  error.status =
+      refusal == Gate::Refusal::kClosed
+          ? Errorf(StatusCode::kUnavailable, "the router is shutting down")
+          : Errorf(StatusCode::kResourceExhausted,
+                   "{} requests are under way, and more are not taken", options_.max_requests);
+  return error;
+}
+
 std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& request,
                                                    std::vector<worker::TokenId>* tokens) {
-  if (!IsModel(request.model)) {
-    GenerateError error;
-    error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected '{}'",
-                          request.model, options_.model_id);
-    error.field = "model";
-    return error;
-  }
+  if (auto error = CheckModel(request.model)) return error;
   if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
   auto encoded = parts_.encoder->Encode(request, options_.context_tokens);
   if (!encoded.ok()) {
@@ -88,46 +106,175 @@ std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& reques
   return std::nullopt;
 }
 
+std::optional<GenerateError> RouterEngine::PrepareForEngines(const GenerateRequest& request) {
+  if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
+  return CheckModel(request.model);
+}
+
+std::optional<GenerateError> RouterEngine::CheckModel(const std::string& name) const {
+  std::set<std::string> ids = {options_.model_id};
+  if (parts_.prompts == nullptr) {
+    if (IsModel(name)) return std::nullopt;
+  } else {
+    ids.clear();
+    for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+      // What is not known may serve it.
+      if (worker.info == nullptr || Serves(*worker.info, name)) return std::nullopt;
+      for (const EngineModel& model : worker.info->models) ids.insert(model.id);
+    }
+  }
+  std::string served;
+  for (const std::string& id : ids) {
+    if (served.size() > kMaxListedBytes) break;
+    served += fmt::format("{}'{}'", served.empty() ? "" : ", ", id);
+  }
+  GenerateError error;
+  error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected {}{}", name,
+                        ids.size() > 1 ? "one of " : "", served);
+  error.field = "model";
+  return error;
+}
+
+std::optional<GenerateError> RouterEngine::Encode(const GenerateRequest& request,
+                                                  std::vector<worker::TokenId>* tokens,
+                                                  std::optional<EngineNamespace>* space) {
+  if (parts_.prompts == nullptr) return Prepare(request, tokens);
+  if (auto error = PrepareForEngines(request)) return error;
+  struct Waiting {
+    Mutex mu;
+    CondVar changed;
+    std::optional<EnginePrompt> prompt ABSL_GUARDED_BY(mu);
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  std::optional<EnginePrompt> prompt = parts_.prompts->Read(request, [waiting](EnginePrompt later) {
+    MutexLock lock(waiting->mu);
+    waiting->prompt = std::move(later);
+    waiting->changed.NotifyAll();
+  });
+  if (!prompt) {
+    MutexLock lock(waiting->mu);
+    waiting->changed.Wait(waiting->mu, [&waiting]() {
+      waiting->mu.AssertHeld();
+      return waiting->prompt.has_value();
+    });
+    prompt = std::move(waiting->prompt);
+  }
+  *tokens = std::move(prompt->tokens);
+  *space = prompt->space;
+  return std::nullopt;
+}
+
 bool RouterEngine::IsModel(const std::string& name) const {
   return name.empty() || name == options_.model_id ||
          std::ranges::find(options_.aliases, name) != options_.aliases.end();
 }
 
-Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
-  std::vector<worker::TokenId> tokens;
-  if (const auto error = Prepare(request, &tokens)) return error->status;
-  PromptKeys keys(tokens);
+std::variant<RouterEngine::Picked, GenerateError> RouterEngine::Decide(
+    const GenerateRequest& request, uint32_t prompt_tokens, PromptKeys* keys, const PickHow& how) {
   const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
   Ask ask;
-  ask.prompt_tokens = static_cast<uint32_t>(tokens.size());
+  ask.prompt_tokens = prompt_tokens;
   ask.max_tokens = request.max_tokens;
   ask.priority = request.priority;
-  ask.followed = false;
-  ask.offers = MakeOffers(workers, &keys, parts_.index);
+  ask.followed = how.followed;
+  // A caller that sends the request itself sends it to one worker.
+  const bool pairing = options_.pairing && !how.followed;
+  ask.offers = MakeOffers(workers, request.model, pairing, keys, parts_.index);
+  for (Offer& offer : ask.offers) {
+    if (how.may == nullptr || !*how.may || (*how.may)(offer.worker)) continue;
+    offer.usable = false;
+    offer.reason = "the caller does not want it";
+  }
   Decision decision = parts_.dispatcher->Decide(ask);
+  GenerateError error;
   if (decision.kind == Decision::Kind::kShed) {
-    return Errorf(StatusCode::kResourceExhausted, "it would wait {:.1f}s, try again in {:.0f}s",
-                  decision.wait_seconds, Seconds(decision.retry_after));
+    error.status =
+        Errorf(StatusCode::kResourceExhausted, "it would wait {:.1f}s, try again in {:.0f}s",
+               decision.wait_seconds, Seconds(decision.retry_after));
+    error.retry_after = decision.retry_after;
+    return error;
   }
   if (decision.kind == Decision::Kind::kNoWorker) {
-    return Errorf(StatusCode::kUnavailable, "no worker can answer: {}", Waiting());
+    const std::string waiting = Waiting();
+    error.status = Errorf(StatusCode::kUnavailable, "no worker can answer: {}",
+                          waiting.empty() ? "the caller wants none that is ready" : waiting);
+    error.retry_after = kTryAgain;
+    return error;
   }
-  Pick pick;
-  pick.worker = workers[decision.picked].address;
-  pick.policy = std::string(parts_.dispatcher->policy());
-  pick.prompt_tokens = ask.prompt_tokens;
-  pick.candidates = std::move(decision.candidates);
-  return pick;
+  Picked picked;
+  picked.worker = workers[decision.picked];
+  picked.held_tokens = decision.candidates[decision.picked].held_tokens;
+  picked.ticket = decision.ticket;
+  picked.pick.worker = picked.worker.address;
+  if (decision.prefill) {
+    picked.pick.prefill_worker = workers[decision.prefill->worker].address;
+  }
+  picked.pick.policy = std::string(parts_.dispatcher->policy());
+  picked.pick.prompt_tokens = prompt_tokens;
+  picked.pick.candidates = std::move(decision.candidates);
+  return picked;
+}
+
+Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
+  std::vector<worker::TokenId> tokens;
+  std::optional<EngineNamespace> space;
+  if (const auto error = Encode(request, &tokens, &space)) return error->status;
+  PromptKeys keys(tokens, space);
+  auto picked = Decide(request, static_cast<uint32_t>(tokens.size()), &keys, {});
+  if (const auto* error = std::get_if<GenerateError>(&picked)) return error->status;
+  return std::get<Picked>(std::move(picked)).pick;
+}
+
+void RouterEngine::PickAndFollow(PickAsk ask, PickDone done) {
+  Gate::Refusal refusal = Gate::Refusal::kNone;
+  Gate::Pass pass = gate_.Enter(&refusal);
+  if (!pass) return done(Refused(refusal));
+  auto run = std::make_shared<PickRun>(this, std::move(ask), std::move(pass), std::move(done));
+  if (!parts_.executor->Post([run] { run->Begin(); }).ok()) {
+    run->Refuse("too many requests wait to be tokenised");
+  }
+}
+
+void RouterEngine::NoteSent(const RegisteredWorker& worker, PromptKeys* keys) {
+  // An engine whose events are followed says itself what it holds.
+  const bool exact =
+      worker.info->engine ? !worker.report->cache_node_id.empty() : options_.exact_index;
+  const std::vector<BlockKey>& blocks = keys->Of(*worker.info);
+  if (exact || blocks.empty()) return;
+  parts_.index->Sent(worker.address, keys->SpaceOf(*worker.info)->fingerprint, blocks);
+}
+
+std::variant<std::vector<PromptHolder>, GenerateError> RouterEngine::Holders(
+    const HoldersQuery& query) {
+  if (auto error = CheckModel(query.model)) return *std::move(error);
+  return FindHolders(parts_.registry->Workers(), query, parts_.index);
+}
+
+std::vector<ServedModel> RouterEngine::EngineModels() {
+  std::vector<ServedModel> models;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    if (worker.condition != WorkerCondition::kReady) continue;
+    for (const EngineModel& model : worker.info->models) {
+      auto known = std::ranges::find(models, model.id, &ServedModel::id);
+      if (known == models.end()) {
+        models.push_back({model.id, model.context_tokens, 0, model.object});
+        known = std::prev(models.end());
+      }
+      ++known->workers;
+    }
+  }
+  return models;
 }
 
 std::vector<ServedModel> RouterEngine::Models() {
+  if (parts_.prompts != nullptr) return EngineModels();
   uint32_t ready = 0;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
-    if (worker.condition == WorkerCondition::kReady) ++ready;
+    if (worker.answers()) ++ready;
   }
-  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready}};
+  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready, {}}};
   for (const std::string& alias : options_.aliases) {
-    models.push_back({alias, options_.context_tokens, ready});
+    models.push_back({alias, options_.context_tokens, ready, {}});
   }
   return models;
 }
@@ -147,6 +294,8 @@ RouterEngine::Numbers RouterEngine::numbers() const {
   numbers.broken = counters_.broken;
   numbers.active = gate_.inside();
   numbers.tries_again = counters_.tries_again;
+  numbers.paired = counters_.paired;
+  numbers.prefills_failed = counters_.prefills_failed;
   numbers.prompt_tokens = counters_.prompt_tokens;
   numbers.cached_tokens = counters_.cached_tokens;
   numbers.generated_tokens = counters_.generated_tokens;
@@ -156,7 +305,7 @@ RouterEngine::Numbers RouterEngine::numbers() const {
 std::string RouterEngine::Waiting() const {
   std::string waiting;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
-    if (worker.condition == WorkerCondition::kReady) return "";
+    if (worker.answers()) return "";
     waiting += fmt::format("{}{} ({})", waiting.empty() ? "" : ", ", worker.address, worker.reason);
   }
   return "waiting for workers: " + waiting;

@@ -17,6 +17,7 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/lifecycle/lifecycle.h"
+#include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/prompt_encoder.h"
 #include "services/router/engine/router.h"
 #include "services/router/index/prefix_index.h"
@@ -26,6 +27,8 @@
 namespace cairn::router {
 
 class GenerateRun;
+class PickRun;
+class PromptKeys;
 
 // Thread-safe.
 class RouterEngine final : public Router {
@@ -38,6 +41,7 @@ class RouterEngine final : public Router {
     uint64_t max_requests = 4096;           // Under way at a time. More are refused.
     uint32_t max_tries = 3;                 // Workers that one request may be sent to.
     bool exact_index = false;               // Nodes send their events to the index.
+    bool pairing = true;  // Workers of the role prefill compute prompts for others.
   };
   // Seconds of one request. Any thread, must not block.
   struct Observers {
@@ -46,7 +50,8 @@ class RouterEngine final : public Router {
   };
   // All of these must outlive the engine.
   struct Parts {
-    PromptEncoder* encoder = nullptr;
+    PromptEncoder* encoder = nullptr;  // nullptr: the workers are engines.
+    EnginePrompts* prompts = nullptr;  // nullptr: the workers are Cairn's.
     WorkerRegistry* registry = nullptr;
     PrefixIndex* index = nullptr;
     Dispatcher* dispatcher = nullptr;
@@ -62,6 +67,8 @@ class RouterEngine final : public Router {
     uint64_t broken = 0;       // Their worker failed after the first token.
     uint64_t active = 0;
     uint64_t tries_again = 0;  // Requests that went to another worker.
+    uint64_t paired = 0;       // Times that a worker was asked to compute a prompt for another one.
+    uint64_t prefills_failed = 0;  // Of these, those in which it failed.
     uint64_t prompt_tokens = 0;
     uint64_t cached_tokens = 0;
     uint64_t generated_tokens = 0;
@@ -74,6 +81,9 @@ class RouterEngine final : public Router {
   std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
                                          std::shared_ptr<GenerateObserver> observer) override;
   Result<Pick> PickWorker(const GenerateRequest& request) override;
+  void PickAndFollow(PickAsk ask, PickDone done) override;
+  std::variant<std::vector<PromptHolder>, GenerateError> Holders(
+      const HoldersQuery& query) override;
   std::vector<ServedModel> Models() override;
 
   // Refuses new requests from now on. True: those under way have ended before the deadline, which
@@ -82,17 +92,47 @@ class RouterEngine final : public Router {
   Numbers numbers() const;
   // What it waits for before it can answer anything; empty: a worker is ready.
   std::string Waiting() const;
+  bool pairing() const { return options_.pairing; }
 
  private:
   friend class GenerateRun;
+  friend class PickRun;
   struct Counters {
     std::atomic<uint64_t> completed{0}, cancelled{0}, rejected{0}, shed{0}, unavailable{0},
-        broken{0}, tries_again{0}, prompt_tokens{0}, cached_tokens{0}, generated_tokens{0};
+        broken{0}, tries_again{0}, paired{0}, prefills_failed{0}, prompt_tokens{0},
+        cached_tokens{0}, generated_tokens{0};
   };
   // Checks and tokenises.
   std::optional<GenerateError> Prepare(const GenerateRequest& request,
                                        std::vector<worker::TokenId>* tokens);
+  // The same for engines, without tokens.
+  std::optional<GenerateError> PrepareForEngines(const GenerateRequest& request);
+  // The tokens of a prompt for the decision alone. May wait for an engine.
+  std::optional<GenerateError> Encode(const GenerateRequest& request,
+                                      std::vector<worker::TokenId>* tokens,
+                                      std::optional<EngineNamespace>* space);
+  // What a pick is made with, beyond the request: as in PickAsk.
+  struct PickHow {
+    bool followed = false;
+    const std::function<bool(const std::string&)>* may = nullptr;  // nullptr: all may.
+  };
+  struct Picked {
+    Pick pick;
+    RegisteredWorker worker;
+    uint32_t held_tokens = 0;  // Of the prompt, by the worker.
+    uint64_t ticket = 0;       // Of the dispatcher, if it is followed.
+  };
+  // Decides where the one request with these keys goes, once.
+  std::variant<Picked, GenerateError> Decide(const GenerateRequest& request, uint32_t prompt_tokens,
+                                             PromptKeys* keys, const PickHow& how);
+  // The worker has been sent the prompt with these keys.
+  void NoteSent(const RegisteredWorker& worker, PromptKeys* keys);
+  // Why a request finds no place at the gate.
+  GenerateError Refused(Gate::Refusal refusal) const;
+  // nullopt: it is served, or may be.
+  std::optional<GenerateError> CheckModel(const std::string& name) const;
   bool IsModel(const std::string& name) const;
+  std::vector<ServedModel> EngineModels();
 
   const Options options_;
   const Parts parts_;

@@ -24,6 +24,7 @@ Json Usage(const GenerateSummary& summary) {
 }
 
 Json ModelJson(const ServedModel& model, int64_t created) {
+  if (!model.object.empty()) return Json::parse(model.object, nullptr, /*allow_exceptions=*/false);
   return {{"id", model.id},
           {"object", "model"},
           {"created", created},

@@ -7,116 +7,22 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/request_limits.h"
+#include "services/router/http/json_fields.h"
+
 namespace cairn::router {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxMessages = 1024;
-// OpenAI's limit is 4, the worker's is 16.
-constexpr size_t kMaxStops = 16;
-constexpr size_t kMaxStopBytes = 256;
-constexpr size_t kMaxShownBytes = 64;
+using worker::kMaxMessages;
+using worker::kMaxStopBytes;
+using worker::kMaxStops;
+
 // What OpenAI's API generates where max_tokens is absent.
 constexpr uint32_t kDefaultCompletionTokens = 16;
 // A time to live up to this says that the conversation goes on within minutes.
 constexpr double kSoonSeconds = 3600;
-
-std::string Shown(const Json& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array()) return fmt::format("a list of {}", value.size());
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
-  return text;
-}
-
-// Reads fields, and keeps the first error. After an error all that it reads are defaults.
-class Fields {
- public:
-  explicit Fields(const Json& object) : object_(object) {}
-
-  // nullptr: absent, or null, which means the same.
-  const Json* Find(const char* name) const {
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  void Fail(const std::string& param, const Json& value, std::string_view expected,
-            std::string code = "invalid_value") {
-    FailWith(param, fmt::format("field '{}': got {}, expected {}", param, Shown(value), expected),
-             std::move(code));
-  }
-  void FailWith(const std::string& param, std::string message, std::string code) {
-    if (error_.has_value()) return;
-    error_ = ApiError{.message = std::move(message), .param = param, .code = std::move(code)};
-  }
-  bool failed() const { return error_.has_value(); }
-  ApiError error() const { return *error_; }
-
-  bool Bool(const char* name) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return false;
-    if (value->is_boolean()) return value->get<bool>();
-    Fail(name, *value, "true or false");
-    return false;
-  }
-  std::optional<double> Real(const char* name, double least, double most) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    const double number = value->is_number() ? value->get<double>() : least - 1;
-    if (number >= least && number <= most) return number;
-    Fail(name, *value, fmt::format("a number from {} to {}", least, most));
-    return std::nullopt;
-  }
-  std::optional<int64_t> Integer(const char* name, int64_t least, int64_t most) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    // Above 2^63 it is unsigned, and not an int64_t.
-    const bool fits = value->is_number_integer() &&
-                      (!value->is_number_unsigned() ||
-                       value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
-    if (fits && value->get<int64_t>() >= least && value->get<int64_t>() <= most) {
-      return value->get<int64_t>();
-    }
-    Fail(name, *value, fmt::format("an integer from {} to {}", least, most));
-    return std::nullopt;
-  }
-  // For fields that change nothing here.
-  void TextOnly(const char* name) {
-    const Json* const value = Find(name);
-    if (value != nullptr && !value->is_string()) Fail(name, *value, "text");
-  }
-
- private:
-  const Json& object_;
-  std::optional<ApiError> error_;
-};
-
-// Counts what a parser would build. Brackets and commas inside of text do not count. Text that is
-// not JSON passes here and fails in the parser.
-std::optional<ApiError> CheckShape(std::string_view body) {
-  int depth = 0;
-  size_t values = 1;
-  bool in_text = false;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (in_text) {
-      if (c == '\\') ++i;
-      in_text = c != '"';
-      continue;
-    }
-    in_text = c == '"';
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (c == ',' || c == '[' || c == '{') ++values;
-    if (depth > kMaxJsonDepth || values > kMaxJsonValues) {
-      return ApiError{.message = fmt::format("body: got JSON with more than {} levels or {} "
-                                             "values, expected less",
-                                             kMaxJsonDepth, kMaxJsonValues),
-                      .code = "json_too_complex"};
-    }
-  }
-  return std::nullopt;
-}
 
 // What the API has and our workers have not, with the values that ask for nothing.
 struct Unsupported {
@@ -431,14 +337,9 @@ void ReadModel(Fields& fields, GenerateRequest& generate) {
 }  // namespace
 
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body) {
-  if (auto error = CheckShape(body); error.has_value()) return *std::move(error);
-  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) {
-    return ApiError{
-        .message = fmt::format("body: got {}, expected a JSON object",
-                               json.is_discarded() ? "text that is not JSON" : Shown(json)),
-        .code = "invalid_json"};
-  }
+  const auto parsed = ParseBody(body);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
+  const Json& json = std::get<Json>(parsed);
   Fields fields(json);
   ApiRequest request;
   Breakpoints breakpoints;

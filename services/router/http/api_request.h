@@ -14,11 +14,6 @@ namespace cairn::router {
 
 enum class Endpoint { kCompletions, kChat };
 
-// Deeper, or with more values, a body is refused before anything is built from it: an empty object
-// takes 2 bytes of a body and 40 times that in memory.
-inline constexpr int kMaxJsonDepth = 64;
-inline constexpr size_t kMaxJsonValues = 1 << 19;
-
 struct ApiRequest {
   GenerateRequest generate = {};
   bool has_seed = false;  // Otherwise the caller of the parser draws one.

@@ -1,19 +1,22 @@
 #include "services/router/http/api_service.h"
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <charconv>
 #include <ctime>
 #include <optional>
 #include <random>
 
+#include "services/router/http/answer_writer.h"
 #include "services/router/http/api_answer.h"
+#include "services/router/http/query_api.h"
+#include "services/router/http/relay_request.h"
+#include "services/router/http/relay_writer.h"
+#include "services/router/http/request_headers.h"
 
 namespace cairn::router {
 namespace {
 
-constexpr int kMostPriority = 10;
-constexpr size_t kMaxTraceBytes = 64;
 constexpr std::string_view kModelsPath = "/v1/models";
 
 uint64_t SystemRandom() {
@@ -44,185 +47,24 @@ std::string Decoded(std::string_view text) {
   return decoded;
 }
 
-// application/json, with or without parameters. A client that names no type is believed.
-std::optional<ApiError> CheckType(const http::Request& request) {
-  const std::string* const type = request.Find("content-type");
-  if (type == nullptr) return std::nullopt;
-  std::string_view name = std::string_view(*type).substr(0, type->find(';'));
-  name = name.substr(0, name.find_last_not_of(' ') + 1);
-  if (http::EqualNames(name, "application/json")) return std::nullopt;
-  return ApiError{
-      .status = 415,
-      .message = fmt::format("header 'Content-Type': got '{}', expected application/json", *type),
-      .param = "content-type",
-      .code = "unsupported_media_type"};
-}
+// What an engine may know, too. Not who calls.
+constexpr std::array<std::string_view, 6> kEngineHeaders = {"x-request-id", "traceparent",
+                                                            "tracestate",   "x-cairn-priority",
+                                                            "x-cairn-next", "x-cairn-trace"};
 
-ApiError HeaderError(std::string name, const std::string& value, std::string_view expected) {
-  return {.message = fmt::format("header '{}': got '{}', expected {}", name, value, expected),
-          .param = std::move(name),
-          .code = "invalid_value"};
-}
-
-// What the headers say of a request. They come after the body: a header is the more particular.
-std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateRequest* generate) {
-  if (const std::string* const text = request.Find("x-cairn-priority"); text != nullptr) {
-    int priority = 0;
-    const char* const end = text->data() + text->size();
-    const auto [at, ec] = std::from_chars(text->data(), end, priority);
-    if (ec != std::errc() || at != end || std::abs(priority) > kMostPriority) {
-      return HeaderError("x-cairn-priority", *text, "an integer from -10 to 10");
+std::vector<RawHeader> HeadersForEngine(const http::Request& request) {
+  std::vector<RawHeader> headers;
+  for (const std::string_view name : kEngineHeaders) {
+    if (const std::string* const value = request.Find(name); value != nullptr) {
+      headers.push_back({std::string(name), *value});
     }
-    generate->priority = priority;
   }
-  if (const std::string* const text = request.Find("x-cairn-next"); text != nullptr) {
-    const std::optional<NextUse> next = ParseNextUse(*text);
-    if (!next.has_value()) {
-      return HeaderError("x-cairn-next", *text, "soon, later, never or unknown");
-    }
-    generate->next = *next;
-  }
-  if (const std::string* const text = request.Find("x-cairn-trace"); text != nullptr) {
-    const bool legal =
-        !text->empty() && text->size() <= kMaxTraceBytes &&
-        std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
-    if (!legal) return HeaderError("x-cairn-trace", *text, "1 to 64 characters of [A-Za-z0-9-]");
-    generate->trace = *text;
-  }
-  return std::nullopt;
+  return headers;
 }
 
 http::Response Json(std::string body) { return {.body = std::move(body) + "\n"}; }
 
 }  // namespace
-
-std::string_view Name(Route route) {
-  switch (route) {
-    case Route::kCompletions:
-      return "completions";
-    case Route::kChat:
-      return "chat";
-    case Route::kModels:
-      return "models";
-    case Route::kHealth:
-      return "health";
-    case Route::kOther:
-      return "other";
-  }
-  return "other";
-}
-
-// Thread-safe.
-class ApiService::Counters {
- public:
-  void Answered(Route route, int status) {
-    MutexLock lock(mu_);
-    ++stats_.answers[{route, status}];
-  }
-  void StreamBegan(Route route) {
-    MutexLock lock(mu_);
-    ++stats_.answers[{route, 200}];
-    ++stats_.streams;
-    ++stats_.open_streams;
-  }
-  void StreamEnded(bool failed) {
-    MutexLock lock(mu_);
-    --stats_.open_streams;
-    if (failed) ++stats_.failed_streams;
-  }
-  void Aborted() {
-    MutexLock lock(mu_);
-    ++stats_.aborted_calls;
-  }
-  ApiStats Get() const {
-    MutexLock lock(mu_);
-    return stats_;
-  }
-
- private:
-  mutable Mutex mu_;
-  ApiStats stats_ ABSL_GUARDED_BY(mu_);
-};
-
-// One answer on its way. The router calls it, one thread at a time.
-class ApiService::Call final : public GenerateObserver {
- public:
-  Call(Route route, AnswerHead head, const ApiRequest& request,
-       std::shared_ptr<http::Responder> responder, std::shared_ptr<Counters> counters)
-      : route_(route),
-        head_(std::move(head)),
-        responder_(std::move(responder)),
-        counters_(std::move(counters)) {
-    if (request.stream) events_.emplace(head_, request.include_usage);
-  }
-  ~Call() override {
-    if (streaming_) counters_->StreamEnded(true);
-  }
-
-  void OnToken(worker::TokenId, std::string_view text) override {
-    if (!events_.has_value()) {
-      text_ += text;
-      return;
-    }
-    std::string events = Begin();
-    if (!text.empty()) events += events_->Text(text);
-    if (!events.empty()) responder_->Write(events);
-  }
-
-  void OnDone(const GenerateSummary& summary) override {
-    if (!events_.has_value()) {
-      http::Response response = Json(RenderAnswer(head_, text_ + summary.text_tail, summary));
-      response.headers.push_back({"x-request-id", head_.id});
-      counters_->Answered(route_, response.status);
-      responder_->Send(std::move(response));
-      return;
-    }
-    std::string events = Begin();
-    if (!summary.text_tail.empty()) events += events_->Text(summary.text_tail);
-    responder_->Write(events + events_->Finish(summary));
-    EndStream(false);
-  }
-
-  void OnError(const GenerateError& error) override {
-    const ApiError answer = FromRouter(error);
-    if (streaming_) {
-      // No "[DONE]": a client that does not know error events must not take this for a whole
-      // answer.
-      responder_->Write(EventWriter::Error(answer));
-      EndStream(true);
-      return;
-    }
-    http::Response response = ErrorResponse(answer);
-    response.headers.push_back({"x-request-id", head_.id});
-    counters_->Answered(route_, response.status);
-    responder_->Send(std::move(response));
-  }
-
- private:
-  // Until the first token an error has a status code of its own. So nothing is sent before.
-  std::string Begin() {
-    if (streaming_) return {};
-    streaming_ = true;
-    counters_->StreamBegan(route_);
-    responder_->BeginStream(
-        {.content_type = "text/event-stream; charset=utf-8",
-         .headers = {{"Cache-Control", "no-cache"}, {"x-request-id", head_.id}}});
-    return events_->Start();
-  }
-  void EndStream(bool failed) {
-    streaming_ = false;
-    responder_->End();
-    counters_->StreamEnded(failed);
-  }
-
-  const Route route_;
-  const AnswerHead head_;
-  const std::shared_ptr<http::Responder> responder_;
-  const std::shared_ptr<Counters> counters_;
-  std::optional<EventWriter> events_;  // Of a stream.
-  bool streaming_ = false;             // It has begun and has not ended.
-  std::string text_;                   // Of a whole answer.
-};
 
 ApiService::ApiService(Router* router, Options options)
     : router_(router),
@@ -231,7 +73,7 @@ ApiService::ApiService(Router* router, Options options)
         if (!options.random) options.random = &SystemRandom;
         return std::move(options);
       }()),
-      counters_(std::make_shared<Counters>()) {}
+      counters_(std::make_shared<ApiCounters>()) {}
 
 ApiService::~ApiService() = default;
 
@@ -255,11 +97,17 @@ void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> 
   if (path == "/v1/completions" || path == "/v1/chat/completions") {
     const Route route = path == "/v1/completions" ? Route::kCompletions : Route::kChat;
     if (request.method == "POST") {
-      return Generate(route, request, std::move(responder));
+      return Generate(route, std::move(request), std::move(responder));
     }
     http::Response error = ErrorResponse(MethodError(request.method, "POST"));
     error.headers.push_back({"Allow", "POST"});
     return Answer(route, *responder, std::move(error));
+  }
+  if (path == "/query" || path == "/query_by_hash") {
+    if (request.method == "POST") return Query(request, *responder);
+    http::Response error = ErrorResponse(MethodError(request.method, "POST"));
+    error.headers.push_back({"Allow", "POST"});
+    return Answer(Route::kQuery, *responder, std::move(error));
   }
   if (path == "/health" || is_models) {
     if (is_get) return is_models ? Models(request, *responder) : Health(*responder);
@@ -270,7 +118,8 @@ void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> 
   Answer(Route::kOther, *responder,
          ErrorResponse({.status = 404,
                         .message = fmt::format("path: got '{}', expected /v1/completions, "
-                                               "/v1/chat/completions, /v1/models or /health",
+                                               "/v1/chat/completions, /v1/models, /query, "
+                                               "/query_by_hash or /health",
                                                path.substr(0, 128)),
                         .code = "unknown_url"}));
 }
@@ -303,7 +152,7 @@ std::variant<std::string, ApiError> ApiService::TenantOf(const http::Request& re
                   .code = "invalid_api_key"};
 }
 
-void ApiService::Generate(Route route, const http::Request& request,
+void ApiService::Generate(Route route, http::Request request,
                           std::shared_ptr<http::Responder> responder) {
   const TimePoint began = options_.clock->Now();
   const auto refuse = [&](const ApiError& error) {
@@ -311,9 +160,11 @@ void ApiService::Generate(Route route, const http::Request& request,
   };
   auto tenant = TenantOf(request);
   if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
-  if (const auto error = CheckType(request); error.has_value()) return refuse(*error);
+  if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
   const Endpoint endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions;
-  auto parsed = ParseApiRequest(endpoint, request.body);
+  auto parsed = options_.relay ? ParseRelayRequest(endpoint, HeadersForEngine(request),
+                                                   std::move(request.body))
+                               : ParseApiRequest(endpoint, request.body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return refuse(*error);
   auto& api = std::get<ApiRequest>(parsed);
   api.generate.tenant = std::get<std::string>(std::move(tenant));
@@ -321,17 +172,7 @@ void ApiService::Generate(Route route, const http::Request& request,
     return refuse(*error);
   }
   if (!api.has_seed) api.generate.seed = options_.random();
-  std::string model = api.generate.model;
-  if (model.empty()) {
-    const std::vector<ServedModel> models = router_->Models();
-    if (!models.empty()) model = models.front().id;
-  }
-  AnswerHead head{.endpoint = endpoint,
-                  .id = fmt::format("{}-{:016x}", route == Route::kChat ? "chatcmpl" : "cmpl",
-                                    options_.random()),
-                  .created = options_.unix_seconds(),
-                  .model = std::move(model)};
-  const auto call = std::make_shared<Call>(route, std::move(head), api, responder, counters_);
+  const auto call = WriterOf(route, api, responder);
   std::shared_ptr<GenerateCall> running = router_->Generate(std::move(api.generate), call);
   options_.observe_added(Seconds(options_.clock->Now() - began));
   // The connection keeps the call: it ends when the client goes, and not before its answer has
@@ -340,6 +181,25 @@ void ApiService::Generate(Route route, const http::Request& request,
     counters->Aborted();
     if (running != nullptr) running->Cancel();
   });
+}
+
+std::shared_ptr<GenerateObserver> ApiService::WriterOf(
+    Route route, const ApiRequest& request, const std::shared_ptr<http::Responder>& responder) {
+  std::string id =
+      fmt::format("{}-{:016x}", route == Route::kChat ? "chatcmpl" : "cmpl", options_.random());
+  if (options_.relay) {
+    return std::make_shared<RelayWriter>(route, std::move(id), responder, counters_);
+  }
+  std::string model = request.generate.model;
+  if (model.empty()) {
+    const std::vector<ServedModel> models = router_->Models();
+    if (!models.empty()) model = models.front().id;
+  }
+  AnswerHead head{.endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
+                  .id = std::move(id),
+                  .created = options_.unix_seconds(),
+                  .model = std::move(model)};
+  return std::make_shared<AnswerWriter>(route, std::move(head), request, responder, counters_);
 }
 
 void ApiService::Models(const http::Request& request, http::Responder& responder) {
@@ -363,6 +223,19 @@ void ApiService::Models(const http::Request& request, http::Responder& responder
                                                id.substr(0, 128)),
                         .param = "model",
                         .code = "model_not_found"}));
+}
+
+void ApiService::Query(const http::Request& request, http::Responder& responder) {
+  const auto refuse = [&](const ApiError& error) {
+    Answer(Route::kQuery, responder, ErrorResponse(error));
+  };
+  auto tenant = TenantOf(request);
+  if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
+  if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
+  const QueryBy by = request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
+  auto answer = AnswerQuery(by, request.body, std::get<std::string>(tenant), router_);
+  if (const auto* error = std::get_if<ApiError>(&answer)) return refuse(*error);
+  Answer(Route::kQuery, responder, Json(std::get<std::string>(std::move(answer))));
 }
 
 void ApiService::Health(http::Responder& responder) {

@@ -1,41 +1,30 @@
 #pragma once
 // OpenAI's API over a Router: POST /v1/completions, POST /v1/chat/completions, GET /v1/models,
-// GET /v1/models/{id}, GET /health.
+// GET /v1/models/{id}, POST /query, POST /query_by_hash, GET /health.
 //
 //   Request -> route -> tenant of the key -> ParseApiRequest -> headers -> Router::Generate
 //                                                                              |
-//   Responder <- EventWriter or RenderAnswer <------------- GenerateObserver <-+
+//   Responder <- AnswerWriter <---------------------------- GenerateObserver <-+
 //
-// Knows no sockets: it answers through http::Responder.
+// Before engines ParseRelayRequest and RelayWriter stand in their places. Knows no sockets: it
+// answers through http::Responder.
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
+#include <variant>
 
 #include "common/concurrency/mutex.h"
 #include "common/http/server.h"
 #include "services/router/engine/router.h"
+#include "services/router/http/api_counters.h"
 #include "services/router/http/api_keys.h"
 #include "services/router/http/api_request.h"
 
 namespace cairn::router {
-
-enum class Route { kCompletions, kChat, kModels, kHealth, kOther };
-std::string_view Name(Route route);  // Label values: "completions", "chat", ...
-
-// What the edge counts.
-struct ApiStats {
-  std::map<std::pair<Route, int>, uint64_t> answers;  // By route and status code.
-  uint64_t open_streams = 0;                          // Now.
-  uint64_t streams = 0;                               // That began.
-  uint64_t failed_streams = 0;  // Of them, those that ended with an error event.
-  uint64_t aborted_calls = 0;   // The client went before its answer was complete.
-};
 
 // Thread-safe.
 class ApiService final : public http::Handler {
@@ -45,6 +34,8 @@ class ApiService final : public http::Handler {
     // The header in which a gateway in front says who the tenant is. Empty: nobody says it. Not
     // together with `keys`.
     std::string tenant_header;
+    // The workers are engines: what they get and answer passes as it is.
+    bool relay = false;
     // Seconds from the complete request to the moment when the router has it.
     std::function<void(double)> observe_added = [](double) {};
     const Clock* clock = &SteadyClock::Get();
@@ -64,20 +55,19 @@ class ApiService final : public http::Handler {
   ApiStats GetStats() const;
 
  private:
-  class Counters;
-  class Call;
-
-  void Generate(Route route, const http::Request& request,
-                std::shared_ptr<http::Responder> responder);
+  void Generate(Route route, http::Request request, std::shared_ptr<http::Responder> responder);
+  std::shared_ptr<GenerateObserver> WriterOf(Route route, const ApiRequest& request,
+                                             const std::shared_ptr<http::Responder>& responder);
   void Models(const http::Request& request, http::Responder& responder);
   void Health(http::Responder& responder);
+  void Query(const http::Request& request, http::Responder& responder);
   // The empty tenant is the configured one.
   std::variant<std::string, ApiError> TenantOf(const http::Request& request);
   void Answer(Route route, http::Responder& responder, http::Response response);
 
   Router* const router_;
   const Options options_;
-  const std::shared_ptr<Counters> counters_;  // Calls may live longer than the service.
+  const std::shared_ptr<ApiCounters> counters_;  // Calls may live longer than the service.
   std::atomic<bool> draining_{false};
 };
 

@@ -80,6 +80,7 @@ void Register(config::Schema& schema, HttpConfig& c) {
 
 Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
                                                   const net::TlsOptions& tls, Router* router,
+                                                  bool relay,
                                                   std::function<void(double)> observe_added) {
   std::unique_ptr<HttpEdge> edge(new HttpEdge());
   if (!config.api_keys.empty()) {
@@ -89,6 +90,7 @@ Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
   ApiService::Options api;
   api.keys = edge->keys_.get();
   api.tenant_header = config.tenant_header;
+  api.relay = relay;
   if (observe_added) api.observe_added = std::move(observe_added);
   edge->service_ = std::make_unique<ApiService>(router, std::move(api));
   http::Server::Options options{.listen = config.listen,

@@ -4,7 +4,7 @@
 //   HttpConfig config;
 //   Register(schema, config);                      // http.*
 //   ...
-//   auto edge = HttpEdge::Start(config, tls, &router, observe_added);
+//   auto edge = HttpEdge::Start(config, tls, &router, relay, observe_added);
 //   (*edge)->Drain(timeout);
 
 #include <cstdint>
@@ -46,10 +46,12 @@ class HttpEdge {
     ApiStats api;
   };
 
-  // `router` must outlive the edge. `observe_added` gets the seconds that the edge took from a
-  // complete request until the router had it; any thread, must not block. Errors name the setting.
+  // `router` must outlive the edge. `relay`: its workers are engines. `observe_added` gets the
+  // seconds that the edge took from a complete request until the router had it; any thread, must
+  // not block. Errors name the setting.
   static Result<std::unique_ptr<HttpEdge>> Start(const HttpConfig& config,
                                                  const net::TlsOptions& tls, Router* router,
+                                                 bool relay,
                                                  std::function<void(double)> observe_added);
   // Ends connections without waiting: their calls are cancelled.
   ~HttpEdge();

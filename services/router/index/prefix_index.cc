@@ -32,6 +32,7 @@ bool IsTier(TierKind tier) { return static_cast<size_t>(tier) < kTierCount; }
 struct Run {
   uint32_t holder = 0;
   Bits all = {}, memory = {};
+  ByTier<Bits> tiers = {};
   bool over = false;
   uint32_t blocks = 0, memory_blocks = 0;
 };
@@ -102,7 +103,7 @@ class PrefixIndex::Impl {
     if (found != ids_.end()) ForgetHolder(found->second);
   }
 
-  HeldPrefix Lookup(const Digest& fingerprint, std::span<const BlockKey> keys) {
+  HeldPrefix Lookup(const Digest& fingerprint, std::span<const BlockKey> keys, bool by_tier) {
     MutexLock lock(mu_);
     const auto found = by_fingerprint_.find(fingerprint);
     if (found == by_fingerprint_.end()) return {};
@@ -148,6 +149,7 @@ class PrefixIndex::Impl {
                               .approximate = name.worker,
                               .blocks = run.blocks,
                               .memory_blocks = run.memory_blocks});
+      if (by_tier && !name.worker) held.holders.back().tier_blocks = TiersOf(run, live);
     }
     std::ranges::stable_sort(held.holders, std::greater(), &Holder::blocks);
     return held;
@@ -326,6 +328,19 @@ class PrefixIndex::Impl {
     Clear(number, gone);
   }
 
+  // Of the path's first blocks, which the holder has.
+  ByTier<uint32_t> TiersOf(const Run& run, const Bits& live) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ByTier<uint32_t> blocks;
+    for (uint32_t i = 0; i < run.blocks; ++i) {
+      const Bits mask = table_.at(path_[i]).mask & live;
+      for (size_t tier = 0; tier < kTierCount; ++tier) {
+        if ((mask & run.tiers[tier]).any()) ++blocks[tier];
+      }
+    }
+    return blocks;
+  }
+
   // One for each holder, with the bits of its views.
   static std::vector<Run> RunsOf(const HolderBits& bits) {
     std::vector<Run> runs;
@@ -334,6 +349,9 @@ class PrefixIndex::Impl {
       if (run == runs.end()) run = runs.insert(runs.end(), Run{.holder = view.holder});
       run->all |= view.all();
       run->memory |= view.in_memory();
+      for (size_t tier = 0; tier < kTierCount; ++tier) {
+        if (view.bits[tier]) run->tiers[tier] |= Bits::One(*view.bits[tier]);
+      }
     }
     return runs;
   }
@@ -402,7 +420,11 @@ void PrefixIndex::Sent(std::string_view worker, const Digest& fingerprint,
 void PrefixIndex::Forget(std::string_view worker) { impl_->Forget(worker); }
 
 HeldPrefix PrefixIndex::Lookup(const Digest& fingerprint, std::span<const BlockKey> keys) {
-  return impl_->Lookup(fingerprint, keys);
+  return impl_->Lookup(fingerprint, keys, false);
+}
+
+HeldPrefix PrefixIndex::LookupTiers(const Digest& fingerprint, std::span<const BlockKey> keys) {
+  return impl_->Lookup(fingerprint, keys, true);
 }
 
 PrefixIndex::Numbers PrefixIndex::numbers() const { return impl_->numbers(); }

@@ -26,6 +26,7 @@
 
 #include "cairn/client/cluster_events.h"
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/tier_kind.h"
 
 namespace cairn::router {
 
@@ -35,6 +36,9 @@ struct Holder {
   bool approximate = false;    // What was sent to a worker, not what a node says.
   uint32_t blocks = 0;         // That it holds without a gap from the first one on. At least 1.
   uint32_t memory_blocks = 0;  // Of them, in memory (host or device); the others are on disk.
+  // Of `blocks`, by where they are; a block may be in several places. Of LookupTiers alone, and not
+  // of approximate holders: what was sent to a worker is in its own memory.
+  ByTier<uint32_t> tier_blocks = {};
 };
 
 struct HeldPrefix {
@@ -68,6 +72,8 @@ class PrefixIndex {
 
   // Who holds how much of a prompt with these keys, in order. Counts as a use.
   HeldPrefix Lookup(const Digest& fingerprint, std::span<const BlockKey> keys);
+  // The same with Holder::tier_blocks, which takes longer.
+  HeldPrefix LookupTiers(const Digest& fingerprint, std::span<const BlockKey> keys);
 
   struct Numbers {
     uint64_t entries = 0;  // Blocks, each once however many hold it. Those to be swept included.

@@ -22,6 +22,7 @@ struct Candidate {
 
 struct Pick {
   std::string worker = {};
+  std::string prefill_worker = {};  // Computes the prompt for it. Empty: it does so itself.
   std::string policy = {};
   uint32_t prompt_tokens = 0;
   std::vector<Candidate> candidates = {};

@@ -28,6 +28,14 @@ double FetchSeconds(const HeldTokens& held, const WorkerState::FetchRates& rates
   return held.memory / rates.memory + held.disk / rates.disk + held.elsewhere / rates.elsewhere;
 }
 
+// With the speed that the worker would have with these tokens of the prompt.
+PairingLoad LoadOf(const WorkerState& state, uint32_t position, uint32_t tokens, TimePoint now) {
+  const double seconds = state.PrefillSeconds(position, tokens);
+  return {.prefill_seconds = state.QueueSeconds(now),
+          .prefill_tokens_per_second = seconds > 0 ? tokens / seconds : 0,
+          .running_decodes = state.RunningDecodes(now)};
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const Options& options, std::unique_ptr<Policy> policy, const Clock* clock,
@@ -81,6 +89,7 @@ WorkerView Dispatcher::ViewOf(const Ask& ask, const HeldTokens& held, const Work
   view.decode_seconds = answer * state.decode_seconds();
   view.requests = state.Requests(now);
   view.held_tokens = tokens;
+  view.first_in_first_out = state.first_in_first_out();
   return view;
 }
 
@@ -95,45 +104,46 @@ Decision Dispatcher::Decide(const Ask& ask) {
   const TimePoint now = clock_->Now();
   if (ask.first_try) arrivals_.Arrived(now);
   Decision decision;
-  std::vector<WorkerView> views;
-  std::vector<size_t> usable;
+  std::vector<Usable> usable;
   uint32_t longest = 0;  // That some worker's node holds.
-  for (const Offer& offer : ask.offers) {
-    longest = std::max(longest, Total(Within(offer.held, ask.prompt_tokens)));
-  }
   for (size_t i = 0; i < ask.offers.size(); ++i) {
     const Offer& offer = ask.offers[i];
     Candidate& candidate = decision.candidates.emplace_back();
     candidate.worker = offer.worker;
     candidate.usable = offer.usable;
     candidate.reason = offer.reason;
-    if (!offer.usable) continue;
-    usable.push_back(i);
-    const WorkerState& state = StateOf(offer.worker);
     const HeldTokens held = Within(offer.held, ask.prompt_tokens);
-    views.push_back(ViewOf(ask, held, state, now));
-    const uint32_t own = held.memory + held.disk;
-    views.back().copied_seconds = state.PrefillSeconds(own, longest - own);
-    candidate.held_tokens = views.back().held_tokens;
+    longest = std::max(longest, Total(held));
+    if (offer.usable) usable.push_back({i, &StateOf(offer.worker), held});
   }
+  if (usable.empty()) return decision;
+  std::vector<WorkerView> views;
+  const auto view_of = [&](const Usable& one, const HeldTokens& held)
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                             WorkerView view = ViewOf(ask, held, *one.state, now);
+                             const uint32_t own = one.held.memory + one.held.disk;
+                             view.copied_seconds = one.state->PrefillSeconds(own, longest - own);
+                             return view;
+                           };
+  for (const Usable& one : usable) views.push_back(view_of(one, one.held));
   const Situation situation = {.workers = views,
                                .prompt_tokens = ask.prompt_tokens,
                                .arrivals_per_second = arrivals_.PerSecond(now),
                                .use = Use(now)};
-  // What another node has is fetched only where that is cheaper than to compute it.
   for (size_t i = 0; i < usable.size(); ++i) {
-    HeldTokens held = Within(ask.offers[usable[i]].held, ask.prompt_tokens);
-    if (held.elsewhere == 0) continue;
-    held.elsewhere = 0;
-    WorkerView without = ViewOf(ask, held, StateOf(ask.offers[usable[i]].worker), now);
-    without.copied_seconds = views[i].copied_seconds;
-    if (CostOf(without, situation).seconds < CostOf(views[i], situation).seconds) {
-      views[i] = without;
+    Cost cost = CostOf(views[i], situation);
+    // What another node has is fetched only where that is cheaper than to compute it.
+    if (usable[i].held.elsewhere > 0) {
+      HeldTokens own = usable[i].held;
+      own.elsewhere = 0;
+      const WorkerView without = view_of(usable[i], own);
+      const Cost less = CostOf(without, situation);
+      if (less.seconds < cost.seconds) {
+        views[i] = without;
+        cost = less;
+      }
     }
-  }
-  for (size_t i = 0; i < usable.size(); ++i) {
-    const Cost cost = CostOf(views[i], situation);
-    Candidate& candidate = decision.candidates[usable[i]];
+    Candidate& candidate = decision.candidates[usable[i].offer];
     candidate.held_tokens = views[i].held_tokens;
     candidate.queue_seconds = views[i].queue_seconds;
     candidate.fetch_seconds = views[i].fetch_seconds;
@@ -141,22 +151,20 @@ Decision Dispatcher::Decide(const Ask& ask) {
     candidate.delayed_requests = cost.delayed_requests;
     candidate.cost = cost.seconds;
   }
-  if (!usable.empty()) Choose(ask, situation, usable, now, &decision);
+  Choose(ask, situation, usable, now, &decision);
   return decision;
 }
 
-void Dispatcher::Choose(const Ask& ask, const Situation& situation, std::span<const size_t> usable,
+void Dispatcher::Choose(const Ask& ask, const Situation& situation, std::span<const Usable> usable,
                         TimePoint now, Decision* decision) {
-  std::vector<double> waits;
-  for (const size_t offer : usable) {
-    waits.push_back(StateOf(ask.offers[offer].worker).WaitSeconds(ask.priority, now));
-  }
-  decision->wait_seconds = *std::ranges::min_element(waits);
+  double wait = usable.front().state->WaitSeconds(ask.priority, now);
+  for (const Usable& one : usable) wait = std::min(wait, one.state->WaitSeconds(ask.priority, now));
+  decision->wait_seconds = wait;
   const double limit = options_.max_wait_seconds;
-  if (ask.first_try && limit > 0 && decision->wait_seconds > limit) {
+  if (ask.first_try && limit > 0 && wait > limit) {
     decision->kind = Decision::Kind::kShed;
-    decision->retry_after = std::chrono::seconds(static_cast<int64_t>(
-        std::ceil(std::clamp(decision->wait_seconds - limit, 1.0, kLongestRetry))));
+    decision->retry_after = std::chrono::seconds(
+        static_cast<int64_t>(std::ceil(std::clamp(wait - limit, 1.0, kLongestRetry))));
     ++shed_;
     return;
   }
@@ -164,14 +172,62 @@ void Dispatcher::Choose(const Ask& ask, const Situation& situation, std::span<co
   const size_t picked = std::min(policy_->Pick(situation, random_), usable.size() - 1);
   CountPick(situation.workers, situation.workers[picked]);
   decision->kind = Decision::Kind::kPicked;
-  decision->picked = usable[picked];
-  const Offer& offer = ask.offers[decision->picked];
-  WorkerState& state = StateOf(offer.worker);
-  state.Sent(situation.workers[picked].prefill_seconds, ask.priority, ask.followed, now);
-  if (!ask.followed) return;
-  decision->ticket = next_ticket_++;
-  tickets_.emplace(decision->ticket,
-                   Ticket{offer.worker, state.generation(), Within(offer.held, ask.prompt_tokens)});
+  decision->picked = usable[picked].offer;
+  Send(ask, situation.workers[picked], usable[picked], now, decision);
+}
+
+void Dispatcher::Send(const Ask& ask, const WorkerView& view, Usable picked, TimePoint now,
+                      Decision* decision) {
+  const Offer& offer = ask.offers[picked.offer];
+  double prefill_seconds = view.prefill_seconds;
+  const auto helper = PrefillWorkerAt(ask, offer.site, now);
+  if (helper && view.held_tokens < ask.prompt_tokens) {
+    const uint32_t position = view.held_tokens;
+    const uint32_t compute = ask.prompt_tokens - position;
+    // What a fetch brings in a second is the most that is known of the way through the node.
+    const PairingAnswer answer =
+        pairing_.Decide({.compute_tokens = compute,
+                         .block_tokens = offer.block_tokens,
+                         .prefill = LoadOf(*helper->state, position, compute, now),
+                         .decode = LoadOf(*picked.state, position, compute, now),
+                         .link_tokens_per_second = picked.state->fetch_rates().memory});
+    if (answer.apart) {
+      const uint32_t handed = answer.handed_tokens;
+      const double there = helper->state->PrefillSeconds(position, handed);
+      decision->prefill = {.worker = helper->offer,
+                           .ticket = 0,
+                           .seconds = helper->state->QueueSeconds(now) + there,
+                           .cached_tokens = position};
+      decision->prefill->ticket = Count(ask, *helper, there, now);
+      prefill_seconds = picked.state->PrefillSeconds(position + handed, compute - handed);
+      picked.held.memory += handed;  // When it fetches them.
+    }
+  }
+  decision->ticket = Count(ask, picked, prefill_seconds, now);
+}
+
+std::optional<Dispatcher::Usable> Dispatcher::PrefillWorkerAt(const Ask& ask, uint32_t site,
+                                                              TimePoint now) {
+  std::vector<Usable> workers;
+  std::vector<double> queues;
+  for (size_t i = 0; site != 0 && i < ask.offers.size(); ++i) {
+    const Offer& offer = ask.offers[i];
+    if (!offer.prefills || offer.site != site) continue;
+    workers.push_back({i, &StateOf(offer.worker), {}});
+    queues.push_back(workers.back().state->QueueSeconds(now));
+  }
+  if (workers.empty()) return std::nullopt;
+  return workers[LeastAtRandom(queues, random_)];
+}
+
+uint64_t Dispatcher::Count(const Ask& ask, const Usable& worker, double prefill_seconds,
+                           TimePoint now) {
+  worker.state->Sent(prefill_seconds, ask.priority, ask.followed, now);
+  if (!ask.followed) return 0;
+  const uint64_t ticket = next_ticket_++;
+  tickets_.emplace(
+      ticket, Ticket{ask.offers[worker.offer].worker, worker.state->generation(), worker.held});
+  return ticket;
 }
 
 void Dispatcher::CountPick(std::span<const WorkerView> workers, const WorkerView& picked) {

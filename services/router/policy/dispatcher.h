@@ -7,6 +7,9 @@
 //
 // A request counts at its worker as soon as Decide has returned: a burst does not go to one worker
 // because its next report has not come yet. Several routers share nothing but the workers' reports.
+//
+// When a worker is picked, a second one may compute the prompt for it (pairing.h). Both count then,
+// each for its part.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +25,7 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
 #include "services/router/policy/candidate.h"
+#include "services/router/policy/pairing.h"
 #include "services/router/policy/policy.h"
 #include "services/router/policy/usage_window.h"
 #include "services/router/policy/worker_state.h"
@@ -43,6 +47,12 @@ struct Offer {
   bool usable = true;       // False: it fails, drains, or has been tried.
   std::string reason = {};  // Of an unusable one, for people.
   HeldTokens held = {};     // More than the prompt has counts as all of it.
+  // Workers of one site read what the others write: they have the same cache node and namespace. 0:
+  // none.
+  uint32_t site = 0;
+  uint32_t block_tokens = 0;  // Of its namespace.
+  // It may compute the prompt for a usable worker of its site. Such a worker is not usable itself.
+  bool prefills = false;
 };
 
 struct Ask {
@@ -67,6 +77,14 @@ struct Decision {
   Kind kind = Kind::kNoWorker;
   size_t picked = 0;    // An index into the offers. Of kPicked.
   uint64_t ticket = 0;  // For OnEnd. 0: none.
+  // The prompt is computed by another worker than the picked one, since that costs less.
+  struct Prefill {
+    size_t worker = 0;           // An index into the offers.
+    uint64_t ticket = 0;         // Of its own. 0: none.
+    double seconds = 0;          // Expected until all of it is computed, the queue included.
+    uint32_t cached_tokens = 0;  // Of the prompt, that it is not expected to compute.
+  };
+  std::optional<Prefill> prefill = {};
   // Expected until the request's prefill begins, by its priority, at the worker where that is
   // least. 0: kNoWorker.
   double wait_seconds = 0;
@@ -150,12 +168,27 @@ class Dispatcher {
     uint64_t generation = 0;  // Of the worker: it may have been removed and come back.
     HeldTokens held;
   };
+  // A usable offer.
+  struct Usable {
+    size_t offer = 0;  // Its index.
+    WorkerState* state = nullptr;
+    HeldTokens held;  // Within the prompt.
+  };
   WorkerState& StateOf(std::string_view worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   WorkerView ViewOf(const Ask& ask, const HeldTokens& held, const WorkerState& state,
                     TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sheds, or picks one of the usable offers, whose views and indices these are.
-  void Choose(const Ask& ask, const Situation& situation, std::span<const size_t> usable,
+  // Sheds, or picks one of the usable offers, whose views these are.
+  void Choose(const Ask& ask, const Situation& situation, std::span<const Usable> usable,
               TimePoint now, Decision* decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts the request at the picked worker, or parts of it at two if that costs less.
+  void Send(const Ask& ask, const WorkerView& view, Usable picked, TimePoint now,
+            Decision* decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The least busy worker that may compute prompts for those of this site; nullopt: none may.
+  std::optional<Usable> PrefillWorkerAt(const Ask& ask, uint32_t site, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts so much prefill at the worker. The ticket of it, if its end is followed.
+  uint64_t Count(const Ask& ask, const Usable& worker, double prefill_seconds, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountPick(std::span<const WorkerView> workers, const WorkerView& picked)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Measure(const HeldTokens& held, const RequestEnd& end, WorkerState* state) const;
@@ -165,6 +198,7 @@ class Dispatcher {
   const Clock* const clock_;
   const std::unique_ptr<Policy> policy_;
   const std::string policy_name_;
+  const Pairing pairing_;
   mutable Mutex mu_;
   Random random_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, WorkerState, std::less<>> workers_ ABSL_GUARDED_BY(mu_);

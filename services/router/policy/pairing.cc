@@ -42,6 +42,7 @@ PairingAnswer Pairing::Decide(const PairingQuestion& question) const {
   // While it waits, the other worker goes through its own queue.
   const double there = std::max(Sane(question.prefill.prefill_seconds) + sent, queue_there);
   answer.apart_seconds = there + extra + rest / speed(question.decode) * delayed_there;
+  answer.handed_tokens = static_cast<uint32_t>(full);
   answer.apart = full > 0 && answer.apart_seconds < options_.margin * answer.together_seconds;
   return answer;
 }

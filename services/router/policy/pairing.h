@@ -32,6 +32,8 @@ struct PairingAnswer {
   bool apart = false;
   double together_seconds = 0;  // Costs. 0: not known.
   double apart_seconds = 0;
+  // Of the prompt, that the other worker would compute: whole blocks.
+  uint32_t handed_tokens = 0;
 };
 
 // Plain arithmetic. Constant, so thread-safe.
@@ -42,7 +44,7 @@ class Pairing {
     // and both are then busy.
     double margin = 0.9;
     // Blocks that are fetched at a time: the last ones are fetched when all is computed.
-    double piece_blocks = 8;
+    double piece_blocks = 2;
     // Of a worker and of the link, while they are not known.
     double prefill_tokens_per_second = 2'000;
     double link_tokens_per_second = 100'000;

@@ -81,7 +81,9 @@ Cost CostOf(const WorkerView& worker, const Situation& situation) {
   Cost cost;
   cost.delayed_requests = std::min(kMostDelayed, arrivals * (worker.queue_seconds + work) /
                                                      (1 - std::min(situation.use, kMostUse)));
-  cost.seconds = std::max(kBefore * worker.queue_seconds, worker.fetch_seconds) +
+  const double before =
+      worker.first_in_first_out ? worker.queue_seconds : kBefore * worker.queue_seconds;
+  cost.seconds = std::max(before, worker.fetch_seconds) +
                  (work + kPlace * worker.copied_seconds) * (1 + cost.delayed_requests);
   return cost;
 }

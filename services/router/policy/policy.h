@@ -25,8 +25,9 @@ struct WorkerView {
   // Prefill of what another worker holds of the prompt and this one does not: it would be stored a
   // second time, whether fetched or computed again, and other blocks leave for it.
   double copied_seconds = 0;
-  double requests = 0;       // That wait or run there, as far as is known.
-  uint32_t held_tokens = 0;  // Of the prompt, that the worker need not compute.
+  double requests = 0;              // That wait or run there, as far as is known.
+  uint32_t held_tokens = 0;         // Of the prompt, that the worker need not compute.
+  bool first_in_first_out = false;  // WorkerLoad's.
 
   double work_seconds() const { return prefill_seconds + decode_seconds; }
 };
@@ -40,7 +41,8 @@ struct Situation {
                                    // compute: 0 to 1.
 };
 
-// Of one worker, in seconds: max(.3 queue, fetch) + (work + .5 copied) x (1 + delayed).
+// Of one worker, in seconds: max(.3 queue, fetch) + (work + .5 copied) x (1 + delayed). The whole
+// queue counts, not .3 of it, where the worker computes first in first out.
 //
 // The seconds until the answer begins, and those that the request adds to others that come behind
 // it. Their number is delayed = min(50, arrivals / workers x (queue + work) / (1 - use)), use at

@@ -24,6 +24,11 @@ struct WorkerLoad {
   double pair_seconds = 0;
   double step_seconds = 0;    // Of a step that decodes, before the first request's share.
   double decode_seconds = 0;  // What one more decode adds to a step.
+  // It computes prompts in the order in which they came, as most engines of others do. False: those
+  // with the least work first, as Cairn's workers do.
+  bool first_in_first_out = false;
+  // This router made the report, from what it sent: nothing is on its way to a worker that reports.
+  bool of_this_router = false;
   struct Queued {
     int32_t priority = 0;
     uint32_t requests = 0;

@@ -9,6 +9,8 @@ namespace {
 constexpr double kLongestQueue = 3600;  // Seconds. More than that is as bad.
 constexpr double kFastest = 1e8;        // Tokens per second.
 constexpr double kSlowest = 1e-2;
+// Between a decision and the moment when the request counts in a report of this router's own.
+constexpr Duration kOwnDelay = std::chrono::milliseconds(1);
 
 // `value` if it is a number that makes sense, otherwise the nearest one; NaN is 0.
 double Between(double least, double value, double most) {
@@ -43,7 +45,9 @@ void WorkerState::Report(const WorkerLoad& load, TimePoint now) {
   reported_requests_ = static_cast<double>(load.running_prompts) +
                        static_cast<double>(load.running_decodes) + static_cast<double>(load.parked);
   for (const WorkerLoad::Queued& queued : load.queued) reported_requests_ += queued.requests;
-  while (!sent_.empty() && sent_.front().at < now - options_.report_delay) sent_.pop_front();
+  const Duration delay =
+      load.of_this_router ? std::min(kOwnDelay, options_.report_delay) : options_.report_delay;
+  while (!sent_.empty() && sent_.front().at < now - delay) sent_.pop_front();
   double seconds = load_.prefill_seconds;
   for (const Sending& sending : sent_) seconds += sending.seconds;
   backlog_.Set(seconds, now);
@@ -96,6 +100,10 @@ double WorkerState::WaitSeconds(int32_t priority, TimePoint now) const {
 double WorkerState::Requests(TimePoint now) const {
   if (!Fresh(now)) return static_cast<double>(followed_);
   return reported_requests_ + static_cast<double>(sent_.size());
+}
+
+double WorkerState::RunningDecodes(TimePoint now) const {
+  return Fresh(now) ? load_.running_decodes : 0;
 }
 
 double WorkerState::PrefillSeconds(uint32_t position, uint32_t tokens) const {

@@ -51,12 +51,15 @@ class WorkerState {
   double WaitSeconds(int32_t priority, TimePoint now) const;
   // That wait or run.
   double Requests(TimePoint now) const;
+  // That get tokens, as the worker reported. 0: not known.
+  double RunningDecodes(TimePoint now) const;
   // The last report is not stale.
   bool Fresh(TimePoint now) const;
   // Of tokens [position, position + tokens) of a prompt.
   double PrefillSeconds(uint32_t position, uint32_t tokens) const;
   // What one more decode adds to a step.
   double decode_seconds() const { return load_.decode_seconds; }
+  bool first_in_first_out() const { return load_.first_in_first_out; }
   // The share of the last minute in which prompts waited or ran.
   double Use(TimePoint now) const { return use_.Share(now); }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The router's line to one worker, as an interface: over gRPC in rpc/, a fake in tests, and later
-// other engines.
+// The router's line to one worker, as an interface: over gRPC in rpc/, to engines over HTTP in
+// relay/, a fake in tests.
 
 #include <cstdint>
 #include <functional>
@@ -16,8 +16,24 @@
 #include "cairn/common/status.h"
 #include "model/tokenizer.h"
 #include "services/router/policy/worker_load.h"
+#include "services/router/registry/raw_call.h"
 
 namespace cairn::router {
+
+// What requests a worker takes (docs/disaggregation.md).
+enum class WorkerRole : uint8_t {
+  kBoth,
+  kPrefill,  // Only prompts that it computes for other workers.
+  kDecode,   // All but those.
+};
+std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+
+// What an engine lists in /v1/models.
+struct EngineModel {
+  std::string id = {};
+  uint32_t context_tokens = 0;  // 0: it does not say.
+  std::string object = {};      // All that it says, as JSON.
+};
 
 // What a worker says of itself: the message WorkerInfo of proto/cairn/v1/worker.proto.
 struct WorkerInfo {
@@ -28,6 +44,11 @@ struct WorkerInfo {
   uint32_t block_tokens = 0;
   std::string cache_address = {};          // Empty: no cache.
   std::optional<Digest> fingerprint = {};  // Of its namespace. nullopt: it has none.
+  WorkerRole role = WorkerRole::kBoth;
+  // Not a worker of Cairn, but an engine with OpenAI's API. It gets raw calls, its cache is its
+  // own, and it can get nothing of what others hold.
+  bool engine = false;
+  std::vector<EngineModel> models = {};  // Of an engine.
 };
 
 // A request as it goes to a worker. Fields mean what those of GenerateRequest (engine/router.h) do.
@@ -46,6 +67,14 @@ struct WorkerRequest {
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
   std::string trace = {};
+  // Compute the prompt for another worker and end there (docs/disaggregation.md).
+  bool prefill_only = false;
+  // How long to wait for blocks of the prompt that another worker has announced. 0: not at all.
+  Duration await_prefill{0};
+  // For engines, instead of what stands above.
+  std::shared_ptr<const RawCall> raw = {};
+  uint32_t prompt_tokens = 0;  // As far as the router knows.
+  uint32_t held_tokens = 0;    // Of them, that the worker was believed to hold.
 };
 
 struct WorkerAnswer {
@@ -60,10 +89,20 @@ struct WorkerAnswer {
 
 // Gets one answer: any number of OnToken, then OnDone or OnError, once. One thread at a time, and
 // possibly before the call that it belongs to has returned. Must not block.
+//
+// The answer to a raw call has OnRawHead and OnRawBytes instead of OnToken, or ends with OnRefused.
 class WorkerAnswerObserver {
  public:
   virtual ~WorkerAnswerObserver() = default;
+  // With prefill_only, at most once, before the end: another worker of the same cache node may wait
+  // for the blocks of the prompt now.
+  virtual void OnAnnounced() {}
   virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
+  virtual void OnRawHead(const RawHead& /*head*/) {}
+  // Whole events of a stream, with about so many tokens; or the body.
+  virtual void OnRawBytes(std::string_view /*bytes*/, uint32_t /*tokens*/) {}
+  // As OnError, and this is what the engine said: RESOURCE_EXHAUSTED or UNAVAILABLE.
+  virtual void OnRefused(const Status& status, const RawAnswer& /*answer*/) { OnError(status); }
   virtual void OnDone(const WorkerAnswer& answer) = 0;
   // UNAVAILABLE also when the worker died in mid-stream.
   virtual void OnError(const Status& status) = 0;
@@ -72,7 +111,9 @@ class WorkerAnswerObserver {
 struct WorkerReport {
   WorkerLoad load = {};
   bool draining = false;
-  std::string cache_node_id = {};  // Of the node that it reads from. Empty: none now.
+  // Of the node that it reads from; of an engine whose events are followed, its address. Empty:
+  // none now.
+  std::string cache_node_id = {};
 };
 
 // Gets what a worker says of itself: OnInfo, then any number of OnReport, then OnEnd once. As
@@ -93,10 +134,28 @@ class WorkerCall {
   virtual void Cancel() = 0;
 };
 
+// A request that somebody else sends to a worker.
+struct ForeignRequest {
+  uint32_t prompt_tokens = 0;
+  uint32_t held_tokens = 0;  // Of them, that the worker was believed to hold.
+  bool stream = false;       // Its tokens will be told as they come.
+};
+
+// Destroying it is the request's end. Thread-safe.
+class ForeignCall {
+ public:
+  virtual ~ForeignCall() = default;
+  virtual void Generated(uint32_t tokens) = 0;
+};
+
 // Thread-safe.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
+  // So that the load of a worker that tells none is right. nullptr: the worker tells its own.
+  virtual std::unique_ptr<ForeignCall> FollowForeign(const ForeignRequest& /*request*/) {
+    return nullptr;
+  }
   virtual std::shared_ptr<WorkerCall> Generate(const WorkerRequest& request,
                                                std::shared_ptr<WorkerAnswerObserver> observer) = 0;
   virtual std::shared_ptr<WorkerCall> Watch(std::shared_ptr<WorkerWatchObserver> observer) = 0;

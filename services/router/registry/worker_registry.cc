@@ -21,6 +21,18 @@ std::string_view Name(WorkerCondition condition) {
   return "unknown";
 }
 
+std::string_view Name(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kBoth:
+      return "both";
+    case WorkerRole::kPrefill:
+      return "prefill";
+    case WorkerRole::kDecode:
+      return "decode";
+  }
+  return "unknown";
+}
+
 struct WorkerRegistry::State {
   struct Worker {
     std::string address;
@@ -199,6 +211,9 @@ std::vector<RegisteredWorker> WorkerRegistry::Workers() const {
       view.reason = "it drains";
     } else {
       view.condition = WorkerCondition::kReady;
+      if (view.only_prefills()) {
+        view.reason = "it only computes prompts for other workers (role prefill)";
+      }
     }
   }
   return views;

@@ -4,7 +4,7 @@
 //   waiting      its watch has not told anything yet; it is tried again with a growing pause
 //   unsuitable   it serves other weights than this router's model
 //   draining     it takes no new requests
-//   ready        all else
+//   ready        all else. Those of the role prefill get no whole requests even then
 
 #include <cstdint>
 #include <functional>
@@ -28,12 +28,17 @@ struct RegisteredWorker {
   size_t index = 0;  // Its place in the registry, which never changes.
   std::string address = {};
   WorkerCondition condition = WorkerCondition::kWaiting;
-  std::string reason = {};                     // Why it is not ready, for people.
+  std::string reason = {};                     // Why it gets no whole requests, for people.
   std::shared_ptr<const WorkerInfo> info;      // nullptr: it never told.
   std::shared_ptr<const WorkerReport> report;  // nullptr: it is not reached now.
   TimePoint reported_at = {};                  // When `report` came.
   uint64_t connects = 0;                       // How often it was reached.
   WorkerLink* link = nullptr;                  // Lives as long as the registry.
+
+  // It computes prompts for other workers, and answers no request.
+  bool only_prefills() const { return info != nullptr && info->role == WorkerRole::kPrefill; }
+  // It may get whole requests.
+  bool answers() const { return condition == WorkerCondition::kReady && !only_prefills(); }
 };
 
 // Thread-safe.

@@ -93,6 +93,8 @@ class AnswerCall final : public StreamCall<v1::GenerateResponse> {
     if (observer_ == nullptr) return;
     if (message.has_token()) {
       observer_->OnToken(message.token().id(), message.token().text());
+    } else if (message.has_announced()) {
+      observer_->OnAnnounced();
     } else if (message.has_done()) {
       std::exchange(observer_, nullptr)->OnDone(FromProto(message.done()));
     }

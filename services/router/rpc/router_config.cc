@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "services/router/picker/endpoint.h"
 #include "services/router/policy/policy.h"
 
 namespace cairn::router {
@@ -14,18 +15,28 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
   schema.Text("admin.listen", &c.process.admin_listen,
               "Address of the admin HTTP port: /livez, /readyz, /metrics.");
   schema.Text("model", &c.model,
-              "GGUF file that the workers run. The router uses its tokenizer and chat template.",
+              "GGUF file that the workers run. The router uses its tokenizer and chat template. "
+              "Not needed before engines.",
               {.env = "CAIRN_MODEL"});
-  schema.Text("model_id", &c.model_id, "What requests call the model. Empty: the name in the file.",
-              {.max_length = 256});
+  schema.Text(
+      "model_id", &c.model_id,
+      "What requests call the model. Empty: the name in the file. Engines have their own names.",
+      {.max_length = 256});
   schema.TextList("aliases", &c.aliases, "Other names of the model.", {.max_length = 256});
-  schema.TextList("workers", &c.workers, "Workers, HOST:PORT each.", {.max_length = 256});
+  schema.TextList(
+      "workers", &c.workers,
+      "Workers, HOST:PORT each; or other engines with OpenAI's API, http://HOST:PORT or "
+      "https://HOST:PORT each.",
+      {.max_length = 256});
   schema.Text("cache", &c.cache,
               "Cache nodes of the workers, HOST:PORT, with commas between them. The router follows "
               "the events of all nodes of their cluster. Empty: it remembers what it sent where.",
               {.env = "CAIRN_CACHE"});
   schema.Text("policy", &c.policy, "How a worker is picked (docs/router.md).",
               {.choices = PolicyNames()});
+  schema.Bool("pairing", &c.pairing,
+              "A worker of the role prefill computes a prompt for another worker of the same cache "
+              "node when that costs less (docs/disaggregation.md).");
   schema.Text("tenant", &c.tenant, "Tenant of requests that name none.", {.max_length = 128});
   schema.Time("max_wait", &c.max_wait,
               "The router refuses a request that would wait longer at every worker. 0: it refuses "
@@ -88,24 +99,70 @@ Status CheckAddresses(RouterConfig& c) {
                            net::ParseListenAddress(c.http.listen, "http.listen"));
     CAIRN_RETURN_IF_ERROR(net::CheckBind(http, c.tls, "http.listen"));
   }
+  if (!c.picker.listen.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress picker,
+                           net::ParseListenAddress(c.picker.listen, "picker.listen"));
+    CAIRN_RETURN_IF_ERROR(net::CheckBind(picker, c.tls, "picker.listen"));
+  }
   // Probes and metrics only, nothing that changes anything: never behind TLS.
   return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
 }
 
 Status CheckWorkers(const RouterConfig& c) {
-  if (c.model.empty()) {
+  if (c.model.empty() && !c.relays()) {
     return InvalidArgument("model: got nothing, expected a GGUF file (--model)");
   }
   if (c.workers.empty()) {
-    return InvalidArgument("workers: got nothing, expected at least one HOST:PORT");
+    return InvalidArgument(
+        "workers: got nothing, expected at least one HOST:PORT or http://HOST:PORT");
+  }
+  if (c.relays() && !c.cache.empty()) {
+    return InvalidArgument(
+        "cache: got '{}', expected nothing before engines: their blocks have other keys", c.cache);
   }
   std::set<std::string> seen;
   for (const std::string& worker : c.workers) {
-    CAIRN_RETURN_IF_ERROR(net::ParseListenAddress(worker, "workers").status());
+    if (IsEngine(worker) != c.relays()) {
+      return InvalidArgument(
+          "workers: got '{}' and '{}', expected workers of Cairn (HOST:PORT) or engines "
+          "(http://HOST:PORT), not both",
+          c.workers.front(), worker);
+    }
+    CAIRN_RETURN_IF_ERROR(c.relays() ? http::ParseOrigin(worker, "workers").status()
+                                     : net::ParseListenAddress(worker, "workers").status());
     if (!seen.insert(worker).second) {
       return InvalidArgument("workers: got '{}' twice, expected each worker once", worker);
     }
   }
+  return OkStatus();
+}
+
+Status CheckEvents(const RouterConfig& c) {
+  if (!c.follows_engines()) return OkStatus();
+  if (!c.relays()) {
+    return InvalidArgument(
+        "engines.events: got '{}', expected nothing with workers of Cairn: their nodes' events "
+        "come with the setting cache",
+        c.engine_events.events.front());
+  }
+  if (c.engines.tokens == "text") {
+    return InvalidArgument(
+        "engines.tokens: got text, expected auto or tokenize with engines.events: events have "
+        "tokens");
+  }
+  return ParseEventSources(c.engine_events.events, c.workers).status();
+}
+
+// A gateway sends HTTP to the endpoints that are picked.
+Status CheckEndpoints(const RouterConfig& c) {
+  if (c.picker.listen.empty()) return OkStatus();
+  if (!c.relays()) {
+    return InvalidArgument(
+        "picker.listen: got '{}', expected nothing before workers of Cairn: they speak gRPC, and a "
+        "gateway can send requests only to engines (http://IP:PORT)",
+        c.picker.listen);
+  }
+  for (const std::string& worker : c.workers) CAIRN_RETURN_IF_ERROR(CheckEndpoint(worker));
   return OkStatus();
 }
 
@@ -114,8 +171,13 @@ Status CheckWorkers(const RouterConfig& c) {
 void Register(config::Schema& schema, RouterConfig& c) {
   RegisterRouting(schema, c);
   Register(schema, c.http);
+  Register(schema, c.picker);
+  Register(schema, c.engines);
+  Register(schema, c.engine_events);
   RegisterTls(schema, c);
   schema.Check([&c] { return CheckWorkers(c); });
+  schema.Check([&c] { return CheckEvents(c); });
+  schema.Check([&c] { return CheckEndpoints(c); });
   schema.Check([&c] { return CheckAddresses(c); });
 }
 

@@ -10,6 +10,9 @@
 #include "common/net/tls.h"
 #include "common/service/service.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/picker/picker_edge.h"
+#include "services/router/rpc/engine_config.h"
+#include "services/router/rpc/engine_events.h"
 #include "services/router/rpc/grpc_worker_link.h"
 
 namespace cairn::router {
@@ -23,6 +26,7 @@ struct RouterConfig {
   std::vector<std::string> workers;
   std::string cache;
   std::string policy = "cost";
+  bool pairing = true;
   std::string tenant = "default";
   Duration max_wait = std::chrono::seconds(60);
   uint32_t max_requests = 4096;
@@ -33,10 +37,17 @@ struct RouterConfig {
   Duration drain = std::chrono::seconds(20);
 
   HttpConfig http;
+  PickerConfig picker;
+  EngineConfig engines;
+  EngineEventsConfig engine_events;
   WorkerLinkTls workers_tls;
   std::string cache_ca, cache_certificate, cache_private_key, cache_server_name;
   net::TlsOptions tls;
   bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
+
+  // The workers are engines with OpenAI's API. All of them are, or none: the checks see to that.
+  bool relays() const { return !workers.empty() && IsEngine(workers.front()); }
+  bool follows_engines() const { return !engine_events.events.empty(); }
 };
 
 // Registers all fields and checks. `config` must outlive `schema`.

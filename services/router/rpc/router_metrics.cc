@@ -28,6 +28,12 @@ void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
   sink.Counter("cairn_router_tries_again_total",
                "Times that a request went to another worker before its first token.", {},
                Number(numbers.tries_again));
+  sink.Counter("cairn_router_paired_total",
+               "Times that a worker was asked to compute a prompt for another one.", {},
+               Number(numbers.paired));
+  sink.Counter("cairn_router_failed_prefills_total",
+               "Of these, those in which the worker failed. The other one computes the rest.", {},
+               Number(numbers.prefills_failed));
   const std::string tokens = "cairn_router_tokens_total";
   const std::string tokens_help =
       "Tokens of completed requests: of prompts, of these those that were not computed, and "
@@ -39,13 +45,19 @@ void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
 
 void ExportWorkers(const std::vector<RegisteredWorker>& workers, metrics::Sink& sink) {
   std::array<uint64_t, 4> conditions{};
-  for (const RegisteredWorker& worker : workers)
-    ++conditions[static_cast<size_t>(worker.condition)];
+  uint64_t prefill = 0;
+  for (const RegisteredWorker& worker : workers) {
+    const bool ready = worker.condition == WorkerCondition::kReady;
+    ++(ready && worker.only_prefills() ? prefill
+                                       : conditions[static_cast<size_t>(worker.condition)]);
+  }
   for (size_t i = 0; i < conditions.size(); ++i) {
     sink.Gauge("cairn_router_workers", "Configured workers by condition.",
                {{"condition", std::string(Name(static_cast<WorkerCondition>(i)))}},
                Number(conditions[i]));
   }
+  sink.Gauge("cairn_router_workers", "Configured workers by condition.", {{"condition", "prefill"}},
+             Number(prefill));
 }
 
 void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
@@ -80,6 +92,18 @@ void ExportIndex(const PrefixIndex::Numbers& index, bool follows_nodes, metrics:
                Number(index.ignored));
 }
 
+void ExportPrompts(const PromptReader::Numbers& prompts, metrics::Sink& sink) {
+  const std::string name = "cairn_router_engine_prompts_total";
+  const std::string help =
+      "Prompts for engines, by what the router compares them by: tokens, or their text.";
+  sink.Counter(name, help, {{"keys", "tokens"}}, Number(prompts.from_tokens));
+  sink.Counter(name, help, {{"keys", "text"}}, Number(prompts.from_text));
+  const std::string asked = "cairn_router_tokenize_total";
+  const std::string asked_help = "Prompts whose tokens the router asked an engine for.";
+  sink.Counter(asked, asked_help, {{"result", "ok"}}, Number(prompts.asked - prompts.failed));
+  sink.Counter(asked, asked_help, {{"result", "failed"}}, Number(prompts.failed));
+}
+
 }  // namespace
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
@@ -94,6 +118,8 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
     sink.Gauge("cairn_router_use_ratio",
                "Share of the last minute in which workers had prompts to compute.", {},
                dispatched.use);
+    if (parts.prompts != nullptr) ExportPrompts(parts.prompts->numbers(), sink);
+    if (parts.encoder == nullptr) return;
     const PieceCache::Numbers cache = parts.encoder->cache();
     const std::string bytes = "cairn_router_text_bytes_total";
     const std::string help = "Text of messages, by whether its tokens were known.";
@@ -133,6 +159,27 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
   add("requests", stats.server.refused_requests);
   add("slow_sender", stats.server.slow_senders);
   add("slow_reader", stats.server.slow_readers);
+}
+
+void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {
+  for (size_t i = 0; i < kPickResults; ++i) {
+    sink.Counter("cairn_router_picker_requests_total",
+                 "Requests of a gateway by what the endpoint picker said.",
+                 {{"result", std::string(Name(static_cast<PickResult>(i)))}},
+                 Number(stats.results[i]));
+  }
+  sink.Gauge("cairn_router_picker_open_streams",
+             "Requests of a gateway whose answers have not ended.", {}, Number(stats.open_streams));
+  sink.Counter("cairn_router_picker_moved_total",
+               "Answers that came from another endpoint than the picked one.", {},
+               Number(stats.moved));
+}
+
+std::function<void(double)> PickTime(metrics::Registry* registry) {
+  const metrics::Histogram took = registry->AddHistogram(
+      "cairn_router_picker_seconds",
+      "Time from a gateway's whole request until its endpoint was picked.", kShortTimes);
+  return [took](double seconds) { took.Observe(seconds); };
 }
 
 std::function<void(double)> AddedTime(metrics::Registry* registry) {

@@ -4,6 +4,8 @@
 #include "common/metrics/metrics.h"
 #include "services/router/engine/router_engine.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/picker/picker_stats.h"
+#include "services/router/relay/prompt_reader.h"
 
 namespace cairn::router {
 
@@ -13,12 +15,16 @@ struct RouterParts {
   const WorkerRegistry* registry = nullptr;
   const Dispatcher* dispatcher = nullptr;
   const PrefixIndex* index = nullptr;
-  const PromptEncoder* encoder = nullptr;
-  bool follows_nodes = false;  // The index gets events of nodes.
+  const PromptEncoder* encoder = nullptr;  // nullptr: there is no model's file.
+  const PromptReader* prompts = nullptr;   // nullptr: the workers are Cairn's.
+  bool follows_nodes = false;              // The index gets events of nodes.
 };
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink);
+void ExportPicker(const PickerStats& stats, metrics::Sink& sink);
+// For PickerEdge: seconds that a decision took.
+std::function<void(double)> PickTime(metrics::Registry* registry);
 // For HttpEdge: seconds that it took of a request before the router had it.
 std::function<void(double)> AddedTime(metrics::Registry* registry);
 // Counts the times of requests.

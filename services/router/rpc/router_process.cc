@@ -1,8 +1,11 @@
 #include "services/router/rpc/router_process.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <random>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "cairn/client/cluster_events.h"
@@ -14,8 +17,13 @@
 #include "common/rpc/server.h"
 #include "model/model.h"
 #include "services/router/http/http_edge.h"
+#include "services/router/picker/picker_edge.h"
+#include "services/router/relay/engine_link.h"
+#include "services/router/relay/key_file.h"
+#include "services/router/relay/prompt_reader.h"
 #include "services/router/rpc/cluster_follower.h"
 #include "services/router/rpc/completion_poller.h"
+#include "services/router/rpc/engine_events.h"
 #include "services/router/rpc/grpc_worker_link.h"
 #include "services/router/rpc/router_metrics.h"
 #include "services/router/rpc/router_service.h"
@@ -30,28 +38,44 @@ constexpr int kMaxMessageBytes = 16 << 20;
 // Requests have ended or were cancelled by then: what is left is sending their last messages.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
-RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model& model) {
+// `model`: nullptr, the workers are engines and there is none.
+RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model* model) {
   RouterEngine::Options options;
-  options.model_id = config.model_id.empty() ? model.name() : config.model_id;
-  options.aliases = config.aliases;
-  options.context_tokens = static_cast<uint32_t>(model.hp().context);
+  if (model != nullptr) {
+    options.model_id = config.model_id.empty() ? model->name() : config.model_id;
+    options.aliases = config.aliases;
+    options.context_tokens = static_cast<uint32_t>(model->hp().context);
+  }
   options.tenant = config.tenant;
   options.max_requests = config.max_requests;
   options.max_tries = config.max_tries;
   options.exact_index = !config.cache.empty();
+  options.pairing = config.pairing;
   return options;
 }
 
 Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
   Dispatcher::Options options;
   options.max_wait_seconds = Seconds(config.max_wait);
+  // An engine finds blocks where it computes: nothing is fetched.
+  if (config.relays()) options.memory_tokens_per_second = 1e8;
   return options;
 }
 
-WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model& model) {
+WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model* model) {
   WorkerRegistry::Options options;
   options.addresses = config.workers;
-  options.weights_digest = model.weights_digest().Hex();
+  if (!config.relays()) options.weights_digest = model->weights_digest().Hex();
+  return options;
+}
+
+PrefixIndex::Options IndexOptions(const RouterConfig& config) {
+  PrefixIndex::Options options;
+  options.max_bytes = config.index_bytes;
+  if (config.relays()) {
+    options.sent_blocks =
+        SentBlocks(config.engines, !config.model.empty(), config.follows_engines());
+  }
   return options;
 }
 
@@ -60,13 +84,14 @@ struct Core {
   Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
        std::unique_ptr<Policy> policy, metrics::Registry* registry)
       : model(std::move(loaded)),
-        encoder(*model, config.token_cache),
-        index({.max_bytes = config.index_bytes}),
+        index(IndexOptions(config)),
         dispatcher(DispatcherOptions(config), std::move(policy), &SteadyClock::Get(),
                    std::random_device()()),
         poller(kPollers),
         executor({.name = "route", .threads = config.threads, .queue_capacity = kWaitingRequests}),
-        times(RouterTimes(registry)) {}
+        times(RouterTimes(registry)) {
+    if (model != nullptr) encoder.emplace(*model, config.token_cache);
+  }
 
   void OnLoad(const std::string& address, const WorkerLoad* load) {
     if (load != nullptr) return dispatcher.Report(address, *load);
@@ -74,16 +99,20 @@ struct Core {
     index.Forget(address);
   }
 
-  const std::unique_ptr<worker::Model> model;
-  PromptEncoder encoder;
+  const std::unique_ptr<worker::Model> model;  // nullptr: before engines it may be missing.
+  std::optional<PromptEncoder> encoder;        // Of the model.
   PrefixIndex index;
   Dispatcher dispatcher;
   CompletionPoller poller;
+  std::unique_ptr<KeyFile> engine_key;        // nullptr: engines get no key.
+  std::unique_ptr<http::Client> http_client;  // nullptr: the workers are Cairn's.
   std::optional<WorkerRegistry> workers;
+  std::optional<PromptReader> prompts;  // Before engines.
   ThreadPool executor;
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
   std::optional<ClusterFollower> follower;
+  std::unique_ptr<ZmqFollower> engine_follower;  // nullptr: no engine's events are followed.
 };
 
 class RouterProcess final : public service::Service {
@@ -95,18 +124,23 @@ class RouterProcess final : public service::Service {
   ~RouterProcess() override { Stop(); }
 
   Status Start() override {
-    auto model = worker::Model::Load(config_.model);
-    if (!model.ok()) return Annotate(model.status(), "model");
+    std::unique_ptr<worker::Model> model;
+    if (!config_.model.empty()) {
+      auto loaded = worker::Model::Load(config_.model);
+      if (!loaded.ok()) return Annotate(loaded.status(), "model");
+      model = *std::move(loaded);
+    }
     CAIRN_ASSIGN_OR_RETURN(auto policy, MakePolicy(config_.policy));
-    core_.emplace(config_, *std::move(model), std::move(policy), &registry_);
-    CAIRN_ASSIGN_OR_RETURN(const MakeWorkerLink links,
-                           GrpcWorkerLinks(config_.workers_tls, &core_->poller));
-    core_->workers.emplace(RegistryOptions(config_, *core_->model), links, &SteadyClock::Get(),
+    core_.emplace(config_, std::move(model), std::move(policy), &registry_);
+    CAIRN_ASSIGN_OR_RETURN(const MakeWorkerLink links, MakeLinks());
+    core_->workers.emplace(RegistryOptions(config_, core_->model.get()), links, &SteadyClock::Get(),
                            [core = &*core_](const std::string& address, const WorkerLoad* load) {
                              core->OnLoad(address, load);
                            });
-    core_->engine.emplace(EngineOptions(config_, *core_->model),
-                          RouterEngine::Parts{.encoder = &core_->encoder,
+    if (config_.relays()) ReadPrompts();
+    core_->engine.emplace(EngineOptions(config_, core_->model.get()),
+                          RouterEngine::Parts{.encoder = Pointer(core_->encoder),
+                                              .prompts = Pointer(core_->prompts),
                                               .registry = &*core_->workers,
                                               .index = &core_->index,
                                               .dispatcher = &core_->dispatcher,
@@ -118,24 +152,28 @@ class RouterProcess final : public service::Service {
       if (!events.ok()) return Annotate(events.status(), "settings cache and cache_tls.*");
       core_->follower.emplace(*std::move(events), &core_->index);
     }
+    if (config_.follows_engines()) CAIRN_RETURN_IF_ERROR(FollowEngines());
     ExportRouter({.engine = &*core_->engine,
                   .registry = &*core_->workers,
                   .dispatcher = &core_->dispatcher,
                   .index = &core_->index,
-                  .encoder = &core_->encoder,
+                  .encoder = Pointer(core_->encoder),
+                  .prompts = Pointer(core_->prompts),
                   .follows_nodes = !config_.cache.empty()},
                  &registry_);
     registry_.AddCollector([this](metrics::Sink& sink) {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
+      if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
+    CAIRN_RETURN_IF_ERROR(StartPicker());
     if (config_.http.listen.empty()) return OkStatus();
     CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
-                                                      AddedTime(&registry_)));
+                                                      config_.relays(), AddedTime(&registry_)));
     http_address_ = http->address();
-    MutexLock lock(http_mu_);
+    MutexLock lock(edges_mu_);
     http_ = std::move(http);
     return OkStatus();
   }
@@ -146,15 +184,25 @@ class RouterProcess final : public service::Service {
   void Tick() override {
     core_->workers->Tick();
     health_.Tick();
+    MutexLock lock(edges_mu_);
+    if (picker_ != nullptr) picker_->Tick();
   }
 
   std::string Waiting() const override { return core_->engine->Waiting(); }
 
-  Duration BusyFor() const override { return server_.calls().BusyFor(); }
+  Duration BusyFor() const override {
+    MutexLock lock(edges_mu_);
+    const Duration busy = picker_ == nullptr ? Duration(0) : picker_->BusyFor();
+    return std::max(busy, server_.calls().BusyFor());
+  }
 
   Status Drain() override {
     context_.draining = true;
     health_.Tick();
+    {
+      MutexLock lock(edges_mu_);
+      if (picker_ != nullptr) picker_->StartDrain();
+    }
     const TimePoint deadline = SteadyClock::Get().Now() + config_.drain;
     const bool sent = DrainHttp();
     const bool ended = core_->engine->Drain(deadline);
@@ -164,6 +212,51 @@ class RouterProcess final : public service::Service {
   }
 
  private:
+  template <typename T>
+  static T* Pointer(std::optional<T>& part) {
+    return part ? &*part : nullptr;
+  }
+  Result<MakeWorkerLink> MakeLinks() {
+    if (!config_.relays()) return GrpcWorkerLinks(config_.workers_tls, &core_->poller);
+    const EngineConfig& engines = config_.engines;
+    if (!engines.api_key_file.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(
+          core_->engine_key,
+          KeyFile::Open(engines.api_key_file, "engines.api_key_file", &SteadyClock::Get()));
+    }
+    auto client =
+        http::MakeClient({.threads = engines.threads, .authorities = engines.authorities});
+    if (!client.ok()) return Annotate(client.status(), "engines.ca");
+    core_->http_client = *std::move(client);
+    CAIRN_ASSIGN_OR_RETURN(const auto sources,
+                           ParseEventSources(config_.engine_events.events, config_.workers));
+    std::set<std::string> followed;
+    for (const EventSource& source : sources) followed.insert(source.worker);
+    return EngineLinks(LinkOptions(engines, followed), core_->http_client.get(),
+                       core_->engine_key.get(), &SteadyClock::Get());
+  }
+  Status FollowEngines() {
+    ZmqFollower::Options options;
+    CAIRN_ASSIGN_OR_RETURN(options.sources,
+                           ParseEventSources(config_.engine_events.events, config_.workers));
+    options.space = MakeEngineNamespace(EngineKeys::kTokens, config_.engines.block_tokens);
+    options.max_blocks = config_.engine_events.blocks;
+    CAIRN_ASSIGN_OR_RETURN(core_->engine_follower, ZmqFollower::Start(options, &core_->index));
+    registry_.AddCollector([follower = core_->engine_follower.get()](metrics::Sink& sink) {
+      ExportEngineEvents(follower->engines(), sink);
+    });
+    return OkStatus();
+  }
+  void ReadPrompts() {
+    core_->prompts.emplace(
+        ReaderOptions(config_.engines, config_.follows_engines(), config_.token_cache),
+        PromptReader::Parts{
+            .local = config_.engines.tokens == "text" ? nullptr : Pointer(core_->encoder),
+            .client = core_->http_client.get(),
+            .key = core_->engine_key.get(),
+            .registry = &*core_->workers,
+            .clock = &SteadyClock::Get()});
+  }
   Status StartServer() {
     service_.emplace(RouterService::Parts{.engine = &*core_->engine,
                                           .registry = &*core_->workers,
@@ -181,10 +274,21 @@ class RouterProcess final : public service::Service {
                           .tls = config_.tls,
                           .max_message_bytes = kMaxMessageBytes});
   }
+  Status StartPicker() {
+    if (config_.picker.listen.empty()) return OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(
+        auto picker,
+        PickerEdge::Start(config_.picker, config_.tls, config_.relays(), config_.max_tries,
+                          &*core_->engine, &call_metrics_, PickTime(&registry_)));
+    log::Info("picker_listens", {{"address", picker->address()}});
+    MutexLock lock(edges_mu_);
+    picker_ = std::move(picker);
+    return OkStatus();
+  }
   bool DrainHttp() {
     HttpEdge* http = nullptr;
     {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       http = http_.get();  // Only this thread ends it.
     }
     return http == nullptr || http->Drain(config_.drain);
@@ -194,11 +298,14 @@ class RouterProcess final : public service::Service {
     if (stopped_) return;
     stopped_ = true;
     std::unique_ptr<HttpEdge> http;
+    std::unique_ptr<PickerEdge> picker;
     {
-      MutexLock lock(http_mu_);
+      MutexLock lock(edges_mu_);
       http = std::move(http_);
+      picker = std::move(picker_);
     }
     http.reset();
+    picker.reset();
     if (service_) service_->EndStreams();
     health_.EndStreams();
     server_.Shutdown(kLastMessages);
@@ -219,8 +326,9 @@ class RouterProcess final : public service::Service {
   rpc::HealthService health_{&context_, {kRouterService}};
   rpc::Server server_;  // Ends before the above: its calls need it.
   std::string http_address_;
-  Mutex http_mu_;  // Scrapes read it, too.
-  std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(http_mu_);
+  mutable Mutex edges_mu_;  // Scrapes and probes read what it guards, too.
+  std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(edges_mu_);
+  std::unique_ptr<PickerEdge> picker_ ABSL_GUARDED_BY(edges_mu_);
   bool stopped_ = false;
 };
 

@@ -84,6 +84,7 @@ class GenerateStream final : public rpc::PushedStream {
     done.set_computed_tokens(summary.prompt_tokens - summary.cached_tokens);
     done.set_finish_reason(summary.finish_reason);
     done.set_worker(summary.worker);
+    done.set_prefill_worker(summary.prefill_worker);
     {
       MutexLock lock(mu_);
       done.mutable_tokens()->Add(tokens_.begin(), tokens_.end());
@@ -211,9 +212,12 @@ Status RouterService::GetInfo(v1::RouterInfo* response) {
   const PrefixIndex::Numbers index = parts_.index->numbers();
   const RouterEngine::Numbers requests = parts_.engine->numbers();
   response->set_version(std::string(config::Version()));
-  response->set_model(models.front().id);
+  // Before engines: those that have told it.
+  if (!models.empty()) {
+    response->set_model(models.front().id);
+    response->set_context_tokens(models.front().context_tokens);
+  }
   for (size_t i = 1; i < models.size(); ++i) response->add_aliases(models[i].id);
-  response->set_context_tokens(models.front().context_tokens);
   response->set_policy(std::string(parts_.dispatcher->policy()));
   response->set_waiting(parts_.engine->Waiting());
   response->set_arrivals_per_second(dispatched.arrivals_per_second);
@@ -226,6 +230,8 @@ Status RouterService::GetInfo(v1::RouterInfo* response) {
   response->set_requests_shed(requests.shed);
   response->set_prompt_tokens(requests.prompt_tokens);
   response->set_cached_tokens(requests.cached_tokens);
+  response->set_pairing(parts_.engine->pairing());
+  response->set_requests_paired(requests.paired);
   std::map<std::string, Dispatcher::WorkerNumbers> numbers;
   for (const auto& worker : dispatched.workers) numbers[worker.worker] = worker;
   const TimePoint now = parts_.clock->Now();
@@ -234,7 +240,10 @@ Status RouterService::GetInfo(v1::RouterInfo* response) {
     one->set_address(worker.address);
     one->set_condition(std::string(Name(worker.condition)));
     one->set_reason(worker.reason);
-    if (worker.info != nullptr) one->set_model(worker.info->model);
+    if (worker.info != nullptr) {
+      one->set_model(worker.info->model);
+      one->set_role(std::string(Name(worker.info->role)));
+    }
     if (worker.report != nullptr) {
       one->set_cache_node_id(worker.report->cache_node_id);
       ToProto(*worker.report, one->mutable_load());

@@ -18,6 +18,8 @@ Status RefuseWorkersFields(const v1::GenerateRequest& in) {
   if (in.keep_turn()) return refuse("keep_turn");
   if (in.want_timeline()) return refuse("want_timeline");
   if (in.prefix_end() != 0) return refuse("prefix_end");
+  if (in.prefill_only()) return refuse("prefill_only");
+  if (in.await_prefill_ms() != 0) return refuse("await_prefill_ms");
   return OkStatus();
 }
 
@@ -41,6 +43,9 @@ void ToProto(const WorkerRequest& request, TimePoint now,
     out->set_deadline_unix_ms(duration_cast<milliseconds>(at.time_since_epoch()).count());
   }
   out->set_next(static_cast<v1::NextUse>(request.next));
+  out->set_prefill_only(request.prefill_only);
+  out->set_await_prefill_ms(
+      static_cast<uint32_t>(duration_cast<milliseconds>(request.await_prefill).count()));
 }
 
 WorkerInfo FromProto(const v1::WorkerInfo& in) {
@@ -54,6 +59,9 @@ WorkerInfo FromProto(const v1::WorkerInfo& in) {
   if (const auto digest = Digest::FromBytes(in.fingerprint(), "fingerprint"); digest.ok()) {
     out.fingerprint = *digest;
   }
+  // A role of a later version counts as `both`.
+  if (in.role() == v1::WORKER_ROLE_PREFILL) out.role = WorkerRole::kPrefill;
+  if (in.role() == v1::WORKER_ROLE_DECODE) out.role = WorkerRole::kDecode;
   return out;
 }
 
@@ -70,6 +78,7 @@ WorkerReport FromProto(const v1::LoadReport& in) {
   load.kv_pages_total = in.kv_pages_total();
   load.prefill_tokens_per_second = in.prefill_tokens_per_second();
   load.drain_tokens_per_second = in.drain_tokens_per_second();
+  load.pair_seconds = in.pair_seconds();
   load.step_seconds = in.step_seconds();
   load.decode_seconds = in.decode_seconds();
   for (const v1::QueuedRequests& queued : in.queued()) {
@@ -102,6 +111,7 @@ void ToProto(const WorkerReport& report, v1::LoadReport* out) {
   out->set_kv_pages_total(load.kv_pages_total);
   out->set_prefill_tokens_per_second(load.prefill_tokens_per_second);
   out->set_drain_tokens_per_second(load.drain_tokens_per_second);
+  out->set_pair_seconds(load.pair_seconds);
   out->set_step_seconds(load.step_seconds);
   out->set_decode_seconds(load.decode_seconds);
   for (const WorkerLoad::Queued& queued : load.queued) {
@@ -116,6 +126,7 @@ void ToProto(const Pick& pick, v1::PickResponse* out) {
   out->set_worker(pick.worker);
   out->set_policy(pick.policy);
   out->set_prompt_tokens(pick.prompt_tokens);
+  out->set_prefill_worker(pick.prefill_worker);
   for (const Candidate& candidate : pick.candidates) {
     v1::PickCandidate* const one = out->add_candidates();
     one->set_worker(candidate.worker);

@@ -9,7 +9,6 @@
 namespace cairn::worker {
 namespace {
 
-constexpr size_t kMaxMessages = 1024;
 constexpr size_t kMaxTraceLength = 64;
 
 Status CheckTrace(const std::string& trace) {

@@ -10,8 +10,8 @@ namespace {
 // with each turn whose blocks are still there.
 constexpr int kMostFurtherMatches = 8;
 // Blocks that are fetched at a time of what another worker computes, unless fewer have come for
-// long.
-constexpr uint32_t kAwaitedPiece = 8;
+// long. Few, since tokens of other requests wait while they are copied.
+constexpr uint32_t kAwaitedPiece = 2;
 
 }  // namespace
 

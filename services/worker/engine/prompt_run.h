@@ -62,6 +62,11 @@ class PromptRun {
   bool WaitBriefly();
 
   State state() const { return state_; }
+  // Another worker computes the blocks that are missing now.
+  bool awaits() const {
+    return request_.await > Duration(0) &&
+           (state_ == State::kAwaiting || state_ == State::kFetching);
+  }
   // Complete when the state is kFinished.
   PromptKv::Report& report() { return report_; }
 

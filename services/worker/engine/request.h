@@ -17,6 +17,7 @@
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/next_use.h"
 #include "model/chat_template.h"
+#include "model/request_limits.h"
 #include "model/tokenizer.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/engine/timeline.h"
@@ -76,11 +77,6 @@ struct GenerateRequest {
 };
 inline constexpr size_t kMaxScoreTokens = 1024;
 inline constexpr Duration kMaxAwaitPrefill = std::chrono::minutes(10);
-inline constexpr size_t kMaxStops = 16;
-inline constexpr size_t kMaxStopBytes = 256;
-inline constexpr size_t kMaxTenantBytes = 128;
-inline constexpr int32_t kLeastPriority = -10;
-inline constexpr int32_t kGreatestPriority = 10;
 
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;

@@ -62,6 +62,11 @@ Scheduler::Candidate RequestRun::candidate() const {
   const int64_t all = std::ssize(job_->prompt().tokens);
   // Nothing is known before the match; a score is computed like a prompt.
   if (candidate.position > 0) candidate.claim.prefill_tokens = all - candidate.position;
+  // As when it was put into the queue: routers would see a queue here that is another worker's.
+  if (prompt_ && prompt_->awaits()) {
+    candidate.claim.prefill_tokens =
+        std::min<int64_t>(candidate.claim.prefill_tokens, sequence_->layout().block_tokens);
+  }
   if (state_ == State::kScore) {
     candidate.claim.prefill_tokens =
         std::ssize(job_->request().score_tokens) - static_cast<int64_t>(scored_);

@@ -14,7 +14,6 @@ namespace cairn::worker {
 namespace {
 
 constexpr uint32_t kDefaultMaxTokens = 256;
-constexpr double kMaxTemperature = 10;
 constexpr uint32_t kMaxTopK = 1u << 30;
 constexpr uint32_t kMaxWaitMs = 600'000;
 // Of the logits in one message: well below gRPC's default limit of 4 MiB.

@@ -1,7 +1,3 @@
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +9,7 @@
 #include "tools/cairn/doctor/probe.h"
 #include "tools/cairn/output/progress.h"
 #include "tools/cairn/output/units.h"
+#include "tools/cairn/process/directory_lock.h"
 #include "tools/cairn/process/interrupt.h"
 #include "tools/cairn/process/programs.h"
 
@@ -20,32 +17,6 @@ namespace cairn::cli {
 namespace {
 
 constexpr int kTimelineWidth = 72;
-
-// Only one demo at a time may write to a directory: a second one would delete the node's files
-// under the first.
-class DirectoryLock {
- public:
-  static Result<std::unique_ptr<DirectoryLock>> Take(const std::string& directory) {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    const std::string path = directory + "/.lock";
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return Errorf(StatusCode::kInvalidArgument, "out: cannot write to '{}'", directory);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      close(fd);
-      return Errorf(StatusCode::kFailedPrecondition, "out: another demo is running in '{}'",
-                    directory);
-    }
-    return std::unique_ptr<DirectoryLock>(new DirectoryLock(fd));
-  }
-  ~DirectoryLock() { close(fd_); }
-  DirectoryLock(const DirectoryLock&) = delete;
-  DirectoryLock& operator=(const DirectoryLock&) = delete;
-
- private:
-  explicit DirectoryLock(int fd) : fd_(fd) {}
-  const int fd_;
-};
 
 std::string Commit() {
   const auto commit = Capture({"git", "-C", ProgramDirectory(), "rev-parse", "HEAD"});
@@ -96,10 +67,12 @@ int RunDemo(const DemoOptions& options) {
   if (options.questions < texts.questions.size()) texts.questions.resize(options.questions);
   if (options.turns < texts.chat_turns.size()) texts.chat_turns.resize(options.turns);
 
-  const auto lock = DirectoryLock::Take(options.out);
-  if (!lock.ok()) return Fail(lock.status());
-  const std::string disk = options.out + "/disk";
   std::error_code ignored;
+  std::filesystem::create_directories(options.out, ignored);
+  // A second demo would delete the node's files under the first.
+  const auto lock = DirectoryLock::Take(options.out, "another demo");
+  if (!lock.ok()) return Fail(Annotate(lock.status(), "out"));
+  const std::string disk = options.out + "/disk";
   std::filesystem::remove_all(disk, ignored);
   for (const char* log : {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "int8-push",
                           "int8-fetch", "turbo4-push", "turbo4-fetch", "cold", "cold-chat", "node2",

@@ -58,8 +58,14 @@ Result<LaunchPlan> PlanOf(const UpOptions& options) {
     if (size->empty()) continue;
     CAIRN_RETURN_IF_ERROR(Annotate(config::ParseBytes(*size).status(), flag));
   }
+  if (options.prefill_workers > 0 && options.nodes == 0) {
+    return InvalidArgument(
+        "--prefill-workers: got {} with --nodes 0, expected a node through which prompts go",
+        options.prefill_workers);
+  }
   return LaunchPlan{.nodes = options.nodes,
                     .workers = options.workers,
+                    .prefill_workers = options.prefill_workers,
                     .model = model,
                     .threads = options.threads,
                     .ram = options.ram,

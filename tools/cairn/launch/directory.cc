@@ -16,7 +16,6 @@ namespace {
 
 constexpr char kState[] = "/state.json";
 constexpr char kNewState[] = "/state.json.new";
-constexpr char kLock[] = "/.lock";
 constexpr size_t kMaxState = (1 << 20) + 1;
 
 Status NotOurs(const std::string& path) {
@@ -80,26 +79,10 @@ Result<std::unique_ptr<LaunchDirectory>> LaunchDirectory::Lock(const std::string
   if (lstat(path.c_str(), &there) != 0 || !S_ISDIR(there.st_mode) || !IsOurs(there)) {
     return NotOurs(path);
   }
-  const std::string name = path + kLock;
-  const int fd = open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) {
-    return Errorf(StatusCode::kFailedPrecondition, "dir: cannot write to '{}': {}", path,
-                  std::strerror(errno));
-  }
-  struct stat locked {};
-  struct stat named {};
-  // The one who had the lock may have removed its file: then nobody else sees this lock.
-  const bool held = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &locked) == 0 &&
-                    stat(name.c_str(), &named) == 0 && locked.st_ino == named.st_ino;
-  if (!held) {
-    close(fd);
-    return Errorf(StatusCode::kFailedPrecondition,
-                  "dir: another `cairn up` or `cairn down` works in '{}' now", path);
-  }
-  return std::unique_ptr<LaunchDirectory>(new LaunchDirectory(path, fd, made));
+  auto lock = DirectoryLock::Take(path, "another `cairn up` or `cairn down`");
+  if (!lock.ok()) return Annotate(lock.status(), "dir");
+  return std::unique_ptr<LaunchDirectory>(new LaunchDirectory(path, *std::move(lock), made));
 }
-
-LaunchDirectory::~LaunchDirectory() { close(lock_fd_); }
 
 bool LaunchDirectory::HasData() const { return access((path_ + "/data").c_str(), F_OK) == 0; }
 
@@ -138,7 +121,7 @@ Status LaunchDirectory::Remove(bool made, bool keep_data) const {
   Forget();
   std::error_code error, ignored;
   if (!keep_data) std::filesystem::remove_all(path_ + "/data", error);
-  std::filesystem::remove(path_ + kLock, ignored);
+  std::filesystem::remove(path_ + "/" + DirectoryLock::kFile, ignored);
   if (made) rmdir(path_.c_str());
   if (error) {
     return Errorf(StatusCode::kInternal, "dir: cannot remove '{}/data': {}", path_,

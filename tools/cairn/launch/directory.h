@@ -6,6 +6,7 @@
 
 #include "cairn/common/status.h"
 #include "tools/cairn/launch/state.h"
+#include "tools/cairn/process/directory_lock.h"
 
 namespace cairn::cli {
 
@@ -21,9 +22,6 @@ class LaunchDirectory {
   static Result<std::unique_ptr<LaunchDirectory>> Open(const std::string& path);
   // NOT_FOUND when it does not exist.
   static Result<std::unique_ptr<LaunchDirectory>> OpenExisting(const std::string& path);
-  ~LaunchDirectory();
-  LaunchDirectory(const LaunchDirectory&) = delete;
-  LaunchDirectory& operator=(const LaunchDirectory&) = delete;
 
   const std::string& path() const { return path_; }
   bool made() const { return made_; }
@@ -44,12 +42,12 @@ class LaunchDirectory {
   Status Remove(bool made, bool keep_data) const;
 
  private:
-  LaunchDirectory(std::string path, int lock_fd, bool made)
-      : path_(std::move(path)), lock_fd_(lock_fd), made_(made) {}
+  LaunchDirectory(std::string path, std::unique_ptr<DirectoryLock> lock, bool made)
+      : path_(std::move(path)), lock_(std::move(lock)), made_(made) {}
   static Result<std::unique_ptr<LaunchDirectory>> Lock(const std::string& path, bool made);
 
   const std::string path_;
-  const int lock_fd_;
+  const std::unique_ptr<DirectoryLock> lock_;
   const bool made_;
 };
 

@@ -62,10 +62,14 @@ Status Launcher::StartNodes() {
 
 Status Launcher::StartWorkers() {
   const std::vector<std::string> nodes = AddressesOf(Role::kNode);
+  const size_t cpus = std::thread::hardware_concurrency();
   std::vector<Program> programs;
   for (size_t i = 0; i < plan_.workers; ++i) {
-    programs.push_back({Role::kWorker, WorkerName(i),
-                        WorkerArguments(plan_, i, nodes, std::thread::hardware_concurrency())});
+    programs.push_back({Role::kWorker, WorkerName(i), WorkerArguments(plan_, i, nodes, cpus)});
+  }
+  for (size_t i = 0; i < plan_.prefill_workers; ++i) {
+    programs.push_back(
+        {Role::kWorker, PrefillWorkerName(i), PrefillWorkerArguments(plan_, i, nodes, cpus)});
   }
   CAIRN_RETURN_IF_ERROR(StartAll(programs));
   for (const LaunchedProcess& process : state_.processes) {

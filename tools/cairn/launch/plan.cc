@@ -16,6 +16,7 @@ void AddSettings(std::vector<std::string>* argv, const std::vector<std::string>&
 
 std::string NodeName(size_t i) { return fmt::format("node-{}", i + 1); }
 std::string WorkerName(size_t i) { return fmt::format("worker-{}", i + 1); }
+std::string PrefillWorkerName(size_t i) { return fmt::format("prefill-{}", i + 1); }
 
 std::vector<std::string> NodeArguments(const LaunchPlan& plan, size_t i,
                                        const std::vector<std::string>& addresses,
@@ -38,8 +39,9 @@ std::vector<std::string> NodeArguments(const LaunchPlan& plan, size_t i,
 
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, size_t i,
                                          const std::vector<std::string>& nodes, size_t cpus) {
-  const size_t threads = plan.threads > 0 ? static_cast<size_t>(plan.threads)
-                                          : std::max<size_t>(1, cpus / plan.workers);
+  const size_t all = plan.workers + plan.prefill_workers;
+  const size_t threads =
+      plan.threads > 0 ? static_cast<size_t>(plan.threads) : std::max<size_t>(1, cpus / all);
   std::vector<std::string> argv = {
       "--model",        plan.model,    "--listen",  "127.0.0.1:0",
       "--admin.listen", "127.0.0.1:0", "--threads", std::to_string(threads)};
@@ -49,6 +51,14 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, size_t i,
                              "--cache.stall_deadline", "1s"});
   }
   AddSettings(&argv, plan.worker_settings);
+  return argv;
+}
+
+std::vector<std::string> PrefillWorkerArguments(const LaunchPlan& plan, size_t i,
+                                                const std::vector<std::string>& nodes,
+                                                size_t cpus) {
+  std::vector<std::string> argv = WorkerArguments(plan, i, nodes, cpus);
+  argv.insert(argv.begin(), {"--role", "prefill"});
   return argv;
 }
 

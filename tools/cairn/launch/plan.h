@@ -10,17 +10,19 @@ namespace cairn::cli {
 
 struct LaunchPlan {
   size_t nodes = 1, workers = 1;
-  std::string model = {};  // Absolute path of a GGUF file.
-  int threads = 0;         // Of each worker. 0: the machine's CPUs, divided among the workers.
-  std::string ram = {};    // Host tier of each node, such as "512MiB".
-  std::string disk = {};   // Disk tier of each node. Empty: none.
-  std::string http = {};   // Where the router serves HTTP. Port 0: a free one.
+  size_t prefill_workers = 0;  // Beside `workers`. They need nodes.
+  std::string model = {};      // Absolute path of a GGUF file.
+  int threads = 0;             // Of each worker. 0: the machine's CPUs, divided among all workers.
+  std::string ram = {};        // Host tier of each node, such as "512MiB".
+  std::string disk = {};       // Disk tier of each node. Empty: none.
+  std::string http = {};       // Where the router serves HTTP. Port 0: a free one.
   // More settings, as KEY=VALUE.
   std::vector<std::string> node_settings = {}, worker_settings = {}, router_settings = {};
 };
 
-std::string NodeName(size_t i);    // From 0 on: "node-1", "node-2", ...
-std::string WorkerName(size_t i);  // "worker-1", ...
+std::string NodeName(size_t i);           // From 0 on: "node-1", "node-2", ...
+std::string WorkerName(size_t i);         // "worker-1", ...
+std::string PrefillWorkerName(size_t i);  // "prefill-1", ...
 
 // Without the program's path. `addresses`: of all nodes. `data`: directory of this one.
 std::vector<std::string> NodeArguments(const LaunchPlan& plan, size_t i,
@@ -29,6 +31,9 @@ std::vector<std::string> NodeArguments(const LaunchPlan& plan, size_t i,
 // Workers are dealt out to the nodes. `cpus`: of the machine.
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, size_t i,
                                          const std::vector<std::string>& nodes, size_t cpus);
+// The same of a worker that only computes prompts for others.
+std::vector<std::string> PrefillWorkerArguments(const LaunchPlan& plan, size_t i,
+                                                const std::vector<std::string>& nodes, size_t cpus);
 std::vector<std::string> RouterArguments(const LaunchPlan& plan,
                                          const std::vector<std::string>& workers,
                                          const std::vector<std::string>& nodes);

@@ -62,16 +62,20 @@ Result<std::string> Address(const Json& object, const std::string& path, const c
   return text;
 }
 
-// The name is part of a path: nothing but the names that `up` gives.
-bool IsNameOf(Role role, std::string_view name) {
-  const std::string_view kind = Name(role);
-  if (role == Role::kRouter) return name == kind;
+// Such as "node-12", of "node".
+bool IsNumbered(std::string_view kind, std::string_view name) {
   if (!name.starts_with(kind) || name.size() < kind.size() + 2 || name[kind.size()] != '-') {
     return false;
   }
   const std::string_view number = name.substr(kind.size() + 1);
   return number.size() <= 4 && number[0] != '0' &&
          number.find_first_not_of("0123456789") == number.npos;
+}
+
+// The name is part of a path: nothing but the names that `up` gives.
+bool IsNameOf(Role role, std::string_view name) {
+  if (role == Role::kRouter) return name == Name(role);
+  return IsNumbered(Name(role), name) || (role == Role::kWorker && IsNumbered("prefill", name));
 }
 
 Result<LaunchedProcess> ParseProcess(const Json& object, const std::string& path) {

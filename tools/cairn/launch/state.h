@@ -16,7 +16,8 @@ std::string_view Name(Role role);  // "node", "worker", "router".
 
 struct LaunchedProcess {
   Role role = Role::kNode;
-  std::string name = {};  // "node-1", "worker-2", "router": of its log, too.
+  // "node-1", "worker-2", "prefill-1" (a worker, too), "router": of its log, too.
+  std::string name = {};
   ProcessIdentity identity = {};
   // HOST:PORT. Empty until it serves; `http` only of the router.
   std::string grpc = {}, admin = {}, http = {};

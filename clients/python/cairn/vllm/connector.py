@@ -16,7 +16,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from cairn._engine.store import Store
 from cairn.types import TierKind
-from cairn.vllm.events import EventFeed
+from cairn.vllm.events import EventFeed, block_event
 from cairn.vllm.metadata import Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
 from cairn.vllm.namespace import check_config, make_plan, read_options
@@ -92,7 +92,7 @@ class CairnConnector(KVConnectorBase_V1):
         self._store = Store(options, plan.spec, f"vllm-{who}")
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
-        self._events: EventFeed | None = None
+        self._events: EventFeed[KVCacheEvent] | None = None
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = SchedulerHalf(
                 self._store, plan, reads=transfer.is_kv_consumer, writes=transfer.is_kv_producer
@@ -100,7 +100,7 @@ class CairnConnector(KVConnectorBase_V1):
             self._store.wait_open(2.0)
             events = vllm_config.kv_events_config
             if plan.engine_keys and events is not None and events.enable_kv_cache_events:
-                self._events = EventFeed(self._store, plan.block_tokens)
+                self._events = EventFeed(self._store, block_event(plan.block_tokens))
         else:
             from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 
@@ -174,6 +174,9 @@ class CairnConnector(KVConnectorBase_V1):
         """From now on this process uses nothing that was stored before."""
         assert self._scheduler is not None
         self._scheduler.reset()
+        if self._events is not None:
+            # Routers forget all blocks of an engine that is reset, and nobody here uses these.
+            self._events.stop()
         return True
 
     # ---- worker ----

@@ -1,5 +1,10 @@
 """Puts the node's blocks into the engine's own stream of KV events, so that routers see the node as
-a tier of this engine."""
+a tier of this engine.
+
+Connector and tier share the feed. They differ in how vLLM wants to be told: the connector makes
+events of vLLM's stream (`block_event`), the tier makes events that vLLM's offloading translates
+(cairn.vllm.tier).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,8 @@ import dataclasses
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from vllm.distributed.kv_events import (
     MEDIUM_CPU,
@@ -21,17 +28,57 @@ from cairn._engine.store import Store
 from cairn.errors import CancelledError, Error, FailedPreconditionError
 from cairn.types import CacheEvent, EventKind, TierKind
 
-__all__ = ["EventFeed"]
+__all__ = ["OWNER", "EventFeed", "Move", "block_event"]
+
+OWNER = "cairn"
+"""What events call the node."""
 
 _LOG = logging.getLogger("cairn")
 _MEDIA = {TierKind.HOST: MEDIUM_CPU, TierKind.DISK: MEDIUM_STORAGE}
-_OWNER = "cairn"
+_Event = TypeVar("_Event")
 _MOST = 100_000  # Events that wait for the engine's next step; then it starts again.
 _LOOK = 0.25  # Seconds between looks whether to end.
 _RETRY = 1.0  # Seconds until a broken stream is opened again.
 
 
-class EventFeed:
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A block came into a tier of the node, or left it."""
+
+    key: bytes
+    tier: TierKind
+    entered: bool
+    parent: bytes | None = None
+    """Of a block that came, if the node knows it."""
+
+
+def block_event(block_tokens: int) -> Callable[[Move], KVCacheEvent]:
+    """Renders a move of a block of `block_tokens` tokens for vLLM's own stream."""
+
+    def render(move: Move) -> KVCacheEvent:
+        if not move.entered:
+            return BlockRemoved(
+                block_hashes=[event_hash(move.key)],
+                medium=_MEDIA[move.tier],
+                locality="REMOTE",
+                ownership=OWNER,
+            )
+        return BlockStored(
+            block_hashes=[event_hash(move.key)],
+            parent_block_hash=None if move.parent is None else event_hash(move.parent),
+            token_ids=[],
+            block_size=block_tokens,
+            lora_id=None,
+            medium=_MEDIA[move.tier],
+            lora_name=None,
+            locality="REMOTE",
+            ownership=OWNER,
+        )
+
+    return render
+
+
+class EventFeed(Generic[_Event]):
     """Follows one namespace of a node in a thread of its own.
 
     After a broken connection it begins with a snapshot and reports the blocks that are gone since
@@ -39,26 +86,33 @@ class EventFeed:
     routers know by their hash.
     """
 
-    def __init__(self, store: Store, block_tokens: int) -> None:
+    def __init__(self, store: Store, render: Callable[[Move], _Event]) -> None:
+        """`render` makes an event of each move, in the feed's thread."""
         self._store = store
-        self._block_tokens = block_tokens
+        self._render = render
         self._lock = threading.Lock()
-        self._waiting: deque[KVCacheEvent] = deque()
+        self._waiting: deque[_Event] = deque()
         # What routers were told: tiers by block.
         self._told: dict[bytes, set[TierKind]] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cairn-events", daemon=True)
         self._thread.start()
 
-    def take(self) -> list[KVCacheEvent]:
+    def take(self) -> list[_Event]:
         """What happened since the last call."""
         with self._lock:
             events, self._waiting = list(self._waiting), deque()
         return events
 
+    def stop(self) -> None:
+        """Says nothing any more. Does not wait for the thread."""
+        with self._lock:
+            self._closed.set()
+            self._waiting.clear()
+
     def close(self) -> None:
         """Ends the thread."""
-        self._closed.set()
+        self.stop()
         self._thread.join(5.0)
 
     def _run(self) -> None:
@@ -119,38 +173,21 @@ class EventFeed:
         if event.tier in tiers:
             return
         tiers.add(event.tier)
-        self._say(
-            BlockStored(
-                block_hashes=[event_hash(event.key)],
-                parent_block_hash=None if event.parent is None else event_hash(event.parent),
-                token_ids=[],
-                block_size=self._block_tokens,
-                lora_id=None,
-                medium=_MEDIA[event.tier],
-                lora_name=None,
-                locality="REMOTE",
-                ownership=_OWNER,
-            )
-        )
+        self._say(Move(event.key, event.tier, True, event.parent))
 
     def _left(self, key: bytes, tier: TierKind) -> None:
         tiers = self._told.get(key, set())
         if tier in tiers:
             tiers.remove(tier)
-            self._say(
-                BlockRemoved(
-                    block_hashes=[event_hash(key)],
-                    medium=_MEDIA[tier],
-                    locality="REMOTE",
-                    ownership=_OWNER,
-                )
-            )
+            self._say(Move(key, tier, False))
 
     def _forget(self, key: bytes) -> None:
         for tier in list(self._told.get(key, ())):
             self._left(key, tier)
         self._told.pop(key, None)
 
-    def _say(self, event: KVCacheEvent) -> None:
+    def _say(self, move: Move) -> None:
+        event = self._render(move)
         with self._lock:
-            self._waiting.append(event)
+            if not self._closed.is_set():
+                self._waiting.append(event)

@@ -20,11 +20,14 @@ import torch
 import vllm
 from vllm.v1.core.kv_cache_utils import get_none_hash_seed
 from vllm.v1.kv_offload.base import (
+    Locality,
     LookupResult,
     Medium,
+    OffloadingEvent,
     OffloadKey,
     ReqContext,
     RequestOffloadingContext,
+    make_offload_key,
 )
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
@@ -33,7 +36,8 @@ from cairn._engine.options import TIER_WITHOUT, Options
 from cairn._engine.store import Store
 from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
-from cairn.types import NamespaceSpec, OpaqueLayout, Part
+from cairn.types import NamespaceSpec, OpaqueLayout, Part, TierKind
+from cairn.vllm.events import OWNER, EventFeed, Move
 from cairn.vllm.namespace import BLOCK_TOKENS, MAX_PART, machine
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ __all__ = ["CairnTier"]
 _LOG = logging.getLogger("cairn")
 _KEY_BYTES = 32 + 4  # A SHA-256 and the number of a KV cache group.
 _PUSH_CHUNKS = 16  # In one call to the node.
+_MEDIA = {TierKind.HOST: Medium.CPU, TierKind.DISK: Medium.STORAGE}
 
 
 class CairnTier(SecondaryTierManager):
@@ -76,6 +81,12 @@ class CairnTier(SecondaryTierManager):
         self._running: dict[int, Future[None]] = {}
         self._ended: queue.SimpleQueue[tuple[JobResult, list[OffloadKey]]] = queue.SimpleQueue()
         self._store.wait_open(2.0)
+        self._events: EventFeed[OffloadingEvent] | None = None
+        if offloading_spec.kv_events_config.enable_kv_cache_events:
+            if len(offloading_spec.config.groups) == 1:
+                self._events = EventFeed(self._store, _chunk_event)
+            else:
+                _LOG.info("cairn: no events, since the model has several KV cache groups")
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """RETRY until the node has answered; one question for all keys of a step."""
@@ -159,6 +170,10 @@ class CairnTier(SecondaryTierManager):
         """Asks the node what this step wanted to know."""
         self._lookups.flush()
 
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        """What the node stored and lost since the last step, if the engine publishes events."""
+        return self._events.take() if self._events is not None else ()
+
     def drain_jobs(self) -> None:
         """Waits for all jobs; each ends by its deadline."""
         for future in list(self._running.values()):
@@ -169,6 +184,8 @@ class CairnTier(SecondaryTierManager):
         before."""
         self._pool.shutdown(wait=True)
         self._lookups.shutdown()
+        if self._events is not None:
+            self._events.close()
         self._store.close()
         del self._rows
         self._primary_kv_view.release()
@@ -197,6 +214,19 @@ def _block_key(key: OffloadKey) -> bytes:
         block
         if group == bytes(4)
         else hashlib.sha256(b"cairn.vllm.group.v1" + block + group).digest()
+    )
+
+
+def _chunk_event(move: Move) -> OffloadingEvent:
+    """Of the only KV cache group: the keys of others do not say whose they are."""
+    return OffloadingEvent(
+        keys=[make_offload_key(move.key, 0)],
+        medium=_MEDIA[move.tier],
+        removed=not move.entered,
+        locality=Locality.REMOTE,
+        ownership=OWNER,
+        # vLLM keeps what it knows of the chunk's tokens until then.
+        removal_expected=move.entered,
     )
 
 

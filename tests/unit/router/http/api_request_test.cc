@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "services/router/http/json_fields.h"
+
 namespace cairn::router {
 namespace {
 

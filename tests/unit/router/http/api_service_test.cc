@@ -289,6 +289,33 @@ TEST_F(ApiServiceTest, HealthSaysWhetherAWorkerCanAnswer) {
   EXPECT_EQ(Ask("GET", "/health")->head->status, 503);
 }
 
+TEST_F(ApiServiceTest, AnswersWhoHoldsAPrompt) {
+  router_.on_holders = [](const HoldersQuery& query) {
+    EXPECT_EQ(query.block_tokens, 16u);
+    return std::vector<PromptHolder>{{.id = "w:1", .tokens = 16, .host_tokens = 16}};
+  };
+  const auto found = Ask("POST", "/query", R"({"token_ids":[1],"block_size":16})");
+  EXPECT_EQ(found->head->status, 200);
+  EXPECT_EQ(found->json()["default"]["w:1"]["longest_matched"], 16);
+  const auto wrong = Ask("POST", "/query_by_hash", R"({"seq_hashes":[1],"block_size":16})");
+  EXPECT_EQ(wrong->head->status, 400);
+  EXPECT_EQ(wrong->json()["error"]["code"], "unsupported_hash");
+  EXPECT_EQ(Ask("GET", "/query")->Header("Allow"), "POST");
+  EXPECT_EQ(Ask("POST", "/query", "{}", {{"Content-Type", "text/plain"}})->head->status, 415);
+  EXPECT_EQ(Answers(Route::kQuery, 200), 1u);
+  const std::string path = ::testing::TempDir() + "cairn_query_keys";
+  std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
+  FakeClock clock;
+  auto keys = ApiKeyFile::Open(path, "http.api_keys", &clock);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  options_.keys = keys->get();
+  Make();
+  EXPECT_EQ(Ask("POST", "/query", R"({"token_ids":[1],"block_size":16})")->head->status, 401);
+  const auto keyed = Ask("POST", "/query", R"({"token_ids":[1],"block_size":16})",
+                         {{"Authorization", "Bearer secret"}});
+  EXPECT_TRUE(keyed->json().contains("batch"));
+}
+
 TEST_F(ApiServiceTest, TheKeySaysWhoseTheRequestIs) {
   const std::string path = ::testing::TempDir() + "cairn_service_keys";
   std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
@@ -336,6 +363,80 @@ TEST(HttpConfigTest, SettingsThatContradictEachOtherAreRefused) {
   EXPECT_EQ(check("http.threads", "3"), "");
   EXPECT_THAT(check("http.tenant_header", "x-tenant"), HasSubstr("http.tenant_header"));
   EXPECT_THAT(check("http.max_body", "512MiB"), HasSubstr("http.all_bodies"));
+}
+
+// Before engines.
+class RelayServiceTest : public ApiServiceTest {
+ protected:
+  RelayServiceTest() {
+    options_.relay = true;
+    Make();
+  }
+};
+
+TEST_F(RelayServiceTest, ACallAndItsWholeAnswerPassAsTheyAre) {
+  const std::string body = R"({ "messages":[{"role":"user","content":"hi"}], "logprobs":true})";
+  const auto responder = Chat(
+      body,
+      {{"Authorization", "Bearer secret"}, {"X-Request-Id", "mine"}, {"x-cairn-priority", "3"}});
+  const auto running = router_.Take();
+  ASSERT_NE(running.request.raw, nullptr);
+  EXPECT_EQ(*running.request.raw->body, body);
+  EXPECT_EQ(running.request.priority, 3);
+  ASSERT_EQ(running.request.raw->headers.size(), 2u);  // Not who calls.
+  EXPECT_EQ(running.request.raw->headers[0].value, "mine");
+  running.observer->OnRawHead(
+      {.status = 422, .content_type = "application/x", .headers = {{"x-request-id", "theirs"}}});
+  running.observer->OnRawBytes("{ }");
+  EXPECT_FALSE(responder->ended);
+  running.observer->OnDone({});
+  EXPECT_TRUE(responder->ended);
+  EXPECT_EQ(responder->head->status, 422);
+  EXPECT_EQ(responder->head->content_type, "application/x");
+  EXPECT_EQ(responder->Header("x-request-id"), "theirs");
+  EXPECT_EQ(responder->body, "{ }");
+  EXPECT_EQ(Answers(Route::kChat, 422), 1u);
+}
+
+TEST_F(RelayServiceTest, AStreamPassesAndEndsWithAnErrorIfItBreaks) {
+  const auto responder = Chat(Streamed());
+  const auto running = router_.Take();
+  running.observer->OnRawHead({.content_type = "text/event-stream", .stream = true});
+  running.observer->OnRawBytes("data: {\"a\":1}\n\n");
+  EXPECT_EQ(service_->GetStats().open_streams, 1u);
+  EXPECT_EQ(responder->Header("x-request-id"), "chatcmpl-0000000000001234");
+  GenerateError error;
+  error.status = Errorf(StatusCode::kUnavailable, "gone");
+  running.observer->OnError(error);
+  const std::vector<Json> events = responder->events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0], Json::parse("{\"a\":1}"));
+  EXPECT_EQ(events[1]["error"]["message"], "gone");
+  EXPECT_EQ(service_->GetStats().failed_streams, 1u);
+  EXPECT_EQ(service_->GetStats().open_streams, 0u);
+}
+
+TEST_F(RelayServiceTest, WithoutAnEngineTheErrorIsTheRouters) {
+  const auto responder = Chat();
+  GenerateError error;
+  error.status = Errorf(StatusCode::kResourceExhausted, "shed");
+  error.retry_after = std::chrono::seconds(3);
+  router_.Take().observer->OnError(error);
+  EXPECT_EQ(responder->head->status, 429);
+  EXPECT_EQ(responder->Header("Retry-After"), "3");
+}
+
+TEST_F(RelayServiceTest, WhatIsNoRequestStaysHere) {
+  EXPECT_EQ(Chat("{")->head->status, 400);
+  EXPECT_EQ(Chat("{\"messages\":1}")->json()["error"]["param"], "messages");
+  EXPECT_EQ(router_.waiting(), 0u);
+}
+
+TEST_F(RelayServiceTest, ModelsAreWhatEnginesSayOfThem) {
+  router_.models = {{.id = "m", .workers = 1, .object = R"({"id":"m","root":"r"})"}};
+  const Json list = Ask("GET", "/v1/models")->json();
+  EXPECT_EQ(list["data"][0], Json::parse(R"({"id":"m","root":"r"})"));
+  EXPECT_EQ(Ask("GET", "/v1/models/m")->json()["root"], "r");
 }
 
 }  // namespace

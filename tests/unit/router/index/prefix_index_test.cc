@@ -292,5 +292,24 @@ TEST_F(PrefixIndexTest, AnswersAsAPlainModelWhileEverythingFits) {
   }
 }
 
+TEST_F(PrefixIndexTest, LookupTiersSaysWhereTheBlocksAre) {
+  const auto keys = Keys(0, 4);
+  Store("a", keys, TierKind::kDisk);
+  Store("a", Keys(0, 3), TierKind::kHost);
+  Store("a", Keys(1, 1), TierKind::kDevice);
+  // Behind a gap: no part of the prefix.
+  Store("b", Keys(2, 2), TierKind::kHost);
+  index_->Sent("worker:1", kSpace, keys);
+  const HeldPrefix held = index_->LookupTiers(kSpace, keys);
+  ASSERT_EQ(held.holders.size(), 2u);
+  for (const Holder& holder : held.holders) {
+    EXPECT_EQ(holder.blocks, 4u);
+    const ByTier<uint32_t> expected =
+        holder.approximate ? ByTier<uint32_t>{} : ByTier<uint32_t>{{3, 4, 1}};
+    EXPECT_EQ(holder.tier_blocks, expected) << holder.id;
+  }
+  EXPECT_EQ(index_->Lookup(kSpace, keys).holders[0].tier_blocks, ByTier<uint32_t>{});
+}
+
 }  // namespace
 }  // namespace cairn::router

@@ -64,6 +64,17 @@ TEST_F(DispatcherTest, AReportReplacesWhatWasSentLongBeforeIt) {
   EXPECT_NEAR(dispatcher_->Decide(Of(1, {{}})).candidates[0].queue_seconds, 0.5, 1e-6);
 }
 
+TEST_F(DispatcherTest, AReportOfThisRouterShowsWhatItSentBefore) {
+  Make("cost");
+  dispatcher_->Report("a", Load(0));
+  dispatcher_->Decide(Of(1000, {{}}));
+  clock_.Advance(milliseconds(2));
+  WorkerLoad load = Load(1);
+  load.of_this_router = true;
+  dispatcher_->Report("a", load);
+  EXPECT_NEAR(dispatcher_->Decide(Of(1, {{}})).candidates[0].queue_seconds, 1, 1e-6);
+}
+
 TEST_F(DispatcherTest, ACandidateSaysWhatThePickIsMadeOf) {
   Make("cost", {.memory_tokens_per_second = 1000, .disk_tokens_per_second = 500});
   dispatcher_->Report("a", Load(2));
@@ -239,6 +250,84 @@ TEST_F(DispatcherTest, ADecisionAloneHasNoTicketAndStillCounts) {
   const Decision first = dispatcher_->Decide(ask);
   EXPECT_EQ(first.ticket, 0u);
   EXPECT_NE(dispatcher_->Decide(ask).picked, first.picked);
+}
+
+// "a" answers eight requests and has the prompt's first 1,000 tokens; "b" may compute the rest.
+class DispatcherPairTest : public DispatcherTest {
+ protected:
+  void SetUp() override {
+    Make("cost");
+    WorkerLoad load = Load(0);
+    load.running_decodes = 8;
+    dispatcher_->Report("a", load);
+    dispatcher_->Report("b", Load(0));
+  }
+  static Ask Pair(uint32_t tokens) {
+    Ask ask = Of(tokens, {{.memory = 1000}, {}});
+    for (Offer& offer : ask.offers) {
+      offer.site = 1;
+      offer.block_tokens = 100;
+    }
+    ask.offers[1].usable = false;
+    ask.offers[1].prefills = true;
+    return ask;
+  }
+  double QueueOf(size_t worker) { return dispatcher_->numbers().workers[worker].queue_seconds; }
+};
+
+TEST_F(DispatcherPairTest, TheRestOfThePromptIsSharedInWholeBlocks) {
+  const Decision decision = dispatcher_->Decide(Pair(3050));
+  ASSERT_EQ(decision.kind, Decision::Kind::kPicked);
+  EXPECT_EQ(decision.picked, 0u);
+  ASSERT_TRUE(decision.prefill);
+  EXPECT_EQ(decision.prefill->worker, 1u);
+  EXPECT_EQ(decision.prefill->cached_tokens, 1000u);
+  EXPECT_NEAR(decision.prefill->seconds, 2, 1e-9);
+  EXPECT_NE(decision.prefill->ticket, decision.ticket);
+  EXPECT_NEAR(QueueOf(0), 0.05, 1e-9);
+  EXPECT_NEAR(QueueOf(1), 2, 1e-9);
+  dispatcher_->OnEnd(decision.ticket, {});
+  EXPECT_EQ(dispatcher_->numbers().workers[0].followed, 0u);
+  EXPECT_EQ(dispatcher_->numbers().workers[1].followed, 1u);
+  dispatcher_->OnEnd(decision.prefill->ticket, {});
+  EXPECT_EQ(dispatcher_->numbers().workers[1].followed, 0u);
+}
+
+TEST_F(DispatcherPairTest, APromptThatIsThereNeedsNobody) {
+  EXPECT_FALSE(dispatcher_->Decide(Pair(1000)).prefill);
+  EXPECT_FALSE(dispatcher_->Decide(Pair(1050)).prefill) << "there is no full block to hand over";
+}
+
+TEST_F(DispatcherPairTest, AWorkerWithoutASiteIsHelpedByNobody) {
+  Ask ask = Pair(3000);
+  ask.offers[0].site = 0;
+  ask.offers[1].site = 0;
+  EXPECT_FALSE(dispatcher_->Decide(ask).prefill);
+  ask.offers[0].site = 1;
+  ask.offers[1].site = 2;
+  EXPECT_FALSE(dispatcher_->Decide(ask).prefill);
+}
+
+TEST_F(DispatcherPairTest, AQueueForPromptsEndsPairs) {
+  int pairs = 0;
+  while (pairs < 100 && dispatcher_->Decide(Pair(3000)).prefill) ++pairs;
+  EXPECT_GT(pairs, 3);
+  EXPECT_LT(pairs, 100);
+}
+
+TEST_F(DispatcherPairTest, WhatTheOtherWorkerBroughtIsAFetchFromMemory) {
+  Ask ask = Pair(3050);
+  ask.offers[0].held = {.disk = 1000};
+  const Decision decision = dispatcher_->Decide(ask);
+  ASSERT_TRUE(decision.prefill);
+  // A second for 3,000 tokens is no speed of the disk.
+  dispatcher_->OnEnd(
+      decision.ticket,
+      {.generated_tokens = 1, .complete = true, .fetched_tokens = 3000, .fetch_seconds = 1});
+  clock_.Advance(seconds(10));
+  Ask disk = Of(2000, {{.disk = 1000}, {}});
+  disk.offers[1].usable = false;
+  EXPECT_NEAR(dispatcher_->Decide(disk).candidates[0].fetch_seconds, 1000 / 80'000.0, 1e-9);
 }
 
 TEST_F(DispatcherTest, LearnsTheLengthOfAnswersAndTheSpeedOfFetches) {

@@ -60,8 +60,9 @@ TEST(PairingTest, TheCostsAreSeconds) {
   question.compute_tokens = 64 * 10 + 1;
   question.prefill.prefill_seconds = 2;
   const PairingAnswer answer = Pairing().Decide(question);
+  EXPECT_EQ(answer.handed_tokens, 640u);
   EXPECT_DOUBLE_EQ(answer.together_seconds, 0.641 * 9);
-  EXPECT_DOUBLE_EQ(answer.apart_seconds, 2 + 0.64 + 512 / 100'000.0 + 0.001 * 9);
+  EXPECT_DOUBLE_EQ(answer.apart_seconds, 2 + 0.64 + 128 / 100'000.0 + 0.001 * 9);
 }
 
 TEST(PairingTest, LiesGiveNumbersAllTheSame) {

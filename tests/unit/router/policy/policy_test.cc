@@ -84,6 +84,16 @@ TEST(PolicyTest, TheCostIsTheSumInSeconds) {
   EXPECT_DOUBLE_EQ(cost.seconds, 3 + (1.5 + 2.5) * 15);
 }
 
+// Nobody overtakes there.
+TEST(PolicyTest, TheWholeQueueCountsAtAWorkerThatComputesFirstInFirstOut) {
+  WorkerView worker = View(2, 1);
+  const std::vector<WorkerView> workers(1, worker);
+  const Situation situation = {.workers = workers, .prompt_tokens = 1};
+  const double ordered = CostOf(worker, situation).seconds;
+  worker.first_in_first_out = true;
+  EXPECT_DOUBLE_EQ(CostOf(worker, situation).seconds, ordered + (1 - .3) * 2);
+}
+
 TEST(PolicyTest, TheCostStaysFiniteAtFullUse) {
   const std::vector<WorkerView> workers(1, View(3600, 3600));
   const Situation situation = {

@@ -84,6 +84,22 @@ TEST_F(WorkerRegistryTest, WorkerOfOtherWeightsOrThatDrainsGetsNothing) {
   EXPECT_EQ(At(1).condition, WorkerCondition::kReady);
 }
 
+TEST_F(WorkerRegistryTest, WorkerOfTheRolePrefillIsReadyAndAnswersNothing) {
+  WorkerInfo info = Info();
+  info.role = WorkerRole::kPrefill;
+  workers_.Reach("a:1", info);
+  EXPECT_EQ(At(0).condition, WorkerCondition::kReady);
+  EXPECT_FALSE(At(0).answers());
+  EXPECT_NE(At(0).reason.find("role prefill"), std::string::npos);
+  info.role = WorkerRole::kDecode;
+  workers_.Reach("b:1", info);
+  EXPECT_TRUE(At(1).answers());
+  EXPECT_EQ(At(1).reason, "");
+  // It was started again, with another role.
+  workers_.Reach("a:1", info);
+  EXPECT_TRUE(At(0).answers());
+}
+
 TEST_F(WorkerRegistryTest, SilentWorkerIsWatchedAnewAndItsOldWatchIsNotHeard) {
   workers_.Reach("a:1", Info());
   auto& watches = workers_["a:1"].watches;

@@ -43,6 +43,57 @@ TEST_F(RouterConfigTest, NeedsAModelAndWorkersOfEachAddressOne) {
   ExpectRefused("workers");
 }
 
+TEST_F(RouterConfigTest, EnginesNeedNoModelAndAreNotMixedWithWorkers) {
+  config_.model.clear();
+  config_.workers = {"http://127.0.0.1:8000", "https://engine"};
+  EXPECT_TRUE(config_.relays());
+  EXPECT_OK(schema_.RunChecks());
+  config_.model = "model.gguf";
+  EXPECT_OK(schema_.RunChecks());
+  config_.workers.push_back("127.0.0.1:7500");
+  const Status mixed = schema_.RunChecks();
+  EXPECT_THAT(Message(mixed), HasSubstr("'http://127.0.0.1:8000' and '127.0.0.1:7500'"));
+  config_.workers = {"http://127.0.0.1:8000/v1"};
+  ExpectRefused("workers");
+  config_.workers = {"http://a:1", "http://a:1"};
+  ExpectRefused("workers");
+  config_.workers = {"http://a:1"};
+  config_.cache = "127.0.0.1:7400";
+  ExpectRefused("cache");
+  config_.cache.clear();
+  config_.engines.text_block = 30;
+  ExpectRefused("engines.text_block");
+}
+
+TEST_F(RouterConfigTest, BlocksOfEnginesAreOfWhatTheirKeysAreMadeOf) {
+  EngineConfig& engines = config_.engines;
+  engines.cache_tokens = 64'000;
+  // Text: 256 bytes are 64 tokens.
+  EXPECT_EQ(SentBlocks(engines, /*has_model=*/false, /*follows_events=*/false), 1000u);
+  EXPECT_EQ(SentBlocks(engines, true, false), 4000u);
+  EXPECT_EQ(SentBlocks(engines, false, true), 4000u);
+  EXPECT_FALSE(ReaderOptions(engines, false, 1).tokenize);
+  EXPECT_TRUE(ReaderOptions(engines, true, 1).tokenize);
+  engines.tokens = "tokenize";
+  EXPECT_TRUE(ReaderOptions(engines, false, 1).tokenize);
+  EXPECT_EQ(SentBlocks(engines, false, false), 4000u);
+  engines.tokens = "text";
+  EXPECT_FALSE(ReaderOptions(engines, true, 1).tokenize);
+  EXPECT_EQ(SentBlocks(engines, true, true), 1000u);
+}
+
+TEST_F(RouterConfigTest, OnlyEnginesOfThisRouterAreFollowedAndByTheirTokens) {
+  config_.engine_events.events = {"http://a:1=tcp://a:5557"};
+  ExpectRefused("engines.events");  // Before workers of Cairn.
+  config_.workers = {"http://a:1", "http://b:1"};
+  EXPECT_OK(schema_.RunChecks());
+  config_.engine_events.events.push_back("http://c:1=tcp://c:5557");
+  ExpectRefused("engines.events: got the engine 'http://c:1'");
+  config_.engine_events.events.pop_back();
+  config_.engines.tokens = "text";
+  ExpectRefused("engines.tokens");
+}
+
 TEST_F(RouterConfigTest, NetworkWithoutTlsNeedsToBeAllowed) {
   config_.listen = "0.0.0.0:7600";
   ExpectRefused("listen");
@@ -55,6 +106,21 @@ TEST_F(RouterConfigTest, HttpBeyondLoopbackNeedsTheSame) {
   ExpectRefused("http.listen");
   config_.tls.allow_plaintext_beyond_loopback = true;
   EXPECT_OK(schema_.RunChecks());
+}
+
+TEST_F(RouterConfigTest, APickerNeedsEnginesThatGatewaysFind) {
+  config_.picker.listen = "127.0.0.1:9002";
+  ExpectRefused("picker.listen: got '127.0.0.1:9002'");
+  config_.workers = {"http://10.0.0.1:8000", "http://engine:8000"};
+  ExpectRefused("workers: got 'http://engine:8000'");
+  config_.workers = {"http://10.0.0.1:8000"};
+  EXPECT_OK(schema_.RunChecks());
+  config_.picker.listen = "0.0.0.0:9002";
+  ExpectRefused("picker.listen");
+  config_.tls.allow_plaintext_beyond_loopback = true;
+  EXPECT_OK(schema_.RunChecks());
+  config_.picker.all_bodies = 1 << 20;
+  ExpectRefused("picker.all_bodies");
 }
 
 TEST_F(RouterConfigTest, TheDocumentIsTheTable) {

@@ -47,6 +47,16 @@ TEST(LaunchPlanTest, WorkersAreDealtOutToNodesAndShareTheCpus) {
   EXPECT_EQ(After(WorkerArguments(plan, 0, kNodes, 2), "--threads"), "1");
 }
 
+TEST(LaunchPlanTest, WorkersForPromptsAreDealtOutInTheSameWayAndShareTheCpus) {
+  const LaunchPlan plan{.nodes = 2, .workers = 2, .prefill_workers = 2, .model = "/m.gguf"};
+  const auto argv = PrefillWorkerArguments(plan, 1, kNodes, 8);
+  EXPECT_EQ(PrefillWorkerName(1), "prefill-2");
+  EXPECT_EQ(After(argv, "--role"), "prefill");
+  EXPECT_EQ(After(argv, "--cache"), After(WorkerArguments(plan, 1, kNodes, 8), "--cache"));
+  EXPECT_EQ(After(argv, "--threads"), "2");
+  EXPECT_THAT(WorkerArguments(plan, 1, kNodes, 8), Not(Contains("--role")));
+}
+
 TEST(LaunchPlanTest, WithoutNodesWorkersHaveNoCache) {
   const LaunchPlan plan{.nodes = 0, .workers = 1, .threads = 5};
   const auto argv = WorkerArguments(plan, 0, {}, 8);

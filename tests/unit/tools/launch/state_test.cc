@@ -126,6 +126,16 @@ TEST(LaunchStateTest, NamesThatUpDoesNotGiveAreRefused) {
   }
 }
 
+TEST(LaunchStateTest, AWorkerForPromptsIsAWorker) {
+  Json json = SomeJson();
+  json["processes"][1]["name"] = "prefill-2";
+  EXPECT_TRUE(ParseLaunchState(json.dump()).ok());
+  EXPECT_TRUE(IsLaunchName("prefill-2"));
+  EXPECT_FALSE(IsLaunchName("prefill-02"));
+  json["processes"][0]["name"] = "prefill-3";
+  EXPECT_THAT(ErrorOf(json.dump()), HasSubstr("processes[0].name")) << "it is a node";
+}
+
 TEST(LaunchStateTest, ANameIsUnique) {
   Json json = SomeJson();
   json["processes"].push_back(json["processes"][0]);

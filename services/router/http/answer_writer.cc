@@ -1,0 +1,76 @@
+#include "services/router/http/answer_writer.h"
+
+#include <utility>
+
+namespace cairn::router {
+
+AnswerWriter::AnswerWriter(Route route, AnswerHead head, const ApiRequest& request,
+                           std::shared_ptr<http::Responder> responder,
+                           std::shared_ptr<ApiCounters> counters)
+    : route_(route),
+      head_(std::move(head)),
+      responder_(std::move(responder)),
+      counters_(std::move(counters)) {
+  if (request.stream) events_.emplace(head_, request.include_usage);
+}
+
+AnswerWriter::~AnswerWriter() {
+  if (streaming_) counters_->StreamEnded(true);
+}
+
+void AnswerWriter::OnToken(worker::TokenId, std::string_view text) {
+  if (!events_.has_value()) {
+    text_ += text;
+    return;
+  }
+  std::string events = Begin();
+  if (!text.empty()) events += events_->Text(text);
+  if (!events.empty()) responder_->Write(events);
+}
+
+void AnswerWriter::OnDone(const GenerateSummary& summary) {
+  if (!events_.has_value()) {
+    http::Response response = {.body = RenderAnswer(head_, text_ + summary.text_tail, summary)};
+    response.body += '\n';
+    response.headers.push_back({"x-request-id", head_.id});
+    counters_->Answered(route_, response.status);
+    responder_->Send(std::move(response));
+    return;
+  }
+  std::string events = Begin();
+  if (!summary.text_tail.empty()) events += events_->Text(summary.text_tail);
+  responder_->Write(events + events_->Finish(summary));
+  EndStream(false);
+}
+
+void AnswerWriter::OnError(const GenerateError& error) {
+  const ApiError answer = FromRouter(error);
+  if (streaming_) {
+    // No "[DONE]": a client that does not know error events must not take this for a whole answer.
+    responder_->Write(EventWriter::Error(answer));
+    EndStream(true);
+    return;
+  }
+  http::Response response = ErrorResponse(answer);
+  response.headers.push_back({"x-request-id", head_.id});
+  counters_->Answered(route_, response.status);
+  responder_->Send(std::move(response));
+}
+
+// Until the first token an error has a status code of its own. So nothing is sent before.
+std::string AnswerWriter::Begin() {
+  if (streaming_) return {};
+  streaming_ = true;
+  counters_->StreamBegan(route_);
+  responder_->BeginStream({.content_type = "text/event-stream; charset=utf-8",
+                           .headers = {{"Cache-Control", "no-cache"}, {"x-request-id", head_.id}}});
+  return events_->Start();
+}
+
+void AnswerWriter::EndStream(bool failed) {
+  streaming_ = false;
+  responder_->End();
+  counters_->StreamEnded(failed);
+}
+
+}  // namespace cairn::router

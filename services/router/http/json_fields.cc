@@ -1,0 +1,67 @@
+#include "services/router/http/json_fields.h"
+
+#include <algorithm>
+
+namespace cairn::router {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxShownBytes = 64;
+
+// Where the text ends that begins with the quote at `begin`: its last quote, or the end of the
+// body. Prompts are long texts, so it goes from quote to quote instead of from byte to byte.
+size_t EndOfText(std::string_view body, size_t begin) {
+  size_t at = begin + 1;
+  size_t quote = begin;
+  while (at < body.size()) {
+    if (quote < at) quote = std::min(body.find('"', at), body.size());
+    const size_t escape = body.substr(at, quote - at).find('\\');
+    if (escape == std::string_view::npos) return quote;
+    at += escape + 2;  // Behind what is escaped, which may be that quote.
+  }
+  return body.size();
+}
+
+// Counts what a parser would build. Brackets and commas inside of text do not count. Text that is
+// not JSON passes here and fails in the parser.
+std::optional<ApiError> CheckShape(std::string_view body) {
+  int depth = 0;
+  size_t values = 1;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (c == '"') i = EndOfText(body, i);
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (c == ',' || c == '[' || c == '{') ++values;
+    if (depth > kMaxJsonDepth || values > kMaxJsonValues) {
+      return ApiError{.message = fmt::format("body: got JSON with more than {} levels or {} "
+                                             "values, expected less",
+                                             kMaxJsonDepth, kMaxJsonValues),
+                      .code = "json_too_complex"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string Shown(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return fmt::format("a list of {}", value.size());
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
+  return text;
+}
+
+std::variant<Json, ApiError> ParseBody(std::string_view body) {
+  if (auto error = CheckShape(body); error.has_value()) return *std::move(error);
+  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return json;
+  return ApiError{
+      .message = fmt::format("body: got {}, expected a JSON object",
+                             json.is_discarded() ? "text that is not JSON" : Shown(json)),
+      .code = "invalid_json"};
+}
+
+}  // namespace cairn::router

@@ -1,0 +1,142 @@
+#include "services/router/http/relay_request.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "services/router/http/json_fields.h"
+
+namespace cairn::router {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// The text of a message, and whether it is all that there is. What is no text stands there as its
+// JSON.
+std::string ContentOf(Fields& fields, const std::string& where, const Json& message, bool* plain) {
+  std::string all;
+  const auto content = message.find("content");
+  if (content != message.end() && content->is_string()) {
+    all = content->get<std::string>();
+  } else if (content != message.end() && content->is_array()) {
+    for (const Json& part : *content) {
+      const auto text = part.is_object() ? part.find("text") : part.end();
+      const bool is_text = part.is_object() && text != part.end() && text->is_string();
+      *plain &= is_text;
+      all += is_text ? text->get<std::string>() : Dump(part);
+    }
+  } else if (content != message.end() && !content->is_null()) {
+    fields.Fail(where + ".content", *content, "text, a list of parts, or null");
+  }
+  for (const auto& [name, value] : message.items()) {
+    if (name == "role" || name == "content" || name == "name" || value.is_null()) continue;
+    *plain = false;
+    all += name + Dump(value);
+  }
+  return all;
+}
+
+std::vector<worker::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
+  std::vector<worker::ChatMessage> messages;
+  const Json* const all = fields.Find("messages");
+  if (all == nullptr || !all->is_array() || all->empty()) {
+    fields.Fail("messages", all == nullptr ? Json() : *all, "a list of messages");
+    return messages;
+  }
+  messages.reserve(all->size() + 1);
+  // Templates put tools before the messages.
+  for (const char* const name : {"tools", "functions", "documents"}) {
+    const Json* const value = fields.Find(name);
+    if (value == nullptr || value->empty()) continue;
+    *plain = false;
+    messages.push_back({name, Dump(*value)});
+  }
+  for (size_t i = 0; i < all->size(); ++i) {
+    const Json& message = (*all)[i];
+    const std::string where = fmt::format("messages[{}]", i);
+    const auto role = message.is_object() ? message.find("role") : message.end();
+    if (!message.is_object() || role == message.end() || !role->is_string()) {
+      fields.Fail(where, message, "an object with a role");
+      break;
+    }
+    messages.push_back({role->get<std::string>(), ContentOf(fields, where, message, plain)});
+  }
+  return messages;
+}
+
+std::vector<worker::TokenId> TokensOf(Fields& fields, const Json& list) {
+  std::vector<worker::TokenId> ids;
+  ids.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& id = list[i];
+    if (!id.is_number_unsigned() ||
+        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
+      fields.Fail(fmt::format("prompt[{}]", i), id, "the id of a token");
+      break;
+    }
+    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
+  }
+  return ids;
+}
+
+// Of several prompts the first one decides: they go to one engine.
+decltype(GenerateRequest::prompt) PromptOf(Fields& fields) {
+  const Json* prompt = fields.Find("prompt");
+  constexpr std::string_view kExpected = "text, a list of token ids, or a list of these";
+  if (prompt != nullptr && prompt->is_array() && !prompt->empty() &&
+      (prompt->front().is_string() || prompt->front().is_array())) {
+    prompt = &prompt->front();
+  }
+  if (prompt != nullptr && prompt->is_string()) return prompt->get<std::string>();
+  if (prompt != nullptr && prompt->is_array() && !prompt->empty()) {
+    return TokensOf(fields, *prompt);
+  }
+  // Some engines take embeddings in another field.
+  if (prompt != nullptr) fields.Fail("prompt", *prompt, kExpected);
+  return std::string();
+}
+
+}  // namespace
+
+std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
+                                                     std::vector<RawHeader> headers,
+                                                     std::string body) {
+  const auto parsed = ParseBody(body);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
+  Fields fields(std::get<Json>(parsed));
+  ApiRequest request;
+  request.has_seed = true;  // The engine draws its own.
+  GenerateRequest& generate = request.generate;
+  auto raw = std::make_shared<RawCall>();
+  if (const Json* const model = fields.Find("model"); model != nullptr) {
+    if (model->is_string()) {
+      generate.model = model->get<std::string>();
+    } else {
+      fields.Fail("model", *model, "a model's id");
+    }
+  }
+  if (endpoint == Endpoint::kChat) {
+    generate.prompt = MessagesOf(fields, &raw->plain);
+  } else {
+    generate.prompt = PromptOf(fields);
+  }
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto older = fields.Integer("max_tokens", 0, kMost);
+  const auto newer = fields.Integer("max_completion_tokens", 0, kMost);
+  const int64_t tokens = newer.value_or(older.value_or(0));
+  if (tokens > 0) generate.max_tokens = static_cast<uint32_t>(tokens);
+  request.stream = raw->stream = fields.Bool("stream");
+  if (fields.failed()) return fields.error();
+  raw->path = endpoint == Endpoint::kChat ? "/v1/chat/completions" : "/v1/completions";
+  raw->body = std::make_shared<const std::string>(std::move(body));
+  raw->headers = std::move(headers);
+  generate.raw = std::move(raw);
+  return request;
+}
+
+}  // namespace cairn::router

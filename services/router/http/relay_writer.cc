@@ -1,0 +1,72 @@
+#include "services/router/http/relay_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/router/http/api_answer.h"
+#include "services/router/http/api_error.h"
+
+namespace cairn::router {
+
+RelayWriter::RelayWriter(Route route, std::string id, std::shared_ptr<http::Responder> responder,
+                         std::shared_ptr<ApiCounters> counters)
+    : route_(route),
+      id_(std::move(id)),
+      responder_(std::move(responder)),
+      counters_(std::move(counters)) {}
+
+RelayWriter::~RelayWriter() {
+  if (streaming_) counters_->StreamEnded(true);
+}
+
+void RelayWriter::OnRawHead(const RawHead& head) {
+  http::Response response{.status = head.status, .content_type = head.content_type};
+  for (const RawHeader& header : head.headers)
+    response.headers.push_back({header.name, header.value});
+  const bool named = std::ranges::any_of(head.headers, [](const RawHeader& header) {
+    return http::EqualNames(header.name, "x-request-id");
+  });
+  if (!named) response.headers.push_back({"x-request-id", id_});
+  if (!head.stream) {
+    whole_ = std::move(response);
+    return;
+  }
+  streaming_ = true;
+  counters_->StreamBegan(route_);
+  responder_->BeginStream(std::move(response));
+}
+
+void RelayWriter::OnRawBytes(std::string_view bytes) {
+  if (streaming_) {
+    responder_->Write(bytes);
+  } else {
+    whole_.body += bytes;
+  }
+}
+
+void RelayWriter::OnDone(const GenerateSummary&) {
+  if (streaming_) return EndStream(false);
+  counters_->Answered(route_, whole_.status);
+  responder_->Send(std::move(whole_));
+}
+
+void RelayWriter::OnError(const GenerateError& error) {
+  const ApiError answer = FromRouter(error);
+  if (streaming_) {
+    // As in AnswerWriter: no "[DONE]" follows.
+    responder_->Write(EventWriter::Error(answer));
+    return EndStream(true);
+  }
+  http::Response response = ErrorResponse(answer);
+  response.headers.push_back({"x-request-id", id_});
+  counters_->Answered(route_, response.status);
+  responder_->Send(std::move(response));
+}
+
+void RelayWriter::EndStream(bool failed) {
+  streaming_ = false;
+  responder_->End();
+  counters_->StreamEnded(failed);
+}
+
+}  // namespace cairn::router

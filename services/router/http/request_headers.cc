@@ -1,0 +1,63 @@
+#include "services/router/http/request_headers.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+
+namespace cairn::router {
+namespace {
+
+constexpr int kMostPriority = 10;
+constexpr size_t kMaxTraceBytes = 64;
+
+ApiError HeaderError(std::string name, const std::string& value, std::string_view expected) {
+  return {.message = fmt::format("header '{}': got '{}', expected {}", name, value, expected),
+          .param = std::move(name),
+          .code = "invalid_value"};
+}
+
+}  // namespace
+
+std::optional<ApiError> CheckContentType(const http::Request& request) {
+  const std::string* const type = request.Find("content-type");
+  if (type == nullptr) return std::nullopt;
+  std::string_view name = std::string_view(*type).substr(0, type->find(';'));
+  name = name.substr(0, name.find_last_not_of(' ') + 1);
+  if (http::EqualNames(name, "application/json")) return std::nullopt;
+  return ApiError{
+      .status = 415,
+      .message = fmt::format("header 'Content-Type': got '{}', expected application/json", *type),
+      .param = "content-type",
+      .code = "unsupported_media_type"};
+}
+
+std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateRequest* generate) {
+  if (const std::string* const text = request.Find("x-cairn-priority"); text != nullptr) {
+    int priority = 0;
+    const char* const end = text->data() + text->size();
+    const auto [at, ec] = std::from_chars(text->data(), end, priority);
+    if (ec != std::errc() || at != end || std::abs(priority) > kMostPriority) {
+      return HeaderError("x-cairn-priority", *text, "an integer from -10 to 10");
+    }
+    generate->priority = priority;
+  }
+  if (const std::string* const text = request.Find("x-cairn-next"); text != nullptr) {
+    const std::optional<NextUse> next = ParseNextUse(*text);
+    if (!next.has_value()) {
+      return HeaderError("x-cairn-next", *text, "soon, later, never or unknown");
+    }
+    generate->next = *next;
+  }
+  if (const std::string* const text = request.Find("x-cairn-trace"); text != nullptr) {
+    const bool legal =
+        !text->empty() && text->size() <= kMaxTraceBytes &&
+        std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
+    if (!legal) return HeaderError("x-cairn-trace", *text, "1 to 64 characters of [A-Za-z0-9-]");
+    generate->trace = *text;
+  }
+  return std::nullopt;
+}
+
+}  // namespace cairn::router

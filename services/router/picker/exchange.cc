@@ -1,0 +1,302 @@
+#include "services/router/picker/exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/router/http/relay_request.h"
+#include "services/router/http/request_headers.h"
+
+namespace cairn::router {
+namespace {
+
+using ext_proc::ProcessingRequest;
+using ext_proc::ProcessingResponse;
+
+// The route of a gateway may have a prefix.
+std::optional<Endpoint> ApiOf(const http::Request& request) {
+  if (request.method != "POST") return std::nullopt;
+  if (request.path.ends_with("/v1/chat/completions")) return Endpoint::kChat;
+  if (request.path.ends_with("/v1/completions")) return Endpoint::kCompletions;
+  return std::nullopt;
+}
+
+PickResult ResultOf(int status) {
+  if (status == 429) return PickResult::kShed;
+  if (status == 503) return PickResult::kUnavailable;
+  return status >= 500 ? PickResult::kFailed : PickResult::kRejected;
+}
+
+std::string NameOf(int mode) {
+  if (!ext_proc::BodySendMode_IsValid(mode)) return std::to_string(mode);
+  return ext_proc::BodySendMode_Name(static_cast<ext_proc::BodySendMode>(mode));
+}
+
+Exchange::Step OutOfOrder(std::string_view got) {
+  return {
+      .over = true,
+      .status = InvalidArgument("request: got {}, expected request_headers first, and once", got)};
+}
+
+}  // namespace
+
+std::string_view Name(PickResult result) {
+  switch (result) {
+    case PickResult::kPicked:
+      return "picked";
+    case PickResult::kRejected:
+      return "rejected";
+    case PickResult::kShed:
+      return "shed";
+    case PickResult::kUnavailable:
+      return "unavailable";
+    case PickResult::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
+Exchange::~Exchange() { ReleaseBody(); }
+
+void Exchange::ReleaseBody() {
+  parts_.bodies->GiveBack(std::exchange(held_bytes_, 0));
+  request_.body = std::string();
+  body_.reset();
+}
+
+std::shared_ptr<PickLease> Exchange::TakeLease() {
+  MutexLock lock(mu_);
+  return std::move(lease_);
+}
+
+void Exchange::End() {
+  const std::shared_ptr<PickLease> lease = TakeLease();
+  MutexLock lock(mu_);
+  ended_ = true;
+}
+
+void Exchange::Take(ProcessingRequest message, Done done) {
+  // It watches only: no answer is wanted, and none would count.
+  if (message.observability_mode()) return done({.over = true});
+  switch (message.request_case()) {
+    case ProcessingRequest::kRequestHeaders:
+      return BeginRequest(message, std::move(done));
+    case ProcessingRequest::kRequestBody:
+      if (!begun_) return done(OutOfOrder("request_body"));
+      return AddBody(std::move(message), std::move(done));
+    case ProcessingRequest::kRequestTrailers:
+      if (!begun_) return done(OutOfOrder("request_trailers"));
+      if (!picked_) return Decide(std::move(message), std::move(done));
+      return done({.replies = {Continue(message)}});
+    case ProcessingRequest::kResponseHeaders:
+    case ProcessingRequest::kResponseBody:
+    case ProcessingRequest::kResponseTrailers:
+      return done(Respond(message));
+    case ProcessingRequest::REQUEST_NOT_SET:
+      break;
+  }
+  done({.over = true,
+        .status = InvalidArgument("request: got none that is known, expected headers, a body or "
+                                  "trailers")});
+}
+
+void Exchange::BeginRequest(const ProcessingRequest& message, Done done) {
+  if (std::exchange(begun_, true)) return done(OutOfOrder("request_headers again"));
+  const ext_proc::HttpHeaders& headers = message.request_headers();
+  if (message.has_protocol_config()) {
+    request_mode_ = message.protocol_config().request_body_mode();
+    response_mode_ = message.protocol_config().response_body_mode();
+  }
+  request_ = ToRequest(headers);
+  api_ = ApiOf(request_);
+  subset_ = SubsetOf(message.metadata_context());
+  // Without a body nothing is to be waited for; nor without the prompt.
+  if (headers.end_of_stream() || !api_) return Decide(message, std::move(done));
+  switch (request_mode_) {
+    case ext_proc::NONE:
+      api_.reset();
+      return Decide(message, std::move(done));
+    case ext_proc::BUFFERED:
+      return done({.replies = {Continue(message)}});
+    case ext_proc::FULL_DUPLEX_STREAMED:
+      return done({});
+    default:
+      return done(Refused({.status = 500,
+                           .message = fmt::format("the gateway's request_body_mode: got {}, "
+                                                  "expected BUFFERED or FULL_DUPLEX_STREAMED",
+                                                  NameOf(request_mode_)),
+                           .code = "gateway_misconfigured"}));
+  }
+}
+
+void Exchange::AddBody(ProcessingRequest message, Done done) {
+  ext_proc::HttpBody& body = *message.mutable_request_body();
+  if (picked_) {
+    if (!duplex()) return done({.replies = {Continue(message)}});
+    Step step;
+    AppendBody(body.body(), body.end_of_stream(), &step.replies);
+    return done(std::move(step));
+  }
+  const uint64_t bytes = body.body().size();
+  if (request_.body.size() + bytes > parts_.max_body_bytes) {
+    return done(Refused({.status = 413,
+                         .message = fmt::format("body: got more than {} bytes, expected less",
+                                                parts_.max_body_bytes),
+                         .code = "body_too_large"}));
+  }
+  if (!parts_.bodies->Take(held_bytes_, bytes)) {
+    return done(Refused({.status = 503,
+                         .message = "body: the bodies of other requests take all memory for them",
+                         .code = "unavailable",
+                         .retry_after = std::chrono::seconds(1)}));
+  }
+  held_bytes_ += bytes;
+  if (request_.body.empty()) {
+    request_.body = std::move(*body.mutable_body());
+  } else {
+    request_.body += body.body();
+  }
+  // A whole body is there even if trailers follow.
+  if (request_mode_ == ext_proc::BUFFERED || body.end_of_stream()) {
+    return Decide(std::move(message), std::move(done));
+  }
+  done({});
+}
+
+void Exchange::Decide(ProcessingRequest last, Done done) {
+  complete_at_ = parts_.clock->Now();
+  PickAsk ask;
+  if (const auto error = Parse(&ask)) return done(Refused(*error));
+  if (subset_) {
+    ask.may = [subset = *subset_](const std::string& worker) { return subset.Has(worker); };
+  }
+  Send(std::move(ask), std::move(last), std::move(done));
+}
+
+std::optional<ApiError> Exchange::Parse(PickAsk* ask) {
+  ask->has_prompt = api_.has_value();
+  if (api_) {
+    if (const auto error = CheckContentType(request_)) return error;
+    auto parsed = parts_.relay ? ParseRelayRequest(*api_, {}, std::move(request_.body))
+                               : ParseApiRequest(*api_, request_.body);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
+    auto& api = std::get<ApiRequest>(parsed);
+    ask->request = std::move(api.generate);
+    ask->sees_tokens = api.stream && response_mode_ != ext_proc::NONE;
+    body_ = parts_.relay ? ask->request.raw->body
+                         : std::make_shared<const std::string>(std::move(request_.body));
+  }
+  return ReadHeaders(request_, &ask->request);
+}
+
+void Exchange::Send(PickAsk ask, ProcessingRequest last, Done done) {
+  // What is picked, when it is picked: the stream waits for it, and holds this.
+  const auto kept = std::make_shared<ProcessingRequest>(std::move(last));
+  parts_.router->PickAndFollow(
+      std::move(ask), [self = shared_from_this(), kept,
+                       done = std::move(done)](std::variant<FollowedPick, GenerateError> picked) {
+        self->parts_.observe_pick(Seconds(self->parts_.clock->Now() - self->complete_at_));
+        if (const auto* error = std::get_if<GenerateError>(&picked)) {
+          return done(self->Refused(FromRouter(*error)));
+        }
+        done(self->Picked(std::get<FollowedPick>(std::move(picked)), *kept));
+      });
+}
+
+std::string Exchange::Endpoints(const Pick& pick) const {
+  std::vector<const Candidate*> others;
+  for (const Candidate& candidate : pick.candidates) {
+    if (candidate.usable && candidate.worker != pick.worker) others.push_back(&candidate);
+  }
+  std::ranges::stable_sort(others, {}, [](const Candidate* one) { return one->cost; });
+  std::string endpoints = EndpointOf(pick.worker);
+  for (size_t i = 0; i < others.size() && i + 1 < parts_.max_endpoints; ++i) {
+    endpoints += ',';
+    endpoints += EndpointOf(others[i]->worker);
+  }
+  return endpoints;
+}
+
+Exchange::Step Exchange::Picked(FollowedPick pick, const ProcessingRequest& last) {
+  parts_.counters->Count(PickResult::kPicked);
+  picked_ = true;
+  worker_endpoint_ = EndpointOf(pick.pick.worker);
+  const std::string endpoints = Endpoints(pick.pick);
+  std::shared_ptr<PickLease> lease = std::move(pick.lease);
+  {
+    MutexLock lock(mu_);
+    if (!ended_) lease_ = std::move(lease);
+  }
+  Step step;
+  const bool at_head = last.has_request_headers();
+  if (at_head || duplex()) {
+    ProcessingResponse& reply = step.replies.emplace_back();
+    ext_proc::CommonResponse* const response = reply.mutable_request_headers()->mutable_response();
+    SetEndpoints(endpoints, response, &reply);
+    if (at_head) return step;
+    // Trailers end the body in place of its last piece.
+    const bool end = last.has_request_body();
+    if (end) SetLength(body_->size(), response);
+    if (end || !body_->empty()) AppendBody(*body_, end, &step.replies);
+    if (!end) step.replies.push_back(Continue(last));
+  } else {
+    ProcessingResponse& reply = step.replies.emplace_back(Continue(last));
+    ext_proc::CommonResponse* const response =
+        last.has_request_body() ? reply.mutable_request_body()->mutable_response() : nullptr;
+    SetEndpoints(endpoints, response, &reply);
+  }
+  ReleaseBody();
+  return step;
+}
+
+Exchange::Step Exchange::Refused(const ApiError& error) {
+  parts_.counters->Count(ResultOf(error.status));
+  ReleaseBody();
+  return {.replies = {Immediate(error)}, .over = true};
+}
+
+Exchange::Step Exchange::Respond(const ProcessingRequest& message) {
+  std::shared_ptr<PickLease> lease;
+  {
+    MutexLock lock(mu_);
+    lease = lease_;
+  }
+  Step step;
+  bool end = message.has_response_trailers();
+  if (message.has_response_headers()) {
+    const ext_proc::HttpHeaders& headers = message.response_headers();
+    end = headers.end_of_stream();
+    counts_events_ = HeaderOf(headers, ":status").starts_with('2') &&
+                     HeaderOf(headers, "content-type").starts_with("text/event-stream");
+    const std::string served = ServedBy(message.metadata_context());
+    if (!served.empty() && !worker_endpoint_.empty() && served != worker_endpoint_) {
+      parts_.counters->Moved();
+      // It does not burden the picked one.
+      TakeLease();
+      lease.reset();
+    }
+  }
+  if (message.has_response_body()) {
+    const ext_proc::HttpBody& body = message.response_body();
+    end = body.end_of_stream();
+    if (counts_events_ && lease != nullptr) lease->Generated(events_.Add(body.body()));
+  }
+  if (message.has_response_body() && response_mode_ == ext_proc::FULL_DUPLEX_STREAMED) {
+    ext_proc::StreamedBodyResponse& streamed = *step.replies.emplace_back()
+                                                    .mutable_response_body()
+                                                    ->mutable_response()
+                                                    ->mutable_body_mutation()
+                                                    ->mutable_streamed_response();
+    streamed.set_body(message.response_body().body());
+    streamed.set_end_of_stream(end);
+  } else {
+    step.replies.push_back(Continue(message));
+  }
+  if (!end) return step;
+  // Other answers' lengths are not known.
+  if (counts_events_ && lease != nullptr) lease->Completed();
+  lease.reset();
+  End();
+  return step;
+}
+
+}  // namespace cairn::router

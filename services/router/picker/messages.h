@@ -1,0 +1,47 @@
+#pragma once
+// Envoy's messages: what the picker reads of them, and the answers that it gives.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/http/message.h"
+#include "envoy/service/ext_proc/v3/external_processor.pb.h"
+#include "services/router/http/api_error.h"
+#include "services/router/picker/endpoint.h"
+
+namespace cairn::router {
+
+namespace ext_proc = ::envoy::service::ext_proc::v3;
+
+// Of the endpoint picker protocol of the Gateway API Inference Extension (proposal 004): the header
+// and the key of metadata that name the picked endpoint.
+inline constexpr char kEndpointKey[] = "x-gateway-destination-endpoint";
+
+// Method, path, query and headers of a request. It has no body yet.
+http::Request ToRequest(const ext_proc::HttpHeaders& headers);
+// The value of a header, for example ":status". Names are in lower case. Empty: none.
+std::string_view HeaderOf(const ext_proc::HttpHeaders& headers, std::string_view name);
+
+// The endpoints that the gateway wants one of. nullopt: it names none, so any may be picked. What
+// it names in another form than a list of texts is an empty list: nothing may be picked.
+std::optional<EndpointSubset> SubsetOf(const ext_proc::Metadata& metadata);
+// The endpoint that answered, as the gateway tells with the answer's headers. Empty: it does not.
+std::string ServedBy(const ext_proc::Metadata& metadata);
+
+// The part that `message` has goes on unchanged.
+ext_proc::ProcessingResponse Continue(const ext_proc::ProcessingRequest& message);
+// A header and metadata that name `endpoints`, with commas between them.
+void SetEndpoints(const std::string& endpoints, ext_proc::CommonResponse* response,
+                  ext_proc::ProcessingResponse* message);
+// Of a body that goes back in pieces. Without it a gateway that has taken the client's length away
+// would send chunks, which not every engine reads.
+void SetLength(uint64_t body_bytes, ext_proc::CommonResponse* response);
+// The gateway answers the request with the error, in the form of OpenAI's API.
+ext_proc::ProcessingResponse Immediate(const ApiError& error);
+// `body` in pieces that gateways take, after which it ends or does not. At least one piece.
+void AppendBody(std::string_view body, bool end,
+                std::vector<ext_proc::ProcessingResponse>* messages);
+
+}  // namespace cairn::router

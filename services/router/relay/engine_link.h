@@ -1,0 +1,34 @@
+#pragma once
+// The router's line to engines that speak OpenAI's API over HTTP: vLLM, SGLang, llama.cpp, another
+// cairn-router.
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "common/http/client.h"
+#include "services/router/registry/worker_link.h"
+#include "services/router/relay/key_file.h"
+
+namespace cairn::router {
+
+struct EngineLinkOptions {
+  // Most time in which an engine says nothing while it works on a request.
+  Duration silence = std::chrono::minutes(5);
+  uint64_t max_answer_bytes = 16 << 20;  // Of an answer that is no stream.
+  uint32_t block_tokens = 16;
+  Duration load_interval = std::chrono::milliseconds(100);  // Between two reports of its load.
+  // Addresses of engines whose events are followed: what they hold is known from these.
+  std::set<std::string> with_events = {};
+};
+
+// `client` and `clock` must outlive the links, `key` too: nullptr, engines need none. REQUIRES of
+// addresses: http::ParseOrigin takes them.
+MakeWorkerLink EngineLinks(const EngineLinkOptions& options, http::Client* client, KeyFile* key,
+                           const Clock* clock);
+
+// What every request to an engine has.
+std::vector<http::Header> EngineHeaders(KeyFile* key);
+
+}  // namespace cairn::router

@@ -1,0 +1,56 @@
+#include "services/router/relay/key_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "common/log/log.h"
+
+namespace cairn::router {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 4096;
+
+}  // namespace
+
+Result<std::unique_ptr<KeyFile>> KeyFile::Open(const std::string& path, const std::string& field,
+                                               const Clock* clock) {
+  std::unique_ptr<KeyFile> file(new KeyFile(path, field, clock));
+  CAIRN_ASSIGN_OR_RETURN(std::string key, file->Read());
+  MutexLock lock(file->mu_);
+  file->key_ = std::move(key);
+  file->read_at_ = clock->Now();
+  return file;
+}
+
+Result<std::string> KeyFile::Read() const {
+  std::ifstream in(path_);
+  std::string line;
+  std::getline(in, line);
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  // It becomes part of a header.
+  const bool printable =
+      std::ranges::all_of(line, [](unsigned char c) { return c > ' ' && c < 0x7f; });
+  if (line.empty() || line.size() > kMaxKeyBytes || !printable) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "{}: cannot use '{}', expected a file with an API key in its first line", field_,
+                  path_);
+  }
+  return line;
+}
+
+std::string KeyFile::Get() {
+  const TimePoint now = clock_->Now();
+  MutexLock lock(mu_);
+  if (now - read_at_ < std::chrono::seconds(1)) return key_;
+  read_at_ = now;
+  auto key = Read();
+  if (key.ok()) {
+    key_ = *std::move(key);
+  } else {
+    log::Warn("router_engine_key_unreadable", {{"error", ToString(key.status())}});
+  }
+  return key_;
+}
+
+}  // namespace cairn::router
