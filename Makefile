@@ -62,7 +62,7 @@ wheel: setup $(BUILD)/build.ninja $(VENV)/.done
 
 demo: ## Runs the main job: cold, from RAM, on another worker, in a cluster, from disk after kill -9
 demo: setup $(BUILD)/build.ninja $(MODEL)
-	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-worker
+	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-router cairn-worker
 	$(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
 
 lint: ## Builds the product with Clang's checks; clang-tidy on what differs from BASE (or all)
