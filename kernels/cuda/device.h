@@ -95,9 +95,8 @@ CAIRN_DEVICE uint32_t LoadAtomic(const uint32_t* p) {
 // others: so nothing outside of the 16-byte pieces that hold data is touched.
 CAIRN_DEVICE uint4 Load16(const uint8_t* p) {
 #if defined(__CUDACC__)
-  const auto address = reinterpret_cast<uintptr_t>(p);
-  const auto* piece = Global(reinterpret_cast<const uint4*>(address & ~uintptr_t{15}));
-  const uint32_t skip = address & 15;
+  const uint32_t skip = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p)) & 15;
+  const auto* piece = reinterpret_cast<const uint4*>(Global(p) - skip);
   const uint4 a = piece[0];
   if (skip == 0) return a;
   const uint4 b = piece[1];
