@@ -122,8 +122,10 @@ CAIRN_DEVICE void Int4ChannelEncodeHead(const PlaneBatch& batch) {
     const RowGroup group = RowGroupAt(head, g);
     for (int column = static_cast<int>(threadIdx.x); column < dim;
          column += static_cast<int>(blockDim.x)) {
+      const uint16_t* const numbers =
+          head.numbers + (head.sink + group.first) * head.stride + column;
       const auto number = [&](int row) {
-        uint32_t half = NumberAt(head, head.sink + group.first + row, column);
+        uint32_t half = *Global(numbers + row * head.stride);
         if (head.bfloat16) half = HalfOfBfloat16(half, &faults);
         if (!IsFinite(half)) faults |= kNonFiniteFault;
         return FromHalf(half);
@@ -207,7 +209,8 @@ CAIRN_KERNEL void __launch_bounds__(128)
     cairn_int4_token_decode(CAIRN_PARAMETER(cairn::kernels::cuda::PlaneBatch) batch) {
   cairn::kernels::cuda::Int4TokenDecodeHead(batch);
 }
-CAIRN_KERNEL void __launch_bounds__(128)
+// Eight blocks a multiprocessor: without the number nvcc makes room for more, and spills.
+CAIRN_KERNEL void __launch_bounds__(128, 8)
     cairn_int4_channel_encode(CAIRN_PARAMETER(cairn::kernels::cuda::PlaneBatch) batch) {
   cairn::kernels::cuda::Int4ChannelEncodeHead(batch);
 }

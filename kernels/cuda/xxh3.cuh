@@ -107,8 +107,9 @@ CAIRN_DEVICE uint64_t HashUpTo240(const uint8_t* in, int n) {
 }
 
 // ---- more ----
-// Stripes of 64 bytes, 16 of them a block. A lane has accumulators 2 j and 2 j + 1 (j = lane % 4) of
-// stripe lane / 4 of eight: so it loads 16 bytes, and the two words that change places are its own.
+// Stripes of 64 bytes, 16 of them a block. A lane has accumulators 2 j and 2 j + 1 (j = lane % 4)
+// of stripe lane / 4 of eight: so it loads 16 bytes, and the two words that change places are its
+// own.
 
 CAIRN_DEVICE void Accumulate(uint64_t (&sum)[2], const uint4& v, uint64_t secret0,
                              uint64_t secret1) {

@@ -1,5 +1,5 @@
-// Runs a suite over all backends, a late and an emulated one among them, and counts skipped tests by their reason,
-// so that a machine without an instruction set or a device cannot look green.
+// Runs a suite over all backends, a late and an emulated one among them, and counts skipped tests
+// by their reason, so that a machine without an instruction set or a device cannot look green.
 
 #include <gtest/gtest.h>
 

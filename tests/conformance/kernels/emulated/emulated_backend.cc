@@ -131,8 +131,8 @@ SliceKernels EmulatedSliceKernels() {
 
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
 
-// Whole codecs call kernels head by head, which takes minutes under a sanitizer. There the suites of
-// kernels and of slices are enough: they launch every kernel.
+// Whole codecs call kernels head by head, which takes minutes under a sanitizer. There the suites
+// of kernels and of slices are enough: they launch every kernel.
 #if defined(CUDA_ON_CPU_ASAN) || defined(CUDA_ON_CPU_TSAN)
 constexpr bool kRunsInline = false;
 #else

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of kernels/cuda as a backend, run on the CPU by tests/support/cuda_on_cpu. Each launch
-// has another order of threads and blocks.
+// The kernels of kernels/cuda as a backend, run on the CPU by tests/support/cuda_on_cpu. Each
+// launch has another order of threads and blocks.
 
 #include "cairn/kernels/backend.h"
 
