@@ -13,6 +13,7 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 find_path(NLOHMANN_JSON_INCLUDE_DIR nlohmann/json.hpp REQUIRED)
 if(CAIRN_TESTS)
   find_package(GTest CONFIG REQUIRED)
+  find_package(Boost 1.74 REQUIRED COMPONENTS context)  # Fibres of tests/support/cuda_on_cpu.
 endif()
 if(CAIRN_TESTS OR CAIRN_FUZZ OR CAIRN_BENCHMARKS)
   find_path(MSGPACK_INCLUDE_DIR msgpack.hpp REQUIRED)

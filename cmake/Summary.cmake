@@ -1,6 +1,6 @@
 set(_cuda "not found (optional)")
 if(CMAKE_CUDA_COMPILER)
-  set(_cuda ${CMAKE_CUDA_COMPILER})
+  set(_cuda "${CMAKE_CUDA_COMPILER}, for ${CAIRN_CUDA_ARCHITECTURES} (CAIRN_CUDA ${CAIRN_CUDA})")
 endif()
 set(_nccl "not found (optional)")
 if(CAIRN_NCCL_LIBRARY)

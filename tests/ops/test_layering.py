@@ -26,7 +26,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # Folders of one floor, from the ground up: each includes only from those before it. A cycle between
 # folders cannot be written down here.
 ORDERS = {
-    "kernels": ["include", "reference", "cpu", "codecs", "selections"],
+    "kernels": ["include", "reference", "cpu", "cuda", "codecs", "selections"],
     "common": [
         "include",
         "status",
@@ -207,7 +207,7 @@ def includes():
     """(path, line, included name) of every include in the product's sources."""
     for folder in PRODUCT:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix not in (".h", ".cc"):
+            if path.suffix not in (".h", ".cc", ".cuh", ".cu"):
                 continue
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 found = INCLUDE.match(line)

@@ -15,8 +15,8 @@ LIMIT = 100
 MAX_FUNCTION_LINES = 80
 # Its long lines are texts in many scripts, which are what it makes fixtures of.
 MAY_BE_LONG = {"tests/data/tokenizer/make_fixtures.py"}
-CPP = [p for p in FILES if p.suffix in (".h", ".cc")]
-HEADERS = [p for p in CPP if p.suffix == ".h"]
+CPP = [p for p in FILES if p.suffix in (".h", ".cc", ".cuh", ".cu")]
+HEADERS = [p for p in CPP if p.suffix in (".h", ".cuh")]
 OTHER_CODE = [
     p
     for p in FILES
@@ -39,7 +39,8 @@ def long_lines(path):
 
 
 @pytest.mark.parametrize(
-    "kind", [".h", ".cc", ".py", ".pyi", ".proto", ".sh", ".cmake", "CMakeLists.txt", ".md"]
+    "kind",
+    [".h", ".cc", ".cuh", ".cu", ".py", ".pyi", ".proto", ".sh", ".cmake", "CMakeLists.txt", ".md"],
 )
 def test_each_kind_of_file_is_read(kind):
     assert any(p.name.endswith(kind) for p in CPP + OTHER_CODE + PROSE)

@@ -34,6 +34,8 @@ class Device {
   const CodecKernels& codecs() const { return *backend_.codecs; }
   const SelectionKernels& selections() const { return *backend_.selections; }
 
+  const SliceKernels& slices() const { return *backend_.slices; }
+
   Stream& stream() { return *stream_; }
   void Synchronize() {
     EXPECT_TRUE(stream_->Synchronize()) << stream_->error();
@@ -55,6 +57,11 @@ class Device {
   void Run(void (*SelectionKernels::*op)(Stream&, const Args&),
            const std::type_identity_t<Args>& args) {
     (selections().*op)(*stream_, args);
+  }
+  template <typename Args>
+  void Run(void (*SliceKernels::*op)(Stream&, const Args&),
+           const std::type_identity_t<Args>& args) {
+    (slices().*op)(*stream_, args);
   }
 
   // Memory of the backend, for as long as the device lives; In copies something into it.

@@ -1,5 +1,5 @@
-// Runs a suite over all backends, a late one among them, and counts skipped tests by their reason,
-// so that a machine without an instruction set or a device cannot look green.
+// Runs a suite over all backends, a late and an emulated one among them, and counts skipped tests
+// by their reason, so that a machine without an instruction set or a device cannot look green.
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "tests/conformance/kernels/emulated/emulated_backend.h"
 #include "tests/conformance/kernels/late/late_backend.h"
 
 namespace {
@@ -31,6 +32,7 @@ class SkipCounter final : public ::testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   cairn::kernels::RegisterBackend(cairn::kernels::testing::LateBackend());
+  cairn::kernels::RegisterBackend(cairn::kernels::testing::EmulatedBackend());
   ::testing::InitGoogleTest(&argc, argv);
   ::testing::UnitTest::GetInstance()->listeners().Append(new SkipCounter);
   return RUN_ALL_TESTS();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/kernels/codec/codec_kernels.h"
+#include "cairn/kernels/codec/slice_kernels.h"
 #include "cairn/kernels/forward_kernels.h"
 #include "cairn/kernels/isa.h"
 #include "cairn/kernels/memory.h"
@@ -24,6 +25,8 @@ struct Backend {
   const ForwardKernels* forward = nullptr;
   const CodecKernels* codecs = nullptr;
   const SelectionKernels* selections = nullptr;
+  // Codecs of many slices at a time. CPUs lack it: there kernels/codecs takes slice by slice.
+  const SliceKernels* slices = nullptr;
 
   Memory* memory = nullptr;
   std::unique_ptr<Stream> (*new_stream)() = nullptr;

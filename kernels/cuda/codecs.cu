@@ -1,0 +1,7 @@
+// Kernels of the codecs whose heads need no transform.
+
+#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/int4.cuh"
+#include "kernels/cuda/int8.cuh"
+#include "kernels/cuda/lattice.cuh"
+#include "kernels/cuda/raw.cuh"

@@ -1,0 +1,339 @@
+// Operations on many slices, on every backend that has them: the bytes and halves that a codec of
+// the definition gives slice by slice, and a word of faults for each slice.
+
+#include <xxhash.h>
+
+#include <cstring>
+#include <optional>
+
+#include "cairn/kernels/codec/slice_kernels.h"
+#include "tests/conformance/codecs/case.h"
+#include "tests/conformance/kernels/case.h"
+
+namespace cairn::codecs {
+namespace {
+
+using kernels::HashRun;
+using kernels::HeadCoding;
+using kernels::SliceForm;
+using kernels::SliceKernels;
+using kernels::SliceTask;
+using kernels::testing::Device;
+using kernels::testing::Guarded;
+using testing::CodecCase;
+using testing::TestSlice;
+
+// The form of a codec's slices. Empty: no form has them.
+std::optional<SliceForm> FormOf(const CodecCase& codec) {
+  SliceForm form;
+  const auto set = [&](HeadCoding k, int64_t k_parameter, HeadCoding v, int64_t v_parameter,
+                       int64_t sink) {
+    form.k.coding = k;
+    form.k.parameter = static_cast<int32_t>(k_parameter);
+    form.v.coding = v;
+    form.v.parameter = static_cast<int32_t>(v_parameter);
+    form.sink = static_cast<int32_t>(sink);
+    return form;
+  };
+  const std::vector<int64_t>& p = codec.values;
+  if (codec.name == "raw") return set(HeadCoding::kRaw, 0, HeadCoding::kRaw, 0, 0);
+  if (codec.name == "int8") return set(HeadCoding::kInt8, p[0], HeadCoding::kInt8, p[0], p[1]);
+  if (codec.name == "fp8") return set(HeadCoding::kFp8, 0, HeadCoding::kFp8, 0, p[0]);
+  if (codec.name == "turbo") return set(HeadCoding::kTurbo, p[0], HeadCoding::kTurbo, p[1], p[2]);
+  if (codec.name == "int4") {
+    return set(HeadCoding::kInt4Channel, p[0], HeadCoding::kInt4Token, p[0], p[1]);
+  }
+  return std::nullopt;
+}
+
+std::vector<CodecCase> CasesWithForm() {
+  std::vector<CodecCase> cases;
+  for (const CodecCase& c : testing::AllCases()) {
+    if (FormOf(c)) cases.push_back(c);
+  }
+  return cases;
+}
+
+uint16_t Bfloat16Of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+// A slice in the memory of a device.
+struct Placed {
+  SlicePlace place;
+  SliceShape shape;
+  std::vector<uint16_t> k, v;      // Numbers with gaps, as they lie in memory.
+  std::vector<std::byte> encoded;  // What the definition makes of them.
+};
+
+class SlicesTest : public ::testing::TestWithParam<std::tuple<CodecCase, std::string>> {
+ protected:
+  static constexpr int64_t kHeads = 2, kGap = 8, kTokens = 70;
+
+  void SetUp() override {
+    const std::string why =
+        kernels::testing::WhySkipped(std::get<1>(GetParam()), &kernels::Backend::slices);
+    if (!why.empty()) GTEST_SKIP() << why;
+    here_.emplace(*kernels::FindBackend(std::get<1>(GetParam())));
+    codec_ = MakeCodec(test().name, test().values, kernels::ReferenceCodecKernels());
+  }
+  const CodecCase& test() const { return std::get<0>(GetParam()); }
+  Device& here() { return *here_; }
+
+  static int64_t Stride(int64_t dim) { return dim + kGap; }
+  static size_t Numbers(int64_t dim) { return static_cast<size_t>(kHeads * kTokens * Stride(dim)); }
+  SliceForm Form(const SliceShape& shape) const {
+    SliceForm form = *FormOf(test());
+    const auto plane = [](kernels::PlaneForm* p, int64_t heads, int64_t dim) {
+      p->heads = static_cast<int32_t>(heads);
+      p->dim = static_cast<int32_t>(dim);
+      p->token_stride = Stride(dim);
+      p->head_stride = kTokens * Stride(dim);
+    };
+    plane(&form.k, shape.k_heads, shape.k_dim);
+    plane(&form.v, shape.v_heads, shape.v_dim);
+    return form;
+  }
+  static Plane PlaneOf(const std::vector<uint16_t>& numbers, int64_t heads, int64_t dim) {
+    return {numbers.data(), heads, dim, kTokens * Stride(dim), Stride(dim)};
+  }
+
+  // Slices of many lengths, layers and positions.
+  std::vector<Placed> Slices(const SliceShape& most, bool bfloat16 = false) {
+    std::vector<Placed> all;
+    for (const int64_t tokens : {64, 1, 70, 0, 33, 64}) {
+      Placed p;
+      p.shape = most;
+      p.shape.tokens = tokens;
+      const auto n = static_cast<int64_t>(all.size());
+      p.place = {n * 3, n % 2 == 0 ? 0 : n * 64};
+      std::normal_distribution<float> normal;
+      for (auto* plane : {&p.k, &p.v}) {
+        plane->resize(Numbers(plane == &p.k ? most.k_dim : most.v_dim));
+        for (uint16_t& x : *plane) {
+          const float f = normal(rng_);
+          // bfloat16 numbers with few bits are halves too.
+          x = bfloat16 ? Bfloat16Of(f + (f < 0 ? -0.5f : 0.5f)) : testing::ToHalf(f);
+        }
+      }
+      p.encoded = Encoded(p, bfloat16);
+      all.push_back(std::move(p));
+    }
+    return all;
+  }
+  static std::vector<uint16_t> AsHalves(std::vector<uint16_t> numbers) {
+    for (uint16_t& x : numbers) {
+      const uint32_t bits = static_cast<uint32_t>(x) << 16;
+      float f;
+      std::memcpy(&f, &bits, 4);
+      x = testing::ToHalf(f);
+    }
+    return numbers;
+  }
+  std::vector<std::byte> Encoded(const Placed& p, bool bfloat16) const {
+    std::vector<std::byte> bytes(codec_->MaxEncodedBytes(p.shape, p.place));
+    const std::vector<uint16_t> k = bfloat16 ? AsHalves(p.k) : p.k;
+    const std::vector<uint16_t> v = bfloat16 ? AsHalves(p.v) : p.v;
+    EXPECT_EQ(
+        codec_
+            ->Encode(PlaneOf(k, p.shape.k_heads, p.shape.k_dim),
+                     PlaneOf(v, p.shape.v_heads, p.shape.v_dim), p.shape.tokens, p.place, bytes, {})
+            .status,
+        CodecStatus::kOk);
+    return bytes;
+  }
+  // What the definition decodes, over numbers that are all 0x1234.
+  std::pair<std::vector<uint16_t>, std::vector<uint16_t>> Decoded(const Placed& p) const {
+    std::vector<uint16_t> k(Numbers(p.shape.k_dim), 0x1234), v(Numbers(p.shape.v_dim), 0x1234);
+    const auto plane = [](std::vector<uint16_t>* numbers, int64_t heads, int64_t dim) {
+      return MutablePlane{numbers->data(), heads, dim, kTokens * Stride(dim), Stride(dim)};
+    };
+    EXPECT_EQ(codec_->Decode(p.encoded, plane(&k, p.shape.k_heads, p.shape.k_dim),
+                             plane(&v, p.shape.v_heads, p.shape.v_dim), p.shape.tokens, p.place, {},
+                             false),
+              CodecStatus::kOk);
+    return {k, v};
+  }
+
+  // Halves to bfloat16, to nearest even.
+  static void Round(int64_t heads, int64_t tokens, int64_t dim, std::vector<uint16_t>* numbers) {
+    for (int64_t i = 0; i < heads * tokens * dim; ++i) {
+      const int64_t row = i / dim / tokens * kTokens + i / dim % tokens;
+      uint16_t& x = (*numbers)[static_cast<size_t>(row * Stride(dim) + i % dim)];
+      const float f = testing::FromHalf(x);
+      uint32_t bits;
+      std::memcpy(&bits, &f, 4);
+      x = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+  }
+
+  static SliceTask TaskOf(const Placed& p) {
+    SliceTask task;
+    task.bytes = p.encoded.size();
+    task.first_position = p.place.first_position;
+    task.tokens = static_cast<int32_t>(p.shape.tokens);
+    task.layer = static_cast<int32_t>(p.place.layer);
+    return task;
+  }
+
+  std::unique_ptr<Codec> codec_;
+  std::mt19937 rng_{5};
+
+ private:
+  std::optional<Device> here_;
+};
+
+const SliceShape kShapes[] = {{0, 2, 64, 2, 64}, {0, 2, 128, 1, 64}, {0, 1, 256, 2, 512}};
+
+TEST_P(SlicesTest, EncodeGivesTheBytesOfTheDefinitionAtAnyAddress) {
+  for (const SliceShape& shape : kShapes) {
+    for (const bool bfloat16 : {false, true}) {
+      const std::vector<Placed> slices = Slices(shape, bfloat16);
+      Guarded<uint32_t> faults(here(), static_cast<int64_t>(slices.size()));
+      std::vector<std::unique_ptr<Guarded<std::byte>>> out;
+      std::vector<SliceTask> tasks;
+      SliceForm form = Form(shape);
+      form.bfloat16 = bfloat16;
+      for (size_t i = 0; i < slices.size(); ++i) {
+        // Slices begin where the one before ends: at even addresses, or behind some odd part.
+        const size_t skew = i * 3;
+        out.push_back(std::make_unique<Guarded<std::byte>>(
+            here(), static_cast<int64_t>(slices[i].encoded.size() + skew), std::byte{0x77}));
+        SliceTask task = TaskOf(slices[i]);
+        ASSERT_EQ(task.bytes, static_cast<uint64_t>(SliceBytes(form, task)));
+        task.encoded = out[i]->get() + skew;
+        task.k = here().In(slices[i].k);
+        task.v = here().In(slices[i].v);
+        task.faults = faults.get() + i;
+        tasks.push_back(task);
+      }
+      here().Run(&SliceKernels::encode_slices,
+                 {form, tasks.data(), static_cast<int64_t>(tasks.size())});
+      EXPECT_EQ(faults.Read(), std::vector<uint32_t>(slices.size(), 0));
+      for (size_t i = 0; i < slices.size(); ++i) {
+        std::vector<std::byte> want(i * 3, std::byte{0x77});
+        want.insert(want.end(), slices[i].encoded.begin(), slices[i].encoded.end());
+        ASSERT_EQ(out[i]->Read(), want) << "slice " << i << ", dim " << shape.k_dim;
+      }
+    }
+  }
+}
+
+TEST_P(SlicesTest, DecodeGivesTheNumbersOfTheDefinitionAndTouchesNoOthers) {
+  for (const SliceShape& shape : kShapes) {
+    for (const bool bfloat16 : {false, true}) {
+      const std::vector<Placed> slices = Slices(shape);
+      Guarded<uint32_t> faults(here(), static_cast<int64_t>(slices.size()));
+      std::vector<std::unique_ptr<Guarded<uint16_t>>> k, v;
+      std::vector<SliceTask> tasks;
+      SliceForm form = Form(shape);
+      form.bfloat16 = bfloat16;
+      for (size_t i = 0; i < slices.size(); ++i) {
+        std::vector<std::byte> bytes(i * 5 % 16);
+        bytes.insert(bytes.end(), slices[i].encoded.begin(), slices[i].encoded.end());
+        SliceTask task = TaskOf(slices[i]);
+        task.encoded = here().In(bytes) + i * 5 % 16;
+        for (auto* planes : {&k, &v}) {
+          const int64_t dim = planes == &k ? shape.k_dim : shape.v_dim;
+          planes->push_back(std::make_unique<Guarded<uint16_t>>(
+              here(), static_cast<int64_t>(Numbers(dim)), 0x1234));
+        }
+        task.k = k[i]->get();
+        task.v = v[i]->get();
+        task.faults = faults.get() + i;
+        tasks.push_back(task);
+      }
+      here().Run(&SliceKernels::decode_slices,
+                 {form, tasks.data(), static_cast<int64_t>(tasks.size())});
+      EXPECT_EQ(faults.Read(), std::vector<uint32_t>(slices.size(), 0));
+      for (size_t i = 0; i < slices.size(); ++i) {
+        auto [want_k, want_v] = Decoded(slices[i]);
+        if (bfloat16) {
+          Round(slices[i].shape.k_heads, slices[i].shape.tokens, shape.k_dim, &want_k);
+          Round(slices[i].shape.v_heads, slices[i].shape.tokens, shape.v_dim, &want_v);
+        }
+        ASSERT_EQ(k[i]->Read(), want_k) << "slice " << i << ", dim " << shape.k_dim;
+        ASSERT_EQ(v[i]->Read(), want_v) << "slice " << i << ", dim " << shape.v_dim;
+      }
+    }
+  }
+}
+
+TEST_P(SlicesTest, FaultsAreToldForTheSliceThatHasThem) {
+  const SliceShape shape = kShapes[1];
+  const std::vector<Placed> slices = Slices(shape);
+  Guarded<uint32_t> faults(here(), static_cast<int64_t>(slices.size()));
+  std::vector<std::unique_ptr<Guarded<uint16_t>>> k;
+  std::vector<SliceTask> tasks;
+  std::vector<HashRun> runs;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    std::vector<std::byte> bytes = slices[i].encoded;
+    SliceTask task = TaskOf(slices[i]);
+    HashRun run;
+    run.expected = XXH3_64bits(bytes.data(), bytes.size());
+    if (i == 2) bytes[bytes.size() / 2] ^= std::byte{1};
+    if (i == 4) ++task.bytes;
+    task.encoded = here().In(bytes);
+    k.push_back(std::make_unique<Guarded<uint16_t>>(
+        here(), static_cast<int64_t>(Numbers(shape.k_dim)), 0x1234));
+    task.k = k[i]->get();
+    task.v = here().Allocate<uint16_t>(Numbers(shape.v_dim));
+    task.faults = faults.get() + i;
+    run.in = task.encoded;
+    run.bytes = bytes.size();
+    run.faults = task.faults;
+    tasks.push_back(task);
+    runs.push_back(run);
+  }
+  here().Run(&SliceKernels::hash_runs, {runs.data(), static_cast<int64_t>(runs.size())});
+  here().Run(&SliceKernels::decode_slices,
+             {Form(shape), tasks.data(), static_cast<int64_t>(tasks.size())});
+  EXPECT_EQ(faults.Read(),
+            (std::vector<uint32_t>{0, 0, kernels::kHashFault, 0, kernels::kLengthFault, 0}));
+  for (const size_t i : {2, 4}) {
+    EXPECT_EQ(k[i]->Read(), std::vector<uint16_t>(Numbers(shape.k_dim), 0x1234))
+        << "a slice with a fault is not decoded";
+  }
+  EXPECT_EQ(k[5]->Read(), Decoded(slices[5]).first) << "others are";
+}
+
+TEST_P(SlicesTest, EncodingRefusesNumbersThatAreNoFiniteHalves) {
+  const SliceShape shape = kShapes[0];
+  SliceForm form = Form(shape);
+  form.bfloat16 = true;
+  // 2^17, a bit more than 2^-24, and infinity.
+  constexpr uint16_t kTooLarge = 0x4800, kTooFine = 0x3381, kInfinity = 0x7f80;
+  for (const uint16_t number : {kTooLarge, kTooFine, kInfinity}) {
+    Placed p = Slices(shape, true)[0];
+    p.k[static_cast<size_t>(5 * Stride(shape.k_dim) + 3)] = number;
+    Guarded<uint32_t> faults(here(), 1);
+    SliceTask task = TaskOf(p);
+    task.encoded = here().Allocate<std::byte>(p.encoded.size());
+    task.k = here().In(p.k);
+    task.v = here().In(p.v);
+    task.faults = faults.get();
+    here().Run(&SliceKernels::encode_slices, {form, &task, 1});
+    const uint32_t told = faults.Read()[0];
+    if (number == kInfinity) {
+      EXPECT_EQ(told, test().name == "raw" ? 0 : kernels::kNonFiniteFault);
+    } else {
+      EXPECT_EQ(told & kernels::kInexactFault, kernels::kInexactFault) << number;
+    }
+  }
+}
+
+std::string SliceCaseName(
+    const ::testing::TestParamInfo<std::tuple<CodecCase, std::string>>& info) {
+  std::string name = std::get<0>(info.param).Label() + "_" + std::get<1>(info.param);
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(All, SlicesTest,
+                         ::testing::Combine(::testing::ValuesIn(CasesWithForm()),
+                                            ::testing::ValuesIn(kernels::testing::BackendNames())),
+                         SliceCaseName);
+
+}  // namespace
+}  // namespace cairn::codecs
