@@ -169,6 +169,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:] or not all(port.isdigit() for port in sys.argv[1:]):
+        sys.exit("usage: fake_engine.py PORT...")
     engines = [Engine(port=int(port)) for port in sys.argv[1:]]
     print(*(engine.url for engine in engines), flush=True)
     threading.Event().wait()

@@ -109,9 +109,6 @@ Status CheckAddresses(RouterConfig& c) {
 }
 
 Status CheckWorkers(const RouterConfig& c) {
-  if (c.model.empty() && !c.relays()) {
-    return InvalidArgument("model: got nothing, expected a GGUF file (--model)");
-  }
   if (c.workers.empty()) {
     return InvalidArgument(
         "workers: got nothing, expected at least one HOST:PORT or http://HOST:PORT");
@@ -133,6 +130,12 @@ Status CheckWorkers(const RouterConfig& c) {
     if (!seen.insert(worker).second) {
       return InvalidArgument("workers: got '{}' twice, expected each worker once", worker);
     }
+  }
+  // After the workers: a mix of both kinds is named as such.
+  if (c.model.empty() && !c.relays()) {
+    return InvalidArgument(
+        "model: got nothing, expected a GGUF file (--model), or engines (http://HOST:PORT) as "
+        "workers, which need none");
   }
   return OkStatus();
 }
