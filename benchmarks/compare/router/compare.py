@@ -27,6 +27,8 @@ import trace  # noqa: E402
 from rows import row  # noqa: E402
 
 ENGINES = 4
+# Some routers find their engines one after the other, and tell nobody when they have.
+SETTLE_SECONDS = 1.5
 STREAMS = 2000
 STREAMS_MIB = 64
 # Shown only.
@@ -94,7 +96,7 @@ class Comparison:
             contenders.Engines(self.build, *options) as engines,
             self.scaled_launchers[name](engines.urls, self.log(name)) as router,
         ):
-            time.sleep(1.5)  # Some find their engines one after the other.
+            time.sleep(SETTLE_SECONDS)
             pids = {"router": router.pid, "engines": engines.process.pid}
             before = {each: contenders.cpu_seconds(pid) for each, pid in pids.items() if pid}
             own, began = time.process_time(), time.monotonic()
@@ -148,7 +150,7 @@ class Comparison:
             try:
                 for name, each in zip(names, started):
                     routers[name] = each.__enter__()
-                time.sleep(1.5)
+                time.sleep(SETTLE_SECONDS)
                 for name in names:
                     added_time.first_event_seconds(routers[name].url, 200, 0)  # Warm.
                 for number in range(a.added_rounds):
@@ -180,7 +182,7 @@ class Comparison:
                     ) as engines,
                     self.launchers[name](engines.urls, self.log(name)) as router,
                 ):
-                    time.sleep(1.5)
+                    time.sleep(SETTLE_SECONDS)
                     before = contenders.resident_mib(router.pid)
                     connections = added_time.open_streams(router.url, STREAMS)
                     resident = contenders.resident_mib(router.pid)
