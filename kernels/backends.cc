@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "cairn/kernels/backend.h"
+#include "cairn/kernels/selection/inline_units.h"
 
 namespace cairn::kernels {
 namespace {
@@ -12,13 +13,30 @@ constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512B
 
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
 
+template <Isa kIsa>
+const SelectionKernels& SelectionsOf() {
+  return CpuSelectionKernels(kIsa);
+}
+template <auto kTable>
+const SelectionUnitKernels& UnitsOf() {
+  static const SelectionUnitKernels units = InlineUnits<kTable>::Table();
+  return units;
+}
+// Those of the instruction set whose kernels `isa` has.
+const SelectionUnitKernels& UnitsOf(Isa isa) {
+  if (isa == Isa::kPortable) return UnitsOf<SelectionsOf<Isa::kPortable>>();
+  if (isa == Isa::kAvx2) return UnitsOf<SelectionsOf<Isa::kAvx2>>();
+  return UnitsOf<SelectionsOf<Isa::kAvx512>>();
+}
+
 Backend OnHost(std::string_view name, const ForwardKernels& forward, const CodecKernels& codecs,
-               const SelectionKernels& selections) {
+               const SelectionKernels& selections, const SelectionUnitKernels& units) {
   static HostMemory memory;
   return {.name = name,
           .forward = &forward,
           .codecs = &codecs,
           .selections = &selections,
+          .selection_units = &units,
           .memory = &memory,
           .new_stream = NewInlineStream,
           .runs_inline = true};
@@ -26,7 +44,7 @@ Backend OnHost(std::string_view name, const ForwardKernels& forward, const Codec
 
 Backend Reference() {
   Backend backend = OnHost("reference", ReferenceForwardKernels(), ReferenceCodecKernels(),
-                           ReferenceSelectionKernels());
+                           ReferenceSelectionKernels(), UnitsOf<ReferenceSelectionKernels>());
   backend.is_definition = true;
   return backend;
 }
@@ -42,7 +60,7 @@ class Registry {
       for (const Isa isa : kIsas) {
         if (!Supports(isa)) continue;
         list.push_back(OnHost(Name(isa), CpuForwardKernels(isa), CpuCodecKernels(isa),
-                              CpuSelectionKernels(isa)));
+                              CpuSelectionKernels(isa), UnitsOf(isa)));
       }
       return list;
     }();

@@ -86,6 +86,9 @@ T __shfl_xor_sync(unsigned mask, T value, int bits) {
 inline unsigned atomicOr(unsigned* p, unsigned bits) {
   return __atomic_fetch_or(p, bits, __ATOMIC_RELAXED);
 }
+inline unsigned atomicAdd(unsigned* p, unsigned n) {
+  return __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
+}
 inline unsigned long long atomicAdd(unsigned long long* p, unsigned long long n) {
   return __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
 }

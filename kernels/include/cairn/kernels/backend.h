@@ -13,6 +13,7 @@
 #include "cairn/kernels/isa.h"
 #include "cairn/kernels/memory.h"
 #include "cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/unit_kernels.h"
 #include "cairn/kernels/stream.h"
 
 namespace cairn::kernels {
@@ -25,6 +26,8 @@ struct Backend {
   const ForwardKernels* forward = nullptr;
   const CodecKernels* codecs = nullptr;
   const SelectionKernels* selections = nullptr;
+  // Selections of many units at a time: to the last bit what `selections` gives.
+  const SelectionUnitKernels* selection_units = nullptr;
   // Codecs of many slices at a time. CPUs lack it: there kernels/codecs takes slice by slice.
   const SliceKernels* slices = nullptr;
 
