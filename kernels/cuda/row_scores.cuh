@@ -247,7 +247,8 @@ CAIRN_KERNEL void __launch_bounds__(256)
     cairn_expected_logits(CAIRN_UNITS(ExpectedLogitsArgs) batch) {
   cairn::kernels::cuda::ExpectedLogitsUnits(batch);
 }
-CAIRN_KERNEL void __launch_bounds__(256)
+// Four blocks a multiprocessor: without the number nvcc makes room for more, and spills.
+CAIRN_KERNEL void __launch_bounds__(256, 4)
     cairn_projected_norms(CAIRN_UNITS(ProjectedNormsArgs) batch) {
   cairn::kernels::cuda::ProjectedNormsUnits(batch);
 }
