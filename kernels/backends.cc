@@ -5,6 +5,7 @@
 
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/selection/inline_units.h"
+#include "kernels/slices/inline_slices.h"
 
 namespace cairn::kernels {
 namespace {
@@ -29,14 +30,31 @@ const SelectionUnitKernels& UnitsOf(Isa isa) {
   return UnitsOf<SelectionsOf<Isa::kAvx512>>();
 }
 
+template <Isa kIsa>
+const CodecKernels& CodecsOf() {
+  return CpuCodecKernels(kIsa);
+}
+template <auto kTable>
+const SliceKernels& SlicesOf() {
+  static const SliceKernels slices = InlineSlices<kTable>();
+  return slices;
+}
+const SliceKernels& SlicesOf(Isa isa) {
+  if (isa == Isa::kPortable) return SlicesOf<CodecsOf<Isa::kPortable>>();
+  if (isa == Isa::kAvx2) return SlicesOf<CodecsOf<Isa::kAvx2>>();
+  return SlicesOf<CodecsOf<Isa::kAvx512>>();
+}
+
 Backend OnHost(std::string_view name, const ForwardKernels& forward, const CodecKernels& codecs,
-               const SelectionKernels& selections, const SelectionUnitKernels& units) {
+               const SelectionKernels& selections, const SelectionUnitKernels& units,
+               const SliceKernels& slices) {
   static HostMemory memory;
   return {.name = name,
           .forward = &forward,
           .codecs = &codecs,
           .selections = &selections,
           .selection_units = &units,
+          .slices = &slices,
           .memory = &memory,
           .new_stream = NewInlineStream,
           .runs_inline = true};
@@ -44,7 +62,8 @@ Backend OnHost(std::string_view name, const ForwardKernels& forward, const Codec
 
 Backend Reference() {
   Backend backend = OnHost("reference", ReferenceForwardKernels(), ReferenceCodecKernels(),
-                           ReferenceSelectionKernels(), UnitsOf<ReferenceSelectionKernels>());
+                           ReferenceSelectionKernels(), UnitsOf<ReferenceSelectionKernels>(),
+                           SlicesOf<ReferenceCodecKernels>());
   backend.is_definition = true;
   return backend;
 }
@@ -60,7 +79,7 @@ class Registry {
       for (const Isa isa : kIsas) {
         if (!Supports(isa)) continue;
         list.push_back(OnHost(Name(isa), CpuForwardKernels(isa), CpuCodecKernels(isa),
-                              CpuSelectionKernels(isa), UnitsOf(isa)));
+                              CpuSelectionKernels(isa), UnitsOf(isa), SlicesOf(isa)));
       }
       return list;
     }();

@@ -2,6 +2,7 @@
 // Rows of scores: reductions, pooling, means of chunks; copies of rows, and their rotation. Every
 // number is a thread's. Blocks are (part of the numbers, 1, unit).
 
+#include "cairn/kernels/selection/unit_kernels.h"
 #include "kernels/cuda/units.cuh"
 
 namespace cairn::kernels::cuda {
@@ -114,6 +115,54 @@ CAIRN_DEVICE void TurnRowsUnits(const UnitBatch<TurnRowsArgs>& batch) {
   }
 }
 
+// ---- between the operations of a method ----
+
+CAIRN_DEVICE void CombineScoresUnits(const UnitBatch<CombineScoresArgs>& batch) {
+  const CombineScoresArgs& a = batch.units[blockIdx.z];
+  const bool negative = a.combination == Combination::kNegative;
+  for (int i = ThreadIndex(); i < a.n; i += ThreadCount()) {
+    const float x = Global(a.x)[i];
+    Global(a.y)[i] = negative ? -x : (x + Global(a.other)[i]) * 0.5f;
+  }
+}
+
+CAIRN_DEVICE void RankScoresUnits(const UnitBatch<RankScoresArgs>& batch) {
+  const RankScoresArgs& a = batch.units[blockIdx.z];
+  const int n = static_cast<int>(a.n);
+  for (int i = ThreadIndex(); i < n; i += ThreadCount()) {
+    const float x = Global(a.x)[i];
+    int before = 0;
+    bool finite = true;
+    for (int k = 0; k < n; ++k) {
+      const float other = Global(a.x)[k];
+      before += other < x || (other == x && k < i) ? 1 : 0;
+      finite = finite && (BitsOf(other) & 0x7f800000) != 0x7f800000;
+    }
+    Global(a.y)[i] = finite ? static_cast<float>(before) : x;
+  }
+}
+
+CAIRN_DEVICE void ChunkMarksUnits(const UnitBatch<ChunkMarksArgs>& batch) {
+  const ChunkMarksArgs& a = batch.units[blockIdx.z];
+  for (int64_t c = ThreadIndex(); c * a.chunk < a.tokens; c += ThreadCount()) {
+    const int64_t begin = c * a.chunk, end = LeastOf(a.tokens, begin + a.chunk);
+    uint32_t mark = 0;
+    for (int64_t head = 0; head < a.heads; ++head) {
+      for (int64_t t = begin; t < end; ++t) mark |= Global(a.marks)[head * a.tokens + t];
+    }
+    Global(a.taken)[c] = static_cast<uint8_t>(mark);
+  }
+}
+
+CAIRN_DEVICE void SpreadMarksUnits(const UnitBatch<SpreadMarksArgs>& batch) {
+  const SpreadMarksArgs& a = batch.units[blockIdx.z];
+  const auto tokens = static_cast<int>(a.tokens), chunk = static_cast<int>(a.chunk);
+  for (int t = ThreadIndex(); t < tokens; t += ThreadCount()) {
+    if (Global(a.taken)[t / chunk] == 0) continue;
+    for (int64_t head = 0; head < a.heads; ++head) Global(a.marks)[head * tokens + t] = 1;
+  }
+}
+
 }  // namespace cairn::kernels::cuda
 
 CAIRN_KERNEL void __launch_bounds__(256) cairn_reduce_rows(CAIRN_UNITS(ReduceRowsArgs) batch) {
@@ -133,4 +182,17 @@ CAIRN_KERNEL void __launch_bounds__(256) cairn_gather_rows(CAIRN_UNITS(GatherRow
 }
 CAIRN_KERNEL void __launch_bounds__(256) cairn_turn_rows(CAIRN_UNITS(TurnRowsArgs) batch) {
   cairn::kernels::cuda::TurnRowsUnits(batch);
+}
+CAIRN_KERNEL void __launch_bounds__(256)
+    cairn_combine_scores(CAIRN_UNITS(CombineScoresArgs) batch) {
+  cairn::kernels::cuda::CombineScoresUnits(batch);
+}
+CAIRN_KERNEL void __launch_bounds__(256) cairn_rank_scores(CAIRN_UNITS(RankScoresArgs) batch) {
+  cairn::kernels::cuda::RankScoresUnits(batch);
+}
+CAIRN_KERNEL void __launch_bounds__(256) cairn_chunk_marks(CAIRN_UNITS(ChunkMarksArgs) batch) {
+  cairn::kernels::cuda::ChunkMarksUnits(batch);
+}
+CAIRN_KERNEL void __launch_bounds__(256) cairn_spread_marks(CAIRN_UNITS(SpreadMarksArgs) batch) {
+  cairn::kernels::cuda::SpreadMarksUnits(batch);
 }

@@ -120,6 +120,28 @@ void LaunchUnits(Launch launch, const UnitsArgs<TurnRowsArgs>& a) {
                [](const TurnRowsArgs& unit) { return unit.rows * (unit.rope_dim / 2); });
 }
 
+template <typename Launch>
+void LaunchUnits(Launch launch, const UnitsArgs<CombineScoresArgs>& a) {
+  LaunchPieces(launch, cairn_combine_scores, a, kScoreThreads, kScoreThreads, 0,
+               [](const CombineScoresArgs& unit) { return unit.n; });
+}
+template <typename Launch>
+void LaunchUnits(Launch launch, const UnitsArgs<RankScoresArgs>& a) {
+  LaunchPieces(launch, cairn_rank_scores, a, kScoreThreads, kScoreThreads, 0,
+               [](const RankScoresArgs& unit) { return unit.n; });
+}
+template <typename Launch>
+void LaunchUnits(Launch launch, const UnitsArgs<ChunkMarksArgs>& a) {
+  LaunchPieces(
+      launch, cairn_chunk_marks, a, kScoreThreads, kScoreThreads, 0,
+      [](const ChunkMarksArgs& unit) { return (unit.tokens + unit.chunk - 1) / unit.chunk; });
+}
+template <typename Launch>
+void LaunchUnits(Launch launch, const UnitsArgs<SpreadMarksArgs>& a) {
+  LaunchPieces(launch, cairn_spread_marks, a, kScoreThreads, kScoreThreads, 0,
+               [](const SpreadMarksArgs& unit) { return unit.tokens; });
+}
+
 // Rows that have 16 lanes each.
 template <typename Launch, typename Kernel, typename Args>
 void LaunchRowUnits(Launch launch, Kernel kernel, const UnitsArgs<Args>& a) {

@@ -28,7 +28,7 @@ struct Backend {
   const SelectionKernels* selections = nullptr;
   // Selections of many units at a time: to the last bit what `selections` gives.
   const SelectionUnitKernels* selection_units = nullptr;
-  // Codecs of many slices at a time. CPUs lack it: there kernels/codecs takes slice by slice.
+  // Codecs of many slices at a time.
   const SliceKernels* slices = nullptr;
 
   Memory* memory = nullptr;

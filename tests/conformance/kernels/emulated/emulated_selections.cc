@@ -68,6 +68,10 @@ const SelectionUnitKernels& EmulatedSelectionUnitKernels() {
     k.turn_rows = Units;
     k.mark_budget = Units;
     k.split_budget = Units;
+    k.combine_scores = Units;
+    k.rank_scores = Units;
+    k.chunk_marks = Units;
+    k.spread_marks = Units;
     return k;
   }();
   return kernels;

@@ -43,6 +43,49 @@ struct InlineUnits {
     }
   }
 
+  static void CombineScores(Stream&, const UnitsArgs<CombineScoresArgs>& all) {
+    for (int64_t i = 0; i < all.count; ++i) {
+      const CombineScoresArgs& a = all.units[i];
+      for (int64_t k = 0; k < a.n; ++k) {
+        a.y[k] = a.combination == Combination::kNegative ? -a.x[k] : (a.x[k] + a.other[k]) * 0.5f;
+      }
+    }
+  }
+
+  static void RankScores(Stream& stream, const UnitsArgs<RankScoresArgs>& all) {
+    for (int64_t i = 0; i < all.count; ++i) {
+      const RankScoresArgs& a = all.units[i];
+      int64_t non_finite = 0;
+      kTable().count_non_finite(stream, {a.x, a.n, &non_finite});
+      for (int64_t k = 0; k < a.n; ++k) {
+        int64_t before = 0;
+        for (int64_t other = 0; other < a.n; ++other) {
+          before += a.x[other] < a.x[k] || (a.x[other] == a.x[k] && other < k) ? 1 : 0;
+        }
+        a.y[k] = non_finite > 0 ? a.x[k] : static_cast<float>(before);
+      }
+    }
+  }
+
+  static void ChunkMarks(Stream&, const UnitsArgs<ChunkMarksArgs>& all) {
+    for (int64_t i = 0; i < all.count; ++i) {
+      const ChunkMarksArgs& a = all.units[i];
+      for (int64_t t = 0; t < a.tokens; ++t) {
+        uint8_t mark = t % a.chunk == 0 ? 0 : a.taken[t / a.chunk];
+        for (int64_t head = 0; head < a.heads; ++head) mark |= a.marks[head * a.tokens + t];
+        a.taken[t / a.chunk] = mark;
+      }
+    }
+  }
+
+  static void SpreadMarks(Stream&, const UnitsArgs<SpreadMarksArgs>& all) {
+    for (int64_t i = 0; i < all.count; ++i) {
+      const SpreadMarksArgs& a = all.units[i];
+      for (int64_t k = 0; k < a.heads * a.tokens; ++k)
+        a.marks[k] |= a.taken[k % a.tokens / a.chunk];
+    }
+  }
+
   static SelectionUnitKernels Table() {
     SelectionUnitKernels k;
     k.name = kTable().name;
@@ -66,6 +109,10 @@ struct InlineUnits {
     k.turn_rows = Each<&SelectionKernels::turn_rows>;
     k.mark_budget = MarkBudget;
     k.split_budget = SplitBudget;
+    k.combine_scores = CombineScores;
+    k.rank_scores = RankScores;
+    k.chunk_marks = ChunkMarks;
+    k.spread_marks = SpreadMarks;
     return k;
   }
 };

@@ -48,6 +48,47 @@ struct SplitBudgetArgs {
   int64_t* rows = nullptr;   // [heads]: how many these are.
 };
 
+// What methods do to scores between the operations above, so that no score has to come to the host.
+
+// y[i] of one or two rows of scores. `y` may be `x` or `other`.
+enum class Combination {
+  kNegative,  // -x
+  kMean,      // (x + other) * 0.5
+};
+struct CombineScoresArgs {
+  Combination combination = Combination::kNegative;
+  const float* x = nullptr;
+  const float* other = nullptr;  // kMean alone.
+  int64_t n = 0;
+  float* y = nullptr;
+};
+
+// y[i] = how many numbers are smaller than x[i], or equal and before it. With a number that is not
+// finite, y = x, so that it is seen later. Every number is compared with every other.
+struct RankScoresArgs {
+  const float* x = nullptr;
+  int64_t n = 0;
+  float* y = nullptr;  // [n]; not x.
+};
+
+// taken[c] = 1 where a row of chunk c has a mark in one of the heads, else 0.
+struct ChunkMarksArgs {
+  const uint8_t* marks = nullptr;  // [heads][tokens], 0 or 1
+  int64_t heads = 0;
+  int64_t tokens = 0;
+  int64_t chunk = 1;
+  uint8_t* taken = nullptr;  // [ceil(tokens / chunk)]
+};
+
+// Marks the rows of the chunks that are taken, in all heads; other marks stay.
+struct SpreadMarksArgs {
+  const uint8_t* taken = nullptr;  // [ceil(tokens / chunk)], 0 or 1
+  int64_t heads = 0;
+  int64_t tokens = 0;
+  int64_t chunk = 1;
+  uint8_t* marks = nullptr;  // [heads][tokens], 0 or 1
+};
+
 struct SelectionUnitKernels {
   // "reference", Name(isa), or the name of another backend.
   const char* name = nullptr;
@@ -73,6 +114,10 @@ struct SelectionUnitKernels {
 
   UnitsOp<MarkBudgetArgs> mark_budget = nullptr;
   UnitsOp<SplitBudgetArgs> split_budget = nullptr;
+  UnitsOp<CombineScoresArgs> combine_scores = nullptr;
+  UnitsOp<RankScoresArgs> rank_scores = nullptr;
+  UnitsOp<ChunkMarksArgs> chunk_marks = nullptr;
+  UnitsOp<SpreadMarksArgs> spread_marks = nullptr;
 };
 
 }  // namespace cairn::kernels
