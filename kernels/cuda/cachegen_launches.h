@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "kernels/cuda/cachegen.cuh"
+#include "kernels/cuda/cachegen_decode.cuh"
+#include "kernels/cuda/cachegen_encode.cuh"
 #include "kernels/cuda/shape.h"
 
 namespace cairn::kernels::cuda {
@@ -54,7 +55,7 @@ void LaunchCacheGen(Launch launch, const SlicesArgs& a, bool encodes) {
     const dim3 streams{(4 * slices + kStreamThreads - 1) / kStreamThreads, 1, 1};
     const dim3 planes{1, std::max(1u, heads), 2 * slices};
     if (encodes) {
-      launch(cairn_cachegen_model, Shape{planes, kModelThreads, 96 + kMaxHeadDim}, *batch);
+      launch(cairn_cachegen_model, Shape{planes, kHeadThreads, 96 + kMaxHeadDim}, *batch);
       launch(cairn_cachegen_encode_streams,
              Shape{streams, kStreamThreads, rans::Tables<false>::kSharedBytes}, *batch);
       launch(cairn_cachegen_encode_slices, Shape{{1, 1, slices}, kSliceThreads, 0}, *batch);
@@ -62,7 +63,7 @@ void LaunchCacheGen(Launch launch, const SlicesArgs& a, bool encodes) {
       launch(cairn_cachegen_decode_streams,
              Shape{streams, kStreamThreads, rans::Tables<true>::kSharedBytes}, *batch);
       launch(cairn_cachegen_decode_rows,
-             Shape{planes, kModelThreads, kTurnTile * kTurnStride * sizeof(uint16_t)}, *batch);
+             Shape{planes, kHeadThreads, kTurnTile * kTurnStride * sizeof(uint16_t)}, *batch);
     }
   }
 }

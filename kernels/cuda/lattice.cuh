@@ -12,17 +12,17 @@ CAIRN_DEVICE int LatticeCode(float x, float inverse) {
   return RoundWithin(x * inverse, -32767.0f, 32767.0f) + kLatticeZero;
 }
 
-// The step, from the 16 partial sums of squares.
+// Of 16 partial sums: i and i + 8, then + 4, + 2, + 1.
+CAIRN_DEVICE float SumOfParts(const float* parts) {
+  const auto two = [&](int i) { return parts[i] + parts[i + 8]; };
+  const auto four = [&](int i) { return two(i) + two(i + 4); };
+  const auto eight = [&](int i) { return four(i) + four(i + 2); };
+  return eight(0) + eight(1);
+}
+
+// The step, from the partial sums of squares.
 CAIRN_DEVICE uint32_t LatticeStep(const float* parts, int numbers, int64_t step64) {
-  float s[16];
-  CAIRN_UNROLL
-  for (int i = 0; i < 16; ++i) s[i] = parts[i];
-  CAIRN_UNROLL
-  for (int n = 8; n > 0; n /= 2) {
-    CAIRN_UNROLL
-    for (int i = 0; i < n; ++i) s[i] += s[i + n];
-  }
-  const float mean = s[0] / static_cast<float>(numbers);
+  const float mean = SumOfParts(parts) / static_cast<float>(numbers);
   return ToHalf(sqrtf(mean) * (static_cast<float>(step64) / 64.0f));
 }
 

@@ -237,24 +237,21 @@ TEST_P(SelectionUnitsTest, MarksOfManyHeads) {
       });
 }
 
-// More units than one launch has room for.
+// More units than one launch has room for, and none.
 TEST_P(SelectionUnitsTest, AnyNumberOfUnits) {
-  constexpr size_t kUnits = 1500;
-  const std::vector<float> scores = Random(kUnits + 5);
-  Guarded<uint8_t> marks(here(), std::vector<uint8_t>(5 * kUnits));
-  const float* const from = here().In(scores);
-  std::vector<MarkTopArgs> units;
-  for (size_t i = 0; i < kUnits; ++i) units.push_back({from + i, 5, 1, marks.get() + 5 * i});
-  here().backend().selection_units->mark_top(here().stream(), {units.data(), kUnits});
-  here().backend().selection_units->mark_top(here().stream(), {units.data(), 0});
-  const std::vector<uint8_t> got = marks.Read();
-  for (size_t i = 0; i < kUnits; ++i) {
-    const auto best = std::max_element(scores.begin() + static_cast<ptrdiff_t>(i),
-                                       scores.begin() + static_cast<ptrdiff_t>(i) + 5);
-    for (size_t k = 0; k < 5; ++k) {
-      ASSERT_EQ(got[5 * i + k], scores[i + k] == *best ? 1 : 0) << "unit " << i;
-    }
+  constexpr int64_t kUnits = 1500;
+  const std::vector<float> x = Random(3 * kUnits);
+  Guarded<float> y(here(), 3 * kUnits);
+  const float* const from = here().In(x);
+  std::vector<CombineScoresArgs> units;
+  for (int64_t i = 0; i < kUnits; ++i) {
+    units.push_back({Combination::kNegative, from + 3 * i, nullptr, 3, y.get() + 3 * i});
   }
+  here().backend().selection_units->combine_scores(here().stream(), {units.data(), 0});
+  EXPECT_EQ(y.Read(), std::vector<float>(3 * kUnits));
+  here().backend().selection_units->combine_scores(here().stream(), {units.data(), kUnits});
+  const std::vector<float> got = y.Read();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], -x[i]) << "unit " << i / 3;
 }
 
 TEST_P(SelectionUnitsTest, BudgetsThatTheDeviceComputedAreMarked) {
