@@ -67,7 +67,7 @@ struct CacheGenPlace {
   }
 };
 
-CAIRN_DEVICE CacheGenPlace PlaceOf(const CacheGenBatch& batch, const CacheGenSlice& slice,
+CAIRN_DEVICE CacheGenPlace SizesOf(const CacheGenBatch& batch, const CacheGenSlice& slice,
                                    int plane) {
   const CacheGenPlane& of = batch.planes[plane];
   CacheGenPlace place;
@@ -89,7 +89,7 @@ CAIRN_DEVICE CacheGenPlace OpenPlace(const CacheGenBatch& batch, const CacheGenS
   uint8_t* at = slice.scratch + 16;
   CacheGenPlace place;
   for (int p = 0; p <= plane; ++p) {
-    place = PlaceOf(batch, slice, p);
+    place = SizesOf(batch, slice, p);
     place.numbers = at;
     place.headers = at + 2 * place.stream_bytes;
     place.stage = place.headers + (place.heads * place.header_bytes + 15) / 16 * 16;
@@ -123,7 +123,7 @@ CAIRN_DEVICE Head HeadOf(const CacheGenBatch& batch, const CacheGenSlice& slice,
   h.faults = slice.faults;
   return h;
 }
-CAIRN_DEVICE uint32_t HalfOf(const Head& head, int token, int column, uint32_t* faults) {
+CAIRN_DEVICE uint32_t HalfNumberAt(const Head& head, int token, int column, uint32_t* faults) {
   const uint32_t bits = NumberAt(head, token, column);
   return head.bfloat16 ? HalfOfBfloat16(bits, faults) : bits;
 }

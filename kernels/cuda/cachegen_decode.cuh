@@ -27,7 +27,7 @@ CAIRN_DEVICE EncodedSlice Parse(const CacheGenBatch& batch, const CacheGenSlice&
   uint64_t at = 1;
   CAIRN_UNROLL
   for (int p = 0; p < 2; ++p) {
-    const CacheGenPlace place = PlaceOf(batch, slice, p);
+    const CacheGenPlace place = SizesOf(batch, slice, p);
     parsed.headers[p] = at;
     if (place.heads == 0) continue;
     if (static_cast<uint64_t>(place.StreamsAt()) > slice.bytes - at) return parsed;

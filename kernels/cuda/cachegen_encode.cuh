@@ -28,7 +28,7 @@ CAIRN_DEVICE void CacheGenModel(const CacheGenBatch& batch) {
   const int thread = static_cast<int>(threadIdx.x), dim = place.dim, rows = place.rows;
   uint32_t faults = 0;
   for (int i = thread; i < place.sink * dim; i += kHeadThreads) {
-    const uint32_t half = HalfOf(head, i / dim, i % dim, &faults);
+    const uint32_t half = HalfNumberAt(head, i / dim, i % dim, &faults);
     if (!IsFinite(half)) faults |= kNonFiniteFault;
     Store2(header + 2 * i, half);
   }
@@ -41,7 +41,7 @@ CAIRN_DEVICE void CacheGenModel(const CacheGenBatch& batch) {
     float sum = 0.0f;
     for (int row = 0; row < rows; ++row) {
       for (int column = thread; column < dim; column += 16) {
-        const float x = FromHalf(HalfOf(head, place.sink + row, column, &faults));
+        const float x = FromHalf(HalfNumberAt(head, place.sink + row, column, &faults));
         sum += x * x;
       }
     }
@@ -62,7 +62,7 @@ CAIRN_DEVICE void CacheGenModel(const CacheGenBatch& batch) {
     uint16_t* const run = out + place.half + int64_t{channel} * rows;
     int64_t sum = 0, squares = 0;
     for (int row = 0; row < rows; ++row) {
-      const uint32_t half = HalfOf(head, place.sink + row, c, &faults);
+      const uint32_t half = HalfNumberAt(head, place.sink + row, c, &faults);
       if (!IsFinite(half)) faults |= kNonFiniteFault;
       const int code = LatticeCode(FromHalf(half), inverse);
       run[row] = static_cast<uint16_t>(code);
@@ -133,7 +133,7 @@ CAIRN_DEVICE uint64_t CodedBytes(const CacheGenBatch& batch, const CacheGenSlice
   const uint64_t most = MostBytes(batch, slice);
   uint64_t at = 1;
   for (int p = 0; p < 2; ++p) {
-    const CacheGenPlace place = PlaceOf(batch, slice, p);
+    const CacheGenPlace place = SizesOf(batch, slice, p);
     if (place.heads == 0) continue;
     if (place.rows == 0) return 0;
     at += static_cast<uint64_t>(place.StreamsAt()) + LengthsOf(slice)[2 * p] +

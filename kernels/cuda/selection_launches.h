@@ -60,7 +60,7 @@ void LaunchUnits(Launch launch, const UnitsArgs<WindowAttentionArgs>& a) {
                  ProductTile::kSharedBytes},
            batch);
     launch(cairn_window_weights,
-           Shape{{MostPieces(batch, kRowsOfBlock, rows), 1, units}, kRowThreads, 0}, batch);
+           Shape{{MostPieces(batch, kRowsOfBlock, rows), 1, units}, kSoftmaxThreads, 0}, batch);
   });
 }
 
@@ -78,7 +78,7 @@ void LaunchUnits(Launch launch, const UnitsArgs<AccumulateAttentionArgs>& a) {
       launch(cairn_summed_logits,
              Shape{{tiles, 1, units}, kProductThreads, ProductTile::kSharedBytes}, batch, first);
       launch(cairn_summed_exponentials,
-             Shape{{kAccumulatedRows / kRowsOfBlock, 1, units}, kRowThreads, 0}, batch, first);
+             Shape{{kAccumulatedRows / kRowsOfBlock, 1, units}, kSoftmaxThreads, 0}, batch, first);
       launch(cairn_sum_weights, Shape{{MostPieces(batch, 256, columns), 1, units}, 256, 0}, batch,
              first);
     }
@@ -147,7 +147,7 @@ template <typename Launch, typename Kernel, typename Args>
 void LaunchRowUnits(Launch launch, Kernel kernel, const UnitsArgs<Args>& a) {
   ForUnitBatches(a, [&](const UnitBatch<Args>& batch) {
     const int blocks = (batch.count + kRowsOfBlock - 1) / kRowsOfBlock;
-    launch(kernel, Shape{{static_cast<unsigned>(blocks), 1, 1}, kRowThreads, 0}, batch);
+    launch(kernel, Shape{{static_cast<unsigned>(blocks), 1, 1}, kSoftmaxThreads, 0}, batch);
   });
 }
 template <typename Launch>

@@ -8,8 +8,8 @@
 namespace cairn::kernels::cuda {
 
 constexpr int kRowLanes = 16;
-constexpr int kRowThreads = 256;
-constexpr int kRowsOfBlock = kRowThreads / kRowLanes;
+constexpr int kSoftmaxThreads = 256;
+constexpr int kRowsOfBlock = kSoftmaxThreads / kRowLanes;
 
 // Not fmaxf: which of two zeros or NaN comes out is that of the CPUs.
 CAIRN_DEVICE float Larger(float a, float b) { return a > b ? a : b; }

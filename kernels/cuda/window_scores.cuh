@@ -99,7 +99,7 @@ CAIRN_DEVICE void SummedLogits(const UnitBatch<AccumulateAttentionArgs>& batch, 
 }
 
 // What the exponentials of each row must be multiplied with.
-CAIRN_DEVICE float* InverseSums(const AccumulateAttentionArgs& a) {
+CAIRN_DEVICE float* InverseOfSums(const AccumulateAttentionArgs& a) {
   return Global(reinterpret_cast<float*>(a.scratch));
 }
 static_assert(SelectionScratchBytes(1, 0) >= kAccumulatedRows * sizeof(float));
@@ -115,7 +115,7 @@ CAIRN_DEVICE void SummedExponentials(const UnitBatch<AccumulateAttentionArgs>& b
     visible = w.position + row + 1;
   }
   const float inverse = Exponentials(x, visible, lane);
-  if (row < w.rows && lane == 0) InverseSums(a)[row] = inverse;
+  if (row < w.rows && lane == 0) InverseOfSums(a)[row] = inverse;
 }
 
 CAIRN_DEVICE void SumWeights(const UnitBatch<AccumulateAttentionArgs>& batch, int first) {
@@ -123,7 +123,7 @@ CAIRN_DEVICE void SumWeights(const UnitBatch<AccumulateAttentionArgs>& batch, in
   const WindowRows w = RowsOf(a, first);
   const int key = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (w.rows <= 0 || key >= w.columns) return;
-  const float* const inverse = InverseSums(a);
+  const float* const inverse = InverseOfSums(a);
   float sum = Global(a.sums)[key];
   for (int row = 0; row < w.rows; ++row) {
     sum = fmaf(Global(w.out)[row * w.out_stride + key], inverse[row], sum);
