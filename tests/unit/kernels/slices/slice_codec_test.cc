@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "kernels/codecs/turbo/turbo_plane.h"
+#include "kernels/reference/half.h"
+#include "kernels/slices/bfloat16.h"
 
 namespace cairn::kernels {
 namespace {
@@ -37,10 +39,7 @@ struct Slices {
   explicit Slices(const SliceForm& form) {
     std::mt19937 rng(3);
     std::normal_distribution<float> normal;
-    for (uint16_t& x : numbers) {
-      const auto half = static_cast<_Float16>(normal(rng));
-      std::memcpy(&x, &half, sizeof(x));
-    }
+    for (uint16_t& x : numbers) x = HalfOfFloat(normal(rng));
     tasks[0].tokens = kTokens;
     const auto most = static_cast<size_t>(SliceBytes(form, tasks[0]));
     bytes.resize(kSlices * most);
@@ -117,6 +116,41 @@ TEST(SliceCodecTest, AFormMayBringItsOwnSigns) {
   const size_t keys = static_cast<size_t>(own.tasks[0].bytes) / 2;
   EXPECT_EQ(std::memcmp(own.bytes.data(), of_format.bytes.data(), keys), 0);
   EXPECT_NE(std::memcmp(own.bytes.data() + keys, of_format.bytes.data() + keys, keys), 0);
+}
+
+TEST(Bfloat16Test, HalvesAreThoseOfTheDefinition) {
+  for (uint32_t h = 0; h < 0x10000; ++h) {
+    const auto half = static_cast<uint16_t>(h);
+    const float x = FloatOfHalf(half);
+    if ((h & 0x7fff) > 0x7c00) {
+      EXPECT_NE(x, x);
+      continue;
+    }
+    ASSERT_EQ(x, FromHalf(half)) << h;
+    ASSERT_EQ(HalfOfFloat(x), half);
+    // Between this half and the next, and the tie.
+    for (const float factor : {1.0002f, 1.00048828125f, 1.0007f}) {
+      ASSERT_EQ(HalfOfFloat(x * factor), ToHalf(x * factor)) << h;
+    }
+  }
+  EXPECT_EQ(HalfOfFloat(65520.0f), 0x7c00);
+}
+
+TEST(Bfloat16Test, OnlyNumbersThatAreHalvesAreExact) {
+  const auto exact = [](uint16_t bits) {
+    bool is = true;
+    HalfOfBfloat16(bits, &is);
+    return is;
+  };
+  EXPECT_TRUE(exact(0x3f80)) << "1";
+  EXPECT_TRUE(exact(0xff80)) << "minus infinity";
+  EXPECT_TRUE(exact(0x3380)) << "2^-24";
+  EXPECT_FALSE(exact(0x3381)) << "a bit more than 2^-24";
+  EXPECT_FALSE(exact(0x4800)) << "2^17";
+  EXPECT_FALSE(exact(0x7fc0)) << "NaN";
+  EXPECT_EQ(Bfloat16OfHalf(0x3c04), 0x3f80) << "a tie goes to the even number";
+  EXPECT_EQ(Bfloat16OfHalf(0x3c0c), 0x3f82);
+  EXPECT_EQ(Bfloat16OfHalf(0x7e00), 0x7fc0);
 }
 
 }  // namespace
