@@ -110,7 +110,7 @@ class Tables {
   uint8_t* const symbols_;
 };
 
-// One stream under decoding. Behind its end it reads zeros, as the CPUs do.
+// One stream under decoding, on one thread. Behind its end it reads zeros, as the CPUs do.
 class Reader {
  public:
   // REQUIRES: bytes >= 4.
@@ -165,8 +165,8 @@ class Reader {
   uint32_t word_ = 0;
 };
 
-// Writes a stream backwards, ending at `end`, which is aligned to 2 bytes: put numbers in reverse
-// order.
+// Writes a stream backwards, on one thread: put numbers in reverse order. `end`, where the stream
+// ends, is aligned to 2 bytes.
 class Writer {
  public:
   CAIRN_DEVICE explicit Writer(uint8_t* end) : end_(end), at_(end) {}

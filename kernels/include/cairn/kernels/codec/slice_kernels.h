@@ -5,8 +5,9 @@
 // A slice is one layer of one block, as a codec of kernels/codecs stores it; the bytes and halves
 // are the same. A head of selected rows (docs/formats/part.md) is a slice of one head, whose tokens
 // are the rows that SelectionUnitKernels::gather_rows has put behind each other. All slices of one
-// call have one form, that is, they are of one namespace. Lists (`slices`, `runs`, `pieces`, `index`) lie in the host's
-// memory, and a launch copies them. What they point to is the backend's memory.
+// call have one form, that is, they are of one namespace. Lists (`slices`, `runs`, `pieces`,
+// `index`) lie in the host's memory, and a launch copies them. What they point to is the backend's
+// memory.
 //
 // Each slice has a word of faults, which the caller sets to 0 before the first operation on it and
 // reads after Synchronize. Operations or their bits into it: so one word tells what happened to a
@@ -138,8 +139,8 @@ constexpr int64_t SliceBytes(const SliceForm& form, const SliceTask& slice) {
          form.v.heads * HeadBytes(form.v, sink, slice.tokens);
 }
 
-// Of both ways; 0 but for cachegen. Numbers and anchors as whole numbers, what the heads begin with,
-// and streams at their longest.
+// Of both ways; 0 but for cachegen. Room for numbers and anchors as whole numbers, for what heads
+// begin with, and for streams at their longest.
 constexpr int64_t SliceScratchBytes(const SliceForm& form, const SliceTask& slice) {
   if (!IsCacheGen(form)) return 0;
   int64_t bytes = 64;
