@@ -13,7 +13,8 @@
 
 namespace cairn::kernels::cuda {
 
-constexpr int kStreamThreads = 128;
+// Small blocks: a layer of 32k tokens has some 2000 streams, which shall reach most multiprocessors.
+constexpr int kStreamThreads = 64;
 constexpr int kHeadThreads = 128;
 constexpr int kMostCacheGenSlices = 420;
 constexpr uint32_t kCodedMode = 0, kRawMode = 1;  // The first byte of a slice.

@@ -185,7 +185,7 @@ CAIRN_DEVICE void CacheGenDecodeRows(const CacheGenBatch& batch) {
 
 }  // namespace cairn::kernels::cuda
 
-CAIRN_KERNEL void __launch_bounds__(128)
+CAIRN_KERNEL void __launch_bounds__(64)
     cairn_cachegen_decode_streams(CAIRN_PARAMETER(cairn::kernels::cuda::CacheGenBatch) batch) {
   cairn::kernels::cuda::CacheGenDecodeStreams(batch);
 }

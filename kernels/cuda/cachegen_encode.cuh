@@ -201,7 +201,7 @@ CAIRN_KERNEL void __launch_bounds__(128)
     cairn_cachegen_model(CAIRN_PARAMETER(cairn::kernels::cuda::CacheGenBatch) batch) {
   cairn::kernels::cuda::CacheGenModel(batch);
 }
-CAIRN_KERNEL void __launch_bounds__(128)
+CAIRN_KERNEL void __launch_bounds__(64)
     cairn_cachegen_encode_streams(CAIRN_PARAMETER(cairn::kernels::cuda::CacheGenBatch) batch) {
   cairn::kernels::cuda::CacheGenEncodeStreams(batch);
 }
