@@ -13,7 +13,7 @@
 
 namespace cairn::kernels::cuda {
 
-// Small blocks: a layer of 32k tokens has some 2000 streams, which shall reach most multiprocessors.
+// Small blocks: a layer of 32k tokens has some 2000 streams, for as many multiprocessors as can be.
 constexpr int kStreamThreads = 64;
 constexpr int kHeadThreads = 128;
 constexpr int kMostCacheGenSlices = 420;
