@@ -7,7 +7,7 @@
 namespace cairn::kernels::cuda {
 
 constexpr int kScoreTokens = 128;  // And threads.
-using ScoreTile = TokenTile<kScoreTokens>;
+using TokenScoreTile = TokenTile<kScoreTokens>;
 
 CAIRN_DEVICE int FirstOf(const TokenRows& x, int tokens) {
   return static_cast<int>(x.begin) + static_cast<int>(blockIdx.x) * tokens;
@@ -15,7 +15,7 @@ CAIRN_DEVICE int FirstOf(const TokenRows& x, int tokens) {
 
 CAIRN_DEVICE void RowNormsUnits(const UnitBatch<RowNormsArgs>& batch) {
   SharedArrays shared;
-  const ScoreTile tile(&shared);
+  const TokenScoreTile tile(&shared);
   const RowNormsArgs& a = batch.units[blockIdx.z];
   const int first = FirstOf(a.x, kScoreTokens), dim = static_cast<int>(a.x.kv.head_dim);
   if (first >= a.x.end) return;
@@ -62,7 +62,7 @@ CAIRN_DEVICE void SumUnitRowsUnits(const UnitBatch<SumUnitRowsArgs>& batch) {
 
 CAIRN_DEVICE void CosinesUnits(const UnitBatch<CosinesArgs>& batch) {
   SharedArrays shared;
-  const ScoreTile tile(&shared);
+  const TokenScoreTile tile(&shared);
   float* const other = shared.Take<float>(kTileChannels);
   const CosinesArgs& a = batch.units[blockIdx.z];
   const int first = FirstOf(a.x, kScoreTokens), dim = static_cast<int>(a.x.kv.head_dim);
@@ -93,7 +93,7 @@ CAIRN_DEVICE void CosinesUnits(const UnitBatch<CosinesArgs>& batch) {
 // Without the softmax, which is a launch of its own.
 CAIRN_DEVICE void LagScoresUnits(const UnitBatch<LagScoresArgs>& batch) {
   SharedArrays shared;
-  const ScoreTile tile(&shared);
+  const TokenScoreTile tile(&shared);
   float* const least = shared.Take<float>(kMaxHeadDim);
   float* const span = shared.Take<float>(kMaxHeadDim);
   const LagScoresArgs& a = batch.units[blockIdx.z];

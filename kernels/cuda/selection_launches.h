@@ -163,7 +163,7 @@ void LaunchUnits(Launch launch, const UnitsArgs<EntropyArgs>& a) {
 
 template <typename Launch>
 void LaunchUnits(Launch launch, const UnitsArgs<RowNormsArgs>& a) {
-  LaunchPieces(launch, cairn_row_norms, a, kScoreTokens, kScoreTokens, ScoreTile::kSharedBytes,
+  LaunchPieces(launch, cairn_row_norms, a, kScoreTokens, kScoreTokens, TokenScoreTile::kSharedBytes,
                [](const RowNormsArgs& unit) { return unit.x.count(); });
 }
 template <typename Launch>
@@ -175,13 +175,13 @@ void LaunchUnits(Launch launch, const UnitsArgs<SumUnitRowsArgs>& a) {
 template <typename Launch>
 void LaunchUnits(Launch launch, const UnitsArgs<CosinesArgs>& a) {
   LaunchPieces(launch, cairn_cosines, a, kScoreTokens, kScoreTokens,
-               ScoreTile::kSharedBytes + kTileChannels * sizeof(float),
+               TokenScoreTile::kSharedBytes + kTileChannels * sizeof(float),
                [](const CosinesArgs& unit) { return unit.x.count(); });
 }
 template <typename Launch>
 void LaunchUnits(Launch launch, const UnitsArgs<LagScoresArgs>& a) {
   LaunchPieces(launch, cairn_lag_scores, a, kScoreTokens, kScoreTokens,
-               ScoreTile::kSharedBytes + 2 * kMaxHeadDim * sizeof(float),
+               TokenScoreTile::kSharedBytes + 2 * kMaxHeadDim * sizeof(float),
                [](const LagScoresArgs& unit) { return unit.x.count(); });
   const auto scores = std::make_unique<SoftmaxArgs[]>(static_cast<size_t>(a.count));
   for (int64_t i = 0; i < a.count; ++i) {
