@@ -3,7 +3,7 @@
 // launch costs more than a row: an operation takes all rows, heads and sequences of a pass.
 //
 //   tokens -embed-> x -rms_norm-> (bfloat16) -gemm-> q, k, v -rotate_and_store-> q, pages
-//                   x <--gemm (adds)-- (bfloat16) <--attend_decode, attend_prefill--'
+//                   x <--gemm (adds)-- (bfloat16) <--attend_decode, attend_prompt--'
 //                   x -rms_norm-> -gemm-> gate, up -swiglu-> (bfloat16) -gemm (adds)-> x
 //                   x -rms_norm (some rows)-> -gemm-> logits -arg_max-> tokens
 //
@@ -22,6 +22,8 @@
 // number of the launch. What goes wrong later, the stream reports. Entries may be called by any
 // thread.
 
+#include "cairn/kernels/batch/attention.h"
+#include "cairn/kernels/batch/linear.h"
 #include "cairn/kernels/batch/rows.h"
 
 namespace cairn::kernels::batch {
@@ -46,6 +48,14 @@ struct ForwardKernels {
   Op<RotateAndStoreArgs> rotate_and_store = nullptr;
   Op<TurnKeysArgs> turn_keys = nullptr;
   Op<ArgMaxArgs> arg_max = nullptr;
+
+  Op<DecodeAttentionArgs> attend_decode = nullptr;
+  Op<PromptAttentionArgs> attend_prompt = nullptr;
+
+  // A row has the same bits in every call of one entry, but not in both: choose by the phase (a
+  // prompt, or tokens that are decoded), not by the number of rows.
+  Op<GemmArgs> gemm = nullptr;           // Many rows: bound by arithmetic.
+  Op<GemmArgs> gemm_few_rows = nullptr;  // Few rows: bound by the weights' bytes.
 };
 
 }  // namespace cairn::kernels::batch
