@@ -1,8 +1,7 @@
 #include "tests/support/cuda_on_cpu/block_barriers.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
 
 #include "kernels/cuda/on_cpu_sm90.h"
 #include "tests/support/cuda_on_cpu/sanitizers.h"
@@ -31,8 +30,11 @@ struct PendingCopy {
   BoxCopy copy;
 };
 
-// Of the running block. One grid runs at a time.
-std::vector<PendingCopy> pending_copies;
+// Of the running block. One grid runs at a time. No container: TSan checks memory that fibres
+// allocate and free in turn.
+constexpr size_t kMostCopies = 1024;
+PendingCopy pending_copies[kMostCopies];
+size_t pending_count = 0;
 NamedState named[16];
 
 // In words: a call of memcpy would be checked by TSan.
@@ -62,13 +64,14 @@ int32_t Land(const BoxCopy& c) {
 void Advance(uint64_t* at, bool lands) {
   auto& barrier = *reinterpret_cast<Barrier*>(at);
   if (barrier.pending > 0) return;
-  for (size_t i = 0; lands && i < pending_copies.size();) {
+  // Copies land in no order that is promised: here the last one takes the place of each.
+  for (size_t i = 0; lands && i < pending_count;) {
     if (pending_copies[i].barrier != at) {
       ++i;
       continue;
     }
     barrier.bytes -= Land(pending_copies[i].copy);
-    pending_copies.erase(pending_copies.begin() + static_cast<std::ptrdiff_t>(i));
+    pending_copies[i] = pending_copies[--pending_count];
   }
   if (barrier.bytes != 0) return;
   barrier.phase ^= 1;
@@ -92,7 +95,10 @@ void Arrive(uint64_t* at, uint32_t bytes) {
 }
 
 void IssueBoxCopy(const BoxCopy& copy, uint64_t* barrier) {
-  pending_copies.push_back({barrier, copy});
+  // Whoever waits for the bytes comes behind whoever had them copied.
+  sanitizers::Release(barrier);
+  if (pending_count == kMostCopies) std::abort();
+  pending_copies[pending_count++] = {barrier, copy};
 }
 
 void WaitPhase(uint64_t* at, unsigned parity) {
@@ -136,8 +142,8 @@ void NamedBarrier(unsigned id, unsigned threads) {
 namespace cairn::kernels::testing {
 
 bool EndBlockBarriers() {
-  const bool left = !cuda::on_cpu::pending_copies.empty();
-  cuda::on_cpu::pending_copies.clear();
+  const bool left = cuda::on_cpu::pending_count > 0;
+  cuda::on_cpu::pending_count = 0;
   for (auto& barrier : cuda::on_cpu::named) barrier.arrived = 0;
   return left;
 }
