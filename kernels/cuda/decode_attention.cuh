@@ -118,6 +118,52 @@ CAIRN_DEVICE SplitResults ResultsOf(const batch::DecodeAttentionArgs& a, int64_t
   return {Global(a.scratch + at * dim), Global(behind + at * 2)};
 }
 
+// The four warps' sums of `count` queries, added in order. `values` is shared memory that nobody
+// uses any more: [warp][query][kDim] of values, then maxima and sums.
+template <int kDim, typename ResultsOfQuery>
+CAIRN_DEVICE void AddWarps(const RowSums<kDim>& sums, float* values, int count,
+                           ResultsOfQuery results_of) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  float* const stats = values + kDecodeWarps * kDecodeQueries * kDim;  // [warp][query][2]
+  const int g = lane / 4, t = lane % 4;
+  CAIRN_UNROLL
+  for (int n = 0; n < kDim / 8; ++n) {
+    CAIRN_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int r = warp * kDecodeQueries + g + i / 2 * 8;
+      values[r * kDim + n * 8 + 2 * t + i % 2] = sums.values[n][i];
+    }
+  }
+  if (t == 0) {
+    CAIRN_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      float* const stat = stats + (warp * kDecodeQueries + g + 8 * r) * 2;
+      stat[0] = sums.max[r];
+      stat[1] = sums.sum[r];
+    }
+  }
+  __syncthreads();
+  for (int i = thread; i < count * kDim; i += kDecodeThreads) {
+    const int r = i / kDim, d = i % kDim;
+    float top = kNoScore, sum = 0.0f, value = 0.0f;
+    CAIRN_UNROLL
+    for (int w = 0; w < kDecodeWarps; ++w) top = fmaxf(top, stats[(w * kDecodeQueries + r) * 2]);
+    CAIRN_UNROLL
+    for (int w = 0; w < kDecodeWarps; ++w) {
+      const int at = w * kDecodeQueries + r;
+      const float factor = Exp2(stats[at * 2] - top);
+      sum += stats[at * 2 + 1] * factor;
+      value += values[at * kDim + d] * factor;
+    }
+    const SplitResults to = results_of(r);
+    to.values[d] = value;
+    if (d == 0) {
+      to.max_sum[0] = top;
+      to.max_sum[1] = sum;
+    }
+  }
+}
+
 template <int kDim>
 CAIRN_DEVICE void AttendSplit(const batch::DecodeAttentionArgs& a) {
   using Sizes = DecodeShape<kDim>;
@@ -179,48 +225,10 @@ CAIRN_DEVICE void AttendSplit(const batch::DecodeAttentionArgs& a) {
     sums.sum[r] += __shfl_xor_sync(kWholeWarp, sums.sum[r], 2);
   }
 
-  // The warps meet where the ring was.
   WaitForCopies<0>();
   __syncthreads();
-  auto* const values = reinterpret_cast<float*>(ring);                 // [warp][query][kDim]
-  float* const stats = values + kDecodeWarps * kDecodeQueries * kDim;  // [warp][query][2]
-  const int g = lane / 4, t = lane % 4;
-  CAIRN_UNROLL
-  for (int n = 0; n < kDim / 8; ++n) {
-    CAIRN_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int r = warp * kDecodeQueries + g + i / 2 * 8;
-      values[r * kDim + n * 8 + 2 * t + i % 2] = sums.values[n][i];
-    }
-  }
-  if (t == 0) {
-    CAIRN_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      float* const stat = stats + (warp * kDecodeQueries + g + 8 * r) * 2;
-      stat[0] = sums.max[r];
-      stat[1] = sums.sum[r];
-    }
-  }
-  __syncthreads();
-  for (int i = thread; i < count * kDim; i += kDecodeThreads) {
-    const int r = i / kDim, d = i % kDim;
-    float top = kNoScore, sum = 0.0f, value = 0.0f;
-    CAIRN_UNROLL
-    for (int w = 0; w < kDecodeWarps; ++w) top = fmaxf(top, stats[(w * kDecodeQueries + r) * 2]);
-    CAIRN_UNROLL
-    for (int w = 0; w < kDecodeWarps; ++w) {
-      const int at = w * kDecodeQueries + r;
-      const float factor = Exp2(stats[at * 2] - top);
-      sum += stats[at * 2 + 1] * factor;
-      value += values[at * kDim + d] * factor;
-    }
-    const SplitResults to = ResultsOf(a, row, blockIdx.x, query_head + r, kDim);
-    to.values[d] = value;
-    if (d == 0) {
-      to.max_sum[0] = top;
-      to.max_sum[1] = sum;
-    }
-  }
+  AddWarps<kDim>(sums, reinterpret_cast<float*>(ring), count,
+                 [&](int r) { return ResultsOf(a, row, blockIdx.x, query_head + r, kDim); });
 }
 
 // Blocks are (query head, row).
