@@ -1,6 +1,7 @@
 #include "common/device/driver.h"
 
 #include <cstring>
+#include <filesystem>
 
 #include "common/device/device.h"
 #include "common/log/log.h"
@@ -45,6 +46,22 @@ TEST(DeviceDriverTest, AMissingLibraryIsNamedAndTheSameIsSaidAgain) {
 TEST(DeviceDriverTest, AnotherLibraryIsNotTakenForADriver) {
   EXPECT_THAT(Driver::Load("libm.so.6"), StatusIs(StatusCode::kFailedPrecondition,
                                                   HasSubstr("no function 'cairn_device_driver'")));
+}
+
+// On a machine without a driver, as those of CI are, this is the whole of what the library says.
+TEST(DeviceDriverTest, TheLibraryForGpusFindsADriverOrSaysThatThereIsNone) {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe");
+  const auto library = self.parent_path().parent_path() / "bin" / kCudaLibrary;
+  if (!std::filesystem::exists(library)) GTEST_SKIP() << "nvcc is not installed";
+  const auto driver = Driver::Load(library.string());
+  if (driver.ok()) {
+    EXPECT_EQ((*driver)->name(), "cuda");
+    return;
+  }
+  EXPECT_THAT(driver, StatusIs(StatusCode::kFailedPrecondition,
+                               ::testing::AnyOf(HasSubstr("has no NVIDIA driver"),
+                                                HasSubstr("the driver is for CUDA"),
+                                                HasSubstr("no CUDA-capable device"))));
 }
 
 TEST(DeviceDriverTest, ATableOfAnotherVersionIsRefused) {
