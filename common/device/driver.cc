@@ -112,17 +112,18 @@ Result<std::shared_ptr<Driver>> Driver::Use(const DriverTable* table) {
   return driver;
 }
 
+Result<std::shared_ptr<Driver>> Driver::Probe(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const DriverTable* const table, OpenLibrary(path));
+  return Use(table);
+}
+
 Result<std::shared_ptr<Driver>> Driver::Load(const std::string& path) {
   static Mutex* const mu = new Mutex;
   static auto* const known = new std::map<std::string, Result<std::shared_ptr<Driver>>>;
   MutexLock lock(*mu);
   const auto it = known->find(path);
   if (it != known->end()) return it->second;
-  const auto load = [&path]() -> Result<std::shared_ptr<Driver>> {
-    CAIRN_ASSIGN_OR_RETURN(const DriverTable* const table, OpenLibrary(path));
-    return Use(table);
-  };
-  Result<std::shared_ptr<Driver>> driver = load();
+  Result<std::shared_ptr<Driver>> driver = Probe(path);
   if (!driver.ok()) log::Warn("no_device_driver", {{"reason", Message(driver.status())}});
   return known->emplace(path, std::move(driver)).first->second;
 }
