@@ -2,8 +2,8 @@
 // Tells when events have happened, without a thread that waits for the device: one thread asks for
 // all events in turn.
 //
-// EventPoller is the core, whose Step a test or a simulation calls. PollingThread is the thread that
-// calls it: it sleeps as long as nothing is watched.
+// EventPoller is the core, whose Step a test or a simulation calls. PollingThread is the thread
+// that calls it: it sleeps as long as nothing is watched.
 
 #include <functional>
 #include <memory>

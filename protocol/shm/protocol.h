@@ -129,8 +129,8 @@ enum class PlaceState : uint8_t {
 enum PlaceFlag : uint8_t {
   kLent = 1,  // In a segment that writers of the tenant can still change: copy it, then verify the
               // copy.
-  // In a chunk of a GPU, whose id `segment` is. Only for sessions that said Devices. All sessions of
-  // the tenant can write there: verify the bytes where they are used, after the last look at them.
+  // In a chunk of a GPU, whose id `segment` is. Only for sessions that said Devices. All sessions
+  // of the tenant can write there: copy the bytes, then verify the copy.
   kOnDevice = 2,
 };
 

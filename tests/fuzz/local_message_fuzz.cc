@@ -2,7 +2,8 @@
 // error, or values within their bounds.
 //
 // First byte: bits 0 to 2 the type that the header is made to say (0: as it is), bit 3 the message
-// is cut or filled up to the length of its type, bit 4 adds 7 to the type. Second byte: the descriptors that came with it.
+// is cut or filled up to the length of its type, bit 4 adds 7 to the type. Second byte: the
+// descriptors that came with it.
 // The rest is the message.
 
 #include <algorithm>

@@ -40,10 +40,13 @@ class NodeDeviceTest : public ::testing::Test {
     const auto answer = metrics::HttpGet(node_->admin(), "/readyz", kTimeout);
     return answer.ok() ? *answer : ToString(answer.status());
   }
-  void ExpectBlocks(NodeClient& client, const std::string& fingerprint, int count) {
-    const v1::MatchResponse match = client.Match(fingerprint, count);
+  // Reads blocks 0 to count - 1 in a session of its own, which leaves no lease behind.
+  void ExpectBlocks(const std::string& fingerprint, int count) {
+    NodeClient reader(node_->address());
+    const v1::MatchResponse match = reader.Match(fingerprint, count);
     ASSERT_EQ(match.matched_blocks(), static_cast<uint32_t>(count));
-    const auto blocks = client.Fetch(match.lease_id());
+    const auto blocks = reader.Fetch(match.lease_id());
+    ASSERT_EQ(blocks.size(), static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) {
       EXPECT_EQ(blocks.at(static_cast<uint32_t>(i)), NodeClient::Payload(i)) << i;
     }
@@ -75,11 +78,19 @@ TEST_F(NodeDeviceTest, BlocksThatAreReadGoToTheDeviceAndAreServedFromThere) {
   NodeClient client(node_->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(client.Store(fingerprint, i).ok());
-  ExpectBlocks(client, fingerprint, 20);
+  ExpectBlocks(fingerprint, 20);
   ASSERT_TRUE(client.WaitStat([](const v1::StatResponse& s) { return BlocksOnDevice(s) == 20; }));
   const std::string other = client.Open(NodeClient::Spec("other"));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(client.Store(other, i).ok());
-  ExpectBlocks(client, fingerprint, 20);
+  const auto read_from_device = [](const v1::StatResponse& stat) {
+    for (const auto& tier : stat.tiers()) {
+      if (tier.tier() == v1::TIER_KIND_DEVICE) return tier.read_bytes();
+    }
+    return uint64_t{0};
+  };
+  EXPECT_EQ(read_from_device(client.Stat()), 0u);
+  ExpectBlocks(fingerprint, 20);
+  EXPECT_GE(read_from_device(client.Stat()), 20u * 10'000);
   const auto scrape = metrics::HttpGet(node_->admin(), "/metrics", kTimeout);
   ASSERT_OK(scrape);
   EXPECT_THAT(*scrape, HasSubstr("cairn_device_up{device=\"GPU-"));
@@ -98,7 +109,7 @@ TEST_F(NodeDeviceTest, ADeviceThatIsLostUnderWayCostsItsTierAlone) {
   NodeClient client(node_->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(client.Store(fingerprint, i).ok());
-  for (int round = 0; round < 3; ++round) ExpectBlocks(client, fingerprint, 20);
+  for (int round = 0; round < 3; ++round) ExpectBlocks(fingerprint, 20);
   ASSERT_TRUE(client.WaitStat([](const v1::StatResponse& s) {
     for (const auto& tier : s.tiers()) {
       if (tier.tier() == v1::TIER_KIND_DEVICE) return tier.capacity_bytes() == 0;
@@ -107,7 +118,7 @@ TEST_F(NodeDeviceTest, ADeviceThatIsLostUnderWayCostsItsTierAlone) {
   }));
   ASSERT_TRUE(client.WaitStat([](const v1::StatResponse& s) { return BlocksOnDevice(s) == 0; }));
   EXPECT_THAT(Ready(), HasSubstr("ready, degraded: lost GPUs: GPU-"));
-  ExpectBlocks(client, fingerprint, 20);
+  ExpectBlocks(fingerprint, 20);
 }
 
 TEST_F(NodeDeviceTest, WithoutDriverOrLibraryTheNodeServesAndSaysSo) {
@@ -127,7 +138,7 @@ TEST_F(NodeDeviceTest, WithoutDriverOrLibraryTheNodeServesAndSaysSo) {
   NodeClient client(node_->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());
   ASSERT_TRUE(client.Store(fingerprint, 0).ok());
-  ExpectBlocks(client, fingerprint, 1);
+  ExpectBlocks(fingerprint, 1);
 }
 
 TEST_F(NodeDeviceTest, WhereNothingCanBePinnedOrExportedBlocksStillArrive) {
@@ -135,7 +146,7 @@ TEST_F(NodeDeviceTest, WhereNothingCanBePinnedOrExportedBlocksStillArrive) {
   NodeClient client(node_->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(client.Store(fingerprint, i).ok());
-  ExpectBlocks(client, fingerprint, 10);
+  ExpectBlocks(fingerprint, 10);
   ASSERT_TRUE(client.WaitStat([](const v1::StatResponse& s) { return BlocksOnDevice(s) == 10; }));
   EXPECT_EQ(Ready(), "ready\n");
 }

@@ -1,5 +1,5 @@
-"""CUDA is seen in one library alone: it exports one function, and no program needs a symbol of CUDA to
-start."""
+"""CUDA is seen in one library alone: it exports one function, and no program needs a symbol of CUDA
+to start."""
 
 import re
 import subprocess

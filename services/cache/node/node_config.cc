@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/net/address.h"
 #include "services/cache/node/cluster_config.h"
 #include "services/cache/tier/host_tier.h"
@@ -16,6 +18,9 @@ constexpr uint64_t kDiskMemory = 96ull << 20;
 // The process itself: code, threads, gRPC.
 constexpr uint64_t kProcessMemory = 100ull << 20;
 constexpr uint64_t kMiB = 1ull << 20;
+// What a driver of GPUs takes of the host's memory (an estimate), and the buffers for each GPU.
+constexpr uint64_t kDriverMemory = 256 * kMiB;
+constexpr uint64_t kDeviceBuffers = 32 * kMiB;
 
 // "host.capacity 1GiB + ... + 196 MiB for the process"
 std::string Describe(MemoryAccount::Bounds bounds, uint64_t host_capacity) {
@@ -382,6 +387,10 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   at(MemoryItem::kCluster) = cluster.enabled() ? cluster.memory : 0;
   at(MemoryItem::kDisk) = disk_path.empty() ? 0 : kDiskMemory;
   at(MemoryItem::kProcess) = kProcessMemory;
+  if (device_capacity > 0) {
+    at(MemoryItem::kProcess) +=
+        kDriverMemory + kDeviceBuffers * std::max<size_t>(1, device_ids.size());
+  }
   return bounds;
 }
 

@@ -20,7 +20,6 @@
 #include <sstream>
 
 #include "common/device/driver.h"
-#include "common/device/driver.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/programs.h"
 

@@ -7,8 +7,7 @@
 // memory, piece by piece; where the machine does not even pin the slots, these are ordinary memory,
 // and slow.
 //
-// Thread-safe. Callbacks run on the thread that steps the EventPoller, or in Submit if the device is
-// lost.
+// Thread-safe. Callbacks run on the thread that steps the EventPoller, or in Submit if that fails.
 
 #include <cstddef>
 #include <cstdint>
@@ -82,7 +81,9 @@ class CopyLane {
   void Pump();
   // Takes pieces from the line. Empty: there are none that can go.
   Batch TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Issues the copies of a batch. On failure nothing of it is under way.
+  // Issues the copies of a batch. On failure nothing of it is under way, unless the driver took the
+  // copies and then, several times, no event behind them: bytes that come later are found by their
+  // hash.
   Status Issue(const Batch& batch, device::Event* event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Ended(Batch& batch, const Status& status);
   void FinishJobs(std::span<const JobPtr> jobs);

@@ -1,5 +1,5 @@
-// Blocks on a GPU for clients of the same machine: who gets chunks, what they see there, and how long
-// the chunks stay theirs.
+// Blocks on a GPU for clients of the same machine: who gets chunks, what they see there, and how
+// long the chunks stay theirs.
 
 #include "services/cache/tier/device/device_tier.h"
 #include "tests/support/fake_device/fake_devices.h"

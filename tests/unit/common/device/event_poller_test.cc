@@ -71,6 +71,7 @@ TEST_F(EventPollerTest, AThreadPollsUntilNothingIsLeftAndWakesAgain) {
   for (int number = 1; number <= 3; ++number) {
     Watch(&poller, number);
     MutexLock lock(mu_);
+    // The analysis does not see that the wait holds the mutex.
     changed_.Wait(mu_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return done_.size() == static_cast<size_t>(number);
     });
