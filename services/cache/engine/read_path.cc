@@ -374,12 +374,12 @@ ByTier<uint64_t> ReadPath::Promote(const LeasePtr& lease, std::span<const BlockK
 }
 
 // What was read from host is likely to be read again: behind all demand it is copied to where the
-// next reader gets it sooner.
+// next reader gets it sooner. That is for the next reader: it goes on when this one is done.
 void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wanted) {
   for (const TierKind tier : context_.tiers.kinds()) {
     Promoter* const promoter = promoters_.FromHost(tier);
     if (promoter == nullptr) continue;
-    promoter->Request(lease->ns, wanted, MovePriority::kRebalance, lease);
+    promoter->Request(lease->ns, wanted, MovePriority::kRebalance, lease->ns);
     promoter->Kick();
   }
 }
