@@ -82,6 +82,7 @@ class Node final : public service::Service {
   std::string address() const override { return server_.address(); }
 
   void Tick() override {
+    if (devices_.tier != nullptr) devices_.tier->Tick();
     engine_->Tick();
     service_->Tick();
     grpc_health_.Tick();

@@ -63,6 +63,8 @@ class DevicePool {
 
   const device::DeviceInfo& info() const { return device_->info(); }
   bool lost() const { return device_->lost(); }
+  // Asks the device something, so that it says if it is lost.
+  void Look() { (void)device_->GetMemoryState(); }
 
   // An offset in the pool: chunk times the bytes of a chunk, and an offset in the chunk.
   // RESOURCE_EXHAUSTED: there is no room that the tenant may have.

@@ -82,10 +82,18 @@ Status DeviceTier::Open(const DeviceTierOptions& options, const Dependencies& de
                               {"exports", info.exports ? "yes" : "no"}});
     pools_.push_back(std::move(pool));
   }
+  clock_ = dependencies.clock;
   if (options.poll_interval.count() > 0) {
     thread_ = std::make_unique<device::PollingThread>(&poller_, options.poll_interval);
   }
   return OkStatus();
+}
+
+void DeviceTier::Tick() {
+  const TimePoint now = clock_->Now();
+  if (now < next_look_) return;
+  next_look_ = now + kLookEvery;
+  for (const auto& pool : pools_) pool->Look();
 }
 
 DeviceTier::~DeviceTier() {

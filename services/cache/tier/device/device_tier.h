@@ -95,6 +95,11 @@ class DeviceTier final : public Tier {
   uint64_t pinned_bytes() const { return pins_ == nullptr ? 0 : pins_->pinned_bytes(); }
   uint64_t pin_refusals() const { return pins_ == nullptr ? 0 : pins_->refusals(); }
 
+  // Asks each device whether it is there, at most once in kLookEvery: one that is lost while nobody
+  // copies is noticed, too. Call it from time to time, on one thread.
+  static constexpr Duration kLookEvery = std::chrono::seconds(2);
+  void Tick();
+
   // Asks for events once. For owners without the thread. Returns how many copies ended.
   size_t Step() { return poller_.Step(); }
 
@@ -114,6 +119,8 @@ class DeviceTier final : public Tier {
   std::unique_ptr<HostPins> pins_;
   std::vector<std::unique_ptr<DevicePool>> pools_;  // Constant after Open.
   std::unique_ptr<device::PollingThread> thread_;
+  const Clock* clock_ = nullptr;
+  TimePoint next_look_{};  // By Tick alone.
   std::atomic<uint64_t> read_bytes_{0}, written_bytes_{0}, io_errors_{0};
 };
 

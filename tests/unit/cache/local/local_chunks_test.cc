@@ -287,6 +287,13 @@ TEST_F(LocalChunksSocketTest, TheDescriptorComesBeforeThePlace) {
                         expected.data(), expected.size()),
             0);
   EXPECT_EQ(server_->stats().shared_chunks.load(), 1u);
+  EXPECT_EQ(tier_->GetDeviceStats()[0].shared_chunks, 1u);
+  // The kernel closes the socket of a client that dies.
+  socket_.Reset();
+  while (tier_->GetDeviceStats()[0].shared_chunks > 0) {
+    ASSERT_LT(SteadyClock::Get().Now(), end);
+    std::this_thread::yield();
+  }
 }
 
 TEST_F(LocalChunksSocketTest, WrongDevicesEndTheSession) {

@@ -323,6 +323,17 @@ TEST(DeviceTierTest, ALossUnderWayEndsEveryCopy) {
   EXPECT_EQ(rig.tier->GetStats().capacity_bytes, 0u);
 }
 
+TEST(DeviceTierTest, ALossIsNoticedWhileNobodyCopies) {
+  Rig rig({.devices = 2});
+  rig.tier->Tick();
+  rig.fake.control().lose(1);
+  rig.clock.Advance(DeviceTier::kLookEvery);
+  rig.tier->Tick();
+  EXPECT_EQ(rig.tier->losses(), 1u);
+  EXPECT_FALSE(rig.stats(0).lost);
+  EXPECT_TRUE(rig.stats(1).lost);
+}
+
 TEST(DeviceTierTest, SettingsThatDoNotFitAreNamed) {
   FakeDevices fake;
   FakeClock clock;
