@@ -12,7 +12,7 @@ struct KernelTable {
   const void* table = nullptr;
 };
 
-// Constant.
-std::span<const KernelTable> KernelTables();
+// Those for devices of a compute capability, by its first number. Constant.
+std::span<const KernelTable> KernelTables(int family_major);
 
 }  // namespace cairn::device::cuda

@@ -271,15 +271,22 @@ Code Fill(StreamHandle* stream, const char*, uint64_t address, uint8_t value, ui
   return Say(error, failure);
 }
 
-Code Kernels(uint32_t, const char* name, uint32_t version, const void** table, Failure* failure) {
-  for (const KernelTable& kernels : KernelTables()) {
+Code Kernels(uint32_t device, const char* name, uint32_t version, const void** table,
+             Failure* failure) {
+  int family_major = 0;
+  const Code code = Say(cudaDeviceGetAttribute(&family_major, cudaDevAttrComputeCapabilityMajor,
+                                               static_cast<int>(device)),
+                        failure);
+  if (code != Code::kOk) return code;
+  const auto all = KernelTables(family_major);
+  for (const KernelTable& kernels : all) {
     if (std::strcmp(kernels.name, name) != 0 || kernels.version != version) continue;
     *table = kernels.table;
     return Code::kOk;
   }
   int at = std::snprintf(failure->text, sizeof(failure->text),
                          "no kernels '%s' of version %u; there are:", name, version);
-  for (const KernelTable& kernels : KernelTables()) {
+  for (const KernelTable& kernels : all) {
     if (at < 0 || static_cast<size_t>(at) >= sizeof(failure->text)) break;
     at += std::snprintf(failure->text + at, sizeof(failure->text) - static_cast<size_t>(at),
                         " %s %u", kernels.name, kernels.version);
