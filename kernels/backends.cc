@@ -13,12 +13,13 @@ constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512B
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
 
 Backend OnHost(std::string_view name, const ForwardKernels& forward, const CodecKernels& codecs,
-               const SelectionKernels& selections) {
+               const SelectionKernels& selections, const ReadingKernels& reading) {
   static HostMemory memory;
   return {.name = name,
           .forward = &forward,
           .codecs = &codecs,
           .selections = &selections,
+          .reading = &reading,
           .memory = &memory,
           .new_stream = NewInlineStream,
           .runs_inline = true};
@@ -26,7 +27,7 @@ Backend OnHost(std::string_view name, const ForwardKernels& forward, const Codec
 
 Backend Reference() {
   Backend backend = OnHost("reference", ReferenceForwardKernels(), ReferenceCodecKernels(),
-                           ReferenceSelectionKernels());
+                           ReferenceSelectionKernels(), ReferenceReadingKernels());
   backend.is_definition = true;
   return backend;
 }
@@ -42,7 +43,7 @@ class Registry {
       for (const Isa isa : kIsas) {
         if (!Supports(isa)) continue;
         list.push_back(OnHost(Name(isa), CpuForwardKernels(isa), CpuCodecKernels(isa),
-                              CpuSelectionKernels(isa)));
+                              CpuSelectionKernels(isa), CpuReadingKernels(isa)));
       }
       return list;
     }();

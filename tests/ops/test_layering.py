@@ -49,7 +49,7 @@ ORDERS = {
     "protocol": ["shm", "wire", "frames"],
     "clients/cpp": ["include", "src", "testing"],
     "clients/cpp/src": ["core", "local", "grpc"],
-    "kernels/cpu": ["codec", "selection"],
+    "kernels/cpu": ["codec", "selection", "reading"],
     "kernels/selections": ["stages", "methods"],
     "services/cache": [
         "tier",

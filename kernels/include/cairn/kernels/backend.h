@@ -12,6 +12,7 @@
 #include "cairn/kernels/forward_kernels.h"
 #include "cairn/kernels/isa.h"
 #include "cairn/kernels/memory.h"
+#include "cairn/kernels/reading/reading_kernels.h"
 #include "cairn/kernels/selection/selection_kernels.h"
 #include "cairn/kernels/stream.h"
 
@@ -27,6 +28,8 @@ struct Backend {
   const SelectionKernels* selections = nullptr;
   // Codecs of many slices at a time. CPUs lack it: there kernels/codecs takes slice by slice.
   const SliceKernels* slices = nullptr;
+  // Decoding over a context of which a copy is near.
+  const ReadingKernels* reading = nullptr;
 
   Memory* memory = nullptr;
   std::unique_ptr<Stream> (*new_stream)() = nullptr;
