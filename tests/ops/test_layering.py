@@ -68,7 +68,7 @@ ORDERS = {
         "rpc",
         "node",
     ],
-    "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
+    "services/worker": ["kv", "compute", "scheduling", "session", "reading", "engine", "rpc"],
     "services/router": [
         "index",
         "policy",

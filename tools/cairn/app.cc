@@ -62,6 +62,15 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
                   "Folder of the files that recipes name, as in its setting cache.calibration")
       ->envname("CAIRN_CALIBRATION")
       ->capture_default_str();
+  CLI::Option* policy = command
+                            .add_option("--read-policy", options.read_policy,
+                                        "How a worker in this process reads contexts by rows, for "
+                                        "example precision:near=turbo3,rows=0.02")
+                            ->excludes(worker);
+  command
+      .add_option("--kv-budget", options.kv_budget,
+                  "With --read-policy: near memory for contexts, such as 256MiB")
+      ->needs(policy);
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -370,6 +379,9 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
        "--recipe", o.recipes,
        "How KV is stored, as in the worker's setting cache.recipe; may be given several times")
       ->capture_default_str();
+  c.add_option("--read-policy", o.read_policies,
+               "How the context is read by rows, as in the worker's setting read_policy; may be "
+               "given several times");
   c.add_option("--suite", o.suites, fmt::format("{}", fmt::join(FidelitySuites(), ", ")))
       ->delimiter(',')
       ->check(CLI::IsMember(FidelitySuites()))

@@ -27,6 +27,8 @@ struct WorkerOptions {
   std::string arithmetic = "fast";
   std::string recipe = "raw";
   std::string calibration = "calibration";
+  std::string read_policy;  // Empty: all KV stays in the pool.
+  std::string kv_budget;    // Bytes, such as 256MiB. Empty: no limit.
   int threads = 0;
   TlsFlags tls;
 };
@@ -161,6 +163,7 @@ struct DemoOptions {
 struct FidelityOptions {
   std::string model = kDefaultModel;
   std::vector<std::string> recipes = {"raw"};
+  std::vector<std::string> read_policies;  // Each a row, over the recipe raw.
   std::vector<std::string> suites = {"prose"};
   std::string split = "published";
   std::string texts = "benchmarks/fidelity/texts";

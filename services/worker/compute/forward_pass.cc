@@ -26,6 +26,9 @@ ForwardPass::ForwardPass(const Setup& setup, kernels::ThreadPool* pool)
 Status ForwardPass::Run(std::span<const SequenceChunk> chunks) {
   if (chunks.empty()) return OkStatus();
   Arrange(chunks);
+  for (const SequenceChunk& c : chunks) {
+    if (c.reader != nullptr) c.reader->BeginStep();
+  }
   for (size_t s = 0; s < slabs_.size(); ++s) {
     Select(s);
     Embed();
@@ -44,6 +47,7 @@ Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
   const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
   const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
   const PackedLayer& w = weights_.layers[static_cast<size_t>(i)];
+  GuessQueries(i + 1, DecodeReader::Guess::kInput);
   Normalise(x_, w.attn_norm.data(), rows_);
   const Output qkv[] = {
       {&w.q, ws_.q.get(), q_width}, {&w.k, ws_.k.get(), kv_width}, {&w.v, ws_.v.get(), kv_width}};
@@ -60,9 +64,10 @@ Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
   for (const Rows& run : runs_) {
     if (first_slab && run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(i));
   }
-  Attend(i);
+  CAIRN_RETURN_IF_ERROR(Attend(i));
   const Output o[] = {{&w.o, x_, hp_.hidden}};
   Products(o, &ws_.attended, true);
+  GuessQueries(i + 1, DecodeReader::Guess::kAfterAttention);
   FeedForward(w);
   return OkStatus();
 }
@@ -263,6 +268,7 @@ void ForwardPass::RotateAndStoreRows(const Rows& run, int64_t begin, int64_t end
 ForwardPass::DecodeSpan ForwardPass::SpanOf(const Rows& run, int layer) const {
   const KvSequence& sequence = *run.chunk->sequence;
   DecodeSpan span;
+  if (run.chunk->reader != nullptr) return span;
   span.tokens = run.first_position - sequence.base() + 1;
   if (sequence.prefix() == nullptr) return span;
   for (int h = 0; h < hp_.kv_heads; ++h) {
@@ -314,7 +320,8 @@ int64_t ForwardPass::SharersOf(std::span<const Rows> decodes, size_t first,
                                                 static_cast<size_t>(end - page));
   };
   const auto whole = [&](const Rows& run) {
-    return run.chunk->sequence->prefix() == nullptr && run.first_position + 1 >= begin + kSplit;
+    return run.chunk->sequence->prefix() == nullptr && run.chunk->reader == nullptr &&
+           run.first_position + 1 >= begin + kSplit;
   };
   int64_t sharers = 1;
   if (!whole(decodes[first])) return sharers;
@@ -413,7 +420,58 @@ void ForwardPass::MergeDecodeParts(const Rows& run, int layer) {
        ws_.attended.row(run.first_row), SpanOf(run, layer).parts(), hp_.heads, hp_.head_dim});
 }
 
-void ForwardPass::Attend(int layer) {
+Status ForwardPass::AttendWithReaders(int layer) {
+  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
+  for (const Rows& run : DecodeRuns()) {
+    if (run.chunk->reader == nullptr) continue;
+    const KvSequence& sequence = *run.chunk->sequence;
+    CAIRN_RETURN_IF_ERROR(run.chunk->reader->Attend(
+        layer, ws_.q.get() + run.first_row * q_width, PagesView(sequence, layer),
+        run.first_position - sequence.base() + 1, ws_.attended.row(run.first_row), pool_));
+  }
+  return OkStatus();
+}
+
+void ForwardPass::GuessQueries(int layer, DecodeReader::Guess now) {
+  if (layer >= hp_.layers) return;
+  const PackedLayer& w = weights_.layers[static_cast<size_t>(layer)];
+  for (const Rows& run : DecodeRuns()) {
+    DecodeReader* const reader = run.chunk->reader;
+    if (reader == nullptr || reader->guess() != now) continue;
+    if (guess_input_ == nullptr) {
+      guess_input_ = std::make_unique<MatrixInput>(1, hp_.hidden);
+      guess_q_.resize(static_cast<size_t>(int64_t{hp_.heads} * hp_.head_dim));
+    }
+    MatrixInput& input = *guess_input_;
+    kernels_.rms_norm(stream_, {x_ + run.first_row * hp_.hidden, w.attn_norm.data(), input.row(0),
+                                1, hp_.hidden, hp_.hidden, input.stride, hp_.rms_eps});
+    if (integer_decode_) {
+      kernels_.prepare_activation(stream_, {input.row(0), input.width, input.activation_row(0)});
+    }
+    constexpr int64_t kPiece = 4;
+    const int64_t panels = w.q.panels();
+    pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t piece, int) {
+      kernels::MatVecArgs m;
+      m.w = w.q;
+      m.x = input.row(0);
+      m.activation = integer_decode_ ? input.activation_row(0) : nullptr;
+      m.y = guess_q_.data();
+      m.rows = 1;
+      m.x_stride = input.stride;
+      m.activation_stride = input.activation_stride;
+      m.y_stride = std::ssize(guess_q_);
+      m.panel_begin = piece * kPiece;
+      m.panel_end = std::min(panels, m.panel_begin + kPiece);
+      kernels_.mat_vec(stream_, m);
+    });
+    const int64_t half = hp_.rope_dim / 2;
+    kernels_.rope(stream_, {guess_q_.data(), 1, hp_.heads, hp_.head_dim, hp_.rope_dim, 0,
+                            cosine_ + run.first_row * half, sine_ + run.first_row * half});
+    reader->Expect(layer, guess_q_.data(), pool_);
+  }
+}
+
+Status ForwardPass::Attend(int layer) {
   const std::vector<AttentionPiece> pieces = PlanAttention(layer);
   const int64_t heads = (rows_ - prefill_rows_) * most_parts_ * hp_.heads;
   ws_.part_acc.resize(static_cast<size_t>(heads * hp_.head_dim));
@@ -427,16 +485,18 @@ void ForwardPass::Attend(int layer) {
       AttendDecodePart(piece, layer, thread);
     }
   });
+  CAIRN_RETURN_IF_ERROR(AttendWithReaders(layer));
   const std::span<const Rows> decodes = DecodeRuns();
   pool_.ParallelFor(std::ssize(decodes), [&](int64_t i, int) {
     const Rows& run = decodes[static_cast<size_t>(i)];
-    MergeDecodeParts(run, layer);
+    if (run.chunk->reader == nullptr) MergeDecodeParts(run, layer);
     PrepareRows(&ws_.attended, run.first_row, run.first_row + 1);
   });
   constexpr int64_t kPiece = 16;
   pool_.ParallelFor((prefill_rows_ + kPiece - 1) / kPiece, [&](int64_t i, int) {
     PrepareRows(&ws_.attended, i * kPiece, std::min(prefill_rows_, (i + 1) * kPiece));
   });
+  return OkStatus();
 }
 
 void ForwardPass::FeedForward(const PackedLayer& w) {

@@ -78,7 +78,7 @@ class ForwardPass {
   void RotateAndStoreRows(const Rows& run, int64_t begin, int64_t end, int layer);
   // Attention of all rows: plans the pieces that threads take, runs them, and then merges the parts
   // of decode rows.
-  void Attend(int layer);
+  Status Attend(int layer);
   // Prefill: some rows of a run for one KV head. Decode: some keys of a run for one KV head, those
   // of the prefix first.
   struct AttentionPiece {
@@ -100,6 +100,11 @@ class ForwardPass {
   void AttendPrefill(const AttentionPiece& piece, int layer, int thread);
   void AttendDecodePart(const AttentionPiece& piece, int layer, int thread);
   void MergeDecodeParts(const Rows& run, int layer);
+  // Attention of the decode rows whose first tokens lie elsewhere.
+  Status AttendWithReaders(int layer);
+  // Tells readers that want it now what the queries of `layer` will probably be, by the residual
+  // stream as it is.
+  void GuessQueries(int layer, DecodeReader::Guess now);
   void FeedForward(const PackedLayer& w);
   // A row whose logits somebody wants.
   struct LogitsRow {
@@ -141,6 +146,9 @@ class ForwardPass {
   Workspace ws_;
   std::unique_ptr<WideRows> wide_;  // Of the widest chunk so far; null before the first.
   int64_t wide_rows_ = 0;
+  // A row's guessed query and what it is made of; null before the first.
+  std::unique_ptr<MatrixInput> guess_input_;
+  std::vector<float> guess_q_;
 
   // Of the current call.
   std::vector<Slab> slabs_;

@@ -83,6 +83,13 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) 
     return InvalidArgument(
         "chunk {}: the sequence's pool has a layout that differs from the model's", i);
   }
+  const bool elsewhere = c.sequence->base() > 0 && c.sequence->prefix() == nullptr;
+  if (elsewhere != (c.reader != nullptr) || (elsewhere && c.phase != Phase::kDecode)) {
+    return InvalidArgument(
+        "chunk {}: field 'reader': got {}, expected one for decode steps of a sequence whose first "
+        "tokens lie elsewhere, and none for other chunks",
+        i, c.reader == nullptr ? "none" : "one");
+  }
   const auto count = static_cast<int64_t>(c.tokens.size());
   // Logits of every token are of one slab's rows.
   const bool wide = alone && !c.logits_of_every_token;

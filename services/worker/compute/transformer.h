@@ -18,6 +18,7 @@
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
+#include "services/worker/compute/decode_reader.h"
 #include "services/worker/kv/kv_pool.h"
 
 namespace cairn::worker {
@@ -63,6 +64,9 @@ struct SequenceChunk {
   // Called on the calling thread with the chunk's queries, in order of layers and within a layer of
   // positions, when the keys and values of these positions are in the pages. May use thread_pool().
   std::function<void(const ChunkQueries& queries)> observe = nullptr;
+  // Reads the tokens before sequence->base(), where these lie elsewhere (KvSequence::StartAt).
+  // kDecode only.
+  DecodeReader* reader = nullptr;
 };
 
 class Transformer {

@@ -54,6 +54,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
       .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
+      .reading = parts_.reading ? &*parts_.reading : nullptr,
       .cancel_all = cancel_all_,
       .reserve = [this](KvSequence& sequence,
                         int64_t tokens) { return ReserveKv(sequence, tokens); },
@@ -114,6 +115,7 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
   }
   CAIRN_RETURN_IF_ERROR(CheckRole(request));
   auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
+  CAIRN_RETURN_IF_ERROR(CheckBudget(*job));
   bool busy = false;
   {
     MutexLock lock(mu_);
@@ -170,6 +172,17 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
   if (!session_) return refuse("got true, but this worker has no cache node to push to");
   if (selected_prompt_) return refuse("got true, but this worker's recipe selects tokens");
   return OkStatus();
+}
+
+Status EngineCore::CheckBudget(const Job& job) const {
+  const int64_t block = BlockTokens();
+  const int64_t rows = std::ssize(job.prompt().tokens) / block * block;
+  if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
+  const KvLayout& kv = parts_.pool->layout();
+  const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
+  return ShareBudget(parts_.reading->policy, kv, rows,
+                     static_cast<uint64_t>(own_pages) * kv.page_bytes(), parts_.reading->budget)
+      .status();
 }
 
 EngineCore::Cached EngineCore::FindCached(const Job& job) {
@@ -377,6 +390,8 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
       totals_.shared_tokens += outcome->shared_tokens;
       totals_.chosen_tokens += outcome->chosen_tokens;
       totals_.generated_tokens += outcome->tokens.size();
+      totals_.reading += outcome->reading.counters;
+      totals_.far_tokens += outcome->reading.far_tokens;
     } else {
       ++totals_.requests_failed;
     }
@@ -410,7 +425,9 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
   // read by a push.
   // And so may a turn whose prompt was fetched in a lossy form: what is computed over it has keys
   // that begin with a fetch.
-  if (exact == prompt.size() / block_tokens * block_tokens && !parts_.codec->lossy()) {
+  // Of a prompt that was read by rows the pages are gone.
+  if (exact == prompt.size() / block_tokens * block_tokens && !parts_.codec->lossy() &&
+      sequence->base() == 0) {
     sequence->Truncate(static_cast<int64_t>(exact));
     // It may wait for long: the node gets its memory back.
     if (sequence->CopyOut()) turn.sequence = std::move(sequence);

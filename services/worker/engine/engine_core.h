@@ -132,6 +132,8 @@ class EngineCore {
   void PrefillIdleTurn(IdleTurn turn);
   // FAILED_PRECONDITION: not a request for this worker.
   Status CheckRole(const GenerateRequest& request) const;
+  // INVALID_ARGUMENT: the near memory is too small to read its context by rows.
+  Status CheckBudget(const Job& job) const;
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 

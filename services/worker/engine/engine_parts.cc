@@ -64,6 +64,32 @@ Status MakeNamespaces(EngineParts& parts) {
   return OkStatus();
 }
 
+Status MakeReading(EngineParts& parts) {
+  const WorkerEngine::Options& options = parts.options;
+  if (options.read_policy.empty()) {
+    if (options.kv_budget == 0) return OkStatus();
+    return InvalidArgument("option 'kv_budget': got {}, expected 0 without a read policy",
+                           options.kv_budget);
+  }
+  if (parts.selection != nullptr) {
+    return InvalidArgument(
+        "option 'read_policy': got '{}' with the recipe '{}', which selects tokens; expected one "
+        "of the two",
+        options.read_policy, options.recipe);
+  }
+  ReadingTerms terms;
+  CAIRN_ASSIGN_OR_RETURN(terms.policy, ParseReadPolicy(options.read_policy));
+  if (options.kv_budget > 0) {
+    terms.budget = std::max<uint64_t>(1, options.kv_budget / options.max_running);
+  }
+  terms.heads = parts.model->hp().heads;
+  terms.backend = &kernels::BestCpuBackend();
+  terms.clock = parts.clock;
+  CAIRN_RETURN_IF_ERROR(CheckReading(terms, parts.transformer->kv_layout()));
+  parts.reading = std::move(terms);
+  return OkStatus();
+}
+
 Status CheckScheduling(const WorkerEngine::Options& options) {
   if (options.max_running < 1) {
     return InvalidArgument("option 'max_running': got {}, expected at least 1",
@@ -110,6 +136,7 @@ Result<EngineParts> LoadEngineParts(const WorkerEngine::Options& options,
         *parts.accounts);
   }
   CAIRN_RETURN_IF_ERROR(MakeNamespaces(parts));
+  CAIRN_RETURN_IF_ERROR(MakeReading(parts));
   return parts;
 }
 

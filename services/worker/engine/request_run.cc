@@ -1,6 +1,7 @@
 #include "services/worker/engine/request_run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace cairn::worker {
@@ -56,7 +57,8 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.id = id_;
   candidate.decoding = state_ == State::kDecode;
   candidate.ending = stopped();
-  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr;
+  candidate.can_park =
+      state_ != State::kScore && parts_.selected_prompt == nullptr && reader_ == nullptr;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
@@ -195,6 +197,7 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
     summary_.finish_reason = "prefill";
     return Finish(OkStatus());
   }
+  if (const Status reading = BeginReading(); !reading.ok()) return Finish(reading);
   if (scoring()) {
     state_ = State::kScore;
     return;
@@ -207,9 +210,51 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   }
 }
 
+Status RequestRun::BeginReading() {
+  if (parts_.reading == nullptr) return OkStatus();
+  const KvLayout& kv = sequence_->layout();
+  const int64_t length = sequence_->length();
+  const int64_t rows = length / kv.block_tokens * kv.block_tokens;
+  if (rows == 0) return OkStatus();
+  const int64_t needed = job_->TokensNeeded();
+  const auto open = [&] {
+    return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
+                       parts_.transformer.thread_pool());
+  };
+  auto reader = open();
+  if (reader.status().code() == StatusCode::kAborted) {
+    const Status mended = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
+    if (!mended.ok() && mended.code() != StatusCode::kAborted) return mended;
+    reader = open();
+  }
+  if (!reader.ok()) return reader.status();
+  // What stands behind the last whole block goes on in pages.
+  std::vector<std::byte> tail;
+  if (length > rows) {
+    const std::byte* const page = sequence_->LayerSlice(rows / kv.block_tokens, 0).data();
+    tail.assign(page, page + kv.page_bytes());
+    sequence_->Truncate(rows);
+  }
+  // Pushes may still hold the prompt's pages; they read only whole blocks of it.
+  auto own = std::make_shared<KvSequence>(parts_.pool.NewSequence());
+  own->StartAt(rows);
+  sequence_ = own;
+  CAIRN_RETURN_IF_ERROR(parts_.reserve(*own, needed));
+  if (!tail.empty()) {
+    std::memcpy(own->LayerSlice(0, 0).data(), tail.data(), tail.size());
+    own->SetLength(length);
+  }
+  reader_ = *std::move(reader);
+  summary_.reading.policy = reader_->policy().ToString();
+  summary_.reading.far_tokens = static_cast<uint32_t>(rows);
+  summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
+  return OkStatus();
+}
+
 void RequestRun::EndPromptAgain(const Status& status) {
   prompt_.reset();
   if (status.ok()) {
+    if (const Status reading = BeginReading(); !reading.ok()) return Finish(reading);
     state_ = State::kDecode;
     return;
   }
@@ -272,11 +317,13 @@ Step RequestRun::Score() {
   // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
   // vocabulary.
   const auto step = static_cast<size_t>(sequence_->layout().block_tokens);
-  const size_t count = std::min(step, tokens.size() - scored_);
+  // Where the context is read by rows, one token at a time is decoded, as an answer is.
+  const size_t count = reader_ != nullptr ? 1 : std::min(step, tokens.size() - scored_);
   scores_.assign(count * logits_.size(), 0.0f);
   pass_ = Chunk(tokens.subspan(scored_, count));
   pass_.chunk.logits = scores_.data();
-  pass_.chunk.logits_of_every_token = true;
+  pass_.chunk.logits_of_every_token = reader_ == nullptr;
+  if (reader_ != nullptr) pass_.chunk.phase = Phase::kDecode;
   return pass_;
 }
 
@@ -284,6 +331,7 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
   Step step{Step::Kind::kChunk};
   step.chunk.sequence = sequence_.get();
   step.chunk.tokens = tokens;
+  step.chunk.reader = reader_.get();
   pass_length_ = sequence_->length();
   return step;
 }
@@ -307,6 +355,7 @@ void RequestRun::Computed(const Status& status, const Pass& pass) {
 void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
+  if (reader_ != nullptr) summary_.reading.counters = reader_->counters();
   if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {
     outcome_ = std::move(summary_);

@@ -23,6 +23,7 @@
 #include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/step.h"
 #include "services/worker/engine/stop_text.h"
+#include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/parked_kv.h"
 
@@ -36,6 +37,8 @@ struct RequestParts {
   const Clock& clock;
   PromptKv& prompt_kv;
   SelectedPrompt* selected_prompt = nullptr;  // If the recipe selects. Null: it does not.
+  // If contexts are read by rows. Null: all KV stays in pages.
+  const ReadingTerms* reading = nullptr;
   const std::atomic<bool>& cancel_all;
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
@@ -95,6 +98,8 @@ class RequestRun {
   void ComputeSelected();
   // The prompt's KV is there, or the report says why not.
   void EndPrompt(const PromptKv::Report& report);
+  // The prompt's whole blocks leave the pages, and are read by rows from now on.
+  Status BeginReading();
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
   // Yields the chunk of the first generated token whose KV is not there.
@@ -111,6 +116,7 @@ class RequestRun {
   const TimePoint start_;
   State state_ = State::kReserve;
   std::shared_ptr<KvSequence> sequence_;
+  std::unique_ptr<ContextReader> reader_;  // Null: nothing was read by rows.
   std::vector<float> logits_;
   std::optional<PromptRun> prompt_;
   GenerateSummary summary_;

@@ -23,6 +23,7 @@
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
+#include "services/worker/reading/read_counters.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/scheduling/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
@@ -75,6 +76,11 @@ class WorkerEngine {
     std::string calibration = "calibration";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
+    // How contexts are read by rows (reading/read_policy.h). Empty: all KV stays in the pool.
+    std::string read_policy;
+    // Near memory for that, shared evenly among max_running requests. 0: no limit. Only with
+    // read_policy.
+    uint64_t kv_budget = 0;
     std::string cache_address;  // For GetInfo only.
     WorkerRole role = WorkerRole::kBoth;
     PrefixSession::Options prefix;
@@ -108,6 +114,8 @@ class WorkerEngine {
     uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
     uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
     uint64_t generated_tokens = 0;
+    uint64_t far_tokens = 0;  // Of prompts whose contexts were read by rows.
+    ReadCounters reading;     // Of finished requests.
     // On disk when their request had to wait; the node was asked to bring them to memory.
     uint64_t lookahead_blocks = 0;
     uint64_t idle_prefilled_tokens = 0;

@@ -132,6 +132,12 @@ void KvSequence::SetPrefix(std::shared_ptr<const RaggedPrefix> prefix) {
   prefix_ = std::move(prefix);
 }
 
+void KvSequence::StartAt(int64_t tokens) {
+  CAIRN_CHECK(pool_ != nullptr && base_ == 0 && length_ == 0 && prefix_ == nullptr);
+  CAIRN_CHECK(tokens >= 0 && tokens % pool_->layout().block_tokens == 0);
+  length_ = base_ = tokens;
+}
+
 void KvSequence::Compact(const std::function<std::vector<int32_t>(int, int)>& rows_of) {
   CAIRN_CHECK(pool_ != nullptr && lent_pages() == 0);
   const int64_t block = pool_->layout().block_tokens;

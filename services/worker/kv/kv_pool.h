@@ -69,7 +69,8 @@ class PageLoan {
 // The KV of one sequence: a list of pages and a length. Move-only; gives its pages back when it is
 // destroyed. REQUIRES: the pool outlives it.
 //
-// Its first tokens may be a ragged prefix (ragged_prefix.h): then the pages begin at its end.
+// Its first tokens may be a ragged prefix (ragged_prefix.h), or lie elsewhere (StartAt): then the
+// pages begin at their end.
 // Lengths and capacities count all tokens, also those whose rows were dropped; pages are counted
 // from 0.
 //
@@ -114,6 +115,11 @@ class KvSequence {
   // REQUIRES: no page is lent.
   void Compact(const std::function<std::vector<int32_t>(int layer, int head)>& rows_of);
 
+  // The first `tokens` tokens of the sequence lie elsewhere, and are read through a DecodeReader
+  // (compute/decode_reader.h): the pages begin behind them. REQUIRES: nothing is in it yet; tokens
+  // is a multiple of the block.
+  void StartAt(int64_t tokens);
+
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
   // is held. REQUIRES: page < page_count(), layer < layout().layers; not lent, to write.
   std::span<std::byte> LayerSlice(int64_t page, int layer);
@@ -123,6 +129,10 @@ class KvSequence {
   // valid as long as `loan`. REQUIRES: page < page_count(), not lent.
   void Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan);
   bool lent(int64_t page) const;
+  // What keeps a lent page; null if it is not lent.
+  std::shared_ptr<const PageLoan> LoanOf(int64_t page) const {
+    return loans_[static_cast<size_t>(page)].loan;
+  }
   int64_t lent_pages() const;
   // Uses the sequence's own page again, whose bytes then mean nothing. No effect if the page is not
   // lent.
@@ -166,7 +176,7 @@ class KvSequence {
 
   KvPool* pool_ = nullptr;
   std::shared_ptr<const RaggedPrefix> prefix_;
-  int64_t base_ = 0;  // prefix_'s end.
+  int64_t base_ = 0;  // prefix_'s end, or what StartAt said.
   std::vector<std::byte*> pages_;
   int64_t length_ = 0;
   std::vector<Loan> loans_;  // By page, as long as pages_.

@@ -35,6 +35,14 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Bytes(
       "kv_pool", &c.kv_pool,
       "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB.");
+  schema.Text("read_policy", &c.read_policy,
+              "How contexts are read by rows while tokens are decoded, for example "
+              "precision:near=turbo3,rows=0.02 (docs/long-context.md). Empty: all KV stays in the "
+              "pool.",
+              {.max_length = 1024});
+  schema.Bytes("kv_budget", &c.kv_budget,
+               "With read_policy: near memory for contexts, shared evenly among batch.max_running "
+               "requests. 0: no limit.");
   schema.Integer("batch.max_running", &c.max_running,
                  "Most requests that are computed at the same time. The others wait.",
                  {.min = 1, .max = 128});
@@ -236,6 +244,8 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.threads = static_cast<int>(c.threads);
   options.max_context = static_cast<int32_t>(c.context);
   options.kv_pool_bytes = c.kv_pool;
+  options.read_policy = c.read_policy;
+  options.kv_budget = c.kv_budget;
   options.max_running = c.max_running;
   options.queue_capacity = c.queue_capacity;
   options.tenant_queue_capacity = c.queue_tenant_capacity;

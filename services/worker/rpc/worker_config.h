@@ -23,6 +23,8 @@ struct WorkerConfig {
   uint32_t threads = 0;
   uint32_t context = 0;
   uint64_t kv_pool = 0;
+  std::string read_policy;
+  uint64_t kv_budget = 0;
   uint32_t max_running = 16;
   uint32_t queue_capacity = 16;
   uint32_t queue_tenant_capacity = 0;

@@ -47,6 +47,27 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
              number(stats.kv_pages_total - stats.kv_pages_free));
 }
 
+void ExportReading(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  const ReadCounters& reading = stats.reading;
+  sink.Counter("cairn_worker_far_tokens_total",
+               "Prompt tokens whose KV was read by rows while tokens were decoded.", {},
+               number(stats.far_tokens));
+  sink.Counter("cairn_worker_read_steps_total", "Steps that decoded over a context by rows.", {},
+               number(reading.steps));
+  const std::string rows = "cairn_worker_read_rows_total";
+  const std::string help =
+      "Rows of contexts: chosen by steps; of these hit (near already) and late (attention went on "
+      "without them); useless (read, but gone before attention read them); lost.";
+  sink.Counter(rows, help, {{"result", "chosen"}}, number(reading.chosen_rows));
+  sink.Counter(rows, help, {{"result", "hit"}}, number(reading.hit_rows));
+  sink.Counter(rows, help, {{"result", "late"}}, number(reading.late_rows));
+  sink.Counter(rows, help, {{"result", "useless"}}, number(reading.useless_rows));
+  sink.Counter(rows, help, {{"result", "lost"}}, number(reading.lost_rows));
+  sink.Counter("cairn_worker_read_bytes_total", "Bytes that were read of contexts by rows.", {},
+               number(reading.read_bytes));
+}
+
 void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
   const std::string running = "cairn_worker_running_requests";
@@ -144,6 +165,7 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
   registry.AddCollector([&engine](metrics::Sink& sink) {
     const WorkerEngine::Stats stats = engine.GetStats();
     ExportRequests(stats, sink);
+    ExportReading(stats, sink);
     ExportLoad(engine.GetLoad(), sink);
     ExportCache(stats, sink);
     for (const KvCodec::Stats& codec : stats.codecs) ExportCodec(codec, sink);

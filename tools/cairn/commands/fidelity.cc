@@ -33,7 +33,7 @@ int RunFidelity(const FidelityOptions& options) {
                          .kept = options.kept},
                         progress);
   for (const std::string& suite : options.suites) {
-    const Status status = runner.Run(suite, options.recipes);
+    const Status status = runner.Run(suite, options.recipes, options.read_policies);
     if (status.ok()) continue;
     progress.Clear();
     if (Interrupted()) {

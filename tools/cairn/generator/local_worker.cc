@@ -44,6 +44,8 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
   engine_options.threads = options.threads;
   engine_options.recipe = options.recipe;
   engine_options.calibration = options.calibration;
+  engine_options.read_policy = options.read_policy;
+  engine_options.kv_budget = options.kv_budget;
   engine_options.cache_address = options.cache_address;
   if (options.arithmetic == "float32") {
     engine_options.arithmetic = worker::Arithmetic::kFloat32;
