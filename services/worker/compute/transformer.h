@@ -18,7 +18,7 @@
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
-#include "services/worker/compute/earlier_kv.h"
+#include "services/worker/kv/earlier_kv.h"
 #include "services/worker/kv/kv_pool.h"
 
 namespace cairn::worker {
