@@ -106,7 +106,7 @@ struct FetchRequest {
   // The reader compares slices with their hashes: of what lies in host only a sample is verified
   // here.
   bool reader_verifies = false;
-  std::string_view trace;
+  std::string_view trace = {};
   // Not empty: only these rows, of the layer `layer_begin`, as FetchedRows. Valid until Fetch
   // returns. The range of blocks is not looked at, and every slice is verified here.
   std::span<const RowGroup> rows = {};

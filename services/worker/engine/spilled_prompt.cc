@@ -156,7 +156,7 @@ Step SpilledPrompt::Return() {
   if (failures_ > kMostFailures) {
     End(Errorf(StatusCode::kUnavailable,
                "{} tokens of the prompt's KV are at the cache node, and do not come: {}", base,
-               report_.status.message()));
+               std::string(report_.status.message())));
     return {Step::Kind::kWorked};
   }
   if (kv_.tokens() < base) BackTo(kv_.tokens());

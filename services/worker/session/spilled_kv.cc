@@ -38,9 +38,14 @@ struct SpilledKv::Slot {
     MutexLock lock(mu);
     return state;
   }
-  void WaitDone() {
+  // A fetch has deadlines of its own. Waits on the clock, as all cores do.
+  void WaitDone(const Clock& clock) {
     MutexLock lock(mu);
-    changed.Wait(mu, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return state == State::kDone; });
+    while (!changed.WaitUntil(mu, clock, clock.Now() + std::chrono::seconds(1),
+                              [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+                                return state == State::kDone;
+                              })) {
+    }
   }
   // False: memory of the node that it was read from is no longer the node's promise.
   bool Pinned() const {
@@ -187,7 +192,7 @@ Result<EarlierKv::Window> SpilledKv::Next() {
   if (slot.Begin()) {
     Fill(slot);
   } else {
-    slot.WaitDone();
+    slot.WaitDone(dependencies_.clock);
   }
   ++stats_.windows;
   stats_.late_windows += late ? 1 : 0;
@@ -278,7 +283,7 @@ void SpilledKv::DropAhead() {
     slot->stop.request_stop();
     // A task that has not begun yet finds that there is nothing to do.
     const bool mine = slot->Begin();
-    if (!mine && slot->GetState() == Slot::State::kRunning) slot->WaitDone();
+    if (!mine && slot->GetState() == Slot::State::kRunning) slot->WaitDone(dependencies_.clock);
     slot->holds.clear();
     MutexLock lock(slot->mu);
     slot->state = Slot::State::kIdle;
