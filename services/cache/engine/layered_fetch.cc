@@ -16,8 +16,8 @@ constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the wind
 
 }  // namespace
 
-Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& services,
-                                                         const LeasePtr& lease, Wanted wanted) {
+Result<std::unique_ptr<LayeredFetch>> LayeredFetch::Start(const FetchServices& services,
+                                                          const LeasePtr& lease, Wanted wanted) {
   Range blocks = wanted.blocks;
   if (!wanted.only.empty()) blocks = {wanted.only.front(), wanted.only.back() + 1};
   auto fetch = std::unique_ptr<LayeredFetch>(new LayeredFetch(services, lease, std::move(wanted)));
@@ -301,6 +301,7 @@ bool LayeredFetch::Check(const FetchSlot& slot, const FetchSlot::Part& part,
     *data = *copy;
     *hold = copy;
     counters.row_checked_bytes.Add(entry.length);
+    checked_bytes_ += entry.length;
     return format::VerifySlice(entry, *copy);
   }
   // One bit stands for a slice: of a block in one part.
@@ -308,6 +309,7 @@ bool LayeredFetch::Check(const FetchSlot& slot, const FetchSlot::Part& part,
                         slot.parts.size() == 1;
   if (remember && lease_->verified.Has(slot.block, layer_)) return true;
   counters.row_checked_bytes.Add(entry.length);
+  checked_bytes_ += entry.length;
   if (!format::VerifySlice(entry, *data)) return false;
   if (remember) {
     lease_->verified.Add(slot.block, layer_, lease_->blocks, lease_->ns->spec.layout.Layers(),

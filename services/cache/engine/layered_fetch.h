@@ -46,12 +46,14 @@ class LayeredFetch final : public FetchStream {
     Checks checks = Checks::kAll;
     std::string trace = {};
   };
-  static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
-                                                    const LeasePtr& lease, Wanted wanted);
+  static Result<std::unique_ptr<LayeredFetch>> Start(const FetchServices& services,
+                                                     const LeasePtr& lease, Wanted wanted);
   Result<std::optional<Item>> Next(TimePoint deadline) override;
   bool lease_ended() const override {
     return lease_->ended.load(std::memory_order_acquire) != MissReason::kNone;
   }
+  // Bytes that were hashed with kOncePerLease so far.
+  uint64_t checked_bytes() const { return checked_bytes_; }
   bool holds_up_others() const override {
     return services_.budget->short_of_room() && (current_.HoldsBuffers() || ahead_.HoldsBuffers());
   }
@@ -135,6 +137,7 @@ class LayeredFetch final : public FetchStream {
   size_t slot_ = 0;
   size_t part_ = 0;  // Among the parts of the slot that have the layer.
   uint64_t emitted_ = 0;
+  uint64_t checked_bytes_ = 0;
   size_t ended_slot_ = 0;  // The slots before it are told, once the lease has ended.
 };
 

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/cache/engine/layered_fetch.h"
-
 namespace cairn::cache {
+namespace {
+
+// Hashed by a caller that cannot wait: some 50 us.
+constexpr uint64_t kCheckedInHurry = 1 << 20;
+
+}  // namespace
 
 Result<std::unique_ptr<FetchStream>> RowFetch::Start(const FetchServices& services,
                                                      const LeasePtr& lease, uint32_t layer,
@@ -44,6 +48,12 @@ Result<std::optional<FetchStream::Item>> RowFetch::Next(TimePoint deadline) {
     if (given_ < ready_.size()) return std::optional<Item>(std::move(ready_[given_++]));
     ready_.clear();
     given_ = 0;
+    if (slices_->checked_bytes() - paused_at_ >= kCheckedInHurry) {
+      paused_at_ = slices_->checked_bytes();
+      if (services_.context->clock->Now() >= deadline) {
+        return Errorf(StatusCode::kDeadlineExceeded, "fetch: more slices are to be hashed");
+      }
+    }
     CAIRN_ASSIGN_OR_RETURN(std::optional<Item> item, slices_->Next(deadline));
     if (!item.has_value()) return item;
     const auto* const slice = std::get_if<FetchedSlice>(&*item);

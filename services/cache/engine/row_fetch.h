@@ -5,7 +5,9 @@
 //                                                          ─► one item for each group
 //
 // Work: a slice is hashed once for each lease, or each time if it lies where writers can change it
-// (then a copy of it). Memory: the groups, and the rows of one slice.
+// (then a copy of it). A call of Next whose deadline has passed hashes a few slices at most before it
+// says that it must wait: a few rows of each of many slices are long work, and not that of a polling
+// thread. Memory: the groups, and the rows of one slice.
 
 #include <memory>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "cairn/common/rows.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/engine/fetch_slot.h"
+#include "services/cache/engine/layered_fetch.h"
 
 namespace cairn::cache {
 
@@ -42,7 +45,8 @@ class RowFetch final : public FetchStream {
   MemoryCharge memory_;  // Of the groups.
   std::vector<uint64_t> masks_;
   std::vector<RowGroup> groups_;  // Their masks are in masks_.
-  std::unique_ptr<FetchStream> slices_;
+  std::unique_ptr<LayeredFetch> slices_;
+  uint64_t paused_at_ = 0;  // Hashed bytes at the last pause.
   // Of the last slice, and how many of them were given out.
   std::vector<FetchedRows> ready_;
   size_t given_ = 0;
