@@ -219,18 +219,16 @@ Status SpilledPrompt::Spill() {
                   total_, base, end, why);
   };
   if (end <= base) return failed("they are not whole blocks of the prompt");
-  const PushQueue::Stats before = services_.push.GetStats();
-  std::vector<ComputedBlock> blocks;
-  for (int64_t b = base / block_tokens_; b < end / block_tokens_; ++b) {
-    blocks.push_back(BlockOf(b));
-  }
-  services_.push.Enqueue(services_.session.fingerprint(), services_.session.codec(),
-                         std::move(blocks));
-  while (services_.push.RunOnce()) {
-  }
-  const PushQueue::Stats after = services_.push.GetStats();
-  if (after.failed_blocks + after.dropped_blocks > before.failed_blocks + before.dropped_blocks) {
-    return failed("it did not take them");
+  if (!PushBlocks(end)) {
+    // What is leased stays in the node's memory: without the lease, it may go to disk and make room.
+    kv_.LetGo();
+    (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
+    if (!PushBlocks(end)) {
+      // What was spilt before may have left meanwhile.
+      const auto spilt = std::span(keys_).first(static_cast<size_t>(base / block_tokens_));
+      if (kv_.Hold(spilt).ok() && kv_.tokens() < base) BackTo(kv_.tokens());
+      return failed("it did not take them");
+    }
   }
   const Status held = kv_.Hold(std::span(keys_).first(static_cast<size_t>(end / block_tokens_)));
   if (!held.ok()) return failed(std::string(held.message()));
@@ -243,6 +241,20 @@ Status SpilledPrompt::Spill() {
   sequence_.DropFront(end);
   stats_.spilled_tokens += static_cast<uint64_t>(end - base);
   return OkStatus();
+}
+
+bool SpilledPrompt::PushBlocks(int64_t end) {
+  const PushQueue::Stats before = services_.push.GetStats();
+  std::vector<ComputedBlock> blocks;
+  for (int64_t b = sequence_.base() / block_tokens_; b < end / block_tokens_; ++b) {
+    blocks.push_back(BlockOf(b));
+  }
+  services_.push.Enqueue(services_.session.fingerprint(), services_.session.codec(),
+                         std::move(blocks));
+  while (services_.push.RunOnce()) {
+  }
+  const PushQueue::Stats after = services_.push.GetStats();
+  return after.failed_blocks + after.dropped_blocks == before.failed_blocks + before.dropped_blocks;
 }
 
 void SpilledPrompt::PushRest() {

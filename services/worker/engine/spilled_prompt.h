@@ -94,6 +94,8 @@ class SpilledPrompt {
   // least that works.
   Status MakeRoom(int64_t end);
   Status Spill();
+  // Pushes the blocks in pages before `end`, and waits. False: the node did not take all.
+  bool PushBlocks(int64_t end);
   // Forgets KV after what the node has.
   void BackTo(int64_t tokens);
   void End(const Status& status);

@@ -41,11 +41,8 @@ struct SpilledKv::Slot {
   // A fetch has deadlines of its own. Waits on the clock, as all cores do.
   void WaitDone(const Clock& clock) {
     MutexLock lock(mu);
-    while (!changed.WaitUntil(mu, clock, clock.Now() + std::chrono::seconds(1),
-                              [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-                                return state == State::kDone;
-                              })) {
-    }
+    changed.Wait(mu, clock,
+                 [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return state == State::kDone; });
   }
   // False: memory of the node that it was read from is no longer the node's promise.
   bool Pinned() const {
@@ -143,6 +140,11 @@ SpilledKv::~SpilledKv() { DropAhead(); }
 
 Status SpilledKv::Hold(std::span<const BlockKey> keys) {
   DropAhead();
+  if (keys.empty()) {
+    lease_.Release();
+    tokens_ = 0;
+    return OkStatus();
+  }
   client::MatchOptions options;
   options.deadline = options_.match_deadline;
   options.lease_ttl = options_.lease_ttl;
@@ -152,6 +154,11 @@ Status SpilledKv::Hold(std::span<const BlockKey> keys) {
   lease_ = std::move(outcome.lease);
   tokens_ = int64_t{outcome.matched_blocks} * kv_.block_tokens / kUnitTokens * kUnitTokens;
   return OkStatus();
+}
+
+void SpilledKv::LetGo() {
+  DropAhead();
+  lease_.Release();
 }
 
 SpilledKv::Range SpilledKv::RangeAt(int layer, uint32_t block) const {

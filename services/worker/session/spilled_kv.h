@@ -55,6 +55,10 @@ class SpilledKv final : public EarlierKv {
   // units; fewer than before is an answer, too. An error leaves everything as it was.
   Status Hold(std::span<const BlockKey> keys);
 
+  // Gives the lease back, so that the node may move blocks to a slower tier. Nothing can be read
+  // before the next Hold.
+  void LetGo();
+
   int64_t tokens() const override { return tokens_; }
   Status Begin(int layer) override;
   Result<Window> Next() override;

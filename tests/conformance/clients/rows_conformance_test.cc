@@ -2,6 +2,7 @@
 #include <map>
 #include <random>
 
+#include "cairn/client/paired_match.h"
 #include "common/status/matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -172,6 +173,44 @@ TYPED_TEST(RowsConformance, AReaderThatEndsTheFetchGetsItsOwnStatus) {
   sink.on_rows = Status(StatusCode::kAborted, "enough");
   EXPECT_THAT(this->Fetch(groups, 0, sink), StatusIs(StatusCode::kAborted, HasSubstr("enough")));
   EXPECT_EQ(sink.got.size(), 1u);
+}
+
+TYPED_TEST(RowsConformance, TwoFormsAreLeasedTogether) {
+  // The near form has fewer blocks than the far one.
+  NamespaceSpec spec = SmallSpec();
+  spec.revision = "near";
+  const Chain near(spec, 5);
+  ASSERT_OK(this->client_->OpenNamespace(spec, {.deadline = seconds(20)}));
+  ASSERT_OK(this->client_->Push(Fingerprint(spec), near.parts, {.deadline = seconds(20)}));
+  const std::vector<BlockKey> keys = client::testing::KeysFor(spec, 9);
+  const NamedBlocks near_blocks = {Fingerprint(spec), keys};
+  const NamedBlocks far_blocks = {Fingerprint(this->spec_), this->chain_.keys};
+  auto match = MatchBoth(*this->client_, near_blocks, far_blocks, {.deadline = seconds(20)});
+  ASSERT_OK(match);
+  EXPECT_EQ(match->blocks, 5u);
+  EXPECT_EQ(match->miss_reason, MissReason::kAbsent);
+  EXPECT_OK(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(20)}));
+  // Rows of the far form, under the lease of the pair.
+  Groups groups;
+  groups.Add(4, 2, 0b1001);
+  CheckingRowSink sink(this->spec_, this->chain_, groups.groups, 0);
+  ASSERT_OK(this->client_->FetchRows(match->far.lease, this->layout_, 0, groups.groups, sink, {}));
+  EXPECT_EQ(sink.got.size(), 1u);
+  // One of them ends: the reader is told which.
+  match->far.lease.Release();
+  EXPECT_THAT(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(20)}),
+              StatusIs(StatusCode::kNotFound, HasSubstr("far")));
+  // What only one of them has is nothing.
+  const std::vector<BlockKey> others = client::testing::KeysFor(spec, 9, 1000);
+  const auto none =
+      MatchBoth(*this->client_, {Fingerprint(spec), others}, far_blocks, {.deadline = seconds(20)});
+  ASSERT_OK(none);
+  EXPECT_EQ(none->blocks, 0u);
+  EXPECT_FALSE(none->near.lease.held() || none->far.lease.held());
+  EXPECT_THAT(MatchBoth(*this->client_, {Fingerprint(spec), std::span(keys).first(3)}, far_blocks,
+                        {.deadline = seconds(20)})
+                  .status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
 }
 
 TYPED_TEST(RowsConformance, WithoutALeaseThereAreNoRows) {
