@@ -7,6 +7,7 @@
 #include "services/cache/engine/arrival_wait.h"
 #include "services/cache/engine/layered_fetch.h"
 #include "services/cache/engine/path_pins.h"
+#include "services/cache/engine/row_fetch.h"
 #include "services/cache/engine/source_lookup.h"
 #include "services/cache/engine/validate.h"
 
@@ -387,6 +388,11 @@ void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wa
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
                                                                    context_.clock->Now()));
+  const FetchServices services = {&context_, &promoters_, &budget_, &source_reads_};
+  if (!request.rows.empty()) {
+    return RowFetch::Start(services, lease, request.layer_begin, request.rows,
+                           std::string(request.trace));
+  }
   const uint32_t covers = lease->covers();
   const uint32_t block_end = request.block_end == 0 ? covers : request.block_end;
   if (request.block_begin >= block_end || block_end > covers) {
@@ -401,9 +407,12 @@ Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request
         "field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
         request.layer_begin, layer_end, layers);
   }
-  return LayeredFetch::Start({&context_, &promoters_, &budget_, &source_reads_}, lease,
-                             {request.block_begin, block_end}, {request.layer_begin, layer_end},
-                             request.reader_verifies, std::string(request.trace));
+  using Checks = LayeredFetch::Checks;
+  return LayeredFetch::Start(services, lease,
+                             {.blocks = {request.block_begin, block_end},
+                              .layers = {request.layer_begin, layer_end},
+                              .checks = request.reader_verifies ? Checks::kSample : Checks::kAll,
+                              .trace = std::string(request.trace)});
 }
 
 Status ReadPath::Release(SessionId session, std::span<const LeaseId> leases) {

@@ -32,6 +32,10 @@ namespace cairn::cache {
       "Time that matches waited for blocks which somebody wrote.")                                 \
   ROW(kCounted, announced_blocks, "cairn_announced_blocks_total", "",                              \
       "Blocks that clients announced before they computed and pushed them.")                       \
+  ROW(kCounted, fetched_rows, "cairn_fetched_rows_total", "",                                      \
+      "Rows of one head that fetches of rows sent.")                                               \
+  ROW(kCounted, row_checked_bytes, "cairn_row_checked_bytes_total", "",                            \
+      "Bytes of slices that were hashed so that rows of them could be sent.")                      \
   ROW(kCounted, matched_blocks, "", "",                                                            \
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \

@@ -9,6 +9,14 @@ namespace cairn::worker {
 
 using kernels::kPanelRows;
 
+namespace {
+
+bool HasEarlier(const SequenceChunk& chunk) {
+  return chunk.earlier != nullptr && chunk.earlier->tokens() > 0;
+}
+
+}  // namespace
+
 ForwardPass::ForwardPass(const Setup& setup, kernels::ThreadPool* pool)
     : hp_(setup.model.hp()),
       embedding_(setup.model.token_embedding()),
@@ -270,6 +278,7 @@ ForwardPass::DecodeSpan ForwardPass::SpanOf(const Rows& run, int layer) const {
   DecodeSpan span;
   if (run.chunk->reader != nullptr) return span;
   span.tokens = run.first_position - sequence.base() + 1;
+  if (HasEarlier(*run.chunk)) span.prefix_rows = run.chunk->earlier->tokens();
   if (sequence.prefix() == nullptr) return span;
   for (int h = 0; h < hp_.kv_heads; ++h) {
     span.prefix_rows = std::max(span.prefix_rows, sequence.prefix()->rows(layer, h));
@@ -285,6 +294,7 @@ std::span<const ForwardPass::Rows> ForwardPass::DecodeRuns() const {
 
 std::vector<ForwardPass::AttentionPiece> ForwardPass::PlanAttention(int layer) {
   std::vector<AttentionPiece> pieces;
+  kept_ = 0;
   for (const Rows& run : runs_) {
     if (run.chunk->phase == Phase::kPrefill) PlanPrefill(run, &pieces);
   }
@@ -296,7 +306,7 @@ std::vector<ForwardPass::AttentionPiece> ForwardPass::PlanAttention(int layer) {
   return pieces;
 }
 
-void ForwardPass::PlanPrefill(const Rows& run, std::vector<AttentionPiece>* pieces) const {
+void ForwardPass::PlanPrefill(const Rows& run, std::vector<AttentionPiece>* pieces) {
   const int64_t rows_per_piece = prefill_rows_ > Workspace::kAttentionRows
                                      ? Workspace::kAttentionRows
                                      : Workspace::kAttentionRows / 2;
@@ -304,6 +314,7 @@ void ForwardPass::PlanPrefill(const Rows& run, std::vector<AttentionPiece>* piec
   for (int64_t b = (run.rows - 1) / rows_per_piece * rows_per_piece; b >= 0; b -= rows_per_piece) {
     for (int64_t h = 0; h < hp_.kv_heads; ++h) {
       pieces->push_back({&run, b, std::min(rows_per_piece, run.rows - b), h});
+      if (HasEarlier(*run.chunk)) pieces->back().kept = kept_++;
     }
   }
 }
@@ -320,8 +331,7 @@ int64_t ForwardPass::SharersOf(std::span<const Rows> decodes, size_t first,
                                                 static_cast<size_t>(end - page));
   };
   const auto whole = [&](const Rows& run) {
-    return run.chunk->sequence->prefix() == nullptr && run.chunk->reader == nullptr &&
-           run.first_position + 1 >= begin + kSplit;
+    return run.chunk->sequence->base() == 0 && run.first_position + 1 >= begin + kSplit;
   };
   int64_t sharers = 1;
   if (!whole(decodes[first])) return sharers;
@@ -344,6 +354,7 @@ void ForwardPass::PlanDecode(int layer, std::vector<AttentionPiece>* pieces) con
     const DecodeSpan span = SpanOf(run, layer);
     int64_t part = 0;
     for (int64_t t = 0; t < span.prefix_rows; t += kSplit, ++part) {
+      if (HasEarlier(*run.chunk)) continue;  // Those of its windows.
       for (int64_t h = 0; h < hp_.kv_heads; ++h) {
         // Of a head with fewer rows nothing: such parts do not count.
         const int64_t rows = run.chunk->sequence->prefix()->rows(layer, static_cast<int>(h));
@@ -383,8 +394,81 @@ void ForwardPass::AttendPrefill(const AttentionPiece& p, int layer, int thread) 
   a.kv_head = p.head;
   a.group = hp_.heads / hp_.kv_heads;
   a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
-  a.scratch = ws_.thread_scratch(thread);
+  a.scratch = p.kept < 0 ? ws_.thread_scratch(thread) : KeptScratch(p);
+  a.resume = p.kept >= 0;
   (bf16_attention_ ? kernels_.attention_bf16 : kernels_.attention_f32)(stream_, a);
+}
+
+void ForwardPass::AttendWindow(const AttentionPiece& p, const EarlierKv::Window& window,
+                               bool first) {
+  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
+  kernels::AttentionArgs a;
+  a.prefix = WindowView(kv_, window.slices, p.head);
+  a.prefix_rows = window.tokens;
+  a.kv.head_dim = kv_.head_dim;
+  a.q = ws_.q.get() + (p.run->first_row + p.begin) * q_width;
+  a.rows = p.count;
+  a.q_stride = q_width;
+  a.kv_head = p.head;
+  a.group = hp_.heads / hp_.kv_heads;
+  a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
+  a.scratch = KeptScratch(p);
+  a.resume = !first;
+  a.more = true;
+  (bf16_attention_ ? kernels_.attention_bf16 : kernels_.attention_f32)(stream_, a);
+}
+
+void ForwardPass::AttendWindowPart(const Rows& run, const EarlierKv::Window& window, int64_t done,
+                                   int64_t i, int thread) {
+  constexpr int64_t kSplit = Workspace::kSplitTokens;
+  const int64_t head = i % hp_.kv_heads;
+  const int64_t part = i / hp_.kv_heads;
+  const int64_t group = hp_.heads / hp_.kv_heads;
+  kernels::AttentionPartArgs a;
+  a.kv = WindowView(kv_, window.slices, head);
+  a.q_stride = int64_t{hp_.heads} * hp_.head_dim;
+  a.q = ws_.q.get() + run.first_row * a.q_stride;
+  a.row_stride = most_parts_ * hp_.heads;
+  a.kv_head = head;
+  a.group = group;
+  a.begin = part * kSplit;
+  a.end = std::min(window.tokens, a.begin + kSplit);
+  a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
+  const int64_t first_head = PartPlace(run, done / kSplit + part) * hp_.heads + head * group;
+  a.acc = ws_.part_acc.data() + first_head * hp_.head_dim;
+  a.max = ws_.part_max.data() + first_head;
+  a.sum = ws_.part_sum.data() + first_head;
+  a.scratch = ws_.thread_scratch(thread);
+  kernels_.attention_part(stream_, a);
+}
+
+Status ForwardPass::AttendEarlier(const Rows& run, std::span<const AttentionPiece> pieces,
+                                  int layer) {
+  static_assert(EarlierKv::kUnitTokens % Workspace::kSplitTokens == 0 &&
+                EarlierKv::kUnitTokens % kernels::kAttentionTile == 0);
+  EarlierKv& earlier = *run.chunk->earlier;
+  std::vector<const AttentionPiece*> mine;
+  for (const AttentionPiece& piece : pieces) {
+    if (piece.run == &run && piece.kept >= 0) mine.push_back(&piece);
+  }
+  CAIRN_RETURN_IF_ERROR(earlier.Begin(layer));
+  for (int64_t done = 0; done < earlier.tokens();) {
+    CAIRN_ASSIGN_OR_RETURN(const EarlierKv::Window window, earlier.Next());
+    CAIRN_CHECK(window.tokens > 0 && window.tokens % EarlierKv::kUnitTokens == 0 &&
+                done + window.tokens <= earlier.tokens());
+    if (run.chunk->phase == Phase::kPrefill) {
+      pool_.ParallelFor(std::ssize(mine), [&](int64_t i, int) {
+        AttendWindow(*mine[static_cast<size_t>(i)], window, done == 0);
+      });
+    } else {
+      const int64_t parts = (window.tokens + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens;
+      pool_.ParallelFor(parts * hp_.kv_heads, [&](int64_t i, int thread) {
+        AttendWindowPart(run, window, done, i, thread);
+      });
+    }
+    done += window.tokens;
+  }
+  return earlier.End();
 }
 
 void ForwardPass::AttendDecodePart(const AttentionPiece& p, int layer, int thread) {
@@ -473,10 +557,17 @@ void ForwardPass::GuessQueries(int layer, DecodeReader::Guess now) {
 
 Status ForwardPass::Attend(int layer) {
   const std::vector<AttentionPiece> pieces = PlanAttention(layer);
+  if (kept_ > kept_room_) {
+    kept_scratch_ = AlignedArray<std::byte>(static_cast<size_t>(kept_) * ws_.scratch_bytes);
+    kept_room_ = kept_;
+  }
   const int64_t heads = (rows_ - prefill_rows_) * most_parts_ * hp_.heads;
   ws_.part_acc.resize(static_cast<size_t>(heads * hp_.head_dim));
   ws_.part_max.resize(static_cast<size_t>(heads));
   ws_.part_sum.resize(static_cast<size_t>(heads));
+  for (const Rows& run : runs_) {
+    if (HasEarlier(*run.chunk)) CAIRN_RETURN_IF_ERROR(AttendEarlier(run, pieces, layer));
+  }
   pool_.ParallelFor(std::ssize(pieces), [&](int64_t i, int thread) {
     const AttentionPiece& piece = pieces[static_cast<size_t>(i)];
     if (piece.run->chunk->phase == Phase::kPrefill) {

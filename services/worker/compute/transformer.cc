@@ -83,16 +83,17 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) 
     return InvalidArgument(
         "chunk {}: the sequence's pool has a layout that differs from the model's", i);
   }
-  const bool elsewhere = c.sequence->base() > 0 && c.sequence->prefix() == nullptr;
-  if (elsewhere != (c.reader != nullptr) || (elsewhere && c.phase != Phase::kDecode)) {
+  const bool elsewhere =
+      c.sequence->base() > 0 && c.sequence->prefix() == nullptr && c.earlier == nullptr;
+  if (c.reader != nullptr && (!elsewhere || c.phase != Phase::kDecode)) {
     return InvalidArgument(
-        "chunk {}: field 'reader': got {}, expected one for decode steps of a sequence whose first "
-        "tokens lie elsewhere, and none for other chunks",
-        i, c.reader == nullptr ? "none" : "one");
+        "chunk {}: field 'reader': got one, expected one only for decode steps of a sequence whose "
+        "first tokens lie elsewhere, without 'earlier'",
+        i);
   }
   const auto count = static_cast<int64_t>(c.tokens.size());
   // Logits of every token are of one slab's rows.
-  const bool wide = alone && !c.logits_of_every_token;
+  const bool wide = alone && !c.logits_of_every_token && c.earlier == nullptr;
   const int64_t most = c.phase == Phase::kDecode ? 1 : wide ? max_wide_rows() : max_rows_;
   if (count < 1 || count > most) {
     return InvalidArgument("chunk {}: field 'tokens': got {}, expected 1 to {}", i, count, most);
@@ -103,6 +104,16 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) 
     return InvalidArgument(
         "chunk {}: prefill at position {}, expected a multiple of {} (block start)", i, length,
         layout_.block_tokens);
+  }
+  const bool has_prefix = c.sequence->prefix() != nullptr;
+  const int64_t earlier = c.earlier == nullptr ? 0 : c.earlier->tokens();
+  if (c.earlier != nullptr
+          ? has_prefix || earlier != c.sequence->base() || earlier % EarlierKv::kUnitTokens != 0
+          : !has_prefix && c.sequence->base() != 0 && c.reader == nullptr) {
+    return InvalidArgument(
+        "chunk {}: field 'earlier': got {} tokens, expected the {} before the sequence's pages, a "
+        "multiple of {}",
+        i, earlier, c.sequence->base(), EarlierKv::kUnitTokens);
   }
   if (length + count > max_context_) {
     return Errorf(StatusCode::kOutOfRange, "chunk {}: position {} is beyond the context of {}", i,

@@ -19,6 +19,7 @@
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
 #include "services/worker/compute/decode_reader.h"
+#include "services/worker/kv/earlier_kv.h"
 #include "services/worker/kv/kv_pool.h"
 
 namespace cairn::worker {
@@ -52,6 +53,9 @@ struct SequenceChunk {
   // max_wide_rows() when it is the call's only chunk. kDecode: one.
   std::span<const int32_t> tokens;
   Phase phase = Phase::kPrefill;
+  // The tokens before the sequence's base. Null: the sequence begins at 0, or with a prefix. With
+  // it, kPrefill has at most max_rows() tokens.
+  EarlierKv* earlier = nullptr;
   // Where to write the logits of the last token (vocab floats). Null: they are not wanted.
   float* logits = nullptr;
   // The logits of every token of the chunk instead: [tokens.size()][vocab].

@@ -47,6 +47,14 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
     selected_prompt_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
                              *parts_.selection, session, push_queue());
   }
+  const std::string no_spill = WhyNoSpill();
+  if (no_spill.empty()) {
+    spill_.emplace(SpillServices{.client = *parts_.cache,
+                                 .session = *session_,
+                                 .executor = *executor,
+                                 .push = *spill_push_,
+                                 .background = &*push_});
+  }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
       .transformer = *parts_.transformer,
@@ -55,7 +63,14 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .prompt_kv = *prompt_kv_,
       .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
       .reading = parts_.reading ? &*parts_.reading : nullptr,
+      .spill = spill_ ? &*spill_ : nullptr,
+      .no_spill = no_spill,
       .cancel_all = cancel_all_,
+      .spilled =
+          [this](const SpillStats& stats) {
+            MutexLock lock(mu_);
+            totals_.spill += stats;
+          },
       .reserve = [this](KvSequence& sequence,
                         int64_t tokens) { return ReserveKv(sequence, tokens); },
       .make_room =
@@ -73,6 +88,7 @@ void EngineCore::ConnectCache(Executor& executor) {
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
   urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
+  spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(
       PrefixSession::Dependencies{
           .client = cache, .codec = *parts_.codec, .clock = clock_, .executor = executor},
@@ -183,6 +199,19 @@ Status EngineCore::CheckBudget(const Job& job) const {
   return ShareBudget(parts_.reading->policy, kv, rows,
                      static_cast<uint64_t>(own_pages) * kv.page_bytes(), parts_.reading->budget)
       .status();
+}
+
+std::string EngineCore::WhyNoSpill() const {
+  if (!session_) return "this worker has no cache node";
+  if (selected_prompt_) return "this worker's recipe selects tokens";
+  if (parts_.codec->lossy() || !parts_.codec->raw()) {
+    return fmt::format("this worker's recipe '{}' is not raw", parts_.options.recipe);
+  }
+  if (EarlierKv::kUnitTokens % BlockTokens() != 0) {
+    return fmt::format("its blocks have {} tokens, expected a divisor of {}", BlockTokens(),
+                       EarlierKv::kUnitTokens);
+  }
+  return "";
 }
 
 EngineCore::Cached EngineCore::FindCached(const Job& job) {
@@ -405,6 +434,8 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
   // A segment is selected once, where a request says that it ends: answers do not become one.
   if (selected_prompt_) return;
+  // A turn whose prompt did not fit does not fit either.
+  if (sequence->base() > 0) return;
   if (!session_ || job.request().no_cache || job.request().prefill_only ||
       summary.finish_reason == "cancelled") {
     return;
@@ -540,7 +571,9 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   stats.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   if (session_) stats.prefix = session_->GetStats();
-  if (push_) stats.push = push_->GetStats() + urgent_push_->GetStats();
+  if (push_) {
+    stats.push = push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats();
+  }
   if (parts_.codec) stats.codecs = parts_.codec->GetStats();
   for (const PublishedNamespace& target : parts_.published) {
     for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);
@@ -587,6 +620,7 @@ void EngineCore::Finish(TimePoint deadline) {
     changed_.NotifyAll();
   }
   if (!push_) return;
+  spill_push_->Stop(deadline);
   urgent_push_->Stop(deadline);
   push_->Stop(deadline);
 }

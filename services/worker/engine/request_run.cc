@@ -22,13 +22,15 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
 }
 
 Step RequestRun::Next(int64_t max_rows, bool alone) {
-  const bool begun = prompt_ && prompt_->state() != PromptRun::State::kMatch;
+  const bool begun =
+      (prompt_ && prompt_->state() != PromptRun::State::kMatch) || spilled_.has_value();
   if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
     PromptKv::Report report;
     report.status = Status(StatusCode::kCancelled, "stopped before the match");
     EndPrompt(report);
     return {Step::Kind::kWorked};
   }
+  if (spilled_ && (state_ == State::kPrompt || returning_)) return NextSpilled(max_rows);
   switch (state_) {
     case State::kReserve:
       return Reserve(alone);
@@ -57,8 +59,8 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.id = id_;
   candidate.decoding = state_ == State::kDecode;
   candidate.ending = stopped();
-  candidate.can_park =
-      state_ != State::kScore && parts_.selected_prompt == nullptr && reader_ == nullptr;
+  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr && !spilled_ &&
+                       reader_ == nullptr;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
@@ -79,7 +81,11 @@ Scheduler::Candidate RequestRun::candidate() const {
 
 bool RequestRun::WaitBriefly() {
   if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
-  return state_ == State::kScore || (state_ == State::kPrompt && prompt_->WaitBriefly());
+  if (spilled_ && (state_ == State::kPrompt || returning_)) {  // For the cache node.
+    job_->WaitCancelled(std::chrono::milliseconds(10));
+    return true;
+  }
+  return state_ == State::kScore || (state_ == State::kPrompt && prompt_ && prompt_->WaitBriefly());
 }
 
 std::span<const TokenId> RequestRun::PromptTokens() const {
@@ -117,6 +123,19 @@ Step RequestRun::Reserve(bool alone) {
     ComputeSelected();
     return {Step::Kind::kWorked};
   }
+  const Result<bool> spills = MustSpill();
+  if (!spills.ok() || *spills) {
+    if (!spills.ok()) {
+      PromptKv::Report report;
+      report.status = spills.status();
+      EndPrompt(report);
+      return {Step::Kind::kWorked};
+    }
+    spilled_.emplace(*parts_.spill, parts_.transformer, parts_.clock, parts_.reserve, Wanted(),
+                     job_->TokensNeeded() - std::ssize(job_->prompt().tokens));
+    state_ = State::kPrompt;
+    return {Step::Kind::kWorked};
+  }
   const Status room = parts_.reserve(*sequence_, job_->TokensNeeded());
   if (room.ok() && parked_) {
     parked_->Restore(*sequence_);
@@ -140,6 +159,63 @@ Step RequestRun::Reserve(bool alone) {
   report.status = room;
   EndPrompt(report);
   return {Step::Kind::kWorked};
+}
+
+RequestRun::~RequestRun() {
+  if (spilled_ && parts_.spilled) parts_.spilled(spilled_->GetStats());
+}
+
+Result<bool> RequestRun::MustSpill() const {
+  const KvLayout& kv = parts_.pool.layout();
+  const int64_t most = parts_.pool.total_pages() * kv.block_tokens;
+  const int64_t needed = job_->TokensNeeded();
+  if (needed <= most) return false;
+  const GenerateRequest& request = job_->request();
+  const int64_t least =
+      SpilledPrompt::LeastTokens(kv.block_tokens, needed - std::ssize(job_->prompt().tokens));
+  std::string why = parts_.spill == nullptr ? parts_.no_spill
+                    : request.no_cache      ? "the request uses no cache"
+                    : request.prefill_only  ? "the request hands its prompt over"
+                    : least > most
+                        ? fmt::format("a chunk and the answer alone need {} bytes",
+                                      static_cast<uint64_t>(least) * kv.bytes_per_token())
+                        : "";
+  if (why.empty()) return true;
+  return Errorf(StatusCode::kResourceExhausted,
+                "KV pool: got {} bytes, expected at least {} for the request's {} tokens; they "
+                "cannot be spilt to a cache node: {}",
+                static_cast<uint64_t>(most) * kv.bytes_per_token(),
+                static_cast<uint64_t>(needed) * kv.bytes_per_token(), needed, why);
+}
+
+Step RequestRun::NextSpilled(int64_t max_rows) {
+  const Step step = spilled_->Next(max_rows);
+  if (spilled_->state() != SpilledPrompt::State::kFinished) return step;
+  if (!std::exchange(returning_, false)) {
+    EndPrompt(spilled_->report());
+    return {Step::Kind::kWorked};
+  }
+  const Status& status = spilled_->report().status;
+  if (!status.ok()) {
+    resumed_ = true;
+    EndPromptAgain(status);
+  } else if (spilled_->lost_answer()) {
+    // Generated tokens go through the decode kernels again.
+    decoded_ = 0;
+    if (state_ == State::kScore) {
+      Finish(Status(StatusCode::kUnavailable,
+                    "the cache node lost the prompt's KV while it was scored; try again"));
+    }
+  } else {
+    repeat_ = true;
+  }
+  return {Step::Kind::kWorked};
+}
+
+bool RequestRun::ReturnToSpilled(const Status& status) {
+  if (!spilled_ || !spilled_->ReturnTo(status)) return false;
+  returning_ = true;
+  return true;
 }
 
 size_t RequestRun::parked_bytes() const {
@@ -332,12 +408,15 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
   step.chunk.sequence = sequence_.get();
   step.chunk.tokens = tokens;
   step.chunk.reader = reader_.get();
+  if (spilled_ && reader_ == nullptr) step.chunk.earlier = spilled_->earlier();
   pass_length_ = sequence_->length();
   return step;
 }
 
 void RequestRun::Computed(const Status& status, const Pass& pass) {
+  if (spilled_ && (state_ == State::kPrompt || returning_)) return spilled_->Computed(status);
   if (state_ == State::kPrompt) return prompt_->Computed(status, pass);
+  if (!status.ok() && ReturnToSpilled(status)) return;
   if (!status.ok()) return Finish(status);
   const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
   if (loans.code() == StatusCode::kAborted) {

@@ -29,6 +29,7 @@
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/spill_stats.h"
 
 namespace cairn::client {
 class CacheClient;
@@ -125,6 +126,7 @@ class WorkerEngine {
     uint64_t kv_pages_free = 0;  // Now.
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
+    SpillStats spill;
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 

@@ -126,16 +126,28 @@ void KvSequence::Clear() {
   length_ = base_ = 0;
 }
 
+void KvSequence::StartAt(int64_t tokens) {
+  CAIRN_CHECK(pool_ != nullptr && prefix_ == nullptr && length_ == base_ && tokens >= 0 &&
+              tokens % pool_->layout().block_tokens == 0);
+  length_ = base_ = tokens;
+}
+
+void KvSequence::DropFront(int64_t tokens) {
+  CAIRN_CHECK(pool_ != nullptr && prefix_ == nullptr && lent_pages() == 0);
+  const int64_t block = pool_->layout().block_tokens;
+  CAIRN_CHECK(tokens >= base_ && tokens <= length_ && (tokens - base_) % block == 0);
+  const auto pages = static_cast<ptrdiff_t>((tokens - base_) / block);
+  // Their memory stays with the pool's working set: the next tokens take these pages.
+  pool_->Free(std::span(pages_).first(static_cast<size_t>(pages)));
+  pages_.erase(pages_.begin(), pages_.begin() + pages);
+  loans_.erase(loans_.begin(), loans_.begin() + pages);
+  base_ = tokens;
+}
+
 void KvSequence::SetPrefix(std::shared_ptr<const RaggedPrefix> prefix) {
   CAIRN_CHECK(pool_ != nullptr && length_ == base_);
   length_ = base_ = prefix == nullptr ? 0 : prefix->end();
   prefix_ = std::move(prefix);
-}
-
-void KvSequence::StartAt(int64_t tokens) {
-  CAIRN_CHECK(pool_ != nullptr && base_ == 0 && length_ == 0 && prefix_ == nullptr);
-  CAIRN_CHECK(tokens >= 0 && tokens % pool_->layout().block_tokens == 0);
-  length_ = base_ = tokens;
 }
 
 void KvSequence::Compact(const std::function<std::vector<int32_t>(int, int)>& rows_of) {

@@ -105,7 +105,8 @@ class KvSequence {
 
   // Null: none.
   const std::shared_ptr<const RaggedPrefix>& prefix() const { return prefix_; }
-  // The position of the first token in the pages.
+  // The position of the first token in the pages: after the prefix, or after tokens whose KV lies
+  // somewhere else (StartAt, DropFront).
   int64_t base() const { return base_; }
   // The sequence begins with `prefix` from now on, instead of the prefix that it had. REQUIRES:
   // length() == base(), and the prefix is of this pool.
@@ -115,10 +116,13 @@ class KvSequence {
   // REQUIRES: no page is lent.
   void Compact(const std::function<std::vector<int32_t>(int layer, int head)>& rows_of);
 
-  // The first `tokens` tokens of the sequence lie elsewhere, and are read through a DecodeReader
-  // (compute/decode_reader.h): the pages begin behind them. REQUIRES: nothing is in it yet; tokens
-  // is a multiple of the block.
+  // The sequence has `tokens` tokens before its pages, whose KV lies somewhere else: its base is
+  // there from now on. REQUIRES: it has no tokens and no prefix; whole blocks.
   void StartAt(int64_t tokens);
+  // The KV of the first tokens is somewhere else from now on: gives the pages before `tokens` back,
+  // which is the new base. REQUIRES: no prefix, no page is lent; base() <= tokens <= length(),
+  // whole blocks.
+  void DropFront(int64_t tokens);
 
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
   // is held. REQUIRES: page < page_count(), layer < layout().layers; not lent, to write.
@@ -176,7 +180,7 @@ class KvSequence {
 
   KvPool* pool_ = nullptr;
   std::shared_ptr<const RaggedPrefix> prefix_;
-  int64_t base_ = 0;  // prefix_'s end, or what StartAt said.
+  int64_t base_ = 0;  // prefix_'s end, or that of tokens whose KV lies somewhere else.
   std::vector<std::byte*> pages_;
   int64_t length_ = 0;
   std::vector<Loan> loans_;  // By page, as long as pages_.

@@ -68,8 +68,9 @@ void Add(const ClientStats& more, ClientStats* sum) {
        {&ClientStats::matches, &ClientStats::matched_blocks, &ClientStats::fetches,
         &ClientStats::fetched_slices, &ClientStats::pushed_parts, &ClientStats::pushed_bytes,
         &ClientStats::lent_bytes, &ClientStats::local_sessions, &ClientStats::local_fallbacks,
-        &ClientStats::corrupt_slices, &ClientStats::sessions, &ClientStats::breaker_opened,
-        &ClientStats::breaker_rejected, &ClientStats::dropped_releases}) {
+        &ClientStats::corrupt_slices, &ClientStats::fetched_rows, &ClientStats::corrupt_rows,
+        &ClientStats::sessions, &ClientStats::breaker_opened, &ClientStats::breaker_rejected,
+        &ClientStats::dropped_releases}) {
     sum->*field += more.*field;
   }
   for (size_t i = 0; i < kTierCount; ++i) sum->fetched_bytes[i] += more.fetched_bytes[i];
@@ -351,6 +352,20 @@ Status HomeClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink&
                   lease.info().id);
   }
   return node->client->Fetch(lease, range, sink, options);
+}
+
+Status HomeClient::FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                             std::span<const RowGroup> groups, RowSink& sink,
+                             const FetchOptions& options) {
+  if (!lease.held()) {
+    return InvalidArgument("field 'lease': got none, expected a lease from Match");
+  }
+  const NodePtr node = NodeOf(lease);
+  if (node == nullptr) {
+    return Errorf(StatusCode::kNotFound, "the client no longer uses the node of lease {}",
+                  lease.info().id);
+  }
+  return node->client->FetchRows(lease, layout, layer, groups, sink, options);
 }
 
 Result<MatchOutcome> HomeClient::Get(const Digest& fingerprint, std::span<const BlockKey> keys,

@@ -62,6 +62,9 @@ class HomeClient final : public CacheClient {
                              const MatchOptions& options) override;
   Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                const FetchOptions& options) override;
+  Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                   std::span<const RowGroup> groups, RowSink& sink,
+                   const FetchOptions& options) override;
   Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                            const LayerRange& layers, FetchSink& sink, const MatchOptions& match,
                            const FetchOptions& fetch) override;

@@ -46,6 +46,9 @@ class TransportClient final : public NodeClient {
                              const MatchOptions& options) override;
   Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                const FetchOptions& options) override;
+  Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                   std::span<const RowGroup> groups, RowSink& sink,
+                   const FetchOptions& options) override;
   Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                            const LayerRange& layers, FetchSink& sink, const MatchOptions& match,
                            const FetchOptions& fetch) override;
@@ -101,6 +104,11 @@ class TransportClient final : public NodeClient {
                        const FetchOptions& options, TimePoint deadline);
   FetchReport FetchOver(Transport& transport, const LeaseInfo& lease, const FetchRange& range,
                         FetchSink& sink, const FetchOptions& options, TimePoint deadline);
+  RowReport RunFetchRows(const LeaseInfo& lease, const RowsWanted& wanted, RowSink& sink,
+                         const FetchOptions& options, TimePoint deadline);
+  // Tells the breaker how a call for bytes ended that no session's end can repeat.
+  void TellBreaker(CircuitBreaker::Permit& permit, const Status& status, bool node_answers,
+                   TimePoint deadline);
   Got GetOverMain(const TransportCall& call, const Digest& fingerprint,
                   std::span<const BlockKey> keys, const LayerRange& layers, FetchSink& sink,
                   const MatchOptions& match, const FetchOptions& fetch, TimePoint deadline);

@@ -6,6 +6,7 @@
 #include "clients/cpp/src/grpc/channel.h"
 #include "clients/cpp/src/grpc/event_stream.h"
 #include "clients/cpp/src/grpc/grpc_fetch.h"
+#include "clients/cpp/src/grpc/grpc_rows.h"
 #include "clients/cpp/src/grpc/push.h"
 #include "common/rpc/status.h"
 #include "protocol/wire/convert.h"
@@ -105,6 +106,12 @@ std::optional<FetchReport> GrpcTransport::Fetch(const LeaseInfo& lease, const Fe
   Status status = fetch.Run(request, nullptr);
   if (status.ok() && fetch.has_wrong_slices()) status = fetch.RunAgain(std::move(request));
   return fetch.Report(std::move(status));
+}
+
+std::optional<RowReport> GrpcTransport::FetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                                  RowSink& sink, const FetchOptions& options,
+                                                  TimePoint deadline) {
+  return GrpcRows(clock_, wanted, &sink, options, deadline).Run(&data_, lease);
 }
 
 std::optional<GetReport> GrpcTransport::Get(const TransportCall& call, const Digest& fingerprint,

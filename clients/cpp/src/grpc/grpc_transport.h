@@ -46,6 +46,9 @@ class GrpcTransport final : public MainTransport {
   std::optional<FetchReport> Fetch(const LeaseInfo& lease, const FetchRange& range, FetchSink& sink,
                                    const FetchOptions& options, TimePoint deadline) override;
   // nullopt: the node knows no lookups in a Fetch, or refuses this one, and then the match too.
+  std::optional<RowReport> FetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                     RowSink& sink, const FetchOptions& options,
+                                     TimePoint deadline) override;
   std::optional<GetReport> Get(const TransportCall& call, const Digest& fingerprint,
                                std::span<const BlockKey> keys, const LayerRange& layers,
                                FetchSink& sink, const MatchOptions& match,

@@ -43,7 +43,7 @@ void Reach(Access& access, GemmArgs* a) {
 }
 
 void Reach(Access& access, AttentionArgs* a) {
-  access.Reach(&a->kv, a->first_position + a->rows);
+  access.Reach(&a->kv, a->more ? 0 : a->first_position + a->rows);
   access.Reach(&a->prefix, a->prefix_rows);
   ReachAll(access, &a->q, &a->out, &a->scratch);
 }

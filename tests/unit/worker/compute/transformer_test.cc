@@ -472,6 +472,147 @@ TEST(TransformerTest, SequencesThatShareAPrefixDecodeAsAlone) {
   }
 }
 
+// Copies of a sequence's first pages, given window by window through one buffer.
+class CopiedKv final : public EarlierKv {
+ public:
+  CopiedKv(const KvLayout& kv, int64_t window_tokens) : kv_(kv), window_(window_tokens) {}
+
+  // Takes the tokens before `end` out of the sequence's pages.
+  void Take(KvSequence& sequence, int64_t end) {
+    for (int64_t page = 0; sequence.base() + page * kv_.block_tokens < end; ++page) {
+      const auto first = std::as_const(sequence).LayerSlice(page, 0);
+      pages_.emplace_back(first.data(), first.data() + kv_.page_bytes());
+    }
+    sequence.DropFront(end);
+  }
+
+  int64_t tokens() const override { return std::ssize(pages_) * kv_.block_tokens; }
+  Status Begin(int layer) override {
+    layer_ = layer;
+    next_ = 0;
+    return OkStatus();
+  }
+  Result<Window> Next() override {
+    slices_.clear();
+    const int64_t count = std::min(window_, tokens() - next_ * kv_.block_tokens) / kv_.block_tokens;
+    // Nothing of the last window may be read any more.
+    buffer_.assign(static_cast<size_t>(count) * kv_.layer_bytes(), std::byte{0x7e});
+    for (int64_t i = 0; i < count; ++i, ++next_) {
+      std::byte* const at = buffer_.data() + static_cast<size_t>(i) * kv_.layer_bytes();
+      std::memcpy(at,
+                  pages_[static_cast<size_t>(next_)].data() +
+                      static_cast<size_t>(layer_) * kv_.layer_bytes(),
+                  kv_.layer_bytes());
+      slices_.push_back(at);
+    }
+    return Window{count * kv_.block_tokens, slices_};
+  }
+  Status End() override {
+    if (--ends_left == 0) return Errorf(StatusCode::kUnavailable, "the memory was taken back");
+    return OkStatus();
+  }
+
+  int ends_left = -1;  // 0 after so many: an error.
+
+ private:
+  const KvLayout kv_;
+  const int64_t window_;
+  std::vector<std::vector<std::byte>> pages_;
+  std::vector<std::byte> buffer_;
+  std::vector<const std::byte*> slices_;
+  int layer_ = 0;
+  int64_t next_ = 0;
+};
+
+// What was computed with all pages, and with most of them elsewhere: logits of each chunk.
+std::vector<std::vector<float>> LongPrompt(Runner& r, std::span<const int32_t> tokens,
+                                           int64_t chunk, CopiedKv* earlier,
+                                           int64_t most_in_pages) {
+  std::vector<std::vector<float>> logits;
+  const auto run = [&](std::span<const int32_t> some, Phase phase) {
+    SequenceChunk c;
+    c.sequence = &r.sequence;
+    c.tokens = some;
+    c.phase = phase;
+    c.logits = r.logits.data();
+    c.earlier = earlier;
+    ASSERT_TRUE(r.sequence.Reserve(r.sequence.length() + std::ssize(some)).ok());
+    const Status status = r.transformer->Forward(std::span(&c, 1));
+    ASSERT_TRUE(status.ok()) << status;
+    logits.push_back(r.logits);
+  };
+  for (size_t at = 0; at < tokens.size(); at += static_cast<size_t>(chunk)) {
+    if (earlier != nullptr && r.sequence.length() - r.sequence.base() + chunk > most_in_pages) {
+      earlier->Take(r.sequence,
+                    r.sequence.length() / EarlierKv::kUnitTokens * EarlierKv::kUnitTokens);
+    }
+    run(tokens.subspan(at, std::min(static_cast<size_t>(chunk), tokens.size() - at)),
+        Phase::kPrefill);
+  }
+  for (const int32_t token : {5, 9, 40}) run({&token, 1}, Phase::kDecode);
+  return logits;
+}
+
+TEST(TransformerTest, KeysAndValuesElsewhereGiveTheBitsOfThoseInPages) {
+  const GeneratedModel model(kOthers);
+  const std::vector<int32_t> tokens = Tokens(1100);
+  for (const kernels::Backend* backend : kernels::Backends()) {
+    for (const Arithmetic arithmetic : {Arithmetic::kFloat32, Arithmetic::kFast}) {
+      for (const int32_t block : {64, 16}) {
+        const Transformer::Options options = {.arithmetic = arithmetic,
+                                              .threads = 2,
+                                              .block_tokens = block,
+                                              .max_context = 2048,
+                                              .backend = backend};
+        Runner whole(*model, options);
+        const auto want = LongPrompt(whole, tokens, 128, nullptr, 0);
+        for (const int64_t window : {256, 768}) {
+          Runner some(*model, options);
+          CopiedKv earlier(some.transformer->kv_layout(), window);
+          const auto got = LongPrompt(some, tokens, 128, &earlier, 384);
+          EXPECT_EQ(earlier.tokens(), 1024);
+          ASSERT_EQ(got.size(), want.size());
+          for (size_t i = 0; i < got.size(); ++i) {
+            if (std::string_view(backend->name) == "reference") {  // It adds in another order.
+              EXPECT_LE(Distance(want[i], got[i]), 1e-5) << i;
+            } else {
+              EXPECT_EQ(got[i], want[i]) << backend->name << ", chunk " << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(TransformerTest, EarlierKeysThatWereWrongEndThePassAndItCanBeRepeated) {
+  const GeneratedModel model(kOthers);
+  const std::vector<int32_t> tokens = Tokens(600);
+  Runner r(*model, {.threads = 2, .max_context = 2048});
+  CopiedKv earlier(r.transformer->kv_layout(), 256);
+  LongPrompt(r, std::span(tokens).first(512), 128, nullptr, 0);
+  r.sequence.Truncate(512);
+  earlier.Take(r.sequence, 512);
+  ASSERT_TRUE(r.sequence.Reserve(600).ok());
+  SequenceChunk c;
+  c.sequence = &r.sequence;
+  c.tokens = std::span(tokens).subspan(512);
+  c.logits = r.logits.data();
+  c.earlier = &earlier;
+  earlier.ends_left = 2;  // In the second layer.
+  EXPECT_EQ(r.transformer->Forward(std::span(&c, 1)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(r.sequence.length(), 512);
+  EXPECT_TRUE(r.transformer->Forward(std::span(&c, 1)).ok());
+  EXPECT_EQ(r.sequence.length(), 600);
+  // Without what its base says, a sequence cannot go on.
+  c.earlier = nullptr;
+  c.tokens = std::span(tokens).first(1);
+  c.phase = Phase::kDecode;
+  const Status without = r.transformer->Forward(std::span(&c, 1));
+  EXPECT_EQ(without.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(without.message().find("'earlier'"), std::string::npos);
+}
+
 TEST(TransformerTest, ImpossibleOptionsNameTheOption) {
   const GeneratedModel model(kOthers);
   const auto message = [&](const Transformer::Options& options) {
