@@ -4,6 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "common/log/log.h"
+#include "services/worker/reading/background_rows.h"
+#include "services/worker/reading/node_rows.h"
+
 namespace cairn::worker {
 
 RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id)
@@ -288,6 +292,7 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
 
 Status RequestRun::BeginReading() {
   if (parts_.reading == nullptr) return OkStatus();
+  if (spilled_) return ReadSpilled();
   const KvLayout& kv = sequence_->layout();
   const int64_t length = sequence_->length();
   const int64_t rows = length / kv.block_tokens * kv.block_tokens;
@@ -320,11 +325,45 @@ Status RequestRun::BeginReading() {
     std::memcpy(own->LayerSlice(0, 0).data(), tail.data(), tail.size());
     own->SetLength(length);
   }
-  reader_ = *std::move(reader);
-  summary_.reading.policy = reader_->policy().ToString();
-  summary_.reading.far_tokens = static_cast<uint32_t>(rows);
-  summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
+  Use(*std::move(reader));
   return OkStatus();
+}
+
+Status RequestRun::ReadSpilled() {
+  EarlierKv* const earlier = spilled_->earlier();
+  if (earlier == nullptr || parts_.spill == nullptr) return OkStatus();
+  const KvLayout& kv = sequence_->layout();
+  const SpillServices& node = *parts_.spill;
+  const int64_t rows = earlier->tokens();
+  const std::span<const TokenId> tokens = job_->prompt().tokens;
+  const std::string& trace = job_->request().trace;
+  auto held =
+      NodeRows::Hold(node.client, parts_.clock, node.session.spec(), kv, node.session.fingerprint(),
+                     node.session.Keys(tokens.first(static_cast<size_t>(rows))), {}, trace);
+  Status status = held.status();
+  if (held.ok()) {
+    WindowLayers layers(*earlier, kv);
+    auto source =
+        std::make_unique<BackgroundRows>(*std::move(held), node.executor, parts_.clock,
+                                         BackgroundRows::Options{.row_bytes = kv.row_bytes()});
+    auto reader = OpenFarContext(*parts_.reading, kv, layers, std::move(source),
+                                 job_->TokensNeeded() - rows, parts_.transformer.thread_pool());
+    status = reader.status();
+    if (reader.ok()) Use(*std::move(reader));
+  }
+  if (status.code() == StatusCode::kInvalidArgument) return status;
+  // Decode steps can still read all that was spilt, in windows.
+  if (!status.ok()) {
+    log::Warn("context_not_read_by_rows", {{"error", ToString(status)}, {"trace", trace}});
+  }
+  return OkStatus();
+}
+
+void RequestRun::Use(std::unique_ptr<ContextReader> reader) {
+  reader_ = std::move(reader);
+  summary_.reading.policy = reader_->policy().ToString();
+  summary_.reading.far_tokens = static_cast<uint32_t>(reader_->rows());
+  summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
 }
 
 void RequestRun::EndPromptAgain(const Status& status) {
@@ -416,7 +455,7 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
 void RequestRun::Computed(const Status& status, const Pass& pass) {
   if (spilled_ && (state_ == State::kPrompt || returning_)) return spilled_->Computed(status);
   if (state_ == State::kPrompt) return prompt_->Computed(status, pass);
-  if (!status.ok() && ReturnToSpilled(status)) return;
+  if (!status.ok() && reader_ == nullptr && ReturnToSpilled(status)) return;
   if (!status.ok()) return Finish(status);
   const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
   if (loans.code() == StatusCode::kAborted) {

@@ -114,6 +114,10 @@ class RequestRun {
   void EndPrompt(const PromptKv::Report& report);
   // The prompt's whole blocks leave the pages, and are read by rows from now on.
   Status BeginReading();
+  // The same for what was spilt to the node, which keeps the rows. If that cannot be, decode steps
+  // read all of it.
+  Status ReadSpilled();
+  void Use(std::unique_ptr<ContextReader> reader);
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
   // Yields the chunk of the first generated token whose KV is not there.

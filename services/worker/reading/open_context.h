@@ -10,7 +10,9 @@
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/reading/context_layers.h"
 #include "services/worker/reading/context_reader.h"
+#include "services/worker/reading/far_pages.h"
 
 namespace cairn::worker {
 
@@ -28,11 +30,19 @@ struct ReadingTerms {
 // INVALID_ARGUMENT or FAILED_PRECONDITION: the policy does not suit the model, or the backend.
 Status CheckReading(const ReadingTerms& terms, const KvLayout& kv);
 
-// Of the first `rows` tokens of `sequence`, whole blocks, at least one. `own_tokens`: those that may
-// follow. The sequence is only read. INVALID_ARGUMENT: as ShareBudget, or the KV is not finite.
-// ABORTED: the node took lent memory back.
+// Of the first `rows` tokens of `sequence`, whole blocks, at least one, which stay in host memory.
+// `own_tokens`: those that may follow. The sequence is only read. INVALID_ARGUMENT: as ShareBudget,
+// or the KV is not finite. ABORTED: the node took lent memory back.
 Result<std::unique_ptr<ContextReader>> OpenContext(const ReadingTerms& terms,
                                                    const KvSequence& sequence, int64_t rows,
                                                    int64_t own_tokens, kernels::ThreadPool& pool);
+
+// Of a context whose layers are read once, and whose rows come from `source`. Errors: as above, and
+// those of the layers.
+Result<std::unique_ptr<ContextReader>> OpenFarContext(const ReadingTerms& terms, const KvLayout& kv,
+                                                      ContextLayers& layers,
+                                                      std::unique_ptr<RowSource> source,
+                                                      int64_t own_tokens,
+                                                      kernels::ThreadPool& pool);
 
 }  // namespace cairn::worker

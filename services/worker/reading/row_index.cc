@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <utility>
+#include <vector>
 
 #include "kernels/codecs/run_inline.h"
 #include "kernels/codecs/turbo/turbo_plane.h"
@@ -108,63 +108,58 @@ class Planes {
 };
 
 // What all makers share.
-struct Sources {
+struct Shape {
   const ReadPolicy& policy;
-  const FarPages& pages;
+  const KvLayout& kv;
+  int64_t rows;
   const kernels::Backend& backend;
-  kernels::ThreadPool& pool;
-
-  int64_t dim() const { return pages.layout().head_dim; }
-  kernels::HalfRows Page(const std::byte* data) const {
-    return {reinterpret_cast<const uint16_t*>(data), pages.layout().block_tokens, dim(), dim()};
-  }
-  // The keys of a head in float32, [rows][dim].
-  std::vector<float> Keys(int layer, int head) const {
-    const int64_t block = pages.layout().block_tokens;
-    std::vector<float> keys(static_cast<size_t>(pages.rows() * dim()));
-    kernels::InlineStream stream;
-    for (int64_t page = 0; page < pages.page_count(); ++page) {
-      backend.forward->from_half(stream, {Page(pages.K(layer, head, page)).data,
-                                          keys.data() + page * block * dim(), block * dim()});
-    }
-    return keys;
-  }
-  // Calls make(layer, head) for all of them. False: one of them said so.
-  bool All(const std::function<bool(int layer, int head)>& make) const {
-    const KvLayout& kv = pages.layout();
-    std::atomic<bool> good{true};
-    pool.ParallelFor(int64_t{kv.layers} * kv.kv_heads, [&](int64_t i, int) {
-      if (!make(static_cast<int>(i / kv.kv_heads), static_cast<int>(i % kv.kv_heads))) {
-        good.store(false, std::memory_order_relaxed);
-      }
-    });
-    return good.load(std::memory_order_relaxed);
-  }
+  int64_t dim() const { return kv.head_dim; }
 };
+
+kernels::HalfRows Rows(const std::byte* data, const KvLayout& kv) {
+  return {reinterpret_cast<const uint16_t*>(data), kv.block_tokens, kv.head_dim, kv.head_dim};
+}
+
+// The keys of a head in float32, [rows][dim].
+std::vector<float> KeysOf(const LayerView& context, int head, const kernels::Backend& backend) {
+  const KvLayout& kv = context.layout();
+  const int64_t block = int64_t{kv.block_tokens} * kv.head_dim;
+  std::vector<float> keys(static_cast<size_t>(context.page_count() * block));
+  kernels::InlineStream stream;
+  for (int64_t page = 0; page < context.page_count(); ++page) {
+    backend.forward->from_half(
+        stream, {Rows(context.K(head, page), kv).data, keys.data() + page * block, block});
+  }
+  return keys;
+}
+
+// Calls make(piece) for all pieces. False: one of them said so.
+bool All(kernels::ThreadPool& pool, int64_t pieces, const std::function<bool(int64_t)>& make) {
+  std::atomic<bool> good{true};
+  pool.ParallelFor(pieces, [&](int64_t i, int) {
+    if (!make(i)) good.store(false, std::memory_order_relaxed);
+  });
+  return good.load(std::memory_order_relaxed);
+}
 
 // Units are the keys themselves, as a codec stores them, and for precision the values too.
 class CopyIndex final : public RowIndex {
  public:
-  explicit CopyIndex(const Sources& s)
-      : RowIndex(s.pages.rows(), s.dim()),
-        k_(s.pages.layout(), s.pages.rows(), UnitShape(s.policy, s.dim()),
-           codecs::PlaneRole::kKeys),
-        v_(s.pages.layout(), s.policy.has_copy() ? s.pages.rows() : 0,
-           ValueShape(s.policy, s.dim()), codecs::PlaneRole::kValues),
+  explicit CopyIndex(const Shape& s)
+      : RowIndex(s.rows, s.dim()),
+        codec_(*s.backend.codecs),
+        k_(s.kv, s.rows, UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys),
+        v_(s.kv, s.policy.has_copy() ? s.rows : 0, ValueShape(s.policy, s.dim()),
+           codecs::PlaneRole::kValues),
         has_values_(s.policy.has_copy()) {}
 
-  bool Fill(const Sources& s) {
-    const kernels::CodecKernels& codec = *s.backend.codecs;
-    const int64_t block = s.pages.layout().block_tokens;
-    return s.All([&](int layer, int head) {
-      bool good = true;
-      for (int64_t page = 0; page < s.pages.page_count() && good; ++page) {
-        good = k_.Encode(codec, layer, head, page * block, s.Page(s.pages.K(layer, head, page)));
-        if (!has_values_) continue;
-        good = good &&
-               v_.Encode(codec, layer, head, page * block, s.Page(s.pages.V(layer, head, page)));
-      }
-      return good;
+  bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) override {
+    const KvLayout& kv = context.layout();
+    return All(pool, context.page_count() * kv.kv_heads, [&](int64_t i) {
+      const auto head = static_cast<int>(i % kv.kv_heads);
+      const int64_t page = i / kv.kv_heads, row = page * kv.block_tokens;
+      return k_.Encode(codec_, layer, head, row, Rows(context.K(head, page), kv)) &&
+             (!has_values_ || v_.Encode(codec_, layer, head, row, Rows(context.V(head, page), kv)));
     });
   }
 
@@ -175,6 +170,7 @@ class CopyIndex final : public RowIndex {
   }
 
  private:
+  const kernels::CodecKernels& codec_;
   Planes k_, v_;
   const bool has_values_;
 };
@@ -182,27 +178,26 @@ class CopyIndex final : public RowIndex {
 // A unit is a page's means, or its greatest and then its least keys.
 class PageIndex final : public RowIndex {
  public:
-  explicit PageIndex(const Sources& s)
-      : RowIndex(UnitsOf(s.policy, s.pages.rows()), WidthOf(s.policy, s.dim())),
+  explicit PageIndex(const Shape& s)
+      : RowIndex(UnitsOf(s.policy, s.rows), WidthOf(s.policy, s.dim())),
+        backend_(s.backend),
         bounds_(s.policy.kind == PolicyKind::kQuest),
+        page_(s.policy.page),
         dim_(s.dim()),
-        planes_(s.pages.layout(), units(), UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys) {
-  }
+        planes_(s.kv, units(), UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys) {}
 
-  bool Fill(const Sources& s) {
-    return s.All([&](int layer, int head) {
-      const std::vector<float> keys = s.Keys(layer, head);
+  bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) override {
+    return All(pool, context.layout().kv_heads, [&](int64_t i) {
+      const auto head = static_cast<int>(i);
+      const std::vector<float> keys = KeysOf(context, head, backend_);
       std::vector<float> unit(static_cast<size_t>(width()));
       std::vector<uint16_t> half(unit.size());
       bool good = true;
       for (int64_t u = 0; u < units() && good; ++u) {
-        const int64_t begin = u * s.policy.page;
-        const int64_t end = std::min(begin + s.policy.page, s.pages.rows());
-        Summarise(keys, begin, end, unit);
+        Summarise(keys, u * page_, std::min((u + 1) * page_, context.rows()), unit);
         kernels::InlineStream stream;
-        s.backend.forward->to_half(stream, {unit.data(), half.data(), width()});
-        good =
-            planes_.Encode(*s.backend.codecs, layer, head, u, {half.data(), 1, width(), width()});
+        backend_.forward->to_half(stream, {unit.data(), half.data(), width()});
+        good = planes_.Encode(*backend_.codecs, layer, head, u, {half.data(), 1, width(), width()});
       }
       return good;
     });
@@ -239,7 +234,9 @@ class PageIndex final : public RowIndex {
     }
   }
 
+  const kernels::Backend& backend_;
   const bool bounds_;
+  const int64_t page_;
   const int64_t dim_;
   Planes planes_;
 };
@@ -247,16 +244,18 @@ class PageIndex final : public RowIndex {
 // Some columns of rotated keys.
 class PartialIndex final : public RowIndex {
  public:
-  explicit PartialIndex(const Sources& s)
-      : RowIndex(s.pages.rows(), WidthOf(s.policy, s.dim())),
+  explicit PartialIndex(const Shape& s)
+      : RowIndex(s.rows, WidthOf(s.policy, s.dim())),
+        backend_(s.backend),
         dim_(s.dim()),
-        heads_(s.pages.layout().kv_heads),
-        planes_(s.pages.layout(), units(), UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys),
-        columns_(static_cast<size_t>(s.pages.layout().layers) * static_cast<size_t>(heads_)) {}
+        heads_(s.kv.kv_heads),
+        planes_(s.kv, units(), UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys),
+        columns_(static_cast<size_t>(s.kv.layers) * static_cast<size_t>(heads_)) {}
 
-  bool Fill(const Sources& s) {
-    return s.All([&](int layer, int head) {
-      const std::vector<float> keys = s.Keys(layer, head);
+  bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) override {
+    return All(pool, heads_, [&](int64_t i) {
+      const auto head = static_cast<int>(i);
+      const std::vector<float> keys = KeysOf(context, head, backend_);
       std::vector<float>& columns = columns_[At(layer, head)];
       columns = PrincipalColumns(keys, dim_, width());
       std::vector<float> row(static_cast<size_t>(width()));
@@ -265,9 +264,8 @@ class PartialIndex final : public RowIndex {
       for (int64_t r = 0; r < units() && good; ++r) {
         Rotate(columns, keys.data() + r * dim_, row.data());
         kernels::InlineStream stream;
-        s.backend.forward->to_half(stream, {row.data(), half.data(), width()});
-        good =
-            planes_.Encode(*s.backend.codecs, layer, head, r, {half.data(), 1, width(), width()});
+        backend_.forward->to_half(stream, {row.data(), half.data(), width()});
+        good = planes_.Encode(*backend_.codecs, layer, head, r, {half.data(), 1, width(), width()});
       }
       return good;
     });
@@ -291,20 +289,12 @@ class PartialIndex final : public RowIndex {
     }
   }
 
+  const kernels::Backend& backend_;
   const int64_t dim_;
   const int32_t heads_;
   Planes planes_;
   std::vector<std::vector<float>> columns_;  // By layer and head: [width][dim].
 };
-
-template <typename Index>
-Result<std::unique_ptr<const RowIndex>> Filled(const Sources& sources) {
-  auto index = std::make_unique<Index>(sources);
-  if (!index->Fill(sources)) {
-    return InvalidArgument("read policy: the context's KV has numbers that are not finite");
-  }
-  return std::unique_ptr<const RowIndex>(std::move(index));
-}
 
 }  // namespace
 
@@ -317,23 +307,21 @@ uint64_t RowIndex::Bytes(const ReadPolicy& policy, const KvLayout& kv, int64_t r
   return static_cast<uint64_t>(heads * head_bytes);
 }
 
-Result<std::unique_ptr<const RowIndex>> RowIndex::Make(const ReadPolicy& policy,
-                                                       const FarPages& pages,
-                                                       const kernels::Backend& backend,
-                                                       kernels::ThreadPool& pool) {
-  const Sources sources{policy, pages, backend, pool};
+std::unique_ptr<RowIndex> RowIndex::Make(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
+                                         const kernels::Backend& backend) {
+  const Shape shape{policy, kv, rows, backend};
   switch (policy.kind) {
     case PolicyKind::kQuest:
     case PolicyKind::kLandmark:
-      return Filled<PageIndex>(sources);
+      return std::make_unique<PageIndex>(shape);
     case PolicyKind::kInfiniGen:
-      return Filled<PartialIndex>(sources);
+      return std::make_unique<PartialIndex>(shape);
     case PolicyKind::kPrecision:
     case PolicyKind::kExactTopK:
     case PolicyKind::kKeysCopy:
       break;
   }
-  return Filled<CopyIndex>(sources);
+  return std::make_unique<CopyIndex>(shape);
 }
 
 }  // namespace cairn::worker

@@ -4,28 +4,48 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <span>
 
-#include "cairn/common/status.h"
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
-#include "services/worker/reading/far_pages.h"
+#include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/read_policy.h"
 
 namespace cairn::worker {
 
-// Immutable once made: any thread may use it at any time.
+// K and V of one layer of a context: a slice per block, as it lies in a page.
+class LayerView {
+ public:
+  // The slices stay valid as long as the view.
+  LayerView(const KvLayout& kv, std::span<const std::byte* const> slices)
+      : kv_(&kv), slices_(slices) {}
+  const KvLayout& layout() const { return *kv_; }
+  int64_t page_count() const { return std::ssize(slices_); }
+  int64_t rows() const { return page_count() * kv_->block_tokens; }
+  // Rows of one head of one block, [block_tokens][head_dim].
+  const std::byte* K(int head, int64_t page) const {
+    return slices_[static_cast<size_t>(page)] + static_cast<size_t>(head) * kv_->head_bytes();
+  }
+  const std::byte* V(int head, int64_t page) const { return K(head, page) + kv_->plane_bytes(); }
+
+ private:
+  const KvLayout* kv_;
+  std::span<const std::byte* const> slices_;
+};
+
+// Once all layers were added, any thread may use it at any time.
 class RowIndex {
  public:
   virtual ~RowIndex() = default;
 
   // Of a context of so many rows.
   static uint64_t Bytes(const ReadPolicy& policy, const KvLayout& kv, int64_t rows);
-  // `backend` runs inline. INVALID_ARGUMENT: the KV has numbers that are not finite.
-  static Result<std::unique_ptr<const RowIndex>> Make(const ReadPolicy& policy,
-                                                      const FarPages& pages,
-                                                      const kernels::Backend& backend,
-                                                      kernels::ThreadPool& pool);
+  // Of a context of so many rows, whose layers are added one by one. `backend` runs inline, and
+  // must outlive the index.
+  static std::unique_ptr<RowIndex> Make(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
+                                        const kernels::Backend& backend);
+  // False: the layer has numbers that are not finite.
+  virtual bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) = 0;
 
   int64_t units() const { return units_; }
   // Numbers of a query's form.
