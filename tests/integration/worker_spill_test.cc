@@ -61,6 +61,22 @@ TEST_F(WorkerSpillTest, TheAnswerIsThatOfAWorkerWithRoomOverBothPaths) {
   }
 }
 
+TEST_F(WorkerSpillTest, AReadPolicyDecodesOverRowsThatStayAtTheNode) {
+  for (const std::string path : {"grpc", "auto"}) {
+    // It waits for the rows that it has chosen: all of them.
+    auto all = Small({"--cache.path", path, "--read_policy", "exact-topk:rows=1"});
+    ExpectSame(all->Generate(kPrompt));
+    EXPECT_GE(all->Metric("cairn_worker_far_tokens_total"), 512);
+    EXPECT_EQ(all->Metric("cairn_worker_read_rows_total{result=\"late\"}"), 0);
+    EXPECT_GT(all->Metric("cairn_worker_read_bytes_total"), 0);
+    auto some = Small({"--cache.path", path, "--read_policy", "precision:query=attention"});
+    const Answer got = some->Generate(kPrompt);
+    ASSERT_OK(got.status);
+    EXPECT_EQ(got.logits_digest, expected_.logits_digest) << "of the prompt, which is exact";
+    EXPECT_EQ(some->Metric("cairn_worker_read_rows_total{result=\"lost\"}"), 0);
+  }
+}
+
 TEST_F(WorkerSpillTest, ANodeThatIsStoppedAndGoesOnChangesNothing) {
   auto worker = Small();
   Answer got;

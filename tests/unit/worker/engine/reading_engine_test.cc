@@ -69,8 +69,8 @@ TEST_F(ReadingEngineTest, FetchedAndComputedContextsAreReadAlike) {
   EXPECT_EQ(fetched.fetched_tokens, 448u);
   ExpectSameAnswer(fetched, computed);
   EXPECT_EQ(fetched.reading.counters.read_bytes, computed.reading.counters.read_bytes);
-  // A fifth of the bytes, the working set and what is on its way.
-  EXPECT_LT(fetched.reading.near_bytes, 448u * kLayers * 2 * kKvHeads * 128 * 3 / 10);
+  // The copy has a fifth of the bytes; what is on its way counts much with two layers only.
+  EXPECT_LT(fetched.reading.near_bytes, 448u * kLayers * 2 * kKvHeads * 128 * 4 / 10);
 }
 
 TEST_F(ReadingEngineTest, GuessedQueriesReadAheadAndAnswer) {
