@@ -435,7 +435,7 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
   // A segment is selected once, where a request says that it ends: answers do not become one.
   if (selected_prompt_) return;
   // A turn whose prompt did not fit does not fit either.
-  if (sequence->base() > 0) return;
+  if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
   if (!session_ || job.request().no_cache || job.request().prefill_only ||
       summary.finish_reason == "cancelled") {
     return;

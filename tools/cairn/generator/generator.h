@@ -47,7 +47,7 @@ struct LocalWorkerOptions {
   int threads = 0;                          // 0: one per CPU.
   std::string recipe = "raw";               // WorkerEngine::Options::recipe.
   std::string calibration = "calibration";  // WorkerEngine::Options::calibration.
-  std::string read_policy;                  // WorkerEngine::Options::read_policy.
+  std::string read_policy = {};             // WorkerEngine::Options::read_policy.
   uint64_t kv_budget = 0;                   // WorkerEngine::Options::kv_budget.
   std::string cache_address;                // Empty: no cache.
   TlsFlags tls;                             // For the cache.
