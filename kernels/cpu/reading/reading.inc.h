@@ -120,8 +120,8 @@ static inline void TurboPiece(const std::byte* codes, int64_t dim, int64_t c, F 
   }
 }
 
-// Rows [first, first + count) to tile, [count][width]; factor[r]: what a row's numbers must still be
-// multiplied with.
+// Rows [first, first + count) to tile, [count][width]; factor[r]: what a row's numbers are still to
+// be multiplied with.
 template <int kBits>
 static inline void WidenTurbo(const CopyRows& x, int64_t first, int64_t count, float* tile,
                               float* factor) {

@@ -3,8 +3,8 @@
 // (KvSequence::StartAt): the seam between the forward pass and what reads a context by rows
 // (reading/).
 //
-// One step calls, in this order, BeginStep, and then for each layer Expect (at most once, if guess()
-// asks for it, while an earlier layer is computed) and Attend.
+// One step calls, in this order, BeginStep, and then for each layer Expect (at most once, if
+// guess() asks for it, while an earlier layer is computed) and Attend.
 
 #include <cstdint>
 

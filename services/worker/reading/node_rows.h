@@ -1,6 +1,6 @@
 #pragma once
-// Rows of a context from the cache node that has its blocks (CacheClient::FetchRows): verified, over
-// gRPC or from the node's memory on the same machine.
+// Rows of a context from the cache node that has its blocks (CacheClient::FetchRows): verified,
+// over gRPC or from the node's memory on the same machine.
 
 #include <memory>
 #include <span>

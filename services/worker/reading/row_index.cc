@@ -204,8 +204,8 @@ class PageIndex final : public RowIndex {
   }
 
   CopyRows Units(int layer, int head) const override { return planes_.Rows(layer, head); }
-  // The sum over channels of max(q * greatest, q * least) is that of the positive part of q with the
-  // greatest and of its negative part with the least.
+  // The sum over channels of max(q * greatest, q * least) is that of the positive part of q with
+  // the greatest and of its negative part with the least.
   void Form(int, int, const float* q, float* to) const override {
     if (!bounds_) {
       std::copy_n(q, dim_, to);

@@ -30,17 +30,17 @@ class WorkingSet {
   // -1: not here.
   int64_t SlotOf(int32_t row) const;
 
-  // A step chooses these rows, in ascending order: notes it for those that are here, and appends the
-  // others to `missing`.
+  // A step chooses these rows, in ascending order: notes it for those that are here, and appends
+  // the others to `missing`.
   void Choose(std::span<const int32_t> rows, std::vector<int32_t>* missing);
   // All rows here were read, or those of `slots`.
   void NoteRead();
   void NoteRead(std::span<const int64_t> slots);
 
   // Puts rows in, in ascending order, each in the place of another one if there is no room: not of
-  // one that the step under way has chosen, or that stays. `k`, `v`: [rows][row_bytes]. `stay`: they
-  // never leave. Rows that are here already change nothing. Returns how many rows were useless: no
-  // step had read them before they left, or there was no place for them.
+  // one that the step under way has chosen, or that stays. `k`, `v`: [rows][row_bytes]. `stay`:
+  // they never leave. Rows that are here already change nothing. Returns how many rows were
+  // useless: no step had read them before they left, or there was no place for them.
   int64_t Add(std::span<const int32_t> rows, const std::byte* k, const std::byte* v,
               bool stay = false);
   // Choices from now on are another step's.

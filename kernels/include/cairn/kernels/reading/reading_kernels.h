@@ -1,6 +1,6 @@
 #pragma once
-// Kernels for decoding over a context of which only a copy in few bits is near: a table of functions
-// for each backend (backend.h).
+// Kernels for decoding over a context of which only a copy in few bits is near: a table of
+// functions for each backend (backend.h).
 //
 // A step of one KV head goes through them in this order:
 //
@@ -32,7 +32,7 @@ enum class CopyForm : uint8_t { kHalf, kInt8, kInt4, kTurbo };
 // Neighbouring columns with a scale of their own, of kInt8 and kInt4.
 inline constexpr int64_t kCopyGroup = 64;
 
-// Keys or values of one KV head, one row after the other. REQUIRES: the dim that the codec requires,
+// Keys or values of one KV head, one row after the other. REQUIRES: a dim that the codec can store,
 // at most kMaxHeadDim; kHalf: 1 to 2 * kMaxHeadDim.
 struct CopyRows {
   CopyForm form = CopyForm::kHalf;
@@ -77,7 +77,7 @@ struct RowLogitsArgs {
   std::byte* scratch = nullptr;  // ReadingScratchBytes(group, dim)
 };
 
-// scores[r] = the largest over the group of softmax(logits_g)[r]; rows = the min(count, n) rows with
+// scores[r] = the largest over the group of softmax(logits_g)[r]; rows = the min(count, n) rows of
 // the largest scores, ascending. Of equal scores the lower rows. REQUIRES: no logit is NaN or
 // +infinity, and each head has one that is not -infinity.
 struct TopRowsArgs {
@@ -94,9 +94,9 @@ constexpr size_t TopRowsScratchBytes(int64_t n) {
   return static_cast<size_t>((n + 15) / 16 * 16) * sizeof(float) + 2048 * sizeof(int32_t);
 }
 
-// A part of attention over rows [begin, end): max[g] the largest logit, sum[g] = sum of exp(logit -
-// max), acc[g] = sum of exp(logit - max) * values[r]. A logit of -infinity takes the row out. If all
-// are: max[g] = -infinity, sum[g] = 0. The logits are overwritten.
+// A part of attention over rows [begin, end): max[g] the largest logit, sum[g] = sum of
+// exp(logit - max), acc[g] = sum of exp(logit - max) * values[r]. A logit of -infinity takes the row
+// out. If all are: max[g] = -infinity, sum[g] = 0. The logits are overwritten.
 struct AttendRowsArgs {
   CopyRows values;
   float* logits = nullptr;  // [group][stride]
