@@ -53,7 +53,8 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .session = *session_,
                                  .executor = *executor,
                                  .push = *spill_push_,
-                                 .background = &*push_});
+                                 .background = &*push_,
+                                 .options = parts_.options.spill});
   }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
