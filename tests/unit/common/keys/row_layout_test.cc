@@ -171,19 +171,22 @@ TEST(HashRowsTest, EveryFieldCounts) {
     EXPECT_NE(HashRows(info, other, bytes), hash) << w;
   }
   EXPECT_NE(HashRows(info, mask, std::span(bytes).first(23)), hash);
-  // The bytes of docs/formats/rows.md.
+  // The bytes of docs/formats/rows.md, of small and of large groups.
   const uint64_t one = 1;
-  std::vector<std::byte> drawn;
-  for (const uint32_t word : {1u, 2u, 3u, 0u}) {
-    for (int shift = 0; shift < 32; shift += 8)
-      drawn.push_back(static_cast<std::byte>(word >> shift));
+  for (const size_t size : {size_t{24}, size_t{4096 - 32}, size_t{4097 - 32}, size_t{9000}}) {
+    const std::vector<std::byte> rows(size, std::byte{7});
+    std::vector<std::byte> drawn;
+    const auto append = [&](uint64_t value, int bits) {
+      for (int shift = 0; shift < bits; shift += 8) {
+        drawn.push_back(static_cast<std::byte>(value >> shift));
+      }
+    };
+    for (const uint32_t word : {1u, 2u, 3u, 0u}) append(word, 32);
+    append(4, 64);
+    append(one, 64);
+    drawn.insert(drawn.end(), rows.begin(), rows.end());
+    EXPECT_EQ(HashRows(info, {&one, 1}, rows), Xxh3(drawn)) << size;
   }
-  for (const uint64_t word : {uint64_t{4}, one}) {
-    for (int shift = 0; shift < 64; shift += 8)
-      drawn.push_back(static_cast<std::byte>(word >> shift));
-  }
-  drawn.insert(drawn.end(), bytes.begin(), bytes.end());
-  EXPECT_EQ(HashRows(info, {&one, 1}, bytes), Xxh3(drawn));
 }
 
 }  // namespace
