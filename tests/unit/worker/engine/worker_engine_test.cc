@@ -492,7 +492,7 @@ TEST_F(WorkerEngineTest, SmallPoolGivesUpPushesBeforeItRefuses) {
   }
   node_.SetFaults({});
   // What never fits is spilt to the node, unless the request says that it uses none.
-  GenerateRequest large = Request(700, 1, 4);
+  GenerateRequest large = Request(700, 9, 4);
   EXPECT_EQ(Run(*worker, large).tokens, Run(*WorkerWithoutCache(), large).tokens);
   EXPECT_GT(worker->GetStats().spill.spilled_tokens, 0u);
   large.no_cache = true;
