@@ -34,8 +34,7 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
                  {.max = 1u << 30, .unit = "tokens"});
   schema.Bytes(
       "kv_pool", &c.kv_pool,
-      "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB. A "
-      "prompt that never fits is spilt to the cache node, if the recipe is raw.");
+      "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB.");
   schema.Integer("batch.max_running", &c.max_running,
                  "Most requests that are computed at the same time. The others wait.",
                  {.min = 1, .max = 128});
