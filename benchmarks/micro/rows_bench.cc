@@ -66,15 +66,17 @@ uint64_t MaskOf(std::mt19937_64& random, int64_t rows) {
 
 // One hash of the whole slice.
 void HashSlice(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(BulkXxh3(All().Next()));
+  Slices& all = All();
+  for (auto _ : state) benchmark::DoNotOptimize(BulkXxh3(all.Next()));
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kSlice));
 }
 
 // A hash of each run of `rows` rows of the slice.
 void HashRunsOfSlice(benchmark::State& state) {
+  Slices& all = All();
   const size_t run = static_cast<size_t>(state.range(0)) * kRow;
   for (auto _ : state) {
-    const auto slice = All().Next();
+    const auto slice = all.Next();
     for (size_t at = 0; at < kSlice; at += run)
       benchmark::DoNotOptimize(Xxh3(slice.subspan(at, run)));
   }
@@ -84,9 +86,10 @@ void HashRunsOfSlice(benchmark::State& state) {
 
 // Copies the slice, and hashes it in the same pass.
 void CopyAndHashSlice(benchmark::State& state) {
+  Slices& all = All();
   std::vector<std::byte> to(kSlice);
   for (auto _ : state) {
-    const auto slice = All().Next();
+    const auto slice = all.Next();
     benchmark::DoNotOptimize(CopyXxh3(to.data(), slice.data(), kSlice, false));
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kSlice));
@@ -94,11 +97,12 @@ void CopyAndHashSlice(benchmark::State& state) {
 
 // Copies the wanted rows of each head out of a verified slice.
 void GatherRows(benchmark::State& state) {
+  Slices& all = All();
   const SliceRows rows = Layout();
   std::vector<std::byte> to(kSlice);
   std::mt19937_64 random(2);
   for (auto _ : state) {
-    const auto slice = All().Next();
+    const auto slice = all.Next();
     for (uint32_t head = 0; head < kHeads; ++head) {
       const uint64_t mask = MaskOf(random, state.range(0));
       rows.Gather(slice, head, {&mask, 1}, to.data());
@@ -109,11 +113,12 @@ void GatherRows(benchmark::State& state) {
 
 // The same, and the hash that goes with each group over gRPC.
 void GatherAndHashRows(benchmark::State& state) {
+  Slices& all = All();
   const SliceRows rows = Layout();
   std::vector<std::byte> to(kSlice);
   std::mt19937_64 random(2);
   for (auto _ : state) {
-    const auto slice = All().Next();
+    const auto slice = all.Next();
     for (uint32_t head = 0; head < kHeads; ++head) {
       const uint64_t mask = MaskOf(random, state.range(0));
       rows.Gather(slice, head, {&mask, 1}, to.data());
@@ -126,10 +131,11 @@ void GatherAndHashRows(benchmark::State& state) {
 // Copies the groups of 16 rows that have a wanted one, and hashes the copies, as from memory that
 // others can write to.
 void GatherVerifiedGroups(benchmark::State& state) {
+  Slices& all = All();
   std::vector<std::byte> group(16 * kRow);
   std::mt19937_64 random(2);
   for (auto _ : state) {
-    const auto slice = All().Next();
+    const auto slice = all.Next();
     for (uint32_t head = 0; head < kHeads; ++head) {
       const uint64_t mask = MaskOf(random, state.range(0));
       for (size_t plane = 0; plane < 2; ++plane) {

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <cstring>
 
+#include "cairn/common/hash.h"
 #include "cairn/common/rows.h"
 #include "common/hash/xxh3_stream.h"
 #include "common/keys/checked_namespace.h"
@@ -53,24 +56,28 @@ void AppendLittle(std::byte*& out, uint64_t value, size_t bytes) {
 
 uint64_t HashRows(const RowsInfo& info, std::span<const uint64_t> mask,
                   std::span<const std::byte> rows) {
-  // Its state is large, and groups are small.
-  thread_local Xxh3Stream hash;
-  hash.Reset();
-  std::array<std::byte, 24 + 8 * 8> head;
-  std::byte* at = head.data();
+  // Most groups are small: one pass over a copy is several times as fast as a hash in pieces.
+  std::array<std::byte, 4096> small;
+  const size_t head_bytes = 24 + 8 * mask.size();
+  std::vector<std::byte> large;
+  std::byte* head = small.data();
+  if (head_bytes + rows.size() > small.size()) {
+    large.resize(head_bytes);
+    head = large.data();
+  }
+  std::byte* at = head;
   AppendLittle(at, info.block, 4);
   AppendLittle(at, info.layer, 4);
   AppendLittle(at, info.head, 4);
   AppendLittle(at, static_cast<uint64_t>(info.codec), 4);
   AppendLittle(at, info.slice_xxh3, 8);
-  for (const uint64_t word : mask) {
-    if (head.data() + head.size() - at < 8) {
-      hash.Update({head.data(), at});
-      at = head.data();
-    }
-    AppendLittle(at, word, 8);
+  for (const uint64_t word : mask) AppendLittle(at, word, 8);
+  if (large.empty()) {
+    if (!rows.empty()) std::memcpy(at, rows.data(), rows.size());
+    return Xxh3({head, head_bytes + rows.size()});
   }
-  hash.Update({head.data(), at});
+  Xxh3Stream hash;
+  hash.Update(large);
   hash.Update(rows);
   return hash.Digest();
 }

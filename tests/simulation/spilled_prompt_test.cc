@@ -31,6 +31,8 @@ void Play(const std::function<void(Simulation&)>& scenario) {
 WorkerOptions Small(std::string recipe = "raw") {
   WorkerOptions options;
   options.engine.kv_pool_bytes = kSmallPool;
+  // Several windows a layer, so that nothing of a pass is still there in the next one.
+  options.engine.spill.window_tokens = 256;
   options.engine.recipe = std::move(recipe);
   return options;
 }
@@ -196,7 +198,7 @@ TEST_F(SpilledPromptTest, WhatCannotBeSpiltIsRefusedWithTheReason) {
     no_cache.no_cache = true;
     refused(worker, no_cache, "uses no cache");
     // 256 tokens, a block, and the answer: named in bytes.
-    refused(worker, Prompt(kPrompt, 1, 200), std::to_string((256 + 64 + 200) * kTokenBytes));
+    refused(worker, Prompt(700, 1, 200), std::to_string((256 + 64 + 200) * kTokenBytes));
   });
 }
 

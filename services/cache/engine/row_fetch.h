@@ -5,9 +5,9 @@
 //                                                          ─► one item for each group
 //
 // Work: a slice is hashed once for each lease, or each time if it lies where writers can change it
-// (then a copy of it). A call of Next whose deadline has passed hashes a few slices at most before it
-// says that it must wait: a few rows of each of many slices are long work, and not that of a polling
-// thread. Memory: the groups, and the rows of one slice.
+// (then a copy of it). A call of Next whose deadline has passed hashes a few slices at most before
+// it says that it must wait: a few rows of each of many slices are long work, and not that of a
+// polling thread. Memory: the groups, and the rows of one slice.
 
 #include <memory>
 #include <optional>

@@ -53,7 +53,8 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .session = *session_,
                                  .executor = *executor,
                                  .push = *spill_push_,
-                                 .background = &*push_});
+                                 .background = &*push_,
+                                 .options = parts_.options.spill});
   }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
@@ -88,6 +89,8 @@ void EngineCore::ConnectCache(Executor& executor) {
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
   urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
+  // Few at a time: the client's buffers for a batch are memory beside the pool.
+  urgent.batch_blocks = 2;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(
       PrefixSession::Dependencies{

@@ -220,7 +220,7 @@ Status SpilledPrompt::Spill() {
   };
   if (end <= base) return failed("they are not whole blocks of the prompt");
   if (!PushBlocks(end)) {
-    // What is leased stays in the node's memory: without the lease, it may go to disk and make room.
+    // What is leased stays in the node's memory. Without the lease it may go to disk.
     kv_.LetGo();
     (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
     if (!PushBlocks(end)) {

@@ -30,6 +30,7 @@
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/spill_stats.h"
+#include "services/worker/session/spilled_kv.h"
 
 namespace cairn::client {
 class CacheClient;
@@ -86,6 +87,7 @@ class WorkerEngine {
     WorkerRole role = WorkerRole::kBoth;
     PrefixSession::Options prefix;
     PushQueue::Options push;
+    SpilledKv::Options spill;
   };
 
   struct Info {

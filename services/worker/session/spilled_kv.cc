@@ -205,8 +205,8 @@ Result<EarlierKv::Window> SpilledKv::Next() {
   stats_.late_windows += late ? 1 : 0;
   stats_.wait_seconds += Seconds(dependencies_.clock.Now() - start);
   CAIRN_RETURN_IF_ERROR(slot.status);
-  stats_.bytes += slot.bytes;
-  stats_.lent_bytes += slot.lent_bytes;
+  stats_.bytes += std::exchange(slot.bytes, 0);
+  stats_.lent_bytes += std::exchange(slot.lent_bytes, 0);
   current_ = &slot;
   next_block_ = range.end;
   FetchAhead(After(range));

@@ -5,9 +5,9 @@
 //
 //   (layer 0: window 0, 1, ... n) (layer 1: window 0, ...) ... and again for the next pass
 //
-// Every slice is verified before it is given. On the node's machine slices are read where they lie,
-// if no other process can write there (docs/formats/local.md), else they are copied into one of two
-// staging areas.
+// Windows that are still there are not fetched again. Every slice is verified before it is given.
+// On the node's machine slices are read where they lie, if no other process can write there
+// (docs/formats/local.md), else they are copied into one of two staging areas.
 
 #include <array>
 #include <cstdint>

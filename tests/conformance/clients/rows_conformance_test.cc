@@ -132,7 +132,9 @@ TYPED_TEST(RowsConformance, RowsAreThoseOfTheirSlices) {
   }
   const ClientStats stats = this->client_->GetStats();
   EXPECT_EQ(stats.corrupt_rows + stats.corrupt_slices, 0u);
-  if (stats.fetched_rows > 0) EXPECT_EQ(stats.fetched_rows, rows);
+  if (stats.fetched_rows > 0) {  // Not of clients that take them out of whole slices.
+    EXPECT_EQ(stats.fetched_rows, rows);
+  }
 }
 
 TYPED_TEST(RowsConformance, WhatCannotBeIsRefusedByName) {

@@ -135,16 +135,11 @@ TEST_F(RowFetchTest, PartsOfSeveralWritersGiveTheirHeads) {
 }
 
 TEST_F(RowFetchTest, RowsOfBlocksOnDiskComeAfterThey) {
-  // Room for few blocks in host: the others are promoted, or read into buffers.
-  StartWithoutDevice({.host_bytes = 128 << 10, .segment_bytes = 128 << 10});
-  for (uint64_t n = 1; n <= 6; ++n) {
-    ASSERT_OK(Store(n, n == 1 ? std::nullopt : std::optional(n - 1)));
-    Flush();
-  }
-  for (uint64_t n = 101; n <= 106; ++n) {
-    ASSERT_OK(Store(n, std::nullopt));
-    Flush();
-  }
+  StartWithoutDevice();
+  StoreChain(1, 6);
+  Flush();
+  CrashAndRestart();
+  EXPECT_EQ(BlocksIn(TierKind::kHost), 0u);
   const MatchResult match = Match(TestKeys(1, 6));
   ASSERT_EQ(match.matched_blocks, 6u);
   const auto rows = FetchRows(*match.lease, 1, few_);

@@ -10,7 +10,7 @@ namespace {
 using ::cairn::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kTokens = 80, kHeads = 3, kDim = 64;
+constexpr uint32_t kTokens = 128, kHeads = 3, kDim = 64;
 
 NamespaceSpec SpecOf(std::string recipe, uint32_t v_heads = kHeads) {
   NamespaceSpec spec;
@@ -68,7 +68,7 @@ void ExpectRowsDecodeAsTheSlice(const std::string& recipe, int64_t first_positio
   ASSERT_OK(rows);
   std::mt19937_64 random(9);
   for (int round = 0; round < 20; ++round) {
-    const uint64_t mask[2] = {random() & random(), random() & 0xffff};
+    const uint64_t mask[2] = {random() & random(), random() & random() & random()};
     const RowGroup group = {.head = static_cast<uint32_t>(round % kHeads), .mask = mask};
     std::vector<std::byte> bytes(rows->Bytes(group.head, mask));
     rows->Gather(slice, group.head, mask, bytes.data());
@@ -136,17 +136,16 @@ TEST(RowLayoutTest, RowsOfALadderFollowTheCodecOfThePart) {
 
 TEST(RowLayoutTest, AGroupMayBeOneMebibyte) {
   NamespaceSpec spec = SpecOf("raw");
-  spec.layout.block_tokens = 1024;
+  spec.layout.block_tokens = 256;
   for (LayerGroup& group : std::get<NativeLayout>(spec.layout.form).groups) {
-    for (Plane& plane : group.planes) plane.dim = 512;
+    for (Plane& plane : group.planes) plane.dim = 2048;
   }
   const auto layout = RowLayout::Of(spec);
   ASSERT_OK(layout);
-  std::vector<uint64_t> mask(16);
-  for (size_t i = 0; i < 8; ++i) mask[i] = ~uint64_t{0};
+  std::vector<uint64_t> mask = {~uint64_t{0}, ~uint64_t{0}, 0, 0};  // Of 8 KiB each.
   const RowGroup group = {.mask = mask};
   EXPECT_OK(layout->Check(0, {&group, 1}, 1));
-  mask[8] = 1;
+  mask[2] = 1;
   EXPECT_THAT(layout->Check(0, {&group, 1}, 1),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rows[0].mask")));
 }
@@ -172,19 +171,22 @@ TEST(HashRowsTest, EveryFieldCounts) {
     EXPECT_NE(HashRows(info, other, bytes), hash) << w;
   }
   EXPECT_NE(HashRows(info, mask, std::span(bytes).first(23)), hash);
-  // The bytes of docs/formats/rows.md.
+  // The bytes of docs/formats/rows.md, of small and of large groups.
   const uint64_t one = 1;
-  std::vector<std::byte> drawn;
-  for (const uint32_t word : {1u, 2u, 3u, 0u}) {
-    for (int shift = 0; shift < 32; shift += 8)
-      drawn.push_back(static_cast<std::byte>(word >> shift));
+  for (const size_t size : {size_t{24}, size_t{4096 - 32}, size_t{4097 - 32}, size_t{9000}}) {
+    const std::vector<std::byte> rows(size, std::byte{7});
+    std::vector<std::byte> drawn;
+    const auto append = [&](uint64_t value, int bits) {
+      for (int shift = 0; shift < bits; shift += 8) {
+        drawn.push_back(static_cast<std::byte>(value >> shift));
+      }
+    };
+    for (const uint32_t word : {1u, 2u, 3u, 0u}) append(word, 32);
+    append(4, 64);
+    append(one, 64);
+    drawn.insert(drawn.end(), rows.begin(), rows.end());
+    EXPECT_EQ(HashRows(info, {&one, 1}, rows), Xxh3(drawn)) << size;
   }
-  for (const uint64_t word : {uint64_t{4}, one}) {
-    for (int shift = 0; shift < 64; shift += 8)
-      drawn.push_back(static_cast<std::byte>(word >> shift));
-  }
-  drawn.insert(drawn.end(), bytes.begin(), bytes.end());
-  EXPECT_EQ(HashRows(info, {&one, 1}, bytes), Xxh3(drawn));
 }
 
 }  // namespace

@@ -298,11 +298,12 @@ class CacheClient {
   virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                        const FetchOptions& options) = 0;
 
-  // Brings rows of one layer of leased blocks to `sink`, and verifies them. `layout`: of the lease's
-  // namespace (RowLayout::Of). `groups`: as RowLayout::Check wants them, else INVALID_ARGUMENT;
-  // their masks are borrowed for the call. OK: each group was given to OnRows or to OnRowsFailed,
-  // once. After an error, the groups that OnRows has received are good, and no more come. NOT_FOUND:
-  // the lease or its session has ended. FetchOptions::verify is not looked at.
+  // Brings rows of one layer of leased blocks to `sink`, and verifies them. `layout`: of the
+  // namespace of the lease (RowLayout::Of). `groups`: as RowLayout::Check wants them, else
+  // INVALID_ARGUMENT; their masks are borrowed for the call. OK: each group was given to OnRows or
+  // to OnRowsFailed, once. After an error, the groups that OnRows has received are good, and no
+  // more come. NOT_FOUND: the lease or its session has ended. FetchOptions::verify is not looked
+  // at.
   //
   // Over gRPC the node compares a slice with its writer's hash once for each lease, and hashes the
   // rows that it sends (docs/formats/rows.md). On the same-node path the client takes the rows out

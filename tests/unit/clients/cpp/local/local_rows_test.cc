@@ -106,7 +106,7 @@ TEST_F(LocalRowsTest, RowsAreRightInSealedAndInLentSegments) {
       ASSERT_OK(report.status);
       EXPECT_EQ(sink.got.size(), groups_.size());
       EXPECT_TRUE(sink.failed.empty() && report.rest.empty());
-      EXPECT_EQ(report.counts.rows, 6u + 1 + 16 + 1);
+      EXPECT_EQ(report.counts.rows, 5u + 1 + 16 + 1);
       ExpectRight(sink);
     }
     pin_.reset();
