@@ -95,8 +95,8 @@ constexpr size_t TopRowsScratchBytes(int64_t n) {
 }
 
 // A part of attention over rows [begin, end): max[g] the largest logit, sum[g] = sum of
-// exp(logit - max), acc[g] = sum of exp(logit - max) * values[r]. A logit of -infinity takes the row
-// out. If all are: max[g] = -infinity, sum[g] = 0. The logits are overwritten.
+// exp(logit - max), acc[g] = sum of exp(logit - max) * values[r]. A logit of -infinity takes its
+// row out. If all are: max[g] = -infinity, sum[g] = 0. The logits are overwritten.
 struct AttendRowsArgs {
   CopyRows values;
   float* logits = nullptr;  // [group][stride]
