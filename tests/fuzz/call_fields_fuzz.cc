@@ -77,7 +77,7 @@ void Fetch(const v1::FetchRequest& request) {
   Expect(rows->size() == static_cast<size_t>(request.rows_size()) && rows->size() <= kMaxRowGroups);
   Expect(rows->empty() || (!request.has_lookup() && range->layer_end == range->layer_begin + 1));
   // What the engine checks next: groups that it accepts address rows within the slice.
-  static const RowLayout layouts[] = {RowsOf("raw", 16), RowsOf("raw", 100), RowsOf("int8", 64)};
+  static const RowLayout layouts[] = {RowsOf("raw", 16), RowsOf("raw", 128), RowsOf("int8", 64)};
   for (const RowLayout& layout : layouts) {
     if (!layout.Check(range->layer_begin, *rows, 1000).ok()) continue;
     const auto slice =
