@@ -2,6 +2,7 @@
 // What the command line says, command by command. Defaults are those of the help texts.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,23 @@ struct ReplayFlags {
   std::vector<std::string> nodes;
   uint64_t block_bytes = 4096;  // On nodes.
   TlsFlags tls;                 // For nodes.
+  bool json = false;
+};
+
+struct SizeFlags {
+  std::string model;  // GGUF file, config.json or its folder. Empty: the shape is given below.
+  uint32_t layers = 0;
+  uint32_t heads = 0, kv_heads = 0;  // 0: not given.
+  uint32_t head_dim = 0, v_head_dim = 0;
+  uint32_t latent_dim = 0, rope_dim = 0;
+  uint32_t shared_layers = 0;
+  uint32_t window = 0;
+  std::optional<uint32_t> window_layers;
+  std::string dtype;  // Empty: the file's own.
+  uint32_t block_tokens = 64;
+  std::vector<std::string> recipes = {"raw", "int8", "turbo:bits=4", "cachegen"};
+  uint64_t context_tokens = 0;  // 0: the model's own.
+  std::string ram, disk;        // Empty: not asked.
   bool json = false;
 };
 

@@ -59,6 +59,8 @@ inline constexpr uint64_t kHostPageBytes = 4096;
 inline constexpr uint64_t HostRoom(uint64_t length) {
   return (length + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
 }
+// The size of the segments of an arena. `wanted`: HostTierOptions::segment_bytes.
+uint64_t HostSegmentBytes(uint64_t wanted, uint64_t capacity);
 
 struct HostTierOptions {
   enum class HugePages : uint8_t {
