@@ -101,7 +101,7 @@ def mistral():
     return transformers.MistralForCausalLM(
         transformers.MistralConfig(
             **COMMON, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
-            head_dim=20, sliding_window=WINDOW,
+            head_dim=32, sliding_window=WINDOW,
         )
     )  # fmt: skip
 

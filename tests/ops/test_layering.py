@@ -88,6 +88,7 @@ ORDERS = {
         "bench",
         "demo",
         "fidelity",
+        "size",
         "cluster",
         "replay",
         "launch",

@@ -78,12 +78,12 @@ LAYOUTS = {
 DTYPE_BYTES = {DType.F16: 2, DType.BF16: 2, DType.F32: 4, DType.F8E4M3: 1, DType.I8: 1}
 
 
-def spec_of(name, recipe="raw"):
+def spec_of(name, recipe="raw", revision="1"):
     groups, _ = LAYOUTS[name]
     heads = max(plane.heads for group in groups for plane in group.planes)
     return cairn.NamespaceSpec(
         model=f"layout {name}",
-        revision="1",
+        revision=revision,
         numerics="test",
         recipe=recipe,
         layout=NativeLayout(groups, kv_heads=heads, block_tokens=BLOCK),
@@ -103,13 +103,14 @@ def data_of(name):
     return np.random.default_rng(seed).integers(0, 256, (BLOCKS, block_bytes(name)), np.uint8)
 
 
-def keys_of(name):
-    return cairn.block_keys(cairn.fingerprint(spec_of(name)), list(range(BLOCKS * BLOCK)), BLOCK)
+def keys_of(spec):
+    return cairn.block_keys(cairn.fingerprint(spec), list(range(BLOCKS * BLOCK)), BLOCK)
 
 
-def store(client, name):
-    spec, keys, data = spec_of(name), keys_of(name), data_of(name)
+def store(client, name, **changes):
+    spec, data = spec_of(name, **changes), data_of(name)
     client.open_namespace(spec, deadline=SLOW)
+    keys = keys_of(spec)
     parts = [
         cairn.Part(key, block, parent=parent, first_position=i * BLOCK)
         for i, (key, parent, block) in enumerate(zip(keys, [None, *keys], data))
@@ -117,20 +118,20 @@ def store(client, name):
     assert client.push(cairn.fingerprint(spec), parts, deadline=SLOW) == [None] * BLOCKS
 
 
-def load(client, name):
-    client.open_namespace(spec_of(name), deadline=SLOW)
+def load(client, name, **changes):
+    spec = spec_of(name, **changes)
+    fingerprint = client.open_namespace(spec, deadline=SLOW).fingerprint
     into = np.zeros((BLOCKS, block_bytes(name)), np.uint8)
-    fingerprint = cairn.fingerprint(spec_of(name))
-    with client.match(fingerprint, keys_of(name), deadline=SLOW) as found:
+    with client.match(fingerprint, keys_of(spec), deadline=SLOW) as found:
         assert found.matched_blocks == BLOCKS
         assert not client.fetch(found.lease, into, deadline=SLOW).failed
     return into
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_bytes_come_back(name, client):
-    store(client, name)
-    assert np.array_equal(load(client, name), data_of(name))
+def test_bytes_come_back(name, client, path):
+    store(client, name, revision=path)
+    assert np.array_equal(load(client, name, revision=path), data_of(name))
 
 
 def test_another_process_and_a_node_after_kill_9(start_node, tmp_path):

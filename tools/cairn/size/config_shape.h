@@ -15,7 +15,7 @@ namespace cairn::cli::size {
 
 // `text`: the file. `name`: for messages. `dtype`: of the KV; nullopt: the model's own, or f16 if
 // the file does not say it. INVALID_ARGUMENT: no JSON, or a field that has another type or range
-// than it must have. UNIMPLEMENTED: an architecture, or a kind of layer, that is not known. It names
+// than it must have. UNIMPLEMENTED: an architecture, or a kind of layer, that is not known: names
 // what the file says.
 Result<ModelShape> ShapeOfConfig(std::string_view text, const std::string& name,
                                  std::optional<DType> dtype);
