@@ -4,8 +4,8 @@
 //
 // Tenants without segments have no other place, so they must be able to take this one. The index of
 // a namespace does not know where its blocks lie, and its oldest one may lie in a segment of its
-// tenant, where it makes room for nobody else. So a look at all blocks finds the guests, and those
-// that were not used for the longest time are kept in a list, which is used up before the next look.
+// tenant, where it makes room for nobody else. So a look at all blocks finds the guests. Those that
+// were not used for the longest time are kept in a list, which is used up before the next look.
 //
 // Thread-safe.
 
@@ -27,7 +27,8 @@ class CommonGuests {
   // the last look, less than a second ago, found none, or so many blocks are in host that only the
   // executor looks at them.
   uint64_t OldestUse();
-  // Evicts the oldest guest that was last used before `below`. The bytes that went; 0: none is known.
+  // Evicts the oldest guest that was last used before `below`. The bytes that went; 0: none is
+  // known.
   uint64_t EvictOldest(uint64_t below);
 
  private:

@@ -65,10 +65,11 @@ class Evictor {
  private:
   Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
                              NamespaceState* own);
-  // Evicts the block that was not used for the longest time of those that make room among the common
-  // ones: of tenants without segments of their own, or of others that lie there.
+  // Evicts the block that was not used for the longest time of those that make room among the
+  // common ones: of tenants without segments of their own, or of others that lie there.
   uint64_t EvictAmongCommon(uint64_t below);
-  // The namespace whose lowest block ranks lowest of all, and below `below`; its rank. nullptr: none.
+  // The namespace whose lowest block ranks lowest of all, and below `below`; its rank. nullptr:
+  // none.
   std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, uint64_t below,
                                                const std::optional<OwnerId>& owner) const;
   // Evicts the namespace's lowest block. The bytes that went.

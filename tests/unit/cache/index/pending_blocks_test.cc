@@ -43,7 +43,8 @@ TEST_F(PendingBlocksTest, CompletesWhenTheGridIsCoveredWithPartsInOrder) {
   EXPECT_TRUE(replaced_.empty());
 }
 
-// With their lengths alone, a block of thousands of small parts would count for a tenth of its room.
+// With their lengths alone, a block of thousands of small parts would count for a tenth of its
+// room.
 TEST_F(PendingBlocksTest, APartCountsAsTheWholePagesThatItTakes) {
   Commit({0, 1, 0, 1}, 1);
   Commit({1, 2, 0, 1}, kHostPageBytes);
