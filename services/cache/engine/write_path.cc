@@ -131,9 +131,10 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
     }
     context_.arrivals.Tell(ns.get(), part.key);
   };
-  const uint64_t reserved = reserved_bytes_.fetch_add(part.bytes) + part.bytes;
+  const uint64_t taken = HostRoom(part.bytes);
+  const uint64_t reserved = reserved_bytes_.fetch_add(taken) + taken;
   if (reserved > max_reserved_bytes_) {
-    reserved_bytes_.fetch_sub(part.bytes);
+    reserved_bytes_.fetch_sub(taken);
     leave();
     return Errorf(StatusCode::kResourceExhausted,
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
@@ -142,7 +143,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes),
                                        UINT64_MAX, room, ns.get());
   if (!extent.ok()) {
-    reserved_bytes_.fetch_sub(part.bytes);
+    reserved_bytes_.fetch_sub(taken);
     leave();
     return Annotate(
         extent.status(),
@@ -243,7 +244,7 @@ Status WritePath::CommitOne(Reservation& r) {
     CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
     const uint64_t before = ns.pending.incomplete_bytes();
     if (!ns.pending.Completes(r.key, r.rect) &&
-        incomplete_bytes_.load() + r.extent().length > max_incomplete_bytes_) {
+        incomplete_bytes_.load() + HostRoom(r.extent().length) > max_incomplete_bytes_) {
       return Errorf(StatusCode::kResourceExhausted,
                     "incomplete blocks: {} bytes used, the limit is {}", incomplete_bytes_.load(),
                     max_incomplete_bytes_);

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 
+#include "services/cache/tier/host_room.h"
+
 namespace cairn::cache {
 namespace {
 
 // Below it the table is not worth giving back.
 constexpr size_t kSmallTable = 256;
 
-// In the one tier where it lies.
-uint64_t BytesOf(const PartPlace& part) {
-  uint64_t bytes = 0;
-  for (const uint32_t in_tier : part.bytes) bytes += in_tier;
-  return bytes;
-}
+// What it takes in host, where parts of writers arrive.
+uint64_t RoomOf(const PartPlace& part) { return HostRoom(part.bytes[TierKind::kHost]); }
 
 uint32_t LayersOf(const format::PartRect& rect) {
   return uint32_t{rect.layer_end} - uint32_t{rect.layer_begin};
@@ -92,14 +90,14 @@ std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key
   for (size_t i = first; i < replaced->size(); ++i) {
     const PartPlace& old = (*replaced)[i];
     block.cells -= old.rect.Cells();
-    incomplete_bytes_ -= BytesOf(old);
+    incomplete_bytes_ -= RoomOf(old);
     block.committed.erase(old.rect);
     --parts_;
   }
   block.committed.emplace(part.rect, part);
   block.tallest = std::max(block.tallest, LayersOf(part.rect));
   block.cells += part.rect.Cells();
-  incomplete_bytes_ += BytesOf(part);
+  incomplete_bytes_ += RoomOf(part);
   ++parts_;
   if (about.parent && !block.about.parent) block.about.parent = about.parent;
   block.about.at_start |= about.at_start;
@@ -124,7 +122,7 @@ bool PendingBlocks::HasWriter(const BlockKey& key) const {
 void PendingBlocks::Drop(Block& block, std::vector<PartPlace>* dropped) {
   if (block.committed.empty()) return;
   for (const auto& [rect, place] : block.committed) {
-    incomplete_bytes_ -= BytesOf(place);
+    incomplete_bytes_ -= RoomOf(place);
     dropped->push_back(place);
   }
   parts_ -= block.committed.size();

@@ -51,8 +51,8 @@ class PendingBlocks {
   bool Completes(const BlockKey& key, const format::PartRect& rect) const;
   // Commits a part. Returns the block if it is complete now, and it is then no longer pending; its
   // writers still are. The expiry of the block counts from its first part. Parts that gave their
-  // place to this one are appended to `replaced`. REQUIRES: Fit says kFree; the part lies in one
-  // tier.
+  // place to this one are appended to `replaced`. REQUIRES: Fit says kFree; the part lies in
+  // host only.
   std::optional<Complete> Commit(const BlockKey& key, const PartPlace& part, const About& about,
                                  TimePoint expires, std::vector<PartPlace>* replaced);
   // True when some part of the block is here, or somebody writes one.
@@ -63,7 +63,7 @@ class PendingBlocks {
   // Drops committed parts of blocks that should have been complete by `now`; `all`: of every block.
   void Expire(TimePoint now, bool all, std::vector<PartPlace>* dropped);
 
-  // Blocks with committed parts, and their bytes.
+  // Blocks with committed parts, and what these take in host.
   uint64_t incomplete_blocks() const { return incomplete_blocks_; }
   uint64_t incomplete_bytes() const { return incomplete_bytes_; }
   size_t MemoryBytes() const;

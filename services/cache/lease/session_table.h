@@ -16,6 +16,7 @@
 #include "services/cache/lease/written_ranges.h"
 #include "services/cache/state/memory_account.h"
 #include "services/cache/state/namespace_state.h"
+#include "services/cache/tier/host_room.h"
 
 namespace cairn::cache {
 
@@ -66,7 +67,7 @@ class Reservation {
   Reservation(Tier* host, const Extent& extent, std::atomic<uint64_t>* reserved_bytes)
       : host_(host), extent_(extent), reserved_bytes_(reserved_bytes) {}
   ~Reservation() {
-    reserved_bytes_->fetch_sub(extent_.length, std::memory_order_relaxed);
+    reserved_bytes_->fetch_sub(HostRoom(extent_.length), std::memory_order_relaxed);
     if (!taken_) host_->Release(extent_);
   }
   Reservation(const Reservation&) = delete;

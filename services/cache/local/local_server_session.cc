@@ -371,7 +371,7 @@ Status LocalServerSession::Reserve(const DecodedSubmission& call, shm::Completio
       return InvalidArgument("field 'bytes': got {}, expected 1 to {}", entry.bytes,
                              services_.host->max_extent_bytes());
     }
-    wanted += entry.bytes;
+    wanted += HostRoom(entry.bytes);
     buffers.parts.push_back(ToRequest(entry));
   }
   if (held_bytes() + wanted > options_.quota_bytes ||
@@ -401,8 +401,9 @@ Status LocalServerSession::Reserve(const DecodedSubmission& call, shm::Completio
     grant.segment = at.id;
     grant.offset = at.offset;
     reservations_.emplace(results[i]->id, buffers.parts[i].bytes);
-    reserved_bytes_ += buffers.parts[i].bytes;
-    LocalStats::Add(services_.stats->held_bytes, buffers.parts[i].bytes);
+    const uint64_t taken = HostRoom(buffers.parts[i].bytes);
+    reserved_bytes_ += taken;
+    LocalStats::Add(services_.stats->held_bytes, taken);
   }
   shm::CopyOut(ring_.scratch(), call.output, buffers.grants.data(), buffers.grants.size());
   done->count = call.count;
@@ -432,8 +433,8 @@ Status LocalServerSession::Commit(const DecodedSubmission& call, shm::Completion
     const auto it = reservations_.find(ids[i]);
     if (it == reservations_.end()) continue;  // Named twice.
     if (status.ok()) written += it->second;
-    reserved_bytes_ -= it->second;
-    LocalStats::Sub(services_.stats->held_bytes, it->second);
+    reserved_bytes_ -= HostRoom(it->second);
+    LocalStats::Sub(services_.stats->held_bytes, HostRoom(it->second));
     reservations_.erase(it);
   }
   shm::CopyOut(ring_.scratch(), call.output, codes.data(), codes.size());
@@ -449,8 +450,8 @@ Status LocalServerSession::Abort(const DecodedSubmission& call) {
   std::erase_if(ids, [this](uint64_t id) {
     const auto it = reservations_.find(id);
     if (it == reservations_.end()) return true;
-    reserved_bytes_ -= it->second;
-    LocalStats::Sub(services_.stats->held_bytes, it->second);
+    reserved_bytes_ -= HostRoom(it->second);
+    LocalStats::Sub(services_.stats->held_bytes, HostRoom(it->second));
     reservations_.erase(it);
     return false;
   });

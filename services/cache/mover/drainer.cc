@@ -6,21 +6,17 @@
 #include "common/log/log.h"
 #include "common/memory/bulk_copy.h"
 #include "services/cache/block/part_grid.h"
+#include "services/cache/mover/host_scan.h"
 
 namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
 constexpr Duration kPause = std::chrono::seconds(1);  // After a try that failed.
-// Blocks in host that a caller may wait for: some milliseconds.
-constexpr uint64_t kSmall = 1 << 16;
 // To copy a block keeps its namespace locked: some milliseconds.
 constexpr uint64_t kMaxMovedBytes = 16 << 20;
 // Bytes evicted for one byte that moves, at most: holes may be in pieces.
 constexpr uint64_t kEvictedPerMoved = 2;
-
-// Portions of a namespace, each of which is looked at under its lock.
-size_t PortionsOf(uint64_t blocks) { return blocks < 1024 ? 1 : blocks < (1 << 20) ? 64 : 1024; }
 
 }  // namespace
 
@@ -45,20 +41,15 @@ void Drainer::DrainSoon(const RoomFor& room) {
 }
 
 bool Drainer::Drain(const RoomFor& room) {
-  if (!IsSmall() || !Run(room, Kind::kOfOthers)) return false;
+  if (BlocksInHost(context_) > kSmallHostScan || !Run(room, Kind::kOfOthers)) return false;
   // What was to be done on the executor is done.
   MutexLock lock(mu_);
   if (wanted_ && wanted_->owner == room.owner) wanted_.reset();
   return true;
 }
 
-bool Drainer::Compact(const RoomFor& room) { return IsSmall() && Run(room, Kind::kOwn); }
-
-bool Drainer::IsSmall() const {
-  uint64_t blocks = 0;
-  const auto all = context_.registry.All();
-  for (const NamespacePtr& ns : *all) blocks += ns->blocks_in[kHost].load();
-  return blocks <= kSmall;
+bool Drainer::Compact(const RoomFor& room) {
+  return BlocksInHost(context_) <= kSmallHostScan && Run(room, Kind::kOwn);
 }
 
 bool Drainer::Run(const RoomFor& room, Kind kind) {
@@ -88,25 +79,6 @@ bool Drainer::Empty(const RoomFor& room, const std::vector<uint32_t>& candidates
   return host->EndDrain();
 }
 
-template <typename Visitor>
-void Drainer::ForEachBlock(Visitor&& visit) {
-  const auto all = context_.registry.All();
-  for (const NamespacePtr& ns_ptr : *all) {
-    NamespaceState& ns = *ns_ptr;
-    if (ns.blocks_in[kHost].load() == 0) continue;
-    const size_t portions = PortionsOf(ns.blocks.load());
-    for (size_t portion = 0; portion < portions; ++portion) {
-      NamespaceLock lock(ns, context_.tiers);
-      const BlockIndex::PinnedPaths pinned = ns.index.FindPinnedPaths();
-      ns.index.ForEachInRange(portion, portions, [&](BlockRef ref) {
-        ns.mu.AssertHeld();
-        if (!ns.index.MetaAt(ref).in(kHost)) return;
-        visit(ns_ptr, ns.index, ref, pinned.Covers(ref));
-      });
-    }
-  }
-}
-
 std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates) {
   struct Use {
     uint64_t bytes = 0;
@@ -118,18 +90,19 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
   if (candidates.empty()) return std::nullopt;
   HostTier* const host = context_.tiers.host;
   std::vector<Use> uses(host->segment_count());
-  ForEachBlock([&](const NamespacePtr&, const BlockIndex& index, BlockRef ref, bool pinned) {
-    const BlockMeta& meta = index.MetaAt(ref);
-    const bool large = meta.bytes_in(kHost) > kMaxMovedBytes;
-    for (const PartPlace& part : index.PartsOf(ref)) {
-      Use& use = uses[host->SegmentOf(part.In(kHost))];
-      use.bytes += HostRoom(part.bytes[kHost]);
-      use.pinned |= pinned || (meta.dirty_in(kHost) && large);
-      use.dirty |= meta.dirty_in(kHost);
-      use.last_uses += meta.last_use;
-      ++use.blocks;
-    }
-  });
+  ForEachBlockInHost(context_,
+                     [&](const NamespacePtr&, const BlockIndex& index, BlockRef ref, bool pinned) {
+                       const BlockMeta& meta = index.MetaAt(ref);
+                       const bool large = meta.bytes_in(kHost) > kMaxMovedBytes;
+                       for (const PartPlace& part : index.PartsOf(ref)) {
+                         Use& use = uses[host->SegmentOf(part.In(kHost))];
+                         use.bytes += HostRoom(part.bytes[kHost]);
+                         use.pinned |= pinned || (meta.dirty_in(kHost) && large);
+                         use.dirty |= meta.dirty_in(kHost);
+                         use.last_uses += meta.last_use;
+                         ++use.blocks;
+                       }
+                     });
   using Cost = std::tuple<bool, uint64_t, double>;
   std::optional<std::pair<Cost, uint32_t>> best;
   const uint64_t grain = host->max_extent_bytes() / 8;
@@ -149,17 +122,18 @@ std::optional<std::vector<Drainer::Found>> Drainer::BlocksIn(uint32_t segment) {
   HostTier* const host = context_.tiers.host;
   std::vector<Found> found;
   uint64_t bytes = 0;
-  ForEachBlock([&](const NamespacePtr& ns, const BlockIndex& index, BlockRef ref, bool) {
-    bool here = false;
-    for (const PartPlace& part : index.PartsOf(ref)) {
-      if (host->SegmentOf(part.In(kHost)) != segment) continue;
-      here = true;
-      bytes += HostRoom(part.bytes[kHost]);
-    }
-    if (!here) return;
-    found.push_back(
-        {ns, index.KeyAt(ref), index.MetaAt(ref).last_use, index.HasMoreBelow(ref, kHost)});
-  });
+  ForEachBlockInHost(
+      context_, [&](const NamespacePtr& ns, const BlockIndex& index, BlockRef ref, bool) {
+        bool here = false;
+        for (const PartPlace& part : index.PartsOf(ref)) {
+          if (host->SegmentOf(part.In(kHost)) != segment) continue;
+          here = true;
+          bytes += HostRoom(part.bytes[kHost]);
+        }
+        if (!here) return;
+        found.push_back(
+            {ns, index.KeyAt(ref), index.MetaAt(ref).last_use, index.HasMoreBelow(ref, kHost)});
+      });
   if (bytes != host->UsedBytesIn(segment)) return std::nullopt;
   // What makes room for a block must lie elsewhere: the less valuable ones, and the ends of paths,
   // are gone from here by then.

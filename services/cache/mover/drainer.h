@@ -46,7 +46,6 @@ class Drainer {
   };
   enum class Kind : uint8_t { kOfOthers, kOwn };
 
-  bool IsSmall() const;
   bool Run(const RoomFor& room, Kind kind);
   bool Empty(const RoomFor& room, const std::vector<uint32_t>& candidates);
   // The one whose blocks are worth least. nullopt: none can be emptied.
@@ -60,9 +59,6 @@ class Drainer {
   // to `limit` bytes and the budget. Empty: there is none.
   Extents RoomElsewhere(const NamespaceState& ns, std::span<const uint32_t> lengths, uint64_t below,
                         uint64_t limit, uint64_t* budget);
-  // Calls visit(namespace, place, pinned) for each block in host, under the lock of its namespace.
-  template <typename Visitor>
-  void ForEachBlock(Visitor&& visit);
 
   NodeContext& context_;
   Evictor& evictor_;

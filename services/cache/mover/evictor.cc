@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "services/cache/block/record.h"
+#include "services/cache/mover/common_guests.h"
 #include "services/cache/mover/drainer.h"
 
 namespace cairn::cache {
@@ -23,7 +24,9 @@ constexpr uint64_t kPartOfASegment = 16;
 }  // namespace
 
 Evictor::Evictor(NodeContext* context)
-    : context_(*context), drainer_(std::make_unique<Drainer>(context, this)) {}
+    : context_(*context),
+      drainer_(std::make_unique<Drainer>(context, this)),
+      guests_(std::make_unique<CommonGuests>(context, this)) {}
 
 Evictor::~Evictor() = default;
 
@@ -76,7 +79,10 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
     return false;
   };
   const auto lowest_of = [&](OwnerId owner) {
-    return [this, below, owner] { return EvictLowest(TierKind::kHost, below, owner); };
+    return [this, below, owner] {
+      return owner == kCommon ? EvictAmongCommon(below)
+                              : EvictLowest(TierKind::kHost, below, owner);
+    };
   };
   const auto again = [&] {
     extent = host->ReserveFor(room, bytes);
@@ -135,26 +141,43 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
   for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
 }
 
+std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t below,
+                                                      const std::optional<OwnerId>& owner) const {
+  NamespacePtr victim;
+  uint64_t lowest = below;
+  const auto all = context_.registry.All();
+  for (const NamespacePtr& ns : *all) {
+    const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
+    // Of equal ones always the same, however the list is ordered: simulations repeat runs.
+    const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
+                                         ns->fingerprint < victim->fingerprint);
+    if (!lower) continue;
+    if (owner && OwnerOf(*ns) != *owner) continue;
+    lowest = rank;
+    victim = ns;
+  }
+  return {std::move(victim), lowest};
+}
+
 uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
   for (;;) {
-    NamespacePtr victim;
-    uint64_t lowest = below;
-    const auto all = context_.registry.All();
-    for (const NamespacePtr& ns : *all) {
-      const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
-      // Of equal ones always the same, however the list is ordered: simulations repeat runs.
-      const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
-                                           ns->fingerprint < victim->fingerprint);
-      if (!lower) continue;
-      if (owner && OwnerOf(*ns) != *owner) continue;
-      lowest = rank;
-      victim = ns;
-    }
+    const NamespacePtr victim = FindLowest(tier, below, owner).first;
     if (victim == nullptr) return 0;
     // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
     // since the list was made.
     if (const uint64_t bytes = EvictFrom(*victim, tier, below); bytes > 0) return bytes;
   }
+}
+
+uint64_t Evictor::EvictAmongCommon(uint64_t below) {
+  const uint64_t guest = guests_->OldestUse();
+  if (guest < below) {
+    const auto [own, rank] = FindLowest(TierKind::kHost, below, kCommon);
+    if (own == nullptr || guest < rank) {
+      if (const uint64_t bytes = guests_->EvictOldest(below); bytes > 0) return bytes;
+    }
+  }
+  return EvictLowest(TierKind::kHost, below, kCommon);
 }
 
 uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below) {

@@ -2,11 +2,13 @@
 // Makes room in a tier: the namespace whose leaf was not used for the longest time gives a block,
 // the one that its policy names. In host, tenants whose
 // clients read in place have segments of their own, so their blocks make room for themselves only;
-// a tenant that has less than its share gets a segment of others, which drainer.h empties.
+// a tenant that has less than its share gets a segment of others, which drainer.h empties. Those of
+// their blocks that lie among the common ones make room there (common_guests.h).
 // Thread-safe.
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "services/cache/state/node_context.h"
 
@@ -15,6 +17,7 @@ namespace cairn::cache {
 // Of the parts of a block, in their order.
 using Extents = absl::InlinedVector<Extent, 1>;
 
+class CommonGuests;
 class Drainer;
 
 class Evictor {
@@ -62,11 +65,19 @@ class Evictor {
  private:
   Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
                              NamespaceState* own);
+  // Evicts the block that was not used for the longest time of those that make room among the
+  // common ones: of tenants without segments of their own, or of others that lie there.
+  uint64_t EvictAmongCommon(uint64_t below);
+  // The namespace whose lowest block ranks lowest of all, and below `below`; its rank. nullptr:
+  // none.
+  std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, uint64_t below,
+                                               const std::optional<OwnerId>& owner) const;
   // Evicts the namespace's lowest block. The bytes that went.
   uint64_t EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below);
 
   NodeContext& context_;
   const std::unique_ptr<Drainer> drainer_;
+  const std::unique_ptr<CommonGuests> guests_;
 };
 
 }  // namespace cairn::cache

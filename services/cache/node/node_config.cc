@@ -235,9 +235,10 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
            "disk.",
            {.min = 1 << 20});
   s->Bytes("limits.reserved", &e.max_reserved_bytes,
-           "Most bytes that are reserved and not committed. 0: half of the host tier.");
+           "Most room of the host tier that is reserved and not committed. 0: half of it.");
   s->Bytes("limits.incomplete", &e.max_incomplete_bytes,
-           "Most bytes of blocks of which parts are missing. 0: a quarter of the host tier.");
+           "Most room that blocks of which parts are missing take in the host tier. 0: a quarter "
+           "of it.");
   s->Bytes("limits.transfers", &e.max_transfer_bytes,
            "Memory for the buffers of fetches that read from disk without the host tier.",
            {.min = 1 << 20});

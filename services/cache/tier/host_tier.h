@@ -48,17 +48,12 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/tier/extent_allocator.h"
+#include "services/cache/tier/host_room.h"
 #include "services/cache/tier/segment_memory.h"
 #include "services/cache/tier/tier.h"
 
 namespace cairn::cache {
 
-// Extents of the host tier begin at pages, and take whole ones.
-inline constexpr uint64_t kHostPageBytes = 4096;
-// What an extent of this length takes.
-inline constexpr uint64_t HostRoom(uint64_t length) {
-  return (length + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
-}
 // The size of the segments of an arena. `wanted`: HostTierOptions::segment_bytes.
 uint64_t HostSegmentBytes(uint64_t wanted, uint64_t capacity);
 
@@ -166,7 +161,8 @@ class HostTier final : public Tier {
   void RemoveOwner(OwnerId owner);
   // kCommon when there is none of this name.
   OwnerId FindOwner(std::string_view name) const;
-  // Changes whenever an answer of FindOwner may have changed. Never 0. No lock.
+  // Changes whenever an answer of FindOwner may have changed. Never 0, and 1
+  // until there was an owner. No lock.
   uint32_t owners_version() const { return owners_version_.load(std::memory_order_acquire); }
   // Reserve for somebody. kSealed takes the owner's sealed segments, then an empty one, then the
   // common ones, then the owner's lent ones; kLent takes lent and empty ones only. kCommon takes

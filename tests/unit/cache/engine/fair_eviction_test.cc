@@ -324,6 +324,54 @@ TEST_F(FairEvictionTest, WhoHasRoomAlreadyDoesNotWaitForMore) {
   End();
 }
 
+// What a tenant stored before its first session on this machine lies among the common blocks. Those
+// who have no other place make room there although its lowest block may lie elsewhere, and although
+// no segment can be emptied, since something is held in each.
+TEST_F(FairEvictionTest, WhoHasNoSegmentsTakesThePlaceOfGuestsAmongTheCommonOnes) {
+  StartArena(false, 16);
+  Tenant guest = Add("guest", /*owner=*/false);
+  Fill(guest);
+  Shuffle(guest);
+  const std::vector<LeaseId> held = LeaseEach(guest, 40);
+  guest.owner = Owner(*host_, "guest");
+  Tenant other = Add("other", /*owner=*/false);
+  for (int i = 0; i < 300; ++i) {
+    const uint64_t before = Evicted();
+    ASSERT_OK(StoreOne(other)) << i;
+    ASSERT_LE(Evicted() - before, 2 * Part(1, std::nullopt).bytes) << i;
+    clock_.Advance(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(Held(other), 300u);
+  Verify(guest);
+  Verify(other);
+}
+
+// The guests are older, but not all of them: what was not used for the longest time goes first,
+// whosever it is.
+TEST_F(FairEvictionTest, GuestsGoInTheOrderOfTheirLastUse) {
+  StartArena(false, 16);
+  Tenant other = Add("other", /*owner=*/false);
+  Tenant guest = Add("guest", /*owner=*/false);
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_OK(StoreOne(other));
+    clock_.Advance(std::chrono::milliseconds(20));
+  }
+  Fill(guest);
+  guest.owner = Owner(*host_, "guest");
+  const uint64_t guests = Held(guest);
+  ns_ = other.ns;
+  for (int i = 0; i < 200; ++i) ASSERT_OK(StoreOne(other));
+  EXPECT_EQ(Held(guest), guests);
+  // The older blocks of its own are gone now.
+  for (int i = 0; i < 300; ++i) {
+    clock_.Advance(std::chrono::milliseconds(20));
+    ASSERT_OK(StoreOne(other));
+  }
+  EXPECT_LT(Held(guest), guests);
+  Verify(guest);
+  Verify(other);
+}
+
 // A part as large as a segment, where every hole is small and recency says nothing about place.
 TEST_F(FairEvictionTest, ALargePartCostsOneSegmentNotTheTier) {
   StartArena(false, 16);

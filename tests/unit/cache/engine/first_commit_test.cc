@@ -90,7 +90,7 @@ TEST_F(FirstCommitTest, EachReservationOfAKeyCostsWhatItReserves) {
   engine_.reset();
   Options options;
   options.disk = false;
-  options.engine.max_reserved_bytes = 3 * Part(1, std::nullopt).bytes;
+  options.engine.max_reserved_bytes = 3 * HostRoom(Part(1, std::nullopt).bytes);
   StartWithoutDevice(options);
   for (int i = 0; i < 3; ++i) EXPECT_OK(Reserve(Part(1, std::nullopt)));
   EXPECT_EQ(engine_->GetStats().reserved_bytes, options.engine.max_reserved_bytes);

@@ -439,7 +439,7 @@ TEST_F(LimitsTest, BudgetsAnswerResourceExhaustedAndSayWhich) {
   options.engine.max_leases_per_session = 1;
   options.engine.max_namespaces = 1;
   options.engine.max_reserved_bytes = 40 << 10;
-  options.engine.max_incomplete_bytes = 10 << 10;
+  options.engine.max_incomplete_bytes = 12 << 10;
   Start(options);
   ASSERT_OK(engine_->OpenSession("b"));
   EXPECT_THAT(engine_->OpenSession("c").status(),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "services/cache/tier/host_room.h"
 #include "tests/unit/cache/index/index_fixture.h"
 
 namespace cairn::cache {
@@ -28,7 +29,7 @@ class PendingBlocksTest : public ::testing::Test {
 TEST_F(PendingBlocksTest, CompletesWhenTheGridIsCoveredWithPartsInOrder) {
   EXPECT_FALSE(pending_.Completes(KeyOf(1), kBottom));
   EXPECT_FALSE(Commit(kBottom, 60, {.recompute_seconds = 1}));
-  EXPECT_EQ(pending_.incomplete_bytes(), 60u);
+  EXPECT_EQ(pending_.incomplete_bytes(), kHostPageBytes);
   EXPECT_EQ(pending_.incomplete_blocks(), 1u);
   EXPECT_TRUE(pending_.Completes(KeyOf(1), kTop));
   const auto done = Commit(kTop, 40, {.parent = KeyOf(9), .recompute_seconds = 3});
@@ -40,6 +41,15 @@ TEST_F(PendingBlocksTest, CompletesWhenTheGridIsCoveredWithPartsInOrder) {
   EXPECT_EQ(pending_.incomplete_blocks(), 0u);
   EXPECT_FALSE(pending_.Contains(KeyOf(1)));
   EXPECT_TRUE(replaced_.empty());
+}
+
+// With their lengths alone, a block of thousands of small parts would count for a tenth of its
+// room.
+TEST_F(PendingBlocksTest, APartCountsAsTheWholePagesThatItTakes) {
+  Commit({0, 1, 0, 1}, 1);
+  Commit({1, 2, 0, 1}, kHostPageBytes);
+  Commit({2, 3, 0, 1}, kHostPageBytes + 1);
+  EXPECT_EQ(pending_.incomplete_bytes(), 4 * kHostPageBytes);
 }
 
 TEST_F(PendingBlocksTest, WritersDoNotExcludeEachOther) {
