@@ -14,6 +14,8 @@ using ::testing::_;
 using ::testing::HasSubstr;
 
 constexpr Duration kLife = seconds(60);
+// What a block of the fixture takes in the host tier.
+constexpr uint64_t kHostRoom = HostRoom(kBlockRoom);
 
 // The engine asks a function for the time of day: that of this clock.
 const FakeClock* time_of_day = nullptr;
@@ -133,7 +135,7 @@ TEST_F(BlockLifeTest, AHintDoesNotReviveIt) {
 TEST_F(BlockLifeTest, WhatIsOverGoesBeforeOlderBlocksOfOthers) {
   Options options;
   options.disk = false;
-  options.host_bytes = 16 * kBlockRoom;
+  options.host_bytes = 16 * kHostRoom;
   StartWithLife(options);
   const Fingerprint lives = ns_;
   Open(TestSpec("for ever"), Duration(0));
@@ -156,12 +158,13 @@ TEST_F(BlockLifeTest, WhatIsOverGoesBeforeOlderBlocksOfOthers) {
 TEST_F(BlockLifeTest, WhatWasUsedMeanwhileDoesNotGoFirst) {
   Options options;
   options.disk = false;
-  options.host_bytes = 16 * kBlockRoom;
+  options.host_bytes = 16 * kHostRoom;
   StartWithLife(options);
   const Fingerprint lives = ns_;
   StoreAlone(1, 1);
   clock_.Advance(seconds(50));
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
+  clock_.Advance(seconds(1));
   Open(TestSpec("for ever"), Duration(0));
   StoreAlone(101, 110);
   clock_.Advance(seconds(20));
@@ -173,7 +176,7 @@ TEST_F(BlockLifeTest, WhatWasUsedMeanwhileDoesNotGoFirst) {
 
 TEST_F(BlockLifeTest, OnDiskTooItGoesFirst) {
   Options options;
-  options.host_bytes = 64 * kBlockRoom;
+  options.host_bytes = 64 * kHostRoom;
   options.disk_bytes = 16 * kBlockRoom;
   StartWithLife(options);
   Open(TestSpec("for ever"), Duration(0));
