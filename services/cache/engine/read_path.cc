@@ -328,8 +328,8 @@ void ReadPath::CountLeased(const NamespaceState& ns, const MatchResult& result, 
 
 MissReason ReadPath::WhyMissed(NamespaceState& ns, const BlockKey& key) {
   if (ns.pending.Contains(key)) return MissReason::kIncomplete;
-  // What is alive was not matched because its life is over.
-  if (ns.index.FindAlive(key)) return MissReason::kExpired;
+  const auto here = ns.index.FindAlive(key);
+  if (here && ns.index.IsOver(*here, context_.UseTicksNow())) return MissReason::kExpired;
   switch (context_.gone.Find(ns.fingerprint, key)) {
     case RecentlyGone::Why::kEvicted:
       return MissReason::kEvicted;
