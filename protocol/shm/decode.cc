@@ -11,7 +11,7 @@ namespace cairn::shm {
 namespace {
 
 constexpr uint8_t kLastCode = 16;       // absl::StatusCode::kUnauthenticated.
-constexpr uint8_t kLastMissReason = 8;  // MissReason of proto/cairn/v1/common.proto.
+constexpr uint8_t kLastMissReason = 9;  // MissReason of proto/cairn/v1/common.proto.
 constexpr uint32_t kMaxKeys = 65536;    // As the network's.
 constexpr uint32_t kMaxParts = 4096;
 constexpr uint32_t kMaxIds = 65536;

@@ -65,11 +65,11 @@ Status InProcessLink::Close() {
   return OkStatus();
 }
 
-Result<client::OpenedNamespace> InProcessTransport::OpenNamespace(const NamespaceSpec& spec,
-                                                                  const client::CallOptions&,
-                                                                  TimePoint deadline) {
+Result<client::OpenedNamespace> InProcessTransport::OpenNamespace(
+    const NamespaceSpec& spec, const client::NamespaceOptions& how, const client::CallOptions&,
+    TimePoint deadline) {
   CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
-  return Arrived(engine->OpenNamespace(spec, /*strict=*/false), deadline);
+  return Arrived(engine->OpenNamespace(spec, /*strict=*/false, how.block_life), deadline);
 }
 
 Result<client::Matched> InProcessTransport::MatchNow(const client::TransportCall& call,

@@ -43,6 +43,7 @@ class InProcessTransport final : public client::MainTransport {
   uint64_t dropped_releases() const override { return 0; }
 
   Result<client::OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
+                                                const client::NamespaceOptions& how,
                                                 const client::CallOptions& options,
                                                 TimePoint deadline) override;
   std::optional<Result<client::Matched>> Match(const client::TransportCall& call,

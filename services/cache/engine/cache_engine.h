@@ -190,7 +190,14 @@ class CacheEngine {
   // Releases leases, aborts reservations. Unknown: no effect.
   virtual void CloseSession(SessionId session) = 0;
 
-  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
+  // `block_life`: so long after its last use a block is not served any more, and goes first. 0: as
+  // the namespace has it already, or else the node's default. INVALID_ARGUMENT: less than
+  // kShortestBlockLife, or more than kLongestBlockLife.
+  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict,
+                                                Duration block_life) = 0;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) {
+    return OpenNamespace(spec, strict, Duration(0));
+  }
   // NOT_FOUND for an unknown fingerprint.
   virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const = 0;

@@ -74,6 +74,8 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
       return MissReason::kEvicted;
     case RecentlyGone::Why::kCorrupt:
       return MissReason::kCorrupt;
+    case RecentlyGone::Why::kExpired:
+      return MissReason::kExpired;
     case RecentlyGone::Why::kUnknown:
       break;
   }

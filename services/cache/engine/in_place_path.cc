@@ -184,7 +184,7 @@ Status InPlacePath::Exists(const Fingerprint& fingerprint, std::span<const Block
   std::fill(found.begin(), found.end(), std::nullopt);
   NamespaceLock lock(*ns, context_.tiers);
   if (ns->dropped.load(std::memory_order_relaxed)) return OkStatus();
-  ns->index.FindAll(keys, found);
+  ns->index.FindAll(keys, found, context_.UseTicksNow());
   return OkStatus();
 }
 

@@ -214,8 +214,9 @@ Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& w
 }
 
 void ReadPath::Announce(NamespaceState& ns, std::span<const BlockKey> keys, Lease* lease) {
+  const uint32_t now = context_.UseTicksNow();
   for (const BlockKey& key : keys) {
-    if (ns.index.FindAlive(key)) continue;
+    if (ns.index.FindServed(key, now)) continue;
     ns.pending.AddWriter(key);
     lease->announced.push_back(key);
   }
@@ -327,11 +328,15 @@ void ReadPath::CountLeased(const NamespaceState& ns, const MatchResult& result, 
 
 MissReason ReadPath::WhyMissed(NamespaceState& ns, const BlockKey& key) {
   if (ns.pending.Contains(key)) return MissReason::kIncomplete;
+  const auto here = ns.index.FindAlive(key);
+  if (here && ns.index.IsOver(*here, context_.UseTicksNow())) return MissReason::kExpired;
   switch (context_.gone.Find(ns.fingerprint, key)) {
     case RecentlyGone::Why::kEvicted:
       return MissReason::kEvicted;
     case RecentlyGone::Why::kCorrupt:
       return MissReason::kCorrupt;
+    case RecentlyGone::Why::kExpired:
+      return MissReason::kExpired;
     case RecentlyGone::Why::kUnknown:
       return MissReason::kAbsent;
   }
@@ -430,7 +435,9 @@ Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint&
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
   std::vector<std::optional<TierKind>> found(keys.size());
   NamespaceLock lock(*ns, context_.tiers);
-  if (!ns->dropped.load(std::memory_order_relaxed)) ns->index.FindAll(keys, found);
+  if (!ns->dropped.load(std::memory_order_relaxed)) {
+    ns->index.FindAll(keys, found, context_.UseTicksNow());
+  }
   return found;
 }
 

@@ -49,7 +49,7 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, c
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (groups && EvictGroup()) continue;
+    if (groups && (EvictOver(tier, std::nullopt) > 0 || EvictGroup())) continue;
     if (!EvictOne(tier, below)) return extent;
   }
 }
@@ -159,7 +159,35 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t be
   return {std::move(victim), lowest};
 }
 
+uint64_t Evictor::EvictOver(TierKind tier, const std::optional<OwnerId>& owner) {
+  const uint32_t now = context_.UseTicksNow();
+  for (;;) {
+    NamespacePtr victim;
+    uint64_t lowest = UINT64_MAX;
+    uint32_t its_life = 0;
+    const auto all = context_.registry.All();
+    for (const NamespacePtr& ns : *all) {
+      const uint32_t life = ns->life_ticks();
+      const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
+      if (life == 0 || rank >= now || now - rank <= life) continue;
+      // Of equal ones always the same, as in FindLowest.
+      const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
+                                           ns->fingerprint < victim->fingerprint);
+      if (!lower || (owner && OwnerOf(*ns) != *owner)) continue;
+      lowest = rank;
+      its_life = life;
+      victim = ns;
+    }
+    if (victim == nullptr) return 0;
+    // Ranks are lower bounds: what was used since stays, and the lock's end published its rank.
+    const uint64_t bytes = EvictFrom(*victim, tier, now - its_life);
+    if (bytes > 0) return bytes;
+    if (victim->next_rank[tier].load(std::memory_order_relaxed) == lowest) return 0;
+  }
+}
+
 uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+  if (const uint64_t bytes = EvictOver(tier, owner); bytes > 0) return bytes;
   for (;;) {
     const NamespacePtr victim = FindLowest(tier, below, owner).first;
     if (victim == nullptr) return 0;
@@ -184,7 +212,7 @@ uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below) {
   NamespaceLock lock(ns, context_.tiers);
   // The reclaimer takes the index of a dropped one apart.
   if (ns.dropped.load(std::memory_order_relaxed)) return 0;
-  const auto evicted = ns.index.EvictOne(tier, &lock.released, below);
+  const auto evicted = ns.index.EvictOne(tier, &lock.released, below, context_.UseTicksNow());
   if (!evicted) return 0;
   CountEvicted(ns, *evicted, tier);
   return evicted->bytes;
@@ -196,8 +224,11 @@ void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicte
   ns.evicted_blocks[tier].fetch_add(1, std::memory_order_relaxed);
   ns.evicted_bytes[tier].fetch_add(evicted.bytes, std::memory_order_relaxed);
   if (evicted.unused_prefetch) context_.counters.prefetched_wasted_blocks.Add();
+  if (evicted.over) context_.counters.expired_blocks.Add();
   if (evicted.gone) {
-    context_.gone.Remember(ns.fingerprint, evicted.key, RecentlyGone::Why::kEvicted);
+    context_.gone.Remember(
+        ns.fingerprint, evicted.key,
+        evicted.over ? RecentlyGone::Why::kExpired : RecentlyGone::Why::kEvicted);
   } else if (evicted.demoted) {
     context_.counters.demoted_blocks.Add();
   }
@@ -223,7 +254,7 @@ bool Evictor::EvictGroup() {
         !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsPinned(*ref)) {
       return;
     }
-    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released), tier);
+    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released, now), tier);
     any = true;
   };
   std::vector<Member> hot;
@@ -232,6 +263,7 @@ bool Evictor::EvictGroup() {
     if (!record.ok()) continue;
     Member m{context_.registry.Find(record->fingerprint), record->key, member.extent.id, 0, 0};
     if (m.ns == nullptr) continue;
+    bool over = false;
     {
       NamespaceLock lock(*m.ns, context_.tiers);
       const auto ref = m.ns->index.FindAlive(m.key);
@@ -243,9 +275,10 @@ bool Evictor::EvictGroup() {
       if (!here) continue;
       m.last_use = m.ns->index.MetaAt(*ref).last_use;
       m.bytes = m.ns->index.MetaAt(*ref).bytes[tier];
+      over = m.ns->index.IsOver(*ref, now);
     }
     const uint32_t age = UseTicks(member.age);
-    if (m.last_use > (now > age ? now - age : 0)) {
+    if (!over && m.last_use > (now > age ? now - age : 0)) {
       hot.push_back(std::move(m));
     } else {
       evict(m);

@@ -47,6 +47,9 @@ class Evictor {
   // tenants without segments of their own. Looks at every namespace's published rank:
   // O(namespaces + log blocks).
   uint64_t EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner);
+  // Evicts one block whose life is over, the one that was not used for the longest time. The bytes
+  // that went; 0: there is none. O(namespaces + log blocks). `owner`: as EvictLowest's.
+  uint64_t EvictOver(TierKind tier, const std::optional<OwnerId>& owner);
   // Whose segments the tenant's blocks may lie in; kCommon: no one's. No lock unless owners came or
   // went since the last call for this namespace.
   OwnerId OwnerOf(const NamespaceState& ns) const;

@@ -265,6 +265,10 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
       "Most namespaces. One tenant has at most half of what others leave of them. Those without "
       "blocks make way.",
       {.min = 1, .max = 1000000});
+  s->Time("blocks.life", &e.block_life,
+          "How long a block is served after its last use, in namespaces that are new and whose "
+          "client says nothing. 0: for ever.",
+          {.max = kLongestBlockLife});
   s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",

@@ -36,6 +36,8 @@ namespace cairn::cache {
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \
       "Blocks copied from the host tier to disk.")                                                 \
+  ROW(kCounted, expired_blocks, "cairn_expired_blocks_total", "",                                  \
+      "Blocks that left a tier, or made way for the same block again, when their life was over.")  \
   ROW(kCounted, prefetched_wasted_blocks, "cairn_prefetched_blocks_total", "outcome=wasted",       \
       "How many of prefetched_blocks left the host tier without a match.")                         \
   ROW(kTotal, merged_moves, "cairn_mover_merged_total", "",                                        \

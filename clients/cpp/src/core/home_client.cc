@@ -192,8 +192,8 @@ void HomeClient::LookUpIfDue() {
 
 Result<HomeClient::NodePtr> HomeClient::Open(const std::string& address) {
   if (const auto known = nodes_.find(address); known != nodes_.end()) return known->second;
-  std::vector<NamespaceSpec> specs;
-  for (const auto& [fingerprint, spec] : namespaces_) specs.push_back(spec);
+  std::vector<KnownNamespace> specs;
+  for (const auto& [fingerprint, known] : namespaces_) specs.push_back(known);
   const auto name = names_.find(address);
   CAIRN_ASSIGN_OR_RETURN(
       auto client,
@@ -303,27 +303,32 @@ HomeClient::NodePtr HomeClient::NodeOf(const Lease& lease) {
   return nullptr;
 }
 
-Status HomeClient::Remember(const NamespaceSpec& spec) {
+Status HomeClient::Remember(const NamespaceSpec& spec, const NamespaceOptions& how) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   MutexLock lock(mu_);
   if (namespaces_.size() >= kMaxNamespaces) {
     return Errorf(StatusCode::kResourceExhausted, "a client remembers at most {} namespaces",
                   kMaxNamespaces);
   }
-  if (!namespaces_.try_emplace(Fingerprint(spec), spec).second) return OkStatus();
+  const auto [known, is_new] = namespaces_.try_emplace(Fingerprint(spec), spec, how);
+  if (!is_new && (how.block_life.count() == 0 || known->second.how.block_life == how.block_life)) {
+    return OkStatus();
+  }
+  known->second.how = how;
   for (const auto& [address, node] : nodes_) {
     // The home is asked right after this.
-    if (address != told_home_) CAIRN_RETURN_IF_ERROR(node->client->Remember(spec));
+    if (address != told_home_) CAIRN_RETURN_IF_ERROR(node->client->Remember(spec, how));
   }
   return OkStatus();
 }
 
 Result<OpenedNamespace> HomeClient::OpenNamespace(const NamespaceSpec& spec,
-                                                  const CallOptions& options) {
-  CAIRN_RETURN_IF_ERROR(Remember(spec));
+                                                  const CallOptions& options,
+                                                  const NamespaceOptions& how) {
+  CAIRN_RETURN_IF_ERROR(Remember(spec, how));
   return Repeat<Result<OpenedNamespace>>(
       options.deadline, [&](const auto&, NodeClient& node, Duration within) {
-        return node.OpenNamespace(spec, {.deadline = within, .trace = options.trace});
+        return node.OpenNamespace(spec, {.deadline = within, .trace = options.trace}, how);
       });
 }
 

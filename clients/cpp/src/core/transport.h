@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/core/known_namespace.h"
 #include "clients/cpp/src/fetch_counts.h"
 
 namespace cairn::client {
@@ -157,6 +158,7 @@ class MainTransport : public Transport {
   virtual void Look() = 0;
 
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
+                                                const NamespaceOptions& how,
                                                 const CallOptions& options, TimePoint deadline) = 0;
   // Match and Fetch of everything found, in one round trip. The answer of the match comes by
   // `call.deadline`, and everything by `deadline`. nullopt: this node cannot do that.

@@ -84,7 +84,7 @@ TransportClient::TransportClient(const Options& options, const Clock* clock,
                  // The old session's, if there was one.
                  if (near_ != nullptr) near_->CheckAlive();
                }) {
-  for (const NamespaceSpec& spec : options.namespaces) (void)Remember(spec);
+  for (const KnownNamespace& known : options.namespaces) (void)Remember(known.spec, known.how);
   if (options.session_thread) session_thread_.emplace(&session_);
 }
 
@@ -155,15 +155,17 @@ Status TransportClient::Count(Status status) {
 }
 
 Result<OpenedNamespace> TransportClient::OpenNamespace(const NamespaceSpec& spec,
-                                                       const CallOptions& options) {
+                                                       const CallOptions& options,
+                                                       const NamespaceOptions& how) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
-  CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+  CAIRN_RETURN_IF_ERROR(session_.Remember(spec, how));
   const Digest fingerprint = Fingerprint(spec);
   if (near_ != nullptr) near_->Remember(fingerprint, spec.tenant);
   const TimePoint deadline = clock_->Now() + options.deadline;
   using Answer = Result<OpenedNamespace>;
   return Guarded<Answer>(deadline, [&](const SessionPtr& session) -> Answer {
-    CAIRN_ASSIGN_OR_RETURN(OpenedNamespace opened, main_->OpenNamespace(spec, options, deadline));
+    CAIRN_ASSIGN_OR_RETURN(OpenedNamespace opened,
+                           main_->OpenNamespace(spec, how, options, deadline));
     if (opened.fingerprint != fingerprint) {
       return Errorf(StatusCode::kFailedPrecondition,
                     "node and client derive different fingerprints: {} and {}",
@@ -478,8 +480,8 @@ std::optional<NodePlace> TransportClient::place() const {
   return NodePlace{.node_id = session->node_id, .host = session->host, .zone = session->zone};
 }
 
-Status TransportClient::Remember(const NamespaceSpec& spec) {
-  CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+Status TransportClient::Remember(const NamespaceSpec& spec, const NamespaceOptions& how) {
+  CAIRN_RETURN_IF_ERROR(session_.Remember(spec, how));
   if (near_ != nullptr) near_->Remember(Fingerprint(spec), spec.tenant);
   session_.ReopenNamespaces();
   return OkStatus();

@@ -44,6 +44,7 @@ GrpcTransport::GrpcTransport(Channels channels, GrpcSessionLink::Client client, 
       link_(std::move(channels.control), std::move(client), clock) {}
 
 Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
+                                                     const NamespaceOptions& how,
                                                      const CallOptions& options,
                                                      TimePoint deadline) {
   grpc::ClientContext context;
@@ -51,6 +52,8 @@ Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
   v1::OpenNamespaceRequest request;
   v1::OpenNamespaceResponse response;
   wire::ToProto(spec, request.mutable_spec());
+  request.set_block_life_ms(static_cast<uint64_t>(
+      std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(how.block_life).count())));
   CAIRN_RETURN_IF_ERROR(rpc::FromGrpc(stub_->OpenNamespace(&context, request, &response)));
   OpenedNamespace opened;
   CAIRN_ASSIGN_OR_RETURN(opened.fingerprint,

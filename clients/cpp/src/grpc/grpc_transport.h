@@ -38,8 +38,8 @@ class GrpcTransport final : public MainTransport {
   void Look() override { releases_.Look(); }
   uint64_t dropped_releases() const override { return releases_.dropped(); }
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options,
-                                        TimePoint deadline) override;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const NamespaceOptions& how,
+                                        const CallOptions& options, TimePoint deadline) override;
   std::optional<Result<Matched>> Match(const TransportCall& call, const Digest& fingerprint,
                                        std::span<const BlockKey> keys,
                                        const MatchOptions& options) override;

@@ -23,7 +23,7 @@ class FakeEngine final : public CacheEngine {
     open.erase(session);
     changed.NotifyAll();
   }
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool, Duration) override {
     CAIRN_RETURN_IF_ERROR(Validate(s));
     MutexLock lock(mu);
     spec = s;

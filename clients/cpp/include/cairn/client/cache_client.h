@@ -265,7 +265,8 @@ class CacheClient {
   // case, also after an error, the client remembers the spec and opens the namespace whenever a
   // session begins. A worker that starts before its node therefore only needs Fingerprint(spec).
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                                const CallOptions& options = {}) = 0;
+                                                const CallOptions& options = {},
+                                                const NamespaceOptions& how = {}) = 0;
 
   // Finds the longest complete prefix of `keys` (1 to 65536 keys) at the node. A miss is an OK
   // answer with matched_blocks = 0.
