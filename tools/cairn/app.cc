@@ -381,6 +381,10 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   c.add_option("--limit", o.limit, "Only the first N texts of a suite; 0: all")
       ->capture_default_str();
+  c.add_option("--question-tokens", o.question_tokens,
+               "Longest context that questions are asked about; whole blocks of 64")
+      ->check(CLI::Range(128, 1 << 20))
+      ->capture_default_str();
   c.add_option("--model", o.model, "GGUF file")->envname("CAIRN_MODEL")->capture_default_str();
   c.add_option("--texts", o.texts, "Directory of the texts")->capture_default_str();
   c.add_option("--out", o.out, "Directory for logs, and for the tokens that were used")
