@@ -3,9 +3,9 @@
 
     python3 benchmarks/fidelity/build_tasks.py [--tokens 1024] [--contexts 12] [--out DIR]
 
-Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021), easy enough
-for a model of 135 M parameters. Everything is drawn from the split's seed, and nothing is downloaded:
-the text around facts is made of sentences that say nothing about them.
+Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021), easy
+enough for a model of 135 M parameters. Everything is drawn from the split's seed, and nothing is
+downloaded: the text around facts is made of sentences that say nothing about them.
 
 - keys: many facts of one form, a question about one of them; and about two of them at once.
 - tracking: a value is given to one name, and another name is said to have the same value.
@@ -25,34 +25,36 @@ CHARACTERS_PER_TOKEN = 6  # More than any of these texts has.
 SEEDS = {"tuning": 41, "published": 90210}
 
 WORDS = (
-    "amber anchor apple arrow autumn badge basket beacon bottle bridge butter candle canyon carpet "
-    "castle cedar cherry circle cobalt comet copper coral cotton crystal dancer desert dolphin dragon "
-    "eagle ember falcon feather flower forest garden ginger glacier granite harbor hazel helmet "
-    "island ivory jacket jasmine jungle kettle ladder lantern lemon lily magnet maple marble meadow "
-    "mirror needle nickel ocean olive orchid oxygen palace paper pepper piano planet pocket pollen "
-    "prairie puzzle quartz rabbit raven ribbon river rocket saddle salmon shadow silver spider spring "
-    "summer sunset temple thunder ticket timber tulip tunnel turtle valley velvet violet walnut "
+    "amber anchor apple arrow autumn badge basket beacon bottle bridge butter candle "
+    "canyon carpet castle cedar cherry circle cobalt comet copper coral cotton crystal "
+    "dancer desert dolphin dragon eagle ember falcon feather flower forest garden ginger "
+    "glacier granite harbor hazel helmet island ivory jacket jasmine jungle kettle ladder"
+    " lantern lemon lily magnet maple marble meadow mirror needle nickel ocean olive "
+    "orchid oxygen palace paper pepper piano planet pocket pollen prairie puzzle quartz "
+    "rabbit raven ribbon river rocket saddle salmon shadow silver spider spring summer "
+    "sunset temple thunder ticket timber tulip tunnel turtle valley velvet violet walnut "
     "window winter yellow zebra"
 ).split()
 NAMES = (
-    "Alice Bruno Clara David Emma Felix Grace Henry Irene Jonas Karen Louis Maria Nina Oscar Paula "
-    "Rosa Simon Teresa Victor Wendy"
+    "Alice Bruno Clara David Emma Felix Grace Henry Irene Jonas Karen Louis Maria Nina "
+    "Oscar Paula Rosa Simon Teresa Victor Wendy"
 ).split()
 THINGS = (
     "apples books coins cups dolls eggs flowers hats keys pens plates stamps stones toys".split()
 )
 SUBJECTS = (
-    "The old bus,The baker,A tall man,The wind,The library,A small boat,The teacher,The night train,"
-    "A grey cat,The market,The long road,The choir,A young doctor,The river,The school,The postman"
+    "The old bus,The baker,A tall man,The wind,The library,A small boat,The teacher,The "
+    "night train,A grey cat,The market,The long road,The choir,A young doctor,The "
+    "river,The school,The postman"
 ).split(",")
 VERBS = (
-    "came late,was quiet,stood near the church,waited for the rain,turned to the left,was full of "
-    "people,closed at noon,went past the hill,looked like new,slept through the day,had no name,"
-    "was painted again,made little noise,stopped at the gate"
+    "came late,was quiet,stood near the church,waited for the rain,turned to the left,was"
+    " full of people,closed at noon,went past the hill,looked like new,slept through the "
+    "day,had no name,was painted again,made little noise,stopped at the gate"
 ).split(",")
 TAILS = (
-    "that week,in the morning,as always,without a reason,after the storm,before the holidays,on the "
-    "other side of town,for a long time,once more,and nobody minded"
+    "that week,in the morning,as always,without a reason,after the storm,before the "
+    "holidays,on the other side of town,for a long time,once more,and nobody minded"
 ).split(",")
 
 

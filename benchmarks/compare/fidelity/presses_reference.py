@@ -241,9 +241,11 @@ def defensive(window, pool, mass, whole, authors=False):
 
 
 def window_scores(layer, window, reach, pooling):
-    """SnapKV's scores of the rows before the window, [kv_heads, tokens - window]. `pooling`: "mean";
-    "max", of each query head before the group's mean; "max-of-group", after it, as the programs of
-    Ada-KV and KVCache-Factory have it."""
+    """SnapKV's scores of the rows before the window, [kv_heads, tokens - window].
+
+    `pooling`: "mean"; "max", of each query head before the group's mean; "max-of-group", after it,
+    as the programs of Ada-KV and KVCache-Factory have it.
+    """
     mean = layer.last_attention(window)[..., : layer.tokens - window].mean(1)
     pool = F.avg_pool1d if pooling == "mean" else F.max_pool1d
     if pooling == "max-of-group":

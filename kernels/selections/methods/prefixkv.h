@@ -1,6 +1,6 @@
 #pragma once
-// The rows that all queries of a layer attended to most, with as many rows in each layer as hold the
-// same share of its attention.
+// The rows that all queries of a layer attended to most, with as many rows in each layer as hold
+// the same share of its attention.
 //
 // Source: Wang et al., "PrefixKV: Adaptive Prefix KV Cache is What Vision Instruction-Following
 // Models Need for Efficient Generation", 2024, section 3.2. Score: sum over all queries, mean over

@@ -5,10 +5,10 @@
 // Source: Zhang et al., "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction", 2024.
 // A layer is as lazy as the attention that the last `queries` queries pay to the first rows and to
 // the `recent` rows before them, mean over queries and query heads, as in the authors' program. The
-// paper has a threshold and no budget; here as many of the laziest layers are cut as the budget asks
-// for, and what is left over lengthens the last of them. Where sinks + recent is more than an even
-// budget has, all layers keep an even budget, whatever the queries ask: it is `streaming` then.
-// Query-aware: the last rows.
+// paper has a threshold and no budget; here as many of the laziest layers are cut as the budget
+// asks for, and what is left over lengthens the last of them. Where sinks + recent is more than an
+// even budget has, all layers keep an even budget, whatever the queries ask: it is `streaming`
+// then. Query-aware: the last rows.
 //
 //   keep     share of the rows that stay, in the mean over the layers
 //   sinks    how many of the sequence's first tokens a lazy layer keeps

@@ -11,8 +11,8 @@
 namespace cairn::selections {
 namespace {
 
-// Sums of each query head, [layers][query_heads][tokens], and the queries of heads in blocks of rows
-// as kernels take them.
+// Sums of each query head, [layers][query_heads][tokens], and the queries of heads in blocks of
+// rows as kernels take them.
 class SumsRun : public ScorerRun {
  public:
   SumsRun(const ModelShape& shape, int64_t tokens)

@@ -72,9 +72,9 @@ HeadSplit WholeModel();
 // another shape: even budgets.
 HeadSplit RankedHeads(HeadScores scores, int64_t recent);
 // Beside its marked rows each head has 1 - 1000 / beta of an even share, and of the rest of the
-// model's rows a part in proportion to its score, by largest remainders (HeadKV). What a head cannot
-// use goes round among those that can. Scores below 0 count as 0. Scores of
-// another shape, or all 0: even budgets. REQUIRES: beta >= 1000.
+// model's rows a part in proportion to its score, by largest remainders (HeadKV). What a head
+// cannot use goes round among those that can. Scores below 0 count as 0. Scores of another shape,
+// or all 0: even budgets. REQUIRES: beta >= 1000.
 HeadSplit ScoredHeads(HeadScores scores, int64_t beta);
 
 // Rows of an even share that a head keeps whatever the others have: at least one unless alpha is 0.

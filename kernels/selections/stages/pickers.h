@@ -34,8 +34,8 @@ using PickerPtr = std::unique_ptr<const Picker>;
 PickerPtr TokenPicker();
 // Whole chunks of `chunk` neighbouring rows, the same for all heads of the layer: the best
 // floor(chunks * keep) by the mean of the scores. Chunks with a marked row come first. Head budgets
-// are not looked at (ChunkKV, kvpress's form). A segment shorter than a chunk has its best rows, and
-// so have the layers behind the first `chunked` thousandths of all.
+// are not looked at (ChunkKV, kvpress's form). A segment shorter than a chunk has its best rows,
+// and so have the layers behind the first `chunked` thousandths of all.
 PickerPtr ChunkPicker(int64_t chunk, int64_t chunked = 1000);
 // `first` thousandths of a head's rows, and no fewer than SafeRows(rows, alpha), by score; the
 // others by (score + 1e-4) * projected norm of the value (CriticalKV).

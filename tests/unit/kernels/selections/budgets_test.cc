@@ -75,6 +75,26 @@ TEST(LazyLayers, CutsTheLaziestAndKeepsTheBudget) {
   EXPECT_EQ(LazyLayers(4, 1024)({4, 100, 500, weights}), (Rows{50, 50, 50, 50}));
 }
 
+TEST(PrefixLayers, LayersHoldTheSameShareOfTheirSums) {
+  Scores scores(2, 3, 10);
+  Marks marks(2, 3, 10);
+  for (int32_t h = 0; h < 3; ++h) {
+    std::fill(scores.Head(1, h).begin(), scores.Head(1, h).end(), 1.0f);
+    scores.Head(0, h)[4] = 8;
+    scores.Head(0, h)[6] = scores.Head(0, h)[7] = 1;
+  }
+  // Before the first layer's rows lie 0, .8, .9 and 1 of its sum, before the second's 0, .1, .2 ...
+  // Up to .8 there are ten rows; of the two with .8 before them the lower layer's is taken.
+  EXPECT_EQ(PrefixLayers()({2, 10, 500, {}, &scores, &marks}), (Rows{2, 8}));
+  EXPECT_EQ(PrefixLayers()({2, 10, 300, {}, &scores, &marks}), (Rows{1, 5}));
+  // A marked row lies beside the others.
+  for (int32_t l = 0; l < 2; ++l) {
+    for (int32_t h = 0; h < 3; ++h) marks.Head(l, h)[0] = 1;
+  }
+  EXPECT_EQ(PrefixLayers()({2, 10, 500, {}, &scores, &marks}), (Rows{2, 8}));
+  EXPECT_EQ(Sum(PrefixLayers()({2, 10, 950, {}, &scores, &marks})), 18);
+}
+
 class Splits : public ::testing::Test {
  protected:
   // Three heads of eight rows; the second has all of the best.
@@ -126,6 +146,25 @@ TEST_F(Splits, MarkedRowsArePartOfTheBudget) {
   for (size_t t = 0; t < 4; ++t) marks_.Head(0, 2)[t] = 1;
   const Rows rows = Split(AdaptiveHeads(0), {4, 4});
   EXPECT_EQ((Rows{rows[0], rows[1], rows[2]}), (Rows{0, 8, 4}));
+}
+
+TEST_F(Splits, ScoredHeadsShareThePartOfTheBudgetThatGoesByScores) {
+  HeadScores heads{2, 3, {1, 0, 0, -5, 0, 1}};
+  EXPECT_EQ(Split(ScoredHeads(heads, 2000), {4, 4}), (Rows{8, 2, 2, 2, 2, 8}));
+  // All goes by scores: two heads are full, and what they cannot use goes round.
+  EXPECT_EQ(Split(ScoredHeads(heads, 1000), {4, 4}), (Rows{8, 2, 2, 2, 2, 8}));
+  heads.scores = {3, 1, 0, 0, 0, 0};
+  EXPECT_EQ(Split(ScoredHeads(heads, 4000), {4, 4}), (Rows{8, 4, 3, 3, 3, 3}));
+  heads.scores.assign(6, 0);
+  EXPECT_EQ(Split(ScoredHeads(heads, 2000), {4, 3}), (Rows{4, 4, 4, 3, 3, 3})) << "no scores";
+  heads = {1, 3, {1, 0, 0}};
+  EXPECT_EQ(Split(ScoredHeads(heads, 2000), {4, 3}), (Rows{4, 4, 4, 3, 3, 3})) << "another shape";
+  // Marked rows lie beside.
+  for (int32_t l = 0; l < 2; ++l) {
+    for (int32_t h = 0; h < 3; ++h) marks_.Head(l, h)[7] = 1;
+  }
+  heads = {2, 3, {1, 0, 0, 0, 0, 1}};
+  EXPECT_EQ(Split(ScoredHeads(heads, 3000), {4, 4}), (Rows{6, 3, 3, 3, 3, 6}));
 }
 
 TEST_F(Splits, TheWholeModelTakesTheBestOfAllLayers) {
