@@ -21,6 +21,7 @@ import json
 import pathlib
 import random
 
+KEYS, PAIRS = 5, 3  # So many that a model of 135 M parameters answers most questions.
 CHARACTERS_PER_TOKEN = 6  # More than any of these texts has.
 SEEDS = {"tuning": 41, "published": 90210}
 
@@ -80,14 +81,14 @@ def case(kind, question, opening, answer):
 
 
 def keys(name, draw, characters):
-    words = draw.sample(WORDS, 16)
+    words = draw.sample(WORDS, KEYS)
     numbers = dict(zip(words, draw.sample(range(100, 1000), len(words))))
     facts = [f"The number of the {w} is {n}." for w, n in numbers.items()]
     cases = [
         case(
             "one", f"What is the number of the {w}?", f"The number of the {w} is", f" {numbers[w]}"
         )
-        for w in draw.sample(words, 6)
+        for w in words
     ]
     for _ in range(2):
         a, b = draw.sample(words, 2)
@@ -103,8 +104,8 @@ def keys(name, draw, characters):
 
 
 def tracking(name, draw, characters):
-    people = draw.sample(NAMES, 16)
-    values = draw.sample(range(100, 1000), 8)
+    people = draw.sample(NAMES, 2 * PAIRS)
+    values = draw.sample(range(100, 1000), PAIRS)
     facts, cases = [], []
     for (first, second), value in zip(zip(people[::2], people[1::2]), values):
         facts += [
@@ -125,15 +126,15 @@ def tracking(name, draw, characters):
         )
         cases.append(case("chained", f"What is the room of {second}?", opening, f" {value}"))
     draw.shuffle(facts)
-    return context(name, facts, hay(draw, characters), draw.sample(cases, 9))
+    return context(name, facts, hay(draw, characters), cases)
 
 
 def aggregation(name, draw, characters):
-    words = draw.sample(WORDS, 13)
+    words = draw.sample(WORDS, 5)
     often, others = words[0], words[1:]
     drawn, length = [], 0
     while length < characters:
-        row = [often] * 5 + draw.sample(others, 7)
+        row = [often] * 8 + others
         draw.shuffle(row)
         drawn.append(", ".join(row) + ",")
         length += len(drawn[-1])

@@ -30,7 +30,9 @@ struct AdaSnapKv {
             .meaning = "snapkv, with budgets that heads compete for",
             .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64),
                            PoolParameter(), MaxPoolParameter(), AlphaParameter(), MixParameter()},
-            .heads_share = true};
+            .heads_share = true,
+            .presets = {
+                {"ada-snapkv-paper", {{"window", 32}, {"pool", 3}, {"maxpool", 2}, {"mix", 1}}}}};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "ada-snapkv",

@@ -127,6 +127,8 @@ TEST(RecipeTest, APresetIsItsSelectionWithOtherFallbacks) {
       << "what is given goes before the preset";
   EXPECT_EQ(Canonical("snapkv-paper:keep=0.5+raw"),
             Canonical("snapkv:keep=0.5,window=32,pool=3,maxpool=1+raw"));
+  EXPECT_EQ(Canonical("ada-snapkv-paper:keep=0.5+raw"),
+            Canonical("ada-snapkv:keep=0.5,window=32,pool=3,maxpool=2,mix=1+raw"));
   EXPECT_THAT(Canonical("chunkkv-paper+raw"), HasSubstr("parameter 'keep' is missing"));
   EXPECT_THAT(Canonical("chunkkv-paper:keep=0.5"),
               HasSubstr("got the selection 'chunkkv-paper', expected 'chunkkv-paper:...+CODEC'"));
