@@ -5,8 +5,8 @@ reports of `cairn fidelity --json`.
     python3 benchmarks/fidelity/claims.py [LABEL=]REPORT.json...
 
 Rows of one suite in reports of different labels (contexts of other lengths) stand in columns of
-their own. A cell has KL of the first recipe over that of the second, or points of answers more, with
-a 95 % interval over the texts; empty where a recipe was not measured.
+their own. A cell has KL of the first recipe over that of the second, or points of answers more,
+with a 95 % interval over the texts; empty where a recipe was not measured.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How alike the rows are that neighbouring layers keep: what reusing a layer's rows for the next one
-rests on.
+"""How alike the rows are that neighbouring layers keep: what reusing a layer's rows for the next
+one rests on.
 
     python3 benchmarks/fidelity/kept_neighbours.py build/fidelity/kept-needles.json [--kv-heads 3]
 
-Of a file of `cairn fidelity --kept`: for each recipe the Jaccard index (rows that both keep over rows
-that one keeps) of layer l and l + 1, head by head, in the mean over texts, layers and heads; beside
-it what it would be if each kept as many rows at random.
+Of a file of `cairn fidelity --kept`: for each recipe the Jaccard index (rows that both keep over
+rows that one keeps) of layer l and l + 1, head by head, in the mean over texts, layers and heads;
+beside it what it would be if each kept as many rows at random.
 """
 
 import argparse
