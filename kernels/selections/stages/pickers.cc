@@ -77,8 +77,9 @@ class TwoStages final : public Picker {
     for (int32_t head = 0; head < segment.shape.kv_heads; ++head) {
       uint8_t* m = marks.data() + head * tokens;
       const int64_t rows = q.head_rows[head];
-      const int64_t first =
+      const int64_t safe =
           std::max({int64_t{first_ > 0 ? 1 : 0}, rows * first_ / 1000, SafeRows(q.rows, alpha_)});
+      const int64_t first = std::min(rows, safe);
       segment.kernels.mark_top(
           segment.stream, {q.scores.data() + head * tokens, tokens, first - Marked(m, tokens), m});
       segment.kernels.mark_top(
