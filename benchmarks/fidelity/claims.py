@@ -41,6 +41,7 @@ CLAIMS = (
     ("Does CriticalKV beat SnapKV?", "criticalkv", "snapkv"),
     ("Does DefensiveKV beat SnapKV?", "defensive", "snapkv"),
     ("Does Layer-DefensiveKV beat DefensiveKV?", "layer-defensive", "defensive"),
+    ("Does Layer-DefensiveKV beat SnapKV?", "layer-defensive", "snapkv"),
     ("Does HeadKV beat Ada-KV?", "headkv", "ada-snapkv-paper"),
     ("Does HeadKV beat SnapKV in its settings?", "headkv", "snapkv-paper"),
     ("Does PrefixKV beat H2O?", "prefixkv", "h2o"),
@@ -94,14 +95,8 @@ class Rows:
 
 
 def table(questions, rows):
-    out = [
-        "| question | kept | "
-        + " | ".join(
-            f"{c}: {'points' if c.split()[0] in ANSWERS else 'KL over it'}" for c in rows.columns
-        )
-        + " |",
-        "|---" * (2 + len(rows.columns)) + "|",
-    ]
+    """Markdown; columns in which no question has an answer are left out."""
+    found = []
     for question, first, second in questions:
         for keep in rows.keeps:
             cells = [
@@ -109,8 +104,14 @@ def table(questions, rows):
                 for c in rows.columns
             ]
             if any(cells):
-                out.append(f"| {question} | {100 * keep:g} % | " + " | ".join(cells) + " |")
-    return out
+                found.append((f"{question} | {100 * keep:g} %", cells))
+    used = [i for i in range(len(rows.columns)) if any(cells[i] for _, cells in found)]
+    names = [f"{c}: {'points' if c.split()[0] in ANSWERS else 'KL over it'}" for c in rows.columns]
+    return [
+        "| question | kept | " + " | ".join(names[i] for i in used) + " |",
+        "|---" * (2 + len(used)) + "|",
+        *(f"| {begin} | " + " | ".join(cells[i] for i in used) + " |" for begin, cells in found),
+    ]
 
 
 def values(rows):
