@@ -34,6 +34,7 @@ ORDERS = {
         "memory",
         "hash",
         "log",
+        "device",
         "format",
         "recipe",
         "keys",
