@@ -35,6 +35,7 @@ ORDERS = {
         "hash",
         "log",
         "device",
+        "link",
         "format",
         "recipe",
         "keys",

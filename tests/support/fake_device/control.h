@@ -9,7 +9,7 @@
 
 namespace cairn::device::fake {
 
-inline constexpr uint32_t kControlVersion = 1;
+inline constexpr uint32_t kControlVersion = 2;
 
 struct FakeOptions {
   uint64_t seed = 1;  // Of the order in which work of different streams happens.
@@ -72,6 +72,12 @@ struct FakeControl {
   // What DriverTable::kernels finds. Kept until a reset; the strings and the table stay the
   // caller's.
   void (*add_kernels)(const char* name, uint32_t version, const void* table) = nullptr;
+  // As issue, for work that waits for something outside of the device, as a receive waits for its
+  // peer. `ready(context)` is asked again and again, once all before it on the stream has ended; it
+  // must not wait, nor use the device. The work happens when it says yes.
+  Code (*issue_when)(void* stream, const char* what, const Range* reads, uint64_t read_count,
+                     const Range* writes, uint64_t write_count, bool (*ready)(void*),
+                     void (*run)(void*), void (*drop)(void*), void* context) = nullptr;
 };
 
 using GetFakeControl = const FakeControl* (*)(uint32_t version);

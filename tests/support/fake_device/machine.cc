@@ -394,6 +394,7 @@ bool Machine::CanGo(const StreamHandle& stream) const {
   if (stream.work.empty() || lost_[stream.device]) return false;
   const StreamHandle::Work& work = stream.work.front();
   if (work.waits != nullptr && !work.waits->done) return false;
+  if (work.ready && !work.ready()) return false;
   return options_.bytes_per_second == 0 ||
          std::chrono::steady_clock::now() >= busy_until_[stream.device];
 }
@@ -521,7 +522,7 @@ Code Machine::Fill(StreamHandle* stream, const char* what, uint64_t address, uin
 
 Code Machine::Issue(StreamHandle* stream, const char* what, std::span<const Range> reads,
                     std::span<const Range> writes, std::function<void()> run,
-                    std::function<void()> drop) {
+                    std::function<void()> drop, std::function<bool()> ready) {
   Lock lock(mu_);
   Failure failure;
   const Code code = Enter("issue", stream->device, &failure);
@@ -534,7 +535,10 @@ Code Machine::Issue(StreamHandle* stream, const char* what, std::span<const Rang
   for (const Range& range : reads) sound &= Check(*stream, what, range, /*writes=*/false);
   for (const Range& range : writes) sound &= Check(*stream, what, range, /*writes=*/true);
   StreamHandle::Work work{.what = what, .drop = std::move(drop)};
-  if (sound) work.run = std::move(run);
+  if (sound) {
+    work.run = std::move(run);
+    work.ready = std::move(ready);
+  }
   Push(stream, std::move(work));
   return Code::kOk;
 }

@@ -40,6 +40,7 @@ struct StreamHandle {
     std::function<void()> drop = {};
     uint64_t bytes = 0;                                        // For the rate.
     std::shared_ptr<fake::Recorded> records = {}, waits = {};  // At most one of them.
+    std::function<bool()> ready = {};  // It waits for something outside as long as this says no.
   };
   uint32_t device = 0;
   fake::Line line = 0;
@@ -101,7 +102,8 @@ class Machine {
   Code Kernels(uint32_t device, const char* name, uint32_t version, const void** table,
                Failure* failure);
   Code Issue(StreamHandle* stream, const char* what, std::span<const Range> reads,
-             std::span<const Range> writes, std::function<void()> run, std::function<void()> drop);
+             std::span<const Range> writes, std::function<void()> run, std::function<void()> drop,
+             std::function<bool()> ready = {});
 
  private:
   using Lock = std::lock_guard<std::recursive_mutex>;

@@ -102,6 +102,14 @@ FakeControl MakeControl() {
           if (drop != nullptr) drop(context);
         });
   };
+  c.issue_when = [](void* stream, const char* what, const Range* reads, uint64_t read_count,
+                    const Range* writes, uint64_t write_count, bool (*ready)(void*),
+                    void (*run)(void*), void (*drop)(void*), void* context) {
+    return Machine::Get().Issue(
+        static_cast<StreamHandle*>(stream), what, {reads, read_count}, {writes, write_count},
+        [run, context] { run(context); }, [drop, context] { drop(context); },
+        [ready, context] { return ready(context); });
+  };
   c.add_kernels = [](const char* name, uint32_t version, const void* table) {
     Machine::Get().AddKernels(name, version, table);
   };
