@@ -140,6 +140,9 @@ void Link::HasEnded() {
     used_ = dependencies_.clock->Now();
   }
   dependencies_.timers->Cancel(timer);
+  // Whoever hears of the end finds its bytes let go of.
+  held.reset();
+  ended.keep.reset();
   ended.done(OkStatus());
   if (more) return Issue();
   events_.idle();
@@ -236,6 +239,8 @@ void Link::Aborted() {
       held = std::move(held_);
     }
   }
+  kept.reset();
+  held.reset();
   Finish(State::kEnded);
 }
 

@@ -62,7 +62,8 @@ class Link : public std::enable_shared_from_this<Link> {
   };
   enum class State { kOpening, kJoining, kIdle, kMoving, kEnding, kEnded, kAbandoned };
 
-  // What `dependencies` names outlives it until it has ended; it lives as long as work of it is under way.
+  // What `dependencies` names outlives it until it has ended. It lives as long as work of it is
+  // under way.
   Link(Options options, Dependencies dependencies, Events events);
 
   // Runs `first` on the issuing thread; it leads to Join or End. Once.

@@ -271,6 +271,7 @@ void LinkReader::Complete(const WaitingPtr& waiting, const Status& status) {
     keep = std::move(waiting->keep);
   }
   dependencies_.link.timers->Cancel(timer);
+  keep.reset();
   std::exchange(waiting->done, {})(status);
 }
 

@@ -4,8 +4,8 @@
 //   Fetch ─► the peer's link, if there is none a new one: an id, Open, both join
 //         ─► waits its turn ─► Move at the holder ─► receive ─► done
 //
-// One move at a time on a link, each with a deadline of its own. Whatever goes wrong, `done` gets an
-// error by then, and the caller takes its other way (gRPC). A link that broke is aborted in the
+// One move at a time on a link, each with a deadline of its own. Whatever goes wrong, `done` gets
+// an error by then, and the caller takes its other way (gRPC). A link that broke is aborted in the
 // background, and its peer is left alone for a while.
 
 #include <deque>

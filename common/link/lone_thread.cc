@@ -21,6 +21,7 @@ LoneThread::LoneThread(const char* name) : state_(std::make_shared<State>()) {
       std::function<void()> task;
       {
         MutexLock lock(state->mu);
+        // Clang does not see that `state` is one object in both.
         state->changed.Wait(state->mu, [&state]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
           return state->ending || !state->tasks.empty();
         });

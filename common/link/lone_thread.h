@@ -7,9 +7,9 @@
 
 namespace cairn::link {
 
-// One thread that runs tasks in order, at most kMostTasks that wait. Thread-safe. Its destruction drops the tasks that wait, and
-// never waits itself: a task that runs goes on, and the thread ends behind it. So a task owns all
-// that it uses.
+// One thread that runs tasks in order; at most kMostTasks wait. Thread-safe. Its destruction drops
+// the tasks that wait, and never waits itself: a task that runs goes on, and the thread ends behind
+// it. So a task owns all that it uses.
 class LoneThread final : public Executor {
  public:
   static constexpr size_t kMostTasks = 64;

@@ -80,8 +80,20 @@ Answer CheckPeer(int32_t type, int32_t peer) {
 }  // namespace
 }  // namespace cairn::link::fake
 
-using namespace cairn::link;        // NOLINT: the functions have C's names.
-using namespace cairn::link::fake;  // NOLINT
+using cairn::link::fake::Actions;
+using cairn::link::fake::Add;
+using cairn::link::fake::Bytes;
+using cairn::link::fake::CheckPeer;
+using cairn::link::fake::Control;
+using cairn::link::fake::FakeCommunicator;
+using cairn::link::fake::Find;
+using cairn::link::fake::group;
+using cairn::link::fake::Group;
+using cairn::link::fake::kIdBegins;
+using cairn::link::fake::Meeting;
+using cairn::link::fake::Operation;
+using cairn::link::fake::TheAll;
+namespace nccl = cairn::link::nccl;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 

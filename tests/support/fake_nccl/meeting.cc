@@ -8,13 +8,28 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <random>
+#include <vector>
 
 namespace cairn::link::fake {
 namespace {
 
 constexpr size_t kRing = 128 << 10;
+
+// Names that nobody may have entered, for the end of the process.
+struct Created {
+  std::mutex mu;
+  std::vector<std::string> names;
+  ~Created() {
+    for (const std::string& name : names) shm_unlink(name.c_str());
+  }
+};
+Created& TheCreated() {
+  static Created created;
+  return created;
+}
 
 // Bytes of one direction.
 struct Ring {
@@ -45,6 +60,8 @@ std::string Meeting::Create() {
     if (memory == MAP_FAILED) return "";
     new (memory) Shared;
     munmap(memory, sizeof(Shared));
+    std::lock_guard lock(TheCreated().mu);
+    TheCreated().names.push_back(name);
     return name;
   }
   return "";

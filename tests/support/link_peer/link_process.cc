@@ -68,7 +68,9 @@ Result<int> LinkProcess::Serve() {
   link::AddLinkService(
       server_.calls(), &context_, holder_,
       [](const rpc::Call&, const std::string& claimed) -> Result<std::string> { return claimed; });
-  CAIRN_RETURN_IF_ERROR(server_.Start({.listen = "127.0.0.1:0"}));
+  rpc::Server::Options server;
+  server.listen = "127.0.0.1:0";
+  CAIRN_RETURN_IF_ERROR(server_.Start(server));
   return server_.port();
 }
 
@@ -135,6 +137,7 @@ Status LinkProcess::Fetch(const std::string& peer, uint64_t pieces, Duration tim
     changed.NotifyAll();
   });
   MutexLock lock(mu);
+  // The mutex is held, as for every predicate.
   changed.Wait(mu, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return result.has_value(); });
   return *result;
 }

@@ -22,9 +22,9 @@ using testing::World;
 
 // One process: some memory, and the state of its links.
 struct Side {
-  Side(World* world, PairMaker* maker, size_t bytes, LinkTable::Options limits)
-      : bytes(bytes), table(limits), history({}, &world->clock) {
-    memory = memories.Add(reinterpret_cast<uint64_t>(this->bytes.data()), bytes);
+  Side(World* world, PairMaker* maker, size_t size, LinkTable::Options limits)
+      : bytes(size), table(limits), history({}, &world->clock) {
+    memory = memories.Add(reinterpret_cast<uint64_t>(bytes.data()), size);
     dependencies = {.maker = maker, .memories = &memories, .table = &table, .link = world->links()};
   }
   std::vector<uint8_t> bytes;

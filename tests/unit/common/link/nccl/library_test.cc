@@ -72,7 +72,7 @@ TEST(NcclLibraryTest, TheRealOneFitsOurDeclarations) {
   // Without a group there is nothing to end.
   EXPECT_EQ(functions.group_start(), Answer::kSuccess);
   EXPECT_EQ(functions.group_end(), Answer::kSuccess);
-  // The configuration that we pass is read as we mean it: a wrong magic is refused.
+  // A configuration with a wrong mark is refused at once; on a machine without a driver any is.
   Config config;
   config.magic = 1;
   CommHandle* communicator = nullptr;
