@@ -17,8 +17,10 @@ class LinkCalls {
                     std::function<void(Result<OpenAnswer>)> done) = 0;
   virtual void Move(const std::string& peer, const MoveRequest& request, TimePoint deadline,
                     std::function<void(Status)> done) = 0;
-  // Nobody waits for its answer.
-  virtual void Close(const std::string& peer, uint64_t epoch) = 0;
+  // OK: the holder's communicator of this epoch is gone, and writes no more. ABORTED: it did not
+  // end. Other errors: nobody knows.
+  virtual void Close(const std::string& peer, uint64_t epoch, TimePoint deadline,
+                     std::function<void(Status)> done) = 0;
 };
 
 }  // namespace cairn::link

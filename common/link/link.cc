@@ -70,16 +70,25 @@ Status Link::Start(Transfer transfer) {
 // The first transfer. The state is kMoving.
 void Link::Issue() {
   Move move;
+  TimePoint deadline;
   {
     MutexLock lock(mu_);
     if (state_ != State::kMoving) return;
+    deadline = transfers_.front().deadline;
     // A copy: the transfer may end while the thread is in the call.
     move = transfers_.front().move;
-    deadline_ = dependencies_.timers->At(transfers_.front().deadline, [self = shared_from_this()] {
+    deadline_ = dependencies_.timers->At(deadline, [self = shared_from_this()] {
       self->End(Errorf(StatusCode::kDeadlineExceeded, "the bytes did not come in time"));
     });
   }
-  Run([move = std::move(move)](Communicator& communicator) { return communicator.Issue(move); });
+  Run([move = std::move(move), deadline, clock = dependencies_.clock](Communicator& communicator) {
+    // This process may have been stopped: a put that comes late could hit bytes that the reader
+    // uses for something else.
+    if (clock->Now() >= deadline) {
+      return Errorf(StatusCode::kDeadlineExceeded, "the move was late before it began");
+    }
+    return communicator.Issue(move);
+  });
 }
 
 void Link::Run(std::function<Status(Communicator&)> call) {

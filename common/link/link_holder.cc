@@ -17,6 +17,10 @@ std::optional<uint32_t> Find(const std::vector<MemorySize>& windows, uint32_t nu
   return std::nullopt;
 }
 
+Status DidNotEnd() {
+  return Errorf(StatusCode::kAborted, "the communicator did not end when it was aborted");
+}
+
 }  // namespace
 
 LinkHolder::LinkHolder(LinkOptions options, LinkDependencies dependencies, Grant grant,
@@ -42,9 +46,11 @@ Result<OpenAnswer> LinkHolder::Open(const std::string& peer, const OpenRequest& 
       options_.link, dependencies_.link,
       Link::Events{
           .ending = [self, peer, epoch](const Status& why) { self->Ending(peer, epoch, why); },
-          .ended = [self](
-                       const Link& ended,
-                       bool abandoned) { self->dependencies_.table->Remove(&ended, abandoned); }});
+          .ended =
+              [self, peer, epoch](const Link& ended, bool abandoned) {
+                self->dependencies_.table->Remove(&ended, abandoned);
+                self->Ended(peer, epoch, abandoned);
+              }});
   CAIRN_RETURN_IF_ERROR(dependencies_.table->Add(link));
   std::shared_ptr<Link> before;
   {
@@ -53,6 +59,7 @@ Result<OpenAnswer> LinkHolder::Open(const std::string& peer, const OpenRequest& 
       dependencies_.table->Remove(link.get(), /*abandoned=*/false);
       return Errorf(StatusCode::kUnavailable, "links are stopped");
     }
+    closing_.try_emplace({peer, epoch});
     Peer& entry = peers_[peer];
     before =
         std::exchange(
@@ -105,14 +112,42 @@ void LinkHolder::Ending(const std::string& name, uint64_t epoch, const Status& w
   if (it != peers_.end() && it->second.epoch == epoch) peers_.erase(it);
 }
 
-void LinkHolder::Close(const std::string& peer, uint64_t epoch) {
-  std::shared_ptr<Link> link;
+void LinkHolder::Ended(const std::string& name, uint64_t epoch, bool abandoned) {
+  Waiters waiters;
   {
     MutexLock lock(mu_);
-    const auto it = peers_.find(peer);
-    if (it != peers_.end() && it->second.epoch == epoch) link = it->second.link;
+    if (abandoned) abandoned_.insert({name, epoch});
+    const auto it = closing_.find({name, epoch});
+    if (it == closing_.end()) return;
+    waiters.swap(it->second);
+    closing_.erase(it);
+  }
+  for (const auto& done : waiters) done(abandoned ? DidNotEnd() : OkStatus());
+}
+
+void LinkHolder::Close(const std::string& peer, uint64_t epoch, std::function<void(Status)> done) {
+  std::shared_ptr<Link> link;
+  Status gone;
+  {
+    MutexLock lock(mu_);
+    const auto waiters = closing_.find({peer, epoch});
+    if (waiters != closing_.end()) {
+      // A reader asks once or twice.
+      constexpr size_t kMostWaiters = 8;
+      if (waiters->second.size() < kMostWaiters) {
+        waiters->second.push_back(std::exchange(done, {}));
+      } else {
+        gone = Errorf(StatusCode::kResourceExhausted, "calls of Close: got more than {}",
+                      kMostWaiters);
+      }
+      const auto it = peers_.find(peer);
+      if (it != peers_.end() && it->second.epoch == epoch) link = it->second.link;
+    } else if (abandoned_.count({peer, epoch}) != 0) {
+      gone = DidNotEnd();
+    }
   }
   if (link != nullptr) link->End(OkStatus());
+  if (done) done(gone);
 }
 
 Result<link::Move> LinkHolder::ToMove(const Plan& plan, Way way, const std::vector<MemorySize>& own,

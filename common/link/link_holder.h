@@ -4,7 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/link/link_reader.h"
 
@@ -30,7 +33,9 @@ class LinkHolder : public std::enable_shared_from_this<LinkHolder> {
   // OK: it begins. FAILED_PRECONDITION: there is no link of this epoch, or an old sequence number.
   // Others as Grant's. Nothing has begun after an error.
   Status Move(const std::string& peer, const MoveRequest& request);
-  void Close(const std::string& peer, uint64_t epoch);
+  // `done` runs once when the link of this epoch is gone, perhaps inside the call: OK. ABORTED: its
+  // communicator did not end. It takes no longer than the deadlines of ending a link.
+  void Close(const std::string& peer, uint64_t epoch, std::function<void(Status)> done);
   // Opens no more links. The table ends those that there are.
   void Stop();
 
@@ -41,7 +46,11 @@ class LinkHolder : public std::enable_shared_from_this<LinkHolder> {
     uint64_t sequence = 0;
     std::vector<MemorySize> own, others;  // `others`: the reader's.
   };
+  using Key = std::pair<std::string, uint64_t>;  // Peer and epoch.
+  using Waiters = std::vector<std::function<void(Status)>>;
+
   void Ending(const std::string& name, uint64_t epoch, const Status& why);
+  void Ended(const std::string& name, uint64_t epoch, bool abandoned);
   Result<link::Move> ToMove(const Plan& plan, Way way, const std::vector<MemorySize>& own,
                             const std::vector<MemorySize>& others) const;
 
@@ -52,6 +61,8 @@ class LinkHolder : public std::enable_shared_from_this<LinkHolder> {
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);
+  std::map<Key, Waiters> closing_ ABSL_GUARDED_BY(mu_);  // Links that are not gone, and who waits.
+  std::set<Key> abandoned_ ABSL_GUARDED_BY(mu_);         // As many as the table lets there be.
 };
 
 }  // namespace cairn::link

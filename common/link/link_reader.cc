@@ -185,6 +185,7 @@ void LinkReader::Next(const std::string& name, uint64_t epoch) {
                              InWindow(peer.others, piece.source, piece.source_offset, piece.bytes);
                     });
     request.way = put ? Way::kPut : Way::kSend;
+    peer.put = put ? keep : nullptr;
   }
   // Its end completes what is asked for.
   if (!link->Hold(std::move(keep))) return;
@@ -212,7 +213,10 @@ void LinkReader::Answered(const std::string& name, uint64_t epoch, const Waiting
     {
       MutexLock lock(mu_);
       const auto it = peers_.find(name);
-      if (it != peers_.end() && it->second.epoch == epoch) it->second.asked = nullptr;
+      if (it != peers_.end() && it->second.epoch == epoch) {
+        it->second.asked = nullptr;
+        it->second.put = nullptr;
+      }
     }
     (void)link->Hold(nullptr);
     Complete(waiting, answer);
@@ -231,6 +235,7 @@ void LinkReader::Answered(const std::string& name, uint64_t epoch, const Waiting
              const auto it = self->peers_.find(name);
              if (it != self->peers_.end() && it->second.epoch == epoch) {
                it->second.asked = nullptr;
+               it->second.put = nullptr;
              }
            } else if (way == Way::kPut && IsLibraryError(status)) {
              self->history_.RefusedPuts(name);
@@ -246,10 +251,12 @@ void LinkReader::Ending(const std::string& name, uint64_t epoch, const Status& w
   dependencies_.table->Ending(why);
   if (!why.ok()) history_.Broke(name);
   std::deque<WaitingPtr> left;
+  std::shared_ptr<void> put;
   {
     MutexLock lock(mu_);
     const auto it = peers_.find(name);
     if (it == peers_.end() || it->second.epoch != epoch) return;
+    put = std::move(it->second.put);
     left.swap(it->second.waiting);
     if (it->second.asked != nullptr) left.push_front(it->second.asked);
     peers_.erase(it);
@@ -257,8 +264,25 @@ void LinkReader::Ending(const std::string& name, uint64_t epoch, const Status& w
   const Status status =
       why.ok() ? Errorf(StatusCode::kUnavailable, "the link to '{}' was closed", name) : why;
   for (const WaitingPtr& waiting : left) Complete(waiting, status);
-  // So that the holder aborts, too: a communicator ends well only if both sides do.
-  calls_.Close(name, epoch);
+  Close(name, epoch, std::move(put));
+}
+
+// A communicator ends well only if both sides abort it, and only the holder's abort stops its puts.
+void LinkReader::Close(const std::string& name, uint64_t epoch, std::shared_ptr<void> keep) {
+  const auto& limits = options_.link;
+  const TimePoint deadline = dependencies_.link.clock->Now() + limits.grace + limits.revoke +
+                             limits.abort + std::chrono::seconds(1);
+  calls_.Close(name, epoch, deadline, [self = shared_from_this(), keep](const Status& status) {
+    if (keep == nullptr || status.ok()) return;
+    if (status.code() == StatusCode::kAborted) {
+      MutexLock lock(self->mu_);
+      self->lost_.push_back(keep);
+      return;
+    }
+    // It cannot be asked: it may be dead, and then nothing comes any more.
+    self->dependencies_.link.timers->At(
+        self->dependencies_.link.clock->Now() + self->options_.settling, [keep] {});
+  });
 }
 
 void LinkReader::Complete(const WaitingPtr& waiting, const Status& status) {

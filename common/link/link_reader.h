@@ -38,6 +38,9 @@ struct LinkOptions {
   bool puts = true;
   // Moves that wait for one link; beyond that they are refused.
   size_t most_waiting = 64;
+  // A holder that does not say whether its communicator is gone may still put bytes. So long they
+  // stay kept. It begins no put after the deadline of the move.
+  Duration settling = std::chrono::seconds(60);
 };
 
 // Whether the library refused a call. Errors of peers and deadlines have other codes.
@@ -62,7 +65,7 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
 
   // Brings the bytes of `plan` from `peer`, whose memories it names, into this process' memories.
   // `keep` keeps the target bytes reserved: it is let go of when nothing can write there any more,
-  // which may be long after `done`. `done` runs once, by `deadline`, on any thread, perhaps inside
+  // which may be long after `done`, or never. `done` runs once, by `deadline`, on any thread, perhaps inside
   // the call. OK: all bytes are there. INVALID_ARGUMENT, NOT_FOUND: the plan is wrong. Any other
   // error: get the bytes in another way. Nothing of this verifies the bytes.
   void Fetch(const std::string& peer, Plan plan, std::shared_ptr<void> keep, TimePoint deadline,
@@ -86,7 +89,8 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
     uint64_t sequence = 0;
     std::vector<MemorySize> own, others;  // The windows, if any.
     std::deque<WaitingPtr> waiting;
-    WaitingPtr asked;  // The holder is asked for it, or moves it.
+    WaitingPtr asked;           // The holder is asked for it, or moves it.
+    std::shared_ptr<void> put;  // What keeps its bytes, if the holder puts them.
   };
 
   // Makes a link for a fetch from a peer that has none. Returns its epoch.
@@ -99,6 +103,8 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
   void Answered(const std::string& name, uint64_t epoch, const WaitingPtr& waiting, Way way,
                 const Status& answer);
   void Ending(const std::string& name, uint64_t epoch, const Status& why);
+  // Tells the holder that the link is over. `keep`: bytes that it may still write to.
+  void Close(const std::string& name, uint64_t epoch, std::shared_ptr<void> keep);
   // Runs `done` unless it has run.
   void Complete(const WaitingPtr& waiting, const Status& status);
   void Late(const std::string& name, const WaitingPtr& waiting);
@@ -112,6 +118,8 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);  // Those with a link that does not end.
+  // Bytes of puts whose holder did not end its communicator. Few: such holders open no more links.
+  std::vector<std::shared_ptr<void>> lost_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::link

@@ -10,12 +10,6 @@
 #include "protocol/link/link_convert.h"
 
 namespace cairn::link {
-namespace {
-
-constexpr Duration kCloseTimeout = std::chrono::seconds(5);
-
-}  // namespace
-
 // A call. Deleted when it has ended.
 class GrpcLinkCalls::Operation {
  public:
@@ -116,13 +110,14 @@ void GrpcLinkCalls::Move(const std::string& peer, const MoveRequest& request, Ti
       [done](const Status& status, const v1::LinkMoveResponse&) { done(status); });
 }
 
-void GrpcLinkCalls::Close(const std::string& peer, uint64_t epoch) {
+void GrpcLinkCalls::Close(const std::string& peer, uint64_t epoch, TimePoint deadline,
+                          std::function<void(Status)> done) {
   v1::LinkCloseRequest proto;
   proto.set_reader(self_);
   proto.set_epoch(epoch);
   Call<v1::LinkCloseRequest, v1::LinkCloseResponse>(
-      peer, proto, std::chrono::steady_clock::now() + kCloseTimeout,
-      &v1::Link::Stub::PrepareAsyncClose, [](const Status&, const v1::LinkCloseResponse&) {});
+      peer, proto, deadline, &v1::Link::Stub::PrepareAsyncClose,
+      [done](const Status& status, const v1::LinkCloseResponse&) { done(status); });
 }
 
 }  // namespace cairn::link

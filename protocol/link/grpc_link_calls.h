@@ -30,7 +30,8 @@ class GrpcLinkCalls final : public LinkCalls {
             std::function<void(Result<OpenAnswer>)> done) override;
   void Move(const std::string& peer, const MoveRequest& request, TimePoint deadline,
             std::function<void(Status)> done) override;
-  void Close(const std::string& peer, uint64_t epoch) override;
+  void Close(const std::string& peer, uint64_t epoch, TimePoint deadline,
+             std::function<void(Status)> done) override;
 
  private:
   class Operation;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cairn/v1/link.grpc.pb.h"
+#include "common/rpc/deferred_call.h"
 #include "common/rpc/unary_call.h"
 #include "protocol/link/link_convert.h"
 
@@ -27,10 +28,12 @@ class Service {
     CAIRN_ASSIGN_OR_RETURN(const MoveRequest request, FromProto(proto));
     return holder_->Move(reader, request);
   }
-  Status Close(const rpc::Call& call, const v1::LinkCloseRequest& proto, v1::LinkCloseResponse*) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string reader, ReaderOf(call, proto.reader()));
-    holder_->Close(reader, proto.epoch());
-    return OkStatus();
+  using CloseCall = rpc::DeferredCall<v1::LinkCloseRequest, v1::LinkCloseResponse>;
+  void Close(CloseCall& call, const v1::LinkCloseRequest& proto) {
+    const Result<std::string> reader = ReaderOf(call.call(), proto.reader());
+    if (!reader.ok()) return call.Answer(reader.status(), {});
+    holder_->Close(*reader, proto.epoch(),
+                   [&call](const Status& status) { call.Answer(status, {}); });
   }
 
  private:
@@ -60,7 +63,11 @@ void AddLinkService(rpc::CallServer* server, const rpc::Context* rpc,
   };
   add("Open", &Service::Open);
   add("Move", &Service::Move);
-  add("Close", &Service::Close);
+  rpc::AddDeferred<v1::LinkCloseRequest, v1::LinkCloseResponse>(
+      server, rpc, v1::Link::service_full_name(), "Close", nullptr,
+      [service](Service::CloseCall& call, const v1::LinkCloseRequest& request) {
+        service->Close(call, request);
+      });
 }
 
 }  // namespace cairn::link

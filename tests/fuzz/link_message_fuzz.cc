@@ -143,6 +143,7 @@ void Calls(fuzz::Input input) {
       },
       &history);
   uint64_t epoch = 0, sequence = 0;
+  int closes = 0;  // Without an answer.
   for (int calls = 0; !input.empty() && calls < 32; ++calls) {
     const uint8_t which = input.U8();
     const std::string peer = (which & 4) != 0 ? "b" : "a";
@@ -172,7 +173,8 @@ void Calls(fuzz::Input input) {
         }
       });
     } else if ((which & 3) == 2) {
-      holder->Close(peer, epoch);
+      ++closes;
+      holder->Close(peer, epoch, [&closes](const Status&) { --closes; });
     } else {
       clock.Advance(std::chrono::milliseconds(which));
       timers.RunDue();
@@ -187,7 +189,7 @@ void Calls(fuzz::Input input) {
     clock.Advance(std::chrono::seconds(1));
     timers.RunDue();
   }
-  Expect(table.stats().links == 0 && table.stats().abandoned == 0);
+  Expect(table.stats().links == 0 && table.stats().abandoned == 0 && closes == 0);
 }
 
 }  // namespace

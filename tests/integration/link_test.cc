@@ -45,7 +45,8 @@ class LinkProcessesTest : public ::testing::Test {
                            .grace = milliseconds(50),
                            .revoke = milliseconds(100),
                            .abort = milliseconds(150)},
-                  .host = "here"},
+                  .host = "here",
+                  .settling = milliseconds(1)},
         .table = {.most_abandoned = 1},
         // Here no peer is left alone: each test asks again at once.
         .history = {.first_pause = Duration(1), .longest_pause = Duration(1)}});
@@ -83,6 +84,14 @@ class LinkProcessesTest : public ::testing::Test {
   void ExpectQuiet() {
     auto& clock = SteadyClock::Get();
     EXPECT_TRUE(reader_->table().WaitUntilEmpty(clock, clock.Now() + seconds(5)));
+  }
+  // Nothing keeps the bytes, once the holder has answered or cannot be asked.
+  void ExpectLetGo() {
+    const TimePoint deadline = std::chrono::steady_clock::now() + seconds(10);
+    while (reader_->kept() > 1 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(reader_->kept(), 1);
   }
 
   std::unique_ptr<device::fake::FakeDevices> fake_ = std::make_unique<device::fake::FakeDevices>();
@@ -138,12 +147,13 @@ TEST_P(HolderFaultTest, CostsAFallbackAndAnotherHolderServes) {
               AnyOf(StatusIs(StatusCode::kDeadlineExceeded, _),
                     StatusIs(StatusCode::kUnavailable, _), StatusIs(StatusCode::kInternal, _)));
   ExpectQuiet();
-  EXPECT_EQ(reader_->kept(), 1) << "after the abort nothing writes there";
   if (fault.rfind("die", 0) == 0) {
     const auto exit = peer_->WaitExit(seconds(5));
     ASSERT_OK(exit);
     EXPECT_EQ(exit->code, SIGKILL);
   }
+  // A communicator whose calls hang may never end at the holder.
+  if (fault.rfind("hang", 0) != 0) ExpectLetGo();
   nccl_->control().reset("");
   StartPeer("");
   ExpectWorks();
@@ -207,7 +217,7 @@ TEST_F(LinkProcessesTest, ARevokeThatHangsIsLeftBehind) {
   EXPECT_THAT(Fetch(), StatusIs(StatusCode::kDeadlineExceeded, _));
   ExpectQuiet();
   EXPECT_EQ(reader_->table().stats().abandoned, 0u);
-  EXPECT_EQ(reader_->kept(), 1);
+  ExpectLetGo();
   ExpectWorks();
 }
 

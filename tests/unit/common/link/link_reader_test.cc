@@ -60,9 +60,11 @@ class DirectCalls final : public LinkCalls {
     if (lost != "Move") return done(answer);
     unanswered.push_back([done, answer] { done(answer); });
   }
-  void Close(const std::string& peer, uint64_t epoch) override {
+  void Close(const std::string& peer, uint64_t epoch, TimePoint,
+             std::function<void(Status)> done) override {
     ++closes;
-    if (!down) holders.at(peer)->Close("reader", epoch);
+    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
+    holders.at(peer)->Close("reader", epoch, std::move(done));
   }
 };
 
@@ -357,8 +359,46 @@ TEST_F(LinkReaderTest, AfterAbortsThatHangNoMoreCommunicatorsAreMade) {
   world_.Advance(seconds(10));
   EXPECT_EQ(stats().abandoned, 1u);
   EXPECT_EQ(stats().links, 0u);
-  EXPECT_EQ(keep_.use_count(), 2) << "its bytes stay reserved";
+  EXPECT_GT(keep_.use_count(), 1) << "its bytes stay reserved";
   EXPECT_THAT(ResultOf(Fetch()), StatusIs(StatusCode::kUnavailable, HasSubstr("did not end")));
+}
+
+TEST_F(LinkReaderTest, BytesOfAPutStayKeptUntilTheHolderHasEndedToo) {
+  Start();
+  maker_.faults.never_moves = true;
+  // It does not answer Close: nobody knows whether its puts still come.
+  Fetch(0, 100, milliseconds(100));
+  world_.Advance(milliseconds(50));
+  calls_.down = true;
+  world_.Advance(seconds(20));
+  EXPECT_EQ(stats().links, 0u);
+  EXPECT_EQ(keep_.use_count(), 2);
+  world_.Advance(seconds(60));
+  EXPECT_EQ(keep_.use_count(), 1);
+}
+
+TEST_F(LinkReaderTest, BytesOfAPutWhoseHolderDidNotEndStayKept) {
+  Start();
+  maker_.faults.never_moves = true;
+  maker_.faults.may_be_left = true;
+  Fetch(0, 100, milliseconds(100));
+  world_.Advance(milliseconds(50));
+  // Only the holder's thread hangs: the reader's is the second one that is made.
+  const auto holder = calls_.holders["holder"];
+  world_.hang.insert("cairn-link-end");
+  Status closed;
+  holder->Close("reader", 1, [&closed](const Status& status) { closed = status; });
+  world_.Run();
+  world_.hang.clear();
+  world_.Advance(milliseconds(500));
+  world_.hang.insert("cairn-link-end");
+  world_.Advance(seconds(1));
+  world_.hang.clear();
+  world_.Advance(seconds(100));
+  EXPECT_THAT(closed, StatusIs(StatusCode::kAborted, HasSubstr("did not end")));
+  EXPECT_EQ(stats().links, 0u);
+  EXPECT_EQ(stats().abandoned, 0u);
+  EXPECT_EQ(keep_.use_count(), 2);
 }
 
 TEST_F(LinkReaderTest, PutsThatTheLibraryRefusesBecomeSends) {
