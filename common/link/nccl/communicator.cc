@@ -60,16 +60,18 @@ class NcclCommunicator final : public Communicator {
   }
 
   Result<bool> Poll() override {
-    if (!recorded_) {
-      Answer state = Answer::kSuccess;
-      CAIRN_RETURN_IF_ERROR(
-          Call(nccl_.comm_get_async_error(communicator_, &state), "ncclCommGetAsyncError"));
-      if (state == Answer::kInProgress) return false;
-      CAIRN_RETURN_IF_ERROR(library_->ToStatus(state, "the communicator"));
-      if (!joined_) return RegisterNext();
-      CAIRN_RETURN_IF_ERROR(stream_.Record(event_));
-      recorded_ = true;
+    if (recorded_) {
+      const Result<bool> happened = event_.Query();
+      if (!happened.ok() || *happened) return happened;
+      // It may never happen: NCCL learns of some errors while the move is under way.
+      CAIRN_RETURN_IF_ERROR(InProgress().status());
+      return false;
     }
+    CAIRN_ASSIGN_OR_RETURN(const bool in_progress, InProgress());
+    if (in_progress) return false;
+    if (!joined_) return RegisterNext();
+    CAIRN_RETURN_IF_ERROR(stream_.Record(event_));
+    recorded_ = true;
     return event_.Query();
   }
 
@@ -90,6 +92,14 @@ class NcclCommunicator final : public Communicator {
  private:
   Status Call(Answer answer, const char* name) const { return library_->ToStatus(answer, name); }
 
+  // Whether NCCL still works on a call in the background. An error: of the communicator.
+  Result<bool> InProgress() {
+    Answer state = Answer::kSuccess;
+    CAIRN_RETURN_IF_ERROR(
+        Call(nccl_.comm_get_async_error(communicator_, &state), "ncclCommGetAsyncError"));
+    CAIRN_RETURN_IF_ERROR(library_->ToStatus(state, "the communicator"));
+    return state == Answer::kInProgress;
+  }
   static Status Over() { return Errorf(StatusCode::kUnavailable, "the communicator is revoked"); }
 
   Status IssueOne(const Move& move, const Move::Part& part, int32_t peer) {

@@ -35,7 +35,7 @@ class LinkTest : public ::testing::Test {
       links_[rank]->Begin(nullptr);
       links_[rank]->Join(maker_.Make(UniqueId{}, rank, {}));
     }
-    world_.Run();
+    world_.Advance(milliseconds(1));
   }
   Link::Transfer Transfer(int rank, Duration timeout = seconds(1)) {
     const auto address =
