@@ -211,11 +211,18 @@ void Link::RevokeNow() {
   const auto self = shared_from_this();
   dependencies_.timers->At(dependencies_.clock->Now() + options_.revoke,
                            [self] { self->AbortNow(); });
-  const Status posted = dependencies_.threads("cairn-link-end")->Post([self, communicator] {
+  const Status posted = NewEnder()->Post([self, communicator] {
     communicator->Revoke();
     self->AbortNow();
   });
   if (!posted.ok()) AbortNow();
+}
+
+Executor* Link::NewEnder() {
+  std::shared_ptr<Executor> ender = dependencies_.threads("cairn-link-end");
+  MutexLock lock(mu_);
+  // A thread drops its tasks when nobody has it any more.
+  return enders_.emplace_back(std::move(ender)).get();
 }
 
 void Link::AbortNow() {
@@ -229,7 +236,7 @@ void Link::AbortNow() {
   dependencies_.timers->At(dependencies_.clock->Now() + options_.abort,
                            [self] { self->Abandon(); });
   // Not the thread of Revoke, which may hang there.
-  const Status posted = dependencies_.threads("cairn-link-end")->Post([self, communicator] {
+  const Status posted = NewEnder()->Post([self, communicator] {
     communicator->Abort();
     self->Aborted();
   });

@@ -20,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
@@ -97,6 +98,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void Issue();
   void LeftCall();
   void RevokeNow();
+  Executor* NewEnder();
   void AbortNow();
   void Aborted();
   void Abandon();
@@ -118,6 +120,7 @@ class Link : public std::enable_shared_from_this<Link> {
                  aborted_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<void> held_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<void> kept_ ABSL_GUARDED_BY(mu_);  // Of the transfer that did not end well.
+  std::vector<std::shared_ptr<Executor>> enders_ ABSL_GUARDED_BY(mu_);  // At most two.
   TimePoint used_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -132,9 +132,13 @@ class World {
   Link::Dependencies links() {
     return {.timers = &timers, .clock = &clock, .threads = [this](const char* name) {
               auto executor = std::make_shared<ManualExecutor>();
-              // A hung thread runs nothing.
-              if (hang.count(name) == 0) executors_.push_back(executor);
-              kept_.push_back(executor);
+              // A hung thread runs nothing, and keeps its task. Any other one drops its tasks when
+              // nobody has it any more.
+              if (hang.count(name) == 0) {
+                executors_.push_back(executor);
+              } else {
+                hung_.push_back(executor);
+              }
               return executor;
             }};
   }
@@ -143,7 +147,10 @@ class World {
     for (bool ran = true; ran;) {
       ran = timers.RunDue() > 0;
       const auto executors = executors_;
-      for (const auto& executor : executors) ran = executor->RunOne() || ran;
+      for (const auto& thread : executors) {
+        const auto executor = thread.lock();
+        if (executor != nullptr) ran = executor->RunOne() || ran;
+      }
     }
   }
   void Advance(Duration by) {
@@ -160,7 +167,8 @@ class World {
   std::set<std::string> hang;  // Names of threads that are made from now on and never run.
 
  private:
-  std::vector<std::shared_ptr<ManualExecutor>> executors_, kept_;
+  std::vector<std::weak_ptr<ManualExecutor>> executors_;
+  std::vector<std::shared_ptr<ManualExecutor>> hung_;
 };
 
 }  // namespace cairn::link::testing
