@@ -78,7 +78,7 @@ class LinkProcessesTest : public ::testing::Test {
     const long kept = reader_->kept();
     ASSERT_OK(Fetch(pieces, seconds(10)));
     EXPECT_OK(reader_->Verify(kSeed));
-    EXPECT_EQ(reader_->kept(), kept);
+    EXPECT_LE(reader_->kept(), kept);
   }
   // The links of this process are gone, and nothing keeps the bytes.
   void ExpectQuiet() {
