@@ -65,9 +65,9 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
 
   // Brings the bytes of `plan` from `peer`, whose memories it names, into this process' memories.
   // `keep` keeps the target bytes reserved: it is let go of when nothing can write there any more,
-  // which may be long after `done`, or never. `done` runs once, by `deadline`, on any thread, perhaps inside
-  // the call. OK: all bytes are there. INVALID_ARGUMENT, NOT_FOUND: the plan is wrong. Any other
-  // error: get the bytes in another way. Nothing of this verifies the bytes.
+  // which may be long after `done`, or never. `done` runs once, by `deadline`, on any thread,
+  // perhaps inside the call. OK: all bytes are there. INVALID_ARGUMENT, NOT_FOUND: the plan is
+  // wrong. Any other error: get the bytes in another way. Nothing of this verifies the bytes.
   void Fetch(const std::string& peer, Plan plan, std::shared_ptr<void> keep, TimePoint deadline,
              Done done);
   // Takes no more fetches; those that wait end with UNAVAILABLE. The table ends the links.
