@@ -53,7 +53,7 @@ Result<std::shared_ptr<const Library>> Library::Load(const Options& options) {
   MutexLock lock(*mu);
   const auto it = known->find(path);
   if (it != known->end()) return it->second;
-  if (!options.trusted_network) setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/1);
+  if (!options.trusted_network) setenv("NCCL_SOCKET_IFNAME", "=lo", /*overwrite=*/1);
   const auto load = [&path]() -> Result<std::shared_ptr<const Library>> {
     CAIRN_ASSIGN_OR_RETURN(const Functions functions, OpenLibrary(path));
     std::shared_ptr<Library> library(new Library);

@@ -1,6 +1,10 @@
 #include "common/link/nccl/library.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <cstdlib>
+#include <cstring>
 
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
@@ -27,7 +31,7 @@ TEST(NcclLibraryTest, LoadsWhatIsNewEnough) {
   const auto library = Library::Load({.path = FakeAgain()});
   ASSERT_OK(library);
   EXPECT_EQ((*library)->version(), 22902);
-  EXPECT_STREQ(std::getenv("NCCL_SOCKET_IFNAME"), "lo") << "its sockets are not encrypted";
+  EXPECT_STREQ(std::getenv("NCCL_SOCKET_IFNAME"), "=lo") << "its sockets are not encrypted";
 }
 
 TEST(NcclLibraryTest, RefusesAnOldOne) {
@@ -64,6 +68,11 @@ TEST(NcclLibraryTest, TheRealOneFitsOurDeclarations) {
   UniqueIdBytes first{}, second{};
   ASSERT_EQ(functions.get_unique_id(&first), Answer::kSuccess);
   ASSERT_EQ(functions.get_unique_id(&second), Answer::kSuccess);
+  // Behind 8 bytes of its own, an id has the address where its ranks meet.
+  sockaddr_in address;
+  std::memcpy(&address, first.internal + 8, sizeof(address));
+  EXPECT_EQ(address.sin_family, AF_INET);
+  EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK) << "its sockets are not encrypted";
   EXPECT_NE(std::string(first.internal, sizeof(first)),
             std::string(second.internal, sizeof(second)));
   EXPECT_STREQ(functions.get_error_string(Answer::kSuccess), "no error");
