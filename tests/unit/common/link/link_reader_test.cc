@@ -98,8 +98,7 @@ class LinkReaderTest : public ::testing::Test {
     reader_->Stop();
     mine_->table.EndAll();
     theirs_->table.EndAll();
-    world_.hang.clear();
-    world_.Advance(seconds(10));
+    world_.Finish();
     EXPECT_EQ(mine_->table.stats().links, 0u);
     EXPECT_EQ(theirs_->table.stats().links, 0u);
   }

@@ -21,6 +21,12 @@ using State = Link::State;
 // Two ranks in one process, which move a text.
 class LinkTest : public ::testing::Test {
  protected:
+  ~LinkTest() override {
+    for (const auto& link : links_) {
+      if (link != nullptr) link->End(OkStatus());
+    }
+    world_.Finish();
+  }
   std::shared_ptr<Link> NewLink() {
     return std::make_shared<Link>(
         Link::Options{}, world_.links(),
