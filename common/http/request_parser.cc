@@ -19,7 +19,8 @@ std::string_view View(BeastView text) { return {text.data(), text.size()}; }
 
 class RequestParser::Impl final : public beast::http::basic_parser<true> {
  public:
-  Impl(uint32_t max_head_bytes, uint64_t max_body_bytes) : max_head_(max_head_bytes) {
+  Impl(uint32_t max_head_bytes, uint64_t max_body_bytes)
+      : max_head_(max_head_bytes), max_body_(max_body_bytes) {
     header_limit(max_head_bytes);
     body_limit(max_body_bytes);
     eager(true);
@@ -64,6 +65,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   void Fail(const error_code& ec);
 
   const size_t max_head_;
+  const uint64_t max_body_;
 };
 
 size_t RequestParser::Impl::Feed(std::string_view bytes) {
@@ -128,10 +130,11 @@ void RequestParser::Impl::Fail(const error_code& ec) {
   if (error != 0) return;
   if (ec == Refusal::header_limit) {
     error = 431;
-    error_text = "the request line and the headers are too long";
+    error_text = "the request line and the headers are too long, expected at most " +
+                 std::to_string(max_head_) + " bytes";
   } else if (ec == Refusal::body_limit) {
     error = 413;
-    error_text = "the body is too large";
+    error_text = "the body is too large, expected at most " + std::to_string(max_body_) + " bytes";
   } else if (ec == Refusal::bad_version) {
     error = 505;
     error_text = "expected HTTP/1.0 or HTTP/1.1";

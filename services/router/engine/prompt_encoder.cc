@@ -2,18 +2,18 @@
 
 #include <utility>
 
+#include "model/request_limits.h"
+
 namespace cairn::router {
 namespace {
-
-constexpr size_t kMaxMessages = 1024;  // As the worker's.
 
 // Text that cannot fit the context however long its tokens are is refused before the work of making
 // tokens of it.
 Status CheckLength(const worker::Model& model, uint32_t context_tokens, size_t bytes) {
   const size_t most = context_tokens * model.tokenizer().max_token_bytes();
   if (bytes <= most) return OkStatus();
-  return InvalidArgument("got {} bytes, expected at most {} for {} tokens", bytes, most,
-                         context_tokens);
+  return Errorf(StatusCode::kOutOfRange, "got {} bytes, expected at most {} for {} tokens", bytes,
+                most, context_tokens);
 }
 
 }  // namespace
@@ -30,15 +30,17 @@ Result<std::vector<worker::TokenId>> PromptEncoder::Encode(const GenerateRequest
   }
   if (!ids.ok()) return ids;
   if (ids->empty() || ids->size() >= context_tokens) {
-    return InvalidArgument("got {} tokens, expected 1 to {}", ids->size(), context_tokens - 1);
+    return Errorf(ids->empty() ? StatusCode::kInvalidArgument : StatusCode::kOutOfRange,
+                  "got {} tokens, expected 1 to {}", ids->size(), context_tokens - 1);
   }
   return ids;
 }
 
 Result<std::vector<worker::TokenId>> PromptEncoder::EncodeChat(
     const std::vector<worker::ChatMessage>& messages, uint32_t context_tokens) {
-  if (messages.empty() || messages.size() > kMaxMessages) {
-    return InvalidArgument("got {} messages, expected 1 to {}", messages.size(), kMaxMessages);
+  if (messages.empty() || messages.size() > worker::kMaxMessages) {
+    return InvalidArgument("got {} messages, expected 1 to {}", messages.size(),
+                           worker::kMaxMessages);
   }
   CAIRN_ASSIGN_OR_RETURN(const worker::ChatTemplate* chat, model_.chat_template());
   CAIRN_ASSIGN_OR_RETURN(const std::vector<worker::PromptPiece> pieces,

@@ -44,8 +44,9 @@ std::optional<GenerateError> CheckBlockTokens(std::span<const RegisteredWorker> 
   }
   std::string sizes;
   for (const uint32_t size : known) sizes += fmt::format("{}{}", sizes.empty() ? "" : " or ", size);
-  return FieldError("block_size",
-                    fmt::format("got {}, expected {}, the workers' own", wanted, sizes));
+  return FieldError("block_size", fmt::format("got {}, expected {}, the workers' own "
+                                              "(of engines the setting engines.block_tokens)",
+                                              wanted, sizes));
 }
 
 }  // namespace

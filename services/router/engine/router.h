@@ -66,6 +66,7 @@ struct GenerateError {
   // model. RESOURCE_EXHAUSTED: shed. UNAVAILABLE: no worker can answer.
   Status status = OkStatus();
   std::string field = {};                    // Of GenerateRequest, where one is at fault.
+  bool prompt_too_long = false;              // For the model's context. INVALID_ARGUMENT.
   std::optional<Duration> retry_after = {};  // Of RESOURCE_EXHAUSTED and UNAVAILABLE, if known.
 };
 

@@ -97,7 +97,9 @@ std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& reques
   auto encoded = parts_.encoder->Encode(request, options_.context_tokens);
   if (!encoded.ok()) {
     GenerateError error = FieldError(FieldOfPrompt(request), Message(encoded.status()));
-    if (encoded.status().code() != StatusCode::kInvalidArgument) {
+    if (encoded.status().code() == StatusCode::kOutOfRange) {
+      error.prompt_too_long = true;
+    } else if (encoded.status().code() != StatusCode::kInvalidArgument) {
       error.status = Annotate(encoded.status(), fmt::format("field '{}'", error.field));
     }
     return error;

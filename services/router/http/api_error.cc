@@ -45,6 +45,7 @@ ApiError FromRouter(const GenerateError& error) {
                   .message = Message(error.status),
                   .param = error.field,
                   .retry_after = error.retry_after};
+  if (error.prompt_too_long) answer.code = "context_length_exceeded";
   if (answer.status == 404) answer.code = "model_not_found";
   if (answer.status == 429) answer.code = "rate_limit_exceeded";
   if (answer.status == 503) answer.code = "unavailable";

@@ -163,21 +163,6 @@ std::vector<worker::ChatMessage> MessagesOf(Fields& fields, Breakpoints* breakpo
 
 using Prompt = decltype(GenerateRequest::prompt);
 
-Prompt TokensOf(Fields& fields, const Json& list) {
-  std::vector<worker::TokenId> ids;
-  ids.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Json& id = list[i];
-    if (!id.is_number_unsigned() ||
-        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
-      fields.Fail(fmt::format("prompt[{}]", i), id, "the id of a token");
-      break;
-    }
-    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
-  }
-  return ids;
-}
-
 // A text or a list of ids, or a list of one of them.
 Prompt PromptOf(Fields& fields) {
   const Json* prompt = fields.Find("prompt");
@@ -192,7 +177,7 @@ Prompt PromptOf(Fields& fields) {
   }
   if (prompt->is_string()) return prompt->get<std::string>();
   if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
-    return TokensOf(fields, *prompt);
+    return ReadTokenIds(fields, "prompt", *prompt);
   }
   fields.Fail("prompt", *prompt, kExpected);
   return std::string();

@@ -54,6 +54,20 @@ std::string Shown(const Json& value) {
   return text;
 }
 
+std::vector<worker::TokenId> ReadTokenIds(Fields& fields, const char* param, const Json& list) {
+  std::vector<worker::TokenId> ids;
+  ids.reserve(list.size());
+  for (const Json& id : list) {
+    if (!id.is_number_unsigned() ||
+        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
+      fields.Fail(fmt::format("{}[{}]", param, ids.size()), id, "the id of a token");
+      break;
+    }
+    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
+  }
+  return ids;
+}
+
 std::variant<Json, ApiError> ParseBody(std::string_view body) {
   if (auto error = CheckShape(body); error.has_value()) return *std::move(error);
   Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);

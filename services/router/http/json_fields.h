@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "services/router/http/api_error.h"
 
@@ -26,6 +27,13 @@ std::variant<nlohmann::json, ApiError> ParseBody(std::string_view body);
 
 // A value for errors: short.
 std::string Shown(const nlohmann::json& value);
+
+class Fields;
+
+// A list of token ids. The first entry that is none is an error of `param[index]`, and ends the
+// list.
+std::vector<worker::TokenId> ReadTokenIds(Fields& fields, const char* param,
+                                          const nlohmann::json& list);
 
 // Reads fields, and keeps the first error. After an error all that it reads are defaults. Not
 // thread-safe. The object must outlive it.

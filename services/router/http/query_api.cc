@@ -25,19 +25,9 @@ const Json* ListOf(Fields& fields, const char* name, std::string_view expected) 
 }
 
 std::vector<worker::TokenId> TokensOf(Fields& fields) {
-  std::vector<worker::TokenId> ids;
   const Json* const list = ListOf(fields, "token_ids", "a list of token ids");
-  if (list == nullptr) return ids;
-  ids.reserve(list->size());
-  for (const Json& id : *list) {
-    if (!id.is_number_unsigned() ||
-        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
-      fields.Fail(fmt::format("token_ids[{}]", ids.size()), id, "the id of a token");
-      break;
-    }
-    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
-  }
-  return ids;
+  if (list == nullptr) return {};
+  return ReadTokenIds(fields, "token_ids", *list);
 }
 
 // The RFC's hashes are 64-bit numbers over tokens. The index has Cairn's keys alone, from which

@@ -69,21 +69,6 @@ std::vector<worker::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
   return messages;
 }
 
-std::vector<worker::TokenId> TokensOf(Fields& fields, const Json& list) {
-  std::vector<worker::TokenId> ids;
-  ids.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Json& id = list[i];
-    if (!id.is_number_unsigned() ||
-        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
-      fields.Fail(fmt::format("prompt[{}]", i), id, "the id of a token");
-      break;
-    }
-    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
-  }
-  return ids;
-}
-
 // Of several prompts the first one decides: they go to one engine.
 decltype(GenerateRequest::prompt) PromptOf(Fields& fields) {
   const Json* prompt = fields.Find("prompt");
@@ -94,7 +79,7 @@ decltype(GenerateRequest::prompt) PromptOf(Fields& fields) {
   }
   if (prompt != nullptr && prompt->is_string()) return prompt->get<std::string>();
   if (prompt != nullptr && prompt->is_array() && !prompt->empty()) {
-    return TokensOf(fields, *prompt);
+    return ReadTokenIds(fields, "prompt", *prompt);
   }
   // Some engines take embeddings in another field.
   if (prompt != nullptr) fields.Fail("prompt", *prompt, kExpected);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdlib>
 #include <utility>
+
+#include "model/request_limits.h"
 
 namespace cairn::router {
 namespace {
 
-constexpr int kMostPriority = 10;
 constexpr size_t kMaxTraceBytes = 64;
 
 ApiError HeaderError(std::string name, const std::string& value, std::string_view expected) {
@@ -38,8 +38,11 @@ std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateReques
     int priority = 0;
     const char* const end = text->data() + text->size();
     const auto [at, ec] = std::from_chars(text->data(), end, priority);
-    if (ec != std::errc() || at != end || std::abs(priority) > kMostPriority) {
-      return HeaderError("x-cairn-priority", *text, "an integer from -10 to 10");
+    if (ec != std::errc() || at != end || priority < worker::kLeastPriority ||
+        priority > worker::kGreatestPriority) {
+      return HeaderError("x-cairn-priority", *text,
+                         fmt::format("an integer from {} to {}", worker::kLeastPriority,
+                                     worker::kGreatestPriority));
     }
     generate->priority = priority;
   }

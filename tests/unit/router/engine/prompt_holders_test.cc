@@ -118,8 +118,10 @@ TEST_F(PromptHoldersTest, ABlockSizeThatNobodyHasIsAnError) {
   ASSERT_TRUE(std::holds_alternative<GenerateError>(found));
   const auto& error = std::get<GenerateError>(found);
   EXPECT_EQ(error.field, "block_size");
-  EXPECT_EQ(Message(error.status),
-            "field 'block_size': got 64, expected 16 or 32, the workers' own");
+  EXPECT_EQ(
+      Message(error.status),
+      "field 'block_size': got 64, expected 16 or 32, the workers' own (of engines the setting "
+      "engines.block_tokens)");
 }
 
 }  // namespace

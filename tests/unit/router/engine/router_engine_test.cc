@@ -332,12 +332,14 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   EXPECT_EQ(got->error->field, "model");
   EXPECT_EQ(field(Tokens(0)), "prompt");
   EXPECT_EQ(field(Tokens(kContext)), "prompt");
+  EXPECT_TRUE(Send(Tokens(kContext))->error->prompt_too_long);
+  EXPECT_FALSE(Send(Tokens(0))->error->prompt_too_long);
   EXPECT_EQ(field(Tokens(5, -1)), "prompt");
   GenerateRequest chat;
   chat.prompt = std::vector<worker::ChatMessage>{};
   EXPECT_EQ(field(chat), "messages");
   EXPECT_EQ(Open().second, nullptr);
-  EXPECT_EQ(engine_->numbers().rejected, 5u);
+  EXPECT_EQ(engine_->numbers().rejected, 7u);
   GenerateRequest alias = Tokens(5);
   alias.model = "tiny";
   alias.max_tokens = 1'000'000;

@@ -223,6 +223,14 @@ TEST_F(ApiServiceTest, ErrorsOfTheRouterHaveTheShapeOfTheApi) {
   }
 }
 
+TEST_F(ApiServiceTest, APromptThatIsTooLongHasTheCodeThatClientsLookFor) {
+  const auto responder = Chat(Streamed());
+  router_.Take().observer->OnError(
+      {.status = InvalidArgument("why"), .field = "messages", .prompt_too_long = true});
+  EXPECT_EQ(responder->head->status, 400);
+  EXPECT_EQ(responder->json()["error"]["code"], "context_length_exceeded");
+}
+
 TEST_F(ApiServiceTest, AClientThatGoesCancelsItsCall) {
   const auto responder = Chat(Streamed());
   router_.Take().observer->OnToken(1, "a");
