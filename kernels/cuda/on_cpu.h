@@ -36,10 +36,14 @@ void BlockBarrier();
 // The same for the 32 threads of a warp.
 void WarpBarrier();
 
-// Each lane of a warp hands over up to 32 bytes, then takes what lane `from` handed over. It orders
+// Each lane of a warp hands over up to 64 bytes, then takes what lane `from` handed over. It orders
 // no other memory.
 void HandOver(const void* give, size_t bytes);
 void Take(unsigned from, void* take, size_t bytes);
+
+// c += a b by a warp, as device.h draws it. Rounded towards zero once for 16 products, which is
+// what tensor cores come close to.
+void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool bfloat16);
 
 // Shared memory of the block. Threads that ask in the same order get the same memory. 16-byte
 // aligned.

@@ -63,6 +63,10 @@ class Device {
            const std::type_identity_t<Args>& args) {
     (slices().*op)(*stream_, args);
   }
+  template <typename Args>
+  void Run(batch::Op<Args> batch::ForwardKernels::*op, const std::type_identity_t<Args>& args) {
+    EXPECT_EQ((backend_.batch_forward->*op)(stream_->native(), args), 0);
+  }
 
   // Memory of the backend, for as long as the device lives; In copies something into it.
   template <typename T>

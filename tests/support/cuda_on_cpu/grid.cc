@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/cuda_on_cpu/fibre.h"
+#include "tests/support/cuda_on_cpu/hand_over.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 #include "tests/support/cuda_on_cpu/sanitizers.h"
 #include "tests/support/cuda_on_cpu/shared_memory.h"
@@ -37,7 +38,7 @@ struct Thread {
 struct Warp {
   unsigned live = 0;
   unsigned arrived = 0;
-  char handed_over[2][kLanes][32];
+  alignas(16) char handed_over[2][kLanes][64];
   char order = 0;  // Its address is what TSan orders barriers by.
 };
 
@@ -253,6 +254,10 @@ void HandOver(const void* give, size_t bytes) {
 
 void Take(unsigned from, void* take, size_t bytes) {
   CopyBytes(take, TheGrid().warp().handed_over[TheGrid().self().turn][from], bytes);
+}
+
+const void* HandedOver(unsigned from) {
+  return TheGrid().warp().handed_over[TheGrid().self().turn][from];
 }
 
 std::byte* TakeShared(size_t bytes) { return TheGrid().TakeShared(bytes); }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/kernels/batch/forward_kernels.h"
 #include "cairn/kernels/codec/codec_kernels.h"
 #include "cairn/kernels/codec/slice_kernels.h"
 #include "cairn/kernels/forward_kernels.h"
@@ -27,6 +28,9 @@ struct Backend {
   const SelectionKernels* selections = nullptr;
   // Codecs of many slices at a time. CPUs lack it: there kernels/codecs takes slice by slice.
   const SliceKernels* slices = nullptr;
+  // The forward pass in operations on whole batches. CPUs lack it: there threads share the rows and
+  // heads of `forward`.
+  const batch::ForwardKernels* batch_forward = nullptr;
 
   Memory* memory = nullptr;
   std::unique_ptr<Stream> (*new_stream)() = nullptr;

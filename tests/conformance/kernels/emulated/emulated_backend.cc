@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cuda/launches.h"
+#include "tests/conformance/kernels/emulated/emulated_forward.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
 namespace cairn::kernels::testing {
@@ -148,6 +149,7 @@ const Backend& EmulatedBackend() {
   static const Backend backend{.name = "cuda-emulated",
                                .codecs = &codecs,
                                .slices = &slices,
+                               .batch_forward = &EmulatedForwardKernels(),
                                .memory = &memory,
                                .new_stream = NewInlineStream,
                                .runs_inline = kRunsInline};

@@ -1,0 +1,4 @@
+// Kernels of attention.
+
+#include "kernels/cuda/decode_attention.cuh"
+#include "kernels/cuda/prompt_attention.cuh"

@@ -1,0 +1,55 @@
+#pragma once
+// What attention of prompts and of decoded tokens share: where keys lie, and how a tile of them is
+// kept in shared memory.
+
+#include "cairn/kernels/batch/attention.h"
+#include "kernels/cuda/batch.cuh"
+
+namespace cairn::kernels::cuda {
+
+// Rows of K and V of one head: those of a prefix, or those in a sequence's pages.
+struct KeyRows {
+  const std::byte* const* pages = nullptr;
+  int32_t page_rows = 1;
+  int64_t k_offset = 0;
+  int64_t v_offset = 0;
+  int32_t count = 0;
+};
+
+CAIRN_DEVICE batch::KeptRows KeptOf(const batch::KvForm& form, const batch::SequenceKv& sequence,
+                                    int head) {
+  if (sequence.prefix == nullptr) return {};
+  return *Global(sequence.prefix + static_cast<int64_t>(form.layer) * form.kv_heads + head);
+}
+
+CAIRN_DEVICE KeyRows RowsOfPrefix(const batch::KvForm& form, const batch::KeptRows& kept) {
+  return {kept.units, form.unit_rows, 0, static_cast<int64_t>(form.unit_v_offset),
+          static_cast<int32_t>(kept.rows)};
+}
+
+CAIRN_DEVICE KeyRows RowsOfPages(const batch::KvForm& form, const batch::SequenceKv& sequence,
+                                 int head, int count) {
+  const auto at = static_cast<int64_t>(form.head_stride) * head;
+  return {sequence.pages, form.block_tokens, static_cast<int64_t>(form.k_offset) + at,
+          static_cast<int64_t>(form.v_offset) + at, count};
+}
+
+// Where row `row` would lie if K and V began at the page's address.
+template <int kDim>
+CAIRN_DEVICE const std::byte* PlaceOf(const KeyRows& rows, int row) {
+  const int page = row / rows.page_rows;
+  return *Global(rows.pages + page) + static_cast<int64_t>(row - page * rows.page_rows) * kDim * 2;
+}
+
+// Where chunk `chunk` (8 numbers) of row `row` of a tile lies, in numbers: rows change the order of
+// their chunks, so that eight rows of one chunk lie in different banks.
+template <int kDim>
+CAIRN_DEVICE int Swizzled(int row, int chunk) {
+  return row * kDim + ((chunk ^ (row & 7)) * 8);
+}
+
+// Less than every score, yet finite: a difference of two of them is 0.
+constexpr float kNoScore = -1e30f;
+constexpr float kLog2E = 1.44269504f;
+
+}  // namespace cairn::kernels::cuda
