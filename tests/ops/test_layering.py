@@ -34,6 +34,7 @@ ORDERS = {
         "memory",
         "hash",
         "log",
+        "device",
         "format",
         "recipe",
         "keys",
@@ -198,6 +199,7 @@ LIBRARIES = {
             "reading",
         )
     ],
+    r"cuda(\.h|_runtime|Typedefs)": ["common/device/cuda/"],
     r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],
 }

@@ -5,7 +5,9 @@
 
 #include "services/cache/block/record.h"
 #include "services/cache/mover/common_guests.h"
+#include "services/cache/mover/demoter.h"
 #include "services/cache/mover/drainer.h"
+#include "services/cache/mover/group_emptier.h"
 
 namespace cairn::cache {
 
@@ -25,7 +27,9 @@ constexpr uint64_t kPartOfASegment = 16;
 
 Evictor::Evictor(NodeContext* context)
     : context_(*context),
+      demoter_(std::make_unique<Demoter>(context)),
       drainer_(std::make_unique<Drainer>(context, this)),
+      emptier_(std::make_unique<GroupEmptier>(context, this)),
       guests_(std::make_unique<CommonGuests>(context, this)) {}
 
 Evictor::~Evictor() = default;
@@ -45,12 +49,33 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, c
                                 NamespaceState* own) {
   if (tier == TierKind::kHost) return ReserveHost(bytes, below, room, own);
   Tier* const target = context_.tiers.Get(tier);
+  if (target->divided()) return ReserveDivided(target, bytes, below, own);
   const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
     if (groups && EvictGroup()) continue;
     if (!EvictOne(tier, below)) return extent;
+  }
+}
+
+// A tenant's room is its own: its blocks make room for each other, within the bounds of host's.
+Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+                                       const NamespaceState* own) {
+  static const std::string kNobody;
+  const std::string& tenant = own != nullptr ? own->spec.tenant : kNobody;
+  const TierKind tier = target->kind();
+  const auto of_tenant = [&tenant](const NamespaceState& ns) { return ns.spec.tenant == tenant; };
+  bool may_empty = below == UINT64_MAX;
+  uint64_t evicted = 0;
+  for (int blocks = 0;; ++blocks) {
+    auto extent = target->ReserveOf(tenant, bytes);
+    if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
+    if (std::exchange(may_empty, false) && emptier_->EmptyFor(tier, tenant)) continue;
+    if (blocks >= kBlocksPerReserve && evicted >= kBytesPerByte * bytes) return extent;
+    const uint64_t freed = EvictLowestOf(tier, below, of_tenant);
+    if (freed == 0) return extent;
+    evicted += freed;
   }
 }
 
@@ -141,8 +166,14 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
   for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
 }
 
+uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+  return EvictLowestOf(tier, below,
+                       [&](const NamespaceState& ns) { return !owner || OwnerOf(ns) == *owner; });
+}
+
+template <typename May>
 std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t below,
-                                                      const std::optional<OwnerId>& owner) const {
+                                                      const May& may) const {
   NamespacePtr victim;
   uint64_t lowest = below;
   const auto all = context_.registry.All();
@@ -152,16 +183,17 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t be
     const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
                                          ns->fingerprint < victim->fingerprint);
     if (!lower) continue;
-    if (owner && OwnerOf(*ns) != *owner) continue;
+    if (!may(*ns)) continue;
     lowest = rank;
     victim = ns;
   }
   return {std::move(victim), lowest};
 }
 
-uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+template <typename May>
+uint64_t Evictor::EvictLowestOf(TierKind tier, uint64_t below, May&& may) {
   for (;;) {
-    const NamespacePtr victim = FindLowest(tier, below, owner).first;
+    const NamespacePtr victim = FindLowest(tier, below, may).first;
     if (victim == nullptr) return 0;
     // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
     // since the list was made.
@@ -172,7 +204,9 @@ uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional
 uint64_t Evictor::EvictAmongCommon(uint64_t below) {
   const uint64_t guest = guests_->OldestUse();
   if (guest < below) {
-    const auto [own, rank] = FindLowest(TierKind::kHost, below, kCommon);
+    const auto [own, rank] = FindLowest(TierKind::kHost, below, [this](const NamespaceState& ns) {
+      return OwnerOf(ns) == kCommon;
+    });
     if (own == nullptr || guest < rank) {
       if (const uint64_t bytes = guests_->EvictOldest(below); bytes > 0) return bytes;
     }
@@ -200,6 +234,8 @@ void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicte
     context_.gone.Remember(ns.fingerprint, evicted.key, RecentlyGone::Why::kEvicted);
   } else if (evicted.demoted) {
     context_.counters.demoted_blocks.Add();
+  } else if (tier == TierKind::kHost) {
+    demoter_->Note(ns, evicted.key);
   }
   context_.PublishLeft(ns, evicted.key, tier, evicted.gone);
 }

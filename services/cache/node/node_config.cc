@@ -165,6 +165,26 @@ void RegisterLocal(NodeConfig* c, config::Schema* s) {
           "150us with more than one CPU, otherwise 0s.");
 }
 
+void RegisterDevices(NodeConfig* c, config::Schema* s) {
+  s->Bytes("device.capacity", &c->device_capacity,
+           "Memory of the device tier on each GPU, taken as it is needed. 0: no device tier.",
+           {.max = 1ull << 40});
+  s->TextList("device.ids", &c->device_ids,
+              "The GPUs of the device tier: numbers, or the beginnings of uuids (GPU-...). Empty: "
+              "all that the node sees.");
+  s->Text("device.library", &c->device_library,
+          "The library that drives the GPUs: a path, or empty for libcairn_cuda.so next to the "
+          "program, in ../lib, or where the linker looks.",
+          {.max_length = 4096});
+  s->Bytes("device.chunk", &c->device_chunk,
+           "Memory of a GPU that is given to a tenant, and to its same-node clients, at a time. A "
+           "stored part is at most this large.",
+           {.min = 64 << 10, .max = 1ull << 30});
+  s->Bool("device.pin_host", &c->device_pin_host,
+          "Pin a segment of the arena when it is first copied to or from a GPU. off: copy through "
+          "a few pinned buffers.");
+}
+
 void RegisterTiers(NodeConfig* c, config::Schema* s) {
   s->Bytes("host.capacity", &c->host_capacity, "Size of the arena, the memory of the host tier.",
            {.min = 1 << 20, .max = 1ull << 44});
@@ -209,6 +229,20 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           "Delete a directory of another format or of another node instead of refusing to start.");
   s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
           "Delete a directory whose database cannot be opened instead of refusing to start.");
+}
+
+Status CheckDevices(const NodeConfig& config) {
+  constexpr uint64_t kPage = 4096;
+  if (config.device_chunk % kPage != 0) {
+    return InvalidArgument("device.chunk: got {} bytes, expected a multiple of {}",
+                           config.device_chunk, kPage);
+  }
+  if (config.device_capacity == 0 || config.device_capacity >= config.device_chunk) {
+    return OkStatus();
+  }
+  return InvalidArgument("device.capacity: got {}, expected 0 or at least device.chunk, {}",
+                         config::FormatBytes(config.device_capacity),
+                         config::FormatBytes(config.device_chunk));
 }
 
 Status CheckEviction(NodeConfig* config) {
@@ -356,6 +390,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterNetwork(config, schema);
   RegisterLocal(config, schema);
   RegisterTiers(config, schema);
+  RegisterDevices(config, schema);
   RegisterLimits(config, schema);
   RegisterRpc(config, schema);
   RegisterCluster(config, schema);
@@ -372,6 +407,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   schema->Check([config] { return CheckNetwork(config); });
   schema->Check([config] { return CheckEviction(config); });
   schema->Check([config] { return CheckLocal(*config); });
+  schema->Check([config] { return CheckDevices(*config); });
   schema->Check([config] { return CheckMemory(*config); });
 }
 

@@ -36,6 +36,8 @@ namespace cairn::cache {
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \
       "Blocks copied from the host tier to disk.")                                                 \
+  ROW(kCounted, lost_blocks, "cairn_lost_blocks_total", "",                                        \
+      "Copies of blocks that were lost with the GPU on which they lay.")                           \
   ROW(kCounted, prefetched_wasted_blocks, "cairn_prefetched_blocks_total", "outcome=wasted",       \
       "How many of prefetched_blocks left the host tier without a match.")                         \
   ROW(kTotal, merged_moves, "cairn_mover_merged_total", "",                                        \

@@ -322,6 +322,18 @@ std::span<std::byte> HostTier::Map(const Extent& extent) {
   return {base_ + extent.id, extent.length};
 }
 
+std::optional<uint32_t> HostTier::SegmentAt(std::span<const std::byte> bytes) const {
+  const auto at = reinterpret_cast<uintptr_t>(bytes.data());
+  const auto base = reinterpret_cast<uintptr_t>(base_);
+  if (at < base || bytes.size() > capacity_bytes_ || at - base > capacity_bytes_ - bytes.size()) {
+    return std::nullopt;
+  }
+  const uint32_t index = SegmentOf(at - base);
+  const ArenaSegment& segment = segments_[index];
+  if (at - base + bytes.size() > segment.offset + segment.bytes) return std::nullopt;
+  return index;
+}
+
 uint32_t HostTier::max_extent_bytes() const { return static_cast<uint32_t>(segment_bytes_); }
 
 TierStats HostTier::GetStats() const {
