@@ -135,6 +135,12 @@ class KvSequence {
   // The first page whose loan is no longer intact, or page_count() if all are intact.
   int64_t FirstBrokenLoan() const;
 
+  // Stands for the bytes that the page has now, and those that this sequence writes into it: another
+  // page, or other bytes in the place of this one (lent, taken back), have another stamp. Sequences
+  // that share a page share its stamp. For copies of pages in other memory. Never 0. REQUIRES:
+  // page < page_count().
+  uint64_t PageStamp(int64_t page);
+
   // Other sequences may adopt the page from now on, as long as somebody holds it. `name` stands for
   // its bytes, which nobody may change any more. No effect if the name or the page has been
   // published. REQUIRES: page < page_count(), not lent.
@@ -162,6 +168,7 @@ class KvSequence {
   struct Loan {
     std::byte* own = nullptr;  // The page that the lent one stands for; null: not lent.
     std::shared_ptr<const PageLoan> loan;
+    uint64_t stamp = 0;  // Of the page's bytes. 0: nobody has asked.
   };
 
   KvPool* pool_ = nullptr;
@@ -194,9 +201,13 @@ class KvPool {
   KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages);
 
   // As in KvSequence.
-  void Publish(std::byte* page, const Digest& name);
+  void Publish(std::byte* page, const Digest& name, uint64_t stamp);
+  struct Held {
+    std::byte* page = nullptr;
+    uint64_t stamp = 0;
+  };
   // The page under `name`, with one more holder. Null: there is none.
-  std::byte* Hold(const Digest& name);
+  Held Hold(const Digest& name);
   int64_t Published(std::span<const Digest> names) const;
   void Withdraw(std::span<std::byte* const> pages);
 
@@ -222,6 +233,7 @@ class KvPool {
   struct Page {
     int32_t holders = 0;         // Sequences. 0: free.
     std::optional<Digest> name;  // Published.
+    uint64_t stamp = 0;          // While it is.
   };
   std::vector<Page> pages_ ABSL_GUARDED_BY(mu_);
   std::map<Digest, int32_t> published_ ABSL_GUARDED_BY(mu_);
