@@ -73,8 +73,7 @@ Status DevicePass::Allocate() {
       device_->AllocatePinned(static_cast<uint64_t>(kLogitsRows * logits_stride_) * sizeof(float)));
   CAIRN_ASSIGN_OR_RETURN(downloads_, KvDownloads::Create(device_, kv_, hp_.heads, max_rows_));
   CAIRN_ASSIGN_OR_RETURN(compute_, device_->NewStream());
-  CAIRN_ASSIGN_OR_RETURN(uploads_, device_->NewStream());
-  CAIRN_ASSIGN_OR_RETURN(uploaded_, device_->NewEvent());
+  CAIRN_ASSIGN_OR_RETURN(uploads_, KvUploads::Create(device_, kv_.layer_bytes()));
   CAIRN_ASSIGN_OR_RETURN(logits_ready_, device_->NewEvent());
   CAIRN_ASSIGN_OR_RETURN(ended_, device_->NewEvent());
   return OkStatus();
@@ -330,7 +329,6 @@ Status DevicePass::Layer(int layer) {
 
 // Of a page that the chunk goes on with only the rows before it: the others are being computed.
 Status DevicePass::UploadEarlier(int layer) {
-  tasks_.clear();
   for (const DeviceRun& run : runs_) {
     for (size_t page = 0; page < run.slots.size(); ++page) {
       KvMirror::Slot& slot = *run.slots[page];
@@ -343,15 +341,14 @@ Status DevicePass::UploadEarlier(int layer) {
       const KvSequence& sequence = *run.chunk->sequence;
       const std::byte* const host = sequence.LayerSlice(number, layer).data() -
                                     kv_.layer_bytes() * static_cast<size_t>(layer);
+      Status added = OkStatus();
       ForEachRowRun(kv_, layer, earlier, [&](size_t offset, size_t bytes) {
-        tasks_.push_back({slot.address + offset, reinterpret_cast<uint64_t>(host + offset), bytes});
+        if (added.ok()) added = uploads_->Add(slot.address + offset, host + offset, bytes);
       });
+      CAIRN_RETURN_IF_ERROR(added);
     }
   }
-  if (tasks_.empty()) return OkStatus();
-  CAIRN_RETURN_IF_ERROR(uploads_.Copy("upload of earlier KV", tasks_));
-  CAIRN_RETURN_IF_ERROR(uploads_.Record(uploaded_));
-  return compute_.Wait(uploaded_);
+  return uploads_->OrderBefore(&compute_);
 }
 
 Status DevicePass::Attend(int layer) {
@@ -445,13 +442,10 @@ Status DevicePass::Logits() {
 }
 
 Status DevicePass::Drain() {
-  Status first = OkStatus();
-  for (device::Stream* stream : {&uploads_, &compute_}) {
-    Status status = stream->Record(ended_);
-    if (status.ok()) status = Await(ended_, "the end of a forward pass");
-    if (first.ok()) first = status;
-  }
-  return first;
+  const Status uploaded = uploads_->Drain();
+  Status computed = compute_.Record(ended_);
+  if (computed.ok()) computed = Await(ended_, "the end of a forward pass");
+  return uploaded.ok() ? computed : uploaded;
 }
 
 }  // namespace cairn::worker

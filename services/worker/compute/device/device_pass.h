@@ -20,6 +20,7 @@
 #include "services/worker/compute/device/device_weights.h"
 #include "services/worker/compute/device/kv_downloads.h"
 #include "services/worker/compute/device/kv_mirror.h"
+#include "services/worker/compute/device/kv_uploads.h"
 #include "services/worker/compute/device/prefix_mirror.h"
 
 namespace cairn::worker {
@@ -82,8 +83,9 @@ class DevicePass {
   KvMirror& mirror_;
   PrefixMirror prefixes_;
   std::unique_ptr<KvDownloads> downloads_;
-  device::Stream compute_, uploads_;
-  device::Event uploaded_, ended_, logits_ready_;
+  std::unique_ptr<KvUploads> uploads_;
+  device::Stream compute_;
+  device::Event ended_, logits_ready_;
 
   // Activations: [max_rows][..]
   device::DeviceMemory activations_;
@@ -118,7 +120,6 @@ class DevicePass {
     float* to = nullptr;
   };
   std::vector<WantedLogits> wanted_;
-  std::vector<device::CopyTask> tasks_;
 };
 
 }  // namespace cairn::worker
