@@ -1,6 +1,8 @@
 #pragma once
-// What attention of prompts and of decoded tokens share: where keys lie, and how a tile of them is
-// kept in shared memory.
+// What attention of prompts and of decoded tokens share: where keys lie, how a tile of them is kept
+// in shared memory, and how scores become weights.
+//
+// A lane has rows g = lane / 4 and g + 8 of its warp's 16, as the small matrices of device.h do.
 
 #include "cairn/kernels/batch/attention.h"
 #include "kernels/cuda/batch.cuh"
@@ -51,5 +53,49 @@ CAIRN_DEVICE int Swizzled(int row, int chunk) {
 // Less than every score, yet finite: a difference of two of them is 0.
 constexpr float kNoScore = -1e30f;
 constexpr float kLog2E = 1.44269504f;
+
+// Scores of 8 * kTiles keys to weights, in place. Of row g + 8 r the first visible[r] keys count.
+// The sums of values so far must be multiplied by `rescale`.
+template <int kTiles>
+CAIRN_DEVICE void WeighTile(float scale, const int (&visible)[2], int lane,
+                            float (&scores)[kTiles][4], float (&max)[2], float (&sum)[2],
+                            float (&rescale)[2]) {
+  CAIRN_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    float top = max[r];
+    CAIRN_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      CAIRN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[n][2 * r + i];
+        score = n * 8 + lane % 4 * 2 + i < visible[r] ? score * scale : kNoScore;
+        top = fmaxf(top, score);
+      }
+    }
+    top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 2));
+    rescale[r] = Exp2(max[r] - top);
+    max[r] = top;
+    float own = 0.0f;
+    CAIRN_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      CAIRN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[n][2 * r + i];
+        score = Exp2(score - top);
+        own += score;
+      }
+    }
+    sum[r] = sum[r] * rescale[r] + own;
+  }
+}
+
+// Of 16 keys, as the left factor of the next product.
+CAIRN_DEVICE void WeightsOf16(const float (&low)[4], const float (&high)[4], uint32_t (&a)[4]) {
+  a[0] = HalfPair(low[0], low[1]);
+  a[1] = HalfPair(low[2], low[3]);
+  a[2] = HalfPair(high[0], high[1]);
+  a[3] = HalfPair(high[2], high[3]);
+}
 
 }  // namespace cairn::kernels::cuda

@@ -75,27 +75,6 @@ struct RowSums {
   float sum[2] = {0.0f, 0.0f};  // Of this lane's keys.
 };
 
-// Weights of 16 keys out of their scores, as the left factor of the next product. The sums so far
-// must be multiplied by `rescale`.
-CAIRN_DEVICE void Weigh16(const float (&scores)[2][4], float (&max)[2], float (&sum)[2],
-                          uint32_t (&weights)[4], float (&rescale)[2]) {
-  CAIRN_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    float top = fmaxf(fmaxf(scores[0][2 * r], scores[0][2 * r + 1]),
-                      fmaxf(scores[1][2 * r], scores[1][2 * r + 1]));
-    top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 2));
-    top = fmaxf(top, max[r]);
-    rescale[r] = Exp2(max[r] - top);
-    max[r] = top;
-    const float w0 = Exp2(scores[0][2 * r] - top), w1 = Exp2(scores[0][2 * r + 1] - top);
-    const float w2 = Exp2(scores[1][2 * r] - top), w3 = Exp2(scores[1][2 * r + 1] - top);
-    sum[r] = sum[r] * rescale[r] + ((w0 + w1) + (w2 + w3));
-    weights[r] = HalfPair(w0, w1);
-    weights[r + 2] = HalfPair(w2, w3);
-  }
-}
-
 template <int kDim>
 CAIRN_DEVICE void AttendTile(const uint16_t* k, int keys, float scale, int lane,
                              const uint32_t (&queries)[kDim / 16][4], RowSums<kDim>* sums) {
@@ -108,17 +87,10 @@ CAIRN_DEVICE void AttendTile(const uint16_t* k, int keys, float scale, int lane,
     MultiplyAdd<Number16::kHalf>(scores[0], queries[step], {b[0], b[1]});
     MultiplyAdd<Number16::kHalf>(scores[1], queries[step], {b[2], b[3]});
   }
-  CAIRN_UNROLL
-  for (int n = 0; n < 2; ++n) {
-    CAIRN_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const bool there = n * 8 + lane % 4 * 2 + i % 2 < keys;
-      scores[n][i] = there ? scores[n][i] * scale : kNoScore;
-    }
-  }
   uint32_t weights[4];
   float rescale[2];
-  Weigh16(scores, sums->max, sums->sum, weights, rescale);
+  WeighTile(scale, {keys, keys}, lane, scores, sums->max, sums->sum, rescale);
+  WeightsOf16(scores[0], scores[1], weights);
   CAIRN_UNROLL
   for (int n = 0; n < kDim / 16; ++n) {
     uint32_t b[4];  // Columns 16 n to 16 n + 7 of keys 0 to 7 and 8 to 15, then the next columns.
@@ -148,10 +120,10 @@ CAIRN_DEVICE SplitResults ResultsOf(const batch::DecodeAttentionArgs& a, int64_t
 
 template <int kDim>
 CAIRN_DEVICE void AttendSplit(const batch::DecodeAttentionArgs& a) {
-  using Shape = DecodeShape<kDim>;
+  using Sizes = DecodeShape<kDim>;
   constexpr int kChunks = kDim / 8;
   SharedArrays shared;
-  auto* const ring = shared.Take<uint16_t>(Shape::kRing);
+  auto* const ring = shared.Take<uint16_t>(Sizes::kRing);
   auto* const queries = shared.Take<uint16_t>(kDecodeQueries * kDim);
   const int slices = (a.kv.group + kDecodeQueries - 1) / kDecodeQueries;
   const int head = static_cast<int>(blockIdx.y) / slices;
@@ -172,9 +144,9 @@ CAIRN_DEVICE void AttendSplit(const batch::DecodeAttentionArgs& a) {
                     r < count);
   }
   CommitCopies();
-  uint16_t* const own = ring + warp * Shape::kWarpRing;
+  uint16_t* const own = ring + warp * Sizes::kWarpRing;
   const auto stage = [&](int tile) {
-    return own + tile / kDecodeWarps % kDecodeStages * 2 * Shape::kTile;
+    return own + tile / kDecodeWarps % kDecodeStages * 2 * Sizes::kTile;
   };
   const auto fetch = [&](int tile) {
     const int first = keys.begin + tile * kDecodeKeys;

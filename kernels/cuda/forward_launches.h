@@ -5,16 +5,23 @@
 //   struct Launcher {
 //     void* stream;
 //     template <...> int operator()(kernel, const Shape&, const Arguments&...) const;  // 0: done
+//     // Only where kernels for compute capability 9.0a run: describes a matrix (device_sm90.h).
+//     int MapRows(const void* base, int64_t rows, int64_t cols, int64_t box_rows,
+//                 MatrixMap*) const;
 //   };
-//   const batch::ForwardKernels table = ForwardTable<Launcher>("cuda");
+//   const batch::ForwardKernels table = ForwardTable<Launcher, true>("cuda");
+
+#include <limits>
+#include <numeric>
 
 #include "cairn/kernels/batch/forward_kernels.h"
+#include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/decode_attention.cuh"
 #include "kernels/cuda/gemm.cuh"
-#include "kernels/cuda/launches.h"
 #include "kernels/cuda/prompt_attention.cuh"
 #include "kernels/cuda/rope.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/shape.h"
 #include "kernels/cuda/weights.cuh"
 
 namespace cairn::kernels::cuda {
@@ -129,6 +136,35 @@ int LaunchPromptAttention(Launch launch, const batch::PromptAttentionArgs& a) {
   }
 }
 
+// A Launcher that describes matrices.
+template <typename Launch>
+int LaunchPooledPromptAttention(Launch launch, const batch::PooledPromptAttentionArgs& a) {
+  const batch::PromptAttentionArgs& of = a.attention;
+  if (of.count == 0 || of.most_rows == 0) return 0;
+  const batch::KvForm& kv = of.kv;
+  if (kv.head_dim != 64 && kv.head_dim != 128) return kInvalidValue;
+  const int64_t rows = static_cast<int64_t>(a.pool_bytes) / (kv.head_dim * 2);
+  if (rows > std::numeric_limits<int32_t>::max()) return kInvalidValue;
+  Sm90Prompt prompt;
+  prompt.attention = of;
+  prompt.pool = reinterpret_cast<uintptr_t>(a.pool);
+  prompt.page_box = std::gcd(kv.block_tokens, kSm90Keys);
+  prompt.unit_box = std::gcd(kv.unit_rows, kSm90Keys);
+  for (const auto& [box, map] :
+       {std::pair(prompt.page_box, &prompt.pages), std::pair(prompt.unit_box, &prompt.units)}) {
+    const int error = launch.MapRows(a.pool, rows, kv.head_dim, box, map);
+    if (error != 0) return error;
+  }
+  const dim3 blocks{static_cast<unsigned>((of.most_rows + kSm90Rows - 1) / kSm90Rows),
+                    static_cast<unsigned>(kv.kv_heads * kv.group), static_cast<unsigned>(of.count)};
+  if (kv.head_dim == 64) {
+    return launch(cairn_attend_pooled_prompt_64,
+                  Shape{blocks, kSm90Threads, Sm90Shape<64>::kSharedBytes}, prompt);
+  }
+  return launch(cairn_attend_pooled_prompt_128,
+                Shape{blocks, kSm90Threads, Sm90Shape<128>::kSharedBytes}, prompt);
+}
+
 template <typename Launch>
 int LaunchGemm(Launch launch, const batch::GemmArgs& a) {
   if (a.rows == 0 || a.outputs == 0) return 0;
@@ -153,7 +189,8 @@ int LaunchGemmFewRows(Launch launch, const batch::GemmArgs& a) {
   return LaunchFewRows<8>(launch, cairn_gemm_64_rows, a);
 }
 
-template <typename Launcher>
+// kPooled: the hardware has compute capability 9.0a, and Launcher has MapRows.
+template <typename Launcher, bool kPooled>
 batch::ForwardKernels ForwardTable(const char* name) {
   batch::ForwardKernels k;
   k.name = name;
@@ -177,6 +214,11 @@ batch::ForwardKernels ForwardTable(const char* name) {
   k.attend_prompt = [](void* s, const batch::PromptAttentionArgs& a) {
     return LaunchPromptAttention(Launcher{s}, a);
   };
+  if constexpr (kPooled) {
+    k.attend_pooled_prompt = [](void* s, const batch::PooledPromptAttentionArgs& a) {
+      return LaunchPooledPromptAttention(Launcher{s}, a);
+    };
+  }
   k.gemm = [](void* s, const batch::GemmArgs& a) { return LaunchGemm(Launcher{s}, a); };
   k.gemm_few_rows = [](void* s, const batch::GemmArgs& a) {
     return LaunchGemmFewRows(Launcher{s}, a);

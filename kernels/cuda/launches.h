@@ -16,16 +16,11 @@
 #include "kernels/cuda/lattice.cuh"
 #include "kernels/cuda/pages.cuh"
 #include "kernels/cuda/raw.cuh"
+#include "kernels/cuda/shape.h"
 #include "kernels/cuda/turbo.cuh"
 #include "kernels/cuda/xxh3.cuh"
 
 namespace cairn::kernels::cuda {
-
-struct Shape {
-  dim3 blocks;
-  unsigned threads = 0;
-  size_t shared_bytes = 0;
-};
 
 using PlaneKernel = void (*)(CAIRN_PARAMETER(PlaneBatch));
 

@@ -43,6 +43,7 @@ void Take(unsigned from, void* take, size_t bytes);
 
 // c += a b by a warp, as device.h draws it. Rounded towards zero once for 16 products, which is
 // what tensor cores come close to.
+float TowardsZero(double sum);
 void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool bfloat16);
 
 // Shared memory of the block. Threads that ask in the same order get the same memory. 16-byte

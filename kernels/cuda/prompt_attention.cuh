@@ -28,14 +28,27 @@ struct PromptKeys {
   int32_t tiles = 0;
 };
 
+// `own`: how many keys in the pages the block's last row sees.
+template <int kTileKeys>
 CAIRN_DEVICE PromptKeys KeysOfPrompt(const batch::KvForm& form, const batch::SequenceKv& sequence,
                                      int head, int own) {
   PromptKeys keys;
   keys.prefix = RowsOfPrefix(form, KeptOf(form, sequence, head));
   keys.own = RowsOfPages(form, sequence, head, own);
-  keys.prefix_tiles = (keys.prefix.count + kPromptKeys - 1) / kPromptKeys;
-  keys.tiles = keys.prefix_tiles + (own + kPromptKeys - 1) / kPromptKeys;
+  keys.prefix_tiles = (keys.prefix.count + kTileKeys - 1) / kTileKeys;
+  keys.tiles = keys.prefix_tiles + (own + kTileKeys - 1) / kTileKeys;
   return keys;
+}
+
+// How many keys of a tile, from the first one on, rows that are tokens `token` and token + 8 see.
+template <int kTileKeys>
+CAIRN_DEVICE void VisibleKeys(const PromptKeys& keys, int tile, int token, int (&visible)[2]) {
+  const int own = tile - keys.prefix_tiles;
+  CAIRN_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    visible[r] =
+        own < 0 ? keys.prefix.count - tile * kTileKeys : token + 8 * r + 1 - own * kTileKeys;
+  }
 }
 
 template <int kDim>
@@ -78,54 +91,33 @@ CAIRN_DEVICE void Score64(const uint16_t* k, int lane, const uint32_t (&queries)
   }
 }
 
-// Scores to weights, in place. Of row g + 8 r the first visible[r] keys count. The sums of values
-// so far must be multiplied by `rescale`.
-CAIRN_DEVICE void Weigh64(float scale, const int (&visible)[2], int lane, float (&scores)[8][4],
-                          float (&max)[2], float (&sum)[2], float (&rescale)[2]) {
-  CAIRN_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    float top = max[r];
-    CAIRN_UNROLL
-    for (int n = 0; n < 8; ++n) {
-      CAIRN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        float& score = scores[n][2 * r + i];
-        score = n * 8 + lane % 4 * 2 + i < visible[r] ? score * scale : kNoScore;
-        top = fmaxf(top, score);
-      }
-    }
-    top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 2));
-    rescale[r] = Exp2(max[r] - top);
-    max[r] = top;
-    float own = 0.0f;
-    CAIRN_UNROLL
-    for (int n = 0; n < 8; ++n) {
-      CAIRN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        float& score = scores[n][2 * r + i];
-        score = Exp2(score - top);
-        own += score;
-      }
-    }
-    sum[r] = sum[r] * rescale[r] + own;
-  }
-}
-
 template <int kDim>
-CAIRN_DEVICE void AddValues64(const uint16_t* v, int lane, const float (&weights)[8][4],
-                              const float (&rescale)[2], PromptSums<kDim>* sums) {
+CAIRN_DEVICE void Rescale(const float (&rescale)[2], PromptSums<kDim>* sums) {
   CAIRN_UNROLL
   for (int n = 0; n < kDim / 8; ++n) {
     CAIRN_UNROLL
     for (int i = 0; i < 4; ++i) sums->values[n][i] *= rescale[i / 2];
   }
+}
+
+// One over each row's sum of weights.
+template <int kDim>
+CAIRN_DEVICE void InverseSums(PromptSums<kDim>* sums, float (&inverse)[2]) {
+  CAIRN_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    sums->sum[r] += __shfl_xor_sync(kWholeWarp, sums->sum[r], 1);
+    sums->sum[r] += __shfl_xor_sync(kWholeWarp, sums->sum[r], 2);
+    inverse[r] = 1.0f / sums->sum[r];
+  }
+}
+
+template <int kDim>
+CAIRN_DEVICE void AddValues64(const uint16_t* v, int lane, const float (&weights)[8][4],
+                              PromptSums<kDim>* sums) {
   CAIRN_UNROLL
   for (int keys = 0; keys < 4; ++keys) {
-    const float(&low)[4] = weights[2 * keys];
-    const float(&high)[4] = weights[2 * keys + 1];
-    const uint32_t a[4] = {HalfPair(low[0], low[1]), HalfPair(low[2], low[3]),
-                           HalfPair(high[0], high[1]), HalfPair(high[2], high[3])};
+    uint32_t a[4];
+    WeightsOf16(weights[2 * keys], weights[2 * keys + 1], a);
     CAIRN_UNROLL
     for (int n = 0; n < kDim / 16; ++n) {
       uint32_t b[4];
@@ -177,7 +169,8 @@ CAIRN_DEVICE void AttendPromptRows(const batch::PromptAttentionArgs& a) {
   const int first = (parts - 1 - static_cast<int>(blockIdx.x)) * kPromptRows;
   const int rows = chunk_rows - first < kPromptRows ? chunk_rows - first : kPromptRows;
   const int head = static_cast<int>(blockIdx.y), before = static_cast<int>(chunk.kv.tokens) + first;
-  const PromptKeys keys = KeysOfPrompt(a.kv, chunk.kv, head / a.kv.group, before + rows);
+  const PromptKeys keys =
+      KeysOfPrompt<kPromptKeys>(a.kv, chunk.kv, head / a.kv.group, before + rows);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
 
   const uint16_t* const q =
@@ -210,27 +203,18 @@ CAIRN_DEVICE void AttendPromptRows(const batch::PromptAttentionArgs& a) {
       }
     }
     int visible[2];
-    CAIRN_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      visible[r] = tile < keys.prefix_tiles
-                       ? keys.prefix.count - tile * kPromptKeys
-                       : before + row + 8 * r + 1 - (tile - keys.prefix_tiles) * kPromptKeys;
-    }
+    VisibleKeys<kPromptKeys>(keys, tile, before + row, visible);
     const uint16_t* const k = ring + tile % 2 * 2 * kTile;
     float scores[8][4] = {}, rescale[2];
     Score64<kDim>(k, lane, query, scores);
-    Weigh64(scale, visible, lane, scores, sums.max, sums.sum, rescale);
-    AddValues64<kDim>(k + kTile, lane, scores, rescale, &sums);
+    WeighTile(scale, visible, lane, scores, sums.max, sums.sum, rescale);
+    Rescale<kDim>(rescale, &sums);
+    AddValues64<kDim>(k + kTile, lane, scores, &sums);
     __syncthreads();  // The next fetch writes where this tile is.
   }
   WaitForCopies<0>();
   float inverse[2];
-  CAIRN_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    sums.sum[r] += __shfl_xor_sync(kWholeWarp, sums.sum[r], 1);
-    sums.sum[r] += __shfl_xor_sync(kWholeWarp, sums.sum[r], 2);
-    inverse[r] = 1.0f / sums.sum[r];
-  }
+  InverseSums<kDim>(&sums, inverse);
   // No other warp uses these rows.
   StoreRows16<kDim>(sums, inverse, lane, queries + warp * 16 * kDim, rows - warp * 16,
                     a.out + (chunk.first_row + first + warp * 16) * a.out_stride +

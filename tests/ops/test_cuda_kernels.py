@@ -130,3 +130,20 @@ def test_kernels_that_move_numbers_do_so_by_16_bytes(machine_code):
     moves = [name for name in machine_code if re.search(r"raw|pages|int8|fp8|hash|turbo", name)]
     assert len(moves) >= 17
     assert not [name for name in moves if not count(r"(LDG|STG)\.E[.\w]*\.128", machine_code[name])]
+
+
+def test_products_and_attention_use_tensor_cores(machine_code):
+    small = [n for n in machine_code if re.search(r"gemm|attend_(split|prompt)", n)]
+    assert len(small) == 9
+    assert not [name for name in small if not count(r"\bHMMA", machine_code[name])]
+    groups = [name for name in machine_code if "attend_pooled" in name]
+    assert len(groups) == 2
+    for name in groups:
+        for instruction in ("HGMMA", "UTMALDG", "USETMAXREG"):
+            assert count(instruction, machine_code[name]), f"{name}: no {instruction}"
+
+
+def test_tiles_are_copied_by_16_bytes(machine_code):
+    tiles = [n for n in machine_code if re.search(r"gemm$|attend_(split|prompt)", n)]
+    assert len(tiles) == 5
+    assert not [name for name in tiles if not count(r"LDGSTS[.\w]*\.128", machine_code[name])]

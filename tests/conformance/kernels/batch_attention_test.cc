@@ -6,7 +6,6 @@
 namespace cairn::kernels {
 namespace {
 
-using batch::ForwardKernels;
 using testing::BackendCaseName;
 using testing::BatchKv;
 using testing::ExpectClose;
@@ -58,7 +57,7 @@ class BatchAttentionTest : public testing::BatchTest {
     splits += spare_splits;
     Guarded<uint16_t> out(here(), rows * stride, uint16_t{77});
     Guarded<float> scratch(here(), batch::DecodeScratchFloats(rows, splits, form));
-    here().Run(&ForwardKernels::attend_decode,
+    here().Run(&batch::ForwardKernels::attend_decode,
                {form, here().In(sequences), here().In(queries), out.get(), rows, width, stride,
                 splits, Scale(form), scratch.get()});
     std::vector<uint16_t> got;
@@ -72,6 +71,13 @@ class BatchAttentionTest : public testing::BatchTest {
     return got;
   }
 
+  // The two operations that take prompts, those of them that the backend has.
+  enum class Entry { kPlain, kPooled };
+  std::vector<Entry> Entries() {
+    if (here().backend().batch_forward->attend_pooled_prompt == nullptr) return {Entry::kPlain};
+    return {Entry::kPlain, Entry::kPooled};
+  }
+
   struct Cut {
     int64_t first;
     int64_t rows;
@@ -80,7 +86,7 @@ class BatchAttentionTest : public testing::BatchTest {
   // tokens - rows + first.
   std::vector<uint16_t> Prompt(const BatchKv& kv, const std::vector<int64_t>& rows,
                                const std::vector<uint16_t>& q,
-                               const std::vector<std::vector<Cut>>& cuts) {
+                               const std::vector<std::vector<Cut>>& cuts, Entry entry) {
     const batch::KvForm& form = kv.form();
     const int64_t width = Width(form);
     std::vector<batch::PromptChunk> chunks;
@@ -95,9 +101,14 @@ class BatchAttentionTest : public testing::BatchTest {
       place += rows[i];
     }
     Guarded<uint16_t> out(here(), place * width, uint16_t{77});
-    here().Run(&ForwardKernels::attend_prompt,
-               {form, here().In(chunks), std::ssize(chunks), most, here().In(q), out.get(), width,
-                width, Scale(form)});
+    const batch::PromptAttentionArgs args{
+        form,  here().In(chunks), std::ssize(chunks), most, here().In(q), out.get(), width,
+        width, Scale(form)};
+    if (entry == Entry::kPlain) {
+      here().Run(&batch::ForwardKernels::attend_prompt, args);
+    } else {
+      here().Run(&batch::ForwardKernels::attend_pooled_prompt, {args, kv.pool(), kv.pool_bytes()});
+    }
     return out.Read();
   }
 };
@@ -163,6 +174,8 @@ TEST_P(BatchAttentionTest, HeadsOfOtherSizesAreRefused) {
   batch::PromptAttentionArgs prompt{kv.form(), &chunk, 1, 1};
   EXPECT_NE(table.attend_decode(here().stream().native(), decode), 0);
   EXPECT_NE(table.attend_prompt(here().stream().native(), prompt), 0);
+  if (table.attend_pooled_prompt == nullptr) return;
+  EXPECT_NE(table.attend_pooled_prompt(here().stream().native(), {prompt, kv.pool(), 0}), 0);
 }
 
 struct PromptCase {
@@ -175,6 +188,7 @@ std::vector<PromptCase> PromptCases() {
       {Form(64, 2, 2), {{37}, {1}, {130, {70, 0}}}, {37, 1, 66}},
       {Form(128, 1, 2, 16), {{65}}, {65}},
       {Form(64, 1, 1, 48), {{200}}, {8}},
+      {Form(128, 1, 1), {{140, {140}}}, {140}},
   };
 }
 
@@ -185,18 +199,19 @@ TEST_P(BatchAttentionTest, RowsOfPromptsAreThoseOfTheReference) {
     const int64_t all = std::accumulate(c.rows.begin(), c.rows.end(), int64_t{0});
     const std::vector<uint16_t> q = Halves(Random(all * width));
     const std::vector<float> exact = FloatsOfHalves(q);
+    std::vector<float> want;
     std::vector<std::vector<Cut>> whole;
-    for (const int64_t rows : c.rows) whole.push_back({{0, rows}});
-    const std::vector<float> got = FloatsOfBfloat16(Prompt(kv, c.rows, q, whole));
-    int64_t at = 0;
     for (size_t i = 0; i < c.rows.size(); ++i) {
-      for (int64_t r = 0; r < c.rows[i]; ++r, at += width) {
-        ExpectClose(
-            kv.Attend(i, c.shapes[i].tokens - c.rows[i] + r + 1, exact.data() + at, Scale(c.form)),
-            std::span(got).subspan(static_cast<size_t>(at), static_cast<size_t>(width)),
-            kBfloat16Rounding, kWeightRounding,
-            Describe(c.form) + ", sequence " + std::to_string(i) + ", row " + std::to_string(r));
+      whole.push_back({{0, c.rows[i]}});
+      for (int64_t r = 0; r < c.rows[i]; ++r) {
+        const std::vector<float> row = kv.Attend(i, c.shapes[i].tokens - c.rows[i] + r + 1,
+                                                 exact.data() + want.size(), Scale(c.form));
+        want.insert(want.end(), row.begin(), row.end());
       }
+    }
+    for (const Entry entry : Entries()) {
+      ExpectClose(want, FloatsOfBfloat16(Prompt(kv, c.rows, q, whole, entry)), kBfloat16Rounding,
+                  kWeightRounding, Describe(c.form));
     }
   }
 }
@@ -205,9 +220,11 @@ TEST_P(BatchAttentionTest, RowsOfPromptsHaveTheSameBitsHoweverAPromptIsCut) {
   const batch::KvForm form = Form(64, 1, 1, 16);
   const BatchKv kv(here(), form, {{150, {20}}}, &rng());
   const std::vector<uint16_t> q = Halves(Random(150 * Width(form)));
-  const std::vector<uint16_t> whole = Prompt(kv, {150}, q, {{{0, 150}}});
-  EXPECT_EQ(Prompt(kv, {150}, q, {{{0, 64}, {64, 64}, {128, 22}}}), whole);
-  EXPECT_EQ(Prompt(kv, {150}, q, {{{0, 48}, {48, 1}, {49, 70}, {119, 31}}}), whole);
+  for (const Entry entry : Entries()) {
+    const std::vector<uint16_t> whole = Prompt(kv, {150}, q, {{{0, 150}}}, entry);
+    EXPECT_EQ(Prompt(kv, {150}, q, {{{0, 64}, {64, 64}, {128, 22}}}, entry), whole);
+    EXPECT_EQ(Prompt(kv, {150}, q, {{{0, 48}, {48, 1}, {49, 70}, {119, 31}}}, entry), whole);
+  }
 }
 
 TEST_P(BatchAttentionTest, LargeScoresDoNotOverflow) {
@@ -218,8 +235,10 @@ TEST_P(BatchAttentionTest, LargeScoresDoNotOverflow) {
   const std::vector<float> want = kv.Attend(0, 80, exact.data(), Scale(form));
   // Scores of some hundreds have absolute errors of some 2^-15, and so have their weights.
   ExpectClose(want, FloatsOfBfloat16(Decode(kv, q, {0})), kBfloat16Rounding, 3e-3, "decode");
-  ExpectClose(want, FloatsOfBfloat16(Prompt(kv, {1}, q, {{{0, 1}}})), kBfloat16Rounding, 3e-3,
-              "prompt");
+  for (const Entry entry : Entries()) {
+    ExpectClose(want, FloatsOfBfloat16(Prompt(kv, {1}, q, {{{0, 1}}}, entry)), kBfloat16Rounding,
+                3e-3, "prompt");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BatchAttentionTest, ::testing::ValuesIn(testing::BackendNames()),

@@ -29,12 +29,17 @@ class BatchKv {
     pages_ = Pool(pages, PageNumbers(), rng);
     units_ = Pool(units, 2 * UnitNumbers(), rng);
     for (const SequenceShape& s : shapes_) Fill(s, rng);
-    device_pages_ = device.In(pages_.numbers);
-    device_units_ = device.In(units_.numbers);
+    std::vector<uint16_t> all = pages_.numbers;
+    all.insert(all.end(), units_.numbers.begin(), units_.numbers.end());
+    device_pages_ = device.In(all);
+    device_units_ = device_pages_ + pages_.numbers.size();
     for (size_t i = 0; i < shapes_.size(); ++i) sequences_.push_back(Place(device, i));
   }
 
   const batch::KvForm& form() const { return form_; }
+  // In which all pages and units lie.
+  const std::byte* pool() const { return reinterpret_cast<const std::byte*>(device_pages_); }
+  uint64_t pool_bytes() const { return 2 * (pages_.numbers.size() + units_.numbers.size()); }
   // In the device's memory, but for the struct itself.
   const batch::SequenceKv& sequence(size_t i) const { return sequences_[i]; }
   const SequenceShape& shape(size_t i) const { return shapes_[i]; }

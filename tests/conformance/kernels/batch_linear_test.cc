@@ -5,14 +5,12 @@
 namespace cairn::kernels {
 namespace {
 
-using batch::ForwardKernels;
-using batch::GemmArgs;
 using testing::BackendCaseName;
 using testing::Bfloat16s;
 using testing::FloatsOfBfloat16;
 using testing::Guarded;
 
-using Gemm = batch::Op<GemmArgs> ForwardKernels::*;
+using Gemm = batch::Op<batch::GemmArgs> batch::ForwardKernels::*;
 
 struct Shape {
   int64_t rows, outputs, cols;
@@ -57,7 +55,7 @@ class BatchLinearTest : public testing::BatchTest {
     const uint16_t* const a = here().In(f.a);
     const uint16_t* const w = here().In(f.w);
     for (int64_t r = 0; r < s.rows; r += step) {
-      GemmArgs g;
+      batch::GemmArgs g;
       g.a = a + r * f.stride;
       g.w = w;
       g.y = y.get() + r * y_stride;
@@ -100,7 +98,7 @@ class BatchLinearTest : public testing::BatchTest {
   }
 };
 
-constexpr Gemm kGemms[] = {&ForwardKernels::gemm, &ForwardKernels::gemm_few_rows};
+constexpr Gemm kGemms[] = {&batch::ForwardKernels::gemm, &batch::ForwardKernels::gemm_few_rows};
 
 TEST_P(BatchLinearTest, ProductsAreTheSums) {
   for (const Shape& s : {Shape{1, 1, 8}, Shape{5, 37, 40}, Shape{17, 130, 200}, Shape{130, 16, 72},
@@ -133,7 +131,7 @@ TEST_P(BatchLinearTest, ARowOfNanStaysInItsRow) {
 TEST_P(BatchLinearTest, EmptyProductsWriteNothing) {
   Guarded<float> y(here(), 0);
   for (const Gemm gemm : kGemms) {
-    GemmArgs g;
+    batch::GemmArgs g;
     g.y = y.get();
     g.outputs = 16;
     g.cols = 8;

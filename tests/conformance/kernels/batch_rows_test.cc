@@ -8,7 +8,6 @@
 namespace cairn::kernels {
 namespace {
 
-using batch::ForwardKernels;
 using testing::BackendCaseName;
 using testing::BatchTest;
 using testing::Bfloat16s;
@@ -50,7 +49,7 @@ TEST_P(BatchRowsTest, EmbeddingsAreThoseOfDequantiseRowToTheLastBit) {
     const Weights w(type, kVocab, cols, &rng());
     const auto rows = std::ssize(tokens);
     Guarded<float> got(here(), rows * stride, -1.0f);
-    here().Run(&ForwardKernels::embed,
+    here().Run(&batch::ForwardKernels::embed,
                {type, here().In(w.bytes) + 1, here().In(tokens), got.get(), rows, cols, stride});
     std::vector<float> want(static_cast<size_t>(rows * stride), -1.0f);
     for (int64_t r = 0; r < rows; ++r) {
@@ -72,8 +71,9 @@ TEST_P(BatchRowsTest, DequantisedWeightsAreTheRoundedOnesInTheOrderThatIsAskedFo
     for (const bool reorders : {false, true}) {
       const int64_t rows = reorders ? std::ssize(order) : kRows;
       Guarded<uint16_t> got(here(), rows * stride, uint16_t{77});
-      here().Run(&ForwardKernels::dequantise, {type, bytes, reorders ? here().In(order) : nullptr,
-                                               got.get(), rows, cols, stride});
+      here().Run(
+          &batch::ForwardKernels::dequantise,
+          {type, bytes, reorders ? here().In(order) : nullptr, got.get(), rows, cols, stride});
       std::vector<uint16_t> want(static_cast<size_t>(rows * stride), 77);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t source = reorders ? order[static_cast<size_t>(r)] : r;
@@ -93,7 +93,7 @@ TEST_P(BatchRowsTest, RmsNormIsTheReferencesButForTheRounding) {
       const std::vector<int32_t> picked = {2, 0};
       const int64_t rows = picks ? std::ssize(picked) : kRows;
       Guarded<uint16_t> got(here(), rows * cols);
-      here().Run(&ForwardKernels::rms_norm,
+      here().Run(&batch::ForwardKernels::rms_norm,
                  {here().In(x), picks ? here().In(picked) : nullptr, here().In(weight), got.get(),
                   rows, cols, stride, cols, 1e-5f});
       std::vector<float> want(static_cast<size_t>(kRows * cols));
@@ -115,7 +115,7 @@ TEST_P(BatchRowsTest, RmsNormSpreadsNanOverItsRowOnly) {
   std::vector<float> x = Random(3 * 40);
   x[50] = kNan;
   Guarded<uint16_t> got(here(), 120);
-  here().Run(&ForwardKernels::rms_norm,
+  here().Run(&batch::ForwardKernels::rms_norm,
              {here().In(x), nullptr, here().In(Random(40)), got.get(), 3, 40, 40, 40, 1e-5f});
   const std::vector<float> y = FloatsOfBfloat16(got.Read());
   for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 40 == 1) << i;
@@ -125,7 +125,7 @@ TEST_P(BatchRowsTest, AddingRoundsOnceAndTouchesNothingBehind) {
   for (const int64_t n : {0, 1, 7, 8, 2048, 4099}) {
     const std::vector<float> x = Random(n), y = Random(n, 1e-3f);
     Guarded<float> got(here(), x);
-    here().Run(&ForwardKernels::add, {got.get(), here().In(y), n});
+    here().Run(&batch::ForwardKernels::add, {got.get(), here().In(y), n});
     std::vector<float> want = x;
     for (size_t i = 0; i < want.size(); ++i) want[i] += y[i];
     EXPECT_EQ(got.Read(), want) << n;
@@ -142,7 +142,8 @@ TEST_P(BatchRowsTest, SwiGluIsTheReferencesButForTheRounding) {
     std::copy(extreme.begin(), extreme.end(), x.begin());
     const float* const both = here().In(x);
     Guarded<uint16_t> got(here(), kRows * cols);
-    here().Run(&ForwardKernels::swiglu, {both, both + cols, got.get(), kRows, cols, in, cols});
+    here().Run(&batch::ForwardKernels::swiglu,
+               {both, both + cols, got.get(), kRows, cols, in, cols});
     std::vector<float> want(static_cast<size_t>(kRows * cols));
     InlineStream stream;
     for (int64_t r = 0; r < kRows; ++r) {
@@ -158,7 +159,7 @@ TEST_P(BatchRowsTest, SwiGluIsTheReferencesButForTheRounding) {
 TEST_P(BatchRowsTest, ArgMaxTakesTheFirstAndIgnoresNan) {
   const auto arg_max = [this](const std::vector<float>& x, int64_t rows, int64_t n) {
     Guarded<int32_t> index(here(), rows, -7);
-    here().Run(&ForwardKernels::arg_max, {here().In(x), index.get(), rows, n, n});
+    here().Run(&batch::ForwardKernels::arg_max, {here().In(x), index.get(), rows, n, n});
     return index.Read();
   };
   using Places = std::vector<int32_t>;
@@ -251,7 +252,7 @@ TEST_P(BatchRowsTest, RotatedKeysAndValuesGoToTheirPagesAndNowhereElse) {
     a.rope_dim = rope;
     a.head_stride = static_cast<size_t>(head_numbers) * 2;
     a.v_offset = a.head_stride * static_cast<size_t>(kv_heads);
-    here().Run(&ForwardKernels::rotate_and_store, a);
+    here().Run(&batch::ForwardKernels::rotate_and_store, a);
 
     std::vector<uint16_t> want_q, want_pages(static_cast<size_t>(kPages * page_numbers), 0x5a5a);
     for (int64_t r = 0; r < rows; ++r) {
@@ -286,8 +287,8 @@ TEST_P(BatchRowsTest, TurnedKeysAreThoseOfTheirNewPosition) {
   const std::vector<batch::KeyRun> runs = {{keys.get(), kStride, 5, 2},
                                            {keys.get() + kKeys * kStride, kStride, kKeys, 1},
                                            {keys.get(), kStride, 0, 0}};
-  here().Run(&ForwardKernels::turn_keys, {here().In(runs), std::ssize(runs), kKeys,
-                                          here().In(by.cosine), here().In(by.sine), kRope});
+  here().Run(&batch::ForwardKernels::turn_keys, {here().In(runs), std::ssize(runs), kKeys,
+                                                 here().In(by.cosine), here().In(by.sine), kRope});
   std::vector<uint16_t> want = before;
   for (size_t run = 0; run < 2; ++run) {
     for (int64_t k = 0; k < runs[run].count; ++k) {
@@ -315,7 +316,7 @@ TEST_P(BatchRowsTest, AKeyThatIsTurnedFromOnePositionToAnotherIsTheOneRotatedThe
   };
   Guarded<uint16_t> keys(here(), testing::Halves(rotated(kFrom)));
   const std::vector<batch::KeyRun> runs = {{keys.get(), kDim, 1, kBy}};
-  here().Run(&ForwardKernels::turn_keys,
+  here().Run(&batch::ForwardKernels::turn_keys,
              {here().In(runs), 1, 1, here().In(to.cosine), here().In(to.sine), kDim});
   // Two roundings to 11 bits, of numbers up to about 4.
   ExpectClose(rotated(kFrom + kBy), testing::FloatsOfHalves(keys.Read()), 1e-3, 3e-3, "turned");

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tests/support/cuda_on_cpu/block_barriers.h"
 #include "tests/support/cuda_on_cpu/fibre.h"
 #include "tests/support/cuda_on_cpu/hand_over.h"
 #include "tests/support/cuda_on_cpu/launch.h"
@@ -21,13 +22,15 @@ namespace {
 constexpr unsigned kLanes = 32;
 constexpr unsigned kMostThreads = 1024;
 
-enum class Waits { kForNothing, kForWarp, kForBlock, kEnded };
+enum class Waits { kForNothing, kForWarp, kForBlock, kForCondition, kEnded };
 
 struct Thread {
   std::unique_ptr<Fibre> fibre;
   unsigned index = 0;
   dim3 place;
   Waits waits = Waits::kEnded;
+  bool (*ready)(void*) = nullptr;  // The condition that it waits for.
+  void* ready_state = nullptr;
   // Hand-overs use two sets of slots in turn, so that one meeting for each is enough: nobody writes
   // to a set again before all lanes have met once more, and so have taken what was in it.
   unsigned turn = 0;
@@ -53,6 +56,7 @@ class Grid {
   Warp& warp() { return warps_[self_->index / kLanes]; }
   void BlockBarrier();
   void MeetWarp();
+  void WaitUntil(bool (*ready)(void*), void* state);
   std::byte* TakeShared(size_t bytes);
 
  private:
@@ -140,14 +144,17 @@ void Grid::RunBlock(uint64_t seed) {
   while (live_ > 0) {
     bool ran = false;
     for (const unsigned i : order_) {
-      if (threads_[i]->waits != Waits::kForNothing) continue;
+      Thread& t = *threads_[i];
+      if (t.waits == Waits::kForCondition && t.ready(t.ready_state)) t.waits = Waits::kForNothing;
+      if (t.waits != Waits::kForNothing) continue;
       ran = true;
-      self_ = threads_[i].get();
+      self_ = &t;
       place_.thread = self_->place;
       self_->fibre->Resume();
     }
     if (!ran) Fail("threads wait for each other: not all of them reach a barrier");
   }
+  if (EndBlockBarriers()) Fail("a block ends with bulk copies that nobody waited for");
 }
 
 void Grid::RunThread() {
@@ -199,6 +206,14 @@ void Grid::MeetWarp() {
     self_->waits = Waits::kForWarp;
     self_->fibre->Pause();
   }
+}
+
+void Grid::WaitUntil(bool (*ready)(void*), void* state) {
+  if (ready(state)) return;
+  self_->ready = ready;
+  self_->ready_state = state;
+  self_->waits = Waits::kForCondition;
+  self_->fibre->Pause();
 }
 
 std::byte* Grid::TakeShared(size_t bytes) {
@@ -259,6 +274,8 @@ void Take(unsigned from, void* take, size_t bytes) {
 const void* HandedOver(unsigned from) {
   return TheGrid().warp().handed_over[TheGrid().self().turn][from];
 }
+
+void WaitUntil(bool (*ready)(void*), void* state) { TheGrid().WaitUntil(ready, state); }
 
 std::byte* TakeShared(size_t bytes) { return TheGrid().TakeShared(bytes); }
 

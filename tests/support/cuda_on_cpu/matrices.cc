@@ -17,11 +17,6 @@ float FloatOf16(uint32_t bits, bool bfloat16) {
   return x;
 }
 
-float TowardsZero(double sum) {
-  const auto x = static_cast<float>(sum);
-  return std::fabs(double{x}) > std::fabs(sum) ? std::nextafter(x, 0.0f) : x;
-}
-
 // A lane's parts of both factors: row g of a in columns 2t, 2t + 1, row g + 8, then both 8 columns
 // further; b in the same order of its 16 rows.
 struct Parts {
@@ -32,6 +27,12 @@ struct Parts {
 const float* PartsOf(unsigned lane) { return static_cast<const Parts*>(HandedOver(lane))->a; }
 
 }  // namespace
+
+float TowardsZero(double sum) {
+  const auto x = static_cast<float>(sum);
+  if (std::isinf(x)) return x;
+  return std::fabs(double{x}) > std::fabs(sum) ? std::nextafter(x, 0.0f) : x;
+}
 
 void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool bfloat16) {
   Parts own;

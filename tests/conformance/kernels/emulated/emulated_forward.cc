@@ -22,12 +22,17 @@ struct RunInCall {
            kernel, arguments...);
     return 0;
   }
+  int MapRows(const void* base, int64_t rows, int64_t cols, int64_t box_rows,
+              cuda::MatrixMap* map) const {
+    *map = cuda::MapOnCpu(base, rows, cols, box_rows);
+    return 0;
+  }
 };
 
 }  // namespace
 
 const batch::ForwardKernels& EmulatedForwardKernels() {
-  static const batch::ForwardKernels table = cuda::ForwardTable<RunInCall>("cuda-emulated");
+  static const batch::ForwardKernels table = cuda::ForwardTable<RunInCall, true>("cuda-emulated");
   return table;
 }
 

@@ -87,4 +87,12 @@ struct PromptAttentionArgs {
   float scale = 1.0f;
 };
 
+// The same by the tensor memory accelerator, which wants to know in which memory pages and units
+// lie: at multiples of head_dim * 2 bytes from `pool` on.
+struct PooledPromptAttentionArgs {
+  PromptAttentionArgs attention;
+  const std::byte* pool = nullptr;
+  uint64_t pool_bytes = 0;
+};
+
 }  // namespace cairn::kernels::batch

@@ -31,12 +31,13 @@ namespace cairn::kernels::batch {
 // What a driver of devices calls this table (common/device: Device::Kernels). The version grows
 // with every change of the table or of the arguments.
 inline constexpr char kForwardTableName[] = "forward";
+inline constexpr char kForwardTable90aName[] = "forward-9.0a";  // For compute capability 9.0 only.
 inline constexpr uint32_t kForwardTableVersion = 1;
 
 template <typename Args>
 using Op = int (*)(void* stream, const Args&);
 
-// All entries are set.
+// All entries are set that do not say "Null".
 struct ForwardKernels {
   const char* name = nullptr;
 
@@ -51,6 +52,8 @@ struct ForwardKernels {
 
   Op<DecodeAttentionArgs> attend_decode = nullptr;
   Op<PromptAttentionArgs> attend_prompt = nullptr;
+  // Null: the table is not for hardware with warp groups. Faster, with other last bits.
+  Op<PooledPromptAttentionArgs> attend_pooled_prompt = nullptr;
 
   // A row has the same bits in every call of one entry, but not in both: choose by the phase (a
   // prompt, or tokens that are decoded), not by the number of rows.
