@@ -65,6 +65,11 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  command
+      .add_option("--device", options.device,
+                  "Where a worker in this process computes: cpu, or cuda:N for GPU number N")
+      ->capture_default_str()
+      ->excludes(worker);
   AddTlsFlags(command, options.tls);
 }
 

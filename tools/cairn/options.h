@@ -28,6 +28,7 @@ struct WorkerOptions {
   std::string recipe = "raw";
   std::string calibration = "calibration";
   int threads = 0;
+  std::string device = "cpu";
   TlsFlags tls;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/worker/engine/worker_device.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
 namespace cairn::worker {
@@ -23,6 +24,8 @@ Status LoadModel(EngineParts& parts) {
   compute.arithmetic = options.arithmetic;
   compute.threads = options.threads;
   compute.max_context = options.max_context;
+  CAIRN_ASSIGN_OR_RETURN(compute.device, OpenWorkerDevice(options.device, options.device_library));
+  compute.device_kv_bytes = static_cast<int64_t>(options.device_kv_bytes);
   CAIRN_ASSIGN_OR_RETURN(parts.transformer, Transformer::Create(*parts.model, compute));
   return OkStatus();
 }

@@ -49,8 +49,11 @@ class WorkerEngine {
   struct Options {
     std::string model_path;  // A GGUF file.
     Arithmetic arithmetic = Arithmetic::kFast;
-    int threads = 0;          // That compute. 0: one per CPU.
-    int32_t max_context = 0;  // Tokens of prompt and answer. 0: the model's.
+    int threads = 0;                               // That compute. 0: one per CPU.
+    int32_t max_context = 0;                       // Tokens of prompt and answer. 0: the model's.
+    std::string device = "cpu";                    // Where the forward pass runs: cpu, or cuda:N.
+    std::string device_library = {};               // That drives it; empty: libcairn_cuda.so.
+    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Of the device, for copies of pages.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
     uint32_t queue_capacity = 16;        // Requests that wait; running ones are not counted.

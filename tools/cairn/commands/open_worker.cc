@@ -19,6 +19,7 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker({.model_path = options.model,
                                                            .arithmetic = options.arithmetic,
                                                            .threads = options.threads,
+                                                           .device = options.device,
                                                            .recipe = options.recipe,
                                                            .calibration = options.calibration,
                                                            .cache_address = cache,

@@ -45,6 +45,7 @@ struct LocalWorkerOptions {
   std::string model_path;
   std::string arithmetic = "fast";          // "fast" or "float32".
   int threads = 0;                          // 0: one per CPU.
+  std::string device = "cpu";               // WorkerEngine::Options::device.
   std::string recipe = "raw";               // WorkerEngine::Options::recipe.
   std::string calibration = "calibration";  // WorkerEngine::Options::calibration.
   std::string cache_address;                // Empty: no cache.

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
   worker::WorkerEngine::Options engine_options;
   engine_options.model_path = options.model_path;
   engine_options.threads = options.threads;
+  engine_options.device = options.device;
   engine_options.recipe = options.recipe;
   engine_options.calibration = options.calibration;
   engine_options.cache_address = options.cache_address;

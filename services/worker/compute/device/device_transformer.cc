@@ -95,6 +95,11 @@ Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const Model& model,
                                                            int threads, int64_t max_context) {
   const Hyperparameters& hp = model.hp();
   CAIRN_RETURN_IF_ERROR(CheckShapes(hp, options.block_tokens));
+  if (options.arithmetic == Arithmetic::kFloat32) {
+    return InvalidArgument(
+        "transformer option 'arithmetic': got float32, expected fast: a device multiplies in "
+        "bfloat16");
+  }
   CAIRN_ASSIGN_OR_RETURN(const void* const table,
                          options.device->Kernels(kernels::batch::kForwardTableName,
                                                  kernels::batch::kForwardTableVersion));
