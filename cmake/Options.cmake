@@ -20,8 +20,9 @@ option(CAIRN_STATIC_CHECKS "Make the target static_checks: the product, and each
 option(CAIRN_PCH "Precompile the headers that nearly every file includes" ON)
 # Test files of a program that do not disturb each other are compiled together (test_groups.py).
 option(CAIRN_TEST_GROUPS "Compile several test files as one" ON)
-# The kernels for GPUs. Nothing links them yet: without nvcc only this compilation is missing.
-set(CAIRN_CUDA AUTO CACHE STRING "Compile kernels/cuda with nvcc: AUTO (if it is found), ON, OFF")
+# The library and the kernels for GPUs. No program links them: without nvcc only they are missing.
+set(CAIRN_CUDA AUTO CACHE STRING
+    "Build libcairn_cuda.so, and kernels/cuda with nvcc: AUTO (if it is found), ON, OFF")
 set_property(CACHE CAIRN_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(CAIRN_CUDA_ARCHITECTURES 90a CACHE STRING "Architectures of kernels/cuda: 80, 90a, 100 ...")
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")

@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include "cairn/kernels/backend.h"
+#include "cairn/kernels/selection/inline_units.h"
+#include "kernels/slices/inline_slices.h"
 
 namespace cairn::kernels {
 namespace {
@@ -12,13 +14,48 @@ constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512B
 
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
 
+template <Isa kIsa>
+const SelectionKernels& SelectionsOf() {
+  return CpuSelectionKernels(kIsa);
+}
+template <auto kTable>
+const SelectionUnitKernels& UnitsOf() {
+  static const SelectionUnitKernels units = InlineUnits<kTable>::Table();
+  return units;
+}
+// Those of the instruction set whose kernels `isa` has.
+const SelectionUnitKernels& UnitsOf(Isa isa) {
+  if (isa == Isa::kPortable) return UnitsOf<SelectionsOf<Isa::kPortable>>();
+  if (isa == Isa::kAvx2) return UnitsOf<SelectionsOf<Isa::kAvx2>>();
+  return UnitsOf<SelectionsOf<Isa::kAvx512>>();
+}
+
+template <Isa kIsa>
+const CodecKernels& CodecsOf() {
+  return CpuCodecKernels(kIsa);
+}
+template <auto kTable>
+const SliceKernels& SlicesOf() {
+  static const SliceKernels slices = InlineSlices<kTable>();
+  return slices;
+}
+const SliceKernels& SlicesOf(Isa isa) {
+  if (isa == Isa::kPortable) return SlicesOf<CodecsOf<Isa::kPortable>>();
+  if (isa == Isa::kAvx2) return SlicesOf<CodecsOf<Isa::kAvx2>>();
+  return SlicesOf<CodecsOf<Isa::kAvx512>>();
+}
+
 Backend OnHost(std::string_view name, const ForwardKernels& forward, const CodecKernels& codecs,
-               const SelectionKernels& selections) {
+               const SelectionKernels& selections, const SelectionUnitKernels& units,
+               const SliceKernels& slices, const ReadingKernels& reading) {
   static HostMemory memory;
   return {.name = name,
           .forward = &forward,
           .codecs = &codecs,
           .selections = &selections,
+          .selection_units = &units,
+          .slices = &slices,
+          .reading = &reading,
           .memory = &memory,
           .new_stream = NewInlineStream,
           .runs_inline = true};
@@ -26,7 +63,8 @@ Backend OnHost(std::string_view name, const ForwardKernels& forward, const Codec
 
 Backend Reference() {
   Backend backend = OnHost("reference", ReferenceForwardKernels(), ReferenceCodecKernels(),
-                           ReferenceSelectionKernels());
+                           ReferenceSelectionKernels(), UnitsOf<ReferenceSelectionKernels>(),
+                           SlicesOf<ReferenceCodecKernels>(), ReferenceReadingKernels());
   backend.is_definition = true;
   return backend;
 }
@@ -42,7 +80,8 @@ class Registry {
       for (const Isa isa : kIsas) {
         if (!Supports(isa)) continue;
         list.push_back(OnHost(Name(isa), CpuForwardKernels(isa), CpuCodecKernels(isa),
-                              CpuSelectionKernels(isa)));
+                              CpuSelectionKernels(isa), UnitsOf(isa), SlicesOf(isa),
+                              CpuReadingKernels(isa)));
       }
       return list;
     }();

@@ -66,6 +66,24 @@ GgufFile::~GgufFile() {
 }
 
 Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
+  return Map(path, Content::kAll);
+}
+
+Result<std::unique_ptr<GgufFile>> GgufFile::OpenMetadata(const std::string& path) {
+  return Map(path, Content::kMetadata);
+}
+
+Result<std::unique_ptr<GgufFile>> GgufFile::Parse(std::span<const std::byte> bytes,
+                                                  std::string name) {
+  return Read(bytes, std::move(name), Content::kAll);
+}
+
+Result<std::unique_ptr<GgufFile>> GgufFile::ParseMetadata(std::span<const std::byte> bytes,
+                                                          std::string name) {
+  return Read(bytes, std::move(name), Content::kMetadata);
+}
+
+Result<std::unique_ptr<GgufFile>> GgufFile::Map(const std::string& path, Content content) {
   const auto failed = [&](const char* doing) {
     const int code = errno;
     return Status(absl::ErrnoToStatusCode(code),
@@ -94,16 +112,16 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   file->mapping_ = mapping;
   file->bytes_ = {static_cast<const std::byte*>(mapping), size};
   file->name_ = path;
-  CAIRN_RETURN_IF_ERROR(file->ParseAll());
+  CAIRN_RETURN_IF_ERROR(file->ParseBytes(content));
   return file;
 }
 
-Result<std::unique_ptr<GgufFile>> GgufFile::Parse(std::span<const std::byte> bytes,
-                                                  std::string name) {
+Result<std::unique_ptr<GgufFile>> GgufFile::Read(std::span<const std::byte> bytes, std::string name,
+                                                 Content content) {
   std::unique_ptr<GgufFile> file(new GgufFile());
   file->bytes_ = bytes;
   file->name_ = std::move(name);
-  CAIRN_RETURN_IF_ERROR(file->ParseAll());
+  CAIRN_RETURN_IF_ERROR(file->ParseBytes(content));
   return file;
 }
 
@@ -191,6 +209,17 @@ Result<std::vector<int64_t>> GgufFile::GetIntArray(std::string_view key) const {
     numbers.push_back(*number);
   }
   return numbers;
+}
+
+Result<std::vector<bool>> GgufFile::GetBoolArray(std::string_view key) const {
+  CAIRN_ASSIGN_OR_RETURN(const Value* value, Find(key));
+  if (value->type != GgufValueType::kArray || value->element_type != GgufValueType::kBool) {
+    return WrongType(key, *value, "array of bool");
+  }
+  std::vector<bool> flags;
+  flags.reserve(value->count);
+  for (const std::byte flag : value->data) flags.push_back(flag != std::byte{0});
+  return flags;
 }
 
 const GgufTensor* GgufFile::FindTensor(std::string_view name) const {

@@ -55,6 +55,12 @@ class GgufFile {
   static Result<std::unique_ptr<GgufFile>> Parse(std::span<const std::byte> bytes,
                                                  std::string name);
 
+  // Only the metadata, for questions that need no weights: tensors() stays empty, and tensors of
+  // types that are not supported are no error. Otherwise as Open.
+  static Result<std::unique_ptr<GgufFile>> OpenMetadata(const std::string& path);
+  static Result<std::unique_ptr<GgufFile>> ParseMetadata(std::span<const std::byte> bytes,
+                                                         std::string name);
+
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
@@ -72,6 +78,7 @@ class GgufFile {
   Result<std::string_view> GetString(std::string_view key) const;
   Result<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
   Result<std::vector<int64_t>> GetIntArray(std::string_view key) const;
+  Result<std::vector<bool>> GetBoolArray(std::string_view key) const;
 
   // In file order.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
@@ -93,8 +100,12 @@ class GgufFile {
   class Parser;
 
   GgufFile() = default;
+  enum class Content { kAll, kMetadata };
+  static Result<std::unique_ptr<GgufFile>> Map(const std::string& path, Content content);
+  static Result<std::unique_ptr<GgufFile>> Read(std::span<const std::byte> bytes, std::string name,
+                                                Content content);
   // Fills everything below from bytes_; in gguf_parser.cc.
-  Status ParseAll();
+  Status ParseBytes(Content content);
   Result<const Value*> Find(std::string_view key) const;
   Status WrongType(std::string_view key, const Value& value, std::string_view expected) const;
 

@@ -95,12 +95,13 @@ class GgufFile::Parser {
  public:
   explicit Parser(GgufFile& file) : file_(file), bytes_(file.bytes_) {}
 
-  Status Run() {
+  Status Run(Content content) {
     uint64_t tensor_count = 0, value_count = 0;
     CAIRN_RETURN_IF_ERROR(ReadHeader(&tensor_count, &value_count));
     for (uint64_t i = 0; i < value_count; ++i) {
       CAIRN_RETURN_IF_ERROR(ReadKeyValue(i, value_count));
     }
+    if (content == Content::kMetadata) return OkStatus();
     CAIRN_RETURN_IF_ERROR(ReadAlignment());
     for (uint64_t i = 0; i < tensor_count; ++i) {
       CAIRN_RETURN_IF_ERROR(ReadTensorInfo(i, tensor_count));
@@ -371,6 +372,6 @@ class GgufFile::Parser {
   std::vector<Pending> pending_;
 };
 
-Status GgufFile::ParseAll() { return Parser(*this).Run(); }
+Status GgufFile::ParseBytes(Content content) { return Parser(*this).Run(content); }
 
 }  // namespace cairn::worker

@@ -19,10 +19,14 @@ def load(path):
         return json.load(file)["recipes"]
 
 
-def method(recipe):
-    """Selection and share of a recipe's name, `NAME:keep=K,...+CODEC`."""
+def method(recipe, keep=None):
+    """Selection, share and form of a recipe's name, `NAME:keep=K,...+CODEC`. What `sink` keeps and
+    which calibration it reads is not its form."""
     name, _, parameters = recipe.partition("+")[0].partition(":")
-    return name, float(dict(p.split("=", 1) for p in parameters.split(","))["keep"])
+    values = dict(p.split("=", 1) for p in parameters.split(",") if p)
+    keep = float(values.pop("keep", keep))
+    form = frozenset(pair for pair in values.items() if pair[0] not in ("sink", "heads"))
+    return name, keep, form
 
 
 def overlaps(ours, theirs):
@@ -42,7 +46,7 @@ def main():
     parser.add_argument("--cairn", required=True)
     parser.add_argument("--reference", required=True)
     arguments = parser.parse_args()
-    references = {(r["selection"], r["keep"]): r for r in load(arguments.reference)}
+    references = {method(r["selection"], r["keep"]): r for r in load(arguments.reference)}
     print("| recipe | reference | texts | overlap, mean | least head |\n|---|---|---|---|---|")
     for recipe in load(arguments.cairn):
         reference = references.get(method(recipe["recipe"]))

@@ -13,7 +13,7 @@ import argparse
 
 from compare import Plot, interval, kl_ratio, needle_points, number, rows_of
 
-ANSWERS = ("needles", "multiturn")
+ANSWERS = ("needles", "multiturn", "keys", "tracking", "aggregation", "sums")
 SLACK = 1.02
 
 # What the papers claim of each other: (claim, better, worse).

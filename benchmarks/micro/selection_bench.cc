@@ -132,7 +132,7 @@ std::vector<Case> Cases() {
     cases.push_back(c);
     if (info.name == "chunkkv") {
       c.label = "chunkkv:reuse=2";
-      c.values.back() = 2;
+      c.values[5] = 2;
       cases.push_back(c);
     }
   }

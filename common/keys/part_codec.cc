@@ -1,6 +1,7 @@
 #include "common/keys/part_codec.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 
@@ -24,6 +25,23 @@ bool AreKeysAndValuesOfHalves(std::span<const Plane> planes) {
          planes[0].dtype == DType::kF16 && planes[1].dtype == DType::kF16;
 }
 
+// Which plane a codec other than raw cannot read, and why. REQUIRES: not
+// AreKeysAndValuesOfHalves(planes).
+std::string WrongPlane(std::span<const Plane> planes) {
+  constexpr std::string_view kNames[] = {"k", "v"};
+  for (size_t i = 0; i < planes.size(); ++i) {
+    const Plane& plane = planes[i];
+    if (i >= std::size(kNames)) return fmt::format("plane '{}' is one too many", plane.name);
+    if (plane.name != kNames[i]) {
+      return fmt::format("plane '{}' stands where '{}' is expected", plane.name, kNames[i]);
+    }
+    if (plane.dtype != DType::kF16) {
+      return fmt::format("plane '{}' is {}", plane.name, Name(plane.dtype));
+    }
+  }
+  return "plane 'v' is missing";
+}
+
 // Whether these codecs can store the planes of one layer.
 Status CheckPlanes(const CheckedNamespace& ns, const PartCodecs& codecs,
                    std::span<const Plane> planes, uint32_t layer) {
@@ -33,14 +51,15 @@ Status CheckPlanes(const CheckedNamespace& ns, const PartCodecs& codecs,
         planes[1].heads == layout.KvHeads())) {
     return InvalidArgument(
         "field 'recipe': got the selection '{}', expected planes 'k' and 'v' of f16 with {} heads "
-        "each; layer {} has {}",
-        ns.spec.recipe, layout.KvHeads(), layer, NamesOf(planes));
+        "each; layer {} has {}{}",
+        ns.spec.recipe, layout.KvHeads(), layer, NamesOf(planes),
+        AreKeysAndValuesOfHalves(planes) ? "" : ": " + WrongPlane(planes));
   }
   if (!AreKeysAndValuesOfHalves(planes)) {
     return InvalidArgument(
         "field 'recipe': got '{}', expected raw, or planes 'k' and 'v' of f16 in this order; layer "
-        "{} has {}",
-        ns.spec.recipe, layer, NamesOf(planes));
+        "{} has {}: {}",
+        ns.spec.recipe, layer, NamesOf(planes), WrongPlane(planes));
   }
   const codecs::SliceShape shape = {.tokens = layout.block_tokens,
                                     .k_heads = planes[0].heads,

@@ -119,9 +119,9 @@ Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& liste
                                                    : Plain(503, "starting\n");
   };
   const auto ready = [health] {
-    return health->state() == NodeState::kReady
-               ? Plain(200, "ready\n")
-               : Plain(503, "not ready: " + health->reason() + "\n");
+    const std::string reason = health->reason();
+    if (health->state() != NodeState::kReady) return Plain(503, "not ready: " + reason + "\n");
+    return Plain(200, reason.empty() ? "ready\n" : "ready, degraded: " + reason + "\n");
   };
   const auto scrape = [registry] {
     return HttpAnswer{.type = "text/plain; version=0.0.4; charset=utf-8",

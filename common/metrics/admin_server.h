@@ -5,7 +5,8 @@
 //   /livez     200 while the process runs its loop (a watchdog that the owner feeds), and no thread
 //              that it watches is stuck; 503 with the reason otherwise
 //   /startupz  200 once started
-//   /readyz    200 while the node takes requests; 503 with the reason otherwise
+//   /readyz    200 while the node takes requests, with what it has to do without; 503 with the
+//              reason otherwise
 //   /metrics   Prometheus text
 //
 // Liveness depends on the process alone, never on peers or the disk. Otherwise one outage would
@@ -30,7 +31,7 @@ class Health {
   // that it watches has worked on one thing for that long.
   Health(const Clock* clock, Duration max_silence);
   ~Health();
-  // `reason`: /readyz shows it when the process is not ready.
+  // `reason`: /readyz shows it. Why the process is not ready, or what it does without.
   void SetState(NodeState state, const std::string& reason);
   NodeState state() const;
   std::string reason() const;

@@ -63,7 +63,8 @@ Result<RecipeCodec> ParseCodec(std::string_view text) {
   RecipeCodec codec;
   codec.info = codecs::FindCodec(name);
   if (codec.info == nullptr) {
-    if (selections::FindSelection(name) != nullptr) {
+    if (selections::FindSelection(name) != nullptr ||
+        selections::FindPreset(name).preset != nullptr) {
       return InvalidArgument(
           "codec: got the selection '{}', expected '{}:...+CODEC', CODEC one of {}", name, name,
           CodecNames());

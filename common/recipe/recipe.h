@@ -11,6 +11,9 @@
 //
 //   int8    int8:group=64    host=int8>disk=turbo:bits=4    streaming:keep=0.4+turbo:bits=4
 //
+// The name of a selection may be that of a preset: chunkkv-paper:keep=0.4 is chunkkv with the
+// paper's settings. Canonical forms have the selection's name.
+//
 // Codecs and selections, their parameters and values: kernels/codecs/registry.h,
 // kernels/selections/registry.h, docs/recipes.md, docs/selections.md.
 

@@ -19,8 +19,22 @@ std::string Names() {
   for (const SelectionInfo& info : selections::AllSelections()) {
     out += out.empty() ? "" : ", ";
     out += info.name;
+    for (const selections::Preset& preset : info.presets) {
+      out += ", ";
+      out += preset.name;
+    }
   }
   return out;
+}
+
+// Of a parameter that a recipe does not give: the preset's, else the selection's.
+std::optional<int64_t> Fallback(const selections::Preset* preset, const ParameterInfo& p) {
+  if (preset != nullptr) {
+    for (const selections::Preset::Value& v : preset->values) {
+      if (v.parameter == p.name) return v.value;
+    }
+  }
+  return p.fallback;
 }
 
 // 400 with three decimals: "0.4".
@@ -123,7 +137,8 @@ Result<RecipeSelection> ParseSelection(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   RecipeSelection selection;
-  selection.info = selections::FindSelection(name);
+  const selections::PresetOfSelection preset = selections::FindPreset(name);
+  selection.info = preset.selection != nullptr ? preset.selection : selections::FindSelection(name);
   if (selection.info == nullptr) {
     return InvalidArgument("selection: got '{}', expected one of {}", name, Names());
   }
@@ -154,7 +169,8 @@ Result<RecipeSelection> ParseSelection(std::string_view text) {
     }
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const std::optional<int64_t> value = given[i] ? given[i] : parameters[i].fallback;
+    const std::optional<int64_t> value =
+        given[i] ? given[i] : Fallback(preset.preset, parameters[i]);
     if (!value) {
       return InvalidArgument("selection '{}': parameter '{}' is missing, expected {}", name,
                              parameters[i].name, Range(parameters[i]));

@@ -22,6 +22,8 @@ struct RecipeSelection {
   std::string Canonical() const;
 };
 
+// A preset's name stands for its selection, with the preset's values for what is not given; the
+// canonical form has the selection's name and all values.
 // INVALID_ARGUMENT, which names the selection or parameter, the value, and the names or values that
 // are legal.
 Result<RecipeSelection> ParseSelection(std::string_view text);

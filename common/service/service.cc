@@ -81,8 +81,11 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   bool serving = false;
   const auto set_ready = [&] {
     const std::string waiting = service->Waiting();
-    health.SetState(waiting.empty() ? metrics::NodeState::kReady : metrics::NodeState::kStarting,
-                    waiting);
+    if (waiting.empty()) {
+      health.SetState(metrics::NodeState::kReady, service->Degraded());
+    } else {
+      health.SetState(metrics::NodeState::kStarting, waiting);
+    }
   };
   std::atomic<bool> started{false};
   auto ticker = std::make_unique<Ticker>(kTick, [&] {

@@ -55,6 +55,9 @@ class Service {
   // What it waits for before it can be of use; /readyz answers 503 with it. Empty: nothing. Called
   // after Tick, on the same thread.
   virtual std::string Waiting() const { return ""; }
+  // What it does without although it was configured; /readyz answers 200 with it. Empty: nothing.
+  // Called after Tick, on the same thread.
+  virtual std::string Degraded() const { return ""; }
   // How long the poller of calls that has worked longest on one of them has done so; 0: all wait.
   // Probes of liveness ask from another thread, at any time until the destructor begins.
   virtual Duration BusyFor() const { return Duration(0); }

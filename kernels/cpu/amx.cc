@@ -293,13 +293,15 @@ static void Attention(const AttentionArgs& a) {
   float* scores = reinterpret_cast<float*>(take(32 * kAttentionTile * 4));
   uint16_t* weights = reinterpret_cast<uint16_t*>(take(32 * kAttentionTile * 2));
 
-  std::memset(q, 0, static_cast<size_t>(padded * dim) * 2);
-  std::memset(run.out, 0, static_cast<size_t>(padded * dim) * 4);
-  std::memset(run.sum, 0, static_cast<size_t>(padded) * 16 * 4);
+  if (!a.resume) {
+    std::memset(q, 0, static_cast<size_t>(padded * dim) * 2);
+    std::memset(run.out, 0, static_cast<size_t>(padded * dim) * 4);
+    std::memset(run.sum, 0, static_cast<size_t>(padded) * 16 * 4);
+  }
   std::memset(weights, 0, 32 * kAttentionTile * 2);
   // Scores in units of ln 2, for Exp2.
   const __m512 scale = _mm512_set1_ps(a.scale * 1.44269504088896341f);
-  for (int64_t i = 0; i < queries; ++i) {
+  for (int64_t i = 0; i < queries && !a.resume; ++i) {
     const float* src = a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
     for (int64_t d = 0; d < dim; d += 32) {
       const __m512 lo = _mm512_mul_ps(_mm512_loadu_ps(src + d), scale);
@@ -339,7 +341,7 @@ static void Attention(const AttentionArgs& a) {
     }
   });
 
-  for (int64_t i = 0; i < queries; ++i) {
+  for (int64_t i = 0; i < queries && !a.more; ++i) {
     float* dst = a.out + i / a.group * a.out_stride + (a.kv_head * a.group + i % a.group) * dim;
     const __m512 inverse =
         _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(_mm512_loadu_ps(run.sum + 16 * i)));

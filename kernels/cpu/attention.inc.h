@@ -49,7 +49,7 @@ static void AttentionFloat(const AttentionArgs& a) {
   float* sum = max + queries;
 
   // Query i is row i / group, head i % group: rows that see a tile are then a run of queries.
-  for (int64_t i = 0; i < queries; ++i) {
+  for (int64_t i = 0; i < queries && !a.resume; ++i) {
     const float* src = a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
     for (int64_t d = 0; d < dim; ++d) q[i * dim + d] = src[d] * a.scale;
     for (int64_t d = 0; d < width; ++d) out[i * width + d] = 0.0f;
@@ -88,7 +88,7 @@ static void AttentionFloat(const AttentionArgs& a) {
                  width, kAttentionTile, true});
   });
 
-  for (int64_t i = 0; i < queries; ++i) {
+  for (int64_t i = 0; i < queries && !a.more; ++i) {
     float* dst = a.out + i / a.group * a.out_stride + (a.kv_head * a.group + i % a.group) * dim;
     const float inverse = 1.0f / sum[i];
     for (int64_t d = 0; d < dim; ++d) dst[d] = out[i * width + d] * inverse;

@@ -28,6 +28,7 @@ struct PlaneBatch {
   int32_t dim = 0;
   int32_t parameter = 0;  // Of the coding, at most 65535.
   int32_t row_bytes = 0;  // Of a coded row. By channel: without the scales.
+  int32_t outliers = 0;   // mixed alone. The rows are those of int4.
   bool values = false;
   bool bfloat16 = false;
   const uint32_t* signs = nullptr;

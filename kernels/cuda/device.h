@@ -60,6 +60,29 @@ CAIRN_DEVICE float FloatOf(uint32_t bits) {
   return x;
 }
 
+// Two floats as halves, the first one in the lower bits.
+CAIRN_DEVICE uint32_t HalfPair(float low, float high) {
+#if defined(__CUDACC__)
+  const __half2 pair = __floats2half2_rn(low, high);
+  uint32_t bits;
+  memcpy(&bits, &pair, 4);
+  return bits;
+#else
+  return ToHalf(low) | ToHalf(high) << 16;
+#endif
+}
+
+// 2^x. The device is off by up to 2 units in the last place, and takes subnormal numbers for zero.
+CAIRN_DEVICE float Exp2(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::exp2(x);
+#endif
+}
+
 // The high 64 bits of a product.
 CAIRN_DEVICE uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
 #if defined(__CUDACC__)
@@ -216,6 +239,19 @@ CAIRN_DEVICE void CopyAsync(void* to, const void* from) {
 #endif
 }
 
+// The same, or 16 zeros if `valid` is false; then `from` is not read, but must be an address.
+CAIRN_DEVICE void CopyAsyncOrZero(void* to, const void* from, bool valid) {
+#if defined(__CUDACC__)
+  const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(bytes)
+               : "memory");
+#else
+  static const uint4 kZeros = {};
+  CopyAsync(to, valid ? from : &kZeros);
+#endif
+}
+
 // A run of bytes at any address is copied as the aligned pieces of 16 bytes that hold it. Bytes of
 // a piece that are not of the run mean nothing in shared memory.
 CAIRN_DEVICE int SkipOf(const uint8_t* run) {
@@ -257,6 +293,71 @@ CAIRN_DEVICE void WaitForCopies() {
 #else
   for (on_cpu::Copy copy; on_cpu::NextToLand(kLeft, &copy);) {
     std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+#endif
+}
+
+// ---- small matrices, by a warp ----
+//
+// Lane l, g = l / 4, t = l % 4; two numbers in a word, the first one in the lower bits.
+//
+//   a, 16 x 16   a[0] row g, columns 2t, 2t + 1    a[1] row g + 8    a[2], a[3] 8 columns further
+//   b, 16 x 8    b[0] rows 2t, 2t + 1 of column g                    b[1] 8 rows further
+//   c, 16 x 8    c[0], c[1] row g, columns 2t, 2t + 1                c[2], c[3] row g + 8
+
+enum class Number16 { kHalf, kBfloat16 };
+
+// c += a b. Products are exact; sums are float32, with whatever roundings tensor cores have.
+template <Number16 kNumber>
+CAIRN_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDACC__)
+  if constexpr (kNumber == Number16::kHalf) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#else
+  on_cpu::MultiplyAdd(c, a, b, kNumber == Number16::kBfloat16);
+#endif
+}
+
+// Four matrices of 8 x 8 numbers of 16 bits. `row`, of lane l: row l % 8 of matrix l / 8, 16
+// aligned bytes of shared memory. Word m of a lane: row g of matrix m, columns 2t and 2t + 1;
+// transposed: rows 2t and 2t + 1 of column g.
+template <bool kTransposed>
+CAIRN_DEVICE void LoadMatrices(uint32_t (&words)[4], const uint16_t* row) {
+#if defined(__CUDACC__)
+  const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+  }
+#else
+  const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  on_cpu::HandOver(&row, sizeof(row));
+  for (unsigned m = 0; m < 4; ++m) {
+    uint32_t pair[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      const uint16_t* line;
+      on_cpu::Take(8 * m + (kTransposed ? 2 * t + i : g), &line, sizeof(line));
+      pair[i] = line[kTransposed ? g : 2 * t + i];
+    }
+    words[m] = pair[0] | pair[1] << 16;
   }
 #endif
 }

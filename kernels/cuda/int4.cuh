@@ -29,9 +29,9 @@ CAIRN_DEVICE uint32_t Int4At(const uint4& codes, int i) {
   return ByteAt(codes, i % 16) >> (i < 16 ? 0 : 4) & 15;
 }
 
-CAIRN_DEVICE void Int4TokenEncodeHead(const PlaneBatch& batch) {
-  Head head;
-  if (!OpenHead(batch, &head)) return;
+// kMasked: channels with a bit in `mask` count as 0 (mixed).
+template <bool kMasked>
+CAIRN_DEVICE void Int4TokenEncodeRows(const Head& head, [[maybe_unused]] const uint32_t* mask) {
   const int scales = head.row_bytes - head.dim / 2;
   uint32_t faults = 0;
   ForEachGroup<32>(head, head.parameter, [&](const GroupLane& lane) {
@@ -40,6 +40,13 @@ CAIRN_DEVICE void Int4TokenEncodeHead(const PlaneBatch& batch) {
     if (lane.mine) {
       Load16Floats(head, lane.row, lane.column, x[0], &faults);
       Load16Floats(head, lane.row, lane.column + 16, x[1], &faults);
+      if (kMasked) {
+        const uint32_t zeros = mask[lane.column / 32];
+        CAIRN_UNROLL
+        for (int i = 0; i < 32; ++i) {
+          if ((zeros >> i & 1) != 0) x[i / 16][i % 16] = 0.0f;
+        }
+      }
       CAIRN_UNROLL
       for (int i = 0; i < 32; ++i) {
         least = fminf(least, x[i / 16][i % 16]);
@@ -62,28 +69,37 @@ CAIRN_DEVICE void Int4TokenEncodeHead(const PlaneBatch& batch) {
   Report(head, faults);
 }
 
+CAIRN_DEVICE void Int4TokenEncodeHead(const PlaneBatch& batch) {
+  Head head;
+  if (!OpenHead(batch, &head)) return;
+  Int4TokenEncodeRows<false>(head, nullptr);
+}
+
+// 32 columns of a row.
+CAIRN_DEVICE void Int4TokenDecodeChunk(const Head& head, int row, int column, uint32_t* faults) {
+  const uint8_t* const in = head.Row(row);
+  const uint32_t scale = Load2(in + column / head.parameter * 4);
+  const uint32_t least = Load2(in + column / head.parameter * 4 + 2);
+  if (!IsScale(scale) || !IsFinite(least)) *faults |= kScaleFault;
+  const uint4 codes = Load16(in + (head.row_bytes - head.dim / 2) + column / 2);
+  const float step = FromHalf(scale), base = FromHalf(least);
+  CAIRN_UNROLL
+  for (int part = 0; part < 2; ++part) {
+    float x[16];
+    CAIRN_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      x[i] = static_cast<float>(Int4At(codes, 16 * part + i)) * step + base;
+    }
+    Store16Floats(head, row, column + 16 * part, x);
+  }
+}
+
 CAIRN_DEVICE void Int4TokenDecodeHead(const PlaneBatch& batch) {
   Head head;
   if (!OpenHead(batch, &head)) return;
-  const int scales = head.row_bytes - head.dim / 2;
   uint32_t faults = 0;
-  ForEachChunk<32>(head, [&](int row, int column) {
-    const uint8_t* const in = head.Row(row);
-    const uint32_t scale = Load2(in + column / head.parameter * 4);
-    const uint32_t least = Load2(in + column / head.parameter * 4 + 2);
-    if (!IsScale(scale) || !IsFinite(least)) faults |= kScaleFault;
-    const uint4 codes = Load16(in + scales + column / 2);
-    const float step = FromHalf(scale), base = FromHalf(least);
-    CAIRN_UNROLL
-    for (int part = 0; part < 2; ++part) {
-      float x[16];
-      CAIRN_UNROLL
-      for (int i = 0; i < 16; ++i) {
-        x[i] = static_cast<float>(Int4At(codes, 16 * part + i)) * step + base;
-      }
-      Store16Floats(head, row, column + 16 * part, x);
-    }
-  });
+  ForEachChunk<32>(head,
+                   [&](int row, int column) { Int4TokenDecodeChunk(head, row, column, &faults); });
   Report(head, faults);
 }
 

@@ -12,6 +12,20 @@ CAIRN_DEVICE int LatticeCode(float x, float inverse) {
   return RoundWithin(x * inverse, -32767.0f, 32767.0f) + kLatticeZero;
 }
 
+// Of 16 partial sums: i and i + 8, then + 4, + 2, + 1.
+CAIRN_DEVICE float SumOfParts(const float* parts) {
+  const auto two = [&](int i) { return parts[i] + parts[i + 8]; };
+  const auto four = [&](int i) { return two(i) + two(i + 4); };
+  const auto eight = [&](int i) { return four(i) + four(i + 2); };
+  return eight(0) + eight(1);
+}
+
+// The step, from the partial sums of squares.
+CAIRN_DEVICE uint32_t LatticeStep(const float* parts, int numbers, int64_t step64) {
+  const float mean = SumOfParts(parts) / static_cast<float>(numbers);
+  return ToHalf(sqrtf(mean) * (static_cast<float>(step64) / 64.0f));
+}
+
 // One block.
 CAIRN_DEVICE void LatticeEncodeRows(const LatticeEncodeArgs& a) {
   SharedArrays shared;
@@ -33,13 +47,7 @@ CAIRN_DEVICE void LatticeEncodeRows(const LatticeEncodeArgs& a) {
   }
   __syncthreads();
   if (thread == 0) {
-    float s[16];
-    for (int i = 0; i < 16; ++i) s[i] = parts[i];
-    for (int n = 8; n > 0; n /= 2) {
-      for (int i = 0; i < n; ++i) s[i] += s[i + n];
-    }
-    const float mean = s[0] / static_cast<float>(numbers);
-    *step = ToHalf(sqrtf(mean) * (static_cast<float>(a.step64) / 64.0f));
+    *step = LatticeStep(parts, numbers, a.step64);
     *Global(a.step) = static_cast<uint16_t>(*step);
   }
   __syncthreads();

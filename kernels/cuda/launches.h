@@ -10,22 +10,18 @@
 #include <memory>
 
 #include "cairn/kernels/codec/slice_kernels.h"
+#include "kernels/cuda/cachegen_launches.h"
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/int4.cuh"
 #include "kernels/cuda/int8.cuh"
-#include "kernels/cuda/lattice.cuh"
+#include "kernels/cuda/mixed.cuh"
 #include "kernels/cuda/pages.cuh"
 #include "kernels/cuda/raw.cuh"
+#include "kernels/cuda/shape.h"
 #include "kernels/cuda/turbo.cuh"
 #include "kernels/cuda/xxh3.cuh"
 
 namespace cairn::kernels::cuda {
-
-struct Shape {
-  dim3 blocks;
-  unsigned threads = 0;
-  size_t shared_bytes = 0;
-};
 
 using PlaneKernel = void (*)(CAIRN_PARAMETER(PlaneBatch));
 
@@ -67,6 +63,12 @@ inline PlaneLaunch LaunchOf(const PlaneForm& plane, bool encodes, int64_t tokens
       return {encodes ? cairn_int4_channel_encode : cairn_int4_channel_decode, 128,
               encodes ? 0 : kChannelSharedBytes,
               (tokens + plane.parameter - 1) / plane.parameter + 1};
+    case HeadCoding::kMixed:
+      if (encodes) return {cairn_mixed_encode, kMixedThreads, kMixedSharedBytes, 1};
+      return {cairn_mixed_decode, kMixedThreads, 0,
+              std::max<int64_t>(1, (tokens + kMixedRows - 1) / kMixedRows)};
+    case HeadCoding::kCacheGen:
+      break;  // See cachegen_launches.h.
     case HeadCoding::kTurbo:
       switch (dim) {
         case 64:
@@ -92,6 +94,7 @@ inline void FillBatch(const SliceForm& form, bool values, const SliceTask* slice
   // By channel all rows of a block may share a group: no block has more.
   batch->parameter = std::min(plane.parameter, 65535);
   batch->row_bytes = static_cast<int32_t>(RowBytes(plane));
+  batch->outliers = plane.outliers;
   batch->values = values;
   batch->bfloat16 = form.bfloat16;
   batch->signs = form.signs;
@@ -113,6 +116,7 @@ inline void FillBatch(const SliceForm& form, bool values, const SliceTask* slice
 
 template <typename Launch>
 void LaunchSlices(Launch launch, const SlicesArgs& a, bool encodes) {
+  if (IsCacheGen(a.form)) return LaunchCacheGen(launch, a, encodes);
   const auto batch = std::make_unique<PlaneBatch>();  // Too large for a small stack.
   for (int64_t first = 0; first < a.count; first += kMostSlices) {
     const int64_t count = std::min<int64_t>(kMostSlices, a.count - first);

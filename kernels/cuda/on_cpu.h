@@ -36,10 +36,15 @@ void BlockBarrier();
 // The same for the 32 threads of a warp.
 void WarpBarrier();
 
-// Each lane of a warp hands over up to 32 bytes, then takes what lane `from` handed over. It orders
+// Each lane of a warp hands over up to 64 bytes, then takes what lane `from` handed over. It orders
 // no other memory.
 void HandOver(const void* give, size_t bytes);
 void Take(unsigned from, void* take, size_t bytes);
+
+// c += a b by a warp, as device.h draws it. Rounded towards zero once for 16 products, which is
+// what tensor cores come close to.
+float TowardsZero(double sum);
+void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool bfloat16);
 
 // Shared memory of the block. Threads that ask in the same order get the same memory. 16-byte
 // aligned.
@@ -85,6 +90,9 @@ T __shfl_xor_sync(unsigned mask, T value, int bits) {
 
 inline unsigned atomicOr(unsigned* p, unsigned bits) {
   return __atomic_fetch_or(p, bits, __ATOMIC_RELAXED);
+}
+inline unsigned atomicAdd(unsigned* p, unsigned n) {
+  return __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
 }
 inline unsigned long long atomicAdd(unsigned long long* p, unsigned long long n) {
   return __atomic_fetch_add(p, n, __ATOMIC_RELAXED);

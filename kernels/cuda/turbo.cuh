@@ -113,10 +113,10 @@ CAIRN_DEVICE void TurboCodes(const uint8_t* array, int at, int bits, int lane,
 
 template <int kDim>
 CAIRN_DEVICE void TurboDecodeHead(const PlaneBatch& batch) {
-  using Shape = TurboShape<kDim>;
+  using Sizes = TurboShape<kDim>;
   SharedArrays shared;
-  uint8_t* const run = shared.Take<uint8_t>(Shape::kRunBytes);
-  float* const levels = shared.Take<float>(Shape::kLevels);  // A table for each bank.
+  uint8_t* const run = shared.Take<uint8_t>(Sizes::kRunBytes);
+  float* const levels = shared.Take<float>(Sizes::kLevels);  // A table for each bank.
   Head head;
   if (!OpenHead(batch, &head)) return;
   const int first = static_cast<int>(blockIdx.x) * kTurboRows;
@@ -124,7 +124,7 @@ CAIRN_DEVICE void TurboDecodeHead(const PlaneBatch& batch) {
   const int rows = head.rows - first < kTurboRows ? head.rows - first : kTurboRows;
   const int bits = head.parameter, row_bytes = head.row_bytes;
   const uint8_t* const bytes = head.Row(first);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % Shape::kLanes;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % Sizes::kLanes;
   for (int piece = thread; piece < PiecesOf(bytes, rows * row_bytes); piece += kTurboThreads) {
     CopyPieceAsync(run, bytes, rows * row_bytes, piece);
   }
@@ -138,8 +138,8 @@ CAIRN_DEVICE void TurboDecodeHead(const PlaneBatch& batch) {
   const float* const level = levels + thread % kWarp;
   uint32_t faults = 0;
   // All lanes of a warp go round alike: shuffles need them.
-  for (int base = 0; base < rows; base += Shape::kRowsAtOnce) {
-    const int row = base + thread / Shape::kLanes;
+  for (int base = 0; base < rows; base += Sizes::kRowsAtOnce) {
+    const int row = base + thread / Sizes::kLanes;
     const bool mine = row < rows;
     const int at = SkipOf(bytes) + (mine ? row : 0) * row_bytes;
     const uint32_t gain = static_cast<uint32_t>(run[at]) | static_cast<uint32_t>(run[at + 1]) << 8;
@@ -262,22 +262,22 @@ CAIRN_DEVICE void PutTurboCodes(uint8_t* to, int bits, int lane, bool mine,
 
 template <int kDim>
 CAIRN_DEVICE void TurboEncodeHead(const PlaneBatch& batch) {
-  using Shape = TurboShape<kDim>;
+  using Sizes = TurboShape<kDim>;
   SharedArrays shared;
-  float* const numbers = shared.Take<float>(Shape::kParts * (Shape::kLanes + 1));
-  float* const parts = shared.Take<float>(Shape::kParts);
+  float* const numbers = shared.Take<float>(Sizes::kParts * (Sizes::kLanes + 1));
+  float* const parts = shared.Take<float>(Sizes::kParts);
   Head head;
   if (!OpenHead(batch, &head)) return;
   const int first = static_cast<int>(blockIdx.x) * kTurboRows;
   if (first >= head.rows) return;
   const int rows = head.rows - first < kTurboRows ? head.rows - first : kTurboRows;
   const int bits = head.parameter;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % Shape::kLanes;
-  const int slot = thread / Shape::kLanes;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % Sizes::kLanes;
+  const int slot = thread / Sizes::kLanes;
   const uint32_t flips = TurboSigns(batch, lane);
-  const OrderedSum<kDim> sum{numbers + slot * 16 * (Shape::kLanes + 1), parts + slot * 16};
+  const OrderedSum<kDim> sum{numbers + slot * 16 * (Sizes::kLanes + 1), parts + slot * 16};
   uint32_t faults = 0;
-  for (int base = 0; base < rows; base += Shape::kRowsAtOnce) {
+  for (int base = 0; base < rows; base += Sizes::kRowsAtOnce) {
     const int row = base + slot;
     const bool mine = row < rows;
     float z[16] = {};

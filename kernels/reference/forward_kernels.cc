@@ -187,17 +187,35 @@ void Attend(const std::vector<Row>& rows, int64_t dim, const float* q, double sc
   }
 }
 
+// Adds what earlier calls left for a query: its maximum, its sum, [dim] of its acc.
+void AddEarlier(const double* earlier, std::vector<double>* acc, double* max, double* sum) {
+  const double common = std::max(*max, earlier[0]);
+  const double now = std::exp(*max - common), before = std::exp(earlier[0] - common);
+  for (size_t d = 0; d < acc->size(); ++d) (*acc)[d] = (*acc)[d] * now + earlier[2 + d] * before;
+  *sum = *sum * now + earlier[1] * before;
+  *max = common;
+}
+
 void Attention(const AttentionArgs& a) {
   std::vector<double> acc;
   double max, sum;
+  const int64_t dim = a.kv.head_dim;
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t g = 0; g < a.group; ++g) {
-      const int64_t offset = (a.kv_head * a.group + g) * a.kv.head_dim;
+      const int64_t offset = (a.kv_head * a.group + g) * dim;
       std::vector<Row> rows;
       AddRows(a.prefix, 0, 0, a.prefix_rows, &rows);
-      AddRows(a.kv, a.kv_head, 0, a.first_position + r + 1, &rows);
-      Attend(rows, a.kv.head_dim, a.q + r * a.q_stride + offset, a.scale, &acc, &max, &sum);
-      for (int64_t d = 0; d < a.kv.head_dim; ++d) {
+      if (!a.more) AddRows(a.kv, a.kv_head, 0, a.first_position + r + 1, &rows);
+      Attend(rows, dim, a.q + r * a.q_stride + offset, a.scale, &acc, &max, &sum);
+      double* const state = reinterpret_cast<double*>(a.scratch) + (r * a.group + g) * (dim + 2);
+      if (a.resume) AddEarlier(state, &acc, &max, &sum);
+      if (a.more) {
+        state[0] = max;
+        state[1] = sum;
+        std::copy(acc.begin(), acc.end(), state + 2);
+        continue;
+      }
+      for (int64_t d = 0; d < dim; ++d) {
         a.out[r * a.out_stride + offset + d] =
             static_cast<float>(acc[static_cast<size_t>(d)] / sum);
       }

@@ -23,6 +23,15 @@ const SelectionInfo* FindSelection(std::string_view name) {
   return nullptr;
 }
 
+PresetOfSelection FindPreset(std::string_view name) {
+  for (const SelectionInfo& info : AllSelections()) {
+    for (const Preset& preset : info.presets) {
+      if (preset.name == name) return {&info, &preset};
+    }
+  }
+  return {};
+}
+
 std::optional<uint64_t> CalibrationOf(const SelectionInfo& info, std::span<const int64_t> values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (info.parameters[i].kind == ParameterKind::kCalibration) {

@@ -12,10 +12,14 @@
 #include "kernels/selections/methods/duo.h"
 #include "kernels/selections/methods/expected.h"
 #include "kernels/selections/methods/h2o.h"
+#include "kernels/selections/methods/headkv.h"
 #include "kernels/selections/methods/keydiff.h"
+#include "kernels/selections/methods/keyformer.h"
 #include "kernels/selections/methods/knorm.h"
 #include "kernels/selections/methods/lagkv.h"
 #include "kernels/selections/methods/layer_defensive.h"
+#include "kernels/selections/methods/nacl.h"
+#include "kernels/selections/methods/prefixkv.h"
 #include "kernels/selections/methods/pyramidkv.h"
 #include "kernels/selections/methods/random.h"
 #include "kernels/selections/methods/razor.h"
@@ -33,6 +37,6 @@ struct MethodList {};
 using AllMethods =
     MethodList<Streaming, Random, SnapKv, AdaSnapKv, PyramidKv, AdaPyramidKv, ChunkKv, CriticalKv,
                AdaCriticalKv, Defensive, LayerDefensive, H2o, Tova, Knorm, KeyDiff, LagKv, Expected,
-               AdaExpected, SimLayer, SepLlm, Cake, Duo, Razor>;
+               AdaExpected, SimLayer, SepLlm, Cake, Duo, Razor, HeadKv, PrefixKv, Nacl, Keyformer>;
 
 }  // namespace cairn::selections

@@ -29,7 +29,10 @@ inline ParameterInfo PoolParameter() {
   return {"pool", "scores are pooled over so many neighbours on each side", 0, 0, 16, 2};
 }
 inline ParameterInfo MaxPoolParameter() {
-  return {"maxpool", "1: pooled by the maximum, 0: by the mean", 0, 0, 1, 0};
+  return {
+      "maxpool", "0: pooled by the mean, 1: by the maximum, before the group's mean, 2: after it",
+      0,         0,
+      2,         0};
 }
 inline ParameterInfo AlphaParameter() {
   return {"alpha", "share of an even budget that each head has at least", 3, 0, 1000, 200};
@@ -37,11 +40,27 @@ inline ParameterInfo AlphaParameter() {
 inline ParameterInfo BetaParameter() {
   return {"beta", "how many times smaller the last layer's budget is than the mean", 0, 2, 100, 20};
 }
+inline ParameterInfo BesideParameter() {
+  return {
+      "beside",
+      "1: the window lies beside the pyramid, 0: in it, and the pyramid is even where it has no "
+      "room",
+      0,
+      0,
+      1,
+      1};
+}
+inline ParameterInfo MixParameter() {
+  return {"mix", "1: alpha mixes with even budgets, 0: it is a floor", 0, 0, 1, 0};
+}
 inline ParameterInfo FirstStageParameter() {
   return {"first", "share of the budget that attention alone decides", 3, 0, 1000, 500};
 }
 inline ParameterInfo MassParameter() {
   return {"mass", "rows that hold this share of the mean attention stay", 3, 0, 1000, 900};
+}
+inline ParameterInfo RelativeParameter() {
+  return {"relative", "1: mass is a share of the ranked rows' attention, 0: of all", 0, 0, 1, 0};
 }
 
 inline ParameterInfo HeadsParameter() {

@@ -38,6 +38,16 @@ struct ParameterInfo {
 // are read.
 enum class Reads { kNoNumbers, kKeys, kKeysAndValues };
 
+// Another name of a selection, with other fallbacks: a paper's settings.
+struct Preset {
+  struct Value {
+    std::string_view parameter;
+    int64_t value;  // In units.
+  };
+  std::string_view name;
+  std::vector<Value> values;
+};
+
 struct SelectionInfo {
   std::string_view name = {};
   std::string_view meaning = {};
@@ -46,11 +56,18 @@ struct SelectionInfo {
   // Heads share scores or compete for a budget, so the rows that one keeps depend on the queries of
   // the others.
   bool heads_share = false;
+  std::vector<Preset> presets = {};
 };
 
 const std::vector<SelectionInfo>& AllSelections();
 // Null when there is none of this name.
 const SelectionInfo* FindSelection(std::string_view name);
+
+struct PresetOfSelection {
+  const SelectionInfo* selection = nullptr;  // Both are null when there is none of this name.
+  const Preset* preset = nullptr;
+};
+PresetOfSelection FindPreset(std::string_view name);
 
 // The value of the parameter that names a calibration; nullopt: the selection reads none. REQUIRES:
 // as many values as parameters.

@@ -20,7 +20,17 @@ struct SliceHeader {
   v1::TierKind tier = v1::TIER_KIND_UNSPECIFIED;
 };
 
-// A v1.BlockFailed: no slice of the block follows.
+// The fields of a v1.Rows, without its data.
+struct RowsHeader {
+  uint32_t block = 0;
+  uint32_t head = 0;
+  format::Codec codec = format::Codec::kRaw;
+  uint64_t slice_xxh3 = 0;
+  uint64_t xxh3 = 0;  // Of what the group is, and of its data.
+  v1::TierKind tier = v1::TIER_KIND_UNSPECIFIED;
+};
+
+// A v1.BlockFailed: no slice or row of the block follows.
 struct FailedBlock {
   uint32_t block = 0;
   v1::MissReason reason = v1::MISS_REASON_NONE;

@@ -54,6 +54,44 @@ bool ReadSlice(FieldReader* in, FetchFrameView* out) {
   return true;
 }
 
+bool ReadRows(FieldReader* in, FetchFrameView* out) {
+  using v1::Rows;
+  FetchFrameView::Rows group;
+  RowsHeader& rows = group.rows;
+  uint32_t codec = 0;
+  uint32_t tier = 0;
+  const bool ok = in->ReadMessage([&](uint32_t tag) {
+    switch (tag) {
+      case NumberTag(Rows::kBlockFieldNumber):
+        return in->Read(&rows.block);
+      case NumberTag(Rows::kHeadFieldNumber):
+        return in->Read(&rows.head);
+      case NumberTag(Rows::kCodecFieldNumber):
+        return in->Read(&codec);
+      case Fixed64Tag(Rows::kSliceXxh3FieldNumber):
+        return in->ReadFixed(&rows.slice_xxh3);
+      case Fixed64Tag(Rows::kXxh3FieldNumber):
+        return in->ReadFixed(&rows.xxh3);
+      case NumberTag(Rows::kTierFieldNumber):
+        return in->Read(&tier);
+      case BytesTag(Rows::kDataFieldNumber):
+        return in->Borrow(&group.data);
+      default:
+        return in->Skip(tag);
+    }
+  });
+  if (!ok) return false;
+  rows.tier = static_cast<v1::TierKind>(tier);
+  const Result<format::Codec> known = wire::FromProto(static_cast<v1::Codec>(codec), "codec");
+  if (!known.ok()) {
+    out->failed.push_back({rows.block, v1::MISS_REASON_REFUSED});
+    return true;
+  }
+  rows.codec = *known;
+  out->rows.push_back(std::move(group));
+  return true;
+}
+
 bool ReadFailed(FieldReader* in, FetchFrameView* out) {
   v1::BlockFailed failed;
   if (!in->Read(&failed)) return false;
@@ -66,11 +104,15 @@ bool ReadFailed(FieldReader* in, FetchFrameView* out) {
 Result<FetchFrameView> ReadFetchFrame(grpc::ByteBuffer* frame) {
   FieldReader in(frame);
   FetchFrameView out;
-  const auto too_many = [&] { return out.pieces.size() + out.failed.size() > kMaxPieces; };
+  const auto too_many = [&] {
+    return out.pieces.size() + out.rows.size() + out.failed.size() > kMaxPieces;
+  };
   const bool ok = in.Fields([&](uint32_t tag) {
     switch (tag) {
       case BytesTag(v1::FetchFrame::kSlicesFieldNumber):
         return ReadSlice(&in, &out) && !too_many();
+      case BytesTag(v1::FetchFrame::kRowsFieldNumber):
+        return ReadRows(&in, &out) && !too_many();
       case BytesTag(v1::FetchFrame::kFailedFieldNumber):
         return ReadFailed(&in, &out) && !too_many();
       case BytesTag(v1::FetchFrame::kMatchedFieldNumber):
@@ -82,7 +124,8 @@ Result<FetchFrameView> ReadFetchFrame(grpc::ByteBuffer* frame) {
   });
   if (too_many()) {
     return Errorf(StatusCode::kDataLoss,
-                  "fetch frame: got more than {} slices and failures, expected at most that many",
+                  "fetch frame: got more than {} slices, groups of rows and failures, expected at "
+                  "most that many",
                   kMaxPieces);
   }
   if (!ok) {

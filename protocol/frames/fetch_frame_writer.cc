@@ -56,6 +56,26 @@ size_t FetchFrameWriter::Add(const SliceHeader& slice, uint64_t offset,
   return data.size();
 }
 
+void FetchFrameWriter::Add(const RowsHeader& rows, std::span<const std::byte> data,
+                           const std::shared_ptr<const void>& hold) {
+  using v1::Rows;
+  std::string fields;
+  fields.reserve(64);
+  PutNumberUnlessZero(&fields, Rows::kBlockFieldNumber, rows.block);
+  PutNumberUnlessZero(&fields, Rows::kHeadFieldNumber, rows.head);
+  PutNumberUnlessZero(&fields, Rows::kCodecFieldNumber,
+                      static_cast<uint64_t>(wire::ToProto(rows.codec)));
+  PutFixed64(&fields, Rows::kSliceXxh3FieldNumber, rows.slice_xxh3);
+  PutFixed64(&fields, Rows::kXxh3FieldNumber, rows.xxh3);
+  PutNumberUnlessZero(&fields, Rows::kTierFieldNumber, static_cast<uint64_t>(rows.tier));
+  PutBytesHeader(&fields, Rows::kDataFieldNumber, data.size());
+  PutBytesHeader(buffer_.fields(), v1::FetchFrame::kRowsFieldNumber, fields.size() + data.size());
+  *buffer_.fields() += fields;
+  buffer_.AddData(data, hold);
+  data_bytes_ += data.size();
+  ++pieces_;
+}
+
 void FetchFrameWriter::Add(const FailedBlock& failed) {
   std::string fields;
   PutNumberUnlessZero(&fields, v1::BlockFailed::kBlockFieldNumber, failed.block);

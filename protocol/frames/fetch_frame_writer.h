@@ -23,11 +23,18 @@ class FetchFrameWriter {
   // it is sent. A slice without bytes is always added: check full() first.
   size_t Add(const SliceHeader& slice, uint64_t offset, std::span<const std::byte> data,
              const std::shared_ptr<const void>& hold);
+  // Adds a whole group: check Fits first. The frame keeps `hold`.
+  void Add(const RowsHeader& rows, std::span<const std::byte> data,
+           const std::shared_ptr<const void>& hold);
   void Add(const FailedBlock& failed);
   void Add(const v1::MatchResponse& matched);
 
   bool empty() const { return buffer_.empty(); }
   bool full() const { return data_bytes_ >= data_limit_ || pieces_ >= kMaxFramePieces; }
+  // Whether so much data can be added whole. Always, to a frame without data.
+  bool Fits(size_t bytes) const {
+    return !full() && (data_bytes_ == 0 || data_bytes_ + bytes <= data_limit_);
+  }
   size_t data_bytes() const { return data_bytes_; }
   // Returns the frame and begins the next one. `share` is released when gRPC has released the
   // tier's bytes.

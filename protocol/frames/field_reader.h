@@ -43,6 +43,7 @@ class FieldReader {
   // The value of the current field.
   bool Read(uint32_t* value) { return in_.ReadVarint32(value); }
   bool Read(uint64_t* value) { return in_.ReadVarint64(value); }
+  bool ReadFixed(uint64_t* value) { return in_.ReadLittleEndian64(value); }
   bool Read(std::string* value);
   // Merges the values, as protobuf does when a field comes again.
   bool Read(google::protobuf::MessageLite* message);

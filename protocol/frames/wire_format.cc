@@ -19,6 +19,11 @@ void PutNumberUnlessZero(std::string* out, int field, uint64_t value) {
   if (value != 0) PutNumber(out, field, value);
 }
 
+void PutFixed64(std::string* out, int field, uint64_t value) {
+  PutVarint(out, Fixed64Tag(field));
+  for (int shift = 0; shift < 64; shift += 8) out->push_back(static_cast<char>(value >> shift));
+}
+
 void PutBytesHeader(std::string* out, int field, size_t size) {
   PutVarint(out, BytesTag(field));
   PutVarint(out, size);

@@ -11,7 +11,7 @@ namespace cairn::shm {
 namespace {
 
 constexpr uint8_t kLastCode = 16;       // absl::StatusCode::kUnauthenticated.
-constexpr uint8_t kLastMissReason = 8;  // MissReason of proto/cairn/v1/common.proto.
+constexpr uint8_t kLastMissReason = 9;  // MissReason of proto/cairn/v1/common.proto.
 constexpr uint32_t kMaxKeys = 65536;    // As the network's.
 constexpr uint32_t kMaxParts = 4096;
 constexpr uint32_t kMaxIds = 65536;
@@ -74,12 +74,20 @@ size_t BytesOf(MessageType type) {
       return sizeof(Closing);
     case MessageType::kDoorbell:
       return sizeof(Doorbell);
+    case MessageType::kDevices:
+      return sizeof(Devices);
+    case MessageType::kChunks:
+      return sizeof(Chunks);
   }
   return 0;
 }
 
 bool Printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+bool IsDeviceName(std::string_view text) {
+  return !text.empty() && text.size() < sizeof(DeviceName::uuid) && Printable(text);
 }
 
 }  // namespace
@@ -181,6 +189,28 @@ Result<DecodedHello> DecodeHello(std::span<const std::byte> message) {
   return decoded;
 }
 
+Result<std::vector<std::string>> DecodeDevices(std::span<const std::byte> message) {
+  CAIRN_ASSIGN_OR_RETURN(const MessageType type, TypeOf(message));
+  if (type != MessageType::kDevices) {
+    return InvalidArgument("message: got type {}, expected Devices", static_cast<int>(type));
+  }
+  const auto devices = As<Devices>(message);
+  if (devices.count < 1 || devices.count > kMaxDevicesPerMessage || devices.reserved != 0) {
+    return InvalidArgument("field 'count': got {} and reserved {}, expected 1 to {} and 0",
+                           devices.count, devices.reserved, kMaxDevicesPerMessage);
+  }
+  std::vector<std::string> uuids;
+  for (uint32_t i = 0; i < devices.count; ++i) {
+    std::string uuid = Text(devices.entries[i].uuid);
+    if (!IsDeviceName(uuid)) {
+      return InvalidArgument("field 'uuid': got {} characters, expected 1 to {} printable ones",
+                             uuid.size(), sizeof(DeviceName::uuid) - 1);
+    }
+    uuids.push_back(std::move(uuid));
+  }
+  return uuids;
+}
+
 Status Check(const Completion& c, const Submission& s) {
   if (c.cookie != s.cookie || c.op != s.op) {
     return Damaged(fmt::format("completion {} of op {}, expected {} of op {}", c.cookie, c.op,
@@ -277,6 +307,25 @@ Result<Segments> DecodeSegments(std::span<const std::byte> message, size_t descr
     }
   }
   return segments;
+}
+
+Result<Chunks> DecodeChunks(std::span<const std::byte> message, size_t descriptors) {
+  CAIRN_ASSIGN_OR_RETURN(const MessageType type, TypeOf(message));
+  if (type != MessageType::kChunks) {
+    return InvalidArgument("message: got type {}, expected Chunks", static_cast<int>(type));
+  }
+  const auto chunks = As<Chunks>(message);
+  if (chunks.count < 1 || chunks.count > kMaxChunksPerMessage || chunks.count != descriptors) {
+    return Damaged(fmt::format("{} chunks with {} descriptors", chunks.count, descriptors));
+  }
+  for (uint32_t i = 0; i < chunks.count; ++i) {
+    const ChunkEntry& entry = chunks.entries[i];
+    if (entry.id == 0 || entry.bytes == 0 || entry.bytes % 4096 != 0 ||
+        !IsDeviceName(Text(entry.device.uuid))) {
+      return Damaged(fmt::format("chunk {} of {} bytes", entry.id, entry.bytes));
+    }
+  }
+  return chunks;
 }
 
 }  // namespace cairn::shm

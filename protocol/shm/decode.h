@@ -52,6 +52,8 @@ struct DecodedHello {
   std::string client;
 };
 Result<DecodedHello> DecodeHello(std::span<const std::byte> message);
+// The uuids. INVALID_ARGUMENT, which names the field.
+Result<std::vector<std::string>> DecodeDevices(std::span<const std::byte> message);
 
 // ---- Client ----
 
@@ -80,6 +82,7 @@ T As(std::span<const std::byte> message) {
 }
 Result<Welcome> DecodeWelcome(std::span<const std::byte> message, size_t descriptors);
 Result<Segments> DecodeSegments(std::span<const std::byte> message, size_t descriptors);
+Result<Chunks> DecodeChunks(std::span<const std::byte> message, size_t descriptors);
 // The text of a padded field, up to its first 0.
 template <size_t N>
 std::string Text(const char (&field)[N]) {

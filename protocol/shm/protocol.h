@@ -129,6 +129,9 @@ enum class PlaceState : uint8_t {
 enum PlaceFlag : uint8_t {
   kLent = 1,  // In a segment that writers of the tenant can still change: copy it, then verify the
               // copy.
+  // In a chunk of a GPU, whose id `segment` is. Only for sessions that said Devices. All sessions
+  // of the tenant can write there: copy the bytes, then verify the copy.
+  kOnDevice = 2,
 };
 
 // Where one part of one block lies. The bytes are the stored part (docs/formats/part.md), and its
@@ -181,6 +184,11 @@ enum class MessageType : uint16_t {
   kGone = 4,      // Node: these segments hold nothing of the session any more. Unmap them.
   kClosing = 5,   // Node, last: why it stops serving the ring. Hang up.
   kDoorbell = 6,  // Client: there are submissions, and the node was asleep.
+  // Client, at most once, if Welcome names chunk_bytes: the GPUs whose memory it can import.
+  kDevices = 7,
+  // Node, before a place names one of them; with their descriptors, in order. They stay the
+  // session's until it ends.
+  kChunks = 8,
 };
 
 struct MessageHeader {
@@ -205,7 +213,8 @@ struct Welcome {
   uint32_t max_part_bytes = 0;
   uint64_t node_epoch = 0;   // As SessionEvent's.
   uint64_t quota_bytes = 0;  // Leased and reserved bytes that the session may hold.
-  char text[216] = {};
+  char text[208] = {};
+  uint64_t chunk_bytes = 0;  // Of a chunk of a GPU. 0: the node has no device tier.
 };
 static_assert(sizeof(Welcome) == 256);
 
@@ -226,6 +235,37 @@ struct Segments {
   SegmentEntry entries[kMaxSegmentsPerMessage] = {};
 };
 static_assert(sizeof(Segments) == 16 + 16 * kMaxSegmentsPerMessage);
+
+inline constexpr size_t kMaxDevicesPerMessage = 16;
+inline constexpr size_t kMaxChunksPerMessage = 8;
+
+// The name of a GPU, as NVIDIA's tools write it: "GPU-" and 32 digits with hyphens. Padded with 0.
+struct DeviceName {
+  char uuid[48] = {};
+};
+
+struct Devices {
+  MessageHeader header;
+  uint32_t count = 0;  // 1 to kMaxDevicesPerMessage.
+  uint32_t reserved = 0;
+  DeviceName entries[kMaxDevicesPerMessage] = {};
+};
+static_assert(sizeof(Devices) == 16 + 48 * kMaxDevicesPerMessage);
+
+struct ChunkEntry {
+  uint32_t id = 0;  // Never 0, never used again. Not an id of segments.
+  uint32_t reserved = 0;
+  uint64_t bytes = 0;
+  DeviceName device;
+};
+
+struct Chunks {
+  MessageHeader header;
+  uint32_t count = 0;  // 1 to kMaxChunksPerMessage.
+  uint32_t reserved = 0;
+  ChunkEntry entries[kMaxChunksPerMessage] = {};
+};
+static_assert(sizeof(Chunks) == 16 + 64 * kMaxChunksPerMessage);
 
 struct Gone {
   MessageHeader header;

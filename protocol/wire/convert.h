@@ -52,6 +52,7 @@ inline std::optional<TierKind> TierFromProto(int tier) { return TierFromCode(tie
 inline v1::MissReason MissReasonToProto(MissReason reason) {
   static_assert(static_cast<int>(MissReason::kNone) == v1::MISS_REASON_NONE);
   static_assert(static_cast<int>(MissReason::kUnavailable) == v1::MISS_REASON_UNAVAILABLE);
+  static_assert(static_cast<int>(MissReason::kExpired) == v1::MISS_REASON_EXPIRED);
   return static_cast<v1::MissReason>(reason);
 }
 // A reason that a node gave. Reads one that this version does not know as kAbsent, which is still a

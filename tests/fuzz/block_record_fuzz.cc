@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t repair = input.U8();
   std::vector<std::byte> bytes = fuzz::Copy(input.Rest());
   if ((repair & 1) != 0 && bytes.size() >= 2) {
-    std::memcpy(bytes.data(), &cache::kRecordVersion, sizeof(cache::kRecordVersion));
+    const uint16_t version = (repair & 4) != 0 ? 1 : cache::kRecordVersion;
+    std::memcpy(bytes.data(), &version, sizeof(version));
   }
   if ((repair & 2) != 0) fuzz::RepairHash(&bytes);
   const auto record = cache::DecodeRecord({reinterpret_cast<char*>(bytes.data()), bytes.size()});
@@ -30,6 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto same = fuzz::Get(cache::DecodeRecord(again));
   Expect(same.fingerprint == record->fingerprint && same.generation == record->generation);
   Expect(same.key == record->key && same.parent == record->parent);
+  Expect(same.used_at == record->used_at);
   Expect(same.rect == rect && same.grid == record->grid && same.bytes == record->bytes);
   Expect(cache::EncodeRecord(same) == again);
   return 0;

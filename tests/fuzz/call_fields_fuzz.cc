@@ -46,12 +46,53 @@ void Reserve(const v1::ReserveRequest& request) {
   }
 }
 
+// 4 layers of 2 heads.
+RowLayout RowsOf(std::string recipe, uint32_t block_tokens) {
+  NamespaceSpec spec;
+  spec.model = spec.revision = spec.numerics = "x";
+  spec.recipe = std::move(recipe);
+  spec.layout.block_tokens = block_tokens;
+  spec.layout.form = NativeLayout{
+      .groups = {{.count = 4, .planes = {{"k", 2, 32, DType::kF16}, {"v", 2, 32, DType::kF16}}}},
+      .kv_heads = 2};
+  return *RowLayout::Of(spec);
+}
+// Of the layouts below: the one of 64 tokens is int8, whose rows have a scale.
+format::Codec SliceCodec(const RowLayout& layout) {
+  return layout.block_tokens() == 64 ? format::Codec::kInt8 : format::Codec::kRaw;
+}
+uint64_t SliceBytes(const RowLayout& layout) {
+  const uint64_t row = layout.block_tokens() == 64 ? 34 : 64;
+  return uint64_t{2} * 2 * layout.block_tokens() * row;
+}
+
 void Fetch(const v1::FetchRequest& request) {
   const auto range = cache::ToFetchRange(request);
   if (!range.ok()) return;
   Expect(request.has_lookup() == (range->lease == 0));
   Expect(range->block_end == 0 || range->block_begin < range->block_end);
   Expect(range->layer_end == 0 || range->layer_begin < range->layer_end);
+  const auto rows = cache::ToRowGroups(request);
+  if (!rows.ok()) return;
+  Expect(rows->size() == static_cast<size_t>(request.rows_size()) && rows->size() <= kMaxRowGroups);
+  Expect(rows->empty() || (!request.has_lookup() && range->layer_end == range->layer_begin + 1));
+  // What the engine checks next: groups that it accepts address rows within the slice.
+  static const RowLayout layouts[] = {RowsOf("raw", 16), RowsOf("raw", 128), RowsOf("int8", 64)};
+  for (const RowLayout& layout : layouts) {
+    if (!layout.Check(range->layer_begin, *rows, 1000).ok()) continue;
+    const auto slice =
+        layout.In(range->layer_begin, {0, 4, 0, 2}, SliceCodec(layout), SliceBytes(layout));
+    Expect(slice.ok());
+    for (const RowGroup& group : *rows) {
+      uint64_t total = 0;
+      slice->ForEachRun(group.head, group.mask, [&](uint64_t offset, uint64_t bytes) {
+        Expect(bytes > 0 && offset + bytes <= SliceBytes(layout));
+        total += bytes;
+      });
+      Expect(total == slice->Bytes(group.head, group.mask));
+      Expect(layout.IsSize(range->layer_begin, SliceCodec(layout), group.mask, total));
+    }
+  }
 }
 
 void Field(std::string_view text) {

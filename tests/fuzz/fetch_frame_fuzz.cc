@@ -46,6 +46,21 @@ void ReadFrame(const std::string& bytes, size_t cut) {
     ++piece;
   }
   Expect(piece == view->pieces.end());
+  auto group = view->rows.begin();
+  for (const v1::Rows& rows : expected.rows()) {
+    if (!IsKnown(rows.codec())) {
+      ++refused;
+      continue;
+    }
+    Expect(group != view->rows.end());
+    const frames::RowsHeader& header = group->rows;
+    Expect(header.block == rows.block() && header.head == rows.head());
+    Expect(static_cast<int>(header.codec) == rows.codec() && header.tier == rows.tier());
+    Expect(header.slice_xxh3 == rows.slice_xxh3() && header.xxh3 == rows.xxh3());
+    Expect(fuzz::Join(group->data) == rows.data());
+    ++group;
+  }
+  Expect(group == view->rows.end());
   Expect(view->failed.size() == refused + static_cast<size_t>(expected.failed_size()));
   Expect(view->matched.has_value() == expected.has_matched());
   if (view->matched)

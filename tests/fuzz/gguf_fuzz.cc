@@ -32,6 +32,7 @@ void ReadKeys(const GgufFile& file) {
       }
     }
     (void)file.GetIntArray(key);
+    (void)file.GetBoolArray(key);
   }
 }
 
@@ -64,8 +65,14 @@ void UseVocabulary(const Tokenizer& tokenizer) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> bytes = fuzz::Copy(fuzz::Text(data, size));
+  const auto metadata = GgufFile::ParseMetadata(bytes, "input");
+  if (metadata.ok()) {
+    ReadKeys(**metadata);
+    Expect((*metadata)->tensors().empty());
+  }
   const auto file = GgufFile::Parse(bytes, "input");
   if (!file.ok()) return 0;
+  Expect(metadata.ok() && (*metadata)->Keys() == (*file)->Keys());
   ReadKeys(**file);
   ReadTensors(**file);
   const auto tokenizer = Tokenizer::FromGguf(**file);

@@ -2,7 +2,8 @@
 // error, or values within their bounds.
 //
 // First byte: bits 0 to 2 the type that the header is made to say (0: as it is), bit 3 the message
-// is cut or filled up to the length of its type. Second byte: the descriptors that came with it.
+// is cut or filled up to the length of its type, bit 4 adds 7 to the type. Second byte: the
+// descriptors that came with it.
 // The rest is the message.
 
 #include <algorithm>
@@ -33,6 +34,10 @@ size_t LengthOf(MessageType type) {
       return sizeof(Closing);
     case MessageType::kDoorbell:
       return sizeof(Doorbell);
+    case MessageType::kDevices:
+      return sizeof(Devices);
+    case MessageType::kChunks:
+      return sizeof(Chunks);
   }
   return sizeof(MessageHeader);
 }
@@ -42,7 +47,21 @@ void ReadMessage(const std::vector<std::byte>& message, size_t descriptors) {
   const auto hello = DecodeHello(message);
   const auto welcome = DecodeWelcome(message, descriptors);
   const auto segments = DecodeSegments(message, descriptors);
-  Expect(type.ok() || (!hello.ok() && !welcome.ok() && !segments.ok()));
+  const auto devices = DecodeDevices(message);
+  const auto chunks = DecodeChunks(message, descriptors);
+  Expect(type.ok() ||
+         (!hello.ok() && !welcome.ok() && !segments.ok() && !devices.ok() && !chunks.ok()));
+  if (devices.ok()) {
+    Expect(*type == MessageType::kDevices && !devices->empty());
+    Expect(devices->size() <= kMaxDevicesPerMessage);
+    for (const std::string& uuid : *devices) Expect(!uuid.empty() && uuid.size() < 48);
+  }
+  if (chunks.ok()) {
+    Expect(*type == MessageType::kChunks && chunks->count == descriptors);
+    for (uint32_t i = 0; i < chunks->count; ++i) {
+      Expect(chunks->entries[i].id != 0 && chunks->entries[i].bytes % 4096 == 0);
+    }
+  }
   if (hello.ok()) {
     Expect(*type == MessageType::kHello && hello->token.size() == 16);
     Expect(hello->client.size() <= sizeof(Hello::client) && hello->tenant.size() <= 128);
@@ -95,7 +114,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::byte> message = fuzz::Copy(input.Rest());
   ReadEntries(message);
   if ((mode & 7) != 0) {
-    const MessageHeader header{.type = static_cast<uint16_t>(mode & 7)};
+    const MessageHeader header{.type =
+                                   static_cast<uint16_t>((mode & 7) + ((mode & 16) != 0 ? 7 : 0))};
     if ((mode & 8) != 0) message.resize(LengthOf(static_cast<MessageType>(header.type)));
     if (message.size() >= sizeof(header)) std::memcpy(message.data(), &header, sizeof(header));
   }

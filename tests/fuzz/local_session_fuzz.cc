@@ -46,6 +46,7 @@ T Get(Result<T> result) {
 
 struct NoSink : ArenaSegmentSender {
   Status SendSegments(const shm::Segments&, std::span<const int>) override { return OkStatus(); }
+  Status SendChunks(const shm::Chunks&, std::span<const int>) override { return OkStatus(); }
 };
 
 struct World {

@@ -22,10 +22,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const uint8_t repair = input.U8();
   std::vector<std::byte> bytes = fuzz::Copy(input.Rest());
-  if ((repair & 1) != 0 && bytes.size() >= 12 + kMagic.size()) {
-    const uint16_t version = 1;
+  const uint16_t version = (repair & 4) != 0 ? 2 : 1;
+  const size_t spec_at = version == 2 ? 20 : 12;
+  if ((repair & 1) != 0 && bytes.size() >= spec_at + kMagic.size()) {
     std::memcpy(bytes.data(), &version, sizeof(version));
-    std::memcpy(bytes.data() + 12, kMagic.data(), kMagic.size());
+    std::memcpy(bytes.data() + spec_at, kMagic.data(), kMagic.size());
   }
   if ((repair & 2) != 0) fuzz::RepairHash(&bytes);
   const auto record =
@@ -34,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // A namespace may be written in several ways (layers in groups, recipes), and is stored in one.
   const std::string stored = cache::EncodeNamespaceRecord(*record);
   const auto same = fuzz::Get(cache::DecodeNamespaceRecord(stored));
+  Expect(same.block_life == record->block_life);
   Expect(same.generation == record->generation && same.dropped == record->dropped);
   Expect(Fingerprint(same.spec) == Fingerprint(record->spec));
   Expect(Differences(record->spec, same.spec).empty());

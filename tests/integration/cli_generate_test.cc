@@ -92,6 +92,43 @@ TEST(CliGenerateTest, AWorkerAtAnAddressGivesTheSameAnswer) {
   EXPECT_EQ(remote.Json()["prompt_logits_sha256"], local["prompt_logits_sha256"]);
 }
 
+TEST(CliGenerateTest, AReadPolicyReadsTheContextByRowsAndSaysSo) {
+  const auto node = CacheNode::Start({});
+  ASSERT_TRUE(node.ok()) << node.status();
+  const auto resident = Cairn(Generate({"--prompt", kPrompt})).Json();
+  EXPECT_FALSE(resident.contains("reading"));
+  // The second call fetches what the first one pushed, which the node lends.
+  for (const bool fetched : {false, true}) {
+    const auto json = Cairn(Generate({"--prompt", kPrompt, "--cache", (*node)->address(),
+                                      "--read-policy", "precision:rows=1", "--kv-budget", "64MiB"}))
+                          .Json();
+    EXPECT_EQ(json["tokens"], resident["tokens"]);
+    EXPECT_EQ(json["fetched_tokens"].get<int>() > 0, fetched);
+    EXPECT_EQ(json["reading"]["far_tokens"], json["prompt_tokens"].get<int>() / 64 * 64);
+    EXPECT_EQ(json["reading"]["late_rows"], 0);
+    EXPECT_GT(json["reading"]["read_bytes"], 0);
+  }
+  const CommandResult plain =
+      Cairn({"generate", "--model", kTinyModel, "--max-tokens", "4", "--ignore-eos", "--prompt",
+             kPrompt, "--read-policy", "precision"});
+  EXPECT_THAT(plain.err, HasSubstr("tokens read by rows"));
+}
+
+TEST(CliGenerateTest, ReadPoliciesThatCannotBeAreRefused) {
+  const auto refused = [](std::vector<std::string> more, const char* message) {
+    more.insert(more.end(), {"--prompt", kPrompt});
+    const CommandResult result = Cairn(Generate(std::move(more)));
+    EXPECT_NE(result.code, 0);
+    EXPECT_THAT(result.err, HasSubstr(message));
+  };
+  refused({"--read-policy", "precision", "--kv-budget", "2KiB"}, "expected at least");
+  refused({"--read-policy", "nothing"}, "expected one of precision");
+  refused({"--read-policy", "precision", "--recipe", "streaming:keep=0.4+raw"},
+          "which selects tokens");
+  refused({"--kv-budget", "2KiB"}, "--read-policy");
+  refused({"--read-policy", "precision", "--kv-budget", "much"}, "--kv-budget");
+}
+
 TEST(CliGenerateTest, ACacheThatIsAwayDoesNotFailTheRequest) {
   const CommandResult result = Cairn(Generate({"--prompt", kPrompt, "--cache", "127.0.0.1:1"}));
   ASSERT_EQ(result.code, 0) << result.err;

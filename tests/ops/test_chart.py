@@ -55,6 +55,8 @@ VALUES = {
     },
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
     "cluster": {**TLS, "cache": {"replicas": 3}},
+    "device": {**TLS, "cache": {"device": {"enabled": True, "runtimeClassName": "nvidia"}}},
+    "claim": {**TLS, "cache": {"device": {"enabled": True, "gpus": 0, "claimTemplate": "gpu"}}},
     "everything": {
         **TLS,
         **WORKER,
@@ -115,8 +117,11 @@ def test_lint_is_clean(root, name):
     assert [m for m in result["messages"] if m["severity"] > 1] == []
 
 
-@pytest.mark.parametrize("version", KUBERNETES)
-@pytest.mark.parametrize("name", VALUES)
+# Before 1.31 a pod named its claims in another form.
+@pytest.mark.parametrize(
+    "name, version",
+    [(n, v) for n in VALUES for v in KUBERNETES if (n, v) != ("claim", "1.30")],
+)
 def test_manifests_are_valid_kubernetes(chart, name, version):
     docs = render(chart, VALUES[name])
     assert docs
@@ -166,6 +171,7 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, "cahce": {}}, "cahce"),
         ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
         ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
+        ({**TLS, "cache": {"device": {"enabled": True, "gpus": 0}}}, "claimTemplate"),
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
         ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
@@ -246,6 +252,28 @@ def test_memory_limit_covers_arena_and_overhead(chart):
         0
     ]["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"] == "3548Mi"
+
+
+def test_a_node_with_a_device_tier_gets_a_gpu_by_limit_or_by_claim(chart):
+    def node(values):
+        spec = find(render(chart, values), "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+        return spec, spec["containers"][0]["resources"]
+
+    spec, resources = node(VALUES["tls"])
+    assert "nvidia.com/gpu" not in resources["limits"] and "resourceClaims" not in spec
+    without = resources["limits"]["memory"]
+    spec, resources = node(VALUES["device"])
+    assert resources["limits"]["nvidia.com/gpu"] == 1 and "claims" not in resources
+    assert spec["runtimeClassName"] == "nvidia"
+    assert int(resources["limits"]["memory"][:-2]) == int(without[:-2]) + 512
+    spec, resources = node(VALUES["claim"])
+    assert "nvidia.com/gpu" not in resources["limits"]
+    assert resources["claims"] == [{"name": "gpu"}]
+    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    config = yaml.safe_load(
+        find(render(chart, VALUES["device"]), "ConfigMap", "test-cache")["data"]["cache.yaml"]
+    )
+    assert config["device"] == {"capacity": "8192MiB"}
 
 
 def test_values_never_change_what_a_statefulset_cannot_change(chart):

@@ -113,8 +113,20 @@ def test_machine_code_is_that_of_all_kernels(machine_code):
 def test_decoders_fuse_nothing(machine_code):
     """A product that is rounded together with a sum gives other bits than a CPU's."""
     decoders = [name for name in machine_code if "decode" in name]
-    assert len(decoders) == 11
+    assert len(decoders) == 14
     assert not [name for name in decoders if count(r"\bH?FFMA", machine_code[name])]
+
+
+def test_rows_turn_and_scores_combine_without_fused_products(machine_code):
+    """The selection kernels fuse where the CPUs do, which is not here."""
+    plain = ("turn_rows", "combine_scores", "gather_rows", "rank_scores")
+    assert not [name for name in plain if count(r"\bFFMA", machine_code[f"cairn_{name}"])]
+
+
+def test_products_read_shared_memory_by_16_bytes(machine_code):
+    products = ("window_logits", "summed_logits", "expected_logits", "projected_norms")
+    for name in products:
+        assert count(r"\bLDS\.128", machine_code[f"cairn_{name}"]) >= 8, name
 
 
 def test_no_kernel_uses_local_memory(machine_code):
@@ -127,6 +139,24 @@ def test_kernels_know_that_their_memory_is_global(machine_code):
 
 
 def test_kernels_that_move_numbers_do_so_by_16_bytes(machine_code):
-    moves = [name for name in machine_code if re.search(r"raw|pages|int8|fp8|hash|turbo", name)]
-    assert len(moves) >= 17
+    pattern = r"raw|pages|int8|fp8|hash|turbo|mixed|cachegen_(decode|encode_sl)|gather_rows|_logits"
+    moves = [name for name in machine_code if re.search(pattern, name)]
+    assert len(moves) >= 26
     assert not [name for name in moves if not count(r"(LDG|STG)\.E[.\w]*\.128", machine_code[name])]
+
+
+def test_products_and_attention_use_tensor_cores(machine_code):
+    small = [n for n in machine_code if re.search(r"gemm|attend_(split|prompt)", n)]
+    assert len(small) == 9
+    assert not [name for name in small if not count(r"\bHMMA", machine_code[name])]
+    groups = [name for name in machine_code if "attend_pooled" in name]
+    assert len(groups) == 2
+    for name in groups:
+        for instruction in ("HGMMA", "UTMALDG", "USETMAXREG"):
+            assert count(instruction, machine_code[name]), f"{name}: no {instruction}"
+
+
+def test_tiles_are_copied_by_16_bytes(machine_code):
+    tiles = [n for n in machine_code if re.search(r"gemm$|attend_(split|prompt)", n)]
+    assert len(tiles) == 5
+    assert not [name for name in tiles if not count(r"LDGSTS[.\w]*\.128", machine_code[name])]

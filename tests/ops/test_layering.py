@@ -26,7 +26,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # Folders of one floor, from the ground up: each includes only from those before it. A cycle between
 # folders cannot be written down here.
 ORDERS = {
-    "kernels": ["include", "reference", "cpu", "cuda", "codecs", "selections"],
+    "kernels": ["include", "reference", "cpu", "cuda", "codecs", "slices", "selections"],
     "common": [
         "include",
         "status",
@@ -34,6 +34,8 @@ ORDERS = {
         "memory",
         "hash",
         "log",
+        "device",
+        "link",
         "format",
         "recipe",
         "keys",
@@ -46,10 +48,10 @@ ORDERS = {
         "rpc",
         "service",
     ],
-    "protocol": ["shm", "wire", "frames"],
+    "protocol": ["shm", "wire", "frames", "link"],
     "clients/cpp": ["include", "src", "testing"],
     "clients/cpp/src": ["core", "local", "grpc"],
-    "kernels/cpu": ["codec", "selection"],
+    "kernels/cpu": ["codec", "selection", "reading"],
     "kernels/selections": ["stages", "methods"],
     "services/cache": [
         "tier",
@@ -68,7 +70,7 @@ ORDERS = {
         "rpc",
         "node",
     ],
-    "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
+    "services/worker": ["kv", "compute", "scheduling", "session", "reading", "engine", "rpc"],
     "services/router": [
         "index",
         "policy",
@@ -88,6 +90,7 @@ ORDERS = {
         "bench",
         "demo",
         "fidelity",
+        "size",
         "cluster",
         "replay",
         "launch",
@@ -123,6 +126,7 @@ EDGE_ONLY = [
     "services/router/rpc/",
     "protocol/wire/",
     "protocol/frames/",
+    "protocol/link/",
     "cairn/v1/",
     "common/http/",
     "common/metrics/",
@@ -141,6 +145,7 @@ LIBRARIES = {
         "services/router/rpc/",
         "clients/cpp/src/grpc/",
         "protocol/frames/",
+        "protocol/link/",
         "tools/cairn/generator/remote_",
     ],
     r"google/protobuf/|cairn/v1/": [
@@ -151,6 +156,7 @@ LIBRARIES = {
         "clients/cpp/src/grpc/",
         "protocol/wire/",
         "protocol/frames/",
+        "protocol/link/",
         "tools/cairn/generator/remote_",
         "tools/cairn/generator/summary_proto.",
     ],
@@ -175,7 +181,7 @@ LIBRARIES = {
         "tools/cairn/output/json.h",
     ],
     r"yaml-cpp/": ["common/config/yaml.cc"],
-    r"xxhash": ["common/hash/", "common/memory/"],
+    r"xxhash": ["common/hash/", "common/memory/", "kernels/slices/"],
     r"openssl/": ["common/hash/hash.cc", "common/http/transport.cc", "common/net/tls.cc"],
     r"boost/": [
         "common/http/client.cc",
@@ -198,6 +204,7 @@ LIBRARIES = {
             "reading",
         )
     ],
+    r"cuda(\.h|_runtime|Typedefs)": ["common/device/cuda/", "kernels/cuda/forward_table.cu"],
     r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],
 }

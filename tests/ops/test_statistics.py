@@ -94,7 +94,7 @@ def test_no_two_rows_have_the_same_name_or_series():
 def test_each_metric_is_documented(row):
     pages = documented()
     help_text = shared_help()[row.metric] if row.shared else row.help
-    labels = "`tier` (disk, host)" if row.of_tier else "-"
+    labels = "`tier` (device, disk, host)" if row.of_tier else "-"
     line = f"| `{row.metric}` | {row.type} | {labels} | {help_text} |"
     assert row.metric in pages, f"docs/metrics.md lacks the row:\n{line}"
     kind, shown, meaning = pages[row.metric]

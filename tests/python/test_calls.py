@@ -1,13 +1,15 @@
 """Every call against a real node, over both paths."""
 
+import json
 import os
+import subprocess
 import time
 
 import numpy
 import pytest
 
 import cairn
-from conftest import SLOW, Prompt, connect, native_spec, opaque_spec, wait_until
+from conftest import BUILD, SLOW, Prompt, connect, native_spec, opaque_spec, wait_until
 
 WHOLE = cairn.Rect(0, 2, 0, 4)
 
@@ -441,3 +443,18 @@ def test_without_shared_memory_it_is_grpc(start_node, serial):
         Prompt(client, opaque_spec(), serial(), 1, 1000).push(client)
         stats = client.stats()
         assert stats.path == "grpc" and stats.path_reason
+
+
+def test_blocks_may_have_a_life(client, node, serial):
+    spec = native_spec(revision=f"life {serial()}")
+    for wrong in (0.5, 91 * 86400.0):
+        with pytest.raises(cairn.InvalidArgumentError, match="block_life"):
+            client.open_namespace(spec, block_life=wrong, deadline=SLOW)
+    assert client.open_namespace(spec, block_life=3600.0, deadline=SLOW).fingerprint
+    stat = subprocess.run(
+        [BUILD / "bin/cairn", "stat", "--cache", node.grpc, "--json"],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    listed = {ns["revision"]: ns for ns in json.loads(stat.stdout)["namespaces"]}
+    assert listed[spec.revision]["block_life_seconds"] == 3600.0

@@ -41,11 +41,12 @@ class NodeClient final : public client::CacheClient {
   explicit NodeClient(Node& node) : node_(node), leases_(std::make_shared<Leases>(node)) {}
 
   Result<client::OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                                const client::CallOptions& options) override {
+                                                const client::CallOptions& options,
+                                                const client::NamespaceOptions& how) override {
     namespaces_.push_back(spec);
     const Node::Visit visit(node_);
     CAIRN_RETURN_IF_ERROR(Call("open", options.deadline));
-    return node_.engine().OpenNamespace(spec, /*strict=*/false);
+    return node_.engine().OpenNamespace(spec, /*strict=*/false, how.block_life);
   }
 
   Result<client::MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,

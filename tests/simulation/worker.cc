@@ -65,7 +65,7 @@ Worker::Worker(Simulation& simulation, std::unique_ptr<client::CacheClient> cach
       urgent_pusher_(simulation) {
   options.engine.model_path = "tests/data/gguf/kquant.gguf";
   options.engine.threads = 1;  // A pool of one thread computes in the caller's.
-  options.engine.kv_pool_bytes = 8 << 20;
+  if (options.engine.kv_pool_bytes == 0) options.engine.kv_pool_bytes = 8 << 20;
   auto parts = worker::LoadEngineParts(options.engine, std::move(cache),
                                        std::move(options.scheduler), simulation.clock());
   EXPECT_OK(parts);

@@ -56,7 +56,7 @@ struct InProcessClientOptions {
   std::string name = "client";
   client::BreakerOptions breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
-  std::vector<NamespaceSpec> namespaces = {};  // To open in each session.
+  std::vector<client::KnownNamespace> namespaces = {};  // To open in each session.
 };
 
 // Thread-safe, except that Die must not run at the same time as a call of another thread. It must

@@ -70,7 +70,7 @@ class InProcessNodes {
                                                 client::HomeClient::LookUp look_up) {
     return std::make_unique<client::HomeClient>(
         std::move(options), clock_, std::move(look_up),
-        [this](const client::NodeAddress& to, const std::vector<NamespaceSpec>& namespaces)
+        [this](const client::NodeAddress& to, const std::vector<client::KnownNamespace>& namespaces)
             -> Result<std::unique_ptr<client::NodeClient>> {
           ++clients_made;
           return node(Number(to.address)).NewClient({.namespaces = namespaces});

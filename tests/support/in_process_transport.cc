@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "clients/cpp/src/rows_of_slices.h"
 #include "clients/cpp/src/slice_assembler.h"
 
 namespace cairn::testing {
@@ -65,11 +66,11 @@ Status InProcessLink::Close() {
   return OkStatus();
 }
 
-Result<client::OpenedNamespace> InProcessTransport::OpenNamespace(const NamespaceSpec& spec,
-                                                                  const client::CallOptions&,
-                                                                  TimePoint deadline) {
+Result<client::OpenedNamespace> InProcessTransport::OpenNamespace(
+    const NamespaceSpec& spec, const client::NamespaceOptions& how, const client::CallOptions&,
+    TimePoint deadline) {
   CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
-  return Arrived(engine->OpenNamespace(spec, /*strict=*/false), deadline);
+  return Arrived(engine->OpenNamespace(spec, /*strict=*/false, how.block_life), deadline);
 }
 
 Result<client::Matched> InProcessTransport::MatchNow(const client::TransportCall& call,
@@ -118,14 +119,7 @@ std::optional<client::FetchReport> InProcessTransport::Fetch(const client::Lease
                                                                   .layer_end = range.layer_end,
                                                                   .trace = options.trace}));
     for (;;) {
-      if (options.cancel.stop_requested()) {
-        return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
-      }
-      auto item = stream->Next(TimePoint());
-      if (item.status().code() == StatusCode::kDeadlineExceeded) {
-        CAIRN_RETURN_IF_ERROR(node_.Wait(until));
-        continue;
-      }
+      const auto item = NextItem(*stream, options, until);
       CAIRN_RETURN_IF_ERROR(item.status());
       if (!item->has_value()) return OkStatus();
       const InProcessFaults faults = node_.faults();
@@ -150,6 +144,78 @@ std::optional<client::FetchReport> InProcessTransport::Fetch(const client::Lease
   };
   report.status = run();
   report.counts = assembler.counts();
+  return report;
+}
+
+Result<std::optional<cache::FetchStream::Item>> InProcessTransport::NextItem(
+    cache::FetchStream& stream, const client::FetchOptions& options, TimePoint until) {
+  for (;;) {
+    if (options.cancel.stop_requested()) {
+      return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
+    }
+    auto item = stream.Next(TimePoint());
+    if (item.status().code() != StatusCode::kDeadlineExceeded) return item;
+    CAIRN_RETURN_IF_ERROR(node_.Wait(until));
+  }
+}
+
+std::optional<client::RowReport> InProcessTransport::FetchRows(const client::LeaseInfo& lease,
+                                                               const client::RowsWanted& wanted,
+                                                               client::RowSink& sink,
+                                                               const client::FetchOptions& options,
+                                                               TimePoint deadline) {
+  client::RowReport report;
+  std::vector<bool> done(wanted.groups.size());
+  TimePoint until = std::min(deadline, clock_.Now() + options.progress);
+  const auto run = [&]() -> Status {
+    CAIRN_ASSIGN_OR_RETURN(const InProcessNode::Peer peer, node_.Find(lease.session));
+    CAIRN_RETURN_IF_ERROR(node_.Arrive(until));
+    CAIRN_ASSIGN_OR_RETURN(const auto stream, peer.engine->Fetch({.session = peer.session,
+                                                                  .lease = lease.id,
+                                                                  .layer_begin = wanted.layer,
+                                                                  .layer_end = wanted.layer + 1,
+                                                                  .trace = options.trace,
+                                                                  .rows = wanted.groups}));
+    for (;;) {
+      const auto item = NextItem(*stream, options, until);
+      CAIRN_RETURN_IF_ERROR(item.status());
+      if (!item->has_value()) return OkStatus();
+      const InProcessFaults faults = node_.faults();
+      if (faults.die_after_slices && report.counts.slices >= *faults.die_after_slices) {
+        node_.Die();
+        return Errorf(StatusCode::kUnavailable, "the node died");
+      }
+      if (faults.slice_latency > Duration::zero()) {
+        node_.Advance(std::min(faults.slice_latency, until - clock_.Now()));
+      }
+      if (clock_.Now() >= until) {
+        return Errorf(StatusCode::kDeadlineExceeded, "fetch: no new rows in time");
+      }
+      report.node_answers = true;
+      until = std::min(deadline, clock_.Now() + options.progress);
+      if (const auto* failure = std::get_if<cache::FetchFailure>(&**item)) {
+        const auto [begin, end] = client::GroupsOf(wanted.groups, failure->block);
+        for (size_t i = begin; i < end; ++i) {
+          if (!done[i]) sink.OnRowsFailed(i, failure->reason);
+          done[i] = true;
+        }
+        continue;
+      }
+      const auto& rows = std::get<cache::FetchedRows>(**item);
+      auto [i, end] = client::GroupsOf(wanted.groups, rows.block);
+      while (i < end && wanted.groups[i].head != rows.head) ++i;
+      CAIRN_CHECK(i < end && !done[i]);
+      done[i] = true;
+      CAIRN_CHECK(HashRows(rows, wanted.groups[i].mask, rows.data) == rows.xxh3);
+      ++report.counts.slices;
+      report.counts.rows += wanted.groups[i].rows();
+      CAIRN_RETURN_IF_ERROR(sink.OnRows(i, rows, rows.data));
+    }
+  };
+  report.status = run();
+  for (size_t i = 0; i < done.size(); ++i) {
+    if (!done[i]) report.rest.push_back(i);
+  }
   return report;
 }
 

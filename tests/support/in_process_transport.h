@@ -43,6 +43,7 @@ class InProcessTransport final : public client::MainTransport {
   uint64_t dropped_releases() const override { return 0; }
 
   Result<client::OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
+                                                const client::NamespaceOptions& how,
                                                 const client::CallOptions& options,
                                                 TimePoint deadline) override;
   std::optional<Result<client::Matched>> Match(const client::TransportCall& call,
@@ -53,6 +54,11 @@ class InProcessTransport final : public client::MainTransport {
                                            const client::FetchRange& range, client::FetchSink& sink,
                                            const client::FetchOptions& options,
                                            TimePoint deadline) override;
+  std::optional<client::RowReport> FetchRows(const client::LeaseInfo& lease,
+                                             const client::RowsWanted& wanted,
+                                             client::RowSink& sink,
+                                             const client::FetchOptions& options,
+                                             TimePoint deadline) override;
   // Always nullopt: two calls cost no more than one.
   std::optional<client::GetReport> Get(const client::TransportCall&, const Digest&,
                                        std::span<const BlockKey>, const client::LayerRange&,
@@ -91,6 +97,10 @@ class InProcessTransport final : public client::MainTransport {
   Result<client::Matched> MatchNow(const client::TransportCall& call, const Digest& fingerprint,
                                    std::span<const BlockKey> keys,
                                    const client::MatchOptions& options);
+  // The next item of a fetch, waiting until `until` in the node's time.
+  Result<std::optional<cache::FetchStream::Item>> NextItem(cache::FetchStream& stream,
+                                                           const client::FetchOptions& options,
+                                                           TimePoint until);
   // Reserves, writes and commits parts that fit into one call.
   Status PushGroup(const InProcessNode::Peer& peer, const Digest& fingerprint,
                    std::span<const client::PartToPush> parts, const client::PushOptions& options,

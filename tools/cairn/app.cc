@@ -12,6 +12,7 @@
 #include "tools/cairn/commands/completion.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/fidelity/texts.h"
+#include "tools/cairn/size/model_shape.h"
 
 namespace cairn::cli {
 namespace {
@@ -62,9 +63,23 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
                   "Folder of the files that recipes name, as in its setting cache.calibration")
       ->envname("CAIRN_CALIBRATION")
       ->capture_default_str();
+  CLI::Option* policy = command
+                            .add_option("--read-policy", options.read_policy,
+                                        "How a worker in this process reads contexts by rows, for "
+                                        "example precision:near=turbo3,rows=0.02")
+                            ->excludes(worker);
+  command
+      .add_option("--kv-budget", options.kv_budget,
+                  "With --read-policy: near memory for contexts, such as 256MiB")
+      ->needs(policy);
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  command
+      .add_option("--device", options.device,
+                  "Where a worker in this process computes: cpu, or cuda:N for GPU number N")
+      ->capture_default_str()
+      ->excludes(worker);
   AddTlsFlags(command, options.tls);
 }
 
@@ -370,6 +385,9 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
        "--recipe", o.recipes,
        "How KV is stored, as in the worker's setting cache.recipe; may be given several times")
       ->capture_default_str();
+  c.add_option("--read-policy", o.read_policies,
+               "How the context is read by rows, as in the worker's setting read_policy; may be "
+               "given several times");
   c.add_option("--suite", o.suites, fmt::format("{}", fmt::join(FidelitySuites(), ", ")))
       ->delimiter(',')
       ->check(CLI::IsMember(FidelitySuites()))
@@ -380,6 +398,10 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->check(CLI::IsMember({"published", "tuning"}))
       ->capture_default_str();
   c.add_option("--limit", o.limit, "Only the first N texts of a suite; 0: all")
+      ->capture_default_str();
+  c.add_option("--question-tokens", o.question_tokens,
+               "Longest context that questions are asked about; whole blocks of 64")
+      ->check(CLI::Range(128, 1 << 20))
       ->capture_default_str();
   c.add_option("--model", o.model, "GGUF file")->envname("CAIRN_MODEL")->capture_default_str();
   c.add_option("--texts", o.texts, "Directory of the texts")->capture_default_str();
@@ -524,13 +546,69 @@ void AddReplay(CLI::App& app, ReplayFlags& o) {
       "--policy cairn --json");
 }
 
+void AddSizeShape(CLI::App& c, SizeFlags& o) {
+  const auto number = [&](const char* flag, uint32_t& value, uint32_t most, const char* help) {
+    return c.add_option(flag, value, help)->check(CLI::Range(1u, most));
+  };
+  CLI::Option* const layers =
+      number("--layers", o.layers, size::kMaxLayers, "Without MODEL: number of layers");
+  number("--heads", o.heads, size::kMaxHeads, "Query heads of a layer")->needs(layers);
+  number("--kv-heads", o.kv_heads, size::kMaxHeads, "KV heads of a layer; default: --heads")
+      ->needs(layers);
+  CLI::Option* const dim =
+      number("--head-dim", o.head_dim, size::kMaxDim, "Numbers of a key")->needs(layers);
+  number("--v-head-dim", o.v_head_dim, size::kMaxDim, "Numbers of a value; default: --head-dim")
+      ->needs(layers);
+  CLI::Option* const latent = number("--latent-dim", o.latent_dim, size::kMaxDim,
+                                     "Instead of heads: numbers of the latent vector of MLA")
+                                  ->needs(layers)
+                                  ->excludes(dim);
+  number("--rope-dim", o.rope_dim, size::kMaxDim, "With --latent-dim: numbers of its rotary key")
+      ->needs(latent);
+  number("--shared-layers", o.shared_layers, size::kMaxLayers,
+         "So many last layers read the KV of others")
+      ->needs(layers);
+  CLI::Option* const window =
+      number("--window", o.window, 1u << 30, "Tokens that sliding layers attend to")->needs(layers);
+  c.add_option("--window-layers", o.window_layers, "How many layers slide; default: all")
+      ->check(CLI::Range(0u, size::kMaxLayers))
+      ->needs(window);
+}
+
+void AddSize(CLI::App& app, SizeFlags& o) {
+  CLI::App& c = *app.add_subcommand("size", "Says what the KV of a model takes in a node");
+  c.add_option("model", o.model, "GGUF file, config.json of transformers, or the folder with one");
+  AddSizeShape(c, o);
+  c.add_option("--dtype", o.dtype,
+               "Type of the KV: f16, bf16, f32, f8e4m3, i8; default: the file's")
+      ->check(CLI::IsMember({"f16", "bf16", "f32", "f8e4m3", "i8"}));
+  c.add_option("--block-tokens", o.block_tokens, "Tokens of a block")
+      ->check(CLI::IsMember({16u, 32u, 64u, 128u, 256u}))
+      ->capture_default_str();
+  c.add_option("--recipe", o.recipes,
+               "How KV is stored, as in the worker's setting cache.recipe; may be given several "
+               "times")
+      ->capture_default_str();
+  c.add_option("--context", o.context_tokens, "Tokens of a context; default: the model's own")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  c.add_option("--ram", o.ram, "Also say how many blocks fit into a host tier, such as 16GiB");
+  c.add_option("--disk", o.disk, "Also say how many blocks fit into a disk tier, such as 1TiB");
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Examples:\n"
+      "  cairn size m.gguf --recipe raw --recipe int8 --ram 16GiB\n"
+      "  cairn size Llama-3.1-8B/config.json --context 131072\n"
+      "  cairn size --layers 61 --latent-dim 512 --rope-dim 64 --dtype bf16 --recipe raw --json");
+}
+
 std::vector<CommandSpec> Describe(const CLI::App& app) {
   std::vector<CommandSpec> commands;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     CommandSpec spec{
         .name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
     for (const CLI::Option* option : sub->get_options()) {
-      if (option->get_positional() && sub->get_name() != "replay") {
+      // The arguments of replay and size are files.
+      if (option->get_positional() && sub->get_name() != "replay" && sub->get_name() != "size") {
         spec.arguments = sub->get_name() == "bench"
                              ? bench::WorkloadNames()
                              : std::vector<std::string>{"bash", "zsh", "fish"};
@@ -572,6 +650,7 @@ int RunApp(int argc, char** argv) {
   FidelityOptions fidelity;
   DemoOptions demo;
   ReplayFlags replay;
+  SizeFlags size;
   bench::BenchFlags bench;
   std::string shell;
   AddGenerate(app, generate);
@@ -585,6 +664,7 @@ int RunApp(int argc, char** argv) {
   AddFidelity(app, fidelity);
   AddDemo(app, demo);
   AddReplay(app, replay);
+  AddSize(app, size);
   AddBench(app, bench);
   CLI::App* completion = app.add_subcommand("completion", "Prints a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")
@@ -621,6 +701,7 @@ int RunApp(int argc, char** argv) {
   if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
   if (app.got_subcommand("demo")) return RunDemo(demo);
   if (app.got_subcommand("replay")) return RunReplay(replay);
+  if (app.got_subcommand("size")) return RunSize(size);
   if (app.got_subcommand("bench")) return RunBench(bench);
   const auto script = CompletionScript(shell, "cairn", Describe(app));
   if (!script.ok()) return Fail(script.status());

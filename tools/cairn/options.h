@@ -2,6 +2,7 @@
 // What the command line says, command by command. Defaults are those of the help texts.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,10 @@ struct WorkerOptions {
   std::string arithmetic = "fast";
   std::string recipe = "raw";
   std::string calibration = "calibration";
+  std::string read_policy;  // Empty: all KV stays in the pool.
+  std::string kv_budget;    // Bytes, such as 256MiB. Empty: no limit.
   int threads = 0;
+  std::string device = "cpu";
   TlsFlags tls;
 };
 
@@ -70,6 +74,23 @@ struct ReplayFlags {
   std::vector<std::string> nodes;
   uint64_t block_bytes = 4096;  // On nodes.
   TlsFlags tls;                 // For nodes.
+  bool json = false;
+};
+
+struct SizeFlags {
+  std::string model;  // GGUF file, config.json or its folder. Empty: the shape is given below.
+  uint32_t layers = 0;
+  uint32_t heads = 0, kv_heads = 0;  // 0: not given.
+  uint32_t head_dim = 0, v_head_dim = 0;
+  uint32_t latent_dim = 0, rope_dim = 0;
+  uint32_t shared_layers = 0;
+  uint32_t window = 0;
+  std::optional<uint32_t> window_layers;
+  std::string dtype;  // Empty: the file's own.
+  uint32_t block_tokens = 64;
+  std::vector<std::string> recipes = {"raw", "int8", "turbo:bits=4", "cachegen"};
+  uint64_t context_tokens = 0;  // 0: the model's own.
+  std::string ram, disk;        // Empty: not asked.
   bool json = false;
 };
 
@@ -161,11 +182,13 @@ struct DemoOptions {
 struct FidelityOptions {
   std::string model = kDefaultModel;
   std::vector<std::string> recipes = {"raw"};
+  std::vector<std::string> read_policies;  // Each a row, over the recipe raw.
   std::vector<std::string> suites = {"prose"};
   std::string split = "published";
   std::string texts = "benchmarks/fidelity/texts";
   std::string out = "build/fidelity";
   uint32_t limit = 0;
+  uint32_t question_tokens = 1024;  // Of contexts that questions are asked about.
   int threads = 0;
   bool exact = false;
   bool kept = false;

@@ -14,6 +14,7 @@ share of rows that stay, counted in the masks; positions and counts of rows are 
 
 import argparse
 import json
+import pathlib
 import sys
 import time
 
@@ -22,9 +23,22 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from codecs_reference import half
-from presses_reference import Captured, defensive, h2o, ranked_by_kvpress, with_kvpress
+from presses_reference import (
+    Captured,
+    defensive,
+    h2o,
+    headkv,
+    keyformer,
+    nacl,
+    prefixkv,
+    ranked_by_kvpress,
+    snapkv_of_authors,
+    with_kvpress,
+)
 from reference import Judge, Row, begin, is_needles, with_progress, write_report
 from torch_bench import full
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def snapkv():
@@ -47,6 +61,28 @@ def drawn(run):
     return again
 
 
+def in_pairs(run):
+    """Every second layer keeps the rows of the one before it (ChunkKV's index reuse)."""
+
+    def masks(layers, ratio):
+        found = run(layers, ratio)
+        found[1::2] = found[: len(found) - 1 : 2]
+        return found
+
+    return masks
+
+
+def headkv_by_calibration(layers, ratio):
+    """HeadKV with the scores that calibration/ has for it."""
+    for path in sorted((ROOT / "calibration").glob("*.heads")):
+        lines = path.read_text(encoding="ascii").splitlines()
+        if "method headkv" in lines:
+            rows = [line.split(" ") for line in lines if line[0] in "-0123456789"]
+            scores = [[max(0.0, float(s)) for s in row] for row in rows]
+            return headkv(32, 3, "max", 1.2, scores)(layers, ratio)
+    raise SystemExit("calibration/ has no scores for headkv")
+
+
 # Name: Cairn's selection of the same method (docs/selections-methods.md), and the method with the
 # parameters that this has by default. What differs: `sink`, by which Cairn keeps the first token,
 # and the tie rule of torch.topk. Cairn's `random` draws other numbers.
@@ -59,7 +95,7 @@ PRESSES = {
         with_kvpress(kvpress.AdaKVPress(snapkv(), alpha_safeguard=0.2)),
     ),
     "kvpress-pyramidkv": (
-        "pyramidkv",
+        "pyramidkv:beside=0",
         with_kvpress(kvpress.PyramidKVPress(window_size=64, kernel_size=5, beta=20)),
     ),
     "kvpress-chunkkv": ("chunkkv", with_kvpress(kvpress.ChunkKVPress(snapkv(), chunk_length=20))),
@@ -85,6 +121,27 @@ PRESSES = {
     "own-h2o": ("h2o", h2o(recent_share=0.5)),
     "own-defensive": ("defensive", defensive(window=32, pool=2, mass=0.9, whole=False)),
     "own-layer-defensive": ("layer-defensive", defensive(window=32, pool=2, mass=0.9, whole=True)),
+    # The authors' forms.
+    "own-defensive-authors": (
+        "defensive:relative=1",
+        defensive(window=32, pool=2, mass=0.9, whole=False, authors=True),
+    ),
+    "own-layer-defensive-authors": (
+        "layer-defensive:relative=1",
+        defensive(window=32, pool=2, mass=0.9, whole=True, authors=True),
+    ),
+    "own-snapkv-paper": ("snapkv-paper", snapkv_of_authors(32, 3, "max")),
+    "own-adakv-paper": ("ada-snapkv-paper", snapkv_of_authors(32, 3, "max-of-group", alpha=200)),
+    "own-adakv-mix": ("ada-snapkv:mix=1", snapkv_of_authors(64, 2, "mean", alpha=200)),
+    "own-pyramidkv": ("pyramidkv", snapkv_of_authors(64, 2, "mean", beta=20)),
+    "own-chunkkv-paper": (
+        "chunkkv-paper",
+        in_pairs(with_kvpress(kvpress.ChunkKVPress(kvpress.SnapKVPress(window_size=32), 10))),
+    ),
+    "own-headkv": ("headkv", headkv_by_calibration),
+    "own-prefixkv": ("prefixkv", prefixkv(4)),
+    "own-nacl": ("nacl", nacl(32, 0.37, 1)),
+    "own-keyformer": ("keyformer", keyformer(0.3, 1)),
 }
 KEEPS = (0.5, 0.25)  # As many bits as the codecs of 8 and 4 bits.
 

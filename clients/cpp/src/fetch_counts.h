@@ -12,6 +12,8 @@ struct FetchCounts {
   uint64_t corrupt = 0;             // Did not match their hash.
   uint64_t bytes[kTierCount] = {};  // Of `slices`.
   uint64_t lent_bytes = 0;          // Of `bytes`: delivered without a copy.
+  uint64_t rows = 0;                // Delivered, of fetches of rows.
+  uint64_t corrupt_rows = 0;        // Groups of rows that did not match their hash.
 };
 
 }  // namespace cairn::client

@@ -256,7 +256,8 @@ uint64_t InMemoryCacheClient::complete_blocks() const {
 }
 
 Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& spec,
-                                                           const CallOptions& options) {
+                                                           const CallOptions& options,
+                                                           const NamespaceOptions&) {
   CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace checked, CheckNamespace(spec));
   CAIRN_RETURN_IF_ERROR(PartCodecsOf(checked).status());
   OpenedNamespace opened;

@@ -5,7 +5,7 @@ from typing import Any, final
 @final
 class Connection:
     def open_namespace(
-        self, spec: object, deadline: float, trace: str
+        self, spec: object, block_life: float, deadline: float, trace: str
     ) -> tuple[bytes, bool, list[tuple[str, str, str, int]]]: ...
     def match(
         self,

@@ -70,11 +70,18 @@ class AsyncClient:
         )
 
     async def open_namespace(
-        self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = ""
+        self,
+        spec: NamespaceSpec,
+        *,
+        block_life: float = 0.0,
+        deadline: float = 1.0,
+        trace: str = "",
     ) -> OpenedNamespace:
         """As `Client.open_namespace`."""
         return await self._run(
-            lambda: self._client.open_namespace(spec, deadline=deadline, trace=trace)
+            lambda: self._client.open_namespace(
+                spec, block_life=block_life, deadline=deadline, trace=trace
+            )
         )
 
     async def match(

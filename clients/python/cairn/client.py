@@ -126,7 +126,12 @@ class Client:
         _open_clients.add(self)
 
     def open_namespace(
-        self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = ""
+        self,
+        spec: NamespaceSpec,
+        *,
+        block_life: float = 0.0,
+        deadline: float = 1.0,
+        trace: str = "",
     ) -> OpenedNamespace:
         """Registers the namespace at the node, and here: `fetch` and `push` need to know its
         layout.
@@ -134,8 +139,14 @@ class Client:
         The client remembers a valid spec even when the call fails, and opens the namespace whenever
         a session begins. A program that starts before the node therefore only needs
         `cairn.fingerprint(spec)`.
+
+        `block_life`: so many seconds after its last use a block is not served any more; 1 second
+        to 90 days. 0: as the namespace has it already, or else the node's default. The last
+        opening that says something counts.
         """
-        fingerprint, created, differs = self._connection.open_namespace(spec, deadline, trace)
+        fingerprint, created, differs = self._connection.open_namespace(
+            spec, block_life, deadline, trace
+        )
         return OpenedNamespace(fingerprint, created, [FieldDifference(*d) for d in differs])
 
     def match(

@@ -96,6 +96,7 @@ class MissReason(enum.IntEnum):
     REFUSED = 6
     FINGERPRINT = 7
     UNAVAILABLE = 8
+    EXPIRED = 9
 
 
 class EventKind(enum.IntEnum):

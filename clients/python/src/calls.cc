@@ -116,14 +116,15 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
           }};
 }
 
-nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
+nb::object Open(Connection& connection, nb::handle spec, nb::handle block_life, nb::handle deadline,
                 const std::string& trace) {
   const NamespaceSpec native = ToSpec(spec);
+  const client::NamespaceOptions how = {.block_life = Seconds(block_life, "block_life")};
   const client::CallOptions options = CallOptionsOf(deadline, trace);
   const auto opened = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) -> Result<client::OpenedNamespace> {
         CAIRN_RETURN_IF_ERROR(connection.Remember(native));
-        return c.OpenNamespace(native, options);
+        return c.OpenNamespace(native, options, how);
       }));
   nb::list differs;
   for (const auto& similar : opened.differs) {

@@ -21,7 +21,7 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
                                     const std::string& zone, const std::string& home_key);
 
 // (fingerprint, created, [(field, stored, requested, stored_blocks)]).
-nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
+nb::object Open(Connection& connection, nb::handle spec, nb::handle block_life, nb::handle deadline,
                 const std::string& trace);
 // (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds).
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,

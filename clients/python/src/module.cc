@@ -94,7 +94,8 @@ NB_MODULE(_native, m) {
   SetLogLevel("error");
 
   nb::class_<Connection>(m, "Connection")
-      .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("open_namespace", &Open, "spec"_a.none(), "block_life"_a.none(), "deadline"_a.none(),
+           "trace"_a)
       .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a,
            "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "holders"_a.none(), "next"_a,
            "wait"_a.none(), "wait_blocks"_a, "announce"_a, "deadline"_a.none(), "trace"_a)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tables.inc: the frequencies of the entropy coder, part of the format.
+"""Writes cachegen_tables.inc: the frequencies of the entropy coder, part of the format.
 
-    python3 kernels/codecs/cachegen/make_tables.py > kernels/codecs/cachegen/tables.inc
+    python3 kernels/codecs/cachegen/make_tables.py \\
+        > kernels/include/cairn/kernels/codec/cachegen_tables.inc
 
 Class c stands for whole numbers drawn from a normal distribution with a standard deviation of 2^((c
 - 4) / 2), rounded. Eleven classes have a table of 2048; its symbols are -r ... r, then the escape.

@@ -7,7 +7,7 @@
 namespace cairn::codecs::rans {
 namespace {
 
-#include "kernels/codecs/cachegen/tables.inc"
+#include "cairn/kernels/codec/cachegen_tables.inc"
 
 constexpr int kTables = static_cast<int>(std::size(kReach));
 static_assert(std::size(kClassLimits) == kClasses - 1);

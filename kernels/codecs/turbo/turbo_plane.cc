@@ -34,15 +34,15 @@ size_t TurboPlane::HeadBytes(int64_t tokens, int64_t dim, const HeadPlace&) cons
 bool TurboPlane::EncodeHead(const kernels::HalfRows& x, const HeadPlace& place,
                             std::byte* out) const {
   uint32_t signs[kernels::kMaxHeadDim];
-  TurboSigns(place.layer, place.role, x.dim, signs);
-  return EncodeRows(kernels_.turbo_encode, x, {bits_, signs}, out);
+  if (signs_ == nullptr) TurboSigns(place.layer, place.role, x.dim, signs);
+  return EncodeRows(kernels_.turbo_encode, x, {bits_, signs_ == nullptr ? signs : signs_}, out);
 }
 
 bool TurboPlane::DecodeHead(const std::byte* in, const HeadPlace& place,
                             const kernels::MutableHalfRows& y) const {
   uint32_t signs[kernels::kMaxHeadDim];
-  TurboSigns(place.layer, place.role, y.dim, signs);
-  return DecodeRows(kernels_.turbo_decode, in, {bits_, signs}, y);
+  if (signs_ == nullptr) TurboSigns(place.layer, place.role, y.dim, signs);
+  return DecodeRows(kernels_.turbo_decode, in, {bits_, signs_ == nullptr ? signs : signs_}, y);
 }
 
 }  // namespace cairn::codecs

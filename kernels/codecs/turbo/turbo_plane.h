@@ -12,7 +12,9 @@ namespace cairn::codecs {
 // Immutable: any thread may use it at any time.
 class TurboPlane final : public PlaneCodec {
  public:
-  TurboPlane(const kernels::CodecKernels& kernels, int bits) : kernels_(kernels), bits_(bits) {}
+  // `signs`: [dim], must outlive the plane. Null: those of the format.
+  TurboPlane(const kernels::CodecKernels& kernels, int bits, const uint32_t* signs = nullptr)
+      : kernels_(kernels), bits_(bits), signs_(signs) {}
   std::string Supports(int64_t tokens, int64_t dim) const override;
   size_t HeadBytes(int64_t tokens, int64_t dim, const HeadPlace& place) const override;
   bool EncodeHead(const kernels::HalfRows& x, const HeadPlace& place,
@@ -23,6 +25,7 @@ class TurboPlane final : public PlaneCodec {
  private:
   const kernels::CodecKernels& kernels_;
   int bits_;
+  const uint32_t* signs_;
 };
 
 // The sign bits (0 or 0x80000000) of `dim` dimensions for the layer's keys or values. Part of the

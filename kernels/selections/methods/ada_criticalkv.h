@@ -10,6 +10,7 @@
 //   window   queries that are asked, 64 as kvpress's snapkv
 //   pool     neighbours on each side
 //   alpha    share of an even budget that each head has at least
+//   mix      1: (1 - alpha) of the best rows' budget and alpha of an even one, the authors' program
 //   first    share of a head's rows that attention alone decides
 
 #include "kernels/selections/parameters.h"
@@ -19,19 +20,20 @@ namespace cairn::selections {
 
 struct AdaCriticalKv {
   static SelectionInfo Info() {
-    return {.name = "ada-criticalkv",
-            .meaning = "criticalkv, with budgets that heads compete for",
-            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64),
-                           PoolParameter(), AlphaParameter(), FirstStageParameter()},
-            .reads = Reads::kKeysAndValues,
-            .heads_share = true};
+    return {
+        .name = "ada-criticalkv",
+        .meaning = "criticalkv, with budgets that heads compete for",
+        .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64), PoolParameter(),
+                       AlphaParameter(), MixParameter(), FirstStageParameter()},
+        .reads = Reads::kKeysAndValues,
+        .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "ada-criticalkv",
                     .keep = v["keep"],
                     .sink = v["sink"] != 0,
-                    .scorer = WindowScorer(v["window"], v["pool"], false),
-                    .heads = AdaptiveHeads(v["alpha"]),
+                    .scorer = WindowScorer(v["window"], v["pool"], Pooling::kMean),
+                    .heads = AdaptiveHeads(v["alpha"], v["mix"] != 0),
                     .picker = TwoStagePicker(v["first"], v["alpha"])},
                    k);
   }

@@ -9,6 +9,7 @@
 //   sinks    how many of the sequence's first tokens stay
 //   future   queries are expected at so many positions behind the segment
 //   alpha    share of an even budget that each head has at least
+//   mix      1: (1 - alpha) of the best rows' budget and alpha of an even one, the authors' program
 
 #include "kernels/selections/parameters.h"
 #include "kernels/selections/stages/compose.h"
@@ -22,7 +23,8 @@ struct AdaExpected {
             .parameters = {KeepParameter(),
                            SinksParameter(),
                            {"future", "positions at which queries are expected", 0, 1, 4096, 512},
-                           AlphaParameter()},
+                           AlphaParameter(),
+                           MixParameter()},
             .reads = Reads::kKeysAndValues,
             .heads_share = true};
   }
@@ -30,7 +32,7 @@ struct AdaExpected {
     return Compose({.name = "ada-expected",
                     .keep = v["keep"],
                     .scorer = ExpectedScorer(v["sinks"], v["future"], 1e-2f),
-                    .heads = AdaptiveHeads(v["alpha"])},
+                    .heads = AdaptiveHeads(v["alpha"], v["mix"] != 0)},
                    k);
   }
 };

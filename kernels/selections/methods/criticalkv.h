@@ -29,7 +29,7 @@ struct CriticalKv {
     return Compose({.name = "criticalkv",
                     .keep = v["keep"],
                     .sink = v["sink"] != 0,
-                    .scorer = WindowScorer(v["window"], v["pool"], false),
+                    .scorer = WindowScorer(v["window"], v["pool"], Pooling::kMean),
                     .picker = TwoStagePicker(v["first"], 0)},
                    k);
   }

@@ -12,6 +12,9 @@
 //   window   queries that are asked
 //   pool     neighbours on each side; 2 is a kernel of 5
 //   mass     rows that hold this share of the mean attention stay in each head
+//   relative 1: of the attention to the ranked rows, less one share for the layer, and bounded by
+//            (tokens - window) * keep - window rows, as in the authors' program; 0: of all
+//            attention, less the window's own share in the head
 
 #include "kernels/selections/parameters.h"
 #include "kernels/selections/stages/compose.h"
@@ -23,17 +26,18 @@ struct Defensive {
     return {.name = "defensive",
             .meaning = "what any of the last rows attends to, by its effect",
             .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 32),
-                           PoolParameter(), MassParameter()},
+                           PoolParameter(), MassParameter(), RelativeParameter()},
             .reads = Reads::kKeysAndValues,
             .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
-    return Compose({.name = "defensive",
-                    .keep = v["keep"],
-                    .sink = v["sink"] != 0,
-                    .scorer = DefensiveScorer(v["window"], v["pool"], v["mass"]),
-                    .heads = AdaptiveHeads(0)},
-                   k);
+    return Compose(
+        {.name = "defensive",
+         .keep = v["keep"],
+         .sink = v["sink"] != 0,
+         .scorer = DefensiveScorer(v["window"], v["pool"], v["mass"], v["relative"] != 0),
+         .heads = AdaptiveHeads(0)},
+        k);
   }
 };
 

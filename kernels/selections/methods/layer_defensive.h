@@ -21,17 +21,18 @@ struct LayerDefensive {
     return {.name = "layer-defensive",
             .meaning = "defensive, with budgets that all layers compete for",
             .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 32),
-                           PoolParameter(), MassParameter()},
+                           PoolParameter(), MassParameter(), RelativeParameter()},
             .reads = Reads::kKeysAndValues,
             .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
-    return Compose({.name = "layer-defensive",
-                    .keep = v["keep"],
-                    .sink = v["sink"] != 0,
-                    .scorer = DefensiveScorer(v["window"], v["pool"], v["mass"]),
-                    .heads = WholeModel()},
-                   k);
+    return Compose(
+        {.name = "layer-defensive",
+         .keep = v["keep"],
+         .sink = v["sink"] != 0,
+         .scorer = DefensiveScorer(v["window"], v["pool"], v["mass"], v["relative"] != 0),
+         .heads = WholeModel()},
+        k);
   }
 };
 

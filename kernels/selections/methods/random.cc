@@ -5,25 +5,10 @@
 #include <vector>
 
 #include "kernels/selections/budget.h"
+#include "kernels/selections/stages/random_numbers.h"
 
 namespace cairn::selections {
 namespace {
-
-// SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014, figure
-// 17.
-class SplitMix {
- public:
-  explicit SplitMix(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-
- private:
-  uint64_t state_;
-};
 
 class Run final : public SelectionRun {
  public:

@@ -60,12 +60,12 @@ class Composed final : public Selection {
         if (!Leads(layer)) continue;
         Protect(p, layer, &marks);
         const std::span<float> s = scores.Layer(layer);
-        scorer_->Score(segment, {layer, rows, s, marks.Layer(layer)});
+        scorer_->Score(segment, {layer, stages_.keep, rows, s, marks.Layer(layer)});
         if (!segment.AllFinite(s.data(), static_cast<int64_t>(s.size()))) return false;
         weights[static_cast<size_t>(layer)] = scorer_->LayerWeight(layer);
       }
       std::vector<int64_t> layer_rows =
-          stages_.layers({shape_.layers, tokens, stages_.keep, weights});
+          stages_.layers({shape_.layers, tokens, stages_.keep, weights, &scores, &marks});
       for (int64_t& r : layer_rows) r = std::clamp(r, p.first + p.last, tokens);
       const std::vector<int64_t> head_rows =
           stages_.heads({scores, marks, layer_rows, kernels_, stream_});

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/selections/budget.h"
 #include "kernels/selections/stages/projected_norm.h"
 #include "kernels/selections/stages/scorers.h"
 #include "kernels/selections/stages/window.h"
@@ -12,8 +13,8 @@ namespace {
 
 class Defensive final : public AsksWindow {
  public:
-  Defensive(int64_t window, int64_t reach, int64_t mass)
-      : AsksWindow(window), reach_(reach), mass_(mass) {}
+  Defensive(int64_t window, int64_t reach, int64_t mass, bool relative)
+      : AsksWindow(window), reach_(reach), mass_(mass), relative_(relative) {}
 
   std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
     return std::make_unique<Run>(*this, shape, tokens);
@@ -25,6 +26,7 @@ class Defensive final : public AsksWindow {
     Run(const Defensive& scorer, const ModelShape& shape, int64_t tokens)
         : reach_(scorer.reach_),
           mass_(static_cast<double>(scorer.mass_) / 1000),
+          relative_(scorer.relative_),
           queries_(shape, tokens, scorer.window_) {}
 
     void Observe(const QueryRows& queries, const Segment&) override { queries_.Take(queries); }
@@ -35,13 +37,16 @@ class Defensive final : public AsksWindow {
       const int64_t tokens = segment.kv.tokens, ranked = tokens - queries_.rows();
       const int64_t heads = shape.query_heads;
       std::vector<float> worst(static_cast<size_t>(heads * ranked)), means(worst.size());
+      std::vector<double> near(static_cast<size_t>(heads));
       Scratch pooled(segment.pool.threads(), 0, queries_.rows() * ranked);
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int thread, const float* weights) {
         k.reduce_rows(segment.stream, {kernels::Reduction::kMean, weights, queries_.rows(), ranked,
                                        tokens, means.data() + head * ranked});
         for (int64_t r = 0; r < queries_.rows(); ++r) {
-          PoolKeepingSum(segment, weights + r * tokens, ranked,
-                         pooled.Numbers(thread) + r * ranked);
+          const float* row = weights + r * tokens;
+          PoolKeepingSum(segment, row, ranked, pooled.Numbers(thread) + r * ranked);
+          near[static_cast<size_t>(head)] += std::accumulate(
+              row + std::max<int64_t>(0, ranked - queries_.rows()), row + ranked, 0.0);
         }
         k.reduce_rows(segment.stream,
                       {kernels::Reduction::kMax, pooled.Numbers(thread), queries_.rows(), ranked,
@@ -57,6 +62,8 @@ class Defensive final : public AsksWindow {
       for (size_t i = 0; i < norms.size(); ++i) total[i % total.size()] += norms[i];
       std::vector<float> mean(out.scores.size());
       MeanOverGroups(segment, means.data(), ranked, ranked, mean);
+      const double share = std::accumulate(near.begin(), near.end(), 0.0) /
+                           static_cast<double>(heads * queries_.rows());
       for (int32_t g = 0; g < shape.kv_heads; ++g) {
         float* score = out.scores.data() + g * tokens;
         k.reduce_rows(segment.stream,
@@ -69,8 +76,13 @@ class Defensive final : public AsksWindow {
           const float all = total[static_cast<size_t>(t)];
           score[t] = std::max(score[t], prior) * (all > 0.0f ? norm / all : 0.0f);
         }
-        MarkMass(mean.data() + g * tokens, ranked, out.rows_to_keep - queries_.rows(),
-                 out.marks.data() + g * tokens);
+        uint8_t* marks = out.marks.data() + g * tokens;
+        if (relative_) {
+          MarkShare(mean.data() + g * tokens, ranked, mass_ - share,
+                    ranked * out.keep / kKeepUnits - queries_.rows(), marks);
+        } else {
+          MarkMass(mean.data() + g * tokens, ranked, out.rows_to_keep - queries_.rows(), marks);
+        }
       }
     }
 
@@ -92,7 +104,19 @@ class Defensive final : public AsksWindow {
     // reaches the mass; no more than leaves `most` marks on them.
     void MarkMass(const float* mean, int64_t n, int64_t most, uint8_t* marks) const {
       const double outside = std::accumulate(mean, mean + n, 0.0);
-      const double goal = mass_ - (1.0 - outside);
+      MarkUntil(mean, n, mass_ - (1.0 - outside), most, marks);
+    }
+
+    // The authors' program: of the attention to ranked rows, up to the goal. Its share of the
+    // window, of which there is one for a layer, is that of the last ranked rows: the program has
+    // cut the window away when it looks.
+    void MarkShare(const float* mean, int64_t n, double goal, int64_t most, uint8_t* marks) const {
+      const double outside = std::accumulate(mean, mean + n, 0.0);
+      if (outside > 0) MarkUntil(mean, n, goal * outside, most, marks);
+    }
+
+    // Marks the rows of most attention before the one with which their sum reaches the goal.
+    static void MarkUntil(const float* mean, int64_t n, double goal, int64_t most, uint8_t* marks) {
       std::vector<int32_t> order(static_cast<size_t>(n));
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(),
@@ -109,17 +133,19 @@ class Defensive final : public AsksWindow {
 
     const int64_t reach_;
     const double mass_;
+    const bool relative_;
     WindowQueries queries_;
   };
 
   const int64_t reach_;
   const int64_t mass_;
+  const bool relative_;
 };
 
 }  // namespace
 
-ScorerPtr DefensiveScorer(int64_t window, int64_t reach, int64_t mass) {
-  return std::make_unique<Defensive>(window, reach, mass);
+ScorerPtr DefensiveScorer(int64_t window, int64_t reach, int64_t mass, bool relative) {
+  return std::make_unique<Defensive>(window, reach, mass, relative);
 }
 
 }  // namespace cairn::selections

@@ -86,9 +86,12 @@ class Variance final : public AsksWindow {
 
 class Laziness final : public Scorer {
  public:
-  Laziness(int64_t sinks, int64_t recent) : sinks_(sinks), recent_(recent) {}
+  Laziness(int64_t sinks, int64_t recent, int64_t queries)
+      : sinks_(sinks), recent_(recent), asked_(queries) {}
 
-  int64_t FirstObserved(int64_t tokens) const override { return tokens - 1; }
+  int64_t FirstObserved(int64_t tokens) const override {
+    return std::max<int64_t>(0, tokens - asked_);
+  }
   Protected Protects(int64_t, int64_t) const override { return {sinks_, 0}; }
   std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
     return std::make_unique<Run>(*this, shape, tokens);
@@ -100,7 +103,7 @@ class Laziness final : public Scorer {
     Run(const Laziness& scorer, const ModelShape& shape, int64_t tokens)
         : sinks_(scorer.sinks_),
           recent_(scorer.recent_),
-          queries_(shape, tokens, 1),
+          queries_(shape, tokens, scorer.asked_),
           weights_(static_cast<size_t>(shape.layers)) {}
 
     void Observe(const QueryRows& queries, const Segment&) override { queries_.Take(queries); }
@@ -108,11 +111,16 @@ class Laziness final : public Scorer {
     void Score(const Segment& segment, const LayerScores& out) override {
       const int64_t tokens = segment.kv.tokens;
       const int64_t sinks = segment.kv.first_position == 0 ? std::min(sinks_, tokens) : 0;
-      const int64_t recent = std::max(sinks, tokens - recent_);
       std::vector<double> mass(static_cast<size_t>(segment.shape.query_heads));
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
-        mass[static_cast<size_t>(head)] = std::accumulate(weights, weights + sinks, 0.0) +
-                                          std::accumulate(weights + recent, weights + tokens, 0.0);
+        for (int64_t r = 0; r < queries_.rows(); ++r) {
+          const float* row = weights + r * tokens;
+          // A query's own row is in neither part, as in the authors' program.
+          const int64_t own = queries_.first_row() + r;
+          const int64_t recent = std::min(own, std::max(sinks, own - recent_));
+          mass[static_cast<size_t>(head)] += std::accumulate(row, row + sinks, 0.0) +
+                                             std::accumulate(row + recent, row + own, 0.0);
+        }
       });
       const double sum = std::accumulate(mass.begin(), mass.end(), 0.0);
       weights_[static_cast<size_t>(out.layer)] = sum;
@@ -136,6 +144,7 @@ class Laziness final : public Scorer {
 
   const int64_t sinks_;
   const int64_t recent_;
+  const int64_t asked_;
 };
 
 }  // namespace
@@ -145,8 +154,8 @@ ScorerPtr VarianceScorer(int64_t window, int64_t reach, int64_t gamma, int64_t s
   return std::make_unique<Variance>(window, reach, gamma, static_cast<double>(space_tenths) / 10,
                                     static_cast<double>(time_tenths) / 10);
 }
-ScorerPtr LazinessScorer(int64_t sinks, int64_t recent) {
-  return std::make_unique<Laziness>(sinks, recent);
+ScorerPtr LazinessScorer(int64_t sinks, int64_t recent, int64_t queries) {
+  return std::make_unique<Laziness>(sinks, recent, queries);
 }
 
 }  // namespace cairn::selections

@@ -6,6 +6,7 @@
 #include "kernels/selections/budget.h"
 #include "kernels/selections/stages/budgets.h"
 #include "kernels/selections/stages/projected_norm.h"
+#include "kernels/selections/stages/random_numbers.h"
 
 namespace cairn::selections {
 namespace {
@@ -30,12 +31,13 @@ class Tokens final : public Picker {
 
 class Chunks final : public Picker {
  public:
-  explicit Chunks(int64_t chunk) : chunk_(chunk) {}
+  Chunks(int64_t chunk, int64_t chunked) : chunk_(chunk), chunked_(chunked) {}
 
   bool Pick(const Segment& segment, const PickQuestion& q,
             std::span<uint8_t> marks) const override {
     const int64_t tokens = segment.kv.tokens, heads = segment.shape.kv_heads;
-    if (tokens < chunk_) return Tokens().Pick(segment, q, marks);
+    const bool single = int64_t{q.layer} * 1000 >= chunked_ * segment.shape.layers;
+    if (tokens < chunk_ || single) return Tokens().Pick(segment, q, marks);
     std::vector<float> mean(static_cast<size_t>(tokens));
     segment.kernels.reduce_rows(segment.stream, {kernels::Reduction::kMean, q.scores.data(), heads,
                                                  tokens, tokens, mean.data()});
@@ -57,6 +59,7 @@ class Chunks final : public Picker {
 
  private:
   const int64_t chunk_;
+  const int64_t chunked_;
 };
 
 class TwoStages final : public Picker {
@@ -74,8 +77,9 @@ class TwoStages final : public Picker {
     for (int32_t head = 0; head < segment.shape.kv_heads; ++head) {
       uint8_t* m = marks.data() + head * tokens;
       const int64_t rows = q.head_rows[head];
-      const int64_t first =
+      const int64_t safe =
           std::max({int64_t{first_ > 0 ? 1 : 0}, rows * first_ / 1000, SafeRows(q.rows, alpha_)});
+      const int64_t first = std::min(rows, safe);
       segment.kernels.mark_top(
           segment.stream, {q.scores.data() + head * tokens, tokens, first - Marked(m, tokens), m});
       segment.kernels.mark_top(
@@ -89,10 +93,46 @@ class TwoStages final : public Picker {
   const int64_t alpha_;
 };
 
+class Lottery final : public Picker {
+ public:
+  Lottery(int64_t lot, int64_t factor, uint64_t seed) : lot_(lot), factor_(factor), seed_(seed) {}
+
+  bool Pick(const Segment& segment, const PickQuestion& q,
+            std::span<uint8_t> marks) const override {
+    const int64_t tokens = segment.kv.tokens;
+    std::vector<float> drawn(static_cast<size_t>(tokens));
+    for (int32_t head = 0; head < segment.shape.kv_heads; ++head) {
+      const float* scores = q.scores.data() + head * tokens;
+      uint8_t* m = marks.data() + head * tokens;
+      const int64_t rows = q.head_rows[head] - Marked(m, tokens);
+      segment.kernels.mark_top(segment.stream, {scores, tokens, rows - rows * lot_ / 1000, m});
+      // The best of score + Gumbel noise are a draw without replacement by softmax(score).
+      SplitMix draw(seed_, {q.layer, head});
+      for (int64_t t = 0; t < tokens; ++t) {
+        const double score = static_cast<double>(scores[t]) * static_cast<double>(factor_);
+        drawn[static_cast<size_t>(t)] = static_cast<float>(score + Gumbel(&draw));
+      }
+      segment.kernels.mark_top(segment.stream,
+                               {drawn.data(), tokens, q.head_rows[head] - Marked(m, tokens), m});
+    }
+    return true;
+  }
+
+ private:
+  const int64_t lot_;
+  const int64_t factor_;
+  const uint64_t seed_;
+};
+
 }  // namespace
 
+PickerPtr LotteryPicker(int64_t lot, int64_t factor, uint64_t seed) {
+  return std::make_unique<Lottery>(lot, factor, seed);
+}
 PickerPtr TokenPicker() { return std::make_unique<Tokens>(); }
-PickerPtr ChunkPicker(int64_t chunk) { return std::make_unique<Chunks>(chunk); }
+PickerPtr ChunkPicker(int64_t chunk, int64_t chunked) {
+  return std::make_unique<Chunks>(chunk, chunked);
+}
 PickerPtr TwoStagePicker(int64_t first, int64_t alpha) {
   return std::make_unique<TwoStages>(first, alpha);
 }

@@ -34,10 +34,15 @@ using PickerPtr = std::unique_ptr<const Picker>;
 PickerPtr TokenPicker();
 // Whole chunks of `chunk` neighbouring rows, the same for all heads of the layer: the best
 // floor(chunks * keep) by the mean of the scores. Chunks with a marked row come first. Head budgets
-// are not looked at (ChunkKV, kvpress's form). A segment shorter than a chunk has its best rows.
-PickerPtr ChunkPicker(int64_t chunk);
+// are not looked at (ChunkKV, kvpress's form). A segment shorter than a chunk has its best rows,
+// and so have the layers behind the first `chunked` thousandths of all.
+PickerPtr ChunkPicker(int64_t chunk, int64_t chunked = 1000);
 // `first` thousandths of a head's rows, and no fewer than SafeRows(rows, alpha), by score; the
 // others by (score + 1e-4) * projected norm of the value (CriticalKV).
 PickerPtr TwoStagePicker(int64_t first, int64_t alpha);
+// All but `lot` thousandths of a head's rows beside its marks by score; the others drawn without
+// replacement with probabilities softmax(score * factor) among what is left (NACL). Draws are each
+// layer's and head's own.
+PickerPtr LotteryPicker(int64_t lot, int64_t factor, uint64_t seed);
 
 }  // namespace cairn::selections

@@ -31,6 +31,7 @@ struct Segment {
 // a scorer may mark more.
 struct LayerScores {
   int32_t layer = 0;
+  int64_t keep = 0;          // In units of 1 / kKeepUnits.
   int64_t rows_to_keep = 0;  // Of each head, when the budget is even.
   std::span<float> scores;
   std::span<uint8_t> marks;

@@ -8,8 +8,8 @@ namespace {
 
 class Window final : public AsksWindow {
  public:
-  Window(int64_t window, int64_t reach, bool max_pool)
-      : AsksWindow(window), reach_(reach), max_pool_(max_pool) {}
+  Window(int64_t window, int64_t reach, Pooling pooling)
+      : AsksWindow(window), reach_(reach), pooling_(pooling) {}
 
   std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
     return std::make_unique<Run>(*this, shape, tokens);
@@ -25,25 +25,36 @@ class Window final : public AsksWindow {
 
     void Score(const Segment& segment, const LayerScores& out) override {
       const int64_t tokens = segment.kv.tokens, ranked = tokens - queries_.rows();
+      const bool early = scorer_.pooling_ != Pooling::kMaxOfGroup;
       std::vector<float> means(static_cast<size_t>(segment.shape.query_heads * ranked));
       std::vector<float> pooled(means.size());
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
         float* mean = means.data() + head * ranked;
         segment.kernels.reduce_rows(segment.stream, {kernels::Reduction::kMean, weights,
                                                      queries_.rows(), ranked, tokens, mean});
-        segment.kernels.pool(segment.stream, {mean, pooled.data() + head * ranked, ranked,
-                                              scorer_.reach_, scorer_.max_pool_});
+        if (early) Pool(segment, mean, ranked, pooled.data() + head * ranked);
       });
-      MeanOverGroups(segment, pooled.data(), ranked, ranked, out.scores);
+      MeanOverGroups(segment, early ? pooled.data() : means.data(), ranked, ranked, out.scores);
+      if (early) return;
+      for (int32_t g = 0; g < segment.shape.kv_heads; ++g) {
+        float* score = out.scores.data() + g * tokens;
+        std::copy(score, score + ranked, means.data());
+        Pool(segment, means.data(), ranked, score);
+      }
     }
 
    private:
+    void Pool(const Segment& segment, const float* x, int64_t n, float* y) const {
+      segment.kernels.pool(segment.stream,
+                           {x, y, n, scorer_.reach_, scorer_.pooling_ != Pooling::kMean});
+    }
+
     const Window& scorer_;
     WindowQueries queries_;
   };
 
   const int64_t reach_;
-  const bool max_pool_;
+  const Pooling pooling_;
 };
 
 class LastQuery final : public Scorer {
@@ -81,8 +92,8 @@ class LastQuery final : public Scorer {
 
 }  // namespace
 
-ScorerPtr WindowScorer(int64_t window, int64_t reach, bool max_pool) {
-  return std::make_unique<Window>(window, reach, max_pool);
+ScorerPtr WindowScorer(int64_t window, int64_t reach, Pooling pooling) {
+  return std::make_unique<Window>(window, reach, pooling);
 }
 ScorerPtr LastQueryScorer() { return std::make_unique<LastQuery>(); }
 

@@ -6,9 +6,12 @@
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kRecordBytes = 136;
+constexpr size_t kRecordBytes = 144;
+constexpr size_t kFirstRecordBytes = 136;  // Version 1 has no time of the last use.
+constexpr uint16_t kFirstVersion = 1;
 constexpr uint16_t kHasParent = 1;
-constexpr uint16_t kNamespaceRecordVersion = 1;
+// With a life of blocks. A namespace without one has a record of version 1.
+constexpr uint16_t kNamespaceRecordVersion = 2;
 constexpr uint16_t kDropped = 1;
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are little-endian");
@@ -41,8 +44,8 @@ Digest GetDigest(std::string_view in, size_t at) {
 }  // namespace
 
 std::string EncodeRecord(const BlockRecord& record) {
-  std::string out(kRecordBytes, '\0');
-  Put<uint16_t>(&out, 0, kRecordVersion);
+  std::string out(record.used_at ? kRecordBytes : kFirstRecordBytes, '\0');
+  Put<uint16_t>(&out, 0, record.used_at ? kRecordVersion : kFirstVersion);
   Put<uint16_t>(&out, 2, record.parent ? kHasParent : 0);
   Put<uint32_t>(&out, 4, record.bytes);
   Put<uint64_t>(&out, 8, record.generation);
@@ -56,7 +59,9 @@ std::string EncodeRecord(const BlockRecord& record) {
   Put<uint16_t>(&out, 120, record.grid.layer_end);
   Put<uint16_t>(&out, 122, record.grid.head_end);
   Put<float>(&out, 124, record.recompute_seconds);
-  Put<uint64_t>(&out, 128, HashOf(std::string_view(out).substr(0, 128)));
+  if (record.used_at) Put<int64_t>(&out, 128, *record.used_at);
+  const size_t body = out.size() - sizeof(uint64_t);
+  Put<uint64_t>(&out, body, HashOf(std::string_view(out).substr(0, body)));
   return out;
 }
 
@@ -67,13 +72,15 @@ Result<BlockRecord> DecodeRecord(std::string_view bytes) {
   if (!EndsWithItsHash(bytes)) {
     return Errorf(StatusCode::kDataLoss, "block record: bytes do not match their checksum");
   }
-  if (const auto version = Get<uint16_t>(bytes, 0); version != kRecordVersion) {
-    return Errorf(StatusCode::kUnimplemented, "block record: version {}, expected {}", version,
-                  kRecordVersion);
+  const auto version = Get<uint16_t>(bytes, 0);
+  if (version != kRecordVersion && version != kFirstVersion) {
+    return Errorf(StatusCode::kUnimplemented, "block record: version {}, expected {} or {}",
+                  version, kFirstVersion, kRecordVersion);
   }
-  if (bytes.size() != kRecordBytes) {
+  const size_t expected = version == kRecordVersion ? kRecordBytes : kFirstRecordBytes;
+  if (bytes.size() != expected) {
     return Errorf(StatusCode::kDataLoss, "block record: {} bytes, expected {}", bytes.size(),
-                  kRecordBytes);
+                  expected);
   }
   BlockRecord record;
   record.bytes = Get<uint32_t>(bytes, 4);
@@ -86,6 +93,7 @@ Result<BlockRecord> DecodeRecord(std::string_view bytes) {
   record.grid = {0, Get<uint16_t>(bytes, 120), 0, Get<uint16_t>(bytes, 122)};
   record.recompute_seconds = Get<float>(bytes, 124);
   if (!std::isfinite(record.recompute_seconds)) record.recompute_seconds = 0;
+  if (version == kRecordVersion) record.used_at = Get<int64_t>(bytes, 128);
   if (record.rect.layer_begin >= record.rect.layer_end ||
       record.rect.layer_end > record.grid.layer_end ||
       record.rect.head_begin >= record.rect.head_end ||
@@ -101,9 +109,14 @@ std::string NamespaceMetaName(const Digest& fingerprint) {
 
 std::string EncodeNamespaceRecord(const NamespaceRecord& record) {
   std::string out(12, '\0');
-  Put<uint16_t>(&out, 0, kNamespaceRecordVersion);
+  const bool lives = record.block_life.count() > 0;
+  Put<uint16_t>(&out, 0, lives ? kNamespaceRecordVersion : kFirstVersion);
   Put<uint16_t>(&out, 2, record.dropped ? kDropped : 0);
   Put<uint64_t>(&out, 4, record.generation);
+  if (lives) {
+    out.resize(20);
+    Put<int64_t>(&out, 12, record.block_life.count());
+  }
   out += Encode(record.spec);
   std::string hash(8, '\0');
   Put<uint64_t>(&hash, 0, HashOf(out));
@@ -117,15 +130,28 @@ Result<NamespaceRecord> DecodeNamespaceRecord(std::string_view bytes) {
   if (!EndsWithItsHash(bytes)) {
     return Errorf(StatusCode::kDataLoss, "namespace record: bytes do not match their checksum");
   }
-  if (const auto version = Get<uint16_t>(bytes, 0); version != kNamespaceRecordVersion) {
-    return Errorf(StatusCode::kUnimplemented, "namespace record: version {}, expected {}", version,
-                  kNamespaceRecordVersion);
+  const auto version = Get<uint16_t>(bytes, 0);
+  if (version != kNamespaceRecordVersion && version != kFirstVersion) {
+    return Errorf(StatusCode::kUnimplemented, "namespace record: version {}, expected {} or {}",
+                  version, kFirstVersion, kNamespaceRecordVersion);
   }
   const std::string_view body = bytes.substr(0, bytes.size() - 8);
   NamespaceRecord record;
+  size_t at = 12;
+  if (version == kNamespaceRecordVersion) {
+    if (body.size() < 20) {
+      return Errorf(StatusCode::kDataLoss, "namespace record: {} bytes", bytes.size());
+    }
+    record.block_life = Duration(Get<int64_t>(bytes, 12));
+    if (record.block_life.count() <= 0) {
+      return Errorf(StatusCode::kDataLoss, "namespace record: a life of {} ns",
+                    record.block_life.count());
+    }
+    at = 20;
+  }
   record.dropped = (Get<uint16_t>(bytes, 2) & kDropped) != 0;
   record.generation = Get<uint64_t>(bytes, 4);
-  CAIRN_ASSIGN_OR_RETURN(record.spec, DecodeNamespaceSpec(body.substr(12)));
+  CAIRN_ASSIGN_OR_RETURN(record.spec, DecodeNamespaceSpec(body.substr(at)));
   return record;
 }
 

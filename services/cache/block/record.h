@@ -1,20 +1,21 @@
 #pragma once
 // The record that the disk tier stores with each part. With the records, recovery can build the
-// index again from the parts alone, in any order. docs/formats/record.md draws the bytes. The
-// version is 1, and no other version is read.
+// index again from the parts alone, in any order. docs/formats/record.md draws the bytes. No other
+// versions than those that it draws are read.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "cairn/common/clock.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
 
 namespace cairn::cache {
 
-inline constexpr uint16_t kRecordVersion = 1;
+inline constexpr uint16_t kRecordVersion = 2;
 
 struct BlockRecord {
   Digest fingerprint;
@@ -26,6 +27,9 @@ struct BlockRecord {
   format::PartRect grid;  // The size of the grid: its begins are 0.
   uint32_t bytes = 0;
   float recompute_seconds = 0;
+  // When the block was used last before the part was written, in seconds since 1970. nullopt: a
+  // record of version 1, which does not say it.
+  std::optional<int64_t> used_at = std::nullopt;
 };
 
 std::string EncodeRecord(const BlockRecord& record);
@@ -37,6 +41,8 @@ struct NamespaceRecord {
   NamespaceSpec spec;
   uint64_t generation = 0;
   bool dropped = false;
+  // How long blocks live after their last use. 0: for ever.
+  Duration block_life{0};
 };
 inline constexpr std::string_view kNamespaceMetaPrefix = "namespace/";
 std::string NamespaceMetaName(const Digest& fingerprint);

@@ -6,10 +6,12 @@
 namespace cairn::cache {
 namespace {
 
-// Of the keys from `from` on, the first that is not here. REQUIRES: from <= end.
-uint32_t FirstMissing(NamespaceState& ns, std::span<const BlockKey> keys, uint32_t from,
-                      uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
-  while (from < end && ns.index.FindAlive(keys[from])) ++from;
+// Of the keys from `from` on, the first that is not served. REQUIRES: from <= end.
+uint32_t FirstMissing(const NodeContext& context, NamespaceState& ns,
+                      std::span<const BlockKey> keys, uint32_t from, uint32_t end)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+  const uint32_t now = context.UseTicksNow();
+  while (from < end && ns.index.FindServed(keys[from], now)) ++from;
   return from;
 }
 
@@ -35,7 +37,7 @@ std::shared_ptr<FurtherMatch> ArrivalWait::Begin(ReadPath* reads, NodeContext* c
     NamespaceLock lock(*ns, context->tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) return nullptr;
     const uint32_t target = TargetOf(request);
-    const uint32_t missing = FirstMissing(*ns, request.keys, 0, target);
+    const uint32_t missing = FirstMissing(*context, *ns, request.keys, 0, target);
     if (missing == target || !ns->pending.HasWriter(request.keys[missing])) return nullptr;
   }
   Arrivals::Place place = context->arrivals.Enter(request.session, ns->spec.tenant);
@@ -91,7 +93,7 @@ bool ArrivalWait::Advance() {
   NamespaceState& ns = *ns_;
   NamespaceLock ns_lock(ns, context_.tiers);
   if (ns.dropped.load(std::memory_order_relaxed)) return true;
-  here_ = FirstMissing(ns, keys_, here_, target_);
+  here_ = FirstMissing(context_, ns, keys_, here_, target_);
   if (here_ == target_ || !ns.pending.HasWriter(keys_[here_])) return true;
   return !context_.arrivals.Add(&ns, keys_[here_], shared_from_this());
 }

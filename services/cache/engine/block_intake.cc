@@ -41,7 +41,7 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
     if (ns.dropped.load(std::memory_order_relaxed)) {
       return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
     }
-    if (ns.index.FindAlive(key)) {
+    if (ns.index.FindAlive(key) && !context_.DropIfOver(ns, key, &lock.released)) {
       return Errorf(StatusCode::kAlreadyExists, "block {} is here", key.Hex());
     }
     ns.pending.AddWriter(key);

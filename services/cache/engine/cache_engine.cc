@@ -8,6 +8,7 @@
 #include "services/cache/engine/bump_records.h"
 #include "services/cache/engine/for_peers.h"
 #include "services/cache/engine/in_place_path.h"
+#include "services/cache/engine/lost_extents.h"
 #include "services/cache/engine/namespace_admin.h"
 #include "services/cache/engine/prefetch_path.h"
 #include "services/cache/engine/read_path.h"
@@ -18,6 +19,7 @@
 #include "services/cache/engine/stored_reads.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/lease/session_table.h"
+#include "services/cache/mover/demoter.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
 #include "services/cache/mover/write_back.h"
@@ -62,6 +64,7 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
         prefetches_(&context_, &sessions_, &promoters_),
         writes_(&context_, &sessions_, &evictor_, &intake_),
         reclaimer_(&context_, &writes_),
+        lost_extents_(&context_),
         stored_reads_({&context_, &promoters_, &budget_, &source_reads_}),
         bump_records_(dependencies.tiers.persistent),
         admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_, &bump_records_,
@@ -112,8 +115,9 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     prefetches_.EndSession(session);
   }
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
-    return admin_.Open(spec, strict);
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict,
+                                        Duration block_life) override {
+    return admin_.Open(spec, strict, block_life);
   }
   Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const override {
@@ -189,10 +193,12 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     }
     prefetches_.Tick();
     write_back_.Tick();
+    evictor_.demoter()->Tick(&promoters_);
     promoters_.Kick();
     source_reads_.Kick();
     context_.arrivals.Tick();
     reclaimer_.Kick();
+    lost_extents_.Tick();
     context_.tiers.host->SweepRetired();
     context_.memory.Measure(MemoryItem::kTransfers, budget_.used());
   }
@@ -202,15 +208,18 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   }
 
   InPlaceEngine* in_place() override { return this; }
+  using InPlaceEngine::MatchInPlace;
   Result<MatchResult> MatchInPlace(const MatchRequest& request, size_t max_places,
-                                   std::vector<PlacedPart>* places) override {
-    return in_place_.Match(request, max_places, places);
+                                   std::vector<PlacedPart>* places,
+                                   const DeviceReach* reach) override {
+    return in_place_.Match(request, max_places, places, reach);
   }
   Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) override {
     return in_place_.Locate(request, places);
   }
-  Status Report(SessionId session, LeaseId lease, uint32_t block) override {
-    return in_place_.Report(session, lease, block);
+  using InPlaceEngine::Report;
+  Status Report(SessionId session, LeaseId lease, uint32_t block, bool reads_devices) override {
+    return in_place_.Report(session, lease, block, reads_devices);
   }
   Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                        std::span<std::optional<TierKind>> found) override {
@@ -263,6 +272,7 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   PrefetchPath prefetches_;
   WritePath writes_;
   Reclaimer reclaimer_;
+  LostExtents lost_extents_;
   StoredReads stored_reads_;
   BumpRecords bump_records_;
   NamespaceAdmin admin_;

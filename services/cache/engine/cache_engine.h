@@ -25,6 +25,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
 #include "cairn/common/part.h"
+#include "cairn/common/rows.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/timers.h"
@@ -105,11 +106,22 @@ struct FetchRequest {
   // The reader compares slices with their hashes: of what lies in host only a sample is verified
   // here.
   bool reader_verifies = false;
-  std::string_view trace;
+  std::string_view trace = {};
+  // Not empty: only these rows, of the layer `layer_begin`, as FetchedRows. Valid until Fetch
+  // returns. The range of blocks is not looked at, and every slice is verified here.
+  std::span<const RowGroup> rows = {};
 };
 
 // `slice_bytes` bytes at `data`, which stay valid as long as `hold`.
 struct FetchedSlice : SliceInfo {
+  std::span<const std::byte> data;
+  std::shared_ptr<const void> hold;
+};
+
+// The bytes of a group of rows, at `data`, which stay valid as long as `hold`.
+struct FetchedRows : RowsInfo {
+  std::optional<TierKind> tier;
+  uint64_t xxh3 = 0;  // HashRows.
   std::span<const std::byte> data;
   std::shared_ptr<const void> hold;
 };
@@ -124,7 +136,7 @@ struct FetchFailure {
 class FetchStream {
  public:
   virtual ~FetchStream() = default;
-  using Item = std::variant<FetchedSlice, FetchFailure>;
+  using Item = std::variant<FetchedSlice, FetchFailure, FetchedRows>;
   // The next item, nullopt at the end. Blocks on disk reads, never longer than until `deadline` on
   // the engine's clock; then DEADLINE_EXCEEDED, and Next may be called again. Slices that came from
   // disk past the host tier lie in bounded buffers: a reader that keeps their `hold` while it asks
@@ -190,7 +202,14 @@ class CacheEngine {
   // Releases leases, aborts reservations. Unknown: no effect.
   virtual void CloseSession(SessionId session) = 0;
 
-  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
+  // `block_life`: so long after its last use a block is not served any more, and goes first. 0: as
+  // the namespace has it already, or else the node's default. INVALID_ARGUMENT: less than
+  // kShortestBlockLife, or more than kLongestBlockLife.
+  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict,
+                                                Duration block_life) = 0;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) {
+    return OpenNamespace(spec, strict, Duration(0));
+  }
   // NOT_FOUND for an unknown fingerprint.
   virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const = 0;

@@ -74,6 +74,8 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
       return MissReason::kEvicted;
     case RecentlyGone::Why::kCorrupt:
       return MissReason::kCorrupt;
+    case RecentlyGone::Why::kExpired:
+      return MissReason::kExpired;
     case RecentlyGone::Why::kUnknown:
       break;
   }
@@ -200,6 +202,13 @@ bool AskSource(const FetchServices& services, const LeasePtr& lease, FetchSlot& 
   return true;
 }
 
+// Where this process reads a block that lies in a bit set of tiers: in host, where the bytes are in
+// memory already, whatever faster tier has them too. nullopt: nowhere.
+std::optional<TierKind> ReadableIn(unsigned tiers) {
+  if ((tiers & BlockMeta::Bit(TierKind::kHost)) != 0) return TierKind::kHost;
+  return BlockMeta::FastestOf(tiers);
+}
+
 // False: it is still under way, or has to be asked for again.
 bool TakeArrived(const LeasePtr& lease, FetchSlot& slot) {
   switch (slot.arriving->state()) {
@@ -312,7 +321,7 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
       const auto ref =
           ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
       std::optional<TierKind> tier;
-      if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
+      if (ref) tier = ReadableIn(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
       const bool mapped = tier && context.tiers.IsMapped(*tier);
       if (limits.memory_run && !mapped) {
         stop = Stop::kElsewhere;

@@ -9,6 +9,7 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
+constexpr TierKind kDevice = TierKind::kDevice;
 
 // Grows to the longest path that a thread has seen, so that the paths after it need no memory.
 std::vector<BlockRef>& PathBuffer() {
@@ -17,15 +18,36 @@ std::vector<BlockRef>& PathBuffer() {
   return path;
 }
 
+// Appends the parts of a block, up to `most` places in all. False: the reader cannot read all of
+// them, and nothing was appended.
+bool PlaceOnDevice(const DeviceReach& reach, const PartPlaces& parts, uint32_t block, size_t most,
+                   std::vector<PlacedPart>* places) {
+  if (!std::all_of(parts.begin(), parts.end(),
+                   [&](const PartPlace& part) { return reach.CanRead(part.extent[kDevice]); })) {
+    return false;
+  }
+  for (const PartPlace& part : parts) {
+    if (places->size() == most) break;
+    PlacedPart& placed = places->emplace_back();
+    placed.state = PlacedPart::State::kDevice;
+    placed.tier = kDevice;
+    placed.block = block;
+    placed.bytes = part.bytes[kDevice];
+    placed.part = part.rect;
+    placed.extent = part.extent[kDevice];
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<MatchResult> InPlacePath::Match(const MatchRequest& request, size_t max_places,
-                                       std::vector<PlacedPart>* places) {
+                                       std::vector<PlacedPart>* places, const DeviceReach* reach) {
   LeasePtr lease;
   CAIRN_ASSIGN_OR_RETURN(MatchResult result, reads_.Match(request, kUntilRelease, &lease));
   if (places == nullptr || lease == nullptr) return result;
   // Match has asked for what is on disk.
-  const Status placed = Place(*lease, 0, lease->blocks, max_places, places, nullptr);
+  const Status placed = Place(*lease, 0, lease->blocks, max_places, reach, places, nullptr);
   if (placed.ok()) return result;
   // The namespace was dropped between the two looks. The caller never learns the lease's name, so
   // nobody would release it.
@@ -34,7 +56,8 @@ Result<MatchResult> InPlacePath::Match(const MatchRequest& request, size_t max_p
 }
 
 Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size_t max_places,
-                          std::vector<PlacedPart>* places, std::vector<Elsewhere>* wanted) {
+                          const DeviceReach* reach, std::vector<PlacedPart>* places,
+                          std::vector<Elsewhere>* wanted) {
   // Every block is one place at least.
   end = static_cast<uint32_t>(std::min<uint64_t>(end, begin + uint64_t{max_places}));
   const size_t most = places->size() + max_places;
@@ -58,6 +81,10 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size
       const BlockMeta& meta = ns.index.MetaAt(ref);
       PlacedPart placed;
       placed.block = b;
+      if (reach != nullptr && meta.in(kDevice) &&
+          PlaceOnDevice(*reach, ns.index.PartsOf(ref), b, most, places)) {
+        continue;
+      }
       placed.tier = SlowerOf(kHost, lease.runs[run].tier);
       if (meta.in(TierKind::kHost)) {
         if ((meta.flags & BlockMeta::kManyParts) == 0) {
@@ -107,7 +134,8 @@ Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>
   std::vector<Elsewhere> wanted;
   const size_t most = places->size() + request.max_places;
   CAIRN_RETURN_IF_ERROR(Place(*lease, std::min(request.block_begin, lease->blocks),
-                              std::min(end, lease->blocks), request.max_places, places, &wanted));
+                              std::min(end, lease->blocks), request.max_places, request.reach,
+                              places, &wanted));
   for (uint32_t b = std::max(request.block_begin, lease->blocks); b < end && places->size() < most;
        ++b) {
     PlacedPart& placed = places->emplace_back();
@@ -134,7 +162,8 @@ Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>
   return OkStatus();
 }
 
-Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) {
+Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block,
+                           bool reads_devices) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease,
                          sessions_.FindLease(session, lease_id, context_.clock->Now()));
   if (block >= lease->covers()) {
@@ -147,6 +176,8 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
   PartPlaces parts;
   BlockKey key;
   PinId pin = kNoPin;
+  bool on_device = false;
+  uint32_t device_bytes = 0;
   {
     NamespaceLock lock(ns, context_.tiers);
     if (lease->ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
@@ -156,24 +187,41 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
     lease->ns->mu.AssertHeld();  // `ns` by its other name.
     if (!lease->Find(block, block + 1, &path)) return OkStatus();
     const BlockRef ref = path.front();
-    if (!ns.index.MetaAt(ref).in(TierKind::kHost)) return OkStatus();
+    const BlockMeta& meta = ns.index.MetaAt(ref);
+    on_device = reads_devices && meta.in(kDevice);
+    device_bytes = meta.bytes_in(kDevice);
     key = ns.index.KeyAt(ref);
     parts = ns.index.PartsOf(ref);
     // The bytes stay while they are looked at, also when the lease ends meanwhile.
-    pin = ns.index.PinBlock(ref);
+    if (meta.in(kHost)) pin = ns.index.PinBlock(ref);
   }
+  if (pin == kNoPin) {
+    if (on_device) VerifyOnDevice(lease, key, device_bytes);
+    return OkStatus();
+  }
+  bool sound = true;
   for (const PartPlace& part : parts) {
     const auto bytes = context_.tiers.host->Map(part.In(TierKind::kHost));
     if (VerifyPartBytes(ns.storage().in_tier[kHost], part.rect, bytes).ok()) continue;
+    sound = false;
     log::Warn("block_corrupt", {{"tier", "host"}, {"key", key.Hex()}, {"trace", ""}});
     context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[kHost]);
     // The reader goes on without the block, whatever other tiers hold.
     context_.counters.misses[static_cast<size_t>(MissReason::kCorrupt)].Add();
     break;
   }
+  // Then it was the other copy that the reader saw, and the next reader brings a new one.
+  if (sound && on_device) context_.RemoveCorrupt(ns, key, kDevice, parts[0].extent[kDevice]);
   NamespaceLock lock(ns, context_.tiers);
   ns.index.Unpin(pin, &lock.released);
   return OkStatus();
+}
+
+void InPlacePath::VerifyOnDevice(const LeasePtr& lease, const BlockKey& key, uint32_t bytes) {
+  Promoter& promoter = *promoters_.IntoHost(kDevice);
+  const MoveQueue::Wanted wanted{key, bytes};
+  promoter.Request(lease->ns, {&wanted, 1}, MovePriority::kDemand, lease);
+  promoter.Kick();
 }
 
 Status InPlacePath::Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
@@ -184,7 +232,7 @@ Status InPlacePath::Exists(const Fingerprint& fingerprint, std::span<const Block
   std::fill(found.begin(), found.end(), std::nullopt);
   NamespaceLock lock(*ns, context_.tiers);
   if (ns->dropped.load(std::memory_order_relaxed)) return OkStatus();
-  ns->index.FindAll(keys, found);
+  ns->index.FindAll(keys, found, context_.UseTicksNow());
   return OkStatus();
 }
 

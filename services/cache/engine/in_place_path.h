@@ -15,9 +15,9 @@ class InPlacePath {
 
   // As InPlaceEngine's.
   Result<MatchResult> Match(const MatchRequest& request, size_t max_places,
-                            std::vector<PlacedPart>* places);
+                            std::vector<PlacedPart>* places, const DeviceReach* reach);
   Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places);
-  Status Report(SessionId session, LeaseId lease, uint32_t block);
+  Status Report(SessionId session, LeaseId lease, uint32_t block, bool reads_devices);
   Status Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                 std::span<std::optional<TierKind>> found);
 
@@ -27,10 +27,14 @@ class InPlacePath {
     TierKind tier;
   };
 
-  // Blocks [begin, end) of the lease, as far as `max_places` reach. Blocks that are not in host are
-  // kPending; they go into `wanted`.
+  // Blocks [begin, end) of the lease, as far as `max_places` reach. Blocks that are neither in host
+  // nor within reach are kPending; they go into `wanted`.
   Status Place(const Lease& lease, uint32_t begin, uint32_t end, size_t max_places,
-               std::vector<PlacedPart>* places, std::vector<Elsewhere>* wanted);
+               const DeviceReach* reach, std::vector<PlacedPart>* places,
+               std::vector<Elsewhere>* wanted);
+  // Copies the block from the device tier to host. On the way it is verified, and leaves the device
+  // if it is bad.
+  void VerifyOnDevice(const LeasePtr& lease, const BlockKey& key, uint32_t bytes);
 
   NodeContext& context_;
   SessionTable& sessions_;

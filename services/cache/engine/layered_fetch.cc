@@ -16,12 +16,11 @@ constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the wind
 
 }  // namespace
 
-Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& services,
-                                                         const LeasePtr& lease, Range blocks,
-                                                         Range layers, bool reader_verifies,
-                                                         std::string trace) {
-  auto fetch = std::unique_ptr<LayeredFetch>(
-      new LayeredFetch(services, lease, layers, reader_verifies, std::move(trace)));
+Result<std::unique_ptr<LayeredFetch>> LayeredFetch::Start(const FetchServices& services,
+                                                          const LeasePtr& lease, Wanted wanted) {
+  Range blocks = wanted.blocks;
+  if (!wanted.only.empty()) blocks = {wanted.only.front(), wanted.only.back() + 1};
+  auto fetch = std::unique_ptr<LayeredFetch>(new LayeredFetch(services, lease, std::move(wanted)));
   fetch->first_block_ = fetch->next_block_ = blocks.first;
   CAIRN_ASSIGN_OR_RETURN(
       fetch->memory_,
@@ -46,10 +45,13 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
     if (blocks.first < pinned && !lease->Find(blocks.first, pinned, &path)) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
     }
-    for (const BlockRef ref : path) fetch->keys_.push_back(ns.index.KeyAt(ref));
-  }
-  for (uint32_t b = std::max(blocks.first, lease->blocks); b < blocks.second; ++b) {
-    fetch->keys_.push_back(lease->located[b - lease->blocks].key);
+    const auto add = [&](uint32_t block) {
+      ns.mu.AssertHeld();
+      fetch->keys_.push_back(block < pinned ? ns.index.KeyAt(path[block - blocks.first])
+                                            : lease->located[block - lease->blocks].key);
+    };
+    for (const uint32_t block : fetch->only_) add(block);
+    for (uint32_t b = blocks.first; fetch->only_.empty() && b < blocks.second; ++b) add(b);
   }
   return fetch;
 }
@@ -70,8 +72,8 @@ std::span<FetchSlot> LayeredFetch::AddSlots(Window& window, uint32_t count) {
   const size_t begin = slots.size();
   for (uint32_t i = 0; i < count; ++i) {
     FetchSlot& slot = slots.emplace_back();
-    slot.block = next_block_ + i;
-    slot.key = keys_[slot.block - first_block_];
+    slot.block = BlockAt(next_block_ + i);
+    slot.key = keys_[next_block_ + i - first_block_];
     if (slot.block >= lease_->blocks) {
       slot.located = true;
       slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
@@ -170,8 +172,9 @@ LayeredFetch::Step LayeredFetch::PrepareWindow(TimePoint deadline) {
     const auto want = std::find_if(slots.begin(), slots.end(),
                                    [](const FetchSlot& slot) { return slot.wants_room(); });
     if (want == slots.end()) return Step::kWaiting;
+    const size_t before = slots.size();
     slots.resize(std::max<size_t>(1, static_cast<size_t>(want - slots.begin())));
-    next_block_ = slots.back().block + 1;
+    next_block_ -= static_cast<uint32_t>(before - slots.size());
     if (!Advance(current_)) return Step::kWaiting;
   }
   if (!current_.slots.empty() && emitted_ % kLookAheadEvery == 0) {
@@ -202,7 +205,9 @@ Result<std::optional<FetchStream::Item>> LayeredFetch::Next(TimePoint deadline) 
       continue;
     }
     return Errorf(StatusCode::kDeadlineExceeded, "fetch: blocks from {} on are not read yet",
-                  current_.slots.empty() ? next_block_ : current_.slots.front().block);
+                  !current_.slots.empty()                     ? current_.slots.front().block
+                  : next_block_ < first_block_ + keys_.size() ? BlockAt(next_block_)
+                                                              : next_block_);
   }
 }
 
@@ -243,13 +248,15 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
     return std::nullopt;
   }
   const format::SliceEntry& entry = *found;
-  const auto data = part.bytes.subspan(entry.offset, entry.length);
+  auto data = part.bytes.subspan(entry.offset, entry.length);
+  std::shared_ptr<const void> hold =
+      part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_);
   const bool in_memory = context.tiers.IsMapped(slot.tier);
-  const bool sample = in_memory && emitted_ % kLookAheadEvery == 1;
+  const bool sample =
+      in_memory && checks_ != Checks::kOncePerLease && emitted_ % kLookAheadEvery == 1;
   const TimePoint before = sample ? context.clock->Now() : TimePoint();
-  // Bytes that were read are verified here whoever gets them, since only this removes a bad copy.
-  const bool verify = !reader_verifies_ || sample || !in_memory;
-  if (verify && !format::VerifySlice(entry, data)) {
+  if (!Check(slot, part, entry, sample, &data, &hold)) {
+    lease_->verified.Forget(slot.block);
     RejectSlot(services_, lease_, slot, trace_);
     return std::nullopt;
   }
@@ -261,8 +268,10 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
   // same holds for a source.
   std::optional<TierKind> tier;
   if (!slot.located) tier = SlowerOf(slot.tier, MatchedTier(slot.block));
-  counters.fetched_bytes.Add(entry.length);
-  if (tier) counters.fetched_from[*tier].Add(entry.length);
+  if (checks_ != Checks::kOncePerLease) {  // Else rows are counted.
+    counters.fetched_bytes.Add(entry.length);
+    if (tier) counters.fetched_from[*tier].Add(entry.length);
+  }
   return FetchedSlice{{.block = slot.block,
                        .part = part.rect,
                        .layer = layer_,
@@ -271,7 +280,43 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
                        .xxh3 = entry.xxh3,
                        .tier = tier},
                       data,
-                      part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_)};
+                      std::move(hold)};
+}
+
+bool LayeredFetch::MayChange(const FetchSlot& slot, const FetchSlot::Part& part) const {
+  // Other tiers' bytes are this process's own, and so are those that were read into a buffer.
+  return slot.tier == TierKind::kHost && part.hold == nullptr &&
+         services_.context->tiers.host->PlaceOf(part.extent).lending == Lending::kLent;
+}
+
+bool LayeredFetch::Check(const FetchSlot& slot, const FetchSlot::Part& part,
+                         const format::SliceEntry& entry, bool sample,
+                         std::span<const std::byte>* data, std::shared_ptr<const void>* hold) {
+  const bool in_memory = services_.context->tiers.IsMapped(slot.tier);
+  if (checks_ == Checks::kSample && in_memory && !sample) return true;
+  if (checks_ != Checks::kOncePerLease) return format::VerifySlice(entry, *data);
+  Counters& counters = services_.context->counters;
+  if (MayChange(slot, part)) {
+    // A hash of what somebody can change says nothing about what is read after it.
+    const auto copy = std::make_shared<std::vector<std::byte>>(data->begin(), data->end());
+    *data = *copy;
+    *hold = copy;
+    counters.row_checked_bytes.Add(entry.length);
+    checked_bytes_ += entry.length;
+    return format::VerifySlice(entry, *copy);
+  }
+  // One bit stands for a slice: of a block in one part.
+  const bool remember = slot.tier == TierKind::kHost && part.hold == nullptr && !slot.located &&
+                        slot.parts.size() == 1;
+  if (remember && lease_->verified.Has(slot.block, layer_)) return true;
+  counters.row_checked_bytes.Add(entry.length);
+  checked_bytes_ += entry.length;
+  if (!format::VerifySlice(entry, *data)) return false;
+  if (remember) {
+    lease_->verified.Add(slot.block, layer_, lease_->blocks, lease_->ns->spec.layout.Layers(),
+                         &services_.context->memory);
+  }
+  return true;
 }
 
 FetchFailure LayeredFetch::Fail(uint32_t block, MissReason reason) {
@@ -280,7 +325,7 @@ FetchFailure LayeredFetch::Fail(uint32_t block, MissReason reason) {
 }
 
 std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
-  if (!ahead_.slots.empty()) next_block_ = ahead_.slots.front().block;
+  next_block_ -= static_cast<uint32_t>(ahead_.slots.size());
   EndWindow(ahead_);
   const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
   while (ended_slot_ < current_.slots.size()) {
@@ -289,7 +334,7 @@ std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
   }
   EndWindow(current_);
   if (next_block_ >= end) return std::nullopt;
-  return Fail(next_block_++, reason);
+  return Fail(BlockAt(next_block_++), reason);
 }
 
 TierKind LayeredFetch::MatchedTier(uint32_t block) const {

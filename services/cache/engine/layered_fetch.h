@@ -9,6 +9,8 @@
 // after those that the lease pins, in windows of a MiB. Waiting for a buffer, or for memory, never
 // happens with one in hand, so fetches cannot block each other for ever.
 //
+// A fetch of some blocks (Wanted::only) goes through them as if they were neighbours.
+//
 // A call of Next whose deadline has passed looks up a thousand blocks at most, and reads no headers
 // of a block that has more than 1 MiB of them: such windows are not made on a polling thread.
 
@@ -27,14 +29,31 @@ class LayeredFetch final : public FetchStream {
   ~LayeredFetch() override;
   using Range = std::pair<uint32_t, uint32_t>;  // [first, second)
 
-  static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
-                                                    const LeasePtr& lease, Range blocks,
-                                                    Range layers, bool reader_verifies,
-                                                    std::string trace);
+  // Which slices are compared with their hashes here. Those that were read from where bytes are not
+  // mapped always are, since only this removes a bad copy.
+  enum class Checks : uint8_t {
+    kAll,
+    kSample,  // The reader verifies.
+    // Each one once for the lease. What lies where writers can change it is copied, and the copy is
+    // verified and given out.
+    kOncePerLease,
+  };
+  struct Wanted {
+    Range blocks = {};
+    // Instead of `blocks`: these, ascending. Not empty then.
+    std::vector<uint32_t> only = {};
+    Range layers = {};
+    Checks checks = Checks::kAll;
+    std::string trace = {};
+  };
+  static Result<std::unique_ptr<LayeredFetch>> Start(const FetchServices& services,
+                                                     const LeasePtr& lease, Wanted wanted);
   Result<std::optional<Item>> Next(TimePoint deadline) override;
   bool lease_ended() const override {
     return lease_->ended.load(std::memory_order_acquire) != MissReason::kNone;
   }
+  // Bytes that were hashed with kOncePerLease so far.
+  uint64_t checked_bytes() const { return checked_bytes_; }
   bool holds_up_others() const override {
     return services_.budget->short_of_room() && (current_.HoldsBuffers() || ahead_.HoldsBuffers());
   }
@@ -56,13 +75,13 @@ class LayeredFetch final : public FetchStream {
   };
   enum class Step : uint8_t { kReady, kMore, kWaiting };
 
-  LayeredFetch(const FetchServices& services, LeasePtr lease, Range layers, bool reader_verifies,
-               std::string trace)
+  LayeredFetch(const FetchServices& services, LeasePtr lease, Wanted wanted)
       : services_(services),
         lease_(std::move(lease)),
-        layers_(layers),
-        reader_verifies_(reader_verifies),
-        trace_(std::move(trace)) {}
+        layers_(wanted.layers),
+        checks_(wanted.checks),
+        trace_(std::move(wanted.trace)),
+        only_(std::move(wanted.only)) {}
 
   // Appends new slots for the blocks from `next_block_` on.
   std::span<FetchSlot> AddSlots(Window& window, uint32_t count);
@@ -81,6 +100,16 @@ class LayeredFetch final : public FetchStream {
   // `waiting`: a block must be read again first.
   std::optional<Item> Emit(bool* waiting);
   std::optional<Item> EmitSlice(FetchSlot& slot, const FetchSlot::Part& part);
+  // Writers can change the part's bytes at any time.
+  bool MayChange(const FetchSlot& slot, const FetchSlot::Part& part) const;
+  // Compares a slice with its hash where `checks_` says so. `data` and `hold` may become those of a
+  // copy.
+  bool Check(const FetchSlot& slot, const FetchSlot::Part& part, const format::SliceEntry& entry,
+             bool sample, std::span<const std::byte>* data, std::shared_ptr<const void>* hold);
+  // The block's number in the lease. `place`: among the blocks of the fetch, from first_block_ on.
+  uint32_t BlockAt(uint32_t place) const {
+    return only_.empty() ? place : only_[place - first_block_];
+  }
   // The lease is over: a failure for every block that was not sent whole.
   std::optional<Item> EmitEnded(MissReason reason);
   // Counts the block as a miss, though it was matched.
@@ -92,12 +121,14 @@ class LayeredFetch final : public FetchStream {
   std::shared_ptr<PathPins> pins_;
   const LeasePtr lease_;
   const Range layers_;
-  const bool reader_verifies_;
+  const Checks checks_;
   const std::string trace_;
-  MemoryCharge memory_;         // Of keys, pins, and the least that a window needs.
-  std::vector<BlockKey> keys_;  // Of blocks [first_block_, first_block_ + size).
+  MemoryCharge memory_;  // Of keys, pins, and the least that a window needs.
+  // Blocks are counted by their places: those of the lease, or those of only_ from first_block_ on.
+  const std::vector<uint32_t> only_;
+  std::vector<BlockKey> keys_;  // Of places [first_block_, first_block_ + size).
   uint32_t first_block_ = 0;
-  uint32_t next_block_ = 0;  // Of the next window.
+  uint32_t next_block_ = 0;  // Place of the next window's first.
   Window current_;
   Window ahead_;
   bool source_late_ = false;
@@ -106,6 +137,7 @@ class LayeredFetch final : public FetchStream {
   size_t slot_ = 0;
   size_t part_ = 0;  // Among the parts of the slot that have the layer.
   uint64_t emitted_ = 0;
+  uint64_t checked_bytes_ = 0;
   size_t ended_slot_ = 0;  // The slots before it are told, once the lease has ended.
 };
 

@@ -14,7 +14,14 @@ constexpr size_t kMaxSimilar = 8;
 
 }  // namespace
 
-Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
+Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict,
+                                             Duration block_life) {
+  if (block_life.count() != 0 &&
+      (block_life < kShortestBlockLife || block_life > kLongestBlockLife)) {
+    return InvalidArgument("field 'block_life': got {} s, expected 0, or {} to {} s",
+                           Seconds(block_life), Seconds(kShortestBlockLife),
+                           Seconds(kLongestBlockLife));
+  }
   const auto wanted = StoredNamespace::Of(spec);
   CAIRN_RETURN_IF_ERROR(wanted->storage.status());
   NodeContext& context = *s_.context;
@@ -40,9 +47,32 @@ Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
   }
   CAIRN_ASSIGN_OR_RETURN(const NamespaceRegistry::Opened added, Add(wanted));
   opened.created = added.created;
+  const Duration life =
+      block_life.count() != 0 || !added.created ? block_life : context.options.block_life;
+  if (life.count() != 0 && life != added.state->life()) {
+    CAIRN_RETURN_IF_ERROR(SetLife(*added.state, life));
+  }
   MutexLock lock(added.state->similar_mu);
   added.state->similar = std::move(similar);
   return opened;
+}
+
+Status NamespaceAdmin::SetLife(NamespaceState& ns, Duration life) {
+  // Records of namespaces are written one after the other.
+  MutexLock meta(s_.context->meta_mu);
+  {
+    NamespaceLock lock(ns, s_.context->tiers);
+    if (ns.dropped.load(std::memory_order_relaxed)) return OkStatus();
+    ns.SetLife(life);
+  }
+  if (!ns.persisted.load(std::memory_order_relaxed)) return OkStatus();
+  return Annotate(
+      s_.context->tiers.persistent->PutMeta(NamespaceMetaName(ns.fingerprint),
+                                            EncodeNamespaceRecord({.spec = ns.spec,
+                                                                   .generation = ns.generation,
+                                                                   .dropped = false,
+                                                                   .block_life = life})),
+      "the life of blocks is not recorded on disk");
 }
 
 std::vector<NamespacePtr> NamespaceAdmin::Similar(const StoredNamespace& wanted) const {
@@ -113,11 +143,11 @@ bool NamespaceAdmin::GiveBack(NamespacePtr ns) {
   PersistentTier& disk = *context.tiers.persistent;
   const std::string name = NamespaceMetaName(ns->fingerprint);
   const Status status =
-      ns->generation > 1
-          ? disk.PutMeta(name,
-                         EncodeNamespaceRecord(
-                             {.spec = ns->spec, .generation = ns->generation, .dropped = true}))
-          : disk.DeleteMeta(name);
+      ns->generation > 1 ? disk.PutMeta(name, EncodeNamespaceRecord({.spec = ns->spec,
+                                                                     .generation = ns->generation,
+                                                                     .dropped = true,
+                                                                     .block_life = ns->life()}))
+                         : disk.DeleteMeta(name);
   // Then the next start finds it without blocks, and forgets it.
   if (!status.ok()) log::Warn("namespace_not_forgotten", {{"error", Message(status)}});
   return true;
@@ -146,7 +176,8 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
                     .evicted_host_bytes = ns->evicted_bytes[kHost].load(kRelaxed),
                     .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant)),
                     .learned = learned ? std::move(learned->groups) : std::vector<LearnedGroup>(),
-                    .remembered_blocks = learned ? learned->remembered_blocks : 0});
+                    .remembered_blocks = learned ? learned->remembered_blocks : 0,
+                    .block_life = ns->life()});
   }
   return list;
 }
@@ -236,6 +267,8 @@ Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropRes
     if (keep) {
       next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1,
                                               context.options.eviction, context.seed, ns->charge);
+      MutexLock lock(next->mu);
+      next->SetLife(ns->life());
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
     if (!context.registry.Replace(ns, next))
@@ -248,10 +281,12 @@ Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropRes
       context.Publish(CacheEvent::Kind::kNamespaceDropped, *ns, BlockKey{}, TierKind::kHost);
     }
     if (context.tiers.persistent != nullptr) {
-      durable = context.tiers.persistent->PutMeta(
-          NamespaceMetaName(ns->fingerprint),
-          EncodeNamespaceRecord(
-              {.spec = ns->spec, .generation = ns->generation + 1, .dropped = !keep}));
+      durable =
+          context.tiers.persistent->PutMeta(NamespaceMetaName(ns->fingerprint),
+                                            EncodeNamespaceRecord({.spec = ns->spec,
+                                                                   .generation = ns->generation + 1,
+                                                                   .dropped = !keep,
+                                                                   .block_life = ns->life()}));
       if (durable.ok() && keep) next->persisted.store(true);
     }
   }

@@ -35,7 +35,8 @@ Result<PrefetchOutcome> PrefetchPath::Take(const PrefetchRequest& request) {
   CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   const Duration lasts = request.needed_in + context_.options.prefetch_grace;
   const TimePoint end = context_.clock->Now() + lasts;
-  const uint32_t last_use = UseTicks(end - context_.start);
+  const uint32_t last_use = context_.UseTicksAt(end);
+  const uint32_t now = context_.UseTicksNow();
 
   PrefetchOutcome result;
   ByTier<std::vector<MoveQueue::Wanted>> wanted;
@@ -52,7 +53,7 @@ Result<PrefetchOutcome> PrefetchPath::Take(const PrefetchRequest& request) {
                     ns->fingerprint.Hex());
     }
     for (const BlockKey& key : request.keys) {
-      const auto ref = ns->index.FindAlive(key);
+      const auto ref = ns->index.FindServed(key, now);
       if (!ref) {
         ++result.absent_blocks;
         continue;

@@ -7,6 +7,7 @@
 #include "services/cache/engine/arrival_wait.h"
 #include "services/cache/engine/layered_fetch.h"
 #include "services/cache/engine/path_pins.h"
+#include "services/cache/engine/row_fetch.h"
 #include "services/cache/engine/source_lookup.h"
 #include "services/cache/engine/validate.h"
 
@@ -214,8 +215,9 @@ Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& w
 }
 
 void ReadPath::Announce(NamespaceState& ns, std::span<const BlockKey> keys, Lease* lease) {
+  const uint32_t now = context_.UseTicksNow();
   for (const BlockKey& key : keys) {
-    if (ns.index.FindAlive(key)) continue;
+    if (ns.index.FindServed(key, now)) continue;
     ns.pending.AddWriter(key);
     lease->announced.push_back(key);
   }
@@ -327,11 +329,15 @@ void ReadPath::CountLeased(const NamespaceState& ns, const MatchResult& result, 
 
 MissReason ReadPath::WhyMissed(NamespaceState& ns, const BlockKey& key) {
   if (ns.pending.Contains(key)) return MissReason::kIncomplete;
+  const auto here = ns.index.FindAlive(key);
+  if (here && ns.index.IsOver(*here, context_.UseTicksNow())) return MissReason::kExpired;
   switch (context_.gone.Find(ns.fingerprint, key)) {
     case RecentlyGone::Why::kEvicted:
       return MissReason::kEvicted;
     case RecentlyGone::Why::kCorrupt:
       return MissReason::kCorrupt;
+    case RecentlyGone::Why::kExpired:
+      return MissReason::kExpired;
     case RecentlyGone::Why::kUnknown:
       return MissReason::kAbsent;
   }
@@ -374,12 +380,12 @@ ByTier<uint64_t> ReadPath::Promote(const LeasePtr& lease, std::span<const BlockK
 }
 
 // What was read from host is likely to be read again: behind all demand it is copied to where the
-// next reader gets it sooner.
+// next reader gets it sooner. That is for the next reader: it goes on when this one is done.
 void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wanted) {
   for (const TierKind tier : context_.tiers.kinds()) {
     Promoter* const promoter = promoters_.FromHost(tier);
     if (promoter == nullptr) continue;
-    promoter->Request(lease->ns, wanted, MovePriority::kRebalance, lease);
+    promoter->Request(lease->ns, wanted, MovePriority::kRebalance, lease->ns);
     promoter->Kick();
   }
 }
@@ -387,6 +393,11 @@ void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wa
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
                                                                    context_.clock->Now()));
+  const FetchServices services = {&context_, &promoters_, &budget_, &source_reads_};
+  if (!request.rows.empty()) {
+    return RowFetch::Start(services, lease, request.layer_begin, request.rows,
+                           std::string(request.trace));
+  }
   const uint32_t covers = lease->covers();
   const uint32_t block_end = request.block_end == 0 ? covers : request.block_end;
   if (request.block_begin >= block_end || block_end > covers) {
@@ -401,9 +412,12 @@ Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request
         "field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
         request.layer_begin, layer_end, layers);
   }
-  return LayeredFetch::Start({&context_, &promoters_, &budget_, &source_reads_}, lease,
-                             {request.block_begin, block_end}, {request.layer_begin, layer_end},
-                             request.reader_verifies, std::string(request.trace));
+  using Checks = LayeredFetch::Checks;
+  return LayeredFetch::Start(services, lease,
+                             {.blocks = {request.block_begin, block_end},
+                              .layers = {request.layer_begin, layer_end},
+                              .checks = request.reader_verifies ? Checks::kSample : Checks::kAll,
+                              .trace = std::string(request.trace)});
 }
 
 Status ReadPath::Release(SessionId session, std::span<const LeaseId> leases) {
@@ -430,7 +444,9 @@ Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint&
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
   std::vector<std::optional<TierKind>> found(keys.size());
   NamespaceLock lock(*ns, context_.tiers);
-  if (!ns->dropped.load(std::memory_order_relaxed)) ns->index.FindAll(keys, found);
+  if (!ns->dropped.load(std::memory_order_relaxed)) {
+    ns->index.FindAll(keys, found, context_.UseTicksNow());
+  }
   return found;
 }
 

@@ -46,6 +46,7 @@ class Recovery {
     std::shared_ptr<const StoredNamespace> stored;
     uint64_t generation = 0;
     bool dropped = false;
+    Duration block_life{0};
   };
 
   // Blocks that this node cannot take are kept: it does not start, and says why.
@@ -73,7 +74,7 @@ class Recovery {
       auto stored = StoredNamespace::Of(std::move(record->spec));
       const Fingerprint fingerprint = stored->fingerprint;
       unmet_.emplace(fingerprint, Unmet{std::string(name), std::move(stored), record->generation,
-                                        record->dropped});
+                                        record->dropped, record->block_life});
     });
   }
 
@@ -90,10 +91,11 @@ class Recovery {
     const Unmet ns = std::move(it->second);
     unmet_.erase(it);
     context_.registry.RememberGeneration(fingerprint, ns.generation);
-    if (!ns.dropped) Open(fingerprint, ns.stored);
+    if (!ns.dropped) Open(fingerprint, ns.stored, ns.block_life);
   }
 
-  void Open(const Fingerprint& fingerprint, const std::shared_ptr<const StoredNamespace>& stored) {
+  void Open(const Fingerprint& fingerprint, const std::shared_ptr<const StoredNamespace>& stored,
+            Duration block_life) {
     auto charge = context_.memory.Charge(MemoryItem::kNamespaces, NamespaceState::Cost(*stored));
     if (!charge.ok()) return Refuse(charge.status());
     const auto opened = context_.registry.Open(
@@ -103,6 +105,8 @@ class Recovery {
               stored, generation, context_.options.eviction, context_.seed,
               std::make_shared<MemoryCharge>(*std::move(charge)));
           ns->persisted.store(true);
+          MutexLock lock(ns->mu);
+          ns->SetLife(block_life);
           return ns;
         },
         /*restores=*/true);
@@ -126,6 +130,16 @@ class Recovery {
       over_budget_ = context_.IndexBytes() >= context_.options.max_index_bytes;
     }
     if (over_budget_) return false;
+    // Uses after the part was written are not recorded: a block is over too early rather than too
+    // late. One of an older record counts as used now.
+    const uint32_t last_use = ns->life_ticks() != 0 && record.used_at
+                                  ? context_.UseTicksOf(*record.used_at)
+                                  : context_.UseTicksAt(context_.start);
+    if (ns->life_ticks() != 0 && uint64_t{last_use} + ns->life_ticks() < context_.UseTicksNow()) {
+      context_.counters.expired_blocks.Add();
+      context_.gone.Remember(record.fingerprint, record.key, RecentlyGone::Why::kExpired);
+      return false;
+    }
     PartPlace place{.rect = record.rect};
     place.Set(disk_.kind(), extent);
     NamespaceLock lock(*ns, context_.tiers);
@@ -138,7 +152,7 @@ class Recovery {
     ReleaseParts(replaced, &lock.released);
     if (!block) return true;
     ns->index.Insert(record.key, block->parent, block->parts, disk_.kind(),
-                     block->recompute_seconds, 0);
+                     block->recompute_seconds, last_use);
     ++result_.blocks;
     return true;
   }

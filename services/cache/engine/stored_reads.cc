@@ -37,8 +37,9 @@ class Read final : public StoredBlockRead {
     size_t parts = 0;
     {
       NamespaceLock lock(ns, context.tiers);
-      const auto ref =
-          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot_.key);
+      const auto ref = ns.dropped.load(std::memory_order_relaxed)
+                           ? std::nullopt
+                           : ns.index.FindServed(slot_.key, context.UseTicksNow());
       if (!ref) return NotHere(slot_.key);
       pins_->Add(ns.index.PinBlock(*ref));
       const BlockMeta& meta = ns.index.MetaAt(*ref);

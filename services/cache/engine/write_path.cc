@@ -88,8 +88,8 @@ Status WritePath::CheckPart(const NamespaceState& ns, const ReservePartRequest& 
 }
 
 Status WritePath::CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
-                            const std::optional<BlockKey>& parent) {
-  if (ns.index.FindAlive(key)) {
+                            const std::optional<BlockKey>& parent, ReleaseList* released) {
+  if (ns.index.FindAlive(key) && !context_.DropIfOver(ns, key, released)) {
     // A writer who knows the parent teaches it to blocks that came without.
     if (parent) ns.index.Link(key, *parent);
     return Errorf(StatusCode::kAlreadyExists, "block {} is here", key.Hex());
@@ -121,7 +121,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
       return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
                     ns->fingerprint.Hex());
     }
-    CAIRN_RETURN_IF_ERROR(CheckFits(*ns, part.key, part.part, part.parent));
+    CAIRN_RETURN_IF_ERROR(CheckFits(*ns, part.key, part.part, part.parent, &lock.released));
     ns->pending.AddWriter(part.key);
   }
   const auto leave = [&] {
@@ -231,7 +231,7 @@ Status WritePath::CommitOne(Reservation& r) {
   if (!r.lent) {
     // Somebody else may have been faster: then nobody needs the bytes, and they are not hashed.
     NamespaceLock lock(ns, context_.tiers);
-    CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
+    CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r, &lock.released));
   }
   if (!r.lent) CAIRN_RETURN_IF_ERROR(r.CheckWhole());
   // Hashing lent bytes here would prove nothing about them later, and cost a second pass over each
@@ -241,7 +241,7 @@ Status WritePath::CommitOne(Reservation& r) {
   std::optional<PendingBlocks::Complete> block;
   {
     NamespaceLock lock(ns, context_.tiers);
-    CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
+    CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r, &lock.released));
     const uint64_t before = ns.pending.incomplete_bytes();
     if (!ns.pending.Completes(r.key, r.rect) &&
         incomplete_bytes_.load() + HostRoom(r.extent().length) > max_incomplete_bytes_) {
@@ -264,11 +264,11 @@ Status WritePath::CommitOne(Reservation& r) {
   return OkStatus();
 }
 
-Status WritePath::CheckCommit(NamespaceState& ns, const Reservation& r) {
+Status WritePath::CheckCommit(NamespaceState& ns, const Reservation& r, ReleaseList* released) {
   if (ns.dropped.load(std::memory_order_relaxed)) {
     return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
   }
-  return CheckFits(ns, r.key, r.rect, r.parent);
+  return CheckFits(ns, r.key, r.rect, r.parent, released);
 }
 
 Status WritePath::Abort(SessionId session, std::span<const ReservationId> ids) {

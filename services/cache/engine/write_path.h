@@ -39,12 +39,15 @@ class WritePath {
  private:
   // INVALID_ARGUMENT that names the field which no part may have.
   Status CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const;
-  // ALREADY_EXISTS: the block is here, or this part of it is committed. INVALID_ARGUMENT: the part
+  // A block that is over makes way. ALREADY_EXISTS: the block is here, or this part of it is
+  // committed. INVALID_ARGUMENT: the part
   // crosses a committed one.
   Status CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
-                   const std::optional<BlockKey>& parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+                   const std::optional<BlockKey>& parent, ReleaseList* released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   // The same for a reservation that is committed. NOT_FOUND: its namespace was dropped.
-  Status CheckCommit(NamespaceState& ns, const Reservation& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  Status CheckCommit(NamespaceState& ns, const Reservation& r, ReleaseList* released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   Result<PlacedReservation> ReserveOne(SessionId session, const NamespacePtr& ns,
                                        const ReservePartRequest& part, TimePoint deadline,
                                        const RoomFor& room);

@@ -29,8 +29,8 @@ std::optional<BlockRef> BlockIndex::FindAlive(const BlockKey& key) const {
   return ref;
 }
 
-void BlockIndex::FindAll(std::span<const BlockKey> keys,
-                         std::span<std::optional<TierKind>> found) const {
+void BlockIndex::FindAll(std::span<const BlockKey> keys, std::span<std::optional<TierKind>> found,
+                         uint32_t now) const {
   BlockRef next;
   for (size_t i = 0; i < keys.size(); ++i) {
     std::optional<BlockRef> ref;
@@ -45,7 +45,8 @@ void BlockIndex::FindAll(std::span<const BlockKey> keys,
       next = {};
       continue;
     }
-    found[i] = MetaAt(*ref).fastest();
+    const BlockMeta& meta = MetaAt(*ref);
+    found[i] = IsOver(meta, now) ? std::nullopt : meta.fastest();
     next = {ref->node, ref->offset + 1};
   }
 }
@@ -220,7 +221,7 @@ void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
 
 BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
                                    NextUse next) {
-  Walk walk = WalkKeys(keys);
+  Walk walk = WalkKeys(keys, now);
   if (!touch) return walk;
   latest_ = std::max<uint64_t>(latest_, now);
   // The prompt says what follows what: roots whose parents nobody named find their place now.
@@ -234,7 +235,7 @@ BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now,
     LinkRoot(ref->node, keys[at - 1], &steps);
     linked = true;
   }
-  if (linked) walk = WalkKeys(keys);
+  if (linked) walk = WalkKeys(keys, now);
   if (learns_) {
     MatchedRequest request{.keys = keys, .matched = walk.matched, .next = next, .now = now};
     if (walk.matched > 0) {
@@ -275,11 +276,11 @@ class BlockIndex::Visited {
   absl::flat_hash_set<uint64_t> places_;
 };
 
-BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys) {
+BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now) {
   Walk walk;
   Visited visited;
   BlockRef last;
-  while (walk.matched < keys.size() && !walk.repeated) {
+  while (walk.matched < keys.size() && !walk.repeated && !walk.over) {
     const auto ref = Find(keys[walk.matched]);
     if (!ref) break;
     const Node& n = node(ref->node);
@@ -296,6 +297,10 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys) {
       if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
       const BlockMeta& meta = n.run.meta(ref->offset + taken);
       if (!meta.alive()) break;
+      if (IsOver(meta, now)) {
+        walk.over = true;
+        break;
+      }
       if (remember && !visited.Add({ref->node, ref->offset + taken})) {
         walk.repeated = true;
         break;

@@ -18,6 +18,9 @@
 // heap when it holds a block there, none of its descendants does, and no pin reaches its last
 // block. So a block never leaves before its descendants, and never while it is pinned.
 //
+// Blocks may have a life: those that were not used for longer are *over*. They match nothing, and
+// go before all others. Nobody looks for them: who meets one compares its last use with `now`.
+//
 // Thread-compatible: the owner locks. Nothing here does I/O. The index returns lists of the extents
 // that the owner must give back to the tiers.
 
@@ -43,8 +46,9 @@
 namespace cairn::cache {
 
 // Coarse time of the index, 16.8 ms per tick. The range is 2.2 years.
+inline constexpr int kTickShift = 24;
 inline uint32_t UseTicks(Duration since_start) {
-  return static_cast<uint32_t>(since_start.count() >> 24);
+  return static_cast<uint32_t>(since_start.count() >> kTickShift);
 }
 
 // Where a part lies, by tier. Valid for the tiers that hold the block.
@@ -83,6 +87,8 @@ class BlockIndex {
     uint32_t matched = 0;
     // The walk ended at a key that it had matched before.
     bool repeated = false;
+    // The walk ended at a block that is over.
+    bool over = false;
     uint64_t bytes = 0;
     // Blocks that a hint brought and that were matched for the first time.
     uint32_t prefetched = 0;
@@ -93,6 +99,7 @@ class BlockIndex {
     BlockKey key;
     uint64_t bytes = 0;
     bool gone = false;     // Left its last tier.
+    bool over = false;     // Its life was.
     bool demoted = false;  // A slower tier still has it.
     // A hint brought it, and it left the host tier without being used.
     bool unused_prefetch = false;
@@ -102,13 +109,24 @@ class BlockIndex {
   // used for the longest time. `seed`: a secret for the key map.
   BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy, uint64_t seed);
 
+  // So many ticks after its last use a block is over. 0: none ever is. Takes effect at once.
+  void SetLife(uint32_t ticks) { life_ = ticks; }
+  bool IsOver(BlockRef ref, uint32_t now) const { return IsOver(MetaAt(ref), now); }
+
   // The block's place, tombstones included.
   std::optional<BlockRef> Find(const BlockKey& key) const;
   // The same for a living block.
   std::optional<BlockRef> FindAlive(const BlockKey& key) const;
-  // Returns, for each key, the fastest tier that holds the living block. Keys that follow each
-  // other on a path cost one comparison each.
-  void FindAll(std::span<const BlockKey> keys, std::span<std::optional<TierKind>> found) const;
+  // The same for a living block that is not over at `now`.
+  std::optional<BlockRef> FindServed(const BlockKey& key, uint32_t now) const {
+    auto ref = FindAlive(key);
+    if (ref && IsOver(*ref, now)) ref.reset();
+    return ref;
+  }
+  // Returns, for each key, the fastest tier that holds the living block, unless it is over at
+  // `now`. Keys that follow each other on a path cost one comparison each.
+  void FindAll(std::span<const BlockKey> keys, std::span<std::optional<TierKind>> found,
+               uint32_t now = 0) const;
   const BlockKey& KeyAt(BlockRef ref) const { return node(ref.node).run.key(ref.offset); }
   const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
   std::optional<BlockKey> ParentOf(BlockRef ref) const;
@@ -127,7 +145,8 @@ class BlockIndex {
   void Link(const BlockKey& key, const BlockKey& parent);
 
   // Finds the longest living prefix of `keys`, which may start in the middle of a path. It ends
-  // before a key that was matched already: no chain of hashes has a key twice. `touch`: the match
+  // before a block that is over, and before a key that was matched already: no chain of hashes has
+  // a key twice. `touch`: the match
   // counts as a use, and neighbours in `keys` that were unrelated roots are linked. `next`: what
   // the client expects of the conversation.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
@@ -178,9 +197,11 @@ class BlockIndex {
   uint64_t NextRank(TierKind tier) const;
   // Evicts the candidate that the policy names. nullopt: all blocks are pinned, dirty or gone, or
   // NextRank is not less than `below`. A block that was used at `below` or later never goes, and
-  // one that was used in the last half second or is protected only if LRU takes it, too.
-  std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
-                                  uint64_t below = UINT64_MAX);
+  // one that was used in the last half second or is protected only if LRU takes it, too. Where
+  // blocks have a life, the policy is not asked: LRU order is the order in which they are over.
+  // `now`: to tell what is over.
+  std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released, uint64_t below = UINT64_MAX,
+                                  uint32_t now = 0);
   // What the policy has learned; nullopt: it does not learn.
   std::optional<LearnedPlacement> Learned() const {
     return policy_ == nullptr ? std::nullopt : policy_->Learned();
@@ -206,7 +227,7 @@ class BlockIndex {
   // and else at most (blocks with pins) x (depth of each).
   bool IsPinned(BlockRef ref) const;
   // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not pinned.
-  Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released);
+  Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released, uint32_t now = 0);
 
   // Joins runs of only children into one node again. For recovery, which inserts in any order.
   void Compact();
@@ -298,6 +319,10 @@ class BlockIndex {
   void TakeBlocks(NodeId to, NodeId from, uint32_t begin);
   void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
 
+  bool IsOver(const BlockMeta& meta, uint32_t now) const {
+    return life_ != 0 && uint64_t{meta.last_use} + life_ < now;
+  }
+
   // What the policy hears and says (block_index_policy.cc).
   static BlockUse UseOf(const BlockMeta& meta, size_t tier) {
     return {meta.last_use, meta.uses, meta.group, meta.bytes[tier], meta.recompute_seconds};
@@ -320,12 +345,13 @@ class BlockIndex {
   void Reconsider(NodeId id, size_t tier);
   void RefreshAll(NodeId id);
   void DrainGraves(ReleaseList* released);
-  Walk WalkKeys(std::span<const BlockKey> keys);
+  Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now);
 
   const format::PartRect whole_;
   const std::unique_ptr<EvictionPolicy> policy_;
   const bool learns_;
   uint64_t latest_ = 0;  // UseTicks of the latest use or store.
+  uint32_t life_ = 0;    // Ticks after the last use. 0: for ever.
   KeyMap map_;
   NodePool<Node> nodes_;
   PinTable pins_;

@@ -97,7 +97,7 @@ bool BlockIndex::RefreshOldest(TierKind tier) {
 std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
   CandidateHeap& heap = heaps_[static_cast<size_t>(tier)];
   const NodeId oldest = heap.top().id;
-  if (policy_ == nullptr) return oldest;
+  if (policy_ == nullptr || life_ != 0) return oldest;
   std::optional<CandidateId> victim;
   BlockUse use;
   do {
@@ -122,16 +122,19 @@ std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
 }
 
 std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released,
-                                                        uint64_t below) {
+                                                        uint64_t below, uint32_t now) {
   if (!RefreshOldest(tier) || NextRank(tier) >= below) return std::nullopt;
   const auto victim = ChooseVictim(tier, below);
   if (!victim) return std::nullopt;
-  return EvictBlock({*victim, node(*victim).tail[static_cast<size_t>(tier)] - 1}, tier, released);
+  return EvictBlock({*victim, node(*victim).tail[static_cast<size_t>(tier)] - 1}, tier, released,
+                    now);
 }
 
-BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released) {
+BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released,
+                                           uint32_t now) {
   Evicted evicted{.key = KeyAt(ref),
                   .bytes = MetaAt(ref).bytes_in(tier),
+                  .over = IsOver(ref, now),
                   .unused_prefetch =
                       tier == TierKind::kHost && (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
   // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.

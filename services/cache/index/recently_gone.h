@@ -13,7 +13,7 @@ namespace cairn::cache {
 
 class RecentlyGone {
  public:
-  enum class Why : uint8_t { kUnknown = 0, kEvicted = 1, kCorrupt = 2 };
+  enum class Why : uint8_t { kUnknown = 0, kEvicted = 1, kCorrupt = 2, kExpired = 3 };
 
   explicit RecentlyGone(size_t slots = 1 << 16)
       : slots_(slots), table_(new std::atomic<uint64_t>[slots]()) {}

@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/kv/miss_reason.h"
+#include "services/cache/lease/verified_slices.h"
 #include "services/cache/lease/written_ranges.h"
 #include "services/cache/state/memory_account.h"
 #include "services/cache/state/namespace_state.h"
@@ -52,6 +53,8 @@ struct Lease {
   // Of the lease, its pins included. Grows before anything else does.
   MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
+  // For fetches of rows.
+  VerifiedSlices verified;
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
 };

@@ -42,6 +42,9 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   Status SendSegments(const shm::Segments& message, std::span<const int> descriptors) override {
     return shm::Send(socket.get(), shm::AsBytes(message), descriptors);
   }
+  Status SendChunks(const shm::Chunks& message, std::span<const int> descriptors) override {
+    return shm::Send(socket.get(), shm::AsBytes(message), descriptors);
+  }
 
   const shm::Descriptor socket;
   const TimePoint since;
@@ -54,6 +57,7 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   bool hot = false;
   bool waiting = false;
   bool condemned = false;
+  bool named_devices = false;
 };
 
 LocalServer::LocalServer(const LocalServerOptions& options, const Dependencies& dependencies)
@@ -347,10 +351,21 @@ void LocalServer::OnMessage(Connection* connection, std::span<const std::byte> m
   if (connection->session == nullptr) return Greet(connection, message);
   const auto type = shm::TypeOf(message);
   if (type.ok() && *type == shm::MessageType::kDoorbell) return MakeHot(connection);
+  if (type.ok() && *type == shm::MessageType::kDevices) return OnDevices(connection, message);
   LocalStats::Add(stats_.broken_sessions);
   Condemn(connection, type.ok() ? InvalidArgument("message: got type {}, expected a Doorbell",
                                                   static_cast<int>(*type))
                                 : type.status());
+}
+
+void LocalServer::OnDevices(Connection* connection, std::span<const std::byte> message) {
+  auto devices = shm::DecodeDevices(message);
+  if (devices.ok() && std::exchange(connection->named_devices, true)) {
+    devices = InvalidArgument("message: got Devices twice, expected it once");
+  }
+  if (devices.ok()) return connection->session->CanImport(*devices);
+  LocalStats::Add(stats_.broken_sessions);
+  Condemn(connection, devices.status());
 }
 
 Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant) {
@@ -420,11 +435,15 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     welcome.max_part_bytes = dependencies_.host->max_extent_bytes();
     welcome.node_epoch = options_.node_epoch;
     welcome.quota_bytes = options.quota_bytes;
+    if (dependencies_.devices != nullptr) {
+      welcome.chunk_bytes = dependencies_.devices->max_extent_bytes();
+    }
     CAIRN_RETURN_IF_ERROR(shm::Send(connection->socket.get(), shm::AsBytes(welcome), {&fd, 1}));
     log::Debug("local_session_opened", {{"client", hello.client}, {"tenant", hello.tenant}});
     connection->session = std::make_unique<LocalServerSession>(
         LocalServerSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
-                                     &stats_, &buffers_, dependencies_.observer},
+                                     &stats_, &buffers_, dependencies_.observer,
+                                     dependencies_.devices},
         std::move(options), shm::NodeRing(std::move(memory)), connection);
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);

@@ -65,6 +65,7 @@ class LocalServer {
     MatchObserver* observer = nullptr;  // Or none.
     // Rings are charged to it, as MemoryItem::kSessions. nullptr: nothing bounds them.
     MemoryAccount* memory = nullptr;
+    DeviceTier* devices = nullptr;  // Or none.
   };
 
   // FAILED_PRECONDITION: another process listens on the path.
@@ -109,6 +110,8 @@ class LocalServer {
   void RetryWaiting(TimePoint now);
   void OnSocket(Connection* connection, uint32_t events);
   void OnMessage(Connection* connection, std::span<const std::byte> message);
+  // The GPUs whose memory it can import.
+  void OnDevices(Connection* connection, std::span<const std::byte> message);
   void Greet(Connection* connection, std::span<const std::byte> message);
   // UNAUTHENTICATED: no session has the token. PERMISSION_DENIED: its session is for another
   // tenant.

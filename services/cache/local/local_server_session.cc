@@ -31,6 +31,7 @@ shm::PlaceEntry ToPlace(const PlacedPart& placed) {
   place.reason = static_cast<uint8_t>(placed.reason);
   place.state = static_cast<uint8_t>(
       placed.state == PlacedPart::State::kHost      ? shm::PlaceState::kHere
+      : placed.state == PlacedPart::State::kDevice  ? shm::PlaceState::kHere
       : placed.state == PlacedPart::State::kPending ? shm::PlaceState::kPending
       : placed.state == PlacedPart::State::kSource  ? shm::PlaceState::kElsewhere
                                                     : shm::PlaceState::kFailed);
@@ -142,7 +143,8 @@ Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
       return Abort(call);
     case Op::kReport:
       CAIRN_RETURN_IF_ERROR(CheckLease(call.locate.lease));
-      return in_place_.Report(options_.session, call.locate.lease, call.locate.block_begin);
+      return in_place_.Report(options_.session, call.locate.lease, call.locate.block_begin,
+                              chunks_ != nullptr);
   }
   return OkStatus();
 }
@@ -209,7 +211,8 @@ Status LocalServerSession::Locate(const DecodedSubmission& call, shm::Completion
                                           .lease = call.locate.lease,
                                           .block_begin = call.locate.block_begin,
                                           .block_end = call.locate.block_end,
-                                          .max_places = MostPlaces(call)},
+                                          .max_places = MostPlaces(call),
+                                          .reach = reach()},
                                          &buffers.placed));
   const bool pending = std::any_of(
       buffers.placed.begin(), buffers.placed.end(),
@@ -272,16 +275,13 @@ void LocalServerSession::WritePlaces(const DecodedSubmission& call, shm::Complet
   for (size_t i = 0; i < count; ++i) {
     const PlacedPart& placed = buffers.placed[i];
     shm::PlaceEntry& place = buffers.places.emplace_back(ToPlace(placed));
-    if (placed.state != PlacedPart::State::kHost) continue;
-    const HostTier::Place at = services_.host->PlaceOf(placed.extent);
-    if (at.owner != options_.owner || !Expose(at)) {
+    const bool on_device = placed.state == PlacedPart::State::kDevice;
+    if (!on_device && placed.state != PlacedPart::State::kHost) continue;
+    if (on_device ? PlaceOnDevice(placed, &place) : PlaceInHost(placed, &place)) {
+      read[*placed.tier] += placed.bytes;
+    } else {
       place.state = static_cast<uint8_t>(shm::PlaceState::kElsewhere);
-      continue;
     }
-    place.segment = at.id;
-    place.offset = at.offset;
-    if (at.lending == Lending::kLent) place.flags |= shm::kLent;
-    read[*placed.tier] += placed.bytes;
   }
   shm::CopyOut(ring_.scratch(), call.output, buffers.places.data(), count);
   done->count = static_cast<uint32_t>(count);
@@ -294,6 +294,34 @@ void LocalServerSession::WritePlaces(const DecodedSubmission& call, shm::Complet
   in_place_.CountInPlace(read, 0);
   LocalStats::Add(services_.stats->read_bytes,
                   std::accumulate(read.begin(), read.end(), uint64_t{0}));
+}
+
+bool LocalServerSession::PlaceInHost(const PlacedPart& placed, shm::PlaceEntry* place) {
+  const HostTier::Place at = services_.host->PlaceOf(placed.extent);
+  if (at.owner != options_.owner || !Expose(at)) return false;
+  place->segment = at.id;
+  place->offset = at.offset;
+  if (at.lending == Lending::kLent) place->flags |= shm::kLent;
+  return true;
+}
+
+bool LocalServerSession::PlaceOnDevice(const PlacedPart& placed, shm::PlaceEntry* place) {
+  const DeviceTier::Place at = services_.devices->PlaceOf(placed.extent);
+  const size_t before = chunks_->count();
+  const bool exposed = chunks_->Expose(at, [this](const auto& message, auto descriptors) {
+    return sink_.SendChunks(message, descriptors);
+  });
+  if (!exposed) return false;
+  if (chunks_->count() > before) LocalStats::Add(services_.stats->shared_chunks);
+  place->segment = at.memory;
+  place->offset = at.offset;
+  place->flags |= shm::kOnDevice;
+  return true;
+}
+
+void LocalServerSession::CanImport(std::span<const std::string> uuids) {
+  if (services_.devices == nullptr || chunks_ != nullptr) return;
+  chunks_ = std::make_unique<SessionChunks>(services_.devices, options_.tenant, uuids);
 }
 
 bool LocalServerSession::Expose(const HostTier::Place& place) {

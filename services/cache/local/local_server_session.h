@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "services/cache/engine/in_place.h"
 #include "services/cache/local/late_match.h"
 #include "services/cache/local/local_stats.h"
+#include "services/cache/local/session_chunks.h"
 #include "services/cache/tier/host_tier.h"
 
 namespace cairn::cache {
@@ -27,6 +30,8 @@ class ArenaSegmentSender {
  public:
   virtual ~ArenaSegmentSender() = default;
   virtual Status SendSegments(const shm::Segments& message, std::span<const int> descriptors) = 0;
+  // The same for chunks of devices.
+  virtual Status SendChunks(const shm::Chunks& message, std::span<const int> descriptors) = 0;
 };
 
 // Told of every answered match. Called on the server's thread.
@@ -66,6 +71,7 @@ class LocalServerSession {
     LocalStats* stats = nullptr;
     LocalBuffers* buffers = nullptr;
     MatchObserver* observer = nullptr;  // Or none.
+    DeviceTier* devices = nullptr;      // Or none.
   };
 
   LocalServerSession(const Services& services, LocalServerSessionOptions options,
@@ -91,6 +97,8 @@ class LocalServerSession {
   // When RetryWaiting has something to do; TimePoint::max(): nothing waits.
   TimePoint next_look() const;
 
+  // The client can import memory of these GPUs: from now on it gets places there. Once.
+  void CanImport(std::span<const std::string> uuids);
   // Sends what the owner has now. For the beginning.
   void SendAllSegments();
   // Returns, and forgets, the ids of segments that were sent and whose memory is gone.
@@ -149,6 +157,10 @@ class LocalServerSession {
   void WritePlaces(const shm::DecodedSubmission& call, shm::Completion* done);
   // The client can see the segment, or will before it reads the answer.
   bool Expose(const HostTier::Place& place);
+  // Fills in the segment and the offset. False: the client cannot see it.
+  bool PlaceInHost(const PlacedPart& placed, shm::PlaceEntry* place);
+  bool PlaceOnDevice(const PlacedPart& placed, shm::PlaceEntry* place);
+  const DeviceReach* reach() const { return chunks_ == nullptr ? nullptr : chunks_.get(); }
   // False: it is not of this path.
   bool ForgetLease(LeaseId id);
   // NOT_FOUND unless the lease is of this path. Only those have no deadline: bytes that a lease
@@ -168,7 +180,8 @@ class LocalServerSession {
   uint64_t reserved_bytes_ = 0;
   // Known to be the tenant's; tokens of a block.
   absl::flat_hash_map<Fingerprint, uint32_t> own_namespaces_;
-  std::vector<uint32_t> exposed_;  // By segment index: id that was sent, or 0.
+  std::vector<uint32_t> exposed_;          // By segment index: id that was sent, or 0.
+  std::unique_ptr<SessionChunks> chunks_;  // nullptr: the client imports nothing.
   std::deque<Waiting> waiting_;
   std::deque<WaitingMatch> waiting_matches_;
   TimePoint matches_looked_;  // At waiting_matches_, last.

@@ -26,7 +26,7 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
            .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
            .trace = {},
            .next = static_cast<NextUse>((call.flags & shm::kNextUse) >> shm::kNextUseShift)},
-          MostPlaces(call), WantsPlaces(call) ? &buffers.placed : nullptr));
+          MostPlaces(call), WantsPlaces(call) ? &buffers.placed : nullptr, reach()));
   if (match.lease) {
     if (held_bytes() + match.bytes > options_.quota_bytes) {
       const LeaseId id = *match.lease;
@@ -80,7 +80,8 @@ Status LocalServerSession::AnswerLate(const WaitingMatch& waiting, const Result<
     if (WantsPlaces(waiting.call)) {
       CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session,
                                               .lease = *match->lease,
-                                              .max_places = MostPlaces(waiting.call)},
+                                              .max_places = MostPlaces(waiting.call),
+                                              .reach = reach()},
                                              &services_.buffers->placed));
     }
   }

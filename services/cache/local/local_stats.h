@@ -17,6 +17,7 @@ struct LocalStats {
   std::atomic<uint64_t> written_bytes{0};         // Committed.
   std::atomic<uint64_t> held_bytes{0};            // Leased and reserved now.
   std::atomic<uint64_t> shared_segments{0};       // Descriptors handed out, since start.
+  std::atomic<uint64_t> shared_chunks{0};         // The same of chunks of GPUs.
   std::atomic<uint64_t> failed_accepts{0};  // No descriptor or memory for one; tried again later.
 
   static void Add(std::atomic<uint64_t>& counter, uint64_t by = 1) {

@@ -106,7 +106,8 @@ uint64_t CommonGuests::Evict(const Guest& guest) {
   const BlockMeta& meta = ns.index.MetaAt(*ref);
   const bool as_found = meta.last_use == guest.last_use && LiesAmongCommon(ns.index, *ref);
   if (!as_found || meta.dirty_in(kHost) || ns.index.IsPinned(*ref)) return 0;
-  const BlockIndex::Evicted evicted = ns.index.EvictBlock(*ref, kHost, &lock.released);
+  const BlockIndex::Evicted evicted =
+      ns.index.EvictBlock(*ref, kHost, &lock.released, context_.UseTicksNow());
   evictor_.CountEvicted(ns, evicted, kHost);
   return evicted.bytes;
 }

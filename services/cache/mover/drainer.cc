@@ -224,7 +224,8 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
       } else if (ns.index.MetaAt(*ref).dirty_in(kHost)) {
         gone = false;
       } else {
-        evictor_.CountEvicted(ns, ns.index.EvictBlock(*ref, kHost, &lock.released), kHost);
+        evictor_.CountEvicted(
+            ns, ns.index.EvictBlock(*ref, kHost, &lock.released, context_.UseTicksNow()), kHost);
       }
     }
   }

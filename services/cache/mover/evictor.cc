@@ -5,7 +5,9 @@
 
 #include "services/cache/block/record.h"
 #include "services/cache/mover/common_guests.h"
+#include "services/cache/mover/demoter.h"
 #include "services/cache/mover/drainer.h"
+#include "services/cache/mover/group_emptier.h"
 
 namespace cairn::cache {
 
@@ -25,7 +27,9 @@ constexpr uint64_t kPartOfASegment = 16;
 
 Evictor::Evictor(NodeContext* context)
     : context_(*context),
+      demoter_(std::make_unique<Demoter>(context)),
       drainer_(std::make_unique<Drainer>(context, this)),
+      emptier_(std::make_unique<GroupEmptier>(context, this)),
       guests_(std::make_unique<CommonGuests>(context, this)) {}
 
 Evictor::~Evictor() = default;
@@ -45,12 +49,33 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, c
                                 NamespaceState* own) {
   if (tier == TierKind::kHost) return ReserveHost(bytes, below, room, own);
   Tier* const target = context_.tiers.Get(tier);
+  if (target->divided()) return ReserveDivided(target, bytes, below, own);
   const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (groups && EvictGroup()) continue;
+    if (groups && (EvictOver(tier, std::nullopt) > 0 || EvictGroup())) continue;
     if (!EvictOne(tier, below)) return extent;
+  }
+}
+
+// A tenant's room is its own: its blocks make room for each other, within the bounds of host's.
+Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+                                       const NamespaceState* own) {
+  static const std::string kNobody;
+  const std::string& tenant = own != nullptr ? own->spec.tenant : kNobody;
+  const TierKind tier = target->kind();
+  const auto of_tenant = [&tenant](const NamespaceState& ns) { return ns.spec.tenant == tenant; };
+  bool may_empty = below == UINT64_MAX;
+  uint64_t evicted = 0;
+  for (int blocks = 0;; ++blocks) {
+    auto extent = target->ReserveOf(tenant, bytes);
+    if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
+    if (std::exchange(may_empty, false) && emptier_->EmptyFor(tier, tenant)) continue;
+    if (blocks >= kBlocksPerReserve && evicted >= kBytesPerByte * bytes) return extent;
+    const uint64_t freed = EvictLowestOf(tier, below, of_tenant);
+    if (freed == 0) return extent;
+    evicted += freed;
   }
 }
 
@@ -141,8 +166,15 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
   for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
 }
 
+uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+  if (const uint64_t bytes = EvictOver(tier, owner); bytes > 0) return bytes;
+  return EvictLowestOf(tier, below,
+                       [&](const NamespaceState& ns) { return !owner || OwnerOf(ns) == *owner; });
+}
+
+template <typename May>
 std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t below,
-                                                      const std::optional<OwnerId>& owner) const {
+                                                      const May& may) const {
   NamespacePtr victim;
   uint64_t lowest = below;
   const auto all = context_.registry.All();
@@ -152,16 +184,44 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t be
     const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
                                          ns->fingerprint < victim->fingerprint);
     if (!lower) continue;
-    if (owner && OwnerOf(*ns) != *owner) continue;
+    if (!may(*ns)) continue;
     lowest = rank;
     victim = ns;
   }
   return {std::move(victim), lowest};
 }
 
-uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+uint64_t Evictor::EvictOver(TierKind tier, const std::optional<OwnerId>& owner) {
+  const uint32_t now = context_.UseTicksNow();
   for (;;) {
-    const NamespacePtr victim = FindLowest(tier, below, owner).first;
+    NamespacePtr victim;
+    uint64_t lowest = UINT64_MAX;
+    uint32_t its_life = 0;
+    const auto all = context_.registry.All();
+    for (const NamespacePtr& ns : *all) {
+      const uint32_t life = ns->life_ticks();
+      const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
+      if (life == 0 || rank >= now || now - rank <= life) continue;
+      // Of equal ones always the same, as in FindLowest.
+      const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
+                                           ns->fingerprint < victim->fingerprint);
+      if (!lower || (owner && OwnerOf(*ns) != *owner)) continue;
+      lowest = rank;
+      its_life = life;
+      victim = ns;
+    }
+    if (victim == nullptr) return 0;
+    // Ranks are lower bounds: what was used since stays, and the lock's end published its rank.
+    const uint64_t bytes = EvictFrom(*victim, tier, now - its_life);
+    if (bytes > 0) return bytes;
+    if (victim->next_rank[tier].load(std::memory_order_relaxed) == lowest) return 0;
+  }
+}
+
+template <typename May>
+uint64_t Evictor::EvictLowestOf(TierKind tier, uint64_t below, May&& may) {
+  for (;;) {
+    const NamespacePtr victim = FindLowest(tier, below, may).first;
     if (victim == nullptr) return 0;
     // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
     // since the list was made.
@@ -172,7 +232,9 @@ uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional
 uint64_t Evictor::EvictAmongCommon(uint64_t below) {
   const uint64_t guest = guests_->OldestUse();
   if (guest < below) {
-    const auto [own, rank] = FindLowest(TierKind::kHost, below, kCommon);
+    const auto [own, rank] = FindLowest(TierKind::kHost, below, [this](const NamespaceState& ns) {
+      return OwnerOf(ns) == kCommon;
+    });
     if (own == nullptr || guest < rank) {
       if (const uint64_t bytes = guests_->EvictOldest(below); bytes > 0) return bytes;
     }
@@ -184,7 +246,7 @@ uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below) {
   NamespaceLock lock(ns, context_.tiers);
   // The reclaimer takes the index of a dropped one apart.
   if (ns.dropped.load(std::memory_order_relaxed)) return 0;
-  const auto evicted = ns.index.EvictOne(tier, &lock.released, below);
+  const auto evicted = ns.index.EvictOne(tier, &lock.released, below, context_.UseTicksNow());
   if (!evicted) return 0;
   CountEvicted(ns, *evicted, tier);
   return evicted->bytes;
@@ -196,10 +258,15 @@ void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicte
   ns.evicted_blocks[tier].fetch_add(1, std::memory_order_relaxed);
   ns.evicted_bytes[tier].fetch_add(evicted.bytes, std::memory_order_relaxed);
   if (evicted.unused_prefetch) context_.counters.prefetched_wasted_blocks.Add();
+  if (evicted.over) context_.counters.expired_blocks.Add();
   if (evicted.gone) {
-    context_.gone.Remember(ns.fingerprint, evicted.key, RecentlyGone::Why::kEvicted);
+    context_.gone.Remember(
+        ns.fingerprint, evicted.key,
+        evicted.over ? RecentlyGone::Why::kExpired : RecentlyGone::Why::kEvicted);
   } else if (evicted.demoted) {
     context_.counters.demoted_blocks.Add();
+  } else if (tier == TierKind::kHost) {
+    demoter_->Note(ns, evicted.key);
   }
   context_.PublishLeft(ns, evicted.key, tier, evicted.gone);
 }
@@ -223,7 +290,7 @@ bool Evictor::EvictGroup() {
         !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsPinned(*ref)) {
       return;
     }
-    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released), tier);
+    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released, now), tier);
     any = true;
   };
   std::vector<Member> hot;
@@ -232,6 +299,7 @@ bool Evictor::EvictGroup() {
     if (!record.ok()) continue;
     Member m{context_.registry.Find(record->fingerprint), record->key, member.extent.id, 0, 0};
     if (m.ns == nullptr) continue;
+    bool over = false;
     {
       NamespaceLock lock(*m.ns, context_.tiers);
       const auto ref = m.ns->index.FindAlive(m.key);
@@ -243,9 +311,10 @@ bool Evictor::EvictGroup() {
       if (!here) continue;
       m.last_use = m.ns->index.MetaAt(*ref).last_use;
       m.bytes = m.ns->index.MetaAt(*ref).bytes[tier];
+      over = m.ns->index.IsOver(*ref, now);
     }
     const uint32_t age = UseTicks(member.age);
-    if (m.last_use > (now > age ? now - age : 0)) {
+    if (!over && m.last_use > (now > age ? now - age : 0)) {
       hot.push_back(std::move(m));
     } else {
       evict(m);

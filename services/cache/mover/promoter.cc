@@ -60,6 +60,10 @@ bool Promoter::StartOne() {
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
     if (op.move.priority == MovePriority::kPrefetch) below = RankBelowHint(ns.index.MetaAt(*ref));
+    // A block that is saved from a faster tier is not worth more than those that are there.
+    const bool saved =
+        op.move.priority == MovePriority::kRebalance && Faster(route_.source, route_.target);
+    if (saved) below = ns.index.MetaAt(*ref).last_use;
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const PartPlace& part : op.parts) lengths.push_back(part.bytes[route_.source]);
@@ -68,7 +72,8 @@ bool Promoter::StartOne() {
   const uint64_t keep_free =
       route_.target == TierKind::kHost ? context_.tiers.host->GetStats().capacity_bytes / 8 : 0;
   auto room = evictor_.ReserveAll(route_.target, lengths, keep_free, below,
-                                  evictor_.RoomOf(ns, route_.target));
+                                  evictor_.RoomOf(ns, route_.target),
+                                  context_.tiers.Get(route_.target)->divided() ? &ns : nullptr);
   if (!room.ok()) {
     op.Fail(room.status());
     return true;
@@ -90,7 +95,11 @@ uint64_t Promoter::RankBelowHint(const BlockMeta& hinted) const {
 void Promoter::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
   const Status status = op.Outcome();
-  const bool moved = status.ok() && !op.parts.empty();
+  Tier& target = *context_.tiers.Get(route_.target);
+  // What was stored on a device that was lost since is no copy.
+  const bool lost = std::any_of(op.targets.begin(), op.targets.end(),
+                                [&](const Extent& extent) { return target.IsLost(extent); });
+  const bool moved = status.ok() && !op.parts.empty() && !lost;
   uint64_t bytes = 0;
   if (moved) {
     for (const Extent& extent : op.targets) bytes += extent.length;
@@ -104,6 +113,8 @@ void Promoter::Finish(Operation& op) {
         !ns.index.MetaAt(*ref).in(route_.target) &&
         ns.index.LiesAt(*ref, route_.source, op.parts)) {
       ns.index.AddToTier(*ref, route_.target, op.targets);
+      // It is no last copy any more.
+      if (Faster(route_.source, route_.target)) ns.index.SetDirty(*ref, route_.source, false);
       context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target);
       if (op.move.priority == MovePriority::kPrefetch) ns.index.MarkPrefetched(*ref);
       shown = true;

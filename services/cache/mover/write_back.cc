@@ -27,6 +27,7 @@ struct WriteBack::Operation final : Transfer {
   uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
+  int64_t used_at = 0;  // Seconds since 1970.
   bool at_start = false;
   std::vector<PartBuffer> copies;   // Of parts that clients can still change.
   std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it was loaded.
@@ -377,6 +378,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     op.pin = ns.index.PinBlock(*ref);
     op.parent = ns.index.ParentOf(*ref);
     op.recompute_seconds = meta.recompute_seconds;
+    op.used_at = context_.UnixSecondsOf(meta.last_use);
   }
   if (to_persistent_) {
     if (Status persisted = Persist(ns); !persisted.ok()) {
@@ -485,7 +487,8 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
                                        .rect = op.parts[i].rect,
                                        .grid = ns.whole,
                                        .bytes = lengths[i],
-                                       .recompute_seconds = op.recompute_seconds}));
+                                       .recompute_seconds = op.recompute_seconds,
+                                       .used_at = op.used_at}));
   }
   Transfer::Store(transfer);
 }
@@ -675,9 +678,11 @@ Status WriteBack::Persist(NamespaceState& ns) {
   if (ns.dropped.load(std::memory_order_acquire)) {
     return Errorf(StatusCode::kNotFound, "namespace was dropped");
   }
-  CAIRN_RETURN_IF_ERROR(tier->PutMeta(
-      NamespaceMetaName(ns.fingerprint),
-      EncodeNamespaceRecord({.spec = ns.spec, .generation = ns.generation, .dropped = false})));
+  CAIRN_RETURN_IF_ERROR(tier->PutMeta(NamespaceMetaName(ns.fingerprint),
+                                      EncodeNamespaceRecord({.spec = ns.spec,
+                                                             .generation = ns.generation,
+                                                             .dropped = false,
+                                                             .block_life = ns.life()})));
   ns.persisted.store(true, std::memory_order_release);
   return OkStatus();
 }

@@ -59,7 +59,9 @@ void Show(const Statistic& row, Labels labels, double value, Sink& sink) {
 }
 
 // The rows of a tier do not say where its bytes come from and go to. Shown without a disk, too.
-void ShowMoves(const std::optional<TierState>& disk, Sink& sink) {
+void ShowMoves(const EngineStats& stats, Sink& sink) {
+  const std::optional<TierState>& disk = stats.tiers[TierKind::kDisk];
+  const std::optional<TierState>& device = stats.tiers[TierKind::kDevice];
   const auto show = [&](std::string_view labels, uint64_t bytes) {
     const Statistic row = {.kind = StatisticKind::kTotal,
                            .name = {},
@@ -70,6 +72,9 @@ void ShowMoves(const std::optional<TierState>& disk, Sink& sink) {
   };
   show("src=host,dst=disk", disk ? disk->written_bytes : 0);
   show("src=disk,dst=host", disk ? disk->read_bytes : 0);
+  if (!device) return;
+  show("src=host,dst=device", device->written_bytes);
+  show("src=device,dst=host", device->read_bytes);
 }
 
 // What policies learned, over all namespaces. "all" is there even if nothing was learned.
@@ -108,7 +113,7 @@ void Collect(const EngineStats& stats, Sink& sink) {
       Show(row, {{"tier", std::string(Name(kind))}}, static_cast<double>(value), sink);
     });
   }
-  ShowMoves(stats.tiers[TierKind::kDisk], sink);
+  ShowMoves(stats, sink);
   for (size_t i = 1; i < kNodeMissReasonCount; ++i) {
     sink.Counter("cairn_miss_blocks_total",
                  "Blocks that were asked for with a lease and not served, by reason.",

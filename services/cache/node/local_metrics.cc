@@ -35,6 +35,8 @@ void ExportLocal(const LocalStats* stats, metrics::Registry* registry) {
     bytes("write", get(s.written_bytes));
     sink.Counter("cairn_local_segments_total",
                  "Descriptors of arena segments that were handed out.", {}, get(s.shared_segments));
+    sink.Counter("cairn_local_chunks_total", "Descriptors of chunks of GPUs that were handed out.",
+                 {}, get(s.shared_chunks));
   });
 }
 

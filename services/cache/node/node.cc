@@ -13,6 +13,7 @@
 #include "common/rpc/server.h"
 #include "services/cache/node/cluster_member.h"
 #include "services/cache/node/descriptors.h"
+#include "services/cache/node/device_setup.h"
 #include "services/cache/node/engine_metrics.h"
 #include "services/cache/node/exit_guard.h"
 #include "services/cache/node/identity.h"
@@ -81,10 +82,13 @@ class Node final : public service::Service {
   std::string address() const override { return server_.address(); }
 
   void Tick() override {
+    if (devices_.tier != nullptr) devices_.tier->Tick();
     engine_->Tick();
     service_->Tick();
     grpc_health_.Tick();
   }
+
+  std::string Degraded() const override { return DegradedDevices(devices_); }
 
   Duration BusyFor() const override { return server_.calls().BusyFor(); }
 
@@ -124,6 +128,7 @@ class Node final : public service::Service {
     CAIRN_ASSIGN_OR_RETURN(host_, HostTier::Create({.capacity_bytes = config_.host_capacity,
                                                     .huge_pages = huge,
                                                     .prefault = config_.host_prefault}));
+    CAIRN_ASSIGN_OR_RETURN(devices_, OpenDevices(config_, host_.get(), &clock_));
     CAIRN_ASSIGN_OR_RETURN(rpc_.node_epoch, NextEpoch(config_.disk_path));
     if (config_.disk_path.empty()) {
       rpc_.node_id = config_.node_id.empty() ? RandomId() : config_.node_id;
@@ -148,21 +153,25 @@ class Node final : public service::Service {
   Status OpenEngine() {
     if (cluster_ == nullptr) timers_.Start();
     CAIRN_ASSIGN_OR_RETURN(
-        engine_, CacheEngine::Create(config_.engine,
-                                     {.tiers = Tiers(host_.get()).Add(disk_.get()),
-                                      .clock = &clock_,
-                                      .executor = &mover_,
-                                      .node_id = rpc_.node_id,
-                                      .node_epoch = rpc_.node_epoch,
-                                      .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode(),
-                                      .source = cluster_ == nullptr ? nullptr : cluster_->source(),
-                                      .timers = cluster_ == nullptr ? &timers_ : cluster_->timers(),
-                                      .memory = &memory_}));
+        engine_,
+        CacheEngine::Create(
+            config_.engine,
+            {.tiers =
+                 Tiers(host_.get()).Add(static_cast<Tier*>(devices_.tier.get())).Add(disk_.get()),
+             .clock = &clock_,
+             .executor = &mover_,
+             .node_id = rpc_.node_id,
+             .node_epoch = rpc_.node_epoch,
+             .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode(),
+             .source = cluster_ == nullptr ? nullptr : cluster_->source(),
+             .timers = cluster_ == nullptr ? &timers_ : cluster_->timers(),
+             .memory = &memory_}));
     const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
     ExportEngine(engine_.get(), &registry_);
     ExportMemory(&memory_, engine_.get(), &registry_);
     if (disk_ != nullptr) ExportDiskTier(disk_.get(), &registry_);
+    ExportDevices(devices_, &registry_);
     if (config_.rpc.tls.enabled()) {
       registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
         const auto add = [&](const char* label, const std::string& path) {
@@ -255,7 +264,8 @@ class Node final : public service::Service {
   Status ServeLocal(int port) {
     if (config_.local_socket != "off") {
       auto server = StartLocalServer(
-          config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_, &memory_},
+          config_, port,
+          {engine_.get(), host_.get(), &clock_, &local_lookups_, &memory_, devices_.tier.get()},
           rpc_.node_epoch);
       if (server.ok()) {
         local_ = *std::move(server);
@@ -298,6 +308,7 @@ class Node final : public service::Service {
     engine_.reset();
     cluster_.reset();
     disk_.reset();
+    devices_.tier.reset();
     host_.reset();
   }
 
@@ -312,6 +323,7 @@ class Node final : public service::Service {
   RpcContext rpc_;
   ThreadPool mover_, calls_, fetches_, flushes_;
   std::unique_ptr<HostTier> host_;
+  OpenedDevices devices_;
   std::unique_ptr<DiskTier> disk_;
   std::unique_ptr<ClusterMember> cluster_;  // nullptr: the node is alone.
   Timers timers_{&SteadyClock::Get()};      // Of a node that is alone.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/net/address.h"
 #include "services/cache/node/cluster_config.h"
 #include "services/cache/tier/host_tier.h"
@@ -16,6 +18,9 @@ constexpr uint64_t kDiskMemory = 96ull << 20;
 // The process itself: code, threads, gRPC.
 constexpr uint64_t kProcessMemory = 100ull << 20;
 constexpr uint64_t kMiB = 1ull << 20;
+// What a driver of GPUs takes of the host's memory (an estimate), and the buffers for each GPU.
+constexpr uint64_t kDriverMemory = 256 * kMiB;
+constexpr uint64_t kDeviceBuffers = 32 * kMiB;
 
 // "host.capacity 1GiB + ... + 196 MiB for the process"
 std::string Describe(MemoryAccount::Bounds bounds, uint64_t host_capacity) {
@@ -165,6 +170,26 @@ void RegisterLocal(NodeConfig* c, config::Schema* s) {
           "150us with more than one CPU, otherwise 0s.");
 }
 
+void RegisterDevices(NodeConfig* c, config::Schema* s) {
+  s->Bytes("device.capacity", &c->device_capacity,
+           "Memory of the device tier on each GPU, taken as it is needed. 0: no device tier.",
+           {.max = 1ull << 40});
+  s->TextList("device.ids", &c->device_ids,
+              "The GPUs of the device tier: numbers, or the beginnings of uuids (GPU-...). Empty: "
+              "all that the node sees.");
+  s->Text("device.library", &c->device_library,
+          "The library that drives the GPUs: a path, or empty for libcairn_cuda.so next to the "
+          "program, in ../lib, or where the linker looks.",
+          {.max_length = 4096});
+  s->Bytes("device.chunk", &c->device_chunk,
+           "Memory of a GPU that is given to a tenant, and to its same-node clients, at a time. A "
+           "stored part is at most this large.",
+           {.min = 64 << 10, .max = 1ull << 30});
+  s->Bool("device.pin_host", &c->device_pin_host,
+          "Pin a segment of the arena when it is first copied to or from a GPU. off: copy through "
+          "a few pinned buffers.");
+}
+
 void RegisterTiers(NodeConfig* c, config::Schema* s) {
   s->Bytes("host.capacity", &c->host_capacity, "Size of the arena, the memory of the host tier.",
            {.min = 1 << 20, .max = 1ull << 44});
@@ -209,6 +234,20 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           "Delete a directory of another format or of another node instead of refusing to start.");
   s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
           "Delete a directory whose database cannot be opened instead of refusing to start.");
+}
+
+Status CheckDevices(const NodeConfig& config) {
+  constexpr uint64_t kPage = 4096;
+  if (config.device_chunk % kPage != 0) {
+    return InvalidArgument("device.chunk: got {} bytes, expected a multiple of {}",
+                           config.device_chunk, kPage);
+  }
+  if (config.device_capacity == 0 || config.device_capacity >= config.device_chunk) {
+    return OkStatus();
+  }
+  return InvalidArgument("device.capacity: got {}, expected 0 or at least device.chunk, {}",
+                         config::FormatBytes(config.device_capacity),
+                         config::FormatBytes(config.device_chunk));
 }
 
 Status CheckEviction(NodeConfig* config) {
@@ -265,6 +304,10 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
       "Most namespaces. One tenant has at most half of what others leave of them. Those without "
       "blocks make way.",
       {.min = 1, .max = 1000000});
+  s->Time("blocks.life", &e.block_life,
+          "How long a block is served after its last use, in namespaces that are new and whose "
+          "client says nothing. 0: for ever.",
+          {.max = kLongestBlockLife});
   s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",
@@ -349,6 +392,10 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   at(MemoryItem::kCluster) = cluster.enabled() ? cluster.memory : 0;
   at(MemoryItem::kDisk) = disk_path.empty() ? 0 : kDiskMemory;
   at(MemoryItem::kProcess) = kProcessMemory;
+  if (device_capacity > 0) {
+    at(MemoryItem::kProcess) +=
+        kDriverMemory + kDeviceBuffers * std::max<size_t>(1, device_ids.size());
+  }
   return bounds;
 }
 
@@ -356,6 +403,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterNetwork(config, schema);
   RegisterLocal(config, schema);
   RegisterTiers(config, schema);
+  RegisterDevices(config, schema);
   RegisterLimits(config, schema);
   RegisterRpc(config, schema);
   RegisterCluster(config, schema);
@@ -372,6 +420,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   schema->Check([config] { return CheckNetwork(config); });
   schema->Check([config] { return CheckEviction(config); });
   schema->Check([config] { return CheckLocal(*config); });
+  schema->Check([config] { return CheckDevices(*config); });
   schema->Check([config] { return CheckMemory(*config); });
 }
 

@@ -52,6 +52,12 @@ struct NodeConfig {
   std::string eviction_policy = "lru";
   bool host_prefault = true;
 
+  uint64_t device_capacity = 0;  // Of each device. 0: no device tier.
+  std::vector<std::string> device_ids;
+  std::string device_library;
+  uint64_t device_chunk = 64ull << 20;
+  bool device_pin_host = true;
+
   std::string disk_path;
   uint64_t disk_capacity = 16ull << 30;
   bool disk_direct_io = true;

@@ -82,6 +82,8 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
           to->set_evicted_host_bytes(info.evicted_host_bytes);
           to->set_tenant_host_bytes(info.tenant_host_bytes);
           to->set_remembered_blocks(info.remembered_blocks);
+          to->set_block_life_ms(static_cast<uint64_t>(
+              std::chrono::duration_cast<std::chrono::milliseconds>(info.block_life).count()));
           for (const LearnedGroup& group : info.learned) {
             v1::LearnedGroup* const learned = to->add_learned();
             learned->set_name(group.name);

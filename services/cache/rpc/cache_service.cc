@@ -207,8 +207,11 @@ class Service final : public CacheService {
                        v1::OpenNamespaceResponse* response) {
     if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
     CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
-    CAIRN_ASSIGN_OR_RETURN(const OpenedNamespace opened,
-                           rpc_->engine->OpenNamespace(spec, request.strict()));
+    // More than any life that the engine takes, and no more than fits.
+    const uint64_t life_ms = std::min<uint64_t>(request.block_life_ms(), uint64_t{1} << 40);
+    CAIRN_ASSIGN_OR_RETURN(
+        const OpenedNamespace opened,
+        rpc_->engine->OpenNamespace(spec, request.strict(), std::chrono::milliseconds(life_ms)));
     response->set_fingerprint(std::string(opened.fingerprint.View()));
     response->set_created(opened.created);
     for (const auto& similar : opened.differs) {

@@ -24,6 +24,15 @@ frames::SliceHeader HeaderOf(const SliceInfo& slice) {
           .tier = wire::TierToProto(slice.tier)};
 }
 
+frames::RowsHeader HeaderOf(const FetchedRows& rows) {
+  return {.block = rows.block,
+          .head = rows.head,
+          .codec = rows.codec,
+          .slice_xxh3 = rows.slice_xxh3,
+          .xxh3 = rows.xxh3,
+          .tier = wire::TierToProto(rows.tier)};
+}
+
 }  // namespace
 
 void FetchCall::Start(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
@@ -60,6 +69,7 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   CAIRN_RETURN_IF_ERROR(rpc::Decode(request, &message));
   CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id()));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<RowGroup> rows, ToRowGroups(message));
   wanted_ = {.session = session,
              .lease = range.lease,
              .block_begin = range.block_begin,
@@ -67,7 +77,8 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
              .layer_begin = range.layer_begin,
              .layer_end = range.layer_end,
              .reader_verifies = message.reader_verifies(),
-             .trace = call_.trace()};
+             .trace = call_.trace(),
+             .rows = rows};
   if (!message.has_lookup()) {
     Open();
     return OkStatus();
@@ -111,6 +122,7 @@ void FetchCall::Open() {
     auto stream = rpc_->engine->Fetch(wanted_);
     if (!stream.ok()) return End(stream.status());
     stream_ = *std::move(stream);
+    wanted_.rows = {};
   }
   Step(Wait::kNone);
 }
@@ -136,17 +148,25 @@ bool FetchCall::Fill() {
   // Nothing is waited for: what is in the frame may lie in the very buffers that the next block
   // needs. Looking one item further than the frame holds tells whether it is the last one.
   while (Advance(TimePoint())) {
-    if (at_end_ || writer_.full()) return true;
-    if (const auto* failure = std::get_if<FetchFailure>(&*item_)) {
-      writer_.Add(frames::FailedBlock{failure->block, wire::MissReasonToProto(failure->reason)});
-      item_.reset();
-      continue;
-    }
+    if (at_end_ || writer_.full() || !AddItem()) return true;
+  }
+  return !writer_.empty();
+}
+
+bool FetchCall::AddItem() {
+  if (const auto* failure = std::get_if<FetchFailure>(&*item_)) {
+    writer_.Add(frames::FailedBlock{failure->block, wire::MissReasonToProto(failure->reason)});
+    item_.reset();
+  } else if (const auto* rows = std::get_if<FetchedRows>(&*item_)) {
+    if (!writer_.Fits(rows->data.size())) return false;
+    writer_.Add(HeaderOf(*rows), rows->data, rows->hold);
+    item_.reset();
+  } else {
     const auto& slice = std::get<FetchedSlice>(*item_);
     offset_ += writer_.Add(HeaderOf(slice), offset_, slice.data.subspan(offset_), slice.hold);
     if (offset_ == slice.data.size()) item_.reset();
   }
-  return !writer_.empty();
+  return true;
 }
 
 void FetchCall::Step(Wait after) {

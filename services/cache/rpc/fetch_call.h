@@ -54,6 +54,8 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   enum class Wait { kNone, kRoom, kDisk };
 
   Status Begin(const grpc::ByteBuffer& request);
+  // Adds the item to the frame. False: the frame is full, and has some of it at most.
+  bool AddItem();
   // Puts the answer to the lookup into the first frame, and keeps its lease.
   void TakeMatch(Result<MatchResult> result, bool waited);
   // Begins to send the blocks of the lease, if there is one.
@@ -80,7 +82,8 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
 
   // Owned by who drives it.
   std::unique_ptr<FetchStream> stream_;
-  FetchRequest wanted_;
+  FetchRequest
+      wanted_;  // Its rows, if any, are those of the request, gone once the stream is there.
   std::optional<LeaseId> own_lease_;  // Of a lookup; ends with the call.
   frames::FetchFrameWriter writer_;
   std::optional<FetchStream::Item> item_;  // A slice is sent up to offset_.

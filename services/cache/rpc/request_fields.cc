@@ -119,6 +119,39 @@ Result<FetchRange> ToFetchRange(const v1::FetchRequest& request) {
                     request.layer_begin(), request.layer_end()};
 }
 
+Result<std::vector<RowGroup>> ToRowGroups(const v1::FetchRequest& request) {
+  std::vector<RowGroup> groups;
+  if (request.rows().empty()) return groups;
+  if (request.has_lookup()) {
+    return InvalidArgument("rows: got {} groups together with a lookup, expected a lease",
+                           request.rows_size());
+  }
+  if (request.reader_verifies()) {
+    return InvalidArgument("reader_verifies: got true, expected false with rows");
+  }
+  if (request.layer_end() != request.layer_begin() + 1) {
+    return InvalidArgument("layer_end: got {}, expected {} with rows: layer_begin and one more",
+                           request.layer_end(), uint64_t{request.layer_begin()} + 1);
+  }
+  if (static_cast<size_t>(request.rows_size()) > kMaxRowGroups) {
+    return InvalidArgument("rows: got {} groups, expected at most {}", request.rows_size(),
+                           kMaxRowGroups);
+  }
+  groups.reserve(static_cast<size_t>(request.rows_size()));
+  for (const v1::RowGroup& group : request.rows()) {
+    if (request.block_end() != 0 &&
+        (group.block() < request.block_begin() || group.block() >= request.block_end())) {
+      return InvalidArgument("rows[{}].block: got {}, expected one of blocks [{}, {})",
+                             groups.size(), group.block(), request.block_begin(),
+                             request.block_end());
+    }
+    groups.push_back({group.block(),
+                      group.head(),
+                      {group.mask().data(), static_cast<size_t>(group.mask_size())}});
+  }
+  return groups;
+}
+
 Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& request,
                                                 const Layout& layout) {
   std::vector<ReservePartRequest> parts;

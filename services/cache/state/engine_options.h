@@ -1,6 +1,7 @@
 #pragma once
 // Limits and times of the engine. Constant while it runs.
 
+#include <chrono>
 #include <cstdint>
 
 #include "cairn/common/clock.h"
@@ -46,6 +47,15 @@ struct EngineOptions {
   uint64_t disk_write_budget = 0;  // Bytes a second; 0: no limit.
   // Which block of a namespace leaves a tier first (placement/policies.h).
   EvictionKind eviction = EvictionKind::kLru;
+  // How long blocks live after their last use, in namespaces whose opening says nothing. 0: for
+  // ever.
+  Duration block_life{0};
+  // Seconds since 1970, for what outlives the process. It may jump. nullptr: the system's clock.
+  int64_t (*unix_seconds)() = nullptr;
 };
+
+// The shortest and the longest life of blocks that a namespace may ask for.
+inline constexpr Duration kShortestBlockLife = std::chrono::seconds(1);
+inline constexpr Duration kLongestBlockLife = std::chrono::hours(24 * 90);
 
 }  // namespace cairn::cache

@@ -32,10 +32,18 @@ namespace cairn::cache {
       "Time that matches waited for blocks which somebody wrote.")                                 \
   ROW(kCounted, announced_blocks, "cairn_announced_blocks_total", "",                              \
       "Blocks that clients announced before they computed and pushed them.")                       \
+  ROW(kCounted, fetched_rows, "cairn_fetched_rows_total", "",                                      \
+      "Rows of one head that fetches of rows sent.")                                               \
+  ROW(kCounted, row_checked_bytes, "cairn_row_checked_bytes_total", "",                            \
+      "Bytes of slices that were hashed so that rows of them could be sent.")                      \
   ROW(kCounted, matched_blocks, "", "",                                                            \
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \
       "Blocks copied from the host tier to disk.")                                                 \
+  ROW(kCounted, lost_blocks, "cairn_lost_blocks_total", "",                                        \
+      "Copies of blocks that were lost with the GPU on which they lay.")                           \
+  ROW(kCounted, expired_blocks, "cairn_expired_blocks_total", "",                                  \
+      "Blocks that left a tier, or made way for the same block again, when their life was over.")  \
   ROW(kCounted, prefetched_wasted_blocks, "cairn_prefetched_blocks_total", "outcome=wasted",       \
       "How many of prefetched_blocks left the host tier without a match.")                         \
   ROW(kTotal, merged_moves, "cairn_mover_merged_total", "",                                        \

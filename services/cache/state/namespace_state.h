@@ -5,6 +5,7 @@
 // one is reclaimed in the background when nobody reads it any more. One lock per namespace, never
 // held across I/O: a match of 8192 blocks holds it for about 0.1 ms.
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -56,6 +57,14 @@ class NamespaceState {
   static uint64_t Cost(const StoredNamespace& stored) {
     return stored.MemoryBytes() + sizeof(NamespaceState) + kTables;
   }
+  // How long blocks live after their last use; 0: for ever. At once, for all that are here.
+  void SetLife(Duration life) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    block_life.store(life.count(), std::memory_order_relaxed);
+    index.SetLife(life_ticks());
+  }
+  Duration life() const { return Duration(block_life.load(std::memory_order_relaxed)); }
+  // At least 1 where there is an end.
+  uint32_t life_ticks() const { return life().count() == 0 ? 0 : std::max(1u, UseTicks(life())); }
   // Nobody has anything in it: it may be given back.
   bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return index.blocks() == 0 && !index.HasPins() && pending.empty();
@@ -80,6 +89,8 @@ class NamespaceState {
   // The tenant as an owner of memory in host, and for which HostTier::owners_version that holds, in
   // the upper half: see Evictor::OwnerOf.
   mutable std::atomic<uint64_t> owner_cache{0};
+  // Nanoseconds. Written under `mu`.
+  std::atomic<int64_t> block_life{0};
   // The namespace's record is on disk; blocks are copied to disk only after it.
   std::atomic<bool> persisted{false};
 

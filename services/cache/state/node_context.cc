@@ -1,5 +1,7 @@
 #include "services/cache/state/node_context.h"
 
+#include <algorithm>
+#include <ctime>
 #include <random>
 
 #include "services/cache/block/record.h"
@@ -64,6 +66,37 @@ Status NodeContext::CheckOwner(const NamespaceState& ns, const BlockKey& key, co
   }
   return Errorf(StatusCode::kDataLoss, "{} tier, extent {}: got block {}, expected {}", Name(tier),
                 part.extent[tier], record.key.Hex(), key.Hex());
+}
+
+int64_t NodeContext::UnixSecondsNow() const {
+  return options.unix_seconds != nullptr ? options.unix_seconds()
+                                         : static_cast<int64_t>(std::time(nullptr));
+}
+
+int64_t NodeContext::UnixSecondsOf(uint32_t last_use) const {
+  const uint32_t now = UseTicksNow();
+  // One that a hint protects was not used yet.
+  const auto ago = Duration(int64_t{now - std::min(now, last_use)} << kTickShift);
+  return UnixSecondsNow() - std::chrono::duration_cast<std::chrono::seconds>(ago).count();
+}
+
+uint32_t NodeContext::UseTicksOf(int64_t unix_seconds) const {
+  const int64_t most = std::chrono::duration_cast<std::chrono::seconds>(kTicksBefore).count();
+  const int64_t ago = std::clamp<int64_t>(UnixSecondsNow() - unix_seconds, 0, most);
+  return UseTicksAt(clock->Now() - std::chrono::seconds(ago));
+}
+
+bool NodeContext::DropIfOver(NamespaceState& ns, const BlockKey& key, ReleaseList* released) {
+  auto ref = ns.index.FindAlive(key);
+  if (!ref || !ns.index.IsOver(*ref, UseTicksNow()) || ns.index.IsPinned(*ref)) return false;
+  for (const TierKind tier : kTiersByRank) {
+    // Places change with each tier that it leaves.
+    ref = ns.index.FindAlive(key);
+    if (!ref || !ns.index.MetaAt(*ref).in(tier)) continue;
+    PublishLeft(ns, key, tier, ns.index.RemoveFromTier(*ref, tier, released));
+  }
+  counters.expired_blocks.Add();
+  return true;
 }
 
 bool NodeContext::RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier,

@@ -84,7 +84,14 @@ struct NodeContext {
   NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
               Executor* executor_in, uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
 
-  uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
+  uint32_t UseTicksNow() const { return UseTicksAt(clock->Now()); }
+  // Ticks begin long before the node: blocks that an earlier process stored have a last use, too.
+  uint32_t UseTicksAt(TimePoint time) const { return UseTicks(time - start + kTicksBefore); }
+  int64_t UnixSecondsNow() const;
+  // When a block was used last that was used at this tick, and back. What lies further back than
+  // ticks reach counts as used at the first one.
+  int64_t UnixSecondsOf(uint32_t last_use) const;
+  uint32_t UseTicksOf(int64_t unix_seconds) const;
   // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
   uint64_t IndexBytes() const;
   // Memory of the persistent tier's map of extents. Together with IndexBytes it is bounded by
@@ -100,11 +107,18 @@ struct NodeContext {
   // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`
   // there, and is counted. Takes the namespace's lock. True when another tier still has it.
   bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);
+  // Takes a block whose life is over out of all tiers, so that it can be stored again. False: there
+  // is none, or somebody reads it. Called under the namespace's lock; `released` as BlockIndex's.
+  bool DropIfOver(NamespaceState& ns, const BlockKey& key, ReleaseList* released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   // Bytes match their hashes whichever block they belong to. So this asks the tier's own record, if
   // the tier keeps records, whose extent it is. DATA_LOSS: another block's. Call it where a part
   // was read, since it may read a little too.
   Status CheckOwner(const NamespaceState& ns, const BlockKey& key, const PartPlace& part,
                     TierKind tier) const;
+
+  // Longer than any life of blocks.
+  static constexpr Duration kTicksBefore = kLongestBlockLife + std::chrono::hours(24);
 
   const EngineOptions options;
   const Tiers tiers;

@@ -35,16 +35,6 @@ uint32_t PagesOf(uint32_t length) {
 
 std::string Errno(int error) { return std::strerror(error); }
 
-uint64_t ChooseSegmentBytes(uint64_t wanted, uint64_t capacity) {
-  uint64_t segment = wanted;
-  if (segment == 0) {
-    segment = kDefaultSegment;
-    // A descriptor a segment: stay well below the usual limit of 1024.
-    while (capacity / segment > kMaxSegments && segment < kMaxSegment) segment *= 2;
-  }
-  return std::min(segment, capacity);
-}
-
 // Makes fresh pages of [address, address + bytes) present. Also through the descriptor, if there is
 // one, for kernels before 5.14.
 int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
@@ -66,6 +56,16 @@ int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
 }
 
 }  // namespace
+
+uint64_t HostSegmentBytes(uint64_t wanted, uint64_t capacity) {
+  uint64_t segment = wanted;
+  if (segment == 0) {
+    segment = kDefaultSegment;
+    // A descriptor a segment: stay well below the usual limit of 1024.
+    while (capacity / segment > kMaxSegments && segment < kMaxSegment) segment *= 2;
+  }
+  return std::min(segment, capacity);
+}
 
 Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& options) {
   if (options.capacity_bytes < kHostPageBytes) {
@@ -144,14 +144,14 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
 
 uint64_t HostTier::RetiredLimit(uint64_t capacity_bytes, uint64_t segment_bytes) {
   const uint64_t segment =
-      std::max(kHostPageBytes, ChooseSegmentBytes(segment_bytes, capacity_bytes));
+      std::max(kHostPageBytes, HostSegmentBytes(segment_bytes, capacity_bytes));
   return std::max(segment, capacity_bytes / 16 / segment * segment);
 }
 
 Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
   capacity_bytes_ = options.capacity_bytes / kHostPageBytes * kHostPageBytes;
   if (huge) capacity_bytes_ = RoundUp(capacity_bytes_, kHugePage);
-  segment_bytes_ = ChooseSegmentBytes(options.segment_bytes, capacity_bytes_);
+  segment_bytes_ = HostSegmentBytes(options.segment_bytes, capacity_bytes_);
   segment_shift_.reset();  // Of a try with huge pages.
   if (std::has_single_bit(segment_bytes_)) segment_shift_ = std::countr_zero(segment_bytes_);
 
@@ -320,6 +320,18 @@ void HostTier::Read(const Extent& extent, std::span<std::byte> destination, IoCa
 std::span<std::byte> HostTier::Map(const Extent& extent) {
   CAIRN_CHECK(extent.id < capacity_bytes_ && extent.length <= capacity_bytes_ - extent.id);
   return {base_ + extent.id, extent.length};
+}
+
+std::optional<uint32_t> HostTier::SegmentAt(std::span<const std::byte> bytes) const {
+  const auto at = reinterpret_cast<uintptr_t>(bytes.data());
+  const auto base = reinterpret_cast<uintptr_t>(base_);
+  if (at < base || bytes.size() > capacity_bytes_ || at - base > capacity_bytes_ - bytes.size()) {
+    return std::nullopt;
+  }
+  const uint32_t index = SegmentOf(at - base);
+  const ArenaSegment& segment = segments_[index];
+  if (at - base + bytes.size() > segment.offset + segment.bytes) return std::nullopt;
+  return index;
 }
 
 uint32_t HostTier::max_extent_bytes() const { return static_cast<uint32_t>(segment_bytes_); }

@@ -28,8 +28,8 @@
 // names, and its segments become common, or are emptied first if they were handed out. Ids are not
 // used again.
 //
-// Memory can change under an address, so the arena must not be registered with a device or a ring
-// of the kernel for good.
+// Memory can change under an address, so whoever registers the arena with a device or a ring of the
+// kernel listens to that (SetMemoryListener).
 //
 // Thread-safe.
 
@@ -37,9 +37,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -53,6 +55,9 @@
 #include "services/cache/tier/tier.h"
 
 namespace cairn::cache {
+
+// The size of the segments of an arena. `wanted`: HostTierOptions::segment_bytes.
+uint64_t HostSegmentBytes(uint64_t wanted, uint64_t capacity);
 
 struct HostTierOptions {
   enum class HugePages : uint8_t {
@@ -206,6 +211,20 @@ class HostTier final : public Tier {
   // Grows whenever a segment gets other memory.
   uint32_t segment_memories() const { return next_segment_id_.load(std::memory_order_acquire); }
 
+  // ---- For those who tell hardware of the memory ----
+
+  // The segment in which all of the bytes lie. No lock.
+  std::optional<uint32_t> SegmentAt(std::span<const std::byte> bytes) const;
+  // Its addresses, which never change; what lies there does.
+  std::span<std::byte> SegmentMemory(uint32_t index) const {
+    return {base_ + segments_[index].offset, segments_[index].bytes};
+  }
+  // Told of a segment right before it gets other memory, or its memory other pages. It is empty
+  // then. Called without locks. Set it while nobody reserves.
+  void SetMemoryListener(std::function<void(uint32_t segment)> listener) {
+    memory_listener_ = std::move(listener);
+  }
+
   HostTierStats GetHostStats() const;
   size_t segment_count() const { return segments_.size(); }
   // REQUIRES: no owners: their segments may get other memory at any time.
@@ -290,6 +309,7 @@ class HostTier final : public Tier {
   std::string name_;
   std::vector<ArenaSegment> segments_;  // Descriptors change under mu_, once there are owners.
   std::unique_ptr<SegmentState[]> states_;
+  std::function<void(uint32_t)> memory_listener_;  // Constant while somebody reserves.
 
   mutable Mutex mu_;
   std::map<OwnerId, Owner> owners_ ABSL_GUARDED_BY(mu_);  // Without kCommon.

@@ -246,6 +246,7 @@ bool HostTier::ClaimEmpty(const RoomFor& room) {
 }
 
 bool HostTier::Freshen(const Claim& claim) {
+  if (memory_listener_) memory_listener_(claim.index);
   const ArenaSegment& segment = segments_[claim.index];
   if (claim.freshness == Freshness::kPunch) return PunchAll(segment.fd, segment.bytes);
   return Replace(claim.index);

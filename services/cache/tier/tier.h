@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,12 @@ struct TierStats {
 };
 
 using IoCallback = std::function<void(Status)>;
+
+// A tenant's extents that lie together, by their ids: [begin, end).
+struct TenantGroup {
+  std::string tenant;
+  uint64_t begin = 0, end = 0;
+};
 
 // Thread-safe.
 class Tier {
@@ -68,6 +75,27 @@ class Tier {
 
   virtual uint32_t max_extent_bytes() const = 0;
   virtual TierStats GetStats() const = 0;
+
+  // ---- Tiers whose room is divided among tenants ----
+
+  // Reserve for a tenant. Elsewhere all tenants share the room.
+  virtual Result<Extent> ReserveOf(std::string_view /*tenant*/, uint32_t length) {
+    return Reserve(length);
+  }
+  // What others have, and the tenant gets once it is empty, as it has less than its share. nullopt:
+  // there is nothing of that kind.
+  virtual std::optional<TenantGroup> GroupToEmpty(std::string_view /*tenant*/) {
+    return std::nullopt;
+  }
+  // Room comes of the tenant's own extents alone.
+  virtual bool divided() const { return false; }
+
+  // ---- Tiers that can be lost, in part or as a whole ----
+
+  // Grows whenever extents are lost.
+  virtual uint64_t losses() const { return 0; }
+  // The bytes are gone for good, and so is the place where they lay.
+  virtual bool IsLost(const Extent& /*extent*/) const { return false; }
 };
 
 // Extents that lie together in a tier, so that evicting them together gives room back without

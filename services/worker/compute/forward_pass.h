@@ -76,9 +76,6 @@ class ForwardPass {
   void RotateAndStore(int layer);
   // Of rows [begin, end) of a run.
   void RotateAndStoreRows(const Rows& run, int64_t begin, int64_t end, int layer);
-  // Attention of all rows: plans the pieces that threads take, runs them, and then merges the parts
-  // of decode rows.
-  void Attend(int layer);
   // Prefill: some rows of a run for one KV head. Decode: some keys of a run for one KV head, those
   // of the prefix first.
   struct AttentionPiece {
@@ -89,9 +86,23 @@ class ForwardPass {
     int64_t part = 0;     // Decode: of the run, from 0 on.
     bool prefix = false;  // Decode: of the prefix's rows.
     int64_t sharers = 1;  // Decode: runs, from `run` on, that hold these keys in the same pages.
+    // Prefill of a chunk with EarlierKv: where its sums are kept between windows. -1: it has none.
+    int64_t kept = -1;
   };
+  std::byte* KeptScratch(const AttentionPiece& piece) const {
+    return kept_scratch_.get() + static_cast<size_t>(piece.kept) * ws_.scratch_bytes;
+  }
+  // Attention of all rows: plans the pieces that threads take, runs them, and then merges the parts
+  // of decode rows.
+  Status Attend(int layer);
+  // The part of it that reads a run's EarlierKv, window by window.
+  Status AttendEarlier(const Rows& run, std::span<const AttentionPiece> pieces, int layer);
+  // Of the window's keys, the first of which is token `done`.
+  void AttendWindow(const AttentionPiece& piece, const EarlierKv::Window& window, bool first);
+  void AttendWindowPart(const Rows& run, const EarlierKv::Window& window, int64_t done, int64_t i,
+                        int thread);
   std::vector<AttentionPiece> PlanAttention(int layer);
-  void PlanPrefill(const Rows& run, std::vector<AttentionPiece>* pieces) const;
+  void PlanPrefill(const Rows& run, std::vector<AttentionPiece>* pieces);
   void PlanDecode(int layer, std::vector<AttentionPiece>* pieces) const;
   // Runs, from decode run `first` on, whose next kSplitTokens tokens are in the same pages. The
   // tokens before, `planned` of each run, are in pieces already.
@@ -100,6 +111,11 @@ class ForwardPass {
   void AttendPrefill(const AttentionPiece& piece, int layer, int thread);
   void AttendDecodePart(const AttentionPiece& piece, int layer, int thread);
   void MergeDecodeParts(const Rows& run, int layer);
+  // Attention of the decode rows whose first tokens lie elsewhere.
+  Status AttendWithReaders(int layer);
+  // Tells readers that want it now what the queries of `layer` will probably be, by the residual
+  // stream as it is.
+  void GuessQueries(int layer, DecodeReader::Guess now);
   void FeedForward(const PackedLayer& w);
   // A row whose logits somebody wants.
   struct LogitsRow {
@@ -112,7 +128,7 @@ class ForwardPass {
 
   // What a decoded token attends to in a layer.
   struct DecodeSpan {
-    int64_t prefix_rows = 0;  // Of the head with the most.
+    int64_t prefix_rows = 0;  // Of the head with the most; or the tokens of EarlierKv.
     int64_t tokens = 0;       // In the pages.
     int64_t parts() const {
       return (prefix_rows + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens +
@@ -141,6 +157,9 @@ class ForwardPass {
   Workspace ws_;
   std::unique_ptr<WideRows> wide_;  // Of the widest chunk so far; null before the first.
   int64_t wide_rows_ = 0;
+  // A row's guessed query and what it is made of; null before the first.
+  std::unique_ptr<MatrixInput> guess_input_;
+  std::vector<float> guess_q_;
 
   // Of the current call.
   std::vector<Slab> slabs_;
@@ -152,6 +171,9 @@ class ForwardPass {
   int64_t rows_ = 0;
   int64_t prefill_rows_ = 0;
   int64_t most_parts_ = 0;  // Of a decode run, in the current layer.
+  // Of pieces that go on where they ended, in the current layer.
+  AlignedArray<std::byte> kept_scratch_;
+  int64_t kept_ = 0, kept_room_ = 0;  // Pieces.
 };
 
 }  // namespace cairn::worker

@@ -32,4 +32,16 @@ inline kernels::PagedKv PrefixView(const RaggedPrefix& prefix, int layer, int he
   return view;
 }
 
+// The blocks of a window of EarlierKv, for one head, which is read as head 0.
+inline kernels::PagedKv WindowView(const KvLayout& kv, std::span<const std::byte* const> slices,
+                                   int64_t head) {
+  kernels::PagedKv view;
+  view.pages = slices.data();
+  view.block_tokens = kv.block_tokens;
+  view.head_dim = kv.head_dim;
+  view.k_offset = static_cast<size_t>(head) * kv.head_bytes();
+  view.v_offset = view.k_offset + kv.plane_bytes();
+  return view;
+}
+
 }  // namespace cairn::worker

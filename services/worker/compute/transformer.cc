@@ -4,6 +4,8 @@
 #include <cmath>
 #include <thread>
 
+#include "services/worker/compute/chunk_check.h"
+#include "services/worker/compute/device/device_transformer.h"
 #include "services/worker/compute/forward_pass.h"
 
 namespace cairn::worker {
@@ -45,7 +47,11 @@ class CpuTransformer final : public Transformer {
               &pool_) {}
 
   Status Forward(std::span<const SequenceChunk> chunks) override {
-    CAIRN_RETURN_IF_ERROR(Check(chunks));
+    CAIRN_RETURN_IF_ERROR(CheckChunks(chunks, {.layout = layout_,
+                                               .max_rows = max_rows_,
+                                               .max_wide_rows = max_wide_rows(),
+                                               .max_context = max_context_,
+                                               .vocab = vocab()}));
     CAIRN_RETURN_IF_ERROR(pass_.Run(chunks));
     for (const SequenceChunk& c : chunks) {
       c.sequence->SetLength(c.sequence->length() + static_cast<int64_t>(c.tokens.size()));
@@ -62,9 +68,6 @@ class CpuTransformer final : public Transformer {
   const std::string& numerics_id() const override { return numerics_id_; }
 
  private:
-  Status Check(std::span<const SequenceChunk> chunks) const;
-  Status CheckChunk(size_t i, const SequenceChunk& chunk, bool alone) const;
-
   const kernels::ForwardKernels& kernels_;
   const KvLayout layout_;
   const int64_t max_context_;
@@ -74,62 +77,6 @@ class CpuTransformer final : public Transformer {
   const PackedWeights weights_;
   ForwardPass pass_;
 };
-
-Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) const {
-  if (c.sequence == nullptr || !c.sequence->valid()) {
-    return InvalidArgument("chunk {}: field 'sequence': got none, expected one of a pool", i);
-  }
-  if (!(c.sequence->layout() == layout_)) {
-    return InvalidArgument(
-        "chunk {}: the sequence's pool has a layout that differs from the model's", i);
-  }
-  const auto count = static_cast<int64_t>(c.tokens.size());
-  // Logits of every token are of one slab's rows.
-  const bool wide = alone && !c.logits_of_every_token;
-  const int64_t most = c.phase == Phase::kDecode ? 1 : wide ? max_wide_rows() : max_rows_;
-  if (count < 1 || count > most) {
-    return InvalidArgument("chunk {}: field 'tokens': got {}, expected 1 to {}", i, count, most);
-  }
-  const int64_t length = c.sequence->length();
-  const int64_t in_pages = length - c.sequence->base();
-  if (c.phase == Phase::kPrefill && in_pages % layout_.block_tokens != 0) {
-    return InvalidArgument(
-        "chunk {}: prefill at position {}, expected a multiple of {} (block start)", i, length,
-        layout_.block_tokens);
-  }
-  if (length + count > max_context_) {
-    return Errorf(StatusCode::kOutOfRange, "chunk {}: position {} is beyond the context of {}", i,
-                  length + count - 1, max_context_);
-  }
-  if (length + count > c.sequence->capacity()) {
-    return InvalidArgument("chunk {}: the sequence has room for {} tokens, expected at least {}", i,
-                           c.sequence->capacity(), length + count);
-  }
-  for (const int32_t token : c.tokens) {
-    if (token < 0 || token >= vocab()) {
-      return InvalidArgument("chunk {}: token {}, expected 0 to {}", i, token, vocab() - 1);
-    }
-  }
-  return OkStatus();
-}
-
-Status CpuTransformer::Check(std::span<const SequenceChunk> chunks) const {
-  int64_t rows = 0;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    CAIRN_RETURN_IF_ERROR(CheckChunk(i, chunks[i], chunks.size() == 1));
-    rows += static_cast<int64_t>(chunks[i].tokens.size());
-    for (size_t j = 0; j < i; ++j) {
-      if (chunks[j].sequence == chunks[i].sequence) {
-        return InvalidArgument("chunks {} and {}: the same sequence, expected different ones", j,
-                               i);
-      }
-    }
-  }
-  if (chunks.size() > 1 && rows > max_rows_) {
-    return InvalidArgument("forward pass of {} tokens, expected at most {}", rows, max_rows_);
-  }
-  return OkStatus();
-}
 
 }  // namespace
 
@@ -160,6 +107,7 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const Model& model,
   int threads = options.threads;
   if (threads == 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int64_t context = options.max_context == 0 ? hp.context : options.max_context;
+  if (options.device != nullptr) return MakeDeviceTransformer(model, options, threads, context);
   return std::unique_ptr<Transformer>(
       std::make_unique<CpuTransformer>(model, options, *backend.forward, threads, context));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The forward pass of a Llama-family model on the CPU.
+// The forward pass of a Llama-family model, on the CPU or on a device.
 //
 // Exactness. A row's result depends on its own tokens only: not on what else runs in the call, not
 // on the number of threads, not on whether earlier KV was computed here or came from a cache. For
@@ -18,7 +18,13 @@
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
+#include "services/worker/compute/decode_reader.h"
+#include "services/worker/kv/earlier_kv.h"
 #include "services/worker/kv/kv_pool.h"
+
+namespace cairn::device {
+class Device;
+}  // namespace cairn::device
 
 namespace cairn::worker {
 
@@ -51,18 +57,24 @@ struct SequenceChunk {
   // max_wide_rows() when it is the call's only chunk. kDecode: one.
   std::span<const int32_t> tokens;
   Phase phase = Phase::kPrefill;
+  // The tokens before the sequence's base. Null: the sequence begins at 0, or with a prefix. With
+  // it, kPrefill has at most max_rows() tokens.
+  EarlierKv* earlier = nullptr;
   // Where to write the logits of the last token (vocab floats). Null: they are not wanted.
   float* logits = nullptr;
   // The logits of every token of the chunk instead: [tokens.size()][vocab].
   bool logits_of_every_token = false;
   // Called on the calling thread, in order of layers, before layer `layer` reads the KV of earlier
   // tokens. May wait until that has arrived; an error ends the forward pass with it.
-  std::function<Status(int layer)> before_layer;
+  std::function<Status(int layer)> before_layer = nullptr;
   // Called on the calling thread when all of the chunk's KV of layer `layer` is in its pages.
-  std::function<void(int layer)> after_layer;
+  std::function<void(int layer)> after_layer = nullptr;
   // Called on the calling thread with the chunk's queries, in order of layers and within a layer of
   // positions, when the keys and values of these positions are in the pages. May use thread_pool().
   std::function<void(const ChunkQueries& queries)> observe = nullptr;
+  // Reads the tokens before sequence->base(), where these lie elsewhere (KvSequence::StartAt).
+  // kDecode only.
+  DecodeReader* reader = nullptr;
 };
 
 class Transformer {
@@ -78,6 +90,10 @@ class Transformer {
     // Whose kernels to use; must run inline. Null: those of the best instruction set that this
     // machine has.
     const kernels::Backend* backend = nullptr;
+    // Compute there, in the device's arithmetic. Null: on the CPU.
+    std::shared_ptr<device::Device> device = nullptr;
+    // Of the device, for the pages of the sequences of one call.
+    int64_t device_kv_bytes = int64_t{1} << 30;
   };
 
   // Prepares the weights. The model must outlive the transformer. INVALID_ARGUMENT, which names the

@@ -47,6 +47,15 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
     selected_prompt_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
                              *parts_.selection, session, push_queue());
   }
+  const std::string no_spill = WhyNoSpill();
+  if (no_spill.empty()) {
+    spill_.emplace(SpillServices{.client = *parts_.cache,
+                                 .session = *session_,
+                                 .executor = *executor,
+                                 .push = *spill_push_,
+                                 .background = &*push_,
+                                 .options = parts_.options.spill});
+  }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
       .transformer = *parts_.transformer,
@@ -54,7 +63,15 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
       .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
+      .reading = parts_.reading ? &*parts_.reading : nullptr,
+      .spill = spill_ ? &*spill_ : nullptr,
+      .no_spill = no_spill,
       .cancel_all = cancel_all_,
+      .spilled =
+          [this](const SpillStats& stats) {
+            MutexLock lock(mu_);
+            totals_.spill += stats;
+          },
       .reserve = [this](KvSequence& sequence,
                         int64_t tokens) { return ReserveKv(sequence, tokens); },
       .make_room =
@@ -72,6 +89,9 @@ void EngineCore::ConnectCache(Executor& executor) {
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
   urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
+  // Few at a time: the client's buffers for a batch are memory beside the pool.
+  urgent.batch_blocks = 2;
+  spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(
       PrefixSession::Dependencies{
           .client = cache, .codec = *parts_.codec, .clock = clock_, .executor = executor},
@@ -114,6 +134,7 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
   }
   CAIRN_RETURN_IF_ERROR(CheckRole(request));
   auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
+  CAIRN_RETURN_IF_ERROR(CheckBudget(*job));
   bool busy = false;
   {
     MutexLock lock(mu_);
@@ -170,6 +191,30 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
   if (!session_) return refuse("got true, but this worker has no cache node to push to");
   if (selected_prompt_) return refuse("got true, but this worker's recipe selects tokens");
   return OkStatus();
+}
+
+Status EngineCore::CheckBudget(const Job& job) const {
+  const int64_t block = BlockTokens();
+  const int64_t rows = std::ssize(job.prompt().tokens) / block * block;
+  if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
+  const KvLayout& kv = parts_.pool->layout();
+  const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
+  return ShareBudget(parts_.reading->policy, kv, rows,
+                     static_cast<uint64_t>(own_pages) * kv.page_bytes(), parts_.reading->budget)
+      .status();
+}
+
+std::string EngineCore::WhyNoSpill() const {
+  if (!session_) return "this worker has no cache node";
+  if (selected_prompt_) return "this worker's recipe selects tokens";
+  if (parts_.codec->lossy() || !parts_.codec->raw()) {
+    return fmt::format("this worker's recipe '{}' is not raw", parts_.options.recipe);
+  }
+  if (EarlierKv::kUnitTokens % BlockTokens() != 0) {
+    return fmt::format("its blocks have {} tokens, expected a divisor of {}", BlockTokens(),
+                       EarlierKv::kUnitTokens);
+  }
+  return "";
 }
 
 EngineCore::Cached EngineCore::FindCached(const Job& job) {
@@ -377,6 +422,8 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
       totals_.shared_tokens += outcome->shared_tokens;
       totals_.chosen_tokens += outcome->chosen_tokens;
       totals_.generated_tokens += outcome->tokens.size();
+      totals_.reading += outcome->reading.counters;
+      totals_.far_tokens += outcome->reading.far_tokens;
     } else {
       ++totals_.requests_failed;
     }
@@ -390,6 +437,8 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
   // A segment is selected once, where a request says that it ends: answers do not become one.
   if (selected_prompt_) return;
+  // A turn whose prompt did not fit does not fit either.
+  if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
   if (!session_ || job.request().no_cache || job.request().prefill_only ||
       summary.finish_reason == "cancelled") {
     return;
@@ -410,7 +459,9 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
   // read by a push.
   // And so may a turn whose prompt was fetched in a lossy form: what is computed over it has keys
   // that begin with a fetch.
-  if (exact == prompt.size() / block_tokens * block_tokens && !parts_.codec->lossy()) {
+  // Of a prompt that was read by rows the pages are gone.
+  if (exact == prompt.size() / block_tokens * block_tokens && !parts_.codec->lossy() &&
+      sequence->base() == 0) {
     sequence->Truncate(static_cast<int64_t>(exact));
     // It may wait for long: the node gets its memory back.
     if (sequence->CopyOut()) turn.sequence = std::move(sequence);
@@ -523,7 +574,9 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   stats.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   if (session_) stats.prefix = session_->GetStats();
-  if (push_) stats.push = push_->GetStats() + urgent_push_->GetStats();
+  if (push_) {
+    stats.push = push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats();
+  }
   if (parts_.codec) stats.codecs = parts_.codec->GetStats();
   for (const PublishedNamespace& target : parts_.published) {
     for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);
@@ -570,6 +623,7 @@ void EngineCore::Finish(TimePoint deadline) {
     changed_.NotifyAll();
   }
   if (!push_) return;
+  spill_push_->Stop(deadline);
   urgent_push_->Stop(deadline);
   push_->Stop(deadline);
 }

@@ -130,8 +130,12 @@ class EngineCore {
   // False: there is none.
   bool RunIdleTurn();
   void PrefillIdleTurn(IdleTurn turn);
+  // Why prompts that do not fit into the pool cannot be spilt. Empty: they can.
+  std::string WhyNoSpill() const;
   // FAILED_PRECONDITION: not a request for this worker.
   Status CheckRole(const GenerateRequest& request) const;
+  // INVALID_ARGUMENT: the near memory is too small to read its context by rows.
+  Status CheckBudget(const Job& job) const;
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
@@ -145,6 +149,8 @@ class EngineCore {
   std::optional<PrefixSession> session_;
   std::optional<PushQueue> push_;
   std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
+  std::optional<PushQueue> spill_push_;   // The driver's, which waits for it.
+  std::optional<SpillServices> spill_;    // If the recipe keeps every bit.
 
   const PromptOrder order_;
   RequestQueue queue_;

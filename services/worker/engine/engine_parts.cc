@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/worker/engine/worker_device.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
 namespace cairn::worker {
@@ -23,6 +24,8 @@ Status LoadModel(EngineParts& parts) {
   compute.arithmetic = options.arithmetic;
   compute.threads = options.threads;
   compute.max_context = options.max_context;
+  CAIRN_ASSIGN_OR_RETURN(compute.device, OpenWorkerDevice(options.device, options.device_library));
+  compute.device_kv_bytes = static_cast<int64_t>(options.device_kv_bytes);
   CAIRN_ASSIGN_OR_RETURN(parts.transformer, Transformer::Create(*parts.model, compute));
   return OkStatus();
 }
@@ -61,6 +64,38 @@ Status MakeNamespaces(EngineParts& parts) {
   CAIRN_ASSIGN_OR_RETURN(parts.codec, KvCodec::Create(*parts.ns, inputs.kv, *parts.clock));
   CAIRN_ASSIGN_OR_RETURN(
       parts.published, PublishedNamespaces(std::move(inputs), parts.options.publish, *parts.clock));
+  return OkStatus();
+}
+
+Status MakeReading(EngineParts& parts) {
+  const WorkerEngine::Options& options = parts.options;
+  if (options.read_policy.empty()) {
+    if (options.kv_budget == 0) return OkStatus();
+    return InvalidArgument("option 'kv_budget': got {}, expected 0 without a read policy",
+                           options.kv_budget);
+  }
+  if (parts.selection != nullptr) {
+    return InvalidArgument(
+        "option 'read_policy': got '{}' with the recipe '{}', which selects tokens; expected one "
+        "of the two",
+        options.read_policy, options.recipe);
+  }
+  ReadingTerms terms;
+  if (options.device != "cpu") {
+    return InvalidArgument(
+        "option 'read_policy': got '{}' with the device '{}', expected an empty one: contexts are "
+        "read by rows on the CPU only",
+        options.read_policy, options.device);
+  }
+  CAIRN_ASSIGN_OR_RETURN(terms.policy, ParseReadPolicy(options.read_policy));
+  if (options.kv_budget > 0) {
+    terms.budget = std::max<uint64_t>(1, options.kv_budget / options.max_running);
+  }
+  terms.heads = parts.model->hp().heads;
+  terms.backend = &kernels::BestCpuBackend();
+  terms.clock = parts.clock;
+  CAIRN_RETURN_IF_ERROR(CheckReading(terms, parts.transformer->kv_layout()));
+  parts.reading = std::move(terms);
   return OkStatus();
 }
 
@@ -110,6 +145,7 @@ Result<EngineParts> LoadEngineParts(const WorkerEngine::Options& options,
         *parts.accounts);
   }
   CAIRN_RETURN_IF_ERROR(MakeNamespaces(parts));
+  CAIRN_RETURN_IF_ERROR(MakeReading(parts));
   return parts;
 }
 

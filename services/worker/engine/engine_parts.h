@@ -15,6 +15,7 @@
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/scheduling/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
@@ -32,6 +33,7 @@ struct EngineParts {
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<const selections::Selection> selection;  // Null: the recipe keeps all tokens.
+  std::optional<ReadingTerms> reading;                     // nullopt: all KV stays in the pool.
   std::unique_ptr<client::CacheClient> cache;              // Null: everything is computed.
   // With a cache only.
   std::optional<CheckedNamespace> ns;

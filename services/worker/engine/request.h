@@ -21,6 +21,7 @@
 #include "model/tokenizer.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/engine/timeline.h"
+#include "services/worker/reading/read_counters.h"
 #include "services/worker/session/fetched_bytes.h"
 
 namespace cairn::worker {
@@ -78,6 +79,15 @@ struct GenerateRequest {
 inline constexpr size_t kMaxScoreTokens = 1024;
 inline constexpr Duration kMaxAwaitPrefill = std::chrono::minutes(10);
 
+// How a context was read by rows (docs/long-context.md).
+struct ContextReading {
+  std::string policy;  // With all parameters. Empty: all KV stayed in the worker's pages.
+  uint32_t far_tokens =
+      0;  // Of the prompt: their whole KV lay elsewhere while tokens were decoded.
+  uint64_t near_bytes = 0;  // Copy or index, working set and rows that arrive.
+  ReadCounters counters;
+};
+
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
   uint32_t fetched_tokens = 0;
@@ -105,6 +115,7 @@ struct GenerateSummary {
   // of their rows that is kept, over all layers and KV heads.
   uint32_t selected_tokens = 0;
   double kept_share = 0;
+  ContextReading reading;
   Timeline timeline;  // Only with want_timeline.
 };
 

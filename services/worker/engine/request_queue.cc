@@ -34,6 +34,12 @@ void Job::PutScores(size_t first, size_t rows, std::vector<float> logits) {
   changed_.NotifyAll();
 }
 
+void Job::WaitCancelled(Duration wait) {
+  MutexLock lock(mu_);
+  changed_.WaitUntil(mu_, clock_, clock_.Now() + wait,
+                     [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return cancelled(); });
+}
+
 bool Job::HasRoomForScores(Duration wait) {
   MutexLock lock(mu_);
   return changed_.WaitUntil(mu_, clock_, clock_.Now() + wait,

@@ -68,6 +68,8 @@ class Job {
   void PutScores(size_t first, size_t rows, std::vector<float> logits);
   // True when PutScores would not wait. Waits at most `wait` for that.
   bool HasRoomForScores(Duration wait = Duration(0));
+  // Waits at most `wait` for the caller to leave.
+  void WaitCancelled(Duration wait);
   void Finish(Result<GenerateSummary> outcome);
   // Tokens so far.
   uint64_t generated() const { return generated_.load(std::memory_order_relaxed); }

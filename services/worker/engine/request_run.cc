@@ -1,7 +1,12 @@
 #include "services/worker/engine/request_run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "common/log/log.h"
+#include "services/worker/reading/background_rows.h"
+#include "services/worker/reading/node_rows.h"
 
 namespace cairn::worker {
 
@@ -21,13 +26,15 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
 }
 
 Step RequestRun::Next(int64_t max_rows, bool alone) {
-  const bool begun = prompt_ && prompt_->state() != PromptRun::State::kMatch;
+  const bool begun =
+      (prompt_ && prompt_->state() != PromptRun::State::kMatch) || spilled_.has_value();
   if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
     PromptKv::Report report;
     report.status = Status(StatusCode::kCancelled, "stopped before the match");
     EndPrompt(report);
     return {Step::Kind::kWorked};
   }
+  if (spilled_ && (state_ == State::kPrompt || returning_)) return NextSpilled(max_rows);
   switch (state_) {
     case State::kReserve:
       return Reserve(alone);
@@ -56,7 +63,8 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.id = id_;
   candidate.decoding = state_ == State::kDecode;
   candidate.ending = stopped();
-  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr;
+  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr && !spilled_ &&
+                       reader_ == nullptr;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
@@ -77,7 +85,11 @@ Scheduler::Candidate RequestRun::candidate() const {
 
 bool RequestRun::WaitBriefly() {
   if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
-  return state_ == State::kScore || (state_ == State::kPrompt && prompt_->WaitBriefly());
+  if (spilled_ && (state_ == State::kPrompt || returning_)) {  // For the cache node.
+    job_->WaitCancelled(std::chrono::milliseconds(10));
+    return true;
+  }
+  return state_ == State::kScore || (state_ == State::kPrompt && prompt_ && prompt_->WaitBriefly());
 }
 
 std::span<const TokenId> RequestRun::PromptTokens() const {
@@ -115,6 +127,19 @@ Step RequestRun::Reserve(bool alone) {
     ComputeSelected();
     return {Step::Kind::kWorked};
   }
+  const Result<bool> spills = MustSpill();
+  if (!spills.ok() || *spills) {
+    if (!spills.ok()) {
+      PromptKv::Report report;
+      report.status = spills.status();
+      EndPrompt(report);
+      return {Step::Kind::kWorked};
+    }
+    spilled_.emplace(*parts_.spill, parts_.transformer, parts_.clock, parts_.reserve, Wanted(),
+                     job_->TokensNeeded() - std::ssize(job_->prompt().tokens));
+    state_ = State::kPrompt;
+    return {Step::Kind::kWorked};
+  }
   const Status room = parts_.reserve(*sequence_, job_->TokensNeeded());
   if (room.ok() && parked_) {
     parked_->Restore(*sequence_);
@@ -138,6 +163,63 @@ Step RequestRun::Reserve(bool alone) {
   report.status = room;
   EndPrompt(report);
   return {Step::Kind::kWorked};
+}
+
+RequestRun::~RequestRun() {
+  if (spilled_ && parts_.spilled) parts_.spilled(spilled_->GetStats());
+}
+
+Result<bool> RequestRun::MustSpill() const {
+  const KvLayout& kv = parts_.pool.layout();
+  const int64_t most = parts_.pool.total_pages() * kv.block_tokens;
+  const int64_t needed = job_->TokensNeeded();
+  if (needed <= most) return false;
+  const GenerateRequest& request = job_->request();
+  const int64_t least =
+      SpilledPrompt::LeastTokens(kv.block_tokens, needed - std::ssize(job_->prompt().tokens));
+  std::string why = parts_.spill == nullptr ? parts_.no_spill
+                    : request.no_cache      ? "the request uses no cache"
+                    : request.prefill_only  ? "the request hands its prompt over"
+                    : least > most
+                        ? fmt::format("a chunk and the answer alone need {} bytes",
+                                      static_cast<uint64_t>(least) * kv.bytes_per_token())
+                        : "";
+  if (why.empty()) return true;
+  return Errorf(StatusCode::kResourceExhausted,
+                "KV pool: got {} bytes, expected at least {} for the request's {} tokens; they "
+                "cannot be spilt to a cache node: {}",
+                static_cast<uint64_t>(most) * kv.bytes_per_token(),
+                static_cast<uint64_t>(needed) * kv.bytes_per_token(), needed, why);
+}
+
+Step RequestRun::NextSpilled(int64_t max_rows) {
+  const Step step = spilled_->Next(max_rows);
+  if (spilled_->state() != SpilledPrompt::State::kFinished) return step;
+  if (!std::exchange(returning_, false)) {
+    EndPrompt(spilled_->report());
+    return {Step::Kind::kWorked};
+  }
+  const Status& status = spilled_->report().status;
+  if (!status.ok()) {
+    resumed_ = true;
+    EndPromptAgain(status);
+  } else if (spilled_->lost_answer()) {
+    // Generated tokens go through the decode kernels again.
+    decoded_ = 0;
+    if (state_ == State::kScore) {
+      Finish(Status(StatusCode::kUnavailable,
+                    "the cache node lost the prompt's KV while it was scored; try again"));
+    }
+  } else {
+    repeat_ = true;
+  }
+  return {Step::Kind::kWorked};
+}
+
+bool RequestRun::ReturnToSpilled(const Status& status) {
+  if (!spilled_ || !spilled_->ReturnTo(status)) return false;
+  returning_ = true;
+  return true;
 }
 
 size_t RequestRun::parked_bytes() const {
@@ -195,6 +277,7 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
     summary_.finish_reason = "prefill";
     return Finish(OkStatus());
   }
+  if (const Status reading = BeginReading(); !reading.ok()) return Finish(reading);
   if (scoring()) {
     state_ = State::kScore;
     return;
@@ -207,9 +290,86 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   }
 }
 
+Status RequestRun::BeginReading() {
+  if (parts_.reading == nullptr) return OkStatus();
+  if (spilled_) return ReadSpilled();
+  const KvLayout& kv = sequence_->layout();
+  const int64_t length = sequence_->length();
+  const int64_t rows = length / kv.block_tokens * kv.block_tokens;
+  if (rows == 0) return OkStatus();
+  const int64_t needed = job_->TokensNeeded();
+  const auto open = [&] {
+    return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
+                       parts_.transformer.thread_pool());
+  };
+  auto reader = open();
+  if (reader.status().code() == StatusCode::kAborted) {
+    const Status mended = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
+    if (!mended.ok() && mended.code() != StatusCode::kAborted) return mended;
+    reader = open();
+  }
+  if (!reader.ok()) return reader.status();
+  // What stands behind the last whole block goes on in pages.
+  std::vector<std::byte> tail;
+  if (length > rows) {
+    const std::byte* const page = sequence_->LayerSlice(rows / kv.block_tokens, 0).data();
+    tail.assign(page, page + kv.page_bytes());
+    sequence_->Truncate(rows);
+  }
+  // Pushes may still hold the prompt's pages; they read only whole blocks of it.
+  auto own = std::make_shared<KvSequence>(parts_.pool.NewSequence());
+  own->StartAt(rows);
+  sequence_ = own;
+  CAIRN_RETURN_IF_ERROR(parts_.reserve(*own, needed));
+  if (!tail.empty()) {
+    std::memcpy(own->LayerSlice(0, 0).data(), tail.data(), tail.size());
+    own->SetLength(length);
+  }
+  Use(*std::move(reader));
+  return OkStatus();
+}
+
+Status RequestRun::ReadSpilled() {
+  EarlierKv* const earlier = spilled_->earlier();
+  if (earlier == nullptr || parts_.spill == nullptr) return OkStatus();
+  const KvLayout& kv = sequence_->layout();
+  const SpillServices& node = *parts_.spill;
+  const int64_t rows = earlier->tokens();
+  const std::span<const TokenId> tokens = job_->prompt().tokens;
+  const std::string& trace = job_->request().trace;
+  auto held =
+      NodeRows::Hold(node.client, parts_.clock, node.session.spec(), kv, node.session.fingerprint(),
+                     node.session.Keys(tokens.first(static_cast<size_t>(rows))), {}, trace);
+  Status status = held.status();
+  if (held.ok()) {
+    WindowLayers layers(*earlier, kv);
+    auto source =
+        std::make_unique<BackgroundRows>(*std::move(held), node.executor, parts_.clock,
+                                         BackgroundRows::Options{.row_bytes = kv.row_bytes()});
+    auto reader = OpenFarContext(*parts_.reading, kv, layers, std::move(source),
+                                 job_->TokensNeeded() - rows, parts_.transformer.thread_pool());
+    status = reader.status();
+    if (reader.ok()) Use(*std::move(reader));
+  }
+  if (status.code() == StatusCode::kInvalidArgument) return status;
+  // Decode steps can still read all that was spilt, in windows.
+  if (!status.ok()) {
+    log::Warn("context_not_read_by_rows", {{"error", ToString(status)}, {"trace", trace}});
+  }
+  return OkStatus();
+}
+
+void RequestRun::Use(std::unique_ptr<ContextReader> reader) {
+  reader_ = std::move(reader);
+  summary_.reading.policy = reader_->policy().ToString();
+  summary_.reading.far_tokens = static_cast<uint32_t>(reader_->rows());
+  summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
+}
+
 void RequestRun::EndPromptAgain(const Status& status) {
   prompt_.reset();
   if (status.ok()) {
+    if (const Status reading = BeginReading(); !reading.ok()) return Finish(reading);
     state_ = State::kDecode;
     return;
   }
@@ -272,11 +432,13 @@ Step RequestRun::Score() {
   // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
   // vocabulary.
   const auto step = static_cast<size_t>(sequence_->layout().block_tokens);
-  const size_t count = std::min(step, tokens.size() - scored_);
+  // Where the context is read by rows, one token at a time is decoded, as an answer is.
+  const size_t count = reader_ != nullptr ? 1 : std::min(step, tokens.size() - scored_);
   scores_.assign(count * logits_.size(), 0.0f);
   pass_ = Chunk(tokens.subspan(scored_, count));
   pass_.chunk.logits = scores_.data();
-  pass_.chunk.logits_of_every_token = true;
+  pass_.chunk.logits_of_every_token = reader_ == nullptr;
+  if (reader_ != nullptr) pass_.chunk.phase = Phase::kDecode;
   return pass_;
 }
 
@@ -284,12 +446,16 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
   Step step{Step::Kind::kChunk};
   step.chunk.sequence = sequence_.get();
   step.chunk.tokens = tokens;
+  step.chunk.reader = reader_.get();
+  if (spilled_ && reader_ == nullptr) step.chunk.earlier = spilled_->earlier();
   pass_length_ = sequence_->length();
   return step;
 }
 
 void RequestRun::Computed(const Status& status, const Pass& pass) {
+  if (spilled_ && (state_ == State::kPrompt || returning_)) return spilled_->Computed(status);
   if (state_ == State::kPrompt) return prompt_->Computed(status, pass);
+  if (!status.ok() && reader_ == nullptr && ReturnToSpilled(status)) return;
   if (!status.ok()) return Finish(status);
   const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
   if (loans.code() == StatusCode::kAborted) {
@@ -307,6 +473,7 @@ void RequestRun::Computed(const Status& status, const Pass& pass) {
 void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
+  if (reader_ != nullptr) summary_.reading.counters = reader_->counters();
   if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {
     outcome_ = std::move(summary_);

@@ -21,8 +21,10 @@
 #include "services/worker/engine/prompt_run.h"
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/selected_prompt.h"
+#include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/engine/step.h"
 #include "services/worker/engine/stop_text.h"
+#include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/parked_kv.h"
 
@@ -36,7 +38,15 @@ struct RequestParts {
   const Clock& clock;
   PromptKv& prompt_kv;
   SelectedPrompt* selected_prompt = nullptr;  // If the recipe selects. Null: it does not.
+  // If contexts are read by rows. Null: all KV stays in pages.
+  const ReadingTerms* reading = nullptr;
+  // For prompts that never fit into the pool. Null: `no_spill` says why there is nothing to spill
+  // to.
+  const SpillServices* spill = nullptr;
+  std::string no_spill = {};
   const std::atomic<bool>& cancel_all;
+  // Counts what a spilled prompt came to.
+  std::function<void(const SpillStats&)> spilled = nullptr;
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
   std::function<void()> make_room;  // As in SelectedPrompt::Request.
@@ -73,6 +83,8 @@ class RequestRun {
   size_t parked_bytes() const;
   size_t kept_bytes() const { return parked_ ? parked_->bytes() : 0; }
 
+  ~RequestRun();
+
   uint64_t id() const { return id_; }
   State state() const { return state_; }
   // How the scheduler sees it.
@@ -93,8 +105,19 @@ class RequestRun {
   PromptKv::Request Wanted();
   Step Reserve(bool alone);
   void ComputeSelected();
+  // Whether the request can only be computed by spilling; an error says why it cannot be.
+  Result<bool> MustSpill() const;
+  Step NextSpilled(int64_t max_rows);
+  // A pass after the prompt failed, since what was spilt did not come. False: for another reason.
+  bool ReturnToSpilled(const Status& status);
   // The prompt's KV is there, or the report says why not.
   void EndPrompt(const PromptKv::Report& report);
+  // The prompt's whole blocks leave the pages, and are read by rows from now on.
+  Status BeginReading();
+  // The same for what was spilt to the node, which keeps the rows. If that cannot be, decode steps
+  // read all of it.
+  Status ReadSpilled();
+  void Use(std::unique_ptr<ContextReader> reader);
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
   // Yields the chunk of the first generated token whose KV is not there.
@@ -111,8 +134,11 @@ class RequestRun {
   const TimePoint start_;
   State state_ = State::kReserve;
   std::shared_ptr<KvSequence> sequence_;
+  std::unique_ptr<ContextReader> reader_;  // Null: nothing was read by rows.
   std::vector<float> logits_;
   std::optional<PromptRun> prompt_;
+  std::optional<SpilledPrompt> spilled_;  // Instead of prompt_; until the request ends.
+  bool returning_ = false;                // After the prompt, spilled_ gets back what was spilt.
   GenerateSummary summary_;
   Result<GenerateSummary> outcome_;
 

@@ -23,11 +23,14 @@
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
+#include "services/worker/reading/read_counters.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/scheduling/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/spill_stats.h"
+#include "services/worker/session/spilled_kv.h"
 
 namespace cairn::client {
 class CacheClient;
@@ -49,8 +52,11 @@ class WorkerEngine {
   struct Options {
     std::string model_path;  // A GGUF file.
     Arithmetic arithmetic = Arithmetic::kFast;
-    int threads = 0;          // That compute. 0: one per CPU.
-    int32_t max_context = 0;  // Tokens of prompt and answer. 0: the model's.
+    int threads = 0;                               // That compute. 0: one per CPU.
+    int32_t max_context = 0;                       // Tokens of prompt and answer. 0: the model's.
+    std::string device = "cpu";                    // Where the forward pass runs: cpu, or cuda:N.
+    std::string device_library = {};               // That drives it; empty: libcairn_cuda.so.
+    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Of the device, for copies of pages.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
     uint32_t queue_capacity = 16;        // Requests that wait; running ones are not counted.
@@ -75,10 +81,16 @@ class WorkerEngine {
     std::string calibration = "calibration";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
+    // How contexts are read by rows (reading/read_policy.h). Empty: all KV stays in the pool.
+    std::string read_policy;
+    // Near memory for that, shared evenly among max_running requests. 0: no limit. Only with
+    // read_policy.
+    uint64_t kv_budget = 0;
     std::string cache_address;  // For GetInfo only.
     WorkerRole role = WorkerRole::kBoth;
     PrefixSession::Options prefix;
     PushQueue::Options push;
+    SpilledKv::Options spill;
   };
 
   struct Info {
@@ -108,6 +120,8 @@ class WorkerEngine {
     uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
     uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
     uint64_t generated_tokens = 0;
+    uint64_t far_tokens = 0;  // Of prompts whose contexts were read by rows.
+    ReadCounters reading;     // Of finished requests.
     // On disk when their request had to wait; the node was asked to bring them to memory.
     uint64_t lookahead_blocks = 0;
     uint64_t idle_prefilled_tokens = 0;
@@ -117,6 +131,7 @@ class WorkerEngine {
     uint64_t kv_pages_free = 0;  // Now.
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
+    SpillStats spill;
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 

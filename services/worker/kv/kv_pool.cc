@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -16,6 +17,11 @@ Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
   return InvalidArgument("KV layout field '{}': got {}, expected {} to {}", field, value, low,
                          high);
+}
+
+uint64_t NewStamp() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 }  // namespace
@@ -71,8 +77,8 @@ void KvSequence::Truncate(int64_t tokens) {
 void KvSequence::Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan) {
   CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
   std::byte*& place = pages_[static_cast<size_t>(page)];
-  loans_[static_cast<size_t>(page)] = {std::exchange(place, const_cast<std::byte*>(base)),
-                                       std::move(loan)};
+  loans_[static_cast<size_t>(page)] = {.own = std::exchange(place, const_cast<std::byte*>(base)),
+                                       .loan = std::move(loan)};
 }
 
 bool KvSequence::lent(int64_t page) const {
@@ -126,6 +132,24 @@ void KvSequence::Clear() {
   length_ = base_ = 0;
 }
 
+void KvSequence::StartAt(int64_t tokens) {
+  CAIRN_CHECK(pool_ != nullptr && prefix_ == nullptr && length_ == base_ && tokens >= 0 &&
+              tokens % pool_->layout().block_tokens == 0);
+  length_ = base_ = tokens;
+}
+
+void KvSequence::DropFront(int64_t tokens) {
+  CAIRN_CHECK(pool_ != nullptr && prefix_ == nullptr && lent_pages() == 0);
+  const int64_t block = pool_->layout().block_tokens;
+  CAIRN_CHECK(tokens >= base_ && tokens <= length_ && (tokens - base_) % block == 0);
+  const auto pages = static_cast<ptrdiff_t>((tokens - base_) / block);
+  // Their memory stays with the pool's working set: the next tokens take these pages.
+  pool_->Free(std::span(pages_).first(static_cast<size_t>(pages)));
+  pages_.erase(pages_.begin(), pages_.begin() + pages);
+  loans_.erase(loans_.begin(), loans_.begin() + pages);
+  base_ = tokens;
+}
+
 void KvSequence::SetPrefix(std::shared_ptr<const RaggedPrefix> prefix) {
   CAIRN_CHECK(pool_ != nullptr && length_ == base_);
   length_ = base_ = prefix == nullptr ? 0 : prefix->end();
@@ -145,15 +169,23 @@ void KvSequence::Compact(const std::function<std::vector<int32_t>(int, int)>& ro
 
 void KvSequence::Publish(int64_t page, const Digest& name) {
   CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
-  pool_->Publish(pages_[static_cast<size_t>(page)], name);
+  pool_->Publish(pages_[static_cast<size_t>(page)], name, PageStamp(page));
+}
+
+uint64_t KvSequence::PageStamp(int64_t page) {
+  CAIRN_CHECK(page >= 0 && page < page_count());
+  uint64_t& stamp = loans_[static_cast<size_t>(page)].stamp;
+  if (stamp == 0) stamp = NewStamp();
+  return stamp;
 }
 
 bool KvSequence::Adopt(int64_t page, const Digest& name) {
   CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
-  std::byte* const adopted = pool_->Hold(name);
+  const auto [adopted, stamp] = pool_->Hold(name);
   if (adopted == nullptr) return false;
   // Its own page may be that page: then the count is as before.
   std::byte* const own = std::exchange(pages_[static_cast<size_t>(page)], adopted);
+  loans_[static_cast<size_t>(page)].stamp = stamp;
   pool_->Free({&own, 1});
   return true;
 }
@@ -260,12 +292,13 @@ void KvPool::Free(std::span<std::byte* const> pages) {
   free_.insert(free_.end(), unheld.rbegin(), unheld.rend());
 }
 
-void KvPool::Publish(std::byte* page, const Digest& name) {
+void KvPool::Publish(std::byte* page, const Digest& name, uint64_t stamp) {
   MutexLock lock(mu_);
   const int32_t number = NumberOf(page);
-  std::optional<Digest>& current = pages_[static_cast<size_t>(number)].name;
-  if (current || !published_.emplace(name, number).second) return;
-  current = name;
+  Page& published = pages_[static_cast<size_t>(number)];
+  if (published.name || !published_.emplace(name, number).second) return;
+  published.name = name;
+  published.stamp = stamp;
 }
 
 void KvPool::Withdraw(std::span<std::byte* const> pages) {
@@ -278,12 +311,13 @@ void KvPool::Withdraw(std::span<std::byte* const> pages) {
   }
 }
 
-std::byte* KvPool::Hold(const Digest& name) {
+KvPool::Held KvPool::Hold(const Digest& name) {
   MutexLock lock(mu_);
   const auto found = published_.find(name);
-  if (found == published_.end()) return nullptr;
-  ++pages_[static_cast<size_t>(found->second)].holders;
-  return base_ + static_cast<size_t>(found->second) * layout_.page_bytes();
+  if (found == published_.end()) return {};
+  Page& page = pages_[static_cast<size_t>(found->second)];
+  ++page.holders;
+  return {base_ + static_cast<size_t>(found->second) * layout_.page_bytes(), page.stamp};
 }
 
 int64_t KvPool::Published(std::span<const Digest> names) const {

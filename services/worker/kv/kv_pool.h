@@ -69,7 +69,8 @@ class PageLoan {
 // The KV of one sequence: a list of pages and a length. Move-only; gives its pages back when it is
 // destroyed. REQUIRES: the pool outlives it.
 //
-// Its first tokens may be a ragged prefix (ragged_prefix.h): then the pages begin at its end.
+// Its first tokens may be a ragged prefix (ragged_prefix.h), or lie elsewhere (StartAt): then the
+// pages begin at their end.
 // Lengths and capacities count all tokens, also those whose rows were dropped; pages are counted
 // from 0.
 //
@@ -104,7 +105,8 @@ class KvSequence {
 
   // Null: none.
   const std::shared_ptr<const RaggedPrefix>& prefix() const { return prefix_; }
-  // The position of the first token in the pages.
+  // The position of the first token in the pages: after the prefix, or after tokens whose KV lies
+  // somewhere else (StartAt, DropFront).
   int64_t base() const { return base_; }
   // The sequence begins with `prefix` from now on, instead of the prefix that it had. REQUIRES:
   // length() == base(), and the prefix is of this pool.
@@ -113,6 +115,14 @@ class KvSequence {
   // `rows_of` names (RaggedPrefix::RowsOf). Gives back the pages that are no longer needed.
   // REQUIRES: no page is lent.
   void Compact(const std::function<std::vector<int32_t>(int layer, int head)>& rows_of);
+
+  // The sequence has `tokens` tokens before its pages, whose KV lies somewhere else: its base is
+  // there from now on. REQUIRES: it has no tokens and no prefix; whole blocks.
+  void StartAt(int64_t tokens);
+  // The KV of the first tokens is somewhere else from now on: gives the pages before `tokens` back,
+  // which is the new base. REQUIRES: no prefix, no page is lent; base() <= tokens <= length(),
+  // whole blocks.
+  void DropFront(int64_t tokens);
 
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
   // is held. REQUIRES: page < page_count(), layer < layout().layers; not lent, to write.
@@ -123,6 +133,10 @@ class KvSequence {
   // valid as long as `loan`. REQUIRES: page < page_count(), not lent.
   void Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan);
   bool lent(int64_t page) const;
+  // What keeps a lent page; null if it is not lent.
+  std::shared_ptr<const PageLoan> LoanOf(int64_t page) const {
+    return loans_[static_cast<size_t>(page)].loan;
+  }
   int64_t lent_pages() const;
   // Uses the sequence's own page again, whose bytes then mean nothing. No effect if the page is not
   // lent.
@@ -134,6 +148,12 @@ class KvSequence {
   bool CopyOut();
   // The first page whose loan is no longer intact, or page_count() if all are intact.
   int64_t FirstBrokenLoan() const;
+
+  // Stands for the bytes that the page has now, and those that this sequence writes into it.
+  // Another page, and other bytes in the place of this one (lent, taken back), have another stamp;
+  // sequences that share a page share its stamp. For copies of pages in other memory. Never 0.
+  // REQUIRES: page < page_count().
+  uint64_t PageStamp(int64_t page);
 
   // Other sequences may adopt the page from now on, as long as somebody holds it. `name` stands for
   // its bytes, which nobody may change any more. No effect if the name or the page has been
@@ -162,11 +182,12 @@ class KvSequence {
   struct Loan {
     std::byte* own = nullptr;  // The page that the lent one stands for; null: not lent.
     std::shared_ptr<const PageLoan> loan;
+    uint64_t stamp = 0;  // Of the page's bytes. 0: nobody has asked.
   };
 
   KvPool* pool_ = nullptr;
   std::shared_ptr<const RaggedPrefix> prefix_;
-  int64_t base_ = 0;  // prefix_'s end.
+  int64_t base_ = 0;  // prefix_'s end, or that of tokens whose KV lies somewhere else.
   std::vector<std::byte*> pages_;
   int64_t length_ = 0;
   std::vector<Loan> loans_;  // By page, as long as pages_.
@@ -194,9 +215,13 @@ class KvPool {
   KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages);
 
   // As in KvSequence.
-  void Publish(std::byte* page, const Digest& name);
+  void Publish(std::byte* page, const Digest& name, uint64_t stamp);
+  struct Held {
+    std::byte* page = nullptr;
+    uint64_t stamp = 0;
+  };
   // The page under `name`, with one more holder. Null: there is none.
-  std::byte* Hold(const Digest& name);
+  Held Hold(const Digest& name);
   int64_t Published(std::span<const Digest> names) const;
   void Withdraw(std::span<std::byte* const> pages);
 
@@ -222,6 +247,7 @@ class KvPool {
   struct Page {
     int32_t holders = 0;         // Sequences. 0: free.
     std::optional<Digest> name;  // Published.
+    uint64_t stamp = 0;          // While it is.
   };
   std::vector<Page> pages_ ABSL_GUARDED_BY(mu_);
   std::map<Digest, int32_t> published_ ABSL_GUARDED_BY(mu_);

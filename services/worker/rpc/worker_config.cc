@@ -23,6 +23,16 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Text("arithmetic", &c.arithmetic,
               "fast: bfloat16 products with float32 sums if the machine can do it. float32: exact.",
               {.choices = {"fast", "float32"}});
+  schema.Text("device", &c.device,
+              "Where the forward pass runs (docs/gpu.md). cpu, or cuda:N for GPU number N.",
+              {.max_length = 16});
+  schema.Text("device_library", &c.device_library,
+              "The library that drives the GPU: a path, or empty for libcairn_cuda.so next to the "
+              "program, in ../lib, or where the linker looks.",
+              {.max_length = 4096});
+  schema.Bytes("device_kv", &c.device_kv,
+               "Memory of the GPU for copies of the KV of requests that are computed together.",
+               {.min = 1 << 20, .max = 1ull << 40});
   schema.Text("role", &c.role,
               "What the worker is for (docs/disaggregation.md). prefill: it computes prompts that "
               "others continue, and takes no other requests. decode: it takes none of these.",
@@ -34,7 +44,16 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
                  {.max = 1u << 30, .unit = "tokens"});
   schema.Bytes(
       "kv_pool", &c.kv_pool,
-      "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB.");
+      "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB. A "
+      "prompt that never fits is spilt to the cache node, if the recipe is raw.");
+  schema.Text("read_policy", &c.read_policy,
+              "How contexts are read by rows while tokens are decoded, for example "
+              "precision:near=turbo3,rows=0.02 (docs/long-context.md). Empty: all KV stays in the "
+              "pool.",
+              {.max_length = 1024});
+  schema.Bytes("kv_budget", &c.kv_budget,
+               "With read_policy: near memory for contexts, shared evenly among batch.max_running "
+               "requests. 0: no limit.");
   schema.Integer("batch.max_running", &c.max_running,
                  "Most requests that are computed at the same time. The others wait.",
                  {.min = 1, .max = 128});
@@ -234,8 +253,13 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.model_path = c.model;
   options.arithmetic = c.arithmetic == "float32" ? Arithmetic::kFloat32 : Arithmetic::kFast;
   options.threads = static_cast<int>(c.threads);
+  options.device = c.device;
+  options.device_library = c.device_library;
+  options.device_kv_bytes = c.device_kv;
   options.max_context = static_cast<int32_t>(c.context);
   options.kv_pool_bytes = c.kv_pool;
+  options.read_policy = c.read_policy;
+  options.kv_budget = c.kv_budget;
   options.max_running = c.max_running;
   options.queue_capacity = c.queue_capacity;
   options.tenant_queue_capacity = c.queue_tenant_capacity;

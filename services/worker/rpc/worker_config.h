@@ -22,7 +22,12 @@ struct WorkerConfig {
   std::string arithmetic = "fast";
   uint32_t threads = 0;
   uint32_t context = 0;
+  std::string device = "cpu";
+  std::string device_library;
+  uint64_t device_kv = uint64_t{1} << 30;
   uint64_t kv_pool = 0;
+  std::string read_policy;
+  uint64_t kv_budget = 0;
   uint32_t max_running = 16;
   uint32_t queue_capacity = 16;
   uint32_t queue_tenant_capacity = 0;

@@ -47,6 +47,27 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
              number(stats.kv_pages_total - stats.kv_pages_free));
 }
 
+void ExportReading(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  const ReadCounters& reading = stats.reading;
+  sink.Counter("cairn_worker_far_tokens_total",
+               "Prompt tokens whose KV was read by rows while tokens were decoded.", {},
+               number(stats.far_tokens));
+  sink.Counter("cairn_worker_read_steps_total", "Steps that decoded over a context by rows.", {},
+               number(reading.steps));
+  const std::string rows = "cairn_worker_read_rows_total";
+  const std::string help =
+      "Rows of contexts: chosen by steps; of these hit (near already) and late (attention went on "
+      "without them); useless (read, but gone before attention read them); lost.";
+  sink.Counter(rows, help, {{"result", "chosen"}}, number(reading.chosen_rows));
+  sink.Counter(rows, help, {{"result", "hit"}}, number(reading.hit_rows));
+  sink.Counter(rows, help, {{"result", "late"}}, number(reading.late_rows));
+  sink.Counter(rows, help, {{"result", "useless"}}, number(reading.useless_rows));
+  sink.Counter(rows, help, {{"result", "lost"}}, number(reading.lost_rows));
+  sink.Counter("cairn_worker_read_bytes_total", "Bytes that were read of contexts by rows.", {},
+               number(reading.read_bytes));
+}
+
 void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
   const std::string running = "cairn_worker_running_requests";
@@ -111,6 +132,35 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
              number(stats.push.queued_blocks));
 }
 
+void ExportSpill(const SpillStats& spill, metrics::Sink& sink) {
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  sink.Counter("cairn_worker_spilled_prompts_total",
+               "Prompts that never fit into the KV pool, and were spilt to the cache node.", {},
+               number(spill.prompts));
+  const std::string tokens = "cairn_worker_spilled_tokens_total";
+  const std::string tokens_help =
+      "Tokens whose KV was spilt, and those of them that were computed again because the node had "
+      "them no more.";
+  sink.Counter(tokens, tokens_help, {{"result", "spilled"}}, number(spill.spilled_tokens));
+  sink.Counter(tokens, tokens_help, {{"result", "lost"}}, number(spill.lost_tokens));
+  sink.Counter("cairn_worker_spilled_repeats_total",
+               "Forward passes that were repeated because spilt KV did not come.", {},
+               number(spill.repeated_passes));
+  const std::string bytes = "cairn_worker_spilled_read_bytes_total";
+  const std::string bytes_help = "Bytes of spilt KV that were read back.";
+  sink.Counter(bytes, bytes_help, {{"how", "lent"}}, number(spill.read.lent_bytes));
+  sink.Counter(bytes, bytes_help, {{"how", "copied"}},
+               number(spill.read.bytes - spill.read.lent_bytes));
+  const std::string windows = "cairn_worker_spilled_windows_total";
+  const std::string windows_help =
+      "Windows of spilt KV that attention read: already there, or waited for.";
+  sink.Counter(windows, windows_help, {{"result", "late"}}, number(spill.read.late_windows));
+  sink.Counter(windows, windows_help, {{"result", "ready"}},
+               number(spill.read.windows - spill.read.late_windows));
+  sink.Counter("cairn_worker_spilled_wait_seconds_total",
+               "Time that attention waited for spilt KV.", {}, spill.read.wait_seconds);
+}
+
 void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
   const auto work = [&](const std::string& direction, const KvCodec::Work& done) {
     const metrics::Labels labels = {{"codec", stats.codec}, {"direction", direction}};
@@ -144,8 +194,10 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
   registry.AddCollector([&engine](metrics::Sink& sink) {
     const WorkerEngine::Stats stats = engine.GetStats();
     ExportRequests(stats, sink);
+    ExportReading(stats, sink);
     ExportLoad(engine.GetLoad(), sink);
     ExportCache(stats, sink);
+    ExportSpill(stats.spill, sink);
     for (const KvCodec::Stats& codec : stats.codecs) ExportCodec(codec, sink);
   });
 }

@@ -127,6 +127,20 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   out->set_chosen_tokens(summary.chosen_tokens);
   out->set_selected_tokens(summary.selected_tokens);
   out->set_kept_share(summary.kept_share);
+  if (!summary.reading.policy.empty()) {
+    const ReadCounters& counters = summary.reading.counters;
+    v1::ContextReading* const reading = out->mutable_reading();
+    reading->set_policy(summary.reading.policy);
+    reading->set_far_tokens(summary.reading.far_tokens);
+    reading->set_near_bytes(summary.reading.near_bytes);
+    reading->set_steps(counters.steps);
+    reading->set_chosen_rows(counters.chosen_rows);
+    reading->set_hit_rows(counters.hit_rows);
+    reading->set_late_rows(counters.late_rows);
+    reading->set_useless_rows(counters.useless_rows);
+    reading->set_lost_rows(counters.lost_rows);
+    reading->set_read_bytes(counters.read_bytes);
+  }
   for (const TimelineSpan& span : summary.timeline) {
     v1::TimelineSpan* entry = out->add_timeline();
     entry->set_kind(static_cast<v1::TimelineSpan::Kind>(span.kind));

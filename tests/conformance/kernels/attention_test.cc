@@ -147,6 +147,58 @@ TEST_P(AttentionTest, ARowDoesNotDependOnTheOtherRows) {
   }
 }
 
+TEST_P(AttentionTest, SeveralCallsOverWhatComesBeforeEqualOne) {
+  // The first pages are read as prefixes, some at a time, and the rest as the sequence.
+  for (const Case& c : {Case{64, 64, 2, 3, 192, 70}, Case{16, 64, 1, 4, 256, 16},
+                        Case{64, 80, 1, 2, 128, 20}, Case{32, 96, 2, 1, 192, 64}}) {
+    const Pages pages(c, &rng());
+    const int64_t width = c.kv_heads * c.group * c.dim;
+    const std::vector<float> q = Random(c.rows * width);
+    for (const Attention attention : Attentions(c.dim)) {
+      const std::vector<float> whole = Run(here(), attention, c, pages, q, c.rows);
+      for (const std::vector<int64_t>& windows :
+           {std::vector<int64_t>{c.first}, {64, c.first - 64}, {c.first - 64}, {64, 64}}) {
+        Guarded<float> out(here(), c.rows * width);
+        const PagedKv all = pages.In(here());
+        const float* const queries = here().In(q);
+        std::byte* const scratch = here().Scratch(AttentionScratchBytes(c.rows, c.group, c.dim));
+        for (int64_t h = 0; h < c.kv_heads; ++h) {
+          AttentionArgs a;
+          a.q = queries;
+          a.out = out.get();
+          a.rows = c.rows;
+          a.q_stride = a.out_stride = width;
+          a.kv_head = h;
+          a.group = c.group;
+          a.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
+          a.scratch = scratch;
+          int64_t begin = 0;
+          for (size_t w = 0; w < windows.size(); ++w) {
+            a.prefix = all;
+            a.prefix.pages += begin / c.block_tokens;
+            a.prefix.k_offset += static_cast<size_t>(h) * all.head_stride;
+            a.prefix.v_offset += static_cast<size_t>(h) * all.head_stride;
+            a.prefix_rows = windows[w];
+            begin += windows[w];
+            a.kv = all;
+            a.kv.pages += begin / c.block_tokens;
+            a.first_position = c.first - begin;
+            a.resume = w > 0;
+            a.more = w + 1 < windows.size();
+            here().Run(attention, a);
+          }
+        }
+        const std::vector<float> got = out.Read();
+        if (std::string_view(here().forward().name) == "reference") {  // It adds in another order.
+          ExpectClose(whole, got, 1e-6, 1e-7, Describe(c));
+        } else {
+          ASSERT_EQ(got, whole) << Describe(c) << ", " << windows.size() << " calls";
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   const Case c{64, 64, 1, 2, 64, 10};
   const Pages pages(c, &rng());

@@ -35,6 +35,7 @@ class Device {
   const SelectionKernels& selections() const { return *backend_.selections; }
 
   const SliceKernels& slices() const { return *backend_.slices; }
+  const ReadingKernels& reading() const { return *backend_.reading; }
 
   Stream& stream() { return *stream_; }
   void Synchronize() {
@@ -62,6 +63,15 @@ class Device {
   void Run(void (*SliceKernels::*op)(Stream&, const Args&),
            const std::type_identity_t<Args>& args) {
     (slices().*op)(*stream_, args);
+  }
+  template <typename Args>
+  void Run(batch::Op<Args> batch::ForwardKernels::*op, const std::type_identity_t<Args>& args) {
+    EXPECT_EQ((backend_.batch_forward->*op)(stream_->native(), args), 0);
+  }
+  template <typename Args>
+  void Run(void (*ReadingKernels::*op)(Stream&, const Args&),
+           const std::type_identity_t<Args>& args) {
+    (reading().*op)(*stream_, args);
   }
 
   // Memory of the backend, for as long as the device lives; In copies something into it.

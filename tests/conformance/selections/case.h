@@ -165,12 +165,19 @@ inline std::vector<SelectionCase> AllCases() {
       if (rows && p.decimals == 0) c.values[i] = 16;
     }
     cases.push_back(c);
+    const auto with = [&](size_t parameter, int64_t value) {
+      if (value == c.values[parameter]) return;
+      SelectionCase other = c;
+      other.values[parameter] = value;
+      cases.push_back(other);
+    };
     for (size_t i = 0; i < info.parameters.size(); ++i) {
       const std::string_view name = info.parameters[i].name;
-      if (name == "maxpool" || name == "reuse") {
-        SelectionCase other = c;
-        other.values[i] = name == "reuse" ? 2 : 1;
-        cases.push_back(other);
+      if (name == "reuse") with(i, 2);
+      if (name == "chunked") with(i, 500);
+      if (name == "maxpool") with(i, 2);
+      for (const std::string_view form : {"maxpool", "beside", "mix", "relative"}) {
+        if (name == form) with(i, 1 - std::min<int64_t>(1, c.values[i]));
       }
     }
   }

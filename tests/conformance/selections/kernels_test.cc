@@ -223,6 +223,7 @@ TEST_P(SelectionKernelsTest, AccumulatedAttentionIsTheSumWhateverTheCuts) {
     Compare(s.tokens, 1e-4, 1e-6, Label(s), in_cuts(1000));
     const std::vector<float> whole = On(here(), s.tokens, in_cuts(1000));
     for (const int64_t cut : {1, 7, 64}) {
+      if (cut == 1 && s.tokens > 70) continue;  // Slow where launches are.
       ExpectSameSums(whole, On(here(), s.tokens, in_cuts(cut)),
                      Label(s) + " in cuts of " + std::to_string(cut));
     }

@@ -124,7 +124,7 @@ TEST_P(SelectionTest, ALaterSegmentHasNoFirstRow) {
   // layers that keep all, and sums of attention that count the first row's to itself.
   const std::string& name = GetParam().name;
   if (name != "keydiff" && name != "lagkv" && !has("chunk") && name != "random" &&
-      name != "simlayer" && name != "h2o") {
+      name != "simlayer" && name != "h2o" && name != "prefixkv" && name != "keyformer") {
     EXPECT_FALSE(later.kept(1, 1, 0));
   }
   if (!has("chunk")) {
@@ -188,7 +188,8 @@ TEST_P(SelectionTest, AQueryAwareOneHangsOnItsQueriesAndOthersDoNot) {
     std::fill(layer.begin(), layer.begin() + first * width, NAN);
   }
   EXPECT_EQ(Run(segment), kept);
-  if (first == 300 || GetParam().name == "simlayer") return;  // Its order of layers may stay.
+  // One query may leave simlayer's order of layers, and prefixkv's means over all heads.
+  if (first == 300 || GetParam().name == "simlayer" || GetParam().name == "prefixkv") return;
   // Those of one more row are: the first one, then the last one.
   for (const int64_t row : {first, int64_t{299}}) {
     TestSegment other = TestSegment::Normal(kShape, 300, 14);
@@ -265,6 +266,70 @@ TEST(HeadClassesTest, HeadsKeepAllInTheOrderOfTheirScores) {
     EXPECT_EQ(kept.Count(1, 0), 200);
     EXPECT_EQ(kept.Count(1, 1), 20);
   }
+}
+
+// Makes each of a layer's last 32 queries look at one row, given the query's own.
+template <typename RowOf>
+void LookAt(TestSegment* segment, int32_t layer, const RowOf& row_of) {
+  const int64_t group = kShape.query_heads / kShape.kv_heads;
+  for (int64_t row = segment->tokens - 32; row < segment->tokens; ++row) {
+    for (int64_t h = 0; h < kShape.query_heads; ++h) {
+      float* q = segment->queries[static_cast<size_t>(layer)].data() +
+                 (row * kShape.query_heads + h) * kShape.head_dim;
+      const uint16_t* k = segment->layers[static_cast<size_t>(layer)]->K(h / group, row_of(row));
+      for (int64_t c = 0; c < kShape.head_dim; ++c) q[c] = 8.0f * testing::FromHalf(k[c]);
+    }
+  }
+}
+
+TEST(SimLayerTest, ALayerThatLooksFurtherBackStaysWhole) {
+  TestSegment segment = TestSegment::Normal(kShape, 200, 17);
+  for (const int32_t layer : {0, 1, 3}) {
+    LookAt(&segment, layer, [](int64_t row) { return row - 3; });
+  }
+  LookAt(&segment, 2, [](int64_t) { return 50; });
+  // keep, sinks, recent, queries: 4 * 80 rows are one whole layer, three of 20, and 60 left over.
+  KeptRows kept;
+  ASSERT_TRUE(segment.Run(*Make({"simlayer", {400, 4, 16, 32}}), &kept));
+  EXPECT_EQ(kept.Count(2, 0), 200);
+  std::vector<int64_t> rows;
+  for (int32_t l = 0; l < kShape.layers; ++l) rows.push_back(kept.Count(l, 1));
+  std::sort(rows.begin(), rows.end());
+  EXPECT_EQ(rows, (std::vector<int64_t>{20, 20, 80, 200}));
+  // Where the first and the recent rows are more than an even budget, it is `streaming`.
+  KeptRows streaming;
+  ASSERT_TRUE(segment.Run(*Make({"simlayer", {400, 4, 1024, 32}}), &kept));
+  ASSERT_TRUE(segment.Run(*Make({"streaming", {400, 4}}), &streaming));
+  EXPECT_EQ(kept, streaming);
+}
+
+TEST(SimLayerTest, AQuerysOwnRowIsNotRecent) {
+  TestSegment segment = TestSegment::Normal(kShape, 200, 18);
+  for (const int32_t layer : {0, 1, 3}) {
+    LookAt(&segment, layer, [](int64_t row) { return row - 1; });
+  }
+  LookAt(&segment, 2, [](int64_t row) { return row; });
+  KeptRows kept;
+  ASSERT_TRUE(segment.Run(*Make({"simlayer", {400, 4, 16, 32}}), &kept));
+  EXPECT_EQ(kept.Count(2, 0), 200);
+}
+
+TEST(PyramidKvTest, EveryShareHasItsPyramid) {
+  const TestSegment segment = TestSegment::Normal(kShape, 400, 19);
+  const auto rows = [&](int64_t keep, int64_t beside) {
+    // keep, sink, window, pool, maxpool, beta, beside
+    KeptRows kept;
+    EXPECT_TRUE(segment.Run(*Make({"pyramidkv", {keep, 1, 16, 2, 0, 20, beside}}), &kept));
+    return std::vector<int64_t>{kept.Count(0, 0), kept.Count(1, 0), kept.Count(2, 0),
+                                kept.Count(3, 0)};
+  };
+  for (const int64_t keep : {100, 200, 400}) {
+    const std::vector<int64_t> falls = rows(keep, 1);
+    EXPECT_GT(falls[0], falls[1]) << keep;
+    EXPECT_GT(falls[2], falls[3]) << keep;
+    EXPECT_GT(falls[3], 16) << keep;
+  }
+  EXPECT_EQ(rows(200, 0), (std::vector<int64_t>{80, 80, 80, 80})) << "kvpress's form";
 }
 
 std::string CaseName(const ::testing::TestParamInfo<SelectionCase>& test) {

@@ -31,8 +31,13 @@ from presses_reference import (
     Captured,
     defensive,
     h2o,
+    headkv,
     kept_rows,
+    keyformer,
+    nacl,
+    prefixkv,
     ranked_by_kvpress,
+    snapkv_of_authors,
     top,
     with_kvpress,
 )  # noqa: E402
@@ -80,6 +85,23 @@ def only(index, run):
         out = torch.zeros(len(layers), KV_HEADS, TOKENS, dtype=torch.bool)
         out[index] = run(layers[index : index + 1], ratio)[0]
         return out
+
+    return masks
+
+
+def as_in_files(run):
+    """What the C++ test sees where layers compete: in the layers but FULL, queries of zeros before
+    the window's."""
+
+    def masks(layers, ratio):
+        seen = []
+        for i, m in enumerate(layers):
+            q = m.q.clone()
+            if i != FULL:
+                q[:, : TOKENS - WINDOW] = 0
+            projection = m.o_proj.weight
+            seen.append(Captured(i, len(layers), m.k, m.v, q, projection, m.cos, m.sin))
+        return run(seen, ratio)
 
     return masks
 
@@ -137,15 +159,20 @@ def chunk_reuse(press):
     return run
 
 
-def simlayer(sinks, recent):
-    """The laziest layers keep sinks and recent rows, as many layers as the budget asks for."""
+def simlayer(sinks, recent, queries):
+    """The laziest layers keep sinks and recent rows, as many layers as the budget asks for. A layer
+    is as lazy as the authors' program says: what a query pays to the sinks and to the `recent` rows
+    before its own, in the mean over the last queries."""
 
     def run(modules, ratio):
         layers = len(modules)
         lazy = []
         for module in modules:
-            a = module.last_attention(1).mean((0, 1))
-            lazy.append(float(a[:sinks].sum() + a[TOKENS - recent :].sum()))
+            a = module.last_attention(queries).mean(0)
+            behind = torch.arange(TOKENS - queries, TOKENS)[:, None] - torch.arange(TOKENS)
+            near = (behind > 0) & (behind <= recent)
+            near[:, :sinks] = True
+            lazy.append(float((a * near).sum(-1).mean()))
         total = layers * kept_rows(modules[0], ratio)
         short = min(sinks + recent, kept_rows(modules[0], ratio))
         full = (total - layers * short) // (TOKENS - short)
@@ -184,6 +211,16 @@ def head_classes(sinks, recent):
     return run
 
 
+def hybrid(press, base, layers_of_chunks):
+    """Chunks in the first layers, single rows in the others."""
+
+    def run(modules, ratio):
+        chunks, rows = with_kvpress(press)(modules, ratio), with_kvpress(base)(modules, ratio)
+        return torch.cat((chunks[:layers_of_chunks], rows[layers_of_chunks:]))
+
+    return run
+
+
 def cases():
     """(source, name, parameters in the catalogue's order, layers compared, ratio, masks)."""
     snap = lambda **o: kvpress.SnapKVPress(**o)
@@ -193,21 +230,21 @@ def cases():
         yield (
             "kvpress",
             "ada-snapkv",
-            [keep, 0, 64, 2, 0, 200],
+            [keep, 0, 64, 2, 0, 200, 0],
             every,
             with_kvpress(kvpress.AdaKVPress(snap())),
         )
         yield (
             "kvpress",
             "pyramidkv",
-            [keep, 0, 8, 2, 0, 20],
+            [keep, 0, 8, 2, 0, 20, 0],
             every,
             with_kvpress(kvpress.PyramidKVPress(window_size=8)),
         )
         yield (
             "kvpress",
             "chunkkv",
-            [keep, 0, 64, 2, 20, 1],
+            [keep, 0, 64, 2, 20, 1, 1000],
             every,
             with_kvpress(kvpress.ChunkKVPress(snap())),
         )
@@ -221,7 +258,7 @@ def cases():
         yield (
             "kvpress",
             "ada-criticalkv",
-            [keep, 0, 16, 2, 200, 500],
+            [keep, 0, 16, 2, 200, 0, 500],
             every,
             with_kvpress(kvpress.CriticalAdaKVPress(snap(window_size=16))),
         )
@@ -246,15 +283,18 @@ def cases():
         yield (
             "kvpress",
             "ada-expected",
-            [keep, 4, 512, 200],
+            [keep, 4, 512, 200, 0],
             1 << FULL,
             with_kvpress(kvpress.AdaKVPress(kvpress.ExpectedAttentionPress(epsilon=1e-2))),
         )
-        yield "own", "defensive", [keep, 0, 32, 2, 900], every, defensive(32, 2, 0.9, False)
-        yield "own", "layer-defensive", [keep, 0, 32, 2, 900], every, defensive(32, 2, 0.9, True)
+        yield "own", "defensive", [keep, 0, 32, 2, 900, 0], every, defensive(32, 2, 0.9, False)
+        yield "own", "layer-defensive", [keep, 0, 32, 2, 900, 0], every, defensive(32, 2, 0.9, True)
+        for name, whole in (("defensive", False), ("layer-defensive", True)):
+            run = defensive(32, 2, 0.9, whole, authors=True)
+            yield "own", name, [keep, 0, 32, 2, 900, 1], every, run
         yield "own", "h2o", [keep, 0, 500], 1 << FULL, only(FULL, h2o(0.5))
         yield "own", "cake", [keep, 0, 32, 2, 200, 16, 6], every, cake(32, 2, 200, 1.6, 0.6)
-        yield "own", "simlayer", [keep, 4, 64], every, simlayer(4, 64)
+        yield "own", "simlayer", [keep, 4, 64, 32], every, simlayer(4, 64, 32)
     yield (
         "kvpress",
         "snapkv",
@@ -272,29 +312,35 @@ def cases():
     yield (
         "kvpress",
         "ada-snapkv",
-        [300, 0, 16, 2, 0, 0],
+        [300, 0, 16, 2, 0, 0, 0],
         every,
         with_kvpress(kvpress.AdaKVPress(snap(window_size=16), alpha_safeguard=0)),
     )
     yield (
         "kvpress",
         "pyramidkv",
-        [200, 0, 64, 2, 0, 20],
+        [200, 0, 64, 2, 0, 20, 0],
         every,
         with_kvpress(kvpress.PyramidKVPress()),
     )
     yield (
         "kvpress",
         "chunkkv",
-        [500, 0, 32, 2, 10, 1],
+        [500, 0, 32, 2, 10, 1, 1000],
         every,
         with_kvpress(kvpress.ChunkKVPress(snap(window_size=32), 10)),
     )
-    yield "own", "chunkkv", [500, 0, 64, 2, 20, 2], every, chunk_reuse(kvpress.ChunkKVPress(snap()))
+    yield (
+        "own",
+        "chunkkv",
+        [500, 0, 64, 2, 20, 2, 1000],
+        every,
+        chunk_reuse(kvpress.ChunkKVPress(snap())),
+    )
     yield (
         "own",
         "ada-pyramidkv",
-        [500, 0, 8, 2, 0, 20, 200],
+        [500, 0, 8, 2, 0, 20, 0, 200, 0],
         every,
         pyramid_in_layers(lambda: kvpress.AdaKVPress(snap(window_size=8))),
     )
@@ -306,6 +352,37 @@ def cases():
         every,
         ranked_by_kvpress(kvpress.LagKVPress(lag_size=300)),
     )
+    # The authors' programs: window 32 and a kernel of 7 by the maximum, in both orders.
+    for keep in (500, 200):
+        for maxpool, pooling in ((1, "max"), (2, "max-of-group")):
+            run = snapkv_of_authors(32, 3, pooling)
+            yield "own", "snapkv", [keep, 0, 32, 3, maxpool], every, run
+        run = snapkv_of_authors(32, 3, "max-of-group", alpha=200)
+        yield "own", "ada-snapkv", [keep, 0, 32, 3, 2, 200, 1], every, run
+        run = snapkv_of_authors(8, 3, "max-of-group", alpha=200, beta=20)
+        yield "own", "ada-pyramidkv", [keep, 0, 8, 3, 2, 20, 1, 200, 1], every, run
+    # 20 % of 512 rows are fewer than 20 windows of 64: kvpress's form is even there. The steps of
+    # these budgets are whole rows.
+    for keep, window in ((200, 64), (500, 8), (750, 32)):
+        run = snapkv_of_authors(window, 2, "mean", beta=20)
+        yield "own", "pyramidkv", [keep, 0, window, 2, 0, 20, 1], every, run
+    chunks = kvpress.ChunkKVPress(snap(window_size=32), 10)
+    yield (
+        "own",
+        "chunkkv",
+        [500, 0, 32, 2, 10, 1, 500],
+        every,
+        hybrid(chunks, snap(window_size=32), 2),
+    )
+    # Scores as for duo and razor.
+    scores = [[(3 * i * 7 + 7 * h + 11) % 12 for h in range(KV_HEADS)] for i in range(3)]
+    for keep, beta in ((500, 1200), (200, 1005), (800, 2000)):
+        run = headkv(32, 3, "max", beta / 1000, scores)
+        yield "own", "headkv", [keep, 0, 0, 32, 3, 1, beta], every, run
+    for keep in (500, 200):
+        yield "own", "prefixkv", [keep, 4], every, as_in_files(prefixkv(4))
+        yield "own", "nacl", [keep, 0, 32, 370, 1], every, nacl(32, 0.37, 1)
+        yield "own", "keyformer", [keep, 0, 300, 1], 1 << FULL, only(FULL, keyformer(0.3, 1))
     for keep in (750, 500, 200):
         yield "own", "duo", [keep, 0, 4, 64], every, head_classes(4, 64)
     yield "own", "razor", [400, 0, 0, 33], every, head_classes(0, 33)

@@ -73,6 +73,66 @@ void HugeLookups(Scene& scene) {
   reader->Finish();
 }
 
+void RowFloods(Scene& scene) {
+  constexpr uint32_t kBlocks = 64, kHeads = 32, kDim = 32;
+  constexpr size_t kRowBytes = kDim * 2;
+  WireClient client(scene.node.address(), scene.stop);
+  v1::NamespaceSpec spec = NativeSpec(scene.Tenant("rows"), "1", kHeads, 16, "raw");
+  AddGroup(&spec, 2, {PlaneOf("k", kHeads, kDim, v1::DTYPE_F16)});
+  const std::string ns = client.Open(spec);
+  const v1::PartRect rect = RectOf(0, 2, 0, kHeads);
+  std::string keys;
+  for (uint32_t block = 0; block < kBlocks; ++block) {
+    // Each row says where it is from.
+    std::string slice;
+    for (uint32_t row = 0; row < kHeads * 16; ++row) {
+      slice += std::string(kRowBytes, static_cast<char>(block * 7 + row));
+    }
+    const std::string parent = block == 0 ? "" : KeyOf("rows", block - 1);
+    client.Store(ns, {{KeyOf("rows", block), SealedPart({slice, slice}, 0, rect), rect, parent}});
+    keys += KeyOf("rows", block);
+  }
+  v1::MatchResponse match;
+  if (!client.Match(ns, keys, 60'000, &match).ok() || match.matched_blocks() == 0) return;
+  for (int pass = 0; pass < 20 && scene.going(); ++pass) {
+    v1::FetchRequest request;
+    request.set_session_id(client.session());
+    request.set_lease_id(match.lease_id());
+    request.set_layer_begin(static_cast<uint32_t>(scene.Between(0, 2)));
+    request.set_layer_end(request.layer_begin() + 1);
+    // Every third is nonsense somewhere.
+    const bool wild = pass % 3 == 0;
+    for (uint32_t i = 0; i < 16384; ++i) {
+      v1::RowGroup& group = *request.add_rows();
+      group.set_block(wild ? static_cast<uint32_t>(scene.random()) : i / kHeads % kBlocks);
+      group.set_head(i % kHeads);
+      group.add_mask(scene.random() & 0xffff);
+      if (!wild && i + 1 == match.matched_blocks() * kHeads) break;
+    }
+    CallContext context(scene.stop, std::chrono::seconds(5));
+    auto reader = client.cache().Fetch(context.get(), request);
+    v1::FetchFrame frame;
+    bool right = true;
+    while (reader->Read(&frame)) {
+      for (const v1::Rows& rows : frame.rows()) {
+        const uint64_t mask =
+            request.rows(static_cast<int>(rows.block() * kHeads + rows.head())).mask(0);
+        std::string expected;
+        for (uint32_t token = 0; token < 16; ++token) {
+          if ((mask >> token & 1) == 0) continue;
+          expected += std::string(kRowBytes,
+                                  static_cast<char>(rows.block() * 7 + rows.head() * 16 + token));
+        }
+        right = right && !wild && rows.data() == expected;
+      }
+      if (pass % 4 == 1) break;  // And leaves.
+    }
+    context.get()->TryCancel();
+    reader->Finish();
+    scene.Expect(right, "a fetch of rows brings other rows than were asked for");
+  }
+}
+
 void CollidingKeys(Scene& scene) {
   WireClient client(scene.node.address(), scene.stop);
   const std::string ns = client.Open(OpaqueSpec(scene.Tenant("collide")));

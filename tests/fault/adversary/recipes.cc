@@ -16,6 +16,8 @@ const Recipe kRecipes[] = {
      DuplicateKeys, kAll, 10},
     {"huge_lookups", "One fetch of 65,535 layers, thousands of times: bounded memory", HugeLookups,
      kAll, 10},
+    {"row_floods", "Fetches of 16,384 groups of rows, and of rows that cannot be: right or refused",
+     RowFloods, kAll, 10},
     {"colliding_keys", "Keys that once collided for every seed: cost what others cost",
      CollidingKeys, kAll, 10},
     {"root_chains", "A match over thousands of roots that were never linked: linear", RootChains,

@@ -29,6 +29,7 @@ const Recipe* FindRecipe(std::string_view name);
 // lookups.cc
 void DuplicateKeys(Scene& scene);
 void HugeLookups(Scene& scene);
+void RowFloods(Scene& scene);
 void CollidingKeys(Scene& scene);
 void RootChains(Scene& scene);
 void ExpiringLeases(Scene& scene);

@@ -82,7 +82,9 @@ class LightEngine final : public SimulatedEngine,
 
   // --- CacheEngine: what nobody calls here
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec&, bool) override { return None(); }
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec&, bool, Duration) override {
+    return None();
+  }
   Result<std::unique_ptr<cache::FetchStream>> Fetch(const cache::FetchRequest&) override {
     return None();
   }

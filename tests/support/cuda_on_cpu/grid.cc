@@ -8,7 +8,9 @@
 #include <mutex>
 #include <vector>
 
+#include "tests/support/cuda_on_cpu/block_barriers.h"
 #include "tests/support/cuda_on_cpu/fibre.h"
+#include "tests/support/cuda_on_cpu/hand_over.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 #include "tests/support/cuda_on_cpu/sanitizers.h"
 #include "tests/support/cuda_on_cpu/shared_memory.h"
@@ -20,13 +22,15 @@ namespace {
 constexpr unsigned kLanes = 32;
 constexpr unsigned kMostThreads = 1024;
 
-enum class Waits { kForNothing, kForWarp, kForBlock, kEnded };
+enum class Waits { kForNothing, kForWarp, kForBlock, kForCondition, kEnded };
 
 struct Thread {
   std::unique_ptr<Fibre> fibre;
   unsigned index = 0;
   dim3 place;
   Waits waits = Waits::kEnded;
+  bool (*ready)(void*) = nullptr;  // The condition that it waits for.
+  void* ready_state = nullptr;
   // Hand-overs use two sets of slots in turn, so that one meeting for each is enough: nobody writes
   // to a set again before all lanes have met once more, and so have taken what was in it.
   unsigned turn = 0;
@@ -37,7 +41,7 @@ struct Thread {
 struct Warp {
   unsigned live = 0;
   unsigned arrived = 0;
-  char handed_over[2][kLanes][32];
+  alignas(16) char handed_over[2][kLanes][64];
   char order = 0;  // Its address is what TSan orders barriers by.
 };
 
@@ -52,6 +56,7 @@ class Grid {
   Warp& warp() { return warps_[self_->index / kLanes]; }
   void BlockBarrier();
   void MeetWarp();
+  void WaitUntil(bool (*ready)(void*), void* state);
   std::byte* TakeShared(size_t bytes);
 
  private:
@@ -139,14 +144,17 @@ void Grid::RunBlock(uint64_t seed) {
   while (live_ > 0) {
     bool ran = false;
     for (const unsigned i : order_) {
-      if (threads_[i]->waits != Waits::kForNothing) continue;
+      Thread& t = *threads_[i];
+      if (t.waits == Waits::kForCondition && t.ready(t.ready_state)) t.waits = Waits::kForNothing;
+      if (t.waits != Waits::kForNothing) continue;
       ran = true;
-      self_ = threads_[i].get();
+      self_ = &t;
       place_.thread = self_->place;
       self_->fibre->Resume();
     }
     if (!ran) Fail("threads wait for each other: not all of them reach a barrier");
   }
+  if (EndBlockBarriers()) Fail("a block ends with bulk copies that nobody waited for");
 }
 
 void Grid::RunThread() {
@@ -198,6 +206,14 @@ void Grid::MeetWarp() {
     self_->waits = Waits::kForWarp;
     self_->fibre->Pause();
   }
+}
+
+void Grid::WaitUntil(bool (*ready)(void*), void* state) {
+  if (ready(state)) return;
+  self_->ready = ready;
+  self_->ready_state = state;
+  self_->waits = Waits::kForCondition;
+  self_->fibre->Pause();
 }
 
 std::byte* Grid::TakeShared(size_t bytes) {
@@ -254,6 +270,12 @@ void HandOver(const void* give, size_t bytes) {
 void Take(unsigned from, void* take, size_t bytes) {
   CopyBytes(take, TheGrid().warp().handed_over[TheGrid().self().turn][from], bytes);
 }
+
+const void* HandedOver(unsigned from) {
+  return TheGrid().warp().handed_over[TheGrid().self().turn][from];
+}
+
+void WaitUntil(bool (*ready)(void*), void* state) { TheGrid().WaitUntil(ready, state); }
 
 std::byte* TakeShared(size_t bytes) { return TheGrid().TakeShared(bytes); }
 

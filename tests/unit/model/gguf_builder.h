@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +54,11 @@ class GgufBuilder {
     for (const int32_t value : values) Append(values_, value);
     return *this;
   }
+  GgufBuilder& Bools(const std::string& key, const std::vector<bool>& values) {
+    BeginArray(key, GgufValueType::kBool, values.size());
+    for (const bool value : values) Append(values_, static_cast<uint8_t>(value));
+    return *this;
+  }
 
   // dims innermost first. Data of the right size, filled with `fill`.
   GgufBuilder& Tensor(const std::string& name, const std::vector<int64_t>& dims,
@@ -63,6 +69,20 @@ class GgufBuilder {
     data_.resize((data_.size() + 31) / 32 * 32);
     RawTensor(name, dims, FileNumber(type), data_.size());
     data_.resize(data_.size() + bytes, static_cast<std::byte>(fill));
+    return *this;
+  }
+  // Normally distributed float32 numbers times `scale`, or all `scale` of a vector.
+  GgufBuilder& RandomTensor(const std::string& name, const std::vector<int64_t>& dims, float scale,
+                            std::mt19937_64& random) {
+    Tensor(name, dims);
+    int64_t numbers = 1;
+    for (const int64_t dim : dims) numbers *= dim;
+    std::normal_distribution<float> normal;
+    std::byte* at = data_.data() + data_.size() - static_cast<size_t>(numbers) * sizeof(float);
+    for (int64_t i = 0; i < numbers; ++i, at += sizeof(float)) {
+      const float number = dims.size() == 1 ? scale : scale * normal(random);
+      std::memcpy(at, &number, sizeof(number));
+    }
     return *this;
   }
   // An entry of the tensor directory with anything in it, and no data.

@@ -24,6 +24,7 @@ int RunFidelity(const FidelityOptions& options);
 int RunDemo(const DemoOptions& options);
 // `flags.policy` must be a name of a policy, or kOptimum.
 int RunReplay(const ReplayFlags& flags);
+int RunSize(const SizeFlags& flags);
 int RunBench(const bench::BenchFlags& flags);
 
 }  // namespace cairn::cli

@@ -30,10 +30,11 @@ int RunFidelity(const FidelityOptions& options) {
                          .exact = options.exact,
                          .threads = options.threads,
                          .limit = options.limit,
-                         .kept = options.kept},
+                         .kept = options.kept,
+                         .shape = {.needle_tokens = options.question_tokens}},
                         progress);
   for (const std::string& suite : options.suites) {
-    const Status status = runner.Run(suite, options.recipes);
+    const Status status = runner.Run(suite, options.recipes, options.read_policies);
     if (status.ok()) continue;
     progress.Clear();
     if (Interrupted()) {

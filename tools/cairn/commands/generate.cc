@@ -23,6 +23,19 @@ std::string HowFetched(const worker::GenerateSummary& summary) {
                      copied == 0 ? "none" : HumanBytes(copied));
 }
 
+// "; 1,536 tokens read by rows: 20.5 MB near, 97 % of the rows there, 0 late".
+std::string HowRead(const worker::GenerateSummary& summary) {
+  if (summary.reading.policy.empty()) return "";
+  const worker::ReadCounters& counters = summary.reading.counters;
+  const double hits = counters.chosen_rows == 0 ? 0
+                                                : static_cast<double>(counters.hit_rows) /
+                                                      static_cast<double>(counters.chosen_rows);
+  return fmt::format(
+      "; {} tokens read by rows: {} near, {} read, {:.0f} % of the rows hit, {} late",
+      Grouped(summary.reading.far_tokens), HumanBytes(summary.reading.near_bytes),
+      HumanBytes(counters.read_bytes), 100 * hits, Grouped(counters.late_rows));
+}
+
 }  // namespace
 
 int RunGenerate(const GenerateOptions& options) {
@@ -83,11 +96,11 @@ int RunGenerate(const GenerateOptions& options) {
     std::fputc('\n', stdout);
     std::fflush(stdout);  // Before stderr, for those who read both in one stream.
     const Terminal terminal = Terminal::Detect(stderr);
-    const std::string line =
-        fmt::format("{} prompt tokens: {} fetched{}, {} computed; first token {}, all {}",
-                    Grouped(summary->prompt_tokens), Grouped(summary->fetched_tokens),
-                    HowFetched(*summary), Grouped(summary->computed_tokens),
-                    HumanSeconds(summary->ttft_seconds), HumanSeconds(summary->total_seconds));
+    const std::string line = fmt::format(
+        "{} prompt tokens: {} fetched{}, {} computed; first token {}, all {}{}",
+        Grouped(summary->prompt_tokens), Grouped(summary->fetched_tokens), HowFetched(*summary),
+        Grouped(summary->computed_tokens), HumanSeconds(summary->ttft_seconds),
+        HumanSeconds(summary->total_seconds), HowRead(*summary));
     std::fprintf(stderr, "%s\n", terminal.Paint(line, Style::kDim).c_str());
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

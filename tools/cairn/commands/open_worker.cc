@@ -6,6 +6,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "common/config/config.h"
+
 namespace cairn::cli {
 
 Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
@@ -15,12 +17,21 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
     CAIRN_ASSIGN_OR_RETURN(auto prefill, ConnectWorker(options.prefill_worker, options.tls));
     return PairWorkers(std::move(prefill), std::move(worker));
   }
+  uint64_t budget = 0;
+  if (!options.kv_budget.empty()) {
+    const Result<uint64_t> bytes = config::ParseBytes(options.kv_budget);
+    if (!bytes.ok()) return Annotate(bytes.status(), "--kv-budget");
+    budget = *bytes;
+  }
   const std::string cache = options.no_cache ? "" : options.cache;
   CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker({.model_path = options.model,
                                                            .arithmetic = options.arithmetic,
                                                            .threads = options.threads,
+                                                           .device = options.device,
                                                            .recipe = options.recipe,
                                                            .calibration = options.calibration,
+                                                           .read_policy = options.read_policy,
+                                                           .kv_budget = budget,
                                                            .cache_address = cache,
                                                            .tls = options.tls}));
   if (!cache.empty()) {
@@ -65,6 +76,15 @@ Json ToJson(const worker::GenerateSummary& summary) {
                {"chosen_tokens", summary.chosen_tokens},
                {"selected_tokens", summary.selected_tokens},
                {"kept_share", summary.kept_share}};
+  if (!summary.reading.policy.empty()) {
+    const worker::ReadCounters& counters = summary.reading.counters;
+    json["reading"] = {
+        {"policy", summary.reading.policy},         {"far_tokens", summary.reading.far_tokens},
+        {"near_bytes", summary.reading.near_bytes}, {"steps", counters.steps},
+        {"chosen_rows", counters.chosen_rows},      {"hit_rows", counters.hit_rows},
+        {"late_rows", counters.late_rows},          {"useless_rows", counters.useless_rows},
+        {"lost_rows", counters.lost_rows},          {"read_bytes", counters.read_bytes}};
+  }
   if (summary.prompt_logits_sha256)
     json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
   return json;

@@ -226,6 +226,7 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                     {"evicted_host_blocks", ns.evicted_host_blocks},
                     {"evicted_host_bytes", ns.evicted_host_bytes},
                     {"remembered_blocks", ns.remembered_blocks},
+                    {"block_life_seconds", Seconds(ns.block_life)},
                     {"learned", LearnedJson(ns)}});
   }
   Json out = {{"node_id", stats.node_id},           {"node_epoch", stats.node_epoch},

@@ -21,13 +21,10 @@ uint64_t HostEvictions(const client::NodeStats& stats) {
 }  // namespace
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& options) {
-  std::vector<std::string> argv = {SiblingProgram("cairn-worker"),
-                                   "--model",
-                                   options.model_path,
-                                   "--listen",
-                                   "127.0.0.1:0",
-                                   "--admin.listen",
-                                   "127.0.0.1:0"};
+  std::vector<std::string> argv = {SiblingProgram("cairn-worker"), "--model", options.model_path,
+                                   "--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0",
+                                   // On a slow machine sixteen chats at once wait for minutes.
+                                   "--queue.max_wait", "0s"};
   if (!options.cache.empty()) {
     // A busy machine may take longer than the default 50 ms to answer a match, and 250 ms to send;
     // a demo shows the cache, not the breaker. And it shows what fetching does: a small model

@@ -281,6 +281,28 @@ Check CheckCuda(std::optional<int> driver_version, int devices) {
   return check;
 }
 
+Check CheckDeviceTier(const Status& library, bool has_driver,
+                      const std::vector<std::string>& devices) {
+  Check check{.name = "device tier"};
+  if (!library.ok()) {
+    check.found = has_driver ? Message(library) : "no GPU: host and disk only (optional)";
+    if (!has_driver) return check;
+    check.verdict = Verdict::kWarn;
+    check.fix = library.code() == StatusCode::kNotFound
+                    ? "optional: build where nvcc is installed, and put libcairn_cuda.so next to "
+                      "cairn-cache; docs/gpu.md"
+                    : "optional: install a driver that the library accepts; docs/gpu.md";
+    return check;
+  }
+  check.found = fmt::format("{}", fmt::join(devices, "; "));
+  if (devices.empty()) {
+    check.verdict = Verdict::kWarn;
+    check.found = "the driver shows no GPU";
+    check.fix = "optional: look at nvidia-smi, and at what the container may see";
+  }
+  return check;
+}
+
 Check CheckProgram(std::string_view name, std::string_view path, bool executable) {
   Check check{.name = std::string(name), .found = std::string(path)};
   if (!executable) {

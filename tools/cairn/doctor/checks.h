@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/common/status.h"
+
 namespace cairn::cli {
 
 enum class Verdict { kOk, kWarn, kFail };
@@ -62,6 +64,10 @@ Check CheckShm(std::optional<uint64_t> free_bytes, bool memfd_works);
 Check CheckModel(std::string_view path, std::optional<std::string> head, uint64_t bytes);
 // `driver_version`: as cuDriverGetVersion gives it (12040); nullopt: no driver.
 Check CheckCuda(std::optional<int> driver_version, int devices);
+// What a cache node's device tier would find. `library`: OK, or why libcairn_cuda.so cannot be
+// used. `has_driver`: as CheckCuda's. `devices`: one text for each GPU.
+Check CheckDeviceTier(const Status& library, bool has_driver,
+                      const std::vector<std::string>& devices);
 Check CheckProgram(std::string_view name, std::string_view path, bool executable);
 
 // The worst verdict of all.

@@ -19,6 +19,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/device/driver.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/programs.h"
 
@@ -145,6 +146,21 @@ Check Cuda() {
   return CheckCuda(number, devices);
 }
 
+Check DeviceTier() {
+  void* const cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const auto driver = device::Driver::Probe("");
+  std::vector<std::string> devices;
+  if (driver.ok()) {
+    for (const device::DeviceInfo& info : (*driver)->devices()) {
+      devices.push_back(fmt::format("{} ({}, {}{}{})", info.name, info.uuid,
+                                    HumanBytes(info.memory_bytes),
+                                    info.exports ? "" : ", exports no memory",
+                                    info.registers ? "" : ", pins no memory of others"));
+    }
+  }
+  return CheckDeviceTier(driver.status(), cuda != nullptr, devices);
+}
+
 }  // namespace
 
 std::vector<Check> ProbeMachine(const ProbeOptions& options) {
@@ -188,6 +204,7 @@ std::vector<Check> ProbeMachine(const ProbeOptions& options) {
     checks.push_back(CheckProgram(name, path, access(path.c_str(), X_OK) == 0));
   }
   checks.push_back(Cuda());
+  checks.push_back(DeviceTier());
   return checks;
 }
 

@@ -44,6 +44,8 @@ Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::s
     of_documents("kl", row.kl.mean);
     of_documents("kl_ci", {row.kl.low, row.kl.high});
     j["bits_per_number"] = row.bits_per_number;
+    j["read_bits_per_number"] = row.read_bits_per_number;
+    j["late_share"] = row.late_share;
     of_documents("ppl_delta", row.ppl_delta);
     of_documents("top1", row.top1);
     j["needles_ok"] = row.needles_ok;

@@ -14,7 +14,7 @@
 namespace cairn::cli {
 
 struct FidelityRow {
-  std::string recipe;  // As given.
+  std::string recipe;  // As given. Of a read policy: the policy.
   std::string suite;
   // Of documents; zero in a row of needles.
   Interval kl;           // Nats per token.
@@ -25,10 +25,14 @@ struct FidelityRow {
   uint32_t needles_n = 0;        // those that full KV answers.
   Interval needles;              // The share.
   std::optional<KvError> error;  // Relative, mean over texts. Nothing where the recipe selects.
-  // Stored bytes, headers included, over all numbers of the stored blocks.
+  // Stored bytes, headers included, over all numbers of the stored blocks. Of a read policy: bytes
+  // that the worker keeps near, over all numbers of the context.
   double bits_per_number = 0;
-  uint64_t fetched_tokens = 0;   // Of contexts, as the node counted them.
-  uint64_t computed_tokens = 0;  // Of contexts. More than 0 fails the run.
+  // Of a read policy; else 0.
+  double read_bits_per_number = 0;  // Bytes that a step reads of the whole KV, over all numbers.
+  double late_share = 0;            // Of the rows that steps chose.
+  uint64_t fetched_tokens = 0;      // Of contexts, as the node counted them.
+  uint64_t computed_tokens = 0;     // Of contexts. More than 0 fails the run.
   // By document or context, in the order of the suite: for comparisons in pairs.
   struct Text {
     double kl_sum = 0;

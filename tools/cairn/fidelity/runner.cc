@@ -64,6 +64,9 @@ struct FidelityRunner::Totals {
   uint64_t fetched_tokens = 0, computed_tokens = 0;
   uint32_t needles_ok = 0, needles_n = 0;
   uint64_t stored_bytes = 0, numbers = 0;
+  worker::ReadCounters reading;
+  double read_bits = 0;         // Sum over continuations, each of which is a mean over steps.
+  uint32_t read = 0;            // Continuations.
   std::vector<KvError> errors;  // By text.
   std::vector<KeptOfRecipe::Text> kept;
   std::vector<FidelityRow::Text> texts;
@@ -85,7 +88,8 @@ Result<std::unique_ptr<WorkerProcess>> FidelityRunner::StartWorker(
                                .settings = std::move(settings)});
 }
 
-Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std::string>& recipes) {
+Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std::string>& recipes,
+                           const std::vector<std::string>& read_policies) {
   CAIRN_ASSIGN_OR_RETURN(
       const FidelitySuite suite,
       LoadFidelitySuite(options_.texts_directory, options_.split, suite_name, options_.limit));
@@ -100,7 +104,12 @@ Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std:
   if (disk) CAIRN_RETURN_IF_ERROR(RestartNode());
   for (size_t i = 0; i < recipes.size(); ++i) {
     CAIRN_RETURN_IF_ERROR(
-        Annotate(RunRecipe(suite, recipes[i], parsed[i]), "recipe '" + recipes[i] + "'"));
+        Annotate(RunRecipe(suite, recipes[i], parsed[i], ""), "recipe '" + recipes[i] + "'"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const Recipe raw, ParseRecipe(kExact));
+  for (const std::string& policy : read_policies) {
+    CAIRN_RETURN_IF_ERROR(
+        Annotate(RunRecipe(suite, policy, raw, policy), "read policy '" + policy + "'"));
   }
   node_.reset();
   return OkStatus();
@@ -249,6 +258,7 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
                     text.name, text.context.size(), summary.fetched_tokens, counted,
                     Name(summary.miss_reason));
     }
+    if (!summary.reading.policy.empty()) NoteReading(summary, text, arm, totals);
     totals->fetched_tokens += counted;
     totals->computed_tokens += summary.computed_tokens;
     if (text.needles()) {
@@ -266,6 +276,21 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
   totals->needles_ok += static_cast<uint32_t>(needles.value);
   totals->needles_n += static_cast<uint32_t>(needles.weight);
   return OkStatus();
+}
+
+void FidelityRunner::NoteReading(const worker::GenerateSummary& summary, const ScoredText& text,
+                                 const Arm& arm, Totals* totals) {
+  const worker::ReadCounters& counters = summary.reading.counters;
+  const uint64_t numbers =
+      text.context.size() * arm.exact->kv().bytes_per_token() / sizeof(uint16_t);
+  totals->stored_bytes += summary.reading.near_bytes;
+  totals->numbers += numbers;
+  totals->reading += counters;
+  ++totals->read;
+  if (counters.steps > 0) {
+    totals->read_bits += static_cast<double>(counters.read_bytes) * 8 /
+                         static_cast<double>(counters.steps * numbers);
+  }
 }
 
 Status FidelityRunner::MeasureStored(const ScoredText& text, Arm& arm, Totals* totals) {
@@ -299,7 +324,7 @@ Result<std::unique_ptr<StoredKvReader>> FidelityRunner::Reader(const std::string
 }
 
 Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& name,
-                                 const Recipe& recipe) {
+                                 const Recipe& recipe, const std::string& read_policy) {
   progress_.Doing(fmt::format("{}: {}, starting a worker", suite.name, name));
   Arm arm;
   CAIRN_ASSIGN_OR_RETURN(arm.exact, Reader(kExact));
@@ -307,8 +332,9 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
   if (recipe.IsLadder()) {
     arm.last_rung = static_cast<format::Codec>(recipe.rungs.back().codec.info->id);
   }
-  CAIRN_ASSIGN_OR_RETURN(arm.fetcher,
-                         StartWorker("worker-fetch", {"--cache.recipe", recipe.Canonical()}));
+  std::vector<std::string> settings = {"--cache.recipe", recipe.Canonical()};
+  if (!read_policy.empty()) settings.insert(settings.end(), {"--read_policy", read_policy});
+  CAIRN_ASSIGN_OR_RETURN(arm.fetcher, StartWorker("worker-fetch", std::move(settings)));
   CAIRN_ASSIGN_OR_RETURN(arm.scorer, ConnectScorer(arm.fetcher->address()));
   CAIRN_RETURN_IF_ERROR(WaitForCache(arm.fetcher->generator(), true, kCall));
 
@@ -317,7 +343,7 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
     if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
     progress_.Doing(fmt::format("{}: {}, text {} of {}", suite.name, name, i + 1, plan_.size()));
     CAIRN_RETURN_IF_ERROR(ScoreText(plan_[i], full_[i], arm, &totals));
-    CAIRN_RETURN_IF_ERROR(MeasureStored(plan_[i], arm, &totals));
+    if (read_policy.empty()) CAIRN_RETURN_IF_ERROR(MeasureStored(plan_[i], arm, &totals));
   }
   if (options_.kept && recipe.selection) {
     kept_.push_back({name, std::move(totals.kept)});
@@ -366,6 +392,11 @@ FidelityRow FidelityRunner::RowOf(const std::string& suite, const std::string& r
   for (const KvError& error : totals.errors) {
     row.error->k += error.k / static_cast<double>(totals.errors.size());
     row.error->v += error.v / static_cast<double>(totals.errors.size());
+  }
+  if (totals.read > 0) row.read_bits_per_number = totals.read_bits / totals.read;
+  if (totals.reading.chosen_rows > 0) {
+    row.late_share = static_cast<double>(totals.reading.late_rows) /
+                     static_cast<double>(totals.reading.chosen_rows);
   }
   row.fetched_tokens = totals.fetched_tokens;
   row.computed_tokens = totals.computed_tokens;

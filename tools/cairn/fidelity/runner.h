@@ -43,7 +43,9 @@ class FidelityRunner {
 
   // Adds one row per recipe. FAILED_PRECONDITION when a context was not fetched in full: what would
   // be measured then is not the recipe. CANCELLED after Ctrl-C.
-  Status Run(const std::string& suite, const std::vector<std::string>& recipes);
+  // Then one row per read policy: the context is fetched raw and read by rows.
+  Status Run(const std::string& suite, const std::vector<std::string>& recipes,
+             const std::vector<std::string>& read_policies = {});
 
   // All rows: FidelityJson.
   Json Report() const;
@@ -67,8 +69,12 @@ class FidelityRunner {
   // Fills plan_ and full_; afterwards the node has all contexts in all recipes.
   Status ComputeAndPush(const FidelitySuite& suite, const std::vector<Recipe>& recipes);
   Status ScoreFull(const ScoredText& text, Scorer& scorer, Generator& worker);
-  Status RunRecipe(const FidelitySuite& suite, const std::string& name, const Recipe& recipe);
+  // `read_policy` empty: none.
+  Status RunRecipe(const FidelitySuite& suite, const std::string& name, const Recipe& recipe,
+                   const std::string& read_policy);
   Status ScoreText(const ScoredText& text, const Full& full, Arm& arm, Totals* totals);
+  static void NoteReading(const worker::GenerateSummary& summary, const ScoredText& text,
+                          const Arm& arm, Totals* totals);
   Status MeasureStored(const ScoredText& text, Arm& arm, Totals* totals);
   Result<std::unique_ptr<StoredKvReader>> Reader(const std::string& canonical);
   Status Write(const std::string& name, const std::string& text) const;

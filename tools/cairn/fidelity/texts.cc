@@ -25,18 +25,23 @@ NeedleContext NeedlesOf(const Json& j) {
   return context;
 }
 
+bool IsDocuments(const std::string& suite) {
+  return suite == "prose" || suite == "code" || suite == "dialogue";
+}
+
 }  // namespace
 
 const std::vector<std::string>& FidelitySuites() {
-  static const std::vector<std::string> kSuites = {"prose", "code", "dialogue", "needles",
-                                                   "multiturn"};
+  static const std::vector<std::string> kSuites = {"prose",    "code",        "dialogue",
+                                                   "needles",  "multiturn",   "keys",
+                                                   "tracking", "aggregation", "sums"};
   return kSuites;
 }
 
 Result<FidelitySuite> LoadFidelitySuite(const std::string& directory, const std::string& split,
                                         const std::string& suite, size_t limit) {
   const bool second_turn = suite == "multiturn";
-  const bool needles = suite == "needles" || second_turn;
+  const bool needles = !IsDocuments(suite);
   const std::string file_suite = second_turn ? "needles" : suite;
   const std::string path = directory + "/" + split + "-" + file_suite + ".json";
   std::ifstream file(path);

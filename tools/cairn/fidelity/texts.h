@@ -41,7 +41,9 @@ struct FidelitySuite {
 // Names of the suites, in the order of reports.
 const std::vector<std::string>& FidelitySuites();
 
-// The suite "multiturn" has the texts of "needles". At most `limit` documents or contexts; 0: all.
+// The suites "keys", "tracking", "aggregation" and "sums" are RULER's and GSM8K's kinds of tasks,
+// made by benchmarks/fidelity/build_tasks.py, which also makes longer contexts. The suite
+// "multiturn" has the texts of "needles". At most `limit` documents or contexts; 0: all.
 // NOT_FOUND naming the file; INVALID_ARGUMENT naming file and field.
 Result<FidelitySuite> LoadFidelitySuite(const std::string& directory, const std::string& split,
                                         const std::string& suite, size_t limit);

@@ -45,8 +45,11 @@ struct LocalWorkerOptions {
   std::string model_path;
   std::string arithmetic = "fast";          // "fast" or "float32".
   int threads = 0;                          // 0: one per CPU.
+  std::string device = "cpu";               // WorkerEngine::Options::device.
   std::string recipe = "raw";               // WorkerEngine::Options::recipe.
   std::string calibration = "calibration";  // WorkerEngine::Options::calibration.
+  std::string read_policy = {};             // WorkerEngine::Options::read_policy.
+  uint64_t kv_budget = 0;                   // WorkerEngine::Options::kv_budget.
   std::string cache_address;                // Empty: no cache.
   TlsFlags tls;                             // For the cache.
 };

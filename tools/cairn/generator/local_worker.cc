@@ -42,8 +42,11 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
   worker::WorkerEngine::Options engine_options;
   engine_options.model_path = options.model_path;
   engine_options.threads = options.threads;
+  engine_options.device = options.device;
   engine_options.recipe = options.recipe;
   engine_options.calibration = options.calibration;
+  engine_options.read_policy = options.read_policy;
+  engine_options.kv_budget = options.kv_budget;
   engine_options.cache_address = options.cache_address;
   if (options.arithmetic == "float32") {
     engine_options.arithmetic = worker::Arithmetic::kFloat32;

@@ -33,6 +33,16 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   summary.chosen_tokens = proto.chosen_tokens();
   summary.selected_tokens = proto.selected_tokens();
   summary.kept_share = proto.kept_share();
+  summary.reading = {.policy = proto.reading().policy(),
+                     .far_tokens = proto.reading().far_tokens(),
+                     .near_bytes = proto.reading().near_bytes(),
+                     .counters = {.steps = proto.reading().steps(),
+                                  .chosen_rows = proto.reading().chosen_rows(),
+                                  .hit_rows = proto.reading().hit_rows(),
+                                  .late_rows = proto.reading().late_rows(),
+                                  .useless_rows = proto.reading().useless_rows(),
+                                  .lost_rows = proto.reading().lost_rows(),
+                                  .read_bytes = proto.reading().read_bytes()}};
   for (const v1::TimelineSpan& span : proto.timeline()) {
     if (span.kind() < v1::TimelineSpan::KIND_MATCH ||
         span.kind() > v1::TimelineSpan::KIND_COMPUTE) {

@@ -13,6 +13,8 @@ void ClientTotals::AddFetched(Path path, const FetchCounts& counts) {
   Add(fetched_slices_, counts.slices);
   Add(corrupt_slices_, counts.corrupt);
   Add(lent_bytes_, counts.lent_bytes);
+  Add(fetched_rows_, counts.rows);
+  Add(corrupt_rows_, counts.corrupt_rows);
   for (size_t tier = 0; tier < kTierCount; ++tier) {
     Add(fetched_bytes_[tier], counts.bytes[tier]);
     Add(fetched_by_path_[static_cast<size_t>(path)], counts.bytes[tier]);
@@ -39,6 +41,8 @@ ClientStats ClientTotals::Get() const {
   stats.fetched_slices = get(fetched_slices_);
   stats.corrupt_slices = get(corrupt_slices_);
   stats.lent_bytes = get(lent_bytes_);
+  stats.fetched_rows = get(fetched_rows_);
+  stats.corrupt_rows = get(corrupt_rows_);
   stats.local_fallbacks = get(fallbacks_);
   stats.pushed_parts = get(pushed_parts_);
   stats.pushed_bytes = get(pushed_bytes_);

@@ -33,7 +33,8 @@ class ClientTotals {
   static void Add(Counter& counter, uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
 
   Counter matches_{0}, matched_blocks_{0}, fetches_{0}, fetched_slices_{0}, corrupt_slices_{0},
-      lent_bytes_{0}, pushed_parts_{0}, pushed_bytes_{0}, pushed_near_bytes_{0}, fallbacks_{0};
+      fetched_rows_{0}, corrupt_rows_{0}, lent_bytes_{0}, pushed_parts_{0}, pushed_bytes_{0},
+      pushed_near_bytes_{0}, fallbacks_{0};
   std::array<Counter, kTierCount> fetched_bytes_{};
   std::array<Counter, kPathCount> fetched_by_path_{};
   std::array<Counter, 17> by_code_{};

@@ -68,8 +68,9 @@ void Add(const ClientStats& more, ClientStats* sum) {
        {&ClientStats::matches, &ClientStats::matched_blocks, &ClientStats::fetches,
         &ClientStats::fetched_slices, &ClientStats::pushed_parts, &ClientStats::pushed_bytes,
         &ClientStats::lent_bytes, &ClientStats::local_sessions, &ClientStats::local_fallbacks,
-        &ClientStats::corrupt_slices, &ClientStats::sessions, &ClientStats::breaker_opened,
-        &ClientStats::breaker_rejected, &ClientStats::dropped_releases}) {
+        &ClientStats::corrupt_slices, &ClientStats::fetched_rows, &ClientStats::corrupt_rows,
+        &ClientStats::sessions, &ClientStats::breaker_opened, &ClientStats::breaker_rejected,
+        &ClientStats::dropped_releases}) {
     sum->*field += more.*field;
   }
   for (size_t i = 0; i < kTierCount; ++i) sum->fetched_bytes[i] += more.fetched_bytes[i];
@@ -192,8 +193,8 @@ void HomeClient::LookUpIfDue() {
 
 Result<HomeClient::NodePtr> HomeClient::Open(const std::string& address) {
   if (const auto known = nodes_.find(address); known != nodes_.end()) return known->second;
-  std::vector<NamespaceSpec> specs;
-  for (const auto& [fingerprint, spec] : namespaces_) specs.push_back(spec);
+  std::vector<KnownNamespace> specs;
+  for (const auto& [fingerprint, known] : namespaces_) specs.push_back(known);
   const auto name = names_.find(address);
   CAIRN_ASSIGN_OR_RETURN(
       auto client,
@@ -303,27 +304,32 @@ HomeClient::NodePtr HomeClient::NodeOf(const Lease& lease) {
   return nullptr;
 }
 
-Status HomeClient::Remember(const NamespaceSpec& spec) {
+Status HomeClient::Remember(const NamespaceSpec& spec, const NamespaceOptions& how) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   MutexLock lock(mu_);
   if (namespaces_.size() >= kMaxNamespaces) {
     return Errorf(StatusCode::kResourceExhausted, "a client remembers at most {} namespaces",
                   kMaxNamespaces);
   }
-  if (!namespaces_.try_emplace(Fingerprint(spec), spec).second) return OkStatus();
+  const auto [known, is_new] = namespaces_.try_emplace(Fingerprint(spec), spec, how);
+  if (!is_new && (how.block_life.count() == 0 || known->second.how.block_life == how.block_life)) {
+    return OkStatus();
+  }
+  known->second.how = how;
   for (const auto& [address, node] : nodes_) {
     // The home is asked right after this.
-    if (address != told_home_) CAIRN_RETURN_IF_ERROR(node->client->Remember(spec));
+    if (address != told_home_) CAIRN_RETURN_IF_ERROR(node->client->Remember(spec, how));
   }
   return OkStatus();
 }
 
 Result<OpenedNamespace> HomeClient::OpenNamespace(const NamespaceSpec& spec,
-                                                  const CallOptions& options) {
-  CAIRN_RETURN_IF_ERROR(Remember(spec));
+                                                  const CallOptions& options,
+                                                  const NamespaceOptions& how) {
+  CAIRN_RETURN_IF_ERROR(Remember(spec, how));
   return Repeat<Result<OpenedNamespace>>(
       options.deadline, [&](const auto&, NodeClient& node, Duration within) {
-        return node.OpenNamespace(spec, {.deadline = within, .trace = options.trace});
+        return node.OpenNamespace(spec, {.deadline = within, .trace = options.trace}, how);
       });
 }
 
@@ -351,6 +357,20 @@ Status HomeClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink&
                   lease.info().id);
   }
   return node->client->Fetch(lease, range, sink, options);
+}
+
+Status HomeClient::FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                             std::span<const RowGroup> groups, RowSink& sink,
+                             const FetchOptions& options) {
+  if (!lease.held()) {
+    return InvalidArgument("field 'lease': got none, expected a lease from Match");
+  }
+  const NodePtr node = NodeOf(lease);
+  if (node == nullptr) {
+    return Errorf(StatusCode::kNotFound, "the client no longer uses the node of lease {}",
+                  lease.info().id);
+  }
+  return node->client->FetchRows(lease, layout, layer, groups, sink, options);
 }
 
 Result<MatchOutcome> HomeClient::Get(const Digest& fingerprint, std::span<const BlockKey> keys,

@@ -35,7 +35,7 @@ class HomeClient final : public CacheClient {
  public:
   // Makes a client that opens these namespaces in each session. Does not wait.
   using MakeClient = std::function<Result<std::unique_ptr<NodeClient>>(
-      const NodeAddress&, const std::vector<NamespaceSpec>&)>;
+      const NodeAddress&, const std::vector<KnownNamespace>&)>;
   struct Found {
     std::vector<NodeAddress> nodes = {};
     Status status = {};  // Not OK: there may be more.
@@ -56,12 +56,15 @@ class HomeClient final : public CacheClient {
   HomeClient(Options options, const Clock* clock, LookUp look_up, MakeClient make_client);
   ~HomeClient() override;
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                        const CallOptions& options) override;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options,
+                                        const NamespaceOptions& how = {}) override;
   Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                              const MatchOptions& options) override;
   Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                const FetchOptions& options) override;
+  Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                   std::span<const RowGroup> groups, RowSink& sink,
+                   const FetchOptions& options) override;
   Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                            const LayerRange& layers, FetchSink& sink, const MatchOptions& match,
                            const FetchOptions& fetch) override;
@@ -108,7 +111,7 @@ class HomeClient final : public CacheClient {
   Status WaitForAddresses(TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The node that the lease is from. nullptr: its client is closed.
   NodePtr NodeOf(const Lease& lease);
-  Status Remember(const NamespaceSpec& spec);
+  Status Remember(const NamespaceSpec& spec, const NamespaceOptions& how);
 
   Result<NodePtr> Open(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Tells the chooser how the node looks.
@@ -135,7 +138,7 @@ class HomeClient final : public CacheClient {
   TimePoint earliest_look_up_ ABSL_GUARDED_BY(mu_) = {};
   std::map<std::string, NodePtr> nodes_ ABSL_GUARDED_BY(mu_);  // By address.
   std::string told_home_ ABSL_GUARDED_BY(mu_);                 // That was logged.
-  std::map<Digest, NamespaceSpec> namespaces_ ABSL_GUARDED_BY(mu_);
+  std::map<Digest, KnownNamespace> namespaces_ ABSL_GUARDED_BY(mu_);
   ClientStats gone_ ABSL_GUARDED_BY(mu_);         // Of clients that are closed.
   std::optional<StepThread<HomeClient>> thread_;  // Last: it uses everything above.
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/core/known_namespace.h"
 
 namespace cairn::client {
 
@@ -30,7 +31,7 @@ class NodeClient : public CacheClient {
   virtual std::optional<NodePlace> place() const = 0;
   // Opens the namespace whenever a session begins, and soon in a session that is open. Does not
   // wait. RESOURCE_EXHAUSTED: there are too many.
-  virtual Status Remember(const NamespaceSpec& spec) = 0;
+  virtual Status Remember(const NamespaceSpec& spec, const NamespaceOptions& how) = 0;
   // Asks the node for something small. The breaker hears of it.
   virtual Status Probe(Duration within) = 0;
 };

@@ -84,13 +84,14 @@ uint64_t Session::times_opened() const {
   return times_opened_;
 }
 
-Status Session::Remember(const NamespaceSpec& spec) {
+Status Session::Remember(const NamespaceSpec& spec, const NamespaceOptions& how) {
   MutexLock lock(mu_);
   if (namespaces_.size() >= kMaxNamespaces) {
     return Errorf(StatusCode::kResourceExhausted, "a client remembers at most {} namespaces",
                   kMaxNamespaces);
   }
-  namespaces_.try_emplace(Fingerprint(spec), spec);
+  const auto [known, is_new] = namespaces_.try_emplace(Fingerprint(spec), spec, how);
+  if (!is_new && how.block_life.count() != 0) known->second.how = how;
   return OkStatus();
 }
 
@@ -226,13 +227,14 @@ TimePoint Session::GoAway(const Status& why) {
 }
 
 Status Session::OpenNamespaces() {
-  std::vector<std::pair<Digest, NamespaceSpec>> specs;
+  std::vector<std::pair<Digest, KnownNamespace>> all;
   {
     MutexLock lock(mu_);
-    specs.assign(namespaces_.begin(), namespaces_.end());
+    all.assign(namespaces_.begin(), namespaces_.end());
   }
-  for (const auto& [fingerprint, spec] : specs) {
-    const auto opened = node_->OpenNamespace(spec, {}, clock_->Now() + kOpenNamespace);
+  for (const auto& [fingerprint, known] : all) {
+    const NamespaceSpec& spec = known.spec;
+    const auto opened = node_->OpenNamespace(spec, known.how, {}, clock_->Now() + kOpenNamespace);
     const Status& status = opened.status();
     if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded)
       return status;

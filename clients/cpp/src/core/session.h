@@ -52,7 +52,7 @@ class Session {
   uint64_t times_opened() const;
 
   // Opens the namespace at the beginning of each session. RESOURCE_EXHAUSTED: there are too many.
-  Status Remember(const NamespaceSpec& spec);
+  Status Remember(const NamespaceSpec& spec, const NamespaceOptions& how = {});
   // True if a session has created the namespace when it was opened, since the last time that this
   // was called.
   bool TakeCreated(const Digest& fingerprint);
@@ -109,7 +109,7 @@ class Session {
   SessionPtr current_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;  // While it is open.
   uint64_t times_opened_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<Digest, NamespaceSpec> namespaces_ ABSL_GUARDED_BY(mu_);
+  std::map<Digest, KnownNamespace> namespaces_ ABSL_GUARDED_BY(mu_);
   std::set<Digest> created_ ABSL_GUARDED_BY(mu_);
 };
 

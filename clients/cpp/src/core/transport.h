@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/core/known_namespace.h"
 #include "clients/cpp/src/fetch_counts.h"
 
 namespace cairn::client {
@@ -56,6 +57,22 @@ struct FetchReport {
   std::vector<std::pair<uint32_t, uint32_t>> rest = {};
 };
 
+// Rows of one layer, checked (RowLayout::Check). Borrowed for the call.
+struct RowsWanted {
+  const RowLayout& layout;
+  uint32_t layer = 0;
+  std::span<const RowGroup> groups = {};
+};
+
+// How a fetch of rows over one path ended.
+struct RowReport {
+  Status status = {};
+  FetchCounts counts = {};
+  bool node_answers = false;  // Something came.
+  // Numbers of groups that neither came nor failed, and that another path may bring. Ascending.
+  std::vector<size_t> rest = {};
+};
+
 // How a match and a fetch in one call ended.
 struct GetReport {
   std::optional<MatchOutcome> outcome = {};  // nullopt: the fetch failed before the answer came.
@@ -83,6 +100,12 @@ class Transport {
                                            FetchSink& sink, const FetchOptions& options,
                                            TimePoint deadline) = 0;
   // RESOURCE_EXHAUSTED for a part: this path has no room for it.
+  // nullopt: this path knows no rows, or the lease is not its own. UNIMPLEMENTED: the node does not
+  // know them.
+  virtual std::optional<RowReport> FetchRows(const LeaseInfo&, const RowsWanted&, RowSink&,
+                                             const FetchOptions&, TimePoint /*deadline*/) {
+    return std::nullopt;
+  }
   virtual std::optional<PushReport> Push(const TransportCall& call, const Digest& fingerprint,
                                          std::span<const PartToPush> parts,
                                          const PushOptions& options) = 0;
@@ -157,6 +180,7 @@ class MainTransport : public Transport {
   virtual void Look() = 0;
 
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
+                                                const NamespaceOptions& how,
                                                 const CallOptions& options, TimePoint deadline) = 0;
   // Match and Fetch of everything found, in one round trip. The answer of the match comes by
   // `call.deadline`, and everything by `deadline`. nullopt: this node cannot do that.

@@ -1,9 +1,11 @@
 #include "clients/cpp/src/core/transport_client.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "clients/cpp/src/checks.h"
+#include "clients/cpp/src/rows_of_slices.h"
 
 namespace cairn::client {
 namespace {
@@ -84,7 +86,7 @@ TransportClient::TransportClient(const Options& options, const Clock* clock,
                  // The old session's, if there was one.
                  if (near_ != nullptr) near_->CheckAlive();
                }) {
-  for (const NamespaceSpec& spec : options.namespaces) (void)Remember(spec);
+  for (const KnownNamespace& known : options.namespaces) (void)Remember(known.spec, known.how);
   if (options.session_thread) session_thread_.emplace(&session_);
 }
 
@@ -155,15 +157,17 @@ Status TransportClient::Count(Status status) {
 }
 
 Result<OpenedNamespace> TransportClient::OpenNamespace(const NamespaceSpec& spec,
-                                                       const CallOptions& options) {
+                                                       const CallOptions& options,
+                                                       const NamespaceOptions& how) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
-  CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+  CAIRN_RETURN_IF_ERROR(session_.Remember(spec, how));
   const Digest fingerprint = Fingerprint(spec);
   if (near_ != nullptr) near_->Remember(fingerprint, spec.tenant);
   const TimePoint deadline = clock_->Now() + options.deadline;
   using Answer = Result<OpenedNamespace>;
   return Guarded<Answer>(deadline, [&](const SessionPtr& session) -> Answer {
-    CAIRN_ASSIGN_OR_RETURN(OpenedNamespace opened, main_->OpenNamespace(spec, options, deadline));
+    CAIRN_ASSIGN_OR_RETURN(OpenedNamespace opened,
+                           main_->OpenNamespace(spec, how, options, deadline));
     if (opened.fingerprint != fingerprint) {
       return Errorf(StatusCode::kFailedPrecondition,
                     "node and client derive different fingerprints: {} and {}",
@@ -220,17 +224,84 @@ Status TransportClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
   CircuitBreaker::Permit permit = breaker_.Ask();
   if (!permit) return Count(NotAsked());
   const FetchReport report = RunFetch(lease.info(), range, sink, options, deadline);
-  if (report.node_answers && clock_->Now() >= deadline) {
-    // The caller gave a healthy node too little time: that is not the node's failure.
-    permit.Succeeded();
-  } else if (CountsAsFailure(report.status.code())) {
-    session_.Look();
-    permit.Failed();
-  } else if (report.status.code() != StatusCode::kCancelled) {
-    permit.Succeeded();
-  }
+  TellBreaker(permit, report.status, report.node_answers, deadline);
   totals_.AddFetch();
   return Count(report.status);
+}
+
+void TransportClient::TellBreaker(CircuitBreaker::Permit& permit, const Status& status,
+                                  bool node_answers, TimePoint deadline) {
+  if (node_answers && clock_->Now() >= deadline) {
+    // The caller gave a healthy node too little time: that is not the node's failure.
+    permit.Succeeded();
+  } else if (CountsAsFailure(status.code())) {
+    session_.Look();
+    permit.Failed();
+  } else if (status.code() != StatusCode::kCancelled) {
+    permit.Succeeded();
+  }
+}
+
+Status TransportClient::FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                                  std::span<const RowGroup> groups, RowSink& sink,
+                                  const FetchOptions& options) {
+  if (!lease.held()) return NoLease();
+  CAIRN_RETURN_IF_ERROR(layout.Check(layer, groups, lease.info().blocks));
+  if (!session_.IsCurrent(lease.info().session)) return Count(SessionEnded(lease.info()));
+  const TimePoint deadline = clock_->Now() + options.deadline;
+  RowReport report;
+  {
+    CircuitBreaker::Permit permit = breaker_.Ask();
+    if (!permit) return Count(NotAsked());
+    report = RunFetchRows(lease.info(), {layout, layer, groups}, sink, options, deadline);
+    TellBreaker(permit, report.status, report.node_answers, deadline);
+  }
+  if (report.status.code() != StatusCode::kUnimplemented) {
+    totals_.AddFetch();
+    return Count(report.status);
+  }
+  // What is left comes out of whole slices.
+  std::vector<RowGroup> left;
+  for (const size_t group : report.rest) left.push_back(groups[group]);
+  NumberedRowSink numbered(sink, report.rest);
+  return CacheClient::FetchRows(lease, layout, layer, left, numbered, options);
+}
+
+RowReport TransportClient::RunFetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                        RowSink& sink, const FetchOptions& options,
+                                        TimePoint deadline) {
+  RowReport whole;
+  whole.rest.resize(wanted.groups.size());
+  std::iota(whole.rest.begin(), whole.rest.end(), size_t{0});
+  if (near_ != nullptr) {
+    if (std::optional<RowReport> near = near_->FetchRows(lease, wanted, sink, options, deadline)) {
+      totals_.AddFetched(near_->path(), near->counts);
+      if (near->rest.empty() || (!near->status.ok() && Ends(near->status))) return *near;
+      whole = *std::move(near);
+      whole.status = OkStatus();
+      if (options_.near_only) {
+        for (const size_t group : whole.rest) sink.OnRowsFailed(group, MissReason::kRefused);
+        whole.rest.clear();
+        return whole;
+      }
+    }
+  }
+  std::vector<RowGroup> left;
+  for (const size_t group : whole.rest) left.push_back(wanted.groups[group]);
+  NumberedRowSink numbered(sink, whole.rest);
+  std::optional<RowReport> main =
+      main_->FetchRows(lease, {wanted.layout, wanted.layer, left}, numbered, options, deadline);
+  if (!main) {
+    whole.status = Errorf(StatusCode::kUnimplemented, "fetch: this path knows no rows");
+    return whole;
+  }
+  totals_.AddFetched(main_->path(), main->counts);
+  whole.status = main->status;
+  whole.node_answers |= main->node_answers;
+  std::vector<size_t> rest;
+  for (const size_t group : main->rest) rest.push_back(whole.rest[group]);
+  whole.rest = std::move(rest);
+  return whole;
 }
 
 FetchReport TransportClient::FetchOver(Transport& transport, const LeaseInfo& lease,
@@ -478,8 +549,8 @@ std::optional<NodePlace> TransportClient::place() const {
   return NodePlace{.node_id = session->node_id, .host = session->host, .zone = session->zone};
 }
 
-Status TransportClient::Remember(const NamespaceSpec& spec) {
-  CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+Status TransportClient::Remember(const NamespaceSpec& spec, const NamespaceOptions& how) {
+  CAIRN_RETURN_IF_ERROR(session_.Remember(spec, how));
   if (near_ != nullptr) near_->Remember(Fingerprint(spec), spec.tenant);
   session_.ReopenNamespaces();
   return OkStatus();

@@ -31,8 +31,8 @@ class TransportClient final : public NodeClient {
     // A thread of the client keeps the session open. Otherwise calls do: a client that nobody calls
     // does nothing, and everything happens on the threads of its callers.
     bool session_thread = false;
-    std::string address = {};                    // Of the node, for GetStats.
-    std::vector<NamespaceSpec> namespaces = {};  // To open in the first session. Valid.
+    std::string address = {};                     // Of the node, for GetStats.
+    std::vector<KnownNamespace> namespaces = {};  // To open in the first session. Valid.
   };
 
   // `near` may be nullptr. `clock` must outlive the client.
@@ -40,12 +40,15 @@ class TransportClient final : public NodeClient {
                   std::unique_ptr<MainTransport> main);
   ~TransportClient() override;
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                        const CallOptions& options) override;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options,
+                                        const NamespaceOptions& how = {}) override;
   Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                              const MatchOptions& options) override;
   Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                const FetchOptions& options) override;
+  Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                   std::span<const RowGroup> groups, RowSink& sink,
+                   const FetchOptions& options) override;
   Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                            const LayerRange& layers, FetchSink& sink, const MatchOptions& match,
                            const FetchOptions& fetch) override;
@@ -68,7 +71,7 @@ class TransportClient final : public NodeClient {
 
   NodeCondition condition() const override;
   std::optional<NodePlace> place() const override;
-  Status Remember(const NamespaceSpec& spec) override;
+  Status Remember(const NamespaceSpec& spec, const NamespaceOptions& how) override;
   Status Probe(Duration within) override;
 
  private:
@@ -101,6 +104,11 @@ class TransportClient final : public NodeClient {
                        const FetchOptions& options, TimePoint deadline);
   FetchReport FetchOver(Transport& transport, const LeaseInfo& lease, const FetchRange& range,
                         FetchSink& sink, const FetchOptions& options, TimePoint deadline);
+  RowReport RunFetchRows(const LeaseInfo& lease, const RowsWanted& wanted, RowSink& sink,
+                         const FetchOptions& options, TimePoint deadline);
+  // Tells the breaker how a call for bytes ended that no session's end can repeat.
+  void TellBreaker(CircuitBreaker::Permit& permit, const Status& status, bool node_answers,
+                   TimePoint deadline);
   Got GetOverMain(const TransportCall& call, const Digest& fingerprint,
                   std::span<const BlockKey> keys, const LayerRange& layers, FetchSink& sink,
                   const MatchOptions& match, const FetchOptions& fetch, TimePoint deadline);

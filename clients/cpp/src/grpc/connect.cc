@@ -72,7 +72,7 @@ Status CheckNames(const ConnectOptions& options) {
 
 // `options.address` is one address.
 Result<std::unique_ptr<NodeClient>> ConnectToNode(const ConnectOptions& options,
-                                                  std::vector<NamespaceSpec> namespaces) {
+                                                  std::vector<KnownNamespace> namespaces) {
   GrpcTransport::Channels channels;
   CAIRN_ASSIGN_OR_RETURN(channels.control, NewChannel(options));
   CAIRN_ASSIGN_OR_RETURN(channels.events, NewChannel(options));
@@ -117,7 +117,7 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
     one.address = nodes.addresses.front();
     return ConnectToNode(one, {});
   }
-  const auto connect = [options](const NodeAddress& node, std::vector<NamespaceSpec> namespaces) {
+  const auto connect = [options](const NodeAddress& node, std::vector<KnownNamespace> namespaces) {
     ConnectOptions one = options;
     one.address = node.address;
     // The certificate has the name that people wrote, not the address behind it.

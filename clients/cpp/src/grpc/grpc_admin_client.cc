@@ -37,6 +37,8 @@ class GrpcAdminClient final : public AdminClient {
       info.evicted_host_bytes = in.evicted_host_bytes();
       info.tenant_host_bytes = in.tenant_host_bytes();
       info.remembered_blocks = in.remembered_blocks();
+      info.block_life =
+          std::chrono::milliseconds(std::min<uint64_t>(in.block_life_ms(), uint64_t{1} << 40));
       for (const v1::LearnedGroup& group : in.learned()) {
         info.learned.push_back({.name = group.name(),
                                 .uses = group.uses(),

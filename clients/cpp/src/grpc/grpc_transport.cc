@@ -6,6 +6,7 @@
 #include "clients/cpp/src/grpc/channel.h"
 #include "clients/cpp/src/grpc/event_stream.h"
 #include "clients/cpp/src/grpc/grpc_fetch.h"
+#include "clients/cpp/src/grpc/grpc_rows.h"
 #include "clients/cpp/src/grpc/push.h"
 #include "common/rpc/status.h"
 #include "protocol/wire/convert.h"
@@ -44,6 +45,7 @@ GrpcTransport::GrpcTransport(Channels channels, GrpcSessionLink::Client client, 
       link_(std::move(channels.control), std::move(client), clock) {}
 
 Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
+                                                     const NamespaceOptions& how,
                                                      const CallOptions& options,
                                                      TimePoint deadline) {
   grpc::ClientContext context;
@@ -51,6 +53,8 @@ Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
   v1::OpenNamespaceRequest request;
   v1::OpenNamespaceResponse response;
   wire::ToProto(spec, request.mutable_spec());
+  request.set_block_life_ms(static_cast<uint64_t>(
+      std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(how.block_life).count())));
   CAIRN_RETURN_IF_ERROR(rpc::FromGrpc(stub_->OpenNamespace(&context, request, &response)));
   OpenedNamespace opened;
   CAIRN_ASSIGN_OR_RETURN(opened.fingerprint,
@@ -105,6 +109,12 @@ std::optional<FetchReport> GrpcTransport::Fetch(const LeaseInfo& lease, const Fe
   Status status = fetch.Run(request, nullptr);
   if (status.ok() && fetch.has_wrong_slices()) status = fetch.RunAgain(std::move(request));
   return fetch.Report(std::move(status));
+}
+
+std::optional<RowReport> GrpcTransport::FetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                                  RowSink& sink, const FetchOptions& options,
+                                                  TimePoint deadline) {
+  return GrpcRows(clock_, wanted, &sink, options, deadline).Run(&data_, lease);
 }
 
 std::optional<GetReport> GrpcTransport::Get(const TransportCall& call, const Digest& fingerprint,

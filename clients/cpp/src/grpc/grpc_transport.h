@@ -38,14 +38,17 @@ class GrpcTransport final : public MainTransport {
   void Look() override { releases_.Look(); }
   uint64_t dropped_releases() const override { return releases_.dropped(); }
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options,
-                                        TimePoint deadline) override;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const NamespaceOptions& how,
+                                        const CallOptions& options, TimePoint deadline) override;
   std::optional<Result<Matched>> Match(const TransportCall& call, const Digest& fingerprint,
                                        std::span<const BlockKey> keys,
                                        const MatchOptions& options) override;
   std::optional<FetchReport> Fetch(const LeaseInfo& lease, const FetchRange& range, FetchSink& sink,
                                    const FetchOptions& options, TimePoint deadline) override;
   // nullopt: the node knows no lookups in a Fetch, or refuses this one, and then the match too.
+  std::optional<RowReport> FetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                     RowSink& sink, const FetchOptions& options,
+                                     TimePoint deadline) override;
   std::optional<GetReport> Get(const TransportCall& call, const Digest& fingerprint,
                                std::span<const BlockKey> keys, const LayerRange& layers,
                                FetchSink& sink, const MatchOptions& match,

@@ -12,6 +12,7 @@
 
 #include "cairn/client/cache_client.h"
 #include "clients/cpp/src/local/arena_map.h"
+#include "clients/cpp/src/local/local_rows.h"
 #include "clients/cpp/src/local/ring_channel.h"
 #include "common/concurrency/mutex.h"
 
@@ -35,12 +36,15 @@ class LeasePin {
   // Where the parts of the first `located` blocks lie, as the match said. Not checked.
   const std::vector<shm::PlaceEntry>& places() const { return places_; }
   uint32_t located() const { return located_; }
+  // What fetches of rows remember of its blocks.
+  LocalRows& rows() { return rows_; }
 
  private:
   const std::shared_ptr<LocalSession> session_;
   const uint64_t lease_;
   const std::vector<shm::PlaceEntry> places_;
   const uint32_t located_;
+  LocalRows rows_;
 };
 
 // Room for one part at the node.

@@ -45,6 +45,14 @@ std::optional<FetchReport> LocalTransport::Fetch(const LeaseInfo& lease, const F
   return report;
 }
 
+std::optional<RowReport> LocalTransport::FetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                                   RowSink& sink, const FetchOptions& options,
+                                                   TimePoint deadline) {
+  const std::shared_ptr<LeasePin> pin = local_.Find(lease);
+  if (pin == nullptr) return std::nullopt;
+  return pin->rows().Read(*pin, lease.blocks, wanted, sink, options, deadline);
+}
+
 std::optional<PushReport> LocalTransport::Push(const TransportCall& call, const Digest& fingerprint,
                                                std::span<const PartToPush> parts,
                                                const PushOptions&) {

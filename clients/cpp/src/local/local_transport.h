@@ -18,6 +18,9 @@ class LocalTransport final : public NearTransport {
                                        const MatchOptions& options) override;
   std::optional<FetchReport> Fetch(const LeaseInfo& lease, const FetchRange& range, FetchSink& sink,
                                    const FetchOptions& options, TimePoint deadline) override;
+  std::optional<RowReport> FetchRows(const LeaseInfo& lease, const RowsWanted& wanted,
+                                     RowSink& sink, const FetchOptions& options,
+                                     TimePoint deadline) override;
   std::optional<PushReport> Push(const TransportCall& call, const Digest& fingerprint,
                                  std::span<const PartToPush> parts,
                                  const PushOptions& options) override;

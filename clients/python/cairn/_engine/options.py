@@ -49,6 +49,8 @@ class Options:
     """Digest of the weights or exact revision; empty: found out from the model's files."""
     weight_epoch: int = 0
     """Raise it after each update of the weights that the files do not show."""
+    block_life: float = 0.0
+    """Seconds that a block is served after its last use; 0: as long as the node says."""
     lookup_timeout: float = 0.05
     """After this a look-up is a miss."""
     load_timeout: float = 5.0

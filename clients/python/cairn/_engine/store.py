@@ -101,7 +101,9 @@ class Store:
 
     def _open(self) -> None:
         try:
-            opened = self._client.open_namespace(self.spec, deadline=10.0)
+            opened = self._client.open_namespace(
+                self.spec, block_life=self.options.block_life, deadline=10.0
+            )
         except Error as error:
             self._complain("open", error)
             return

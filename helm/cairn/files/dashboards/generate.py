@@ -366,6 +366,35 @@ ROWS = [
         ],
     ),
     (
+        "Contexts read by rows",
+        [
+            (
+                "Rows that steps choose",
+                "ops",
+                "Chosen; of these near already (hit), and not there in time (late).",
+                [("{{result}}", f"sum by (result) (rate(cairn_worker_read_rows_total{RI}))")],
+            ),
+            (
+                "Bytes read of contexts",
+                "Bps",
+                "By rows, from host memory or from the node.",
+                [("read", f"sum(rate(cairn_worker_read_bytes_total{RI}))")],
+            ),
+            (
+                "Steps over contexts by rows",
+                "ops",
+                "Tokens decoded over a context of which only a copy or an index is near.",
+                [("steps", f"sum(rate(cairn_worker_read_steps_total{RI}))")],
+            ),
+            (
+                "Prompt tokens that were far",
+                "short",
+                "Tokens per second whose KV was read by rows while the answer was decoded.",
+                [("tokens", f"sum(rate(cairn_worker_far_tokens_total{RI}))")],
+            ),
+        ],
+    ),
+    (
         "Router",
         [
             (

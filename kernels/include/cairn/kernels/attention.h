@@ -39,6 +39,12 @@ struct PagedKv {
 // Row r is token first_position + r of `kv` and attends to tokens 0..first_position + r; these are
 // in the pages already. Before them it attends to `prefix`. Query head kv_head * group + g of row r
 // is at q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
+//
+// What comes before may also be read in several calls, for sequences whose earlier keys and values
+// are not in memory at the same time. Each call but the last reads its `prefix` alone, with `more`;
+// each but the first goes on where the call before it ended, with `resume`. All have the same
+// queries, and the same scratch, which nobody touches between them. If every prefix but the last
+// has whole tiles of rows, the result is, to the last bit, that of one call over all of them.
 struct AttentionArgs {
   PagedKv kv;
   PagedKv prefix;  // Of this KV head alone: read as head 0. Head size as in `kv`.
@@ -53,6 +59,8 @@ struct AttentionArgs {
   int64_t group = 1;
   float scale = 1.0f;
   std::byte* scratch = nullptr;  // AttentionScratchBytes(...), 64-byte aligned.
+  bool resume = false;
+  bool more = false;  // `out` is not written, and `kv` is not read.
 };
 
 inline constexpr int64_t kAttentionTile = 64;  // Keys per tile.
@@ -80,6 +88,7 @@ void ForEachKeyTile(const AttentionArgs& a, Use&& use) {
     const int64_t n = count(a.prefix_rows - t);
     use(KeyTile{a.prefix, 0, t, n, n});
   }
+  if (a.more) return;
   const int64_t end = a.first_position + a.rows;
   for (int64_t t = 0; t < end; t += kAttentionTile) {
     use(KeyTile{a.kv, a.kv_head, t, count(end - t), a.first_position - t + 1});

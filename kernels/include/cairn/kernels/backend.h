@@ -7,12 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/kernels/batch/forward_kernels.h"
 #include "cairn/kernels/codec/codec_kernels.h"
 #include "cairn/kernels/codec/slice_kernels.h"
 #include "cairn/kernels/forward_kernels.h"
 #include "cairn/kernels/isa.h"
 #include "cairn/kernels/memory.h"
+#include "cairn/kernels/reading/reading_kernels.h"
 #include "cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/unit_kernels.h"
 #include "cairn/kernels/stream.h"
 
 namespace cairn::kernels {
@@ -25,8 +28,15 @@ struct Backend {
   const ForwardKernels* forward = nullptr;
   const CodecKernels* codecs = nullptr;
   const SelectionKernels* selections = nullptr;
-  // Codecs of many slices at a time. CPUs lack it: there kernels/codecs takes slice by slice.
+  // Selections of many units at a time: to the last bit what `selections` gives.
+  const SelectionUnitKernels* selection_units = nullptr;
+  // Codecs of many slices at a time.
   const SliceKernels* slices = nullptr;
+  // The forward pass in operations on whole batches. CPUs lack it: there threads share the rows and
+  // heads of `forward`.
+  const batch::ForwardKernels* batch_forward = nullptr;
+  // Decoding over a context of which a copy is near.
+  const ReadingKernels* reading = nullptr;
 
   Memory* memory = nullptr;
   std::unique_ptr<Stream> (*new_stream)() = nullptr;

@@ -34,6 +34,10 @@ class Stream {
   [[nodiscard]] virtual bool Synchronize() = 0;
   // Empty while nothing went wrong. Names the operation.
   virtual std::string_view error() const = 0;
+
+  // The hardware's own stream, for the tables whose entries take one (batch/forward_kernels.h).
+  // Null: there is none.
+  virtual void* native() { return nullptr; }
 };
 
 // Runs everything inside the call. Stateless: all threads may use one at the same time, and callers

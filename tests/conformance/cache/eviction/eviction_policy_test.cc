@@ -124,6 +124,32 @@ TEST_P(EvictionPolicyTest, NothingThatWasUsedSinceAGivenTimeGoes) {
   for (uint64_t path = 10; path < 20; ++path) EXPECT_EQ(Matched(100 * path, 1), 1u);
 }
 
+TEST_P(EvictionPolicyTest, WhatIsOverMatchesNothingAndGoesFirstInTheOrderOfLastUse) {
+  for (uint64_t path = 0; path < 20; ++path, now_ += kSecond) Store(100 * path, 2);
+  Store(0, 2);  // A use.
+  index_->SetLife(10 * kSecond);
+  // Paths 1 to 9 were used more than 10 seconds ago.
+  const uint32_t now = now_;
+  for (uint64_t path = 0; path < 20; ++path) {
+    EXPECT_EQ(Matched(100 * path, 2), path == 0 || path >= 10 ? 2u : 0u) << path;
+  }
+  for (uint64_t path = 1; path < 10; ++path) {
+    for (const uint64_t block : {100 * path + 1, 100 * path}) {
+      const auto evicted = index_->EvictOne(kHost, &released_, UINT64_MAX, now);
+      ASSERT_TRUE(evicted.has_value());
+      EXPECT_TRUE(evicted->over);
+      EXPECT_EQ(evicted->key, KeyOf(block));
+    }
+  }
+  const auto next = index_->EvictOne(kHost, &released_, UINT64_MAX, now);
+  ASSERT_TRUE(next.has_value());
+  EXPECT_FALSE(next->over);
+  index_->SetLife(0);
+  now_ += 1000 * kSecond;
+  EXPECT_EQ(Matched(0, 2), 2u);
+  EXPECT_TRUE(index_->CheckInvariants());
+}
+
 // The evictor compares namespaces by NextRank. If a policy or a hint could change it, a tenant
 // could take room from others.
 TEST_P(EvictionPolicyTest, NextRankIsThatOfLruWhateverIsHintedAndLearned) {

@@ -1,27 +1,15 @@
 #include "tests/conformance/kernels/emulated/emulated_backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 
 #include "kernels/cuda/launches.h"
-#include "tests/support/cuda_on_cpu/launch.h"
+#include "tests/conformance/kernels/emulated/emulated_forward.h"
+#include "tests/conformance/kernels/emulated/emulated_selections.h"
+#include "tests/conformance/kernels/emulated/run_now.h"
 
 namespace cairn::kernels::testing {
 namespace {
-
-// Runs a kernel inside the call. Seeds count launches, so a failing test fails again.
-struct RunNow {
-  template <typename Kernel, typename... Arguments>
-  void operator()(Kernel kernel, const cuda::Shape& shape, const Arguments&... arguments) const {
-    static std::atomic<uint64_t> launches = 0;
-    Launch({.blocks = shape.blocks,
-            .threads = shape.threads,
-            .shared_bytes = shape.shared_bytes,
-            .seed = launches++},
-           kernel, arguments...);
-  }
-};
 
 // ---- single heads: slices of one head ----
 
@@ -147,7 +135,10 @@ const Backend& EmulatedBackend() {
   static HostMemory memory;
   static const Backend backend{.name = "cuda-emulated",
                                .codecs = &codecs,
+                               .selections = &EmulatedSelectionKernels(),
+                               .selection_units = &EmulatedSelectionUnitKernels(),
                                .slices = &slices,
+                               .batch_forward = &EmulatedForwardKernels(),
                                .memory = &memory,
                                .new_stream = NewInlineStream,
                                .runs_inline = kRunsInline};

@@ -6,8 +6,9 @@
 
 namespace cairn::kernels::testing {
 
-// "cuda-emulated": codecs and slices, on the host's memory. Except under sanitizers it says that it
-// runs inline, so that whole codecs are tested on it. Lives as long as the process. Thread-safe.
+// "cuda-emulated": codecs, slices and batches of the forward pass, on the host's memory. Except
+// under sanitizers it says that it runs inline, so that whole codecs are tested on it. Lives as
+// long as the process. Thread-safe.
 const Backend& EmulatedBackend();
 
 }  // namespace cairn::kernels::testing

@@ -1,5 +1,6 @@
 #include "tests/conformance/kernels/late/late_backend.h"
 
+#include "tests/conformance/kernels/late/late_lists.h"
 #include "tests/conformance/kernels/late/late_memory.h"
 #include "tests/conformance/kernels/late/late_stream.h"
 #include "tests/conformance/kernels/late/reach_arguments.h"
@@ -112,6 +113,8 @@ const Backend& LateBackend() {
                                .forward = &forward,
                                .codecs = &codecs,
                                .selections = &selections,
+                               .selection_units = &LateSelectionUnitKernels(),
+                               .slices = &LateSliceKernels(),
                                .memory = &TheMemory(),
                                .new_stream = []() -> std::unique_ptr<Stream> {
                                  return std::make_unique<LateStream>(&TheMemory());

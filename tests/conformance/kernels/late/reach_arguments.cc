@@ -43,7 +43,7 @@ void Reach(Access& access, GemmArgs* a) {
 }
 
 void Reach(Access& access, AttentionArgs* a) {
-  access.Reach(&a->kv, a->first_position + a->rows);
+  access.Reach(&a->kv, a->more ? 0 : a->first_position + a->rows);
   access.Reach(&a->prefix, a->prefix_rows);
   ReachAll(access, &a->q, &a->out, &a->scratch);
 }
@@ -133,5 +133,28 @@ void Reach(Access& access, GatherRowsArgs* a) {
 }
 
 void Reach(Access& access, TurnRowsArgs* a) { ReachAll(access, &a->x, &a->cosine, &a->sine); }
+
+void Reach(Access& access, MarkBudgetArgs* a) { ReachAll(access, &a->scores, &a->rows, &a->marks); }
+
+void Reach(Access& access, SplitBudgetArgs* a) {
+  ReachAll(access, &a->scores, &a->marks, &a->taken, &a->rows);
+}
+
+void Reach(Access& access, CombineScoresArgs* a) { ReachAll(access, &a->x, &a->other, &a->y); }
+
+void Reach(Access& access, RankScoresArgs* a) { ReachAll(access, &a->x, &a->y); }
+
+void Reach(Access& access, ChunkMarksArgs* a) { ReachAll(access, &a->marks, &a->taken); }
+
+void Reach(Access& access, SpreadMarksArgs* a) { ReachAll(access, &a->taken, &a->marks); }
+
+void Reach(Access& access, SliceForm* form) { access.Reach(&form->signs); }
+
+void Reach(Access& access, SliceTask* slice) {
+  ReachAll(access, &slice->encoded, &slice->k, &slice->v, &slice->faults, &slice->scratch,
+           &slice->encoded_bytes);
+}
+
+void Reach(Access& access, HashRun* run) { ReachAll(access, &run->in, &run->hash, &run->faults); }
 
 }  // namespace cairn::kernels::testing

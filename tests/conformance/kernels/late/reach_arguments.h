@@ -63,5 +63,16 @@ void Reach(Access& access, CountFloatsArgs* a);
 void Reach(Access& access, MarkTopArgs* a);
 void Reach(Access& access, GatherRowsArgs* a);
 void Reach(Access& access, TurnRowsArgs* a);
+void Reach(Access& access, MarkBudgetArgs* a);
+void Reach(Access& access, SplitBudgetArgs* a);
+void Reach(Access& access, CombineScoresArgs* a);
+void Reach(Access& access, RankScoresArgs* a);
+void Reach(Access& access, ChunkMarksArgs* a);
+void Reach(Access& access, SpreadMarksArgs* a);
+
+// Of slices: elements of the lists.
+void Reach(Access& access, SliceForm* form);
+void Reach(Access& access, SliceTask* slice);
+void Reach(Access& access, HashRun* run);
 
 }  // namespace cairn::kernels::testing

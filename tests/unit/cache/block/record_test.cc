@@ -45,8 +45,36 @@ TEST(RecordTest, BytesOfVersionOneAreFixed) {
             "d337ccb223ea2b185637578825e2b842a14aef68a06b074ea2a74e40d695e1c8");
 }
 
+// The same with the time of the last use: version 2.
+TEST(RecordTest, VersionTwoHasTheTimeOfTheLastUse) {
+  BlockRecord record = Sample();
+  EXPECT_EQ(DecodeRecord(EncodeRecord(record))->used_at, std::nullopt);
+  record.used_at = 1'700'000'000;
+  const std::string bytes = EncodeRecord(record);
+  EXPECT_EQ(bytes.size(), 144u);
+  const auto read = DecodeRecord(bytes);
+  ASSERT_OK(read);
+  EXPECT_EQ(read->used_at, 1'700'000'000);
+  EXPECT_EQ(read->recompute_seconds, 0.25f);
+  EXPECT_EQ(read->key, record.key);
+}
+
+TEST(RecordTest, ANamespaceRecordMayHaveALife) {
+  NamespaceRecord record;
+  record.spec.model = "m";
+  record.spec.layout.form = OpaqueLayout{"d", 100, 2};
+  EXPECT_EQ(DecodeNamespaceRecord(EncodeNamespaceRecord(record))->block_life, Duration(0));
+  record.block_life = std::chrono::hours(5);
+  const auto read = DecodeNamespaceRecord(EncodeNamespaceRecord(record));
+  ASSERT_OK(read);
+  EXPECT_EQ(read->block_life, std::chrono::hours(5));
+  EXPECT_EQ(read->spec, record.spec);
+}
+
 TEST(RecordTest, EveryFlippedBitAndEveryTruncationIsRefused) {
-  const std::string good = EncodeRecord(Sample());
+  BlockRecord sample = Sample();
+  sample.used_at = 5;
+  const std::string good = EncodeRecord(sample);
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 4);

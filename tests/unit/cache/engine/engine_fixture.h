@@ -99,6 +99,8 @@ struct EngineTestOptions {
   uint64_t disk_bytes = 64 << 20;
   bool disk = true;
   uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
+  // Makes a device tier in place of the fake one. It outlives the engine.
+  std::function<Tier*(HostTier* host)> make_device = nullptr;
   BlockSource* source = nullptr;
   Timers* timers = nullptr;
   std::optional<MemoryAccount::Bounds> memory = std::nullopt;  // Of `account_`.
@@ -128,7 +130,9 @@ class EngineTest : public ::testing::Test {
     if (options.disk) tiers.Add(disk_.get());
     // It does not outlive the process, so each start has a new one.
     device_.reset();
-    if (options.device_bytes > 0) {
+    if (options.make_device != nullptr) {
+      tiers.Add(options.make_device(host_.get()));
+    } else if (options.device_bytes > 0) {
       device_ = std::make_unique<FakeTier>(
           FakeTier::Options{.kind = TierKind::kDevice, .capacity_bytes = options.device_bytes});
       tiers.Add(static_cast<Tier*>(device_.get()));

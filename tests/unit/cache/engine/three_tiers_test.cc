@@ -27,15 +27,25 @@ class ThreeTiersTest : public EngineTest {
   }
 };
 
-TEST_F(ThreeTiersTest, WhatIsReadIsServedFromTheFasterTierNext) {
-  StartWithDevice();
+TEST_F(ThreeTiersTest, WhatIsReadIsCopiedToTheFasterTier) {
+  StartWithDevice(4 << 20, 256 << 10);
   StoreChain(1, 4);
   EXPECT_EQ(TierOf(1), TierKind::kHost);
   EXPECT_EQ(ServeAndVerify(1, 4), 4u);
   for (uint64_t n = 1; n <= 4; ++n) EXPECT_EQ(TierOf(n), TierKind::kDevice) << n;
+  CrowdHost();
   const uint64_t before = device_->GetStats().read_bytes;
   EXPECT_EQ(ServeAndVerify(1, 4), 4u);
   EXPECT_GE(device_->GetStats().read_bytes - before, 4u * 16384);
+}
+
+TEST_F(ThreeTiersTest, ReadersInHostMemoryReadThereWhatHostHasToo) {
+  StartWithDevice();
+  StoreChain(1, 4);
+  EXPECT_EQ(ServeAndVerify(1, 4), 4u);
+  EXPECT_EQ(TierOf(1), TierKind::kDevice);
+  EXPECT_EQ(ServeAndVerify(1, 4), 4u);
+  EXPECT_EQ(device_->GetStats().read_bytes, 0u);
 }
 
 TEST_F(ThreeTiersTest, ACopyUnderWayDelaysNoReader) {
@@ -50,9 +60,10 @@ TEST_F(ThreeTiersTest, ACopyUnderWayDelaysNoReader) {
 }
 
 TEST_F(ThreeTiersTest, ATierThatCannotBeReadLeavesTheBlockToTheNext) {
-  StartWithDevice();
+  StartWithDevice(4 << 20, 256 << 10);
   StoreChain(1, 4);
   EXPECT_EQ(ServeAndVerify(1, 4), 4u);
+  CrowdHost();
   device_->FailReads(1000, Errorf(StatusCode::kUnavailable, "device"));
   EXPECT_EQ(ServeAndVerify(1, 4), 4u);
   EXPECT_EQ(engine_->GetStats().corrupt_blocks, 0u);
@@ -62,9 +73,10 @@ TEST_F(ThreeTiersTest, ATierThatCannotBeReadLeavesTheBlockToTheNext) {
 }
 
 TEST_F(ThreeTiersTest, ADamagedCopyLeavesItsTierAndTheReaderGetsTheNext) {
-  StartWithDevice();
+  StartWithDevice(4 << 20, 256 << 10);
   StoreChain(1, 1);
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
+  CrowdHost();
   device_->CorruptReads(1);
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
   EXPECT_EQ(engine_->GetStats().corrupt_blocks, 1u);
@@ -74,9 +86,10 @@ TEST_F(ThreeTiersTest, ADamagedCopyLeavesItsTierAndTheReaderGetsTheNext) {
 }
 
 TEST_F(ThreeTiersTest, LostBytesLeaveTheTierToo) {
-  StartWithDevice();
+  StartWithDevice(4 << 20, 256 << 10);
   StoreChain(1, 1);
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
+  CrowdHost();
   device_->FailReads(1, Errorf(StatusCode::kNotFound, "device"));
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
   EXPECT_EQ(TierOf(1), TierKind::kHost);

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 class SessionTableTest : public ::testing::Test {
  protected:
   ReservationPtr NewReservation(uint32_t bytes) {
-    reserved_ += bytes;
+    reserved_ += HostRoom(bytes);
     return std::make_shared<Reservation>(&tier_, *tier_.Reserve(bytes), &reserved_);
   }
   TimePoint At(int seconds) { return clock_.Now() + std::chrono::seconds(seconds); }

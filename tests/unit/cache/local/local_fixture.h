@@ -17,14 +17,17 @@ inline constexpr uint64_t kSegmentBytes = 2 << 20;
 struct LocalEngine {
   explicit LocalEngine(uint64_t segments, const Clock* clock_in = &SteadyClock::Get(),
                        FakeTier* disk = nullptr, BlockSource* source = nullptr,
-                       Timers* timers = nullptr) {
+                       Timers* timers = nullptr,
+                       const std::function<Tier*(HostTier*)>& make_device = nullptr) {
     auto tier = HostTier::Create({.capacity_bytes = segments * kSegmentBytes,
                                   .segment_bytes = kSegmentBytes,
                                   .prefault = false,
                                   .check_memory = false});
     EXPECT_OK(tier);
     host = *std::move(tier);
-    auto made = CacheEngine::Create({}, {.tiers = Tiers(host.get()).Add(disk),
+    Tiers tiers(host.get());
+    if (make_device) tiers.Add(make_device(host.get()));
+    auto made = CacheEngine::Create({}, {.tiers = tiers.Add(disk),
                                          .clock = const_cast<Clock*>(clock_in),
                                          .executor = &executor,
                                          .node_id = "node",
@@ -79,10 +82,19 @@ class MappedSegments : public ArenaSegmentSender {
       munmap(segment.base, segment.bytes);
       close(segment.fd);
     }
+    for (auto& [id, chunk] : chunks) close(chunk.fd);
   }
   Status SendSegments(const shm::Segments& message, std::span<const int> fds) override {
     if (refuse) return Errorf(StatusCode::kResourceExhausted, "the peer does not read");
     for (uint32_t i = 0; i < message.count; ++i) Add(message.entries[i], dup(fds[i]));
+    return OkStatus();
+  }
+  Status SendChunks(const shm::Chunks& message, std::span<const int> fds) override {
+    if (refuse) return Errorf(StatusCode::kResourceExhausted, "the peer does not read");
+    for (uint32_t i = 0; i < message.count; ++i) {
+      EXPECT_FALSE(chunks.contains(message.entries[i].id)) << "a chunk is sent once";
+      chunks[message.entries[i].id] = {message.entries[i], dup(fds[i])};
+    }
     return OkStatus();
   }
   void Add(const shm::SegmentEntry& entry, int fd) {
@@ -101,7 +113,12 @@ class MappedSegments : public ArenaSegmentSender {
     return {it->second.base + offset, bytes};
   }
 
+  struct Chunk {
+    shm::ChunkEntry entry;
+    int fd = -1;
+  };
   std::map<uint32_t, Segment> segments;
+  std::map<uint32_t, Chunk> chunks;
   bool refuse = false;
 };
 

@@ -219,7 +219,7 @@ TEST_F(LocalServerSessionTest, DroppedNamespaceStaysReadableUntilTheLeaseIsRelea
 
 TEST_F(LocalServerSessionTest, QuotaBoundsWhatASessionHolds) {
   const uint64_t block = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
-  Client client(this, "a", 4 * block);
+  Client client(this, "a", 4 * HostRoom(block));
   std::vector<uint64_t> reserved;
   for (uint64_t n = 1; n <= 2; ++n) {
     const shm::Grant grant = client.call->Reserve(a_, n, std::nullopt);

@@ -23,7 +23,7 @@ class FakeEngine final : public CacheEngine {
     open.erase(session);
     changed.NotifyAll();
   }
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool, Duration) override {
     CAIRN_RETURN_IF_ERROR(Validate(s));
     MutexLock lock(mu);
     spec = s;
@@ -68,6 +68,10 @@ class FakeEngine final : public CacheEngine {
   };
   // Serves `items`, then `end`.
   Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) override {
+    fetched_rows.clear();
+    for (const RowGroup& group : request.rows) {
+      fetched_rows.push_back({group.block, group.head, {group.mask.begin(), group.mask.end()}});
+    }
     if (request.lease != 7) return Errorf(StatusCode::kNotFound, "lease_id: unknown");
     class Stream final : public FetchStream {
      public:
@@ -222,6 +226,12 @@ class FakeEngine final : public CacheEngine {
   std::map<ReservationId, std::string> written;
   std::vector<ReservationId> committed;
   EngineStats stats;
+  struct AskedRows {
+    uint32_t block = 0, head = 0;
+    std::vector<uint64_t> mask;
+    bool operator==(const AskedRows&) const = default;
+  };
+  std::vector<AskedRows> fetched_rows;  // Of the last fetch.
   std::vector<CacheEvent> events;
   Status watch_end;
   PeerEngine* peers = nullptr;

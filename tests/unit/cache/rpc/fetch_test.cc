@@ -74,6 +74,101 @@ TEST_F(ServiceTest, AFetchWithALookupSaysWhatItFoundAndGivesItsLeaseBack) {
   EXPECT_TRUE(engine.Wait([&] { return engine.released == std::vector<LeaseId>{7}; }));
 }
 
+// A group of rows that keeps its own bytes.
+FetchedRows MakeRows(uint32_t block, uint32_t head, size_t bytes) {
+  auto hold = std::make_shared<std::string>(bytes, static_cast<char>('a' + block % 26));
+  FetchedRows rows;
+  rows.block = block;
+  rows.head = head;
+  rows.codec = format::Codec::kInt8;
+  rows.slice_xxh3 = 100 + block;
+  rows.xxh3 = 200 + block;
+  rows.tier = TierKind::kHost;
+  rows.data = std::as_bytes(std::span(*hold));
+  rows.hold = hold;
+  return rows;
+}
+
+TEST_F(ServiceTest, RowsComeWholeAndInFramesOfTheirLimit) {
+  for (uint32_t block = 0; block < 30; ++block) {
+    engine.items.push_back(MakeRows(block, block % 3, 300 + 1000 * block));
+  }
+  engine.items.push_back(MakeRows(30, 0, 100 << 10));  // More than a frame: alone in one.
+  engine.items.push_back(FetchFailure{31, MissReason::kCorrupt});
+  v1::FetchRequest request = FetchOfLease7();
+  request.set_layer_begin(2);
+  request.set_layer_end(3);
+  for (uint32_t block = 0; block < 32; ++block) {
+    v1::RowGroup& group = *request.add_rows();
+    group.set_block(block);
+    group.set_head(block % 3);
+    group.add_mask(block + 1);
+  }
+  grpc::ClientContext context;
+  auto reader = stub->Fetch(&context, request);
+  std::vector<uint32_t> got, failed;
+  v1::FetchFrame frame;
+  while (reader->Read(&frame)) {
+    size_t bytes = 0;
+    for (const v1::Rows& rows : frame.rows()) {
+      const uint32_t block = rows.block();
+      got.push_back(block);
+      const size_t size = block == 30 ? 100 << 10 : 300 + 1000 * block;
+      EXPECT_EQ(rows.data(), std::string(size, static_cast<char>('a' + block % 26)));
+      EXPECT_EQ(static_cast<int>(rows.codec()), static_cast<int>(format::Codec::kInt8));
+      EXPECT_EQ(rows.slice_xxh3(), 100 + block);
+      EXPECT_EQ(rows.xxh3(), 200 + block);
+      EXPECT_EQ(rows.tier(), v1::TIER_KIND_HOST);
+      bytes += rows.data().size();
+    }
+    for (const auto& failure : frame.failed()) failed.push_back(failure.block());
+    EXPECT_TRUE(bytes <= 64u << 10 || frame.rows_size() == 1);
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(got.size(), 31u);
+  EXPECT_TRUE(std::is_sorted(got.begin(), got.end()));
+  EXPECT_THAT(failed, ::testing::ElementsAre(31));
+  ASSERT_EQ(engine.fetched_rows.size(), 32u);
+  EXPECT_EQ(engine.fetched_rows[4], (FakeEngine::AskedRows{4, 1, {5}}));
+}
+
+TEST_F(ServiceTest, RequestsForRowsThatCannotBeAreRefused) {
+  const v1::FetchRequest good = [&] {
+    v1::FetchRequest request = FetchOfLease7();
+    request.set_layer_begin(2);
+    request.set_layer_end(3);
+    request.add_rows()->add_mask(1);
+    return request;
+  }();
+  const auto refused = [&](const v1::FetchRequest& request, const std::string& field) {
+    grpc::ClientContext context;
+    auto reader = stub->Fetch(&context, request);
+    v1::FetchFrame frame;
+    EXPECT_FALSE(reader->Read(&frame));
+    const grpc::Status status = reader->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << field;
+    EXPECT_THAT(status.error_message(), HasSubstr(field));
+  };
+  v1::FetchRequest layers = good;
+  layers.set_layer_end(4);
+  refused(layers, "layer_end");
+  v1::FetchRequest verifies = good;
+  verifies.set_reader_verifies(true);
+  refused(verifies, "reader_verifies");
+  v1::FetchRequest outside = good;
+  outside.set_block_begin(1);
+  outside.set_block_end(2);
+  refused(outside, "rows[0].block");
+  v1::FetchRequest many = good;
+  for (size_t i = 0; i < kMaxRowGroups; ++i) many.add_rows();
+  refused(many, "rows");
+  v1::FetchRequest lookup = good;
+  lookup.set_lease_id(0);
+  lookup.mutable_lookup()->set_fingerprint(FingerprintBytes());
+  lookup.mutable_lookup()->set_keys(std::string(32, 'k'));
+  refused(lookup, "rows");
+}
+
 TEST_F(ServiceTest, FetchErrorsEndTheStreamAfterWhatWasRead) {
   engine.items.push_back(MakeSlice(1, 1000));
   engine.end = Errorf(StatusCode::kDeadlineExceeded, "disk");

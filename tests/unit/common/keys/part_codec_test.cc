@@ -67,13 +67,42 @@ TEST(PartCodecsTest, OtherCodecsNeedKeysAndValuesOfHalfPrecision) {
                 StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("field 'recipe': got '" + recipe),
                                HasSubstr("expected raw, or planes 'k' and 'v' of f16"),
-                               HasSubstr("layer 0 has k: 3 x 64 f16, v: 3 x 64 bf16"))));
-    EXPECT_THAT(CodecsOf(SpecOf({{"latent", 1, 64, DType::kF16}}, 1, recipe)),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("layer 0 has latent")));
+                               HasSubstr("layer 0 has k: 3 x 64 f16, v: 3 x 64 bf16: plane 'v' "
+                                         "is bf16"))));
     auto swapped = Kv(3, 64);
     std::swap(swapped[0].name, swapped[1].name);
     EXPECT_THAT(CodecsOf(SpecOf(swapped, 3, recipe)),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("in this order")));
+  }
+}
+
+// What a model may have instead of keys and values, and which plane the refusal is about.
+TEST(PartCodecsTest, ARefusalNamesThePlane) {
+  const struct {
+    std::vector<Plane> planes;
+    const char* why;
+  } kCases[] = {
+      {{{"latent", 1, 64, DType::kF16}, {"k_rope", 1, 64, DType::kF16}},
+       "plane 'latent' stands where 'k' is expected"},
+      {{{"k", 1, 64, DType::kF16}, {"latent", 1, 64, DType::kF16}},
+       "plane 'latent' stands where 'v' is expected"},
+      {{{"k", 1, 64, DType::kBF16}, {"v", 1, 64, DType::kBF16}}, "plane 'k' is bf16"},
+      {{{"k", 1, 64, DType::kF16}, {"v", 1, 64, DType::kF8E4M3}}, "plane 'v' is f8e4m3"},
+      {{{"k", 1, 64, DType::kF16}, {"v", 1, 64, DType::kF16}, {"index", 1, 64, DType::kF16}},
+       "plane 'index' is one too many"},
+      {{{"k", 1, 64, DType::kF16}}, "plane 'v' is missing"},
+      {{{"k", 1, 64, DType::kF16}, {"v", 1, 72, DType::kF16}}, "v.dim: got 72"},
+      {{{"k", 1, 7, DType::kF16}, {"v", 1, 7, DType::kF16}}, "k.dim: got 7"},
+  };
+  for (const auto& test : kCases) {
+    for (const std::string recipe :
+         {"int8", "fp8", "int4", "mixed", "turbo", "cachegen", "host=raw>disk=int4"}) {
+      EXPECT_THAT(CodecsOf(SpecOf(test.planes, 1, recipe)),
+                  StatusIs(StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr("field 'recipe': got '" + recipe), HasSubstr(test.why))))
+          << recipe;
+    }
+    EXPECT_OK(CodecsOf(SpecOf(test.planes, 1, "raw")));
   }
 }
 

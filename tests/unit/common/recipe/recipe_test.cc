@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cairn/common/part.h"
 #include "kernels/codecs/registry.h"
 
@@ -114,6 +116,33 @@ TEST(RecipeTest, EverySelectionHasItsOwnCanonicalForm) {
     const std::string once = Canonical(text + "+raw");
     EXPECT_EQ(once.find("error"), std::string::npos) << once;
     EXPECT_EQ(Canonical(once), once);
+  }
+}
+
+TEST(RecipeTest, APresetIsItsSelectionWithOtherFallbacks) {
+  EXPECT_EQ(Canonical("chunkkv-paper:keep=0.5+raw"),
+            "chunkkv:keep=0.5,sink=1,window=32,pool=2,chunk=10,reuse=2,chunked=1+raw");
+  EXPECT_EQ(Canonical("chunkkv-paper:keep=0.5,chunk=5+raw"),
+            Canonical("chunkkv:keep=0.5,window=32,chunk=5,reuse=2+raw"))
+      << "what is given goes before the preset";
+  EXPECT_EQ(Canonical("snapkv-paper:keep=0.5+raw"),
+            Canonical("snapkv:keep=0.5,window=32,pool=3,maxpool=1+raw"));
+  EXPECT_EQ(Canonical("ada-snapkv-paper:keep=0.5+raw"),
+            Canonical("ada-snapkv:keep=0.5,window=32,pool=3,maxpool=2,mix=1+raw"));
+  EXPECT_THAT(Canonical("chunkkv-paper+raw"), HasSubstr("parameter 'keep' is missing"));
+  EXPECT_THAT(Canonical("chunkkv-paper:keep=0.5"),
+              HasSubstr("got the selection 'chunkkv-paper', expected 'chunkkv-paper:...+CODEC'"));
+  for (const selections::SelectionInfo& info : selections::AllSelections()) {
+    for (const selections::Preset& preset : info.presets) {
+      EXPECT_EQ(selections::FindSelection(preset.name), nullptr) << preset.name;
+      for (const auto& value : preset.values) {
+        const auto at = std::find_if(info.parameters.begin(), info.parameters.end(),
+                                     [&](const auto& p) { return p.name == value.parameter; });
+        ASSERT_NE(at, info.parameters.end()) << preset.name << " " << value.parameter;
+        EXPECT_GE(value.value, at->least);
+        EXPECT_LE(value.value, at->most);
+      }
+    }
   }
 }
 

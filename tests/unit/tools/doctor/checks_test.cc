@@ -105,6 +105,21 @@ TEST(DoctorTest, CudaIsOptional) {
   EXPECT_EQ(CheckCuda(12040, 0).verdict, Verdict::kWarn);
 }
 
+TEST(DoctorTest, TheDeviceTierIsOptionalAndSaysWhatIsMissing) {
+  const Status no_library(StatusCode::kNotFound, "no library of devices");
+  const Status old(StatusCode::kFailedPrecondition, "cuda driver: the driver is for CUDA 12.4");
+  EXPECT_EQ(CheckDeviceTier(no_library, false, {}).verdict, Verdict::kOk);
+  EXPECT_EQ(CheckDeviceTier(old, false, {}).verdict, Verdict::kOk);
+  const Check missing = CheckDeviceTier(no_library, true, {});
+  EXPECT_EQ(missing.verdict, Verdict::kWarn);
+  EXPECT_THAT(missing.fix, HasSubstr("libcairn_cuda.so"));
+  const Check driver = CheckDeviceTier(old, true, {});
+  EXPECT_THAT(driver.found, HasSubstr("12.4"));
+  EXPECT_THAT(driver.fix, HasSubstr("driver"));
+  EXPECT_EQ(CheckDeviceTier(OkStatus(), true, {"A", "B"}).found, "A; B");
+  EXPECT_EQ(CheckDeviceTier(OkStatus(), true, {}).verdict, Verdict::kWarn);
+}
+
 TEST(DoctorTest, WorstVerdictWins) {
   EXPECT_EQ(Worst({}), Verdict::kOk);
   EXPECT_EQ(Worst({{.name = "a"}, {.name = "b", .verdict = Verdict::kFail}, {.name = "c"}}),

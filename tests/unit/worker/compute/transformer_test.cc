@@ -8,219 +8,21 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/conformance/kernels/case.h"
-#include "tests/unit/model/gguf_builder.h"
+#include "tests/unit/worker/compute/generated_model.h"
 
 namespace cairn::worker {
 namespace {
 
 using kernels::WeightType;
-using testing::GgufBuilder;
-
-constexpr int64_t kHidden = 256, kFfn = 512, kHeads = 4, kKvHeads = 2, kDim = 64, kVocab = 80;
-constexpr int kLayers = 2;
-
-// The bytes of a model whose matrices have the given types, in turn.
-std::vector<std::byte> GenerateModel(const std::vector<WeightType>& types) {
-  GgufBuilder b;
-  b.String("general.architecture", "llama").String("general.name", "Generated");
-  b.U32("llama.block_count", kLayers).U32("llama.embedding_length", kHidden);
-  b.U32("llama.feed_forward_length", kFfn).U32("llama.context_length", 512);
-  b.U32("llama.attention.head_count", kHeads).U32("llama.attention.head_count_kv", kKvHeads);
-  b.F32("llama.attention.layer_norm_rms_epsilon", 1e-5f).F32("llama.rope.freq_base", 1e4f);
-  b.String("tokenizer.ggml.model", "gpt2").String("tokenizer.ggml.pre", "gpt-2");
-  std::vector<std::string> tokens = {"a", "b", "ab", "<|im_end|>"};
-  std::vector<int32_t> token_types = {1, 1, 1, 3};
-  while (tokens.size() < static_cast<size_t>(kVocab)) {
-    tokens.push_back(fmt::format("t{}", tokens.size()));
-    token_types.push_back(1);
-  }
-  b.Strings("tokenizer.ggml.tokens", tokens).Ints("tokenizer.ggml.token_type", token_types);
-  b.Strings("tokenizer.ggml.merges", {"a b"}).U32("tokenizer.ggml.eos_token_id", 3);
-  size_t next = 0;
-  const auto matrix = [&](const std::string& name, int64_t cols, int64_t rows) {
-    b.Tensor(name, {cols, rows}, types[next++ % types.size()]);
-  };
-  matrix("token_embd.weight", kHidden, kVocab);
-  b.Tensor("output_norm.weight", {kHidden});
-  for (int i = 0; i < kLayers; ++i) {
-    const std::string layer = "blk." + std::to_string(i) + ".";
-    b.Tensor(layer + "attn_norm.weight", {kHidden}).Tensor(layer + "ffn_norm.weight", {kHidden});
-    matrix(layer + "attn_q.weight", kHidden, kHeads * kDim);
-    matrix(layer + "attn_k.weight", kHidden, kKvHeads * kDim);
-    matrix(layer + "attn_v.weight", kHidden, kKvHeads * kDim);
-    matrix(layer + "attn_output.weight", kHeads * kDim, kHidden);
-    matrix(layer + "ffn_gate.weight", kHidden, kFfn);
-    matrix(layer + "ffn_up.weight", kHidden, kFfn);
-    matrix(layer + "ffn_down.weight", kFfn, kHidden);
-  }
-  std::vector<std::byte> bytes = b.Build();
-  auto file = GgufFile::Parse(bytes, "generated");
-  EXPECT_TRUE(file.ok()) << file.status();
-  std::mt19937 rng(11);
-  for (const GgufTensor& t : (*file)->tensors()) {
-    const bool k_quant = kernels::BlockElements(t.type) == 256;
-    // Numbers of about 0.05: activations then stay near 1 from layer to layer.
-    float spread = k_quant ? 1e-4f : 4e-3f;
-    if (t.type == WeightType::kQ8_0) spread = 6e-4f;
-    if (t.dims.size() == 1) spread = 0.1f;
-    kernels::testing::FillWeights(t.type, spread,
-                                  {const_cast<std::byte*>(t.data.data()), t.data.size()}, &rng);
-  }
-  return bytes;
-}
-
-// Llama as its paper and the GGUF format state it: one token after the other, pairs of channels
-// (2p, 2p + 1) rotated, sums in double, KV not rounded.
-class PlainLlama {
- public:
-  explicit PlainLlama(const Model& model) : m_(model), keys_(kLayers), values_(kLayers) {}
-
-  std::vector<float> Step(int32_t token) {
-    const auto position = static_cast<double>(keys_[0].size());
-    std::vector<double> x = Row(m_.token_embedding(), token);
-    for (int l = 0; l < kLayers; ++l) {
-      const LayerWeights& w = m_.layer(l);
-      std::vector<double> h = Norm(x, w.attn_norm);
-      std::vector<double> q = Times(w.q, h), k = Times(w.k, h);
-      Rotate(&q, position);
-      Rotate(&k, position);
-      keys_[static_cast<size_t>(l)].push_back(k);
-      values_[static_cast<size_t>(l)].push_back(Times(w.v, h));
-      Add(&x, Times(w.o, Attend(static_cast<size_t>(l), q)));
-      h = Norm(x, w.ffn_norm);
-      std::vector<double> gate = Times(w.gate, h);
-      const std::vector<double> up = Times(w.up, h);
-      for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1.0 + std::exp(-gate[i]));
-      Add(&x, Times(w.down, gate));
-    }
-    const std::vector<double> logits = Times(m_.output(), Norm(x, m_.output_norm()));
-    return {logits.begin(), logits.end()};
-  }
-
- private:
-  static std::vector<double> Row(const Tensor& t, int64_t r) {
-    std::vector<float> row(static_cast<size_t>(t.cols));
-    kernels::DequantiseRow(t.type, t.row(r), row.data(), t.cols);
-    return {row.begin(), row.end()};
-  }
-  static std::vector<double> Times(const Tensor& t, const std::vector<double>& x) {
-    std::vector<double> y(static_cast<size_t>(t.rows));
-    for (int64_t r = 0; r < t.rows; ++r) {
-      const std::vector<double> row = Row(t, r);
-      for (size_t c = 0; c < row.size(); ++c) y[static_cast<size_t>(r)] += row[c] * x[c];
-    }
-    return y;
-  }
-  std::vector<double> Norm(const std::vector<double>& x, const Tensor& weight) const {
-    double sum = 0.0;
-    for (const double v : x) sum += v * v;
-    std::vector<double> y = Row(weight, 0);
-    for (size_t i = 0; i < x.size(); ++i) {
-      y[i] *= x[i] / std::sqrt(sum / static_cast<double>(x.size()) + m_.hp().rms_eps);
-    }
-    return y;
-  }
-  static void Add(std::vector<double>* x, const std::vector<double>& y) {
-    for (size_t i = 0; i < x->size(); ++i) (*x)[i] += y[i];
-  }
-  void Rotate(std::vector<double>* x, double position) const {
-    for (size_t i = 0; i < x->size(); i += 2) {
-      const double pair = static_cast<double>(i % kDim) / 2;
-      const double angle = position * std::pow(m_.hp().rope_base, -2.0 * pair / kDim);
-      const double a = (*x)[i], b = (*x)[i + 1];
-      (*x)[i] = a * std::cos(angle) - b * std::sin(angle);
-      (*x)[i + 1] = a * std::sin(angle) + b * std::cos(angle);
-    }
-  }
-  std::vector<double> Attend(size_t layer, const std::vector<double>& q) const {
-    std::vector<double> out(q.size());
-    for (size_t h = 0; h < kHeads; ++h) {
-      const size_t from = h * kDim, kv = h / (kHeads / kKvHeads) * kDim;
-      std::vector<double> p;
-      double sum = 0.0;
-      for (const auto& k : keys_[layer]) {
-        double s = 0.0;
-        for (size_t d = 0; d < kDim; ++d) s += q[from + d] * k[kv + d];
-        p.push_back(std::exp(s / 8.0));
-        sum += p.back();
-      }
-      for (size_t t = 0; t < p.size(); ++t) {
-        for (size_t d = 0; d < kDim; ++d) {
-          out[from + d] += p[t] / sum * values_[layer][t][kv + d];
-        }
-      }
-    }
-    return out;
-  }
-
-  const Model& m_;
-  std::vector<std::vector<std::vector<double>>> keys_, values_;
-};
-
-// Relative root-mean-square distance.
-double Distance(const std::vector<float>& want, const std::vector<float>& got) {
-  double error = 0.0, norm = 0.0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    error += (want[i] - got[i]) * (want[i] - got[i]);
-    norm += want[i] * want[i];
-  }
-  return std::sqrt(error / norm);
-}
-
-std::vector<int32_t> Tokens(int64_t n) {
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * i * 7 % kVocab));
-  return tokens;
-}
-
-class GeneratedModel {
- public:
-  explicit GeneratedModel(const std::vector<WeightType>& types) : bytes_(GenerateModel(types)) {
-    auto parsed = Model::Parse(bytes_, "generated");
-    EXPECT_TRUE(parsed.ok()) << parsed.status();
-    model_ = std::move(parsed).value();
-  }
-  const Model& operator*() const { return *model_; }
-
- private:
-  std::vector<std::byte> bytes_;
-  std::unique_ptr<Model> model_;
-};
-
-// A transformer with a pool and one sequence.
-struct Runner {
-  Runner(const Model& model, const Transformer::Options& options) {
-    auto made = Transformer::Create(model, options);
-    EXPECT_TRUE(made.ok()) << made.status();
-    transformer = std::move(made).value();
-    auto pool_made = KvPool::Create(transformer->kv_layout(), 4 << 20);
-    EXPECT_TRUE(pool_made.ok()) << pool_made.status();
-    pool = std::move(pool_made).value();
-    sequence = pool->NewSequence();
-    logits.resize(static_cast<size_t>(transformer->vocab()));
-  }
-  Status Run(std::span<const int32_t> tokens, Phase phase) {
-    CAIRN_RETURN_IF_ERROR(
-        sequence.Reserve(sequence.length() + static_cast<int64_t>(tokens.size())));
-    SequenceChunk c;
-    c.sequence = &sequence;
-    c.tokens = tokens;
-    c.phase = phase;
-    c.logits = logits.data();
-    return transformer->Forward(std::span(&c, 1));
-  }
-
-  std::unique_ptr<Transformer> transformer;
-  std::unique_ptr<KvPool> pool;
-  KvSequence sequence;
-  std::vector<float> logits;
-};
-
-const std::vector<WeightType> kKQuants = {WeightType::kQ6_K, WeightType::kQ4_K, WeightType::kQ5_K};
-const std::vector<WeightType> kOthers = {WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kF16,
-                                         WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kBF16,
-                                         WeightType::kF32,  WeightType::kQ4_1};
+using testing::Distance;
+using testing::GeneratedModel;
+using testing::kKQuants;
+using testing::kLayers;
+using testing::kOthers;
+using testing::kVocab;
+using testing::PlainLlama;
+using testing::Runner;
+using testing::Tokens;
 
 TEST(TransformerTest, AgreesWithPlainLlamaForEveryWeightType) {
   for (const auto& types : {kKQuants, kOthers}) {
@@ -470,6 +272,144 @@ TEST(TransformerTest, SequencesThatShareAPrefixDecodeAsAlone) {
       EXPECT_EQ(all.Forward(together), alone) << backend->name;
     }
   }
+}
+
+// Copies of a sequence's first pages, given window by window through one buffer.
+class CopiedKv final : public EarlierKv {
+ public:
+  CopiedKv(const KvLayout& kv, int64_t window_tokens) : kv_(kv), window_(window_tokens) {}
+
+  // Takes the tokens before `end` out of the sequence's pages.
+  void Take(KvSequence& sequence, int64_t end) {
+    for (int64_t page = 0; sequence.base() + page * kv_.block_tokens < end; ++page) {
+      const auto first = std::as_const(sequence).LayerSlice(page, 0);
+      pages_.emplace_back(first.data(), first.data() + kv_.page_bytes());
+    }
+    sequence.DropFront(end);
+  }
+
+  int64_t tokens() const override { return std::ssize(pages_) * kv_.block_tokens; }
+  Status Begin(int layer) override {
+    layer_ = layer;
+    next_ = 0;
+    return OkStatus();
+  }
+  Result<Window> Next() override {
+    slices_.clear();
+    const int64_t count = std::min(window_, tokens() - next_ * kv_.block_tokens) / kv_.block_tokens;
+    // Nothing of the last window may be read any more.
+    buffer_.assign(static_cast<size_t>(count) * kv_.layer_bytes(), std::byte{0x7e});
+    for (int64_t i = 0; i < count; ++i, ++next_) {
+      std::byte* const at = buffer_.data() + static_cast<size_t>(i) * kv_.layer_bytes();
+      std::memcpy(at,
+                  pages_[static_cast<size_t>(next_)].data() +
+                      static_cast<size_t>(layer_) * kv_.layer_bytes(),
+                  kv_.layer_bytes());
+      slices_.push_back(at);
+    }
+    return Window{count * kv_.block_tokens, slices_};
+  }
+  Status End() override {
+    if (--ends_left == 0) return Errorf(StatusCode::kUnavailable, "the memory was taken back");
+    return OkStatus();
+  }
+
+  int ends_left = -1;  // 0 after so many: an error.
+
+ private:
+  const KvLayout kv_;
+  const int64_t window_;
+  std::vector<std::vector<std::byte>> pages_;
+  std::vector<std::byte> buffer_;
+  std::vector<const std::byte*> slices_;
+  int layer_ = 0;
+  int64_t next_ = 0;
+};
+
+// What was computed with all pages, and with most of them elsewhere: logits of each chunk.
+std::vector<std::vector<float>> LongPrompt(Runner& r, std::span<const int32_t> tokens,
+                                           int64_t chunk, CopiedKv* earlier,
+                                           int64_t most_in_pages) {
+  std::vector<std::vector<float>> logits;
+  const auto run = [&](std::span<const int32_t> some, Phase phase) {
+    SequenceChunk c;
+    c.sequence = &r.sequence;
+    c.tokens = some;
+    c.phase = phase;
+    c.logits = r.logits.data();
+    c.earlier = earlier;
+    ASSERT_TRUE(r.sequence.Reserve(r.sequence.length() + std::ssize(some)).ok());
+    const Status status = r.transformer->Forward(std::span(&c, 1));
+    ASSERT_TRUE(status.ok()) << status;
+    logits.push_back(r.logits);
+  };
+  for (size_t at = 0; at < tokens.size(); at += static_cast<size_t>(chunk)) {
+    if (earlier != nullptr && r.sequence.length() - r.sequence.base() + chunk > most_in_pages) {
+      earlier->Take(r.sequence,
+                    r.sequence.length() / EarlierKv::kUnitTokens * EarlierKv::kUnitTokens);
+    }
+    run(tokens.subspan(at, std::min(static_cast<size_t>(chunk), tokens.size() - at)),
+        Phase::kPrefill);
+  }
+  for (const int32_t token : {5, 9, 40}) run({&token, 1}, Phase::kDecode);
+  return logits;
+}
+
+// Of 700 tokens and an answer, with most KV in pages and elsewhere.
+void ExpectTheSameElsewhere(const Model& model, const Transformer::Options& options,
+                            int64_t window) {
+  const std::vector<int32_t> tokens = Tokens(700);
+  const int64_t chunk = std::max<int64_t>(128, options.block_tokens);
+  Runner whole(model, options);
+  const auto want = LongPrompt(whole, tokens, chunk, nullptr, 0);
+  Runner some(model, options);
+  CopiedKv earlier(some.transformer->kv_layout(), window);
+  const auto got = LongPrompt(some, tokens, chunk, &earlier, 384);
+  EXPECT_EQ(earlier.tokens(), 512);
+  EXPECT_EQ(got, want) << whole.transformer->numerics_id() << ", window " << window;
+}
+
+TEST(TransformerTest, KeysAndValuesElsewhereGiveTheBitsOfThoseInPages) {
+  const GeneratedModel model(kOthers);
+  for (const kernels::Backend* backend : kernels::Backends()) {
+    // The reference adds in another order: tests/conformance/kernels.
+    if (std::string_view(backend->name) == "reference") continue;
+    for (const Arithmetic arithmetic : {Arithmetic::kFloat32, Arithmetic::kFast}) {
+      ExpectTheSameElsewhere(
+          *model, {.arithmetic = arithmetic, .threads = 2, .max_context = 1024, .backend = backend},
+          256);
+    }
+  }
+  ExpectTheSameElsewhere(*model, {.threads = 2, .block_tokens = 16, .max_context = 1024}, 512);
+  ExpectTheSameElsewhere(*model, {.threads = 2, .block_tokens = 256, .max_context = 1024}, 768);
+}
+
+TEST(TransformerTest, EarlierKeysThatWereWrongEndThePassAndItCanBeRepeated) {
+  const GeneratedModel model(kOthers);
+  const std::vector<int32_t> tokens = Tokens(600);
+  Runner r(*model, {.threads = 2, .max_context = 2048});
+  CopiedKv earlier(r.transformer->kv_layout(), 256);
+  LongPrompt(r, std::span(tokens).first(512), 128, nullptr, 0);
+  r.sequence.Truncate(512);
+  earlier.Take(r.sequence, 512);
+  ASSERT_TRUE(r.sequence.Reserve(600).ok());
+  SequenceChunk c;
+  c.sequence = &r.sequence;
+  c.tokens = std::span(tokens).subspan(512);
+  c.logits = r.logits.data();
+  c.earlier = &earlier;
+  earlier.ends_left = 2;  // In the second layer.
+  EXPECT_EQ(r.transformer->Forward(std::span(&c, 1)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(r.sequence.length(), 512);
+  EXPECT_TRUE(r.transformer->Forward(std::span(&c, 1)).ok());
+  EXPECT_EQ(r.sequence.length(), 600);
+  // Without what its base says, a sequence cannot go on.
+  c.earlier = nullptr;
+  c.tokens = std::span(tokens).first(1);
+  c.phase = Phase::kDecode;
+  const Status without = r.transformer->Forward(std::span(&c, 1));
+  EXPECT_EQ(without.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(without.message().find("'earlier'"), std::string::npos);
 }
 
 TEST(TransformerTest, ImpossibleOptionsNameTheOption) {

@@ -28,8 +28,9 @@ class SharedClient : public client::CacheClient {
  public:
   explicit SharedClient(InMemoryCacheClient& node) : node_(node) {}
   Result<client::OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                                const client::CallOptions& options) override {
-    return node_.OpenNamespace(spec, options);
+                                                const client::CallOptions& options,
+                                                const client::NamespaceOptions& how) override {
+    return node_.OpenNamespace(spec, options, how);
   }
   Result<client::MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                                      const client::MatchOptions& options) override {

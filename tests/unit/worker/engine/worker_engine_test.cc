@@ -491,7 +491,12 @@ TEST_F(WorkerEngineTest, SmallPoolGivesUpPushesBeforeItRefuses) {
     EXPECT_OK(worker->Generate(Request(500, seed, 4), {}));
   }
   node_.SetFaults({});
-  EXPECT_THAT(worker->Generate(Request(700, 1, 4), {}),
+  // What never fits is spilt to the node, unless the request says that it uses none.
+  GenerateRequest large = Request(700, 9, 4);
+  EXPECT_EQ(Run(*worker, large).tokens, Run(*WorkerWithoutCache(), large).tokens);
+  EXPECT_GT(worker->GetStats().spill.spilled_tokens, 0u);
+  large.no_cache = true;
+  EXPECT_THAT(worker->Generate(large, {}),
               testing::StatusIs(StatusCode::kResourceExhausted, ::testing::_));
   EXPECT_OK(worker->Generate(Request(500, 1, 4), {}));
 }

@@ -88,6 +88,32 @@ TEST(KvPoolTest, TruncateGivesBackPagesBeyondTheLength) {
   EXPECT_EQ(pool->free_pages(), 4);
 }
 
+TEST(KvPoolTest, TheFrontOfASequenceMayLieElsewhere) {
+  const auto pool = MakePool(4);
+  KvSequence s = pool->NewSequence();
+  s.StartAt(160);  // Ten blocks, of which the pool would have room for four.
+  EXPECT_EQ(s.base(), 160);
+  EXPECT_EQ(s.length(), 160);
+  ASSERT_TRUE(s.Reserve(160 + 60).ok());
+  EXPECT_EQ(pool->free_pages(), 0);
+  s.SetLength(210);
+  std::memset(s.LayerSlice(2, 0).data(), 7, kLayout.layer_bytes());
+  s.DropFront(160 + 32);
+  EXPECT_EQ(s.base(), 192);
+  EXPECT_EQ(s.length(), 210);
+  EXPECT_EQ(s.page_count(), 2);
+  EXPECT_EQ(pool->free_pages(), 2);
+  EXPECT_EQ(s.LayerSlice(0, 0)[0], std::byte{7});
+  // The pages that came back serve the same sequence.
+  ASSERT_TRUE(s.Reserve(192 + 64).ok());
+  EXPECT_EQ(s.capacity(), 192 + 64);
+  s.Truncate(192);
+  EXPECT_EQ(s.page_count(), 0);
+  s.Clear();
+  EXPECT_EQ(s.base(), 0);
+  EXPECT_EQ(pool->free_pages(), 4);
+}
+
 TEST(KvPoolTest, MovingASequenceMovesItsPages) {
   const auto pool = MakePool(2);
   KvSequence a = pool->NewSequence();

@@ -34,6 +34,7 @@
 #include "cairn/client/lease.h"
 #include "cairn/client/types.h"
 #include "cairn/common/next_use.h"
+#include "cairn/common/rows.h"
 
 namespace cairn::client {
 
@@ -150,6 +151,22 @@ class FetchSink {
   }
 };
 
+// Receives what a fetch of rows brings. Only the thread that called FetchRows calls it, while that
+// thread is in FetchRows. Groups come in any order.
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+
+  // The rows of group number `group` of the call, in the form of cairn/common/rows.h. They are
+  // verified: the slice that they are from matched its writer's hash, and these are the rows that
+  // were asked for. `rows` is valid during the call. A status other than OK ends the fetch, and
+  // FetchRows returns it.
+  virtual Status OnRows(size_t group, const RowsInfo& info, std::span<const std::byte> rows) = 0;
+
+  // The group does not come. kCorrupt: bytes did not match their hash, here or at the node.
+  virtual void OnRowsFailed(size_t group, MissReason reason) = 0;
+};
+
 // A sealed part (cairn/common/part.h) and where it belongs.
 struct PartToPush {
   BlockKey key = {};
@@ -239,6 +256,8 @@ struct ClientStats {
   uint64_t local_sessions = 0;   // Same-node sessions opened.
   uint64_t local_fallbacks = 0;  // Calls that the same-node path could not serve, made over gRPC.
   uint64_t corrupt_slices = 0;   // Slices that did not match their hash here.
+  uint64_t fetched_rows = 0;     // Rows of one head that FetchRows delivered.
+  uint64_t corrupt_rows = 0;     // Groups of rows that did not match their hash here.
   uint64_t sessions = 0;         // Sessions opened, including the first.
   uint64_t breaker_opened = 0;
   uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
@@ -265,7 +284,8 @@ class CacheClient {
   // case, also after an error, the client remembers the spec and opens the namespace whenever a
   // session begins. A worker that starts before its node therefore only needs Fingerprint(spec).
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                                const CallOptions& options = {}) = 0;
+                                                const CallOptions& options = {},
+                                                const NamespaceOptions& how = {}) = 0;
 
   // Finds the longest complete prefix of `keys` (1 to 65536 keys) at the node. A miss is an OK
   // answer with matched_blocks = 0.
@@ -278,6 +298,21 @@ class CacheClient {
   // ended.
   virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                        const FetchOptions& options) = 0;
+
+  // Brings rows of one layer of leased blocks to `sink`, and verifies them. `layout`: of the
+  // namespace of the lease (RowLayout::Of). `groups`: as RowLayout::Check wants them, else
+  // INVALID_ARGUMENT; their masks are borrowed for the call. OK: each group was given to OnRows or
+  // to OnRowsFailed, once. After an error, the groups that OnRows has received are good, and no
+  // more come. NOT_FOUND: the lease or its session has ended. FetchOptions::verify is not looked
+  // at.
+  //
+  // Over gRPC the node compares a slice with its writer's hash once for each lease, and hashes the
+  // rows that it sends (docs/formats/rows.md). On the same-node path the client takes the rows out
+  // of the node's memory, and compares the slice itself, once for each lease. This implementation,
+  // and one whose node knows no rows, fetches whole slices.
+  virtual Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
+                           std::span<const RowGroup> groups, RowSink& sink,
+                           const FetchOptions& options);
 
   // Match, and then Fetch of everything that it found, for readers that want the bytes in any case.
   // Over gRPC this takes one round trip instead of two. The outcome holds no lease: the blocks that

@@ -49,6 +49,13 @@ struct CallOptions {
   std::string trace = {};                       // Logged with all that the call causes.
 };
 
+// What a client says about a namespace that is no part of its name.
+struct NamespaceOptions {
+  // So long after its last use the node serves a block no more. 1 s to 90 days. 0: as the namespace
+  // has it already, or else the node's default. The last opening that says something counts.
+  Duration block_life{0};
+};
+
 // The message StatResponse of proto/cairn/v1/cache.proto. Most of its fields are those of
 // NodeStatistics.
 struct NodeStats : NodeStatistics {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cairn/common/clock.h"
 #include "cairn/common/hash.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
@@ -96,6 +97,8 @@ struct NamespaceInfo {
   std::vector<LearnedGroup> learned = {};
   // Blocks that left, but whose group the policy still knows.
   uint64_t remembered_blocks = 0;
+  // So long after its last use a block is not served any more. 0: for ever.
+  Duration block_life{0};
 };
 
 struct DropResult {

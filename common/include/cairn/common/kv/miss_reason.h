@@ -20,9 +20,11 @@ enum class MissReason : uint8_t {
   kRefused = 6,
   kFingerprint = 7,
   kUnavailable = 8,
+  kExpired = 9,
 };
-inline constexpr size_t kMissReasonCount = 9;
-inline constexpr size_t kNodeMissReasonCount = 8;  // How many of them a node sends.
+inline constexpr size_t kMissReasonCount = 10;
+// Those that a node sends are among the first so many.
+inline constexpr size_t kNodeMissReasonCount = 10;
 
 // The label value in metrics: "none", "absent", ...
 constexpr std::string_view Name(MissReason reason) {
@@ -45,6 +47,8 @@ constexpr std::string_view Name(MissReason reason) {
       return "fingerprint";
     case MissReason::kUnavailable:
       return "unavailable";
+    case MissReason::kExpired:
+      return "expired";
   }
   return "unknown";
 }

@@ -133,9 +133,10 @@ class FakeMain final : public FakePath<MainTransport, Path::kGrpc> {
   SessionLink& link() override { return link_; }
   void Look() override {}
   uint64_t dropped_releases() const override { return 0; }
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions&,
-                                        TimePoint) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const NamespaceOptions& how,
+                                        const CallOptions&, TimePoint) override {
     ++namespaces_opened;
+    last_block_life = how.block_life;
     if (!namespace_refusal.ok()) return namespace_refusal;
     return OpenedNamespace{.fingerprint = Fingerprint(spec),
                            .created = std::exchange(creates, false)};
@@ -164,6 +165,7 @@ class FakeMain final : public FakePath<MainTransport, Path::kGrpc> {
   Status namespace_refusal;
   bool creates = false;  // The next namespace is new to the node.
   std::optional<FakeGet> got;
+  Duration last_block_life{0};
   int namespaces_opened = 0, gets = 0;
   std::vector<std::string> watched_by;  // Ids of sessions; empty: nobody's.
 };

@@ -119,6 +119,17 @@ TEST_F(SessionTest, MissingNamespacesAreOpenedAgainOnceASecond) {
   EXPECT_EQ(node_.namespaces_opened, 3);
 }
 
+TEST_F(SessionTest, ANamespaceIsOpenedAgainWithTheLifeOfItsBlocks) {
+  ASSERT_OK(session_.Remember(SmallSpec(), {.block_life = seconds(5)}));
+  EXPECT_EQ(Id(), "session-1");
+  EXPECT_EQ(node_.last_block_life, seconds(5));
+  ASSERT_OK(session_.Remember(SmallSpec()));  // Says nothing.
+  node_.last_block_life = seconds(0);
+  session_.ReopenNamespaces();
+  ASSERT_OK(Get());
+  EXPECT_EQ(node_.last_block_life, seconds(5));
+}
+
 TEST_F(SessionTest, ARefusedNamespaceIsNoReasonToHaveNoSession) {
   ASSERT_OK(session_.Remember(SmallSpec()));
   node_.namespace_refusal = Errorf(StatusCode::kResourceExhausted, "too many");

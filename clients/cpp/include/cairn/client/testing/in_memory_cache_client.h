@@ -48,8 +48,9 @@ class InMemoryCacheClient final : public CacheClient {
   uint64_t leases() const;           // Leases held now.
   uint64_t complete_blocks() const;  // In all namespaces.
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
-                                        const CallOptions& options = {}) override;
+  // Its blocks live for ever, whatever `how` says.
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options = {},
+                                        const NamespaceOptions& how = {}) override;
   Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                              const MatchOptions& options) override;
   Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,

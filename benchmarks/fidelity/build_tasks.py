@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Makes the tasks that `cairn fidelity` asks about made-up contexts: texts/SPLIT-SUITE.json.
+
+    python3 benchmarks/fidelity/build_tasks.py [--tokens 1024] [--contexts 12] [--out DIR]
+
+Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021), easy
+enough for a model of 135 M parameters. Everything is drawn from the split's seed, and nothing is
+downloaded: the text around facts is made of sentences that say nothing about them.
+
+- keys: many facts of one form, a question about one of them; and about two of them at once.
+- tracking: a value is given to one name, and another name is said to have the same value.
+- aggregation: a list of words, one of which comes more often than the others.
+- sums: worked examples of one form, and a question whose answer has that form.
+
+A file has as many contexts of `--tokens` tokens or more; `cairn fidelity --question-tokens` cuts
+them. Answers that full KV does not give are counted by nobody, so a suite says how many there are.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+
+KEYS, PAIRS = 5, 3  # So many that a model of 135 M parameters answers most questions.
+CHARACTERS_PER_TOKEN = 6  # More than any of these texts has.
+SEEDS = {"tuning": 41, "published": 90210}
+
+WORDS = (
+    "amber anchor apple arrow autumn badge basket beacon bottle bridge butter candle "
+    "canyon carpet castle cedar cherry circle cobalt comet copper coral cotton crystal "
+    "dancer desert dolphin dragon eagle ember falcon feather flower forest garden ginger "
+    "glacier granite harbor hazel helmet island ivory jacket jasmine jungle kettle ladder"
+    " lantern lemon lily magnet maple marble meadow mirror needle nickel ocean olive "
+    "orchid oxygen palace paper pepper piano planet pocket pollen prairie puzzle quartz "
+    "rabbit raven ribbon river rocket saddle salmon shadow silver spider spring summer "
+    "sunset temple thunder ticket timber tulip tunnel turtle valley velvet violet walnut "
+    "window winter yellow zebra"
+).split()
+NAMES = (
+    "Alice Bruno Clara David Emma Felix Grace Henry Irene Jonas Karen Louis Maria Nina "
+    "Oscar Paula Rosa Simon Teresa Victor Wendy"
+).split()
+THINGS = (
+    "apples books coins cups dolls eggs flowers hats keys pens plates stamps stones toys".split()
+)
+SUBJECTS = (
+    "The old bus,The baker,A tall man,The wind,The library,A small boat,The teacher,The "
+    "night train,A grey cat,The market,The long road,The choir,A young doctor,The "
+    "river,The school,The postman"
+).split(",")
+VERBS = (
+    "came late,was quiet,stood near the church,waited for the rain,turned to the left,was"
+    " full of people,closed at noon,went past the hill,looked like new,slept through the "
+    "day,had no name,was painted again,made little noise,stopped at the gate"
+).split(",")
+TAILS = (
+    "that week,in the morning,as always,without a reason,after the storm,before the "
+    "holidays,on the other side of town,for a long time,once more,and nobody minded"
+).split(",")
+
+
+def hay(draw, characters):
+    """Paragraphs that say nothing about any fact."""
+    paragraphs, length = [], 0
+    while length < characters:
+        sentences = [
+            f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(TAILS)}."
+            for _ in range(draw.randint(3, 6))
+        ]
+        paragraphs.append(" ".join(sentences))
+        length += len(paragraphs[-1])
+    return paragraphs
+
+
+def context(name, facts, around, cases):
+    return {"name": name, "facts": facts, "hay": around, "cases": cases}
+
+
+def case(kind, question, opening, answer):
+    return {"kind": kind, "question": question, "opening": opening, "answer": answer}
+
+
+def keys(name, draw, characters):
+    words = draw.sample(WORDS, KEYS)
+    numbers = dict(zip(words, draw.sample(range(100, 1000), len(words))))
+    facts = [f"The number of the {w} is {n}." for w, n in numbers.items()]
+    cases = [
+        case(
+            "one", f"What is the number of the {w}?", f"The number of the {w} is", f" {numbers[w]}"
+        )
+        for w in words
+    ]
+    for _ in range(2):
+        a, b = draw.sample(words, 2)
+        cases.append(
+            case(
+                "two",
+                f"What are the numbers of the {a} and the {b}?",
+                f"The number of the {a} is {numbers[a]}. The number of the {b} is",
+                f" {numbers[b]}",
+            )
+        )
+    return context(name, facts, hay(draw, characters), cases)
+
+
+def tracking(name, draw, characters):
+    people = draw.sample(NAMES, 2 * PAIRS)
+    values = draw.sample(range(100, 1000), PAIRS)
+    facts, cases = [], []
+    for (first, second), value in zip(zip(people[::2], people[1::2]), values):
+        facts += [
+            f"The room of {first} is {value}.",
+            f"{second} has the same room as {first}.",
+        ]
+        opening = f"{second} has the same room as {first}. The room of {first} is"
+        cases.append(
+            case("told", f"What is the room of {first}?", f"The room of {first} is", f" {value}")
+        )
+        cases.append(
+            case(
+                "followed",
+                f"What is the room of {second}?",
+                f"The room of {second} is",
+                f" {value}",
+            )
+        )
+        cases.append(case("chained", f"What is the room of {second}?", opening, f" {value}"))
+    draw.shuffle(facts)
+    return context(name, facts, hay(draw, characters), cases)
+
+
+def aggregation(name, draw, characters):
+    words = draw.sample(WORDS, 5)
+    often, others = words[0], words[1:]
+    drawn, length = [], 0
+    while length < characters:
+        row = [often] * 8 + others
+        draw.shuffle(row)
+        drawn.append(", ".join(row) + ",")
+        length += len(drawn[-1])
+    facts = [
+        "Here is a list of words. One of them comes more often than the others.",
+        "The list ends here.",
+    ]
+    cases = [
+        case(
+            "most",
+            "Which word comes most often in the list?",
+            "The word that comes most often is",
+            f" {often}",
+        ),
+        case(
+            "most",
+            "Which word is the most common?",
+            "The most common word in the list is",
+            f" {often}",
+        ),
+        case("most", "Which word is repeated most?", 'The word "', often),
+    ]
+    return context(name, facts, drawn, cases)
+
+
+def sum_of(draw):
+    who, thing = draw.choice(NAMES), draw.choice(THINGS)
+    a, b = draw.randint(2, 9), draw.randint(2, 9)
+    question = f"{who} has {a} {thing} and gets {b} more. How many {thing} does {who} have now?"
+    return question, f" {a} + {b} = {a + b}. The answer is {a + b}"
+
+
+def sums(name, draw, characters):
+    shots, length = [], 0
+    while length < characters:
+        question, answer = sum_of(draw)
+        shots.append(f"Question: {question}\nAnswer:{answer}.")
+        length += len(shots[-1])
+    cases = []
+    for _ in range(8):
+        question, answer = sum_of(draw)
+        cases.append(case("sum", f"Question: {question}", "Answer:", answer))
+    return context(name, shots[:2], shots[2:], cases)
+
+
+SUITES = {"keys": keys, "tracking": tracking, "aggregation": aggregation, "sums": sums}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--contexts", type=int, default=12)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "texts")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for split, seed in SEEDS.items():
+        for suite, make in SUITES.items():
+            draw = random.Random(f"{seed}-{suite}-{arguments.tokens}")
+            contexts = [
+                make(f"{suite}-{i}", draw, CHARACTERS_PER_TOKEN * arguments.tokens)
+                for i in range(arguments.contexts)
+            ]
+            (arguments.out / f"{split}-{suite}.json").write_text(
+                json.dumps({"contexts": contexts}, ensure_ascii=False, indent=0) + "\n",
+                encoding="utf-8",
+            )
+
+
+if __name__ == "__main__":
+    main()

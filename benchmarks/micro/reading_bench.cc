@@ -1,0 +1,277 @@
+// Milliseconds of a decode step over a long context: with all KV resident, with all KV fetched from
+// a far tier at each step, and read by rows under each policy given.
+//
+//   reading_bench [--model FILE] [--text FILE] [--tokens N] [--steps N] [--threads N]
+//                 [--far-gbps X] [--trials N] [--policy POLICY]... > report.json
+//
+// The context is real text, prefilled once; each mode decodes the same tokens after it, and modes
+// take turns. The far tier is host memory behind a limit of X GB/s (0: none) with a thread of its
+// own. "fetch-all" copies each layer's KV from it into the pages, layer after layer, ahead of the
+// computing as far as the tier allows.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "common/concurrency/executor.h"
+#include "model/model.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/reading/background_rows.h"
+#include "services/worker/reading/open_context.h"
+
+namespace cairn::worker {
+namespace {
+
+struct Options {
+  std::string model = "build/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  std::string text = "docs/fidelity.md";
+  int64_t tokens = 8064;
+  int64_t steps = 24;
+  int threads = 1;
+  int trials = 3;
+  double far_gbps = 4;
+  std::vector<std::string> policies;
+};
+
+[[noreturn]] void Stop(const std::string& why) {
+  std::fprintf(stderr, "reading_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+template <typename T>
+T Must(Result<T> result) {
+  if (!result.ok()) Stop(ToString(result.status()));
+  return *std::move(result);
+}
+void Must(const Status& status) {
+  if (!status.ok()) Stop(ToString(status));
+}
+
+double Median(std::vector<double> x) {
+  std::ranges::sort(x);
+  return x[x.size() / 2];
+}
+
+// Brings a sequence's layers from far memory into its pages, one after the other.
+class AllFetched {
+ public:
+  AllFetched(KvSequence& sequence, int64_t pages, double gbps)
+      : sequence_(sequence), kv_(sequence.layout()), pages_(pages), gbps_(gbps) {
+    far_.resize(static_cast<size_t>(pages) * kv_.page_bytes());
+    for (int64_t page = 0; page < pages; ++page) {
+      std::memcpy(far_.data() + static_cast<size_t>(page) * kv_.page_bytes(),
+                  sequence.LayerSlice(page, 0).data(), kv_.page_bytes());
+    }
+  }
+
+  // The copying runs beside the step.
+  void Begin() {
+    here_.store(0);
+    copier_ = std::jthread([this] {
+      const auto start = std::chrono::steady_clock::now();
+      for (int layer = 0; layer < kv_.layers; ++layer) {
+        for (int64_t page = 0; page < pages_; ++page) {
+          std::memcpy(sequence_.LayerSlice(page, layer).data(),
+                      far_.data() + static_cast<size_t>(page) * kv_.page_bytes() +
+                          static_cast<size_t>(layer) * kv_.layer_bytes(),
+                      kv_.layer_bytes());
+        }
+        if (gbps_ > 0) {
+          const double bytes =
+              static_cast<double>(layer + 1) * static_cast<double>(pages_ * kv_.layer_bytes());
+          std::this_thread::sleep_until(start +
+                                        std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                            std::chrono::duration<double>(bytes / gbps_ / 1e9)));
+        }
+        here_.store(layer + 1);
+        here_.notify_all();
+      }
+    });
+  }
+  Status Wait(int layer) {
+    for (int now = here_.load(); now <= layer; now = here_.load()) here_.wait(now);
+    return OkStatus();
+  }
+  void End() { copier_ = {}; }
+
+ private:
+  KvSequence& sequence_;
+  const KvLayout kv_;
+  const int64_t pages_;
+  const double gbps_;
+  std::vector<std::byte> far_;
+  std::atomic<int> here_{0};
+  std::jthread copier_;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options),
+        model_(Must(Model::Load(options.model))),
+        transformer_(Must(Transformer::Create(*model_, {.threads = options.threads}))),
+        pool_(Must(KvPool::Create(transformer_->kv_layout(),
+                                  PoolPages() * transformer_->kv_layout().page_bytes()))),
+        sequence_(pool_->NewSequence()),
+        logits_(static_cast<size_t>(transformer_->vocab())) {
+    std::ifstream file(options.text);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    tokens_ = Must(model_->tokenizer().Encode(text, false));
+    if (std::ssize(tokens_) < options.tokens + options.steps) {
+      Stop(fmt::format("{}: {} tokens, expected at least {}", options.text, tokens_.size(),
+                       options.tokens + options.steps));
+    }
+    Must(sequence_.Reserve(options.tokens + options.steps));
+    while (sequence_.length() < options.tokens) {
+      SequenceChunk chunk;
+      chunk.sequence = &sequence_;
+      const int64_t count = std::min(transformer_->max_rows(), options.tokens - sequence_.length());
+      chunk.tokens = std::span(tokens_).subspan(static_cast<size_t>(sequence_.length()),
+                                                static_cast<size_t>(count));
+      Must(transformer_->Forward({&chunk, 1}));
+    }
+  }
+
+  // Seconds of each step; the sequence is then as before.
+  std::vector<double> Resident() { return Decode(sequence_, nullptr, nullptr); }
+  std::vector<double> FetchAll() {
+    AllFetched all(sequence_, options_.tokens / sequence_.layout().block_tokens, options_.far_gbps);
+    return Decode(sequence_, nullptr, &all);
+  }
+  std::vector<double> Read(const std::string& policy, std::string* report) {
+    cairn::ThreadPool executor({.name = "far", .threads = 1});
+    ReadingTerms terms;
+    terms.policy = Must(ParseReadPolicy(policy));
+    terms.heads = model_->hp().heads;
+    terms.backend = &kernels::BestCpuBackend();
+    terms.clock = &SteadyClock::Get();
+    const KvLayout& kv = transformer_->kv_layout();
+    terms.source = [&](std::shared_ptr<const FarPages> pages) {
+      return std::make_unique<BackgroundRows>(
+          std::make_unique<PageRows>(std::move(pages)), executor, SteadyClock::Get(),
+          BackgroundRows::Options{
+              .bytes_per_second = static_cast<uint64_t>(options_.far_gbps * 1e9),
+              .row_bytes = kv.row_bytes()});
+    };
+    const TimePoint start = SteadyClock::Get().Now();
+    auto reader = Must(OpenContext(terms, sequence_, options_.tokens, options_.steps,
+                                   transformer_->thread_pool()));
+    const double open = Seconds(SteadyClock::Get().Now() - start);
+    KvSequence own = pool_->NewSequence();
+    own.StartAt(options_.tokens);
+    Must(own.Reserve(options_.tokens + options_.steps));
+    const std::vector<double> seconds = Decode(own, reader.get(), nullptr);
+    const ReadCounters& c = reader->counters();
+    const double all =
+        static_cast<double>(options_.tokens) * static_cast<double>(kv.bytes_per_token());
+    const auto share = [&](uint64_t n) {
+      return static_cast<double>(n) / static_cast<double>(std::max<uint64_t>(1, c.chosen_rows));
+    };
+    *report = fmt::format(
+        "\"near_share\": {:.4f}, \"open_s\": {:.3f}, \"hit_share\": {:.3f}, \"late_share\": "
+        "{:.3f}, "
+        "\"read_share_of_a_step\": {:.5f}",
+        static_cast<double>(reader->near().total() - reader->near().own_bytes) / all, open,
+        share(c.hit_rows), share(c.late_rows),
+        static_cast<double>(c.read_bytes) / static_cast<double>(c.steps) / all);
+    return seconds;
+  }
+
+ private:
+  size_t PoolPages() const {
+    return static_cast<size_t>(
+        (options_.tokens + options_.steps) / transformer_->kv_layout().block_tokens + 4);
+  }
+  std::vector<double> Decode(KvSequence& sequence, DecodeReader* reader, AllFetched* all) {
+    std::vector<double> seconds;
+    for (int64_t i = 0; i < options_.steps; ++i) {
+      SequenceChunk chunk;
+      chunk.sequence = &sequence;
+      chunk.tokens = std::span(tokens_).subspan(static_cast<size_t>(options_.tokens + i), 1);
+      chunk.phase = Phase::kDecode;
+      chunk.logits = logits_.data();
+      chunk.reader = reader;
+      const TimePoint start = SteadyClock::Get().Now();
+      if (all != nullptr) {
+        all->Begin();
+        chunk.before_layer = [all](int layer) { return all->Wait(layer); };
+      }
+      Must(transformer_->Forward({&chunk, 1}));
+      seconds.push_back(Seconds(SteadyClock::Get().Now() - start));
+      if (all != nullptr) all->End();
+    }
+    sequence.SetLength(options_.tokens);
+    return seconds;
+  }
+
+  const Options options_;
+  const std::unique_ptr<Model> model_;
+  const std::unique_ptr<Transformer> transformer_;
+  const std::unique_ptr<KvPool> pool_;
+  KvSequence sequence_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> logits_;
+};
+
+Options Parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--model") o.model = value;
+    if (flag == "--text") o.text = value;
+    if (flag == "--tokens") o.tokens = std::atoll(value.c_str()) / 64 * 64;
+    if (flag == "--steps") o.steps = std::atoll(value.c_str());
+    if (flag == "--threads") o.threads = std::atoi(value.c_str());
+    if (flag == "--trials") o.trials = std::atoi(value.c_str());
+    if (flag == "--far-gbps") o.far_gbps = std::atof(value.c_str());
+    if (flag == "--policy") o.policies.push_back(value);
+  }
+  return o;
+}
+
+void Run(const Options& options) {
+  Bench bench(options);
+  struct Mode {
+    std::string name;
+    std::vector<double> steps;  // Of all trials.
+    std::string report;
+  };
+  std::vector<Mode> modes = {{"resident", {}, ""}, {"fetch-all", {}, ""}};
+  for (const std::string& policy : options.policies) modes.push_back({policy, {}, ""});
+  for (int trial = 0; trial < options.trials; ++trial) {
+    for (size_t m = 0; m < modes.size(); ++m) {
+      const std::vector<double> steps = m == 0   ? bench.Resident()
+                                        : m == 1 ? bench.FetchAll()
+                                                 : bench.Read(modes[m].name, &modes[m].report);
+      // The first steps fill working sets and caches.
+      modes[m].steps.insert(modes[m].steps.end(), steps.begin() + options.steps / 4, steps.end());
+    }
+  }
+  std::printf(
+      "{\"tokens\": %lld, \"steps\": %lld, \"trials\": %d, \"threads\": %d, "
+      "\"far_gbps\": %g, \"rows\": [\n",
+      static_cast<long long>(options.tokens), static_cast<long long>(options.steps), options.trials,
+      options.threads, options.far_gbps);
+  for (size_t m = 0; m < modes.size(); ++m) {
+    std::printf("  {\"mode\": \"%s\", \"step_ms\": %.2f%s%s}%s\n", modes[m].name.c_str(),
+                1e3 * Median(modes[m].steps), modes[m].report.empty() ? "" : ", ",
+                modes[m].report.c_str(), m + 1 < modes.size() ? "," : "");
+  }
+  std::printf("]}\n");
+}
+
+}  // namespace
+}  // namespace cairn::worker
+
+int main(int argc, char** argv) { cairn::worker::Run(cairn::worker::Parse(argc, argv)); }

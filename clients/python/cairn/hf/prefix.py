@@ -1,0 +1,145 @@
+"""The beginnings of prompts, for models that only decode."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache
+
+from cairn._engine.options import Options
+from cairn._engine.store import Store
+from cairn._engine.versions import check_version
+from cairn.hf.blocks import load_blocks, save_blocks
+from cairn.hf.layers import KeptLayer, layers_of, namespace_of, recording_cache
+from cairn.hf.requests import is_plain
+from cairn.keys import block_keys
+from cairn.types import Match
+
+__all__ = ["PrefixCache"]
+
+_LOG = logging.getLogger("cairn")
+
+
+class PrefixCache:
+    """Gives a model the KV of the beginnings of prompts, and stores the KV that the model computed.
+
+    For decoders whose layers keep keys and values of each token, all of them or those of a window,
+    or read the KV of other layers. If the node is slow, full or cannot be reached, the model only
+    computes everything itself. Not thread-safe, because models are not.
+    """
+
+    def __init__(self, model: Any, *, block_tokens: int = 64, **settings: Any) -> None:
+        """`settings`: those of docs/engines/huggingface.md, such as `address`. Runs one token
+        through the model.
+
+        ValueError: a setting is not valid, or the model is not supported. RuntimeError: a version
+        of transformers that was not tested. A node that cannot be reached is no error, because it
+        may come later.
+        """
+        check_version("transformers", transformers.__version__)
+        options = Options.read(settings)
+        self._model = model
+        self._block_tokens = block_tokens
+        self._layers = _probe(model)
+        self._store = Store(
+            options, namespace_of(model, self._layers, block_tokens, options), "huggingface"
+        )
+        self._store.wait_open(2.0)
+
+    def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
+        """`model.generate`, with the prompt's beginning from the node; stores the prompt
+        afterwards.
+
+        `inputs`, or `input_ids`: [1, tokens]. What is not plain greedy search or sampling of one
+        sequence bypasses the cache, and so do arguments of the model that keys do not cover.
+        """
+        if inputs is None:
+            inputs = arguments.pop("input_ids", None)
+        arguments["generation_config"] = generation_config
+        if not is_plain(self._model, inputs, arguments):
+            self._store.counters.add("bypassed_requests")
+            return self._model.generate(inputs, **arguments)
+        cache, restored = self._restore(inputs)
+        output = self._model.generate(inputs, past_key_values=cache, **arguments)
+        self._save(inputs, cache, restored)
+        return output
+
+    def restore(self, input_ids: torch.Tensor) -> DynamicCache:
+        """A cache for `past_key_values` with as much of the prompt as the node has, never its last
+        token."""
+        return self._restore(input_ids)[0]
+
+    def save(self, input_ids: torch.Tensor, cache: DynamicCache) -> int:
+        """Stores the full blocks of the prompt out of `cache`. Returns how many the node has
+        now. Of a model with sliding windows, the cache must be one of `restore`: others drop what
+        left the window."""
+        return self._save(input_ids, cache, 0)
+
+    def counters(self) -> dict[str, float]:
+        """What happened since the start, by name."""
+        return self._store.counters.totals()
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._store.close()
+
+    def __enter__(self) -> PrefixCache:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _keys(self, input_ids: torch.Tensor) -> list[bytes]:
+        tokens = input_ids[0].to("cpu", torch.int64).contiguous().numpy()
+        return block_keys(self._store.namespace, tokens, self._block_tokens)
+
+    def _restore(self, input_ids: torch.Tensor) -> tuple[DynamicCache, int]:
+        empty = recording_cache(self._model.config)
+        try:
+            keys = self._keys(input_ids)[: (input_ids.shape[1] - 1) // self._block_tokens]
+            found = self._store.match(keys)
+            if found is None or found.matched_blocks == 0:
+                return empty, 0
+            with found:
+                return self._load(keys[: found.matched_blocks], found)
+        except Exception:
+            self._store.counters.add("internal_errors")
+            _LOG.exception("cairn: restoring failed, the model computes")
+            return empty, 0
+
+    def _load(self, keys: list[bytes], found: Match) -> tuple[DynamicCache, int]:
+        blocks, kept = load_blocks(self._store, keys, found, self._layers, self._block_tokens)
+        cache = recording_cache(self._model.config)
+        if blocks:
+            for index, planes in enumerate(kept):
+                if planes is not None:
+                    cache.update(*planes, index)
+        return cache, blocks
+
+    def _save(self, input_ids: torch.Tensor, cache: DynamicCache, first: int) -> int:
+        try:
+            keys = self._keys(input_ids)
+            return save_blocks(self._store, keys, first, cache, self._layers, self._block_tokens)
+        except Exception:
+            self._store.counters.add("internal_errors")
+            _LOG.exception("cairn: storing failed")
+            return 0
+
+
+def _probe(model: Any) -> list[KeptLayer]:
+    """Planes by layer, from what the model itself makes of one token."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(
+            "the model has an encoder and a decoder, expected a decoder alone: use EncoderCache"
+        )
+    cache = recording_cache(model.config)
+    with torch.no_grad():
+        model(
+            torch.zeros((1, 1), dtype=torch.int64, device=model.device),
+            past_key_values=cache,
+            use_cache=True,
+        )
+    return layers_of(cache, model.config.get_text_config(decoder=True))

@@ -1,0 +1,3 @@
+// Products of matrices.
+
+#include "kernels/cuda/gemm.cuh"

@@ -1,0 +1,123 @@
+#include "services/worker/compute/device/device_transformer.h"
+
+#include "services/worker/compute/chunk_check.h"
+#include "services/worker/compute/device/device_pass.h"
+
+namespace cairn::worker {
+namespace {
+
+// Of a call. On a device one launch has many rows: few rows leave it idle.
+constexpr int64_t kMaxRows = 1024;
+
+Status CheckShapes(const Hyperparameters& hp, int32_t block_tokens) {
+  if (hp.head_dim != 64 && hp.head_dim != 128) {
+    return InvalidArgument("model on a device: head size {}, expected 64 or 128", hp.head_dim);
+  }
+  if (hp.hidden % 8 != 0 || hp.ffn % 8 != 0) {
+    return InvalidArgument("model on a device: widths {} and {}, expected multiples of 8",
+                           hp.hidden, hp.ffn);
+  }
+  if (block_tokens % 16 != 0) {
+    return InvalidArgument("transformer option 'block_tokens': got {}, expected a multiple of 16",
+                           block_tokens);
+  }
+  return OkStatus();
+}
+
+class DeviceTransformer final : public Transformer {
+ public:
+  DeviceTransformer(const Options& options, const KvLayout& layout, int threads,
+                    int64_t max_context, int64_t max_rows, std::string numerics_id)
+      : device_(options.device),
+        layout_(layout),
+        max_context_(max_context),
+        max_rows_(max_rows),
+        numerics_id_(std::move(numerics_id)),
+        pool_(threads) {}
+
+  Status Load(const Model& model, int64_t kv_bytes, const kernels::batch::ForwardKernels& kernels) {
+    CAIRN_ASSIGN_OR_RETURN(weights_, DeviceWeights::Load(model, max_context_, device_, kernels));
+    const int64_t slots = kv_bytes / static_cast<int64_t>(layout_.page_bytes());
+    if (slots < 1) {
+      return InvalidArgument("transformer option 'device_kv_bytes': got {}, expected at least {}",
+                             kv_bytes, layout_.page_bytes());
+    }
+    CAIRN_ASSIGN_OR_RETURN(mirror_, KvMirror::Create(device_, layout_, slots));
+    CAIRN_ASSIGN_OR_RETURN(pass_, DevicePass::Create({.model = model,
+                                                      .weights = *weights_,
+                                                      .kernels = kernels,
+                                                      .device = device_,
+                                                      .kv = layout_,
+                                                      .max_rows = max_rows_,
+                                                      .mirror = *mirror_}));
+    return OkStatus();
+  }
+
+  Status Forward(std::span<const SequenceChunk> chunks) override {
+    CAIRN_RETURN_IF_ERROR(device_->LossStatus());
+    CAIRN_RETURN_IF_ERROR(CheckChunks(chunks, {.layout = layout_,
+                                               .max_rows = max_rows_,
+                                               .max_wide_rows = max_rows_,
+                                               .max_context = max_context_,
+                                               .vocab = vocab(),
+                                               .takes_earlier = false}));
+    if (chunks.empty()) return OkStatus();
+    CAIRN_RETURN_IF_ERROR(pass_->Run(chunks));
+    for (const SequenceChunk& c : chunks) {
+      c.sequence->SetLength(c.sequence->length() + std::ssize(c.tokens));
+    }
+    return OkStatus();
+  }
+
+  int64_t max_rows() const override { return max_rows_; }
+  int64_t max_wide_rows() const override { return max_rows_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  int32_t vocab() const override { return static_cast<int32_t>(weights_->output().outputs); }
+  int threads() const override { return pool_.threads(); }
+  kernels::ThreadPool& thread_pool() override { return pool_; }
+  const std::string& numerics_id() const override { return numerics_id_; }
+
+ private:
+  const std::shared_ptr<device::Device> device_;
+  const KvLayout layout_;
+  const int64_t max_context_;
+  const int64_t max_rows_;
+  const std::string numerics_id_;
+  kernels::ThreadPool pool_;  // For what runs between passes.
+  std::unique_ptr<DeviceWeights> weights_;
+  std::unique_ptr<KvMirror> mirror_;
+  std::unique_ptr<DevicePass> pass_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const Model& model,
+                                                           const Transformer::Options& options,
+                                                           int threads, int64_t max_context) {
+  const Hyperparameters& hp = model.hp();
+  CAIRN_RETURN_IF_ERROR(CheckShapes(hp, options.block_tokens));
+  if (options.arithmetic == Arithmetic::kFloat32) {
+    return InvalidArgument(
+        "transformer option 'arithmetic': got float32, expected fast: a device multiplies in "
+        "bfloat16");
+  }
+  CAIRN_ASSIGN_OR_RETURN(const void* const table,
+                         options.device->Kernels(kernels::batch::kForwardTableName,
+                                                 kernels::batch::kForwardTableVersion));
+  const auto& kernels = *static_cast<const kernels::batch::ForwardKernels*>(table);
+  const KvLayout layout{.layers = hp.layers,
+                        .kv_heads = hp.kv_heads,
+                        .head_dim = hp.head_dim,
+                        .block_tokens = options.block_tokens};
+  const device::DeviceInfo& info = options.device->info();
+  // What decides last bits: the kernels, their version, and the family that they were compiled for.
+  std::string numerics = fmt::format("{}-{}{}-{}", kernels.name, info.family_major,
+                                     info.family_minor, kernels::batch::kForwardTableVersion);
+  auto transformer = std::make_unique<DeviceTransformer>(
+      options, layout, threads, max_context, kMaxRows / options.block_tokens * options.block_tokens,
+      std::move(numerics));
+  CAIRN_RETURN_IF_ERROR(transformer->Load(model, options.device_kv_bytes, kernels));
+  return transformer;
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,280 @@
+#include "services/worker/engine/spilled_prompt.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log/log.h"
+
+namespace cairn::worker {
+namespace {
+
+// Passes that may fail one after the other. Each has waited for a fetch's deadline, at most.
+constexpr int kMostFailures = 8;
+
+}  // namespace
+
+SpilledPrompt::SpilledPrompt(const SpillServices& services, const Transformer& transformer,
+                             const Clock& clock,
+                             const std::function<Status(KvSequence&, int64_t)>& reserve,
+                             PromptKv::Request request, int64_t answer_tokens)
+    : services_(services),
+      transformer_(transformer),
+      clock_(clock),
+      reserve_(reserve),
+      request_(std::move(request)),
+      sequence_(*request_.sequence),
+      total_(std::ssize(request_.tokens)),
+      answer_tokens_(answer_tokens),
+      block_tokens_(transformer.kv_layout().block_tokens),
+      keys_(services.session.Keys(request_.tokens)),
+      kv_({.client = services.client, .clock = clock, .executor = services.executor},
+          services.session.fingerprint(), transformer.kv_layout(), services.options,
+          request_.trace) {
+  CAIRN_CHECK(sequence_.length() == 0);
+  stats_.prompts = 1;
+}
+
+SpillStats SpilledPrompt::GetStats() const {
+  SpillStats stats = stats_;
+  stats.read = kv_.GetStats();
+  return stats;
+}
+
+bool SpilledPrompt::IsMiss(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kNotFound:
+    case StatusCode::kDataLoss:
+    case StatusCode::kResourceExhausted:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Step SpilledPrompt::Next(int64_t max_rows) {
+  if (state_ != State::kFinished && request_.stop && request_.stop()) {
+    End(Status(StatusCode::kCancelled, "prefill stopped"));
+    return {Step::Kind::kWorked};
+  }
+  switch (state_) {
+    case State::kMatch:
+      return Match();
+    case State::kChunk:
+      return NextChunk(max_rows);
+    case State::kReturn:
+      return Return();
+    case State::kFinished:
+      break;
+  }
+  return {Step::Kind::kFinished};
+}
+
+Step SpilledPrompt::Match() {
+  const TimePoint start = clock_.Now();
+  // The last token is always computed.
+  const auto most = static_cast<size_t>((total_ - 1) / block_tokens_);
+  const Status held = kv_.Hold(std::span(keys_).first(std::min(keys_.size(), most)));
+  report_.match_seconds = Seconds(clock_.Now() - start);
+  report_.miss_reason = held.ok() ? MissReason::kAbsent : MissReason::kUnavailable;
+  if (kv_.tokens() > 0) sequence_.StartAt(kv_.tokens());
+  report_.fetched_blocks = static_cast<uint32_t>(kv_.tokens() / block_tokens_);
+  state_ = State::kChunk;
+  return {Step::Kind::kWorked};
+}
+
+Step SpilledPrompt::NextChunk(int64_t max_rows) {
+  const int64_t begin = sequence_.length();
+  if (begin == total_) {
+    const Status room = MakeRoom(total_ + answer_tokens_);
+    if (room.code() == StatusCode::kUnavailable && Patient()) return {Step::Kind::kWaiting};
+    End(room);
+    return {Step::Kind::kWorked};
+  }
+  int64_t count = std::min({transformer_.max_rows(), max_rows, total_ - begin});
+  if (count < total_ - begin) count = count / block_tokens_ * block_tokens_;
+  if (count <= 0) return {Step::Kind::kWaiting};
+  Status room = MakeRoom(begin + count);
+  while (room.code() == StatusCode::kResourceExhausted && count > block_tokens_) {
+    count = std::max(block_tokens_, count / 2 / block_tokens_ * block_tokens_);
+    room = MakeRoom(begin + count);
+  }
+  if (!room.ok()) {
+    // The chunk may have been lost meanwhile: what follows looks again where the sequence is.
+    if (room.code() == StatusCode::kUnavailable && Patient()) return {Step::Kind::kWaiting};
+    End(room);
+    return {Step::Kind::kWorked};
+  }
+  chunk_tokens_ = count;
+  Step step{Step::Kind::kChunk};
+  step.chunk.sequence = &sequence_;
+  step.chunk.tokens =
+      request_.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  step.chunk.phase = Phase::kPrefill;
+  step.chunk.earlier = earlier();
+  if (begin + count == total_) step.chunk.logits = request_.logits;
+  return step;
+}
+
+void SpilledPrompt::Computed(const Status& status) {
+  if (status.ok()) {
+    failures_ = 0;
+    failing_since_.reset();
+    return;
+  }
+  if (!ReturnTo(status)) End(status);
+}
+
+bool SpilledPrompt::ReturnTo(const Status& status) {
+  if (kv_.tokens() == 0 || !IsMiss(status)) return false;
+  ++stats_.repeated_passes;
+  ++failures_;
+  if (!failing_since_) failing_since_ = clock_.Now();
+  log::Info("spilled_kv_missed", {{"error", ToString(status)}, {"trace", request_.trace}});
+  report_.status = status;
+  if (state_ == State::kFinished) lost_answer_ = false;
+  state_ = State::kReturn;
+  return true;
+}
+
+bool SpilledPrompt::Patient() {
+  if (!failing_since_) failing_since_ = clock_.Now();
+  return clock_.Now() - *failing_since_ < services_.patience;
+}
+
+Step SpilledPrompt::Return() {
+  const int64_t base = sequence_.base();
+  const Status held = kv_.Hold(std::span(keys_).first(static_cast<size_t>(base / block_tokens_)));
+  if (!held.ok()) {
+    if (IsMiss(held) && Patient()) return {Step::Kind::kWaiting};
+    End(Errorf(StatusCode::kUnavailable,
+               "{} tokens of the prompt's KV are at the cache node, which does not answer: {}",
+               base, std::string(held.message())));
+    return {Step::Kind::kWorked};
+  }
+  if (failures_ > kMostFailures) {
+    End(Errorf(StatusCode::kUnavailable,
+               "{} tokens of the prompt's KV are at the cache node, and do not come: {}", base,
+               std::string(report_.status.message())));
+    return {Step::Kind::kWorked};
+  }
+  if (kv_.tokens() < base) BackTo(kv_.tokens());
+  report_.status = OkStatus();
+  state_ = prompt_done_ && sequence_.length() >= total_ ? State::kFinished : State::kChunk;
+  return {Step::Kind::kWorked};
+}
+
+void SpilledPrompt::BackTo(int64_t tokens) {
+  stats_.lost_tokens += static_cast<uint64_t>(sequence_.base() - tokens);
+  lost_answer_ = true;
+  // A push may be reading the pages.
+  if (services_.background != nullptr) services_.background->DropPending();
+  sequence_.Clear();
+  sequence_.StartAt(tokens);
+}
+
+Status SpilledPrompt::MakeRoom(int64_t end) {
+  Status room = sequence_.Reserve(end);
+  if (room.code() != StatusCode::kResourceExhausted) return room;
+  const bool can_spill = sequence_.length() - sequence_.base() >= EarlierKv::kUnitTokens;
+  if (can_spill) {
+    CAIRN_RETURN_IF_ERROR(Spill());
+    room = sequence_.Reserve(end);
+  }
+  if (room.code() != StatusCode::kResourceExhausted) return room;
+  room = reserve_(sequence_, end);  // Of what others can do without.
+  if (room.code() == StatusCode::kResourceExhausted) {
+    const uint64_t least = static_cast<uint64_t>(LeastTokens(block_tokens_, answer_tokens_)) *
+                           transformer_.kv_layout().bytes_per_token();
+    return Errorf(StatusCode::kResourceExhausted,
+                  "KV pool: no room for {} tokens beside the {} that were spilt to the cache node; "
+                  "this request needs {} bytes at least, for a chunk and its answer of {} tokens",
+                  end - sequence_.base(), sequence_.base(), least, answer_tokens_);
+  }
+  return room;
+}
+
+ComputedBlock SpilledPrompt::BlockOf(int64_t block) const {
+  const auto b = static_cast<size_t>(block);
+  ComputedBlock out;
+  out.key = keys_[b];
+  if (b > 0) out.parent = keys_[b - 1];
+  out.first_position = b * static_cast<uint64_t>(block_tokens_);
+  const int64_t page = block - sequence_.base() / block_tokens_;
+  out.page = {std::as_const(sequence_).LayerSlice(page, 0).data(), sequence_.layout().page_bytes()};
+  out.hold = request_.sequence;
+  out.trace = request_.trace;
+  return out;
+}
+
+Status SpilledPrompt::Spill() {
+  const int64_t base = sequence_.base();
+  const int64_t end = std::min<int64_t>(sequence_.length(), std::ssize(keys_) * block_tokens_) /
+                      EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
+  const auto failed = [&](const std::string& why) {
+    return Errorf(StatusCode::kUnavailable,
+                  "KV pool: no room for the prompt of {} tokens, and tokens [{}, {}) cannot be "
+                  "spilt to the cache node: {}",
+                  total_, base, end, why);
+  };
+  if (end <= base) return failed("they are not whole blocks of the prompt");
+  if (!PushBlocks(end)) {
+    // What is leased stays in the node's memory. Without the lease it may go to disk.
+    kv_.LetGo();
+    (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
+    if (!PushBlocks(end)) {
+      // What was spilt before may have left meanwhile.
+      const auto spilt = std::span(keys_).first(static_cast<size_t>(base / block_tokens_));
+      if (kv_.Hold(spilt).ok() && kv_.tokens() < base) BackTo(kv_.tokens());
+      return failed("it did not take them");
+    }
+  }
+  const Status held = kv_.Hold(std::span(keys_).first(static_cast<size_t>(end / block_tokens_)));
+  if (!held.ok()) return failed(std::string(held.message()));
+  if (kv_.tokens() < end) {
+    // What was spilt before may be gone, too.
+    const int64_t left = kv_.tokens();
+    if (left < base) BackTo(left);
+    return failed(fmt::format("it has the first {} only", left));
+  }
+  sequence_.DropFront(end);
+  stats_.spilled_tokens += static_cast<uint64_t>(end - base);
+  return OkStatus();
+}
+
+bool SpilledPrompt::PushBlocks(int64_t end) {
+  const PushQueue::Stats before = services_.push.GetStats();
+  std::vector<ComputedBlock> blocks;
+  for (int64_t b = sequence_.base() / block_tokens_; b < end / block_tokens_; ++b) {
+    blocks.push_back(BlockOf(b));
+  }
+  services_.push.Enqueue(services_.session.fingerprint(), services_.session.codec(),
+                         std::move(blocks));
+  while (services_.push.RunOnce()) {
+  }
+  const PushQueue::Stats after = services_.push.GetStats();
+  return after.failed_blocks + after.dropped_blocks == before.failed_blocks + before.dropped_blocks;
+}
+
+void SpilledPrompt::PushRest() {
+  if (services_.background == nullptr) return;
+  std::vector<ComputedBlock> blocks;
+  const int64_t end = std::min<int64_t>(total_ / block_tokens_, std::ssize(keys_));
+  for (int64_t b = sequence_.base() / block_tokens_; b < end; ++b) blocks.push_back(BlockOf(b));
+  services_.background->Enqueue(services_.session.fingerprint(), services_.session.codec(),
+                                std::move(blocks));
+}
+
+void SpilledPrompt::End(const Status& status) {
+  report_.status = status;
+  if (status.ok() && !prompt_done_) {
+    prompt_done_ = true;
+    PushRest();
+  }
+  report_.computed_tokens = static_cast<uint32_t>(
+      std::max<int64_t>(0, sequence_.length() - report_.fetched_blocks * block_tokens_));
+  state_ = State::kFinished;
+}
+
+}  // namespace cairn::worker

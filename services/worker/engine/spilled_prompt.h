@@ -1,0 +1,127 @@
+#pragma once
+// A prompt whose KV never fits into the worker's pages: it is computed chunk by chunk, and what
+// does not fit is spilt to the cache node as it goes. Later chunks, and decode, read it back layer
+// by layer (session/spilled_kv.h), so the largest context is that of the node's tiers.
+//
+//   kMatch ─► kChunk ─► forward pass ─► kChunk ... ─► kFinished
+//     ▲          │ no room: push the full blocks, lease them, give their pages back
+//     │          ▼
+//     └───── kReturn: a pass failed, since what was spilt did not come. Ask the node what it has,
+//            and go on from there.
+//
+// What the node has of the prompt's beginning is not fetched: it counts as spilt.
+//
+// Exactness: the sums are those of a sequence with all its pages (kernels/attention.h), and only
+// blocks of exact lineage are spilt, with the recipe raw. So KV and answer are, to the last bit,
+// those of a worker with room.
+//
+// Sources of the schedule: LayerKV (Xiong et al. 2024), which offloads the KV of prefill layer by
+// layer; FlexGen (Sheng et al. 2023, section 4), which goes through blocks within a layer.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/step.h"
+#include "services/worker/session/prefix_session.h"
+#include "services/worker/session/push_queue.h"
+#include "services/worker/session/spilled_kv.h"
+
+namespace cairn::worker {
+
+// What spilling needs. Everything outlives the prompts.
+struct SpillServices {
+  client::CacheClient& client;
+  PrefixSession& session;  // Of a namespace with the recipe raw.
+  Executor& executor;
+  PushQueue& push;  // Nobody else drives it.
+  // For what need not be spilt. Null: it is not pushed.
+  PushQueue* background = nullptr;
+  SpilledKv::Options options = {};
+  // How long a node that does not answer is asked again.
+  Duration patience = std::chrono::seconds(5);
+};
+
+// Not thread-safe.
+class SpilledPrompt {
+ public:
+  enum class State : uint8_t { kMatch, kChunk, kReturn, kFinished };
+
+  // `answer_tokens`: that need room in pages after the prompt. The request's sequence is empty; it
+  // needs no capacity. `reserve`: as RequestParts. All must outlive it.
+  SpilledPrompt(const SpillServices& services, const Transformer& transformer, const Clock& clock,
+                const std::function<Status(KvSequence&, int64_t)>& reserve,
+                PromptKv::Request request, int64_t answer_tokens);
+
+  // Tokens that must find room in the pool at the same time, at least.
+  static int64_t LeastTokens(int64_t block_tokens, int64_t answer_tokens) {
+    return EarlierKv::kUnitTokens + block_tokens + answer_tokens;
+  }
+
+  // As PromptRun.
+  Step Next(int64_t max_rows);
+  void Computed(const Status& status);
+  State state() const { return state_; }
+  // Complete when the state is kFinished.
+  const PromptKv::Report& report() const { return report_; }
+
+  // For the passes after the prompt, too. Null: nothing is spilt.
+  EarlierKv* earlier() { return kv_.tokens() > 0 ? &kv_ : nullptr; }
+  // A pass after the prompt failed with `status`. False: for another reason than what was spilt.
+  // True: Next says when it can be repeated, in the state kFinished with an OK report. `computed`
+  // then says whether tokens after the prompt are lost too, because the prompt was computed again.
+  bool ReturnTo(const Status& status);
+  bool lost_answer() const { return lost_answer_; }
+
+  SpillStats GetStats() const;
+
+ private:
+  // A status that says that what was spilt did not come, or not in time.
+  static bool IsMiss(const Status& status);
+  Step Match();
+  Step NextChunk(int64_t max_rows);
+  Step Return();
+  // Whether the node, which does not do its part, is asked again.
+  bool Patient();
+  // Room in pages for tokens up to `end`, after a spill if need be. RESOURCE_EXHAUSTED names the
+  // least that works.
+  Status MakeRoom(int64_t end);
+  Status Spill();
+  // Pushes the blocks in pages before `end`, and waits. False: the node did not take all.
+  bool PushBlocks(int64_t end);
+  // Forgets KV after what the node has.
+  void BackTo(int64_t tokens);
+  void End(const Status& status);
+  void PushRest();
+  ComputedBlock BlockOf(int64_t block) const;
+
+  const SpillServices& services_;
+  const Transformer& transformer_;
+  const Clock& clock_;
+  const std::function<Status(KvSequence&, int64_t)>& reserve_;
+  const PromptKv::Request request_;
+  KvSequence& sequence_;
+  const int64_t total_;  // Tokens of the prompt.
+  const int64_t answer_tokens_;
+  const int64_t block_tokens_;
+  const std::vector<BlockKey> keys_;  // Of all full blocks.
+  SpilledKv kv_;
+
+  State state_ = State::kMatch;
+  int64_t chunk_tokens_ = 0;
+  bool prompt_done_ = false;  // Once: what comes after is a return.
+  bool lost_answer_ = false;
+  std::optional<TimePoint> failing_since_;  // Of the node, without progress.
+  int failures_ = 0;                        // Since the last progress.
+  PromptKv::Report report_;
+  SpillStats stats_;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,25 @@
+#include "services/worker/engine/worker_device.h"
+
+#include <charconv>
+#include <string_view>
+
+namespace cairn::worker {
+
+Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
+                                                         const std::string& library) {
+  if (name == "cpu") return std::shared_ptr<device::Device>();
+  constexpr std::string_view kPrefix = "cuda:";
+  uint32_t ordinal = 0;
+  const char* const end = name.data() + name.size();
+  const char* const number = name.starts_with(kPrefix) ? name.data() + kPrefix.size() : end;
+  const auto [at, error] = std::from_chars(number, end, ordinal);
+  if (number == end || error != std::errc() || at != end) {
+    return InvalidArgument("option 'device': got '{}', expected cpu, or cuda:N for GPU number N",
+                           name);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto driver, device::Driver::Load(library));
+  CAIRN_ASSIGN_OR_RETURN(const device::DeviceInfo info, driver->Find(std::to_string(ordinal)));
+  return driver->Open(info.ordinal);
+}
+
+}  // namespace cairn::worker

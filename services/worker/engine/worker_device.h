@@ -1,0 +1,18 @@
+#pragma once
+// The device that a worker computes on, by its name in the settings.
+
+#include <memory>
+#include <string>
+
+#include "cairn/common/status.h"
+#include "common/device/device.h"
+
+namespace cairn::worker {
+
+// "cpu": null. "cuda:N": device N of the driver that the library at `library` loads (empty:
+// libcairn_cuda.so where programs find it). INVALID_ARGUMENT: another name. Otherwise the errors of
+// device::Driver.
+Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
+                                                         const std::string& library);
+
+}  // namespace cairn::worker

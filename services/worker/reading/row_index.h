@@ -1,0 +1,68 @@
+#pragma once
+// What a read policy keeps near of a context beside its working set, and how it ranks rows: by
+// logits of units (rows, or pages of rows) with a form of the query.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cairn/kernels/backend.h"
+#include "cairn/kernels/thread_pool.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/reading/read_policy.h"
+
+namespace cairn::worker {
+
+// K and V of one layer of a context: a slice per block, as it lies in a page.
+class LayerView {
+ public:
+  // The slices stay valid as long as the view.
+  LayerView(const KvLayout& kv, std::span<const std::byte* const> slices)
+      : kv_(&kv), slices_(slices) {}
+  const KvLayout& layout() const { return *kv_; }
+  int64_t page_count() const { return std::ssize(slices_); }
+  int64_t rows() const { return page_count() * kv_->block_tokens; }
+  // Rows of one head of one block, [block_tokens][head_dim].
+  const std::byte* K(int head, int64_t page) const {
+    return slices_[static_cast<size_t>(page)] + static_cast<size_t>(head) * kv_->head_bytes();
+  }
+  const std::byte* V(int head, int64_t page) const { return K(head, page) + kv_->plane_bytes(); }
+
+ private:
+  const KvLayout* kv_;
+  std::span<const std::byte* const> slices_;
+};
+
+// Once all layers were added, any thread may use it at any time.
+class RowIndex {
+ public:
+  virtual ~RowIndex() = default;
+
+  // Of a context of so many rows.
+  static uint64_t Bytes(const ReadPolicy& policy, const KvLayout& kv, int64_t rows);
+  // Of a context of so many rows, whose layers are added one by one. `backend` runs inline, and
+  // must outlive the index.
+  static std::unique_ptr<RowIndex> Make(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
+                                        const kernels::Backend& backend);
+  // False: the layer has numbers that are not finite.
+  virtual bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) = 0;
+
+  int64_t units() const { return units_; }
+  // Numbers of a query's form.
+  int64_t width() const { return width_; }
+  // Units of one head of one layer: row u is unit u's, `width` numbers.
+  virtual kernels::CopyRows Units(int layer, int head) const = 0;
+  // The form of a query of `head_dim` numbers: `to` gets `width`.
+  virtual void Form(int layer, int head, const float* q, float* to) const = 0;
+  // Values of the copy, by row; without data where the policy has none.
+  virtual kernels::CopyRows Values(int /*layer*/, int /*head*/) const { return {}; }
+
+ protected:
+  RowIndex(int64_t units, int64_t width) : units_(units), width_(width) {}
+
+ private:
+  const int64_t units_;
+  const int64_t width_;
+};
+
+}  // namespace cairn::worker

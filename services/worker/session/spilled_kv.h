@@ -1,0 +1,102 @@
+#pragma once
+// The KV of a prompt's first blocks, which lies at the cache node and not in pages: leased there,
+// and read back layer by layer, in windows of some blocks. While attention reads one window, the
+// next one is fetched.
+//
+//   (layer 0: window 0, 1, ... n) (layer 1: window 0, ...) ... and again for the next pass
+//
+// Windows that are still there are not fetched again. Every slice is verified before it is given.
+// On the node's machine slices are read where they lie, if no other process can write there
+// (docs/formats/local.md), else they are copied into one of two staging areas.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "cairn/common/clock.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "services/worker/kv/earlier_kv.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/session/spill_stats.h"
+
+namespace cairn::worker {
+
+// Not thread-safe: the engine's thread. Its tasks run on the executor.
+class SpilledKv final : public EarlierKv {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    client::CacheClient& client;
+    const Clock& clock;
+    // Fetches windows ahead. What it has not begun when it is needed is fetched by the caller.
+    Executor& executor;
+  };
+  struct Options {
+    int64_t window_tokens = 1024;  // A multiple of kUnitTokens.
+    Duration match_deadline = std::chrono::milliseconds(500);
+    Duration progress = std::chrono::seconds(1);   // Between two slices.
+    Duration deadline = std::chrono::seconds(10);  // Of a window.
+    Duration lease_ttl = std::chrono::seconds(60);
+    bool lend = true;
+  };
+  // `fingerprint`: of a namespace with the recipe raw and the layout `kv`.
+  SpilledKv(const Dependencies& dependencies, const Digest& fingerprint, const KvLayout& kv,
+            const Options& options, std::string trace);
+  ~SpilledKv() override;  // Waits for its tasks.
+
+  // Leases the first blocks of the prompt, `keys`, as far as the node has them, instead of those
+  // that were leased before. Afterwards tokens() says how many of their tokens it covers, in whole
+  // units; fewer than before is an answer, too. An error leaves everything as it was.
+  Status Hold(std::span<const BlockKey> keys);
+
+  // Gives the lease back, so that the node may move blocks to a slower tier. Nothing can be read
+  // before the next Hold.
+  void LetGo();
+
+  int64_t tokens() const override { return tokens_; }
+  Status Begin(int layer) override;
+  Result<Window> Next() override;
+  Status End() override;
+
+  SpillReadStats GetStats() const { return stats_; }
+
+ private:
+  struct Slot;
+  // Which slices a window has.
+  struct Range {
+    int layer = 0;
+    uint32_t begin = 0, end = 0;  // Blocks.
+    bool operator==(const Range&) const = default;
+  };
+  Range RangeAt(int layer, uint32_t block) const;
+  // The range that follows, in the next layer or in the next pass if need be.
+  Range After(const Range& range) const;
+  // The slot that has, or gets, the range.
+  Slot& Want(const Range& range);
+  void FetchAhead(const Range& range);
+  // On any thread.
+  void Fill(Slot& slot);
+  void DropAhead();
+  void Renew();
+
+  const Dependencies dependencies_;
+  const Digest fingerprint_;
+  const KvLayout kv_;
+  const Options options_;
+  const std::string trace_;
+  client::Lease lease_;
+  int64_t tokens_ = 0;
+  int layer_ = 0;
+  uint32_t next_block_ = 0;
+  Slot* current_ = nullptr;  // Given out.
+  std::array<std::shared_ptr<Slot>, 2> slots_;
+  SpillReadStats stats_;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,222 @@
+// Prompts that never fit into the worker's pool: a worker that spills them to its node as it goes,
+// and what happens when the node dies, falls silent or forgets in the middle.
+
+#include <functional>
+
+#include "common/status/matchers.h"
+#include "tests/simulation/node.h"
+#include "tests/simulation/simulation.h"
+#include "tests/simulation/worker.h"
+
+namespace cairn::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using worker::GenerateSummary;
+using worker::SpillStats;
+
+constexpr uint64_t kTokenBytes = 1024;  // Of the model's KV.
+constexpr size_t kPrompt = 900;
+// Room for 448 tokens: 256 that wait to be spilt, a chunk of at most 128, and the answer.
+constexpr uint64_t kSmallPool = 448 * kTokenBytes;
+
+void Play(const std::function<void(Simulation&)>& scenario) {
+  Simulation simulation(1);
+  simulation.Start([&] { scenario(simulation); });
+  simulation.Run();
+}
+
+WorkerOptions Small(std::string recipe = "raw") {
+  WorkerOptions options;
+  options.engine.kv_pool_bytes = kSmallPool;
+  // Several windows a layer, so that nothing of a pass is still there in the next one.
+  options.engine.spill.window_tokens = 256;
+  options.engine.recipe = std::move(recipe);
+  return options;
+}
+
+// What a worker with room for everything answers.
+std::string AnswerWithRoom(Simulation& simulation, const worker::GenerateRequest& request) {
+  Worker alone(simulation, nullptr);
+  return AnswerOf(alone.Run(request));
+}
+
+class SpilledPromptTest : public ::testing::Test {
+ protected:
+  // Runs a long prompt in a small worker, does `trouble` meanwhile, and expects the right answer.
+  SpillStats RunWithTrouble(const std::function<void(Simulation&, Node&)>& trouble,
+                            uint32_t max_tokens = 24) {
+    SpillStats stats;
+    Play([&](Simulation& simulation) {
+      const worker::GenerateRequest request = Prompt(kPrompt, 1, max_tokens);
+      const std::string want = AnswerWithRoom(simulation, request);
+      Node node(simulation);
+      node.Start();
+      {
+        Worker worker(simulation, NewClient(node), Small());
+        SimulatedPool other(simulation);
+        ASSERT_OK(other.Post([&] { trouble(simulation, node); }));
+        EXPECT_EQ(AnswerOf(worker.Run(request)), want);
+        other.Stop();
+        stats = worker.engine().GetStats().spill;
+        // All pages come back.
+        worker.Idle();
+        EXPECT_EQ(worker.engine().GetStats().kv_pages_free,
+                  worker.engine().GetStats().kv_pages_total);
+      }
+    });
+    return stats;
+  }
+};
+
+TEST_F(SpilledPromptTest, TheAnswerIsThatOfAWorkerWithRoom) {
+  const SpillStats stats = RunWithTrouble([](Simulation&, Node&) {});
+  EXPECT_EQ(stats.prompts, 1u);
+  EXPECT_GE(stats.spilled_tokens, kPrompt - 448);
+  EXPECT_EQ(stats.repeated_passes + stats.lost_tokens, 0u);
+  // Each chunk and each token of the answer has read all that was spilt before it.
+  EXPECT_GT(stats.read.bytes, 10 * kPrompt * kTokenBytes);
+}
+
+TEST_F(SpilledPromptTest, WhatTheNodeHasIsNotComputedAgain) {
+  Play([](Simulation& simulation) {
+    const worker::GenerateRequest request = Prompt(kPrompt);
+    const std::string want = AnswerWithRoom(simulation, request);
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node), Small());
+    const GenerateSummary cold = worker.Run(request);
+    EXPECT_EQ(cold.fetched_tokens, 0u);
+    worker.Idle();
+    const GenerateSummary warm = worker.Run(request);
+    EXPECT_EQ(warm.fetched_tokens, 768u);  // Whole units of 256 tokens.
+    EXPECT_EQ(warm.computed_tokens, kPrompt - 768);
+    EXPECT_EQ(AnswerOf(cold), want);
+    EXPECT_EQ(AnswerOf(warm), want);
+    // A worker with room reads the same blocks.
+    Worker large(simulation, NewClient(node));
+    const GenerateSummary fetched = large.Run(request);
+    EXPECT_GT(fetched.fetched_tokens, 768u);
+    EXPECT_EQ(AnswerOf(fetched), want);
+  });
+}
+
+TEST_F(SpilledPromptTest, ANodeThatComesBackGoesOnWithWhatIsOnItsDisk) {
+  const SpillStats stats = RunWithTrouble([](Simulation& simulation, Node& node) {
+    simulation.Sleep(milliseconds(60));  // Of some 100 for the prompt.
+    node.Flush();
+    node.Die();
+    simulation.Sleep(milliseconds(700));
+    node.Start();
+  });
+  EXPECT_GE(stats.repeated_passes, 1u);
+  EXPECT_EQ(stats.lost_tokens, 0u);
+}
+
+TEST_F(SpilledPromptTest, WhatANodeForgotIsComputedAgain) {
+  const SpillStats stats = RunWithTrouble([](Simulation& simulation, Node& node) {
+    simulation.Sleep(milliseconds(60));
+    node.Die();  // Its disk is not written yet.
+    simulation.Sleep(milliseconds(10));
+    node.Start();
+  });
+  EXPECT_GT(stats.lost_tokens, 0u);
+}
+
+TEST_F(SpilledPromptTest, ANodeThatDiesDuringTheAnswerGivesTheSameAnswer) {
+  const SpillStats kept = RunWithTrouble(
+      [](Simulation& simulation, Node& node) {
+        simulation.Sleep(milliseconds(115));
+        node.Flush();
+        node.Die();
+        simulation.Sleep(milliseconds(300));
+        node.Start();
+      },
+      64);
+  EXPECT_GE(kept.repeated_passes, 1u);
+  EXPECT_EQ(kept.lost_tokens, 0u);
+}
+
+TEST_F(SpilledPromptTest, ASilentNodeCostsDeadlinesAndNoWrongRow) {
+  const SpillStats stats = RunWithTrouble([](Simulation& simulation, Node& node) {
+    simulation.Sleep(milliseconds(60));
+    node.link().silent_after_slices = 2;
+    simulation.Sleep(milliseconds(1500));
+    node.link().silent_after_slices.reset();
+  });
+  EXPECT_GE(stats.repeated_passes, 1u);
+}
+
+TEST_F(SpilledPromptTest, ABumpUnderTheRequestMakesItComputeAgain) {
+  const SpillStats stats = RunWithTrouble([](Simulation& simulation, Node& node) {
+    simulation.Sleep(milliseconds(60));
+    for (const NamespaceInfo& ns : node.engine().ListNamespaces("")) {
+      EXPECT_OK(node.engine().BumpEpoch(ns.fingerprint));
+    }
+  });
+  EXPECT_GT(stats.lost_tokens, 0u);
+}
+
+TEST_F(SpilledPromptTest, ANodeThatStaysAwayEndsTheRequestWithAClearError) {
+  Play([](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node), Small());
+    SimulatedPool other(simulation);
+    ASSERT_OK(other.Post([&] {
+      simulation.Sleep(milliseconds(60));
+      node.Die();
+    }));
+    const TimePoint begin = simulation.Now();
+    const auto got = worker.engine().Generate(Prompt(kPrompt), {});
+    EXPECT_THAT(got.status(), StatusIs(StatusCode::kUnavailable, HasSubstr("cache node")));
+    EXPECT_LT(simulation.Now() - begin, seconds(8));
+    // The worker goes on, and a prompt that fits needs no node.
+    EXPECT_EQ(AnswerOf(worker.Run(Prompt(200))), AnswerWithRoom(simulation, Prompt(200)));
+    other.Stop();
+  });
+}
+
+TEST_F(SpilledPromptTest, WhatCannotBeSpiltIsRefusedWithTheReason) {
+  Play([](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    const auto refused = [&](Worker& worker, const worker::GenerateRequest& request,
+                             const std::string& why) {
+      EXPECT_THAT(worker.engine().Generate(request, {}).status(),
+                  StatusIs(StatusCode::kResourceExhausted,
+                           ::testing::AllOf(HasSubstr("KV pool"), HasSubstr(why))));
+    };
+    Worker alone(simulation, nullptr, Small());
+    refused(alone, Prompt(kPrompt), "no cache node");
+    Worker lossy(simulation, NewClient(node), Small("int8"));
+    refused(lossy, Prompt(kPrompt), "'int8' is not raw");
+    Worker worker(simulation, NewClient(node), Small());
+    worker::GenerateRequest no_cache = Prompt(kPrompt);
+    no_cache.no_cache = true;
+    refused(worker, no_cache, "uses no cache");
+    // 256 tokens, a block, and the answer: named in bytes.
+    refused(worker, Prompt(700, 1, 200), std::to_string((256 + 64 + 200) * kTokenBytes));
+  });
+}
+
+TEST_F(SpilledPromptTest, ACancelledRequestLeavesNothing) {
+  Play([](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node), Small());
+    worker::GenerateRequest request = Prompt(kPrompt);
+    request.deadline = simulation.Now() + milliseconds(70);
+    const GenerateSummary got = worker.Run(request);
+    EXPECT_EQ(got.finish_reason, "deadline");
+    worker.Idle();
+    EXPECT_EQ(worker.engine().GetStats().kv_pages_free, worker.engine().GetStats().kv_pages_total);
+    simulation.Sleep(seconds(1));
+    EXPECT_EQ(node.engine().GetStats().leases, 0u);
+  });
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "common/config/config.h"
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/size/config_shape.h"
+#include "tools/cairn/size/gguf_shape.h"
+#include "tools/cairn/size/report.h"
+
+namespace cairn::cli {
+namespace {
+
+// Far more than any config.json has.
+constexpr uintmax_t kMostConfigBytes = 4 << 20;
+
+std::optional<DType> TypeOf(const std::string& name) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF8E4M3, DType::kI8}) {
+    if (Name(dtype) == name) return dtype;
+  }
+  return std::nullopt;  // Empty: the file's own.
+}
+
+Result<size::ModelShape> FromFile(const SizeFlags& flags) {
+  std::string path = flags.model;
+  if (std::filesystem::is_directory(path)) path += "/config.json";
+  std::ifstream in(path, std::ios::binary);
+  char magic[4] = {};
+  if (!in.read(magic, sizeof(magic))) {
+    return Errorf(StatusCode::kNotFound, "{}: cannot be read", path);
+  }
+  if (std::string_view(magic, sizeof(magic)) == "GGUF") {
+    CAIRN_ASSIGN_OR_RETURN(const auto file, worker::GgufFile::OpenMetadata(path));
+    return size::ShapeOfGguf(*file, TypeOf(flags.dtype).value_or(DType::kF16));
+  }
+  std::error_code error;
+  if (const uintmax_t bytes = std::filesystem::file_size(path, error);
+      error || bytes > kMostConfigBytes) {
+    return InvalidArgument("{}: expected a GGUF file, or a config.json of at most {} bytes", path,
+                           kMostConfigBytes);
+  }
+  in.seekg(0);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return size::ShapeOfConfig(text.str(), path, TypeOf(flags.dtype));
+}
+
+Result<size::ModelShape> FromFlags(const SizeFlags& flags) {
+  const auto missing = [](const char* flag) {
+    return InvalidArgument("give a model file, or the shape: {} is missing", flag);
+  };
+  if (flags.layers == 0) return missing("--layers");
+  const DType dtype = TypeOf(flags.dtype).value_or(DType::kF16);
+  size::ModelShape shape;
+  std::vector<Plane> planes;
+  if (flags.latent_dim > 0) {
+    if (flags.rope_dim == 0) return missing("--rope-dim");
+    shape.attention = size::Attention::kMla;
+    planes = size::LatentPlanes(flags.latent_dim, flags.rope_dim, dtype);
+  } else {
+    const uint32_t kv_heads = flags.kv_heads > 0 ? flags.kv_heads : flags.heads;
+    if (kv_heads == 0) return missing("--kv-heads");
+    if (flags.head_dim == 0) return missing("--head-dim");
+    shape.attention = size::AttentionOf(flags.heads > 0 ? flags.heads : kv_heads, kv_heads);
+    planes = size::KeysAndValues(kv_heads, flags.head_dim,
+                                 flags.v_head_dim > 0 ? flags.v_head_dim : flags.head_dim, dtype);
+  }
+  if (flags.shared_layers >= flags.layers) {
+    return InvalidArgument("--shared-layers: got {}, expected fewer than the {} layers",
+                           flags.shared_layers, flags.layers);
+  }
+  const uint32_t sliding =
+      flags.window == 0 ? 0 : flags.window_layers.value_or(flags.layers - flags.shared_layers);
+  for (uint32_t i = 0; i < flags.layers; ++i) {
+    size::LayerShape layer{.planes = {}, .window = i < sliding ? flags.window : 0};
+    if (i < flags.layers - flags.shared_layers) layer.planes = planes;
+    shape.layers.push_back(std::move(layer));
+  }
+  return shape;
+}
+
+}  // namespace
+
+int RunSize(const SizeFlags& flags) {
+  const bool has_shape = flags.layers > 0;
+  if (!flags.model.empty() && has_shape) {
+    return FailUsage("size: give a model file or --layers, not both");
+  }
+  auto shape = flags.model.empty() ? FromFlags(flags) : FromFile(flags);
+  if (!shape.ok()) {
+    return flags.model.empty() ? FailUsage("size: " + Message(shape.status()))
+                               : Fail(shape.status());
+  }
+  size::Question question{.block_tokens = flags.block_tokens,
+                          .recipes = flags.recipes,
+                          .context_tokens = flags.context_tokens};
+  for (const auto& [flag, text, bytes] :
+       {std::tuple("--ram", &flags.ram, &question.host_bytes),
+        std::tuple("--disk", &flags.disk, &question.disk_bytes)}) {
+    if (text->empty()) continue;
+    const Result<uint64_t> parsed = config::ParseBytes(*text);
+    if (!parsed.ok()) return FailUsage(std::string(flag) + ": " + Message(parsed.status()));
+    *bytes = *parsed;
+  }
+  const size::Report report = size::MakeReport(*std::move(shape), std::move(question));
+  if (flags.json) {
+    std::printf("%s\n", Dump(size::ToJson(report)).c_str());
+  } else {
+    std::printf("%s", size::ToText(report, Terminal::Detect(stdout)).c_str());
+  }
+  return report.AllRefused() ? kExitFailure : kExitOk;
+}
+
+}  // namespace cairn::cli
