@@ -260,6 +260,7 @@ Result<ReadPolicy> ParseReadPolicy(std::string_view text) {
   if (colon != std::string_view::npos && rest.empty()) {
     return InvalidArgument("read policy: got '{}', expected NAME=VALUE after ':'", text);
   }
+  std::vector<std::string_view> given;
   while (!rest.empty()) {
     const size_t comma = rest.find(',');
     const std::string_view entry = rest.substr(0, comma);
@@ -270,12 +271,25 @@ Result<ReadPolicy> ParseReadPolicy(std::string_view text) {
       return InvalidArgument("read policy '{}': got '{}', expected NAME=VALUE with one of {}", name,
                              entry, AllOf(*card));
     }
+    if (std::ranges::find(given, key) != given.end()) {
+      return InvalidArgument("read policy '{}': parameter '{}' is given twice", name, key);
+    }
+    given.push_back(key);
     CAIRN_RETURN_IF_ERROR(ReadParameter(key, entry.substr(equals + 1), &policy));
   }
   return policy;
 }
 
 Status CheckReadPolicy(const ReadPolicy& policy, const KvLayout& kv) {
+  // Less would read nothing, silently: each layer and KV head has an even share of it.
+  const uint64_t least_step =
+      static_cast<uint64_t>(kv.layers) * static_cast<uint64_t>(kv.kv_heads) * 2 * kv.row_bytes();
+  if (policy.step_bytes > 0 && policy.step_bytes < least_step) {
+    return InvalidArgument(
+        "read policy parameter 'step': got {} bytes, expected 0 or at least {}: a row of each "
+        "layer and KV head",
+        policy.step_bytes, least_step);
+  }
   if (!Has(policy.card(), "near")) return OkStatus();
   for (const CopyFormat& format : {policy.near_k, policy.near_v}) {
     const int64_t dim = kv.head_dim;

@@ -53,7 +53,16 @@ TEST(ReadPolicyTest, ErrorsNameParameterValueAndWhatWasExpected) {
   expect("quest:page=0", "'page': got '0', expected 1 to 256");
   expect("precision:query=next", "expected one of own, attention, input");
   expect("precision:step=4QiB", "'step': got '4QiB', expected bytes such as 4MiB");
+  expect("precision:rows=0.5,rows=0.02", "parameter 'rows' is given twice");
   expect("precision:victim=random", "expected one of lru, fifo, counter");
+}
+
+TEST(ReadPolicyTest, AStepThatReadsNoRowIsRefused) {
+  // 2 layers, 2 heads, rows of 2 * 64 * 2 bytes.
+  const KvLayout small{.layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 16};
+  EXPECT_THAT(CheckReadPolicy(*ParseReadPolicy("quest:step=1023"), small),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected 0 or at least 1024")));
+  EXPECT_OK(CheckReadPolicy(*ParseReadPolicy("quest:step=1024"), small));
 }
 
 TEST(ReadPolicyTest, HeadsThatACodecCannotStoreAreRefused) {
