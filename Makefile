@@ -15,12 +15,14 @@ PYTHON := $(VENV)/bin/python
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?=
 
-# $(call run_tests,BUILD,FLAGS OF CTEST): the tests, then what was skipped. A skip for a reason that
-# tests/allowed_skips.txt does not name fails, as a test does. Unit and conformance tests run beside
-# each other; those with real processes run alone (RUN_SERIAL in cmake/Targets.cmake).
+# $(call run_tests,BUILD,FLAGS OF CTEST): the tests, then why some failed, or what was skipped. A
+# skip for a reason that tests/allowed_skips.txt does not name fails, as a test does. Unit and
+# conformance tests run beside each other; those with real processes run alone (RUN_SERIAL in
+# cmake/Targets.cmake).
 define run_tests
 	rm -rf $(1)/test-results
-	ctest --test-dir $(1) --output-on-failure -j $(JOBS) $(2)
+	ctest --test-dir $(1) --output-on-failure -j $(JOBS) $(2) || \
+	  { python3 tools/failed_tests.py $(1); exit 1; }
 	python3 tools/skipped_tests.py $(1)
 endef
 
