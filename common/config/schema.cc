@@ -257,6 +257,10 @@ void Schema::Switch(std::string name, bool* target, std::string doc) {
 
 void Schema::Check(std::function<Status()> check) { checks_.push_back(std::move(check)); }
 
+void Schema::CheckOnRequest(std::function<Status()> check) {
+  checks_on_request_.push_back(std::move(check));
+}
+
 Status Schema::Unknown(std::string_view name, std::string_view source) const {
   std::vector<std::string> names;
   for (const auto& field : fields_) names.push_back(field->name);
@@ -289,6 +293,11 @@ Status Schema::ApplyEnvironment(const std::function<const char*(const char*)>& g
 
 Status Schema::RunChecks() const {
   for (const auto& check : checks_) CAIRN_RETURN_IF_ERROR(check());
+  return OkStatus();
+}
+
+Status Schema::RunChecksOnRequest() const {
+  for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(check());
   return OkStatus();
 }
 

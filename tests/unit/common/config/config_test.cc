@@ -185,6 +185,18 @@ TEST_F(ConfigTest, ChecksRunAfterAllSources) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
 }
 
+TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
+  schema.CheckOnRequest([this] {
+    return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another")
+                                : OkStatus();
+  });
+  EXPECT_OK(Load(schema, {"--check-config"}));
+  EXPECT_OK(Load(schema, {"--rpc.threads", "7"}));
+  EXPECT_OK(Load(schema, {"--print-config"}));
+  EXPECT_THAT(Load(schema, {"--check-config"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
+}
+
 TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
   ASSERT_OK(schema.ApplyYaml(
       "listen: '[::1]:7'\nhost: {capacity: 3MiB}\ntls: {admins: ['a b', 'x#y: z']}\n"
