@@ -2,6 +2,7 @@
 restricted pod profile."""
 
 import copy
+import re
 import subprocess
 
 import helm_python as helm
@@ -9,8 +10,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from conftest import ROOT
 from pod_security import pod_specs, violations
 
+MODEL = ROOT / "tests/data/gguf/kquant.gguf"
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
 WORKER = {"worker": {"enabled": True, "model": {"existingClaim": "models"}}}
 ROUTER = {"router": {"enabled": True}}
@@ -524,7 +527,7 @@ def test_alerts_are_those_of_the_files(chart, root):
 
 @pytest.fixture(scope="module")
 def tls_folder(tmp_path_factory):
-    """What the Secret would hold: --check-config reads the files too."""
+    """What the Secret would hold: --check-config reads the files too, and a model's metadata."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
@@ -576,7 +579,8 @@ def test_the_programs_accept_the_rendered_configuration(
             if not file.endswith(".yaml"):
                 continue
             path = tmp_path / file
-            path.write_text(text.replace("/etc/cairn-tls", str(tls_folder)))
+            text = text.replace("/etc/cairn-tls", str(tls_folder))
+            path.write_text(re.sub(r"/models/\S+", str(MODEL), text))
             program = programs / f"cairn-{file.removesuffix('.yaml')}"
             done = subprocess.run(
                 [program, "--config", path, "--check-config", *flags_of(docs, program.name)],
