@@ -158,6 +158,9 @@ void AddChat(CLI::App& app, ChatOptions& o) {
 
 int RunChat(const ChatOptions& given) {
   ChatOptions options = given;
+  if (const Status usable = CheckWorker(options.worker); !usable.ok()) {
+    return FailUsage("chat: " + Message(usable));
+  }
   std::string system = options.system;
   if (!options.system_file.empty()) {
     auto text = ReadText(options.system_file);

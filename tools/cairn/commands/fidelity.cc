@@ -10,9 +10,24 @@
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/fidelity/runner.h"
 #include "tools/cairn/fidelity/texts.h"
+#include "tools/cairn/generator/generator.h"
 #include "tools/cairn/process/interrupt.h"
 
 namespace cairn::cli {
+namespace {
+
+// Before hours of work on those that are right.
+Status CheckRows(const FidelityOptions& options) {
+  for (const std::string& recipe : options.recipes) {
+    CAIRN_RETURN_IF_ERROR(CheckLocalWorker({.recipe = recipe}));
+  }
+  for (const std::string& policy : options.read_policies) {
+    CAIRN_RETURN_IF_ERROR(CheckLocalWorker({.read_policy = policy}));
+  }
+  return OkStatus();
+}
+
+}  // namespace
 
 void AddFidelity(CLI::App& app, FidelityOptions& o) {
   CLI::App& c = *app.add_subcommand("fidelity", "Measures how much a recipe changes the answers");
@@ -57,6 +72,9 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
 }
 
 int RunFidelity(const FidelityOptions& options) {
+  if (const Status usable = CheckRows(options); !usable.ok()) {
+    return FailUsage("fidelity: " + Message(usable));
+  }
   if (!std::filesystem::exists(options.model)) {
     return Fail(Errorf(StatusCode::kNotFound,
                        "no model at '{}'; `python3 tools/fetch_model.py --output build/models` "

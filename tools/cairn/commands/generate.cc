@@ -81,6 +81,9 @@ int RunGenerate(const GenerateOptions& options) {
   if (options.prompt.empty() && options.prompt_file.empty()) {
     return FailUsage("generate: give --prompt TEXT or --prompt-file FILE");
   }
+  if (const Status usable = CheckWorker(options.worker); !usable.ok()) {
+    return FailUsage("generate: " + Message(usable));
+  }
   worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
   request.ignore_eos = options.ignore_eos;
   request.prefix_end = options.prefix_end;
