@@ -82,6 +82,12 @@ std::string RealRange(const RealOptions& options) {
   return fmt::format("a number from {} to {}{}", options.min, options.max, unit);
 }
 
+// "a, b" is written as often as "a,b".
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
 Status CheckText(const std::string& text, const TextOptions& options) {
   if (text.size() > options.max_length) return InvalidArgument("too long");
   if (options.choices.empty()) return OkStatus();
@@ -242,7 +248,7 @@ void Schema::TextList(std::string name, std::vector<std::string>* target, std::s
          std::vector<std::string> list;
          while (!text.empty()) {
            const size_t comma = std::min(text.find(','), text.size());
-           list.emplace_back(text.substr(0, comma));
+           list.emplace_back(Trimmed(text.substr(0, comma)));
            text.remove_prefix(std::min(comma + 1, text.size()));
          }
          return parse_list(list);

@@ -162,6 +162,11 @@ TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
   EXPECT_TRUE(json);
 }
 
+TEST_F(ConfigTest, SpacesAroundCommasAreNotPartOfAList) {
+  ASSERT_OK(Load(schema, {"--tls.admins", "a b, c ,  d"}));
+  EXPECT_THAT(options.admins, ElementsAre("a b", "c", "d"));
+}
+
 TEST_F(ConfigTest, FlagErrorsNameTheFlag) {
   EXPECT_THAT(Load(schema, {"--host.capcity", "1GiB"}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("did you mean '--host.capacity'?")));
