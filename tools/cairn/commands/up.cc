@@ -15,6 +15,7 @@
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/launch/ending.h"
 #include "tools/cairn/launch/launcher.h"
+#include "tools/cairn/launch/settings_check.h"
 #include "tools/cairn/launch/view.h"
 #include "tools/cairn/output/progress.h"
 #include "tools/cairn/process/interrupt.h"
@@ -181,10 +182,17 @@ void AddUp(CLI::App& app, UpOptions& o) {
 }
 
 int RunUp(const UpOptions& options) {
+  const auto failed = [](const Status& status) {
+    return status.code() == StatusCode::kInvalidArgument ? FailUsage("up: " + Message(status))
+                                                         : Fail(status);
+  };
   const auto plan = PlanOf(options);
-  if (!plan.ok()) return Fail(plan.status());
+  if (!plan.ok()) return failed(plan.status());
   const auto path = LaunchDirectoryOf(options.directory);
   if (!path.ok()) return Fail(path.status());
+  if (const Status settings = CheckSettings(*plan, *path + "/data"); !settings.ok()) {
+    return failed(settings);
+  }
   auto directory = LaunchDirectory::Open(*path);
   if (!directory.ok()) return Fail(directory.status());
   auto state = TakeOver(**directory);
