@@ -20,6 +20,7 @@
 #include "tools/cairn/output/progress.h"
 #include "tools/cairn/process/interrupt.h"
 #include "tools/cairn/process/log_tail.h"
+#include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
 namespace {
@@ -218,7 +219,7 @@ int RunUp(const UpOptions& options) {
     std::printf("%s\n", Dump(LaunchJson(launcher.state(), *path)).c_str());
   } else {
     std::printf("%s%s", LaunchText(launcher.state(), *path, Terminal::Detect(stdout)).c_str(),
-                NextSteps(launcher.state(), options.directory).c_str());
+                NextSteps(launcher.state(), options.directory, SiblingProgram("cairn")).c_str());
   }
   if (!options.foreground) return kExitOk;
   directory->reset();  // `cairn down` may come in.
