@@ -7,10 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "tests/integration/cli_support.h"
 #include "tools/cairn/process/identity.h"
+#include "tools/cairn/process/wait_until.h"
 
 namespace cairn::testing {
 namespace {
@@ -321,9 +320,10 @@ TEST_F(CliUpTest, AnUpThatIsKilledLeavesNothingThatDownCannotEnd) {
   auto process = Process::Start(
       {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
   ASSERT_TRUE(process.ok()) << process.status();
-  while ((*process)->running() && !std::filesystem::exists(directory_ + "/worker-1.log")) {
-    usleep(1000);
-  }
+  const Status began = cli::WaitUntil(
+      [&] { return Result<bool>(std::filesystem::exists(directory_ + "/worker-1.log")); },
+      kPatience, "no worker began");
+  ASSERT_TRUE(began.ok()) << began;
   (*process)->Kill();
   up_ = nlohmann::json::parse(ReadFile(directory_ + "/state.json"));
   EXPECT_GE(up_["processes"].size(), 1u);
