@@ -38,6 +38,39 @@ std::string HowRead(const worker::GenerateSummary& summary) {
       HumanBytes(counters.read_bytes), 100 * hits, Grouped(counters.late_rows));
 }
 
+Status Check(const GenerateOptions& options) {
+  if (options.prompt.empty() && options.prompt_file.empty()) {
+    return InvalidArgument("give --prompt TEXT or --prompt-file FILE");
+  }
+  return CheckWorker(options.worker);
+}
+
+// Without its deadline. Errors name the file that cannot be read.
+Result<worker::GenerateRequest> RequestOf(const GenerateOptions& options) {
+  worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
+  request.ignore_eos = options.ignore_eos;
+  request.prefix_end = options.prefix_end;
+  request.next = *ParseNextUse(options.next);
+  request.want_logits_digest = options.json;
+  request.stop = options.stop;
+  request.priority = options.priority;
+  request.tenant = options.tenant;
+
+  std::string prompt = options.prompt;
+  if (!options.prompt_file.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(prompt, ReadText(options.prompt_file));
+  }
+  if (options.raw) {
+    request.prompt = worker::RawPrompt{prompt};
+  } else {
+    worker::ChatPrompt chat;
+    if (!options.system.empty()) chat.messages.push_back({"system", options.system});
+    chat.messages.push_back({"user", prompt});
+    request.prompt = std::move(chat);
+  }
+  return request;
+}
+
 }  // namespace
 
 void AddGenerate(CLI::App& app, GenerateOptions& o) {
@@ -78,36 +111,12 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
 }
 
 int RunGenerate(const GenerateOptions& options) {
-  if (options.prompt.empty() && options.prompt_file.empty()) {
-    return FailUsage("generate: give --prompt TEXT or --prompt-file FILE");
-  }
-  if (const Status usable = CheckWorker(options.worker); !usable.ok()) {
+  if (const Status usable = Check(options); !usable.ok()) {
     return FailUsage("generate: " + Message(usable));
   }
-  worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
-  request.ignore_eos = options.ignore_eos;
-  request.prefix_end = options.prefix_end;
-  request.next = *ParseNextUse(options.next);
-  request.want_logits_digest = options.json;
-  request.stop = options.stop;
-  request.priority = options.priority;
-  request.tenant = options.tenant;
-
-  std::string prompt = options.prompt;
-  if (!options.prompt_file.empty()) {
-    auto text = ReadText(options.prompt_file);
-    if (!text.ok()) return Fail(text.status());
-    prompt = *std::move(text);
-  }
-  if (options.raw) {
-    request.prompt = worker::RawPrompt{prompt};
-  } else {
-    worker::ChatPrompt chat;
-    if (!options.system.empty()) chat.messages.push_back({"system", options.system});
-    chat.messages.push_back({"user", prompt});
-    request.prompt = std::move(chat);
-  }
-
+  auto made = RequestOf(options);
+  if (!made.ok()) return Fail(made.status());
+  worker::GenerateRequest request = *std::move(made);
   CatchInterrupts();
   auto worker = OpenWorker(options.worker);
   if (!worker.ok()) return Fail(worker.status());
