@@ -23,12 +23,12 @@ class CopiedParts {
     uint64_t most_bytes = 0;  // Of a part, in the target.
   };
 
-  // Parts that were written in place lie where every client of the tenant can change them, and their
-  // commit has looked at their headers only. Other parts in memory were verified by their commit.
+  // Parts that were written in place lie where every client of the tenant can change them, and
+  // their commit has looked at their headers only. Other parts in memory were verified by it.
   static bool AreLent(const Tiers& tiers, const Transfer& transfer);
 
-  // Replaces the bytes of `transfer`, whose parts are loaded. Once. Errors: RESOURCE_EXHAUSTED, there
-  // is no memory; DATA_LOSS, some parts are damaged; those of Recoder::Recode.
+  // Replaces the bytes of `transfer`, whose parts are loaded. Once. Errors: RESOURCE_EXHAUSTED,
+  // there is no memory; DATA_LOSS, some parts are damaged; those of Recoder::Recode.
   Status Prepare(const Work& work, Transfer& transfer, Counters* counters);
   // Gives the buffers back.
   void Clear();

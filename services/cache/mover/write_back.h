@@ -22,8 +22,9 @@
 // them all.
 //
 // Under a ladder parts are encoded again on the way (block/recoder.h): in a task of the executor,
-// without locks, into buffers that end with the write; a few blocks at a time (copied_parts.h), within
-// the bounds of copy_memory.h. A block whose bytes turn out to be bad then leaves the host tier.
+// without locks, into buffers that end with the write (copied_parts.h); a few blocks at a time,
+// within the bounds of copy_memory.h. A block whose bytes turn out to be bad then leaves the host
+// tier.
 
 #include <deque>
 #include <functional>

@@ -1,5 +1,5 @@
-// The attention of a ForwardPass: from the keys and values of a layer's rows to what the rows attend
-// to.
+// The attention of a ForwardPass: from the keys and values of a layer's rows to what the rows
+// attend to.
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #pragma once
 // The commands. AddX declares the flags of a command, with ranges and help texts, and lets the
-// command line write into `options`, which must outlive `app`'s parse. RunX returns what the process
-// returns (exit_codes.h) and prints errors to stderr.
+// command line write into `options`, which must outlive `app`'s parse. RunX returns what the
+// process returns (exit_codes.h) and prints errors to stderr.
 
 #include "tools/cairn/bench/options.h"
 #include "tools/cairn/options.h"
