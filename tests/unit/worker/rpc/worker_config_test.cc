@@ -66,12 +66,11 @@ TEST_F(WorkerConfigTest, ModelIsRequired) {
 }
 
 TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
-  constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
   const auto check = [](std::vector<std::string> args) {
     WorkerConfig config;
     config::Schema schema("cairn-worker", "");
     Register(schema, config);
-    args.insert(args.begin(), {"--check-config", "--model", kModel});
+    args.insert(args.begin(), {"--check-config", "--model", "tests/data/gguf/kquant.gguf"});
     return config::Load(schema, args).status();
   };
   EXPECT_OK(check({}));
