@@ -40,6 +40,12 @@ std::string ShapeText(std::span<const int64_t> dims) {
 
 }  // namespace
 
+std::vector<float> FloatsOf(const Tensor& tensor) {
+  std::vector<float> floats(static_cast<size_t>(tensor.cols));
+  kernels::DequantiseRow(tensor.type, tensor.row(0), floats.data(), tensor.cols);
+  return floats;
+}
+
 int64_t HalfSplitRow(const Hyperparameters& hp, int64_t r) {
   const int64_t channel = r % hp.head_dim;
   if (channel >= hp.rope_dim) return r;

@@ -39,6 +39,9 @@ struct Tensor {
   const std::byte* row(int64_t r) const { return data.data() + r * row_bytes(); }
 };
 
+// The numbers of a tensor with one row, such as the weights of a norm.
+std::vector<float> FloatsOf(const Tensor& tensor);
+
 struct Hyperparameters {
   int32_t layers = 0;
   int32_t hidden = 0;    // Width of the residual stream.

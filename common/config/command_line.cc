@@ -27,7 +27,10 @@ class Loader {
       CAIRN_RETURN_IF_ERROR(schema_.Set(key, value, "flag"));
     CAIRN_RETURN_IF_ERROR(schema_.RunChecks());
     if (print_) return Exit(schema_.PrintYaml());
-    if (check_) return Exit("the configuration is valid\n");
+    if (check_) {
+      CAIRN_RETURN_IF_ERROR(schema_.RunChecksOnRequest());
+      return Exit("the configuration is valid\n");
+    }
     return line_;
   }
 

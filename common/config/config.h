@@ -96,6 +96,9 @@ class Schema {
   // Adds a check of several fields. The checks run in the order of registration, after all sources
   // were read.
   void Check(std::function<Status()> check);
+  // Adds a check that only --check-config runs, after all others: of what a start finds out by
+  // itself, such as a file that cannot be used.
+  void CheckOnRequest(std::function<Status()> check);
 
   // INVALID_ARGUMENT naming field, value, expectation and `source` ("flag", "cairn.yaml line 3").
   Status Set(std::string_view name, std::string_view value, std::string_view source);
@@ -105,6 +108,7 @@ class Schema {
   // `get` is ::getenv except in tests. It returns nullptr for a variable that is not set.
   Status ApplyEnvironment(const std::function<const char*(const char*)>& get);
   Status RunChecks() const;
+  Status RunChecksOnRequest() const;
 
   // The current values as a YAML file, with a comment above each.
   std::string PrintYaml() const;
@@ -123,7 +127,7 @@ class Schema {
   const std::string program_, summary_, example_;
   std::vector<std::unique_ptr<Field>> fields_;
   std::vector<SwitchField> switches_;
-  std::vector<std::function<Status()>> checks_;
+  std::vector<std::function<Status()>> checks_, checks_on_request_;
 };
 
 struct CommandLine {

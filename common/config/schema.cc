@@ -82,6 +82,12 @@ std::string RealRange(const RealOptions& options) {
   return fmt::format("a number from {} to {}{}", options.min, options.max, unit);
 }
 
+// "a, b" is written as often as "a,b".
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
 Status CheckText(const std::string& text, const TextOptions& options) {
   if (text.size() > options.max_length) return InvalidArgument("too long");
   if (options.choices.empty()) return OkStatus();
@@ -242,7 +248,7 @@ void Schema::TextList(std::string name, std::vector<std::string>* target, std::s
          std::vector<std::string> list;
          while (!text.empty()) {
            const size_t comma = std::min(text.find(','), text.size());
-           list.emplace_back(text.substr(0, comma));
+           list.emplace_back(Trimmed(text.substr(0, comma)));
            text.remove_prefix(std::min(comma + 1, text.size()));
          }
          return parse_list(list);
@@ -256,6 +262,10 @@ void Schema::Switch(std::string name, bool* target, std::string doc) {
 }
 
 void Schema::Check(std::function<Status()> check) { checks_.push_back(std::move(check)); }
+
+void Schema::CheckOnRequest(std::function<Status()> check) {
+  checks_on_request_.push_back(std::move(check));
+}
 
 Status Schema::Unknown(std::string_view name, std::string_view source) const {
   std::vector<std::string> names;
@@ -289,6 +299,11 @@ Status Schema::ApplyEnvironment(const std::function<const char*(const char*)>& g
 
 Status Schema::RunChecks() const {
   for (const auto& check : checks_) CAIRN_RETURN_IF_ERROR(check());
+  return OkStatus();
+}
+
+Status Schema::RunChecksOnRequest() const {
+  for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(check());
   return OkStatus();
 }
 

@@ -13,39 +13,49 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-void CloseSocket(tcp::socket& socket) {
-  error_code ignored;
-  socket.close(ignored);
-}
-
-class PlainTransport final : public Transport {
+// Over a stream of Asio with a socket at its bottom.
+template <typename Stream>
+class StreamTransport : public Transport {
  public:
-  explicit PlainTransport(tcp::socket socket) : socket_(std::move(socket)) {}
-  void Handshake(std::function<void(const error_code&)> done) override {
-    asio::post(socket_.get_executor(), [done = std::move(done)] { done({}); });
-  }
+  template <typename... Arguments>
+  explicit StreamTransport(Arguments&&... arguments)
+      : stream_(std::forward<Arguments>(arguments)...) {}
   void Read(asio::mutable_buffer into, Done done) override {
-    socket_.async_read_some(into, std::move(done));
+    stream_.async_read_some(into, std::move(done));
   }
   void Write(asio::const_buffer from, Done done) override {
-    socket_.async_write_some(from, std::move(done));
+    stream_.async_write_some(from, std::move(done));
   }
+  // With TLS the peer sees the end of the connection after a whole record, so a cut answer is told
+  // by its length or by its last chunk, never by TLS. A close_notify would need a write that nobody
+  // waits for.
   void EndWriting() override {
     error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.lowest_layer().shutdown(tcp::socket::shutdown_send, ignored);
   }
-  void Close() override { CloseSocket(socket_); }
-  asio::any_io_executor executor() override { return socket_.get_executor(); }
+  void Close() override {
+    error_code ignored;
+    stream_.lowest_layer().close(ignored);
+  }
+  asio::any_io_executor executor() override { return stream_.get_executor(); }
 
- private:
-  tcp::socket socket_;
+ protected:
+  Stream stream_;
 };
 
-class TlsTransport final : public Transport {
+class PlainTransport final : public StreamTransport<tcp::socket> {
+ public:
+  using StreamTransport::StreamTransport;
+  void Handshake(std::function<void(const error_code&)> done) override {
+    asio::post(executor(), [done = std::move(done)] { done({}); });
+  }
+};
+
+class TlsTransport final : public StreamTransport<asio::ssl::stream<tcp::socket>> {
  public:
   TlsTransport(tcp::socket socket, std::shared_ptr<asio::ssl::context> context,
                asio::ssl::stream_base::handshake_type side)
-      : context_(std::move(context)), stream_(std::move(socket), *context_), side_(side) {
+      : StreamTransport(std::move(socket), *context), context_(std::move(context)), side_(side) {
     // A stream that waits holds 32 KiB less.
     SSL_set_mode(stream_.native_handle(), SSL_MODE_RELEASE_BUFFERS);
   }
@@ -53,25 +63,9 @@ class TlsTransport final : public Transport {
     stream_.async_handshake(side_, std::move(done));
   }
   asio::ssl::stream<tcp::socket>& stream() { return stream_; }
-  void Read(asio::mutable_buffer into, Done done) override {
-    stream_.async_read_some(into, std::move(done));
-  }
-  void Write(asio::const_buffer from, Done done) override {
-    stream_.async_write_some(from, std::move(done));
-  }
-  // The peer sees the end of the connection after a whole record, so a cut answer is told by its
-  // length or by its last chunk, never by TLS. A close_notify would need a write that nobody waits
-  // for.
-  void EndWriting() override {
-    error_code ignored;
-    stream_.next_layer().shutdown(tcp::socket::shutdown_send, ignored);
-  }
-  void Close() override { CloseSocket(stream_.next_layer()); }
-  asio::any_io_executor executor() override { return stream_.get_executor(); }
 
  private:
   const std::shared_ptr<asio::ssl::context> context_;  // Of the files when it was accepted.
-  asio::ssl::stream<tcp::socket> stream_;
   const asio::ssl::stream_base::handshake_type side_;
 };
 

@@ -7,10 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "tests/integration/cli_support.h"
 #include "tools/cairn/process/identity.h"
+#include "tools/cairn/process/wait_until.h"
 
 namespace cairn::testing {
 namespace {
@@ -188,10 +187,10 @@ TEST_F(CliUpTest, StartsWorkersForPromptsBesideTheOthers) {
   ASSERT_EQ(top.code, 0) << top.err;
   EXPECT_EQ(top.Json()["workers"].size(), 2u);
   EXPECT_EQ(top.Json()["router"]["workers"], 2);
-  EXPECT_EQ(top.Json()["router"]["ready_workers"], 1) << "one answers";
+  EXPECT_EQ(top.Json()["router"]["ready_workers"], 2);
   ASSERT_EQ(Run({"down"}).code, 0);
   ExpectNothingIsLeft();
-  EXPECT_EQ(Up({"--prefill-workers", "1", "--nodes", "0"}).code, 1);
+  EXPECT_EQ(Up({"--prefill-workers", "1", "--nodes", "0"}).code, 2);
 }
 
 TEST_F(CliUpTest, AWorkerThatWasKilledIsAway) {
@@ -255,12 +254,30 @@ TEST_F(CliUpTest, WhereEverythingDiedANewUpStarts) {
 }
 
 TEST_F(CliUpTest, AnUpThatFailsSaysWhyAndLeavesNothing) {
-  const CommandResult failed = Up({"--worker-set", "cache.recipe=nonsense"});
+  // What only a start finds out.
+  const CommandResult failed = Up({"--worker-set", "kv_pool=1KiB"});
   EXPECT_EQ(failed.code, 1);
   EXPECT_EQ(failed.out, "");
   EXPECT_THAT(failed.err, HasSubstr("worker-1: ended at start"));
-  EXPECT_THAT(failed.err, HasSubstr("nonsense")) << "the end of its log";
+  EXPECT_THAT(failed.err, HasSubstr("KV pool of 1024 bytes")) << "the end of its log";
   ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, WrongSettingsAreFoundBeforeAnythingStarts) {
+  struct Wrong {
+    const char *flag, *setting, *message;
+  };
+  for (const auto& [flag, setting, message] :
+       {Wrong{"--router-set", "max_wait=long", "cairn-router: flag: max_wait: got 'long'"},
+        Wrong{"--router-set", "max_wit=1s", "did you mean 'max_wait'?"},
+        Wrong{"--worker-set", "cache.recipe=nonsense", "cairn-worker: option 'recipe'"},
+        Wrong{"--node-set", "host.capacity=much", "cairn-cache: flag: host.capacity"}}) {
+    const CommandResult refused = Up({flag, setting});
+    EXPECT_EQ(refused.code, 2) << setting;
+    EXPECT_EQ(refused.out, "");
+    EXPECT_THAT(refused.err, HasSubstr(message));
+    EXPECT_FALSE(std::filesystem::exists(directory_)) << setting;
+  }
 }
 
 TEST_F(CliUpTest, DataStaysIfAsked) {
@@ -269,7 +286,7 @@ TEST_F(CliUpTest, DataStaysIfAsked) {
   EXPECT_FALSE(std::filesystem::is_empty(directory_ + "/data/node-1"));
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/state.json"));
   // A failure does not cost what was there before.
-  EXPECT_EQ(Up({"--disk", "64MiB", "--worker-set", "cache.recipe=nonsense"}).code, 1);
+  EXPECT_EQ(Up({"--disk", "64MiB", "--worker-set", "kv_pool=1KiB"}).code, 1);
   EXPECT_FALSE(std::filesystem::is_empty(directory_ + "/data/node-1"));
   ASSERT_EQ(Up({"--disk", "64MiB"}).code, 0);
   ASSERT_EQ(Run({"down"}).code, 0);
@@ -303,9 +320,10 @@ TEST_F(CliUpTest, AnUpThatIsKilledLeavesNothingThatDownCannotEnd) {
   auto process = Process::Start(
       {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
   ASSERT_TRUE(process.ok()) << process.status();
-  while ((*process)->running() && !std::filesystem::exists(directory_ + "/worker-1.log")) {
-    usleep(1000);
-  }
+  const Status began = cli::WaitUntil(
+      [&] { return Result<bool>(std::filesystem::exists(directory_ + "/worker-1.log")); },
+      kPatience, "no worker began");
+  ASSERT_TRUE(began.ok()) << began;
   (*process)->Kill();
   up_ = nlohmann::json::parse(ReadFile(directory_ + "/state.json"));
   EXPECT_GE(up_["processes"].size(), 1u);
@@ -375,7 +393,7 @@ TEST_F(CliUpTest, AWrongCommandLineIsExitCodeTwo) {
   EXPECT_EQ(Cairn({"up", "--worker-set", "threads"}).code, 2);
   EXPECT_EQ(Cairn({"top", "--dir", "x", "--cache", "127.0.0.1:1"}).code, 2);
   EXPECT_EQ(Run({"up", "--model", "/nonexistent.gguf"}).code, 1);
-  EXPECT_EQ(Run({"up", "--model", kTinyModel, "--ram", "much"}).code, 1);
+  EXPECT_EQ(Run({"up", "--model", kTinyModel, "--ram", "much"}).code, 2);
   EXPECT_FALSE(std::filesystem::exists(directory_));
 }
 

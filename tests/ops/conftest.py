@@ -20,3 +20,10 @@ def programs():
     folder = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")) / "bin"
     assert (folder / "cairn-cache").exists(), f"{folder}/cairn-cache is not built"
     return folder
+
+
+@pytest.fixture(scope="module")
+def chart(root):
+    import helm_python as helm
+
+    return helm.Chart.load(str(root / "helm/cairn"))

@@ -206,7 +206,7 @@ LIBRARIES = {
     ],
     r"cuda(\.h|_runtime|Typedefs)": ["common/device/cuda/", "kernels/cuda/forward_table.cu"],
     r"pcre2": ["model/pre_tokenizer.cc"],
-    r"CLI/": ["tools/cairn/app.cc"],
+    r"CLI/": ["tools/cairn/app.cc", "tools/cairn/commands/"],
 }
 
 

@@ -49,6 +49,7 @@ def test_errors_name_the_field(router):
         ("/query", {"token_ids": [1], "block_size": 64}, "block_size"),
         ("/query", {"block_size": 16}, "token_ids"),
         ("/query", {"token_ids": [1], "block_size": 16, "model": "other"}, "model"),
+        ("/query", {"token_ids": [1], "block_size": 16, "instance_id": "nobody:1"}, "instance_id"),
         ("/query_by_hash", {"seq_hashes": [17], "block_size": 16}, "seq_hashes[0]"),
     ):
         status, answer = query(router, path, **fields)

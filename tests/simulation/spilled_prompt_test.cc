@@ -197,8 +197,8 @@ TEST_F(SpilledPromptTest, WhatCannotBeSpiltIsRefusedWithTheReason) {
     worker::GenerateRequest no_cache = Prompt(kPrompt);
     no_cache.no_cache = true;
     refused(worker, no_cache, "uses no cache");
-    // 256 tokens, a block, and the answer: named in bytes.
-    refused(worker, Prompt(700, 1, 200), std::to_string((256 + 64 + 200) * kTokenBytes));
+    // 256 tokens, a block, and the answer: named in bytes of whole pages, 9 of 64 tokens.
+    refused(worker, Prompt(700, 1, 200), std::to_string(9 * 64 * kTokenBytes));
   });
 }
 

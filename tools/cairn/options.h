@@ -122,6 +122,10 @@ struct ClusterOptions {
   bool json = false;
 };
 
+struct ClusterCommands {
+  ClusterOptions members, locate, drain, bump, drop_tenant;
+};
+
 struct UpOptions {
   std::string directory;  // Empty: the default one.
   uint32_t nodes = 1, workers = 1, prefill_workers = 0;

@@ -30,6 +30,19 @@ struct Namespace {
   std::unordered_map<BlockKey, Block> blocks;
 };
 
+// Namespaces of the same tenant that differ in exactly one field.
+std::vector<OpenedNamespace::Similar> SimilarTo(const NamespaceSpec& spec,
+                                                const std::map<Digest, Namespace>& namespaces) {
+  std::vector<OpenedNamespace::Similar> similar;
+  for (const auto& [fingerprint, ns] : namespaces) {
+    std::vector<FieldDifference> differences = Differences(ns.spec, spec);
+    if (ns.spec.tenant == spec.tenant && differences.size() == 1) {
+      similar.push_back({std::move(differences[0]), ns.blocks.size()});
+    }
+  }
+  return similar;
+}
+
 struct LeaseState {
   Digest fingerprint;
   std::vector<BlockKey> keys;
@@ -265,12 +278,7 @@ Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& 
   {
     // As the real client: remembered even while the node is away.
     MutexLock lock(store_->mu);
-    for (const auto& [fingerprint, ns] : store_->namespaces) {
-      std::vector<FieldDifference> differences = Differences(ns.spec, spec);
-      if (ns.spec.tenant == spec.tenant && differences.size() == 1) {
-        opened.differs.push_back({std::move(differences[0]), ns.blocks.size()});
-      }
-    }
+    opened.differs = SimilarTo(spec, store_->namespaces);
     opened.created = store_->namespaces.try_emplace(opened.fingerprint, Namespace{spec, {}}).second;
   }
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
@@ -295,6 +303,11 @@ Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint,
     }
     ++outcome.matched_blocks;
     outcome.bytes += it->second.bytes;
+  }
+  if (ns->blocks.empty() && outcome.miss_reason == MissReason::kAbsent &&
+      std::ranges::any_of(SimilarTo(ns->spec, store_->namespaces),
+                          [](const auto& similar) { return similar.stored_blocks > 0; })) {
+    outcome.miss_reason = MissReason::kFingerprint;
   }
   if (outcome.matched_blocks == 0) return outcome;
   store_->stats.matched_blocks += outcome.matched_blocks;

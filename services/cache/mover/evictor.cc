@@ -65,7 +65,9 @@ Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t be
   static const std::string kNobody;
   const std::string& tenant = own != nullptr ? own->spec.tenant : kNobody;
   const TierKind tier = target->kind();
-  const auto of_tenant = [&tenant](const NamespaceState& ns) { return ns.spec.tenant == tenant; };
+  const auto of_tenant = [&tenant](const NamespaceState& ns, uint64_t) {
+    return ns.spec.tenant == tenant;
+  };
   bool may_empty = below == UINT64_MAX;
   uint64_t evicted = 0;
   for (int blocks = 0;; ++blocks) {
@@ -168,8 +170,9 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
 
 uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
   if (const uint64_t bytes = EvictOver(tier, owner); bytes > 0) return bytes;
-  return EvictLowestOf(tier, below,
-                       [&](const NamespaceState& ns) { return !owner || OwnerOf(ns) == *owner; });
+  return EvictLowestOf(tier, below, [&](const NamespaceState& ns, uint64_t) {
+    return !owner || OwnerOf(ns) == *owner;
+  });
 }
 
 template <typename May>
@@ -183,8 +186,7 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t be
     // Of equal ones always the same, however the list is ordered: simulations repeat runs.
     const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
                                          ns->fingerprint < victim->fingerprint);
-    if (!lower) continue;
-    if (!may(*ns)) continue;
+    if (!lower || !may(*ns, rank)) continue;
     lowest = rank;
     victim = ns;
   }
@@ -194,22 +196,15 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t be
 uint64_t Evictor::EvictOver(TierKind tier, const std::optional<OwnerId>& owner) {
   const uint32_t now = context_.UseTicksNow();
   for (;;) {
-    NamespacePtr victim;
-    uint64_t lowest = UINT64_MAX;
-    uint32_t its_life = 0;
-    const auto all = context_.registry.All();
-    for (const NamespacePtr& ns : *all) {
-      const uint32_t life = ns->life_ticks();
-      const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
-      if (life == 0 || rank >= now || now - rank <= life) continue;
-      // Of equal ones always the same, as in FindLowest.
-      const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
-                                           ns->fingerprint < victim->fingerprint);
-      if (!lower || (owner && OwnerOf(*ns) != *owner)) continue;
-      lowest = rank;
+    uint32_t its_life = 0;  // Of the last one that is over, which is the lowest.
+    const auto is_over = [&](const NamespaceState& ns, uint64_t rank) {
+      const uint32_t life = ns.life_ticks();
+      if (life == 0 || rank >= now || now - rank <= life) return false;
+      if (owner && OwnerOf(ns) != *owner) return false;
       its_life = life;
-      victim = ns;
-    }
+      return true;
+    };
+    const auto [victim, lowest] = FindLowest(tier, UINT64_MAX, is_over);
     if (victim == nullptr) return 0;
     // Ranks are lower bounds: what was used since stays, and the lock's end published its rank.
     const uint64_t bytes = EvictFrom(*victim, tier, now - its_life);
@@ -232,9 +227,9 @@ uint64_t Evictor::EvictLowestOf(TierKind tier, uint64_t below, May&& may) {
 uint64_t Evictor::EvictAmongCommon(uint64_t below) {
   const uint64_t guest = guests_->OldestUse();
   if (guest < below) {
-    const auto [own, rank] = FindLowest(TierKind::kHost, below, [this](const NamespaceState& ns) {
-      return OwnerOf(ns) == kCommon;
-    });
+    const auto [own, rank] =
+        FindLowest(TierKind::kHost, below,
+                   [this](const NamespaceState& ns, uint64_t) { return OwnerOf(ns) == kCommon; });
     if (own == nullptr || guest < rank) {
       if (const uint64_t bytes = guests_->EvictOldest(below); bytes > 0) return bytes;
     }

@@ -81,11 +81,12 @@ class Evictor {
   // Evicts the block that was not used for the longest time of those that make room among the
   // common ones: of tenants without segments of their own, or of others that lie there.
   uint64_t EvictAmongCommon(uint64_t below);
-  // The namespace, of those for which `may(namespace)` is true, whose lowest block ranks lowest of
-  // all, and below `below`; its rank. nullptr: none.
+  // The namespace, of those for which `may(namespace, rank)` is true, whose lowest block ranks
+  // lowest of all, and below `below`; its rank. nullptr: none. The answer is the last one for which
+  // `may` was true.
   template <typename May>
   std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, uint64_t below, const May& may) const;
-  // EvictLowest of the namespaces for which `may(namespace)` is true.
+  // EvictLowest of the namespaces for which `may(namespace, rank)` is true.
   template <typename May>
   uint64_t EvictLowestOf(TierKind tier, uint64_t below, May&& may);
   // Evicts the namespace's lowest block. The bytes that went.

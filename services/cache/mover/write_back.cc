@@ -1,11 +1,12 @@
 #include "services/cache/mover/write_back.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/block/record.h"
+#include "services/cache/mover/copied_parts.h"
+#include "services/cache/state/namespace_record.h"
 
 namespace cairn::cache {
 namespace {
@@ -29,14 +30,12 @@ struct WriteBack::Operation final : Transfer {
   float recompute_seconds = 0;
   int64_t used_at = 0;  // Seconds since 1970.
   bool at_start = false;
-  std::vector<PartBuffer> copies;   // Of parts that clients can still change.
-  std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it was loaded.
+  CopiedParts copied;
   std::vector<std::string> records;
-  // Why its parts could not be encoded again; another attempt will not help.
-  std::optional<uint64_t> bad_extent;  // In the source: bytes that no encoder wrote.
-  bool unencodable = false;            // Numbers that the target's codec cannot store.
-  bool too_large = false;              // For the target.
-  MemoryCharge memory;                 // For `copies` and `recoded`.
+  // In the source, of bytes that no encoder wrote.
+  std::optional<uint64_t> bad_extent;
+  bool too_large = false;  // For the target: another attempt will not help.
+  MemoryCharge memory;     // For `copied`.
   // Of a block that is not copied now.
   Duration pause{0};  // It waits for the write budget, or for memory.
   bool wants_memory = false;
@@ -54,6 +53,7 @@ WriteBack::WriteBack(NodeContext* context, Evictor* evictor, const Route& route)
       admission_({.high_water = context->options.disk_high_water,
                   .bytes_per_second = context->options.disk_write_budget,
                   .patience = context->options.disk_flush_after}),
+      memory_(context),
       queue_({.capacity = context->options.mover_queue_capacity, .max_under_way = 8}),
       pump_(context->executor, [this] { return StartOne(); }) {}
 
@@ -285,41 +285,17 @@ void WriteBack::ReleaseStalled() {
 
 bool WriteBack::TakeMemory(Operation& op, const BlockMeta& meta) {
   const uint64_t block_bytes = meta.bytes_in(route_.source);
-  uint64_t bytes = context_.tiers.IsMapped(route_.source) && IsLent(op) ? block_bytes : 0;
+  uint64_t bytes =
+      context_.tiers.IsMapped(route_.source) && CopiedParts::AreLent(context_.tiers, op)
+          ? block_bytes
+          : 0;
   if (const Recoder* const recoder = op.move.ns->storage().recoder.get();
       to_persistent_ && recoder != nullptr) {
     bytes += recoder->WorkingBytes() +
              std::min<uint64_t>(recoder->MaxBlockBytes(op.at_start),
                                 uint64_t{target_->max_extent_bytes()} * op.parts.size());
   }
-  if (bytes == 0) return true;
-  const Id block{op.move.ns.get(), op.move.key};
-  const TimePoint now = context_.clock->Now();
-  MutexLock lock(mu_);
-  const bool others_turn = turn_ && turn_->block != block && now < turn_->ends;
-  if (!others_turn &&
-      (copy_bytes_ == 0 || copy_bytes_ + bytes <= context_.options.max_copy_bytes)) {
-    turn_.reset();
-    copy_bytes_ += bytes;
-    op.memory = context_.memory.Take(MemoryItem::kDisk, bytes);
-    return true;
-  }
-  if (!others_turn) turn_ = Turn{block, now + kCopyTurn};
-  return false;
-}
-
-void WriteBack::GiveMemoryBack(Operation& op) {
-  // Before others take it: the buffers are gone then.
-  op.copies.clear();
-  op.recoded.clear();
-  MutexLock lock(mu_);
-  copy_bytes_ -= op.memory.bytes();
-  op.memory = {};
-}
-
-uint64_t WriteBack::copy_bytes() const {
-  MutexLock lock(mu_);
-  return copy_bytes_;
+  return memory_.Take(Id{op.move.ns.get(), op.move.key}, bytes, &op.memory);
 }
 
 bool WriteBack::StartOne() {
@@ -381,7 +357,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     op.used_at = context_.UnixSecondsOf(meta.last_use);
   }
   if (to_persistent_) {
-    if (Status persisted = Persist(ns); !persisted.ok()) {
+    if (Status persisted = PersistNamespace(context_, ns); !persisted.ok()) {
       op.Fail(std::move(persisted));
       return;
     }
@@ -391,80 +367,22 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
 
 void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
   const bool in_place = context_.tiers.IsMapped(route_.source);
-  const bool lent = in_place && IsLent(op);
+  const bool lent = in_place && CopiedParts::AreLent(context_.tiers, op);
   const bool recodes = to_persistent_ && op.move.ns->storage().recoder != nullptr;
   if (in_place && !lent && !recodes) return Store(op, transfer);
   // A task of its own: promotions, and copies that need no encoding, do not wait for all of them,
   // and a tier's thread makes no room.
-  const auto check_and_store = [this, transfer, &op, in_place, lent, recodes] {
-    if (lent && !CopyParts(op)) return;
-    if ((lent || !in_place) && !CheckLoaded(op)) return;
-    if (recodes && !Recode(op)) return;
+  const CopiedParts::Work work{.copy = lent,
+                               .verify = lent || !in_place,
+                               .recode = recodes,
+                               .at_start = op.at_start,
+                               .most_bytes = target_->max_extent_bytes()};
+  const auto check_and_store = [this, transfer, &op, work] {
+    Status prepared = op.copied.Prepare(work, op, &context_.counters);
+    if (!prepared.ok()) return op.Fail(std::move(prepared));
     Store(op, transfer);
   };
   if (!context_.executor->Post(check_and_store).ok()) check_and_store();
-}
-
-// Parts that were written in place lie where every client of the tenant can change them, and their
-// commit has looked at their headers only.
-bool WriteBack::IsLent(const Operation& op) const {
-  return route_.source == TierKind::kHost &&
-         std::any_of(op.parts.begin(), op.parts.end(), [this](const PartPlace& part) {
-           return context_.tiers.host->PlaceOf(part.extent[TierKind::kHost]).lending ==
-                  Lending::kLent;
-         });
-}
-
-// What is verified must be what is stored.
-bool WriteBack::CopyParts(Operation& op) {
-  for (std::span<const std::byte>& part : op.bytes) {
-    auto copy = PartBuffer::Of(part.size());
-    if (!copy.ok()) {
-      op.Fail(copy.status());
-      return false;
-    }
-    std::memcpy(copy->bytes().data(), part.data(), part.size());
-    part = op.copies.emplace_back(*std::move(copy)).bytes();
-  }
-  return true;
-}
-
-// What was read may be damaged, and so may what clients wrote in place; other parts in memory were
-// verified by their commit.
-bool WriteBack::CheckLoaded(Operation& op) {
-  for (size_t i = 0; i < op.parts.size(); ++i) {
-    const PartForm& form = op.move.ns->storage().in_tier[route_.source];
-    Status status = VerifyPartBytes(form, op.parts[i].rect, op.bytes[i]);
-    if (status.ok()) continue;
-    op.bad_extent = op.parts[i].extent[route_.source];
-    op.Fail(std::move(status));
-    return false;
-  }
-  return true;
-}
-
-bool WriteBack::Recode(Operation& op) {
-  const Recoder& recoder = *op.move.ns->storage().recoder;
-  for (size_t i = 0; i < op.parts.size(); ++i) {
-    const PartPlace& part = op.parts[i];
-    auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start, target_->max_extent_bytes());
-    if (!recoded.ok()) {
-      if (recoded.status().code() == StatusCode::kDataLoss) {
-        op.bad_extent = part.extent[route_.source];
-      } else {
-        op.unencodable = recoded.status().code() == StatusCode::kInvalidArgument;
-      }
-      op.Fail(recoded.status());
-      return false;
-    }
-    if (!recoded->bytes().empty()) {
-      context_.counters.recoded_bytes_in.Add(part.bytes[route_.source]);
-      context_.counters.recoded_bytes_out.Add(recoded->bytes().size());
-      op.bytes[i] = recoded->bytes();
-    }
-    op.recoded.push_back(*std::move(recoded));
-  }
-  return true;
 }
 
 void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) {
@@ -508,7 +426,9 @@ void WriteBack::Postpone(const Operation& op) {
 
 void WriteBack::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
-  GiveMemoryBack(op);
+  // Before others take it: the buffers are gone then.
+  op.copied.Clear();
+  memory_.GiveBack(&op.memory);
   if (op.pause > Duration(0)) {
     Postpone(op);
     return;
@@ -520,6 +440,7 @@ void WriteBack::Finish(Operation& op) {
   const Status status = op.Outcome();
   const bool lost =
       status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound;
+  op.bad_extent = op.copied.bad_extent();
   if (lost && !op.parts.empty() && !op.loaded()) op.bad_extent = op.parts[0].extent[route_.source];
   bool shown = false;
   bool still_there = false;
@@ -535,7 +456,8 @@ void WriteBack::Finish(Operation& op) {
     }
     const int limit =
         status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
-    retry = attempts > 0 && attempts < limit && !op.bad_extent && !op.unencodable && !op.too_large;
+    retry = attempts > 0 && attempts < limit && !op.bad_extent && !op.copied.unencodable() &&
+            !op.too_large;
   }
   if (op.wanted) {
     NamespaceLock lock(ns, context_.tiers);
@@ -585,11 +507,11 @@ void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, 
   const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
   if (given_up && !parked_before) {
     Counters& counters = context_.counters;
-    (op.unencodable ? counters.unencodable_copies : counters.failed_copies).Add();
+    (op.copied.unencodable() ? counters.unencodable_copies : counters.failed_copies).Add();
     log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
   }
   // What no disk could take is no failure of this one, and is not tried again.
-  const bool hopeless = op.unencodable || op.too_large;
+  const bool hopeless = op.copied.unencodable() || op.too_large;
   if (given_up && !hopeless) {
     MutexLock lock(mu_);
     for (Waiting* const waiting : flushes_) {
@@ -667,35 +589,6 @@ Status WriteBack::Flush(const FlushRequest& request) {
   // A deadline that has passed lets it look once: what needs no waiting is done.
   const Duration limit = std::max(request.deadline - now, Duration(0));
   return context_.tiers.persistent->Flush(limit, request.cancelled);
-}
-
-// A block must never be on disk before the record of its namespace: recovery would not know what it
-// is.
-Status WriteBack::Persist(NamespaceState& ns) {
-  PersistentTier* const tier = context_.tiers.persistent;
-  if (tier == nullptr || ns.persisted.load(std::memory_order_acquire)) return OkStatus();
-  MutexLock lock(context_.meta_mu);
-  if (ns.dropped.load(std::memory_order_acquire)) {
-    return Errorf(StatusCode::kNotFound, "namespace was dropped");
-  }
-  CAIRN_RETURN_IF_ERROR(tier->PutMeta(NamespaceMetaName(ns.fingerprint),
-                                      EncodeNamespaceRecord({.spec = ns.spec,
-                                                             .generation = ns.generation,
-                                                             .dropped = false,
-                                                             .block_life = ns.life()})));
-  ns.persisted.store(true, std::memory_order_release);
-  return OkStatus();
-}
-
-uint64_t WriteBack::unflushed_bytes() const {
-  MutexLock lock(mu_);
-  return unflushed_bytes_;
-}
-
-size_t WriteBack::depth() const {
-  size_t waiting = queue_.depth();
-  MutexLock lock(mu_);
-  return waiting + line_.size() + postponed_.size();
 }
 
 }  // namespace cairn::cache

@@ -22,10 +22,9 @@
 // them all.
 //
 // Under a ladder parts are encoded again on the way (block/recoder.h): in a task of the executor,
-// without locks, into buffers that end with the write; a few blocks at a time. A block whose bytes
-// turn out to be bad then leaves the host tier. Such copies share max_copy_bytes of memory, charged
-// to MemoryItem::kDisk. A copy for which there is no room waits, and no copy that came later
-// overtakes it. One that needs more than all of the room passes when no other is under way.
+// without locks, into buffers that end with the write (copied_parts.h); a few blocks at a time,
+// within the bounds of copy_memory.h. A block whose bytes turn out to be bad then leaves the host
+// tier.
 
 #include <deque>
 #include <functional>
@@ -33,6 +32,7 @@
 #include <set>
 #include <vector>
 
+#include "services/cache/mover/copy_memory.h"
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
@@ -55,7 +55,6 @@ class WriteBack {
   static constexpr size_t kMaxDeclined = 65536;  // The oldest are forgotten.
   static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
   static constexpr Duration kCopyPause = std::chrono::milliseconds(20);  // Before it asks again.
-  static constexpr Duration kCopyTurn = std::chrono::seconds(1);  // It is waited for so long.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
   static constexpr Duration kStalledAfter = std::chrono::seconds(30);  // No copy has ended since.
 
@@ -72,13 +71,15 @@ class WriteBack {
   // larger than an extent) are no error: they stay in the source, and are counted.
   Status Flush(const FlushRequest& request);
 
-  // The namespace's record is in the persistent tier when it returns OK. Blocks.
-  Status Persist(NamespaceState& ns);
-
-  uint64_t unflushed_bytes() const;
-  // Memory of the copies under way.
-  uint64_t copy_bytes() const;
-  size_t depth() const;
+  uint64_t unflushed_bytes() const {
+    MutexLock lock(mu_);
+    return unflushed_bytes_;
+  }
+  size_t depth() const {
+    const size_t waiting = queue_.depth();
+    MutexLock lock(mu_);
+    return waiting + line_.size() + postponed_.size();
+  }
   const MoveQueue& queue() const { return queue_; }
 
  private:
@@ -117,7 +118,6 @@ class WriteBack {
   DiskAdmission::Decision Admit(const Operation& operation, const BlockMeta& meta);
   // Takes the memory that the copy needs beside its block. False: others have it.
   bool TakeMemory(Operation& operation, const BlockMeta& meta);
-  void GiveMemoryBack(Operation& operation);
   void Decline(const Declined& declined) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The block may be evicted, and is looked at again later.
   void TurnAway(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes, uint64_t room);
@@ -136,14 +136,6 @@ class WriteBack {
   void Begin(const std::shared_ptr<Operation>& operation);
   // The bytes of the parts are in memory. `operation` is the transfer.
   void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
-  // Clients can still change some of the parts.
-  bool IsLent(const Operation& operation) const;
-  // False: there is no memory.
-  static bool CopyParts(Operation& operation);
-  // False: some are damaged.
-  bool CheckLoaded(Operation& operation);
-  // The parts in the codec of the target, where that is another one than theirs. False: it failed.
-  bool Recode(Operation& operation);
   // Takes room in the target, and writes there.
   void Store(Operation& operation, const std::shared_ptr<Transfer>& transfer);
   // An operation that asked for a pause waits for its turn again.
@@ -167,6 +159,7 @@ class WriteBack {
   Tier* const target_;        // nullptr: the node has none.
   const bool to_persistent_;  // Its parts have records and, under a ladder, another codec.
   DiskAdmission admission_;
+  CopyMemory memory_;
   MoveQueue queue_;
   Pump pump_;
   mutable Mutex mu_;
@@ -182,13 +175,6 @@ class WriteBack {
   uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   WaitingShares shares_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting*> flushes_ ABSL_GUARDED_BY(mu_);
-  uint64_t copy_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // The copy that gets memory next. It asks again before the turn ends, unless it is over.
-  struct Turn {
-    Id block;
-    TimePoint ends{};
-  };
-  std::optional<Turn> turn_ ABSL_GUARDED_BY(mu_);
   TimePoint last_step_ ABSL_GUARDED_BY(mu_);  // A copy began or ended.
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::pair<NamespacePtr, BlockKey>> stalled_blocks_ ABSL_GUARDED_BY(mu_);

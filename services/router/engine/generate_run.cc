@@ -238,7 +238,7 @@ WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
   wanted.prompt_tokens = static_cast<uint32_t>(tokens_->size());
   wanted.tokens = tokens_;
   if (request_.max_tokens && !info.engine) {
-    // More than the context has is as good as all of it; the worker cuts it to the room left.
+    // A worker may have less context than the model. It cuts the answer to the room that is left.
     wanted.max_tokens = std::min(*request_.max_tokens, info.context_tokens);
   }
   wanted.temperature = request_.temperature;

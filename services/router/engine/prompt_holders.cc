@@ -49,11 +49,28 @@ std::optional<GenerateError> CheckBlockTokens(std::span<const RegisteredWorker> 
                                               wanted, sizes));
 }
 
+// Whether a worker or a node has this name, also if it holds nothing now.
+bool IsKnown(const std::string& holder, std::span<const RegisteredWorker> workers,
+             const PrefixIndex& index) {
+  return index.KnowsNode(holder) ||
+         std::ranges::any_of(workers, [&](const RegisteredWorker& worker) {
+           return worker.address == holder ||
+                  (worker.report != nullptr && worker.report->cache_node_id == holder);
+         });
+}
+
 }  // namespace
 
 std::variant<std::vector<PromptHolder>, GenerateError> FindHolders(
     std::span<const RegisteredWorker> workers, const HoldersQuery& query, PrefixIndex* index) {
   if (auto error = CheckBlockTokens(workers, query.block_tokens)) return *std::move(error);
+  if (!query.holder.empty() && !IsKnown(query.holder, workers, *index)) {
+    return FieldError(
+        "instance_id",
+        fmt::format("got '{}', expected a worker's address as the setting workers has "
+                    "it, or the id of a cache node of theirs",
+                    query.holder));
+  }
   const auto* const tokens = std::get_if<std::vector<worker::TokenId>>(&query.prompt);
   PromptKeys derived(tokens == nullptr ? std::span<const worker::TokenId>() : *tokens,
                      MakeEngineNamespace(EngineKeys::kTokens, query.block_tokens));

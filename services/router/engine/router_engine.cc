@@ -94,6 +94,10 @@ std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& reques
                                                    std::vector<worker::TokenId>* tokens) {
   if (auto error = CheckModel(request.model)) return error;
   if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
+  if (request.max_tokens > options_.context_tokens) {
+    return FieldError("max_tokens", fmt::format("got {}, expected 1 to {}", *request.max_tokens,
+                                                options_.context_tokens));
+  }
   auto encoded = parts_.encoder->Encode(request, options_.context_tokens);
   if (!encoded.ok()) {
     GenerateError error = FieldError(FieldOfPrompt(request), Message(encoded.status()));

@@ -44,6 +44,14 @@ std::optional<ApiError> CheckShape(std::string_view body) {
   return std::nullopt;
 }
 
+// " at line 2, column 5" of the byte, counted from 1. Columns count bytes.
+std::string PlaceOf(std::string_view body, size_t byte) {
+  const std::string_view before = body.substr(0, byte == 0 ? 0 : byte - 1);
+  const size_t line_begin = before.rfind('\n') + 1;  // 0 in the first line.
+  return fmt::format(" at line {}, column {}", 1 + std::ranges::count(before, '\n'),
+                     1 + before.size() - line_begin);
+}
+
 }  // namespace
 
 std::string Shown(const Json& value) {
@@ -70,12 +78,19 @@ std::vector<worker::TokenId> ReadTokenIds(Fields& fields, const char* param, con
 
 std::variant<Json, ApiError> ParseBody(std::string_view body) {
   if (auto error = CheckShape(body); error.has_value()) return *std::move(error);
-  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  return ApiError{
-      .message = fmt::format("body: got {}, expected a JSON object",
-                             json.is_discarded() ? "text that is not JSON" : Shown(json)),
-      .code = "invalid_json"};
+  std::string got;
+  try {
+    Json json = Json::parse(body);
+    if (json.is_object()) return json;
+    got = Shown(json);
+  } catch (const Json::parse_error& error) {
+    // Only the exception has the position.
+    got = "text that is not JSON" + PlaceOf(body, error.byte);
+  } catch (const Json::out_of_range&) {
+    got = "a number that is too large";
+  }
+  return ApiError{.message = fmt::format("body: got {}, expected a JSON object", got),
+                  .code = "invalid_json"};
 }
 
 }  // namespace cairn::router

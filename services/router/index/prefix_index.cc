@@ -155,6 +155,11 @@ class PrefixIndex::Impl {
     return held;
   }
 
+  bool KnowsNode(std::string_view id) const {
+    MutexLock lock(mu_);
+    return ids_.contains({/*worker=*/false, std::string(id)});
+  }
+
   Numbers numbers() const {
     MutexLock lock(mu_);
     Numbers numbers;
@@ -426,6 +431,8 @@ HeldPrefix PrefixIndex::Lookup(const Digest& fingerprint, std::span<const BlockK
 HeldPrefix PrefixIndex::LookupTiers(const Digest& fingerprint, std::span<const BlockKey> keys) {
   return impl_->Lookup(fingerprint, keys, true);
 }
+
+bool PrefixIndex::KnowsNode(std::string_view id) const { return impl_->KnowsNode(id); }
 
 PrefixIndex::Numbers PrefixIndex::numbers() const { return impl_->numbers(); }
 

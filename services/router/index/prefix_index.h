@@ -75,6 +75,9 @@ class PrefixIndex {
   // The same with Holder::tier_blocks, which takes longer.
   HeldPrefix LookupTiers(const Digest& fingerprint, std::span<const BlockKey> keys);
 
+  // A node that holds something or is followed.
+  bool KnowsNode(std::string_view id) const;
+
   struct Numbers {
     uint64_t entries = 0;  // Blocks, each once however many hold it. Those to be swept included.
     uint64_t bytes = 0;    // Of the entries.

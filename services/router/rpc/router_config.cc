@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 
 #include "services/router/picker/endpoint.h"
@@ -18,10 +19,10 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
               "GGUF file that the workers run. The router uses its tokenizer and chat template. "
               "Not needed before engines.",
               {.env = "CAIRN_MODEL"});
-  schema.Text(
-      "model_id", &c.model_id,
-      "What requests call the model. Empty: the name in the file. Engines have their own names.",
-      {.max_length = 256});
+  schema.Text("model_id", &c.model_id,
+              "What requests call the model. Empty: the name in the file, with - instead of "
+              "spaces. Engines have their own names.",
+              {.max_length = 256});
   schema.TextList("aliases", &c.aliases, "Other names of the model.", {.max_length = 256});
   schema.TextList(
       "workers", &c.workers,
@@ -182,6 +183,15 @@ void Register(config::Schema& schema, RouterConfig& c) {
   schema.Check([&c] { return CheckEvents(c); });
   schema.Check([&c] { return CheckEndpoints(c); });
   schema.Check([&c] { return CheckAddresses(c); });
+}
+
+std::string ModelId(const RouterConfig& config, const std::string& name) {
+  if (!config.model_id.empty()) return config.model_id;
+  // Ids stand in URLs, in lists and on command lines.
+  std::string id = name;
+  std::ranges::replace_if(
+      id, [](unsigned char c) { return c <= ' '; }, '-');
+  return id;
 }
 
 client::ConnectOptions CacheConnection(const RouterConfig& c) {

@@ -42,7 +42,7 @@ constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model* model) {
   RouterEngine::Options options;
   if (model != nullptr) {
-    options.model_id = config.model_id.empty() ? model->name() : config.model_id;
+    options.model_id = ModelId(config, model->name());
     options.aliases = config.aliases;
     options.context_tokens = static_cast<uint32_t>(model->hp().context);
   }

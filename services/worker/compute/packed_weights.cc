@@ -3,12 +3,6 @@
 namespace cairn::worker {
 namespace {
 
-std::vector<float> Floats(const Tensor& tensor) {
-  std::vector<float> v(static_cast<size_t>(tensor.cols));
-  kernels::DequantiseRow(tensor.type, tensor.row(0), v.data(), tensor.cols);
-  return v;
-}
-
 struct Job {
   const Tensor* tensor;
   kernels::PackedMatrix* packed;
@@ -52,8 +46,8 @@ PackedWeights PackWeights(const Model& model, kernels::ThreadPool* pool) {
   for (int i = 0; i < hp.layers; ++i) {
     const LayerWeights& from = model.layer(i);
     PackedLayer& to = w.layers[static_cast<size_t>(i)];
-    to.attn_norm = Floats(from.attn_norm);
-    to.ffn_norm = Floats(from.ffn_norm);
+    to.attn_norm = FloatsOf(from.attn_norm);
+    to.ffn_norm = FloatsOf(from.ffn_norm);
     add(from.q, &to.q, true);
     add(from.k, &to.k, true);
     add(from.v, &to.v, false);
@@ -62,7 +56,7 @@ PackedWeights PackWeights(const Model& model, kernels::ThreadPool* pool) {
     add(from.up, &to.up, false);
     add(from.down, &to.down, false);
   }
-  w.output_norm = Floats(model.output_norm());
+  w.output_norm = FloatsOf(model.output_norm());
   add(model.output(), &w.output, false);
 
   // Pieces of a few panels over all matrices: the last one is as short as the first.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/worker/engine/option_check.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
@@ -69,24 +70,8 @@ Status MakeNamespaces(EngineParts& parts) {
 
 Status MakeReading(EngineParts& parts) {
   const WorkerEngine::Options& options = parts.options;
-  if (options.read_policy.empty()) {
-    if (options.kv_budget == 0) return OkStatus();
-    return InvalidArgument("option 'kv_budget': got {}, expected 0 without a read policy",
-                           options.kv_budget);
-  }
-  if (parts.selection != nullptr) {
-    return InvalidArgument(
-        "option 'read_policy': got '{}' with the recipe '{}', which selects tokens; expected one "
-        "of the two",
-        options.read_policy, options.recipe);
-  }
+  if (options.read_policy.empty()) return OkStatus();
   ReadingTerms terms;
-  if (options.device != "cpu") {
-    return InvalidArgument(
-        "option 'read_policy': got '{}' with the device '{}', expected an empty one: contexts are "
-        "read by rows on the CPU only",
-        options.read_policy, options.device);
-  }
   CAIRN_ASSIGN_OR_RETURN(terms.policy, ParseReadPolicy(options.read_policy));
   if (options.kv_budget > 0) {
     terms.budget = std::max<uint64_t>(1, options.kv_budget / options.max_running);
@@ -99,36 +84,12 @@ Status MakeReading(EngineParts& parts) {
   return OkStatus();
 }
 
-Status CheckScheduling(const WorkerEngine::Options& options) {
-  if (options.max_running < 1) {
-    return InvalidArgument("option 'max_running': got {}, expected at least 1",
-                           options.max_running);
-  }
-  if (!(options.decode_share > 0 && options.decode_share < 1)) {
-    return InvalidArgument("option 'decode_share': got {}, expected more than 0 and less than 1",
-                           options.decode_share);
-  }
-  for (const auto& [tenant, terms] : options.tenant_terms) {
-    if (!(terms.weight > 0)) {
-      return InvalidArgument(
-          "option 'tenant_terms': got weight {} for tenant '{}', expected more "
-          "than 0",
-          terms.weight, tenant);
-    }
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<EngineParts> LoadEngineParts(const WorkerEngine::Options& options,
                                     std::unique_ptr<client::CacheClient> cache,
                                     std::unique_ptr<Scheduler> scheduler, const Clock& clock) {
-  if (options.queue_capacity < 1) {
-    return InvalidArgument("option 'queue_capacity': got {}, expected at least 1",
-                           options.queue_capacity);
-  }
-  CAIRN_RETURN_IF_ERROR(CheckScheduling(options));
+  CAIRN_RETURN_IF_ERROR(CheckOptions(options));
   EngineParts parts;
   parts.options = options;
   parts.clock = &clock;

@@ -180,16 +180,14 @@ Result<bool> RequestRun::MustSpill() const {
   std::string why = parts_.spill == nullptr ? parts_.no_spill
                     : request.no_cache      ? "the request uses no cache"
                     : request.prefill_only  ? "the request hands its prompt over"
-                    : least > most
-                        ? fmt::format("a chunk and the answer alone need {} bytes",
-                                      static_cast<uint64_t>(least) * kv.bytes_per_token())
-                        : "";
+                    : least > most ? fmt::format("a chunk and the answer alone need {} bytes",
+                                                 kv.bytes_for(least))
+                                   : "";
   if (why.empty()) return true;
   return Errorf(StatusCode::kResourceExhausted,
                 "KV pool: got {} bytes, expected at least {} for the request's {} tokens; they "
                 "cannot be spilt to a cache node: {}",
-                static_cast<uint64_t>(most) * kv.bytes_per_token(),
-                static_cast<uint64_t>(needed) * kv.bytes_per_token(), needed, why);
+                kv.bytes_for(most), kv.bytes_for(needed), needed, why);
 }
 
 Step RequestRun::NextSpilled(int64_t max_rows) {

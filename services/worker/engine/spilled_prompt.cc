@@ -185,8 +185,8 @@ Status SpilledPrompt::MakeRoom(int64_t end) {
   if (room.code() != StatusCode::kResourceExhausted) return room;
   room = reserve_(sequence_, end);  // Of what others can do without.
   if (room.code() == StatusCode::kResourceExhausted) {
-    const uint64_t least = static_cast<uint64_t>(LeastTokens(block_tokens_, answer_tokens_)) *
-                           transformer_.kv_layout().bytes_per_token();
+    const uint64_t least =
+        transformer_.kv_layout().bytes_for(LeastTokens(block_tokens_, answer_tokens_));
     return Errorf(StatusCode::kResourceExhausted,
                   "KV pool: no room for {} tokens beside the {} that were spilt to the cache node; "
                   "this request needs {} bytes at least, for a chunk and its answer of {} tokens",

@@ -1,13 +1,11 @@
 #include "services/worker/engine/worker_device.h"
 
 #include <charconv>
-#include <string_view>
 
 namespace cairn::worker {
 
-Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
-                                                         const std::string& library) {
-  if (name == "cpu") return std::shared_ptr<device::Device>();
+Result<std::optional<uint32_t>> ParseWorkerDevice(std::string_view name) {
+  if (name == "cpu") return std::optional<uint32_t>();
   constexpr std::string_view kPrefix = "cuda:";
   uint32_t ordinal = 0;
   const char* const end = name.data() + name.size();
@@ -17,8 +15,15 @@ Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name
     return InvalidArgument("option 'device': got '{}', expected cpu, or cuda:N for GPU number N",
                            name);
   }
+  return std::optional<uint32_t>(ordinal);
+}
+
+Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
+                                                         const std::string& library) {
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<uint32_t> ordinal, ParseWorkerDevice(name));
+  if (!ordinal) return std::shared_ptr<device::Device>();
   CAIRN_ASSIGN_OR_RETURN(const auto driver, device::Driver::Load(library));
-  CAIRN_ASSIGN_OR_RETURN(const device::DeviceInfo info, driver->Find(std::to_string(ordinal)));
+  CAIRN_ASSIGN_OR_RETURN(const device::DeviceInfo info, driver->Find(std::to_string(*ordinal)));
   return driver->Open(info.ordinal);
 }
 

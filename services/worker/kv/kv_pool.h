@@ -47,6 +47,10 @@ struct KvLayout {
   size_t layer_bytes() const { return 2 * plane_bytes(); }
   size_t page_bytes() const { return layer_bytes() * static_cast<size_t>(layers); }
   size_t bytes_per_token() const { return page_bytes() / static_cast<size_t>(block_tokens); }
+  // The whole pages that have room for so many tokens.
+  uint64_t bytes_for(int64_t tokens) const {
+    return static_cast<uint64_t>((tokens + block_tokens - 1) / block_tokens) * page_bytes();
+  }
   // Rows of a unit of a RaggedPrefix. Few, because the last unit of a head is half empty on
   // average, but enough that attention reads long runs.
   int32_t ragged_unit_rows() const { return block_tokens % 32 == 0 ? 32 : block_tokens; }

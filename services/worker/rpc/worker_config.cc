@@ -9,6 +9,9 @@
 #include <sstream>
 #include <utility>
 
+#include "model/gguf.h"
+#include "services/worker/engine/option_check.h"
+
 namespace cairn::worker {
 namespace {
 
@@ -189,6 +192,13 @@ Status CheckAddresses(WorkerConfig& c) {
   return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
 }
 
+// What a start would find out, as far as it costs no time: the weights are not read.
+Status CheckWithoutLoading(const WorkerConfig& c) {
+  CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(c));
+  CAIRN_RETURN_IF_ERROR(CheckOptions(options));
+  return Annotate(GgufFile::OpenMetadata(c.model).status(), "model");
+}
+
 }  // namespace
 
 void Register(config::Schema& schema, WorkerConfig& c) {
@@ -201,6 +211,7 @@ void Register(config::Schema& schema, WorkerConfig& c) {
   });
   schema.Check([&c] { return CheckAddresses(c); });
   schema.Check([&c] { return ParseTenants(c.queue_tenants).status(); });
+  schema.CheckOnRequest([&c] { return CheckWithoutLoading(c); });
 }
 
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) {

@@ -234,9 +234,22 @@ void PrefixSession::OpenNamespace(Duration deadline) {
   {
     MutexLock lock(mu_);
     opened_in_session_ = client_.GetStats().sessions;
+    differs_ = std::move(opened->differs);
   }
-  for (const auto& similar : opened->differs) {
-    // Most likely a changed setting: without this it would look like an empty cache.
+  if (opened->created) WarnOfWhatDiffers();
+}
+
+// When the node has nothing of this namespace, but of another one that differs in one field. Most
+// likely a setting was changed: without the warning it would look like an empty cache. A worker
+// whose own blocks are there has only neighbours, such as the same model in another recipe.
+void PrefixSession::WarnOfWhatDiffers() {
+  std::vector<OpenedNamespace::Similar> differs;
+  {
+    MutexLock lock(mu_);
+    differs.swap(differs_);
+  }
+  for (const auto& similar : differs) {
+    if (similar.stored_blocks == 0) continue;
     log::Warn("cache_namespace_differs", {{"field", similar.difference.field},
                                           {"stored", similar.difference.stored},
                                           {"requested", similar.difference.requested},
@@ -300,6 +313,7 @@ PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, doubl
     match.lease_ = std::make_unique<Match::Lease>();
     NoteTiers(outcome->tiers, match.lease_.get());
     match.lease_->lease = std::move(outcome->lease);
+    if (match.reason == MissReason::kFingerprint) WarnOfWhatDiffers();
     if (match.blocks < keys.size()) OpenAgainAfterReconnect();
   } else {
     match.reason = ReasonOf(outcome.status());

@@ -18,6 +18,7 @@
 
 #include "cairn/client/types.h"
 #include "cairn/common/clock.h"
+#include "cairn/common/kv/answers.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
@@ -187,6 +188,7 @@ class PrefixSession {
 
   void OpenNamespace(Duration deadline);
   void OpenAgainAfterReconnect();
+  void WarnOfWhatDiffers();
   static void NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease);
   FetchProgress::Deadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
   FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
@@ -209,6 +211,8 @@ class PrefixSession {
   FetchModel fetch_model_ ABSL_GUARDED_BY(mu_);
   uint64_t opened_in_session_ ABSL_GUARDED_BY(mu_) = 0;  // The client's count of sessions then.
   bool opening_ ABSL_GUARDED_BY(mu_) = false;
+  // Namespaces that are not this one, until people were told.
+  std::vector<OpenedNamespace::Similar> differs_ ABSL_GUARDED_BY(mu_);
   uint32_t awaits_ ABSL_GUARDED_BY(mu_) = 0;  // Under way.
 };
 

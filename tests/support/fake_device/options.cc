@@ -1,7 +1,8 @@
 #include "tests/support/fake_device/options.h"
 
-#include <cstdlib>
+#include <charconv>
 #include <sstream>
+#include <tuple>
 
 namespace cairn::device::fake {
 namespace {
@@ -27,54 +28,57 @@ bool ParseCode(const std::string& word, Code* code) {
   return false;
 }
 
+// A whole decimal number and nothing else.
+template <typename T>
+bool ParseNumber(const std::string& word, T* number) {
+  const char* const end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, *number);
+  return error == std::errc() && at == end;
+}
+
 bool ParseFailure(const std::string& value, ParsedOptions* parsed) {
   const std::vector<std::string> words = Split(value, ':');
   PlannedFailure failure;
   if (words.size() != 4 || !ParseCode(words[3], &failure.code)) return false;
   failure.operation = words[0];
-  failure.after = std::strtoull(words[1].c_str(), nullptr, 10);
-  failure.times = std::strtoull(words[2].c_str(), nullptr, 10);
+  if (!ParseNumber(words[1], &failure.after) || !ParseNumber(words[2], &failure.times)) {
+    return false;
+  }
   parsed->failures.push_back(failure);
   return true;
 }
 
-bool ParseWord(const std::string& word, ParsedOptions* parsed) {
+bool ParseValue(const std::string& name, const std::string& value, ParsedOptions* parsed) {
   FakeOptions& o = parsed->options;
+  if (name == "seed") return ParseNumber(value, &o.seed);
+  if (name == "devices") return ParseNumber(value, &o.devices);
+  if (name == "memory") return ParseNumber(value, &o.memory_bytes);
+  if (name == "granularity") return ParseNumber(value, &o.granularity);
+  if (name == "pinned") return ParseNumber(value, &o.pinned_bytes);
+  if (name == "rate") return ParseNumber(value, &o.bytes_per_second);
+  if (name == "fail") return ParseFailure(value, parsed);
+  if (name != "kernels") return false;
+  parsed->kernels = value;
+  return !value.empty();
+}
+
+bool ParseSwitch(const std::string& name, FakeOptions* o) {
+  const std::tuple<const char*, bool*, bool> switches[] = {
+      {"at_once", &o->late, false},          {"no_driver", &o->has_driver, false},
+      {"old_driver", &o->old_driver, true},  {"no_export", &o->exports, false},
+      {"no_register", &o->registers, false}, {"no_read_only", &o->registers_read_only, false}};
+  for (const auto& [known, target, value] : switches) {
+    if (name != known) continue;
+    *target = value;
+    return true;
+  }
+  return false;
+}
+
+bool ParseWord(const std::string& word, ParsedOptions* parsed) {
   const size_t equals = word.find('=');
-  const std::string name = word.substr(0, equals);
-  const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
-  const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
-  if (name == "seed")
-    o.seed = number;
-  else if (name == "devices")
-    o.devices = static_cast<uint32_t>(number);
-  else if (name == "memory")
-    o.memory_bytes = number;
-  else if (name == "granularity")
-    o.granularity = number;
-  else if (name == "pinned")
-    o.pinned_bytes = number;
-  else if (name == "rate")
-    o.bytes_per_second = number;
-  else if (name == "at_once")
-    o.late = false;
-  else if (name == "no_driver")
-    o.has_driver = false;
-  else if (name == "old_driver")
-    o.old_driver = true;
-  else if (name == "no_export")
-    o.exports = false;
-  else if (name == "no_register")
-    o.registers = false;
-  else if (name == "no_read_only")
-    o.registers_read_only = false;
-  else if (name == "kernels")
-    parsed->kernels = value;
-  else if (name == "fail")
-    return ParseFailure(value, parsed);
-  else
-    return false;
-  return true;
+  if (equals == std::string::npos) return ParseSwitch(word, &parsed->options);
+  return ParseValue(word.substr(0, equals), word.substr(equals + 1), parsed);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/output/terminal.h"
@@ -138,8 +140,27 @@ class Conversation {
 
 }  // namespace
 
+void AddChat(CLI::App& app, ChatOptions& o) {
+  CLI::App& c =
+      *app.add_subcommand("chat", "Holds a chat; each turn reuses the KV of the turns before");
+  AddWorkerFlags(c, o.worker);
+  AddSamplingFlags(c, o.sampling);
+  CLI::Option* system = c.add_option("--system", o.system, "System message");
+  c.add_option("--system-file", o.system_file, "File with the system message")->excludes(system);
+  AddJson(c, o.json, "Print one JSON object per turn");
+  c.footer(
+      "Without --cache, --worker or --no-cache it starts a cache node of its own, in RAM.\n"
+      "/reset starts over, /quit ends. Reads one message per line, also from a pipe.\n"
+      "Example:\n"
+      "  cairn chat --model m.gguf --system 'You are a patient teacher.'\n"
+      "  printf 'Hello!\\nAnd then?\\n' | cairn chat --model m.gguf --cache 127.0.0.1:7400");
+}
+
 int RunChat(const ChatOptions& given) {
   ChatOptions options = given;
+  if (const Status usable = CheckWorker(options.worker); !usable.ok()) {
+    return FailUsage("chat: " + Message(usable));
+  }
   std::string system = options.system;
   if (!options.system_file.empty()) {
     auto text = ReadText(options.system_file);

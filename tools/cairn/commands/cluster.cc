@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -8,6 +9,7 @@
 #include "tools/cairn/cluster/survey_view.h"
 #include "tools/cairn/commands/addresses.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/generator/connection.h"
 
@@ -69,22 +71,27 @@ int Finish(const Result<OperationReport>& report, const char* what, bool json) {
   return PrintReport(*report, what, json);
 }
 
-}  // namespace
-
-int RunClusterStat(const StatOptions& options) {
-  const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  const auto survey = TakeSurvey(nodes.get(), SplitAddresses(options.cache), /*stats=*/true);
-  if (!survey.ok()) {
-    (void)Fail(survey.status());
-    return kExitUnknown;
-  }
-  if (options.json) {
-    Print(SurveyJson(*survey));
-  } else {
-    Print(SurveyText(*survey, Terminal::Detect(stdout)));
-  }
-  return survey->differences.empty() ? kExitOk : kExitFailure;
+// One command of `cairn cluster`.
+CLI::App& AddClusterCommand(CLI::App& group, ClusterOptions& o, const char* name, const char* help,
+                            const char* cache_help) {
+  CLI::App& c = *group.add_subcommand(name, help);
+  c.add_option("--cache", o.cache, cache_help)->capture_default_str();
+  c.add_option("--timeout", o.timeout_s, "Seconds to wait for each answer")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  return c;
 }
+
+void AddWait(CLI::App& c, ClusterOptions& o, double seconds, const char* help) {
+  o.wait_s = seconds;
+  c.add_option("--wait", o.wait_s, help)->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+}
+
+constexpr char kOneNode[] = "Address of the node, HOST:PORT";
+constexpr char kSomeNodes[] = "Addresses of one or more members, HOST:PORT with commas";
+constexpr char kNamespace[] = "Fingerprint of the namespace, 64 hexadecimal digits";
 
 int RunClusterMembers(const ClusterOptions& options) {
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
@@ -141,6 +148,67 @@ int RunClusterDropTenant(const ClusterOptions& options) {
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
   return Finish(DropTenantEverywhere(nodes.get(), SplitAddresses(options.cache), options.tenant),
                 "dropped", options.json);
+}
+
+}  // namespace
+
+void AddCluster(CLI::App& app, ClusterCommands& o) {
+  CLI::App& group = *app.add_subcommand("cluster", "Looks at a cluster of nodes and changes it");
+  group.require_subcommand(1);
+  AddClusterCommand(group, o.members, "members", "Shows which members one node sees", kOneNode)
+      .footer("Example:\n  cairn cluster members --cache 127.0.0.1:7400");
+  CLI::App& locate = AddClusterCommand(group, o.locate, "locate",
+                                       "Shows which nodes hold how much of a prompt", kOneNode);
+  locate.add_option("--namespace", o.locate.fingerprint, kNamespace)->required();
+  locate
+      .add_option("--keys", o.locate.keys,
+                  "File with the prompt's block keys in hexadecimal, one per line; -: standard "
+                  "input")
+      ->capture_default_str();
+  locate.footer("Example:\n  cairn cluster locate --namespace FINGERPRINT --keys keys.txt");
+  CLI::App& drain =
+      AddClusterCommand(group, o.drain, "drain",
+                        "Makes a node leave its cluster, finish its calls and stop", kOneNode);
+  AddWait(drain, o.drain, 120, "Seconds to wait until the node is gone; 0: do not wait");
+  drain.footer("Needs the admin role.\nExample:\n  cairn cluster drain --cache 10.0.0.2:7400");
+  CLI::App& bump = AddClusterCommand(
+      group, o.bump, "bump", "Hides all blocks of a namespace at all members, for changed weights",
+      kSomeNodes);
+  bump.add_option("--namespace", o.bump.fingerprint, kNamespace)->required();
+  AddWait(bump, o.bump, 60, "Seconds to wait until all members know the bump");
+  bump.footer(
+      "Needs the admin role at one member that knows the namespace. Fails if a member does not\n"
+      "know the bump in time: it then learns it before it serves other members again.\n"
+      "Example:\n  cairn cluster bump --namespace FINGERPRINT");
+  CLI::App& drop = AddClusterCommand(group, o.drop_tenant, "drop-tenant",
+                                     "Drops all namespaces of a tenant at all members", kSomeNodes);
+  drop.add_option("--tenant", o.drop_tenant.tenant, "The tenant")->required();
+  drop.footer(
+      "Needs the admin role at all members.\nExample:\n  cairn cluster drop-tenant --tenant "
+      "team-a");
+}
+
+int RunClusterStat(const StatOptions& options) {
+  const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
+  const auto survey = TakeSurvey(nodes.get(), SplitAddresses(options.cache), /*stats=*/true);
+  if (!survey.ok()) {
+    (void)Fail(survey.status());
+    return kExitUnknown;
+  }
+  if (options.json) {
+    Print(SurveyJson(*survey));
+  } else {
+    Print(SurveyText(*survey, Terminal::Detect(stdout)));
+  }
+  return survey->differences.empty() ? kExitOk : kExitFailure;
+}
+
+int RunCluster(const CLI::App& group, const ClusterCommands& o) {
+  if (group.got_subcommand("members")) return RunClusterMembers(o.members);
+  if (group.got_subcommand("locate")) return RunClusterLocate(o.locate);
+  if (group.got_subcommand("drain")) return RunClusterDrain(o.drain);
+  if (group.got_subcommand("bump")) return RunClusterBump(o.bump);
+  return RunClusterDropTenant(o.drop_tenant);
 }
 
 }  // namespace cairn::cli

@@ -1,8 +1,10 @@
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/demo/report.h"
 #include "tools/cairn/demo/runner.h"
@@ -51,6 +53,37 @@ void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& t
 }
 
 }  // namespace
+
+void AddDemo(CLI::App& app, DemoOptions& o) {
+  CLI::App& c =
+      *app.add_subcommand("demo", "Shows the whole service at work: cold, from RAM, from disk");
+  c.add_option("--model", o.model, "GGUF file with a chat template and 8k tokens of context")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  c.add_option("--out", o.out, "Directory for report.json, logs and the node's disk")
+      ->capture_default_str();
+  c.add_option("--questions", o.questions, "Ask only the first N questions")
+      ->check(CLI::Range(1u, 8u))
+      ->capture_default_str();
+  c.add_option("--turns", o.turns, "Only the first N turns of the chat")
+      ->check(CLI::Range(1u, 4u))
+      ->capture_default_str();
+  c.add_option("--document", o.document,
+               "Text file with a system message that replaces the built-in ones");
+  c.add_option("--cache", o.cache,
+               "Use the node at HOST:PORT; it is not killed, so there are no disk phases");
+  c.add_option("--threads", o.threads, "Threads of each worker; 0: one per CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  c.add_flag("--keep", o.keep, "Keep the node's disk directory");
+  AddJson(c, o.json, "Print the report instead of the tables");
+  c.footer(
+      "Starts one cache node and two workers, asks 8 questions about one long text and holds a\n"
+      "chat. Compares every answer with that of a process without a cache. Fails if an answer\n"
+      "differs, or if a warm phase fetched nothing.\n"
+      "Example:\n"
+      "  cairn demo --questions 2");
+}
 
 int RunDemo(const DemoOptions& options) {
   if (!std::filesystem::exists(options.model)) {

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -7,6 +8,7 @@
 
 #include "cairn/client/connect.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/doctor/probe.h"
 #include "tools/cairn/exit_codes.h"
 #include "tools/cairn/generator/connection.h"
@@ -56,6 +58,30 @@ int BecomeEngineDoctor(const DoctorOptions& options) {
 }
 
 }  // namespace
+
+void AddDoctor(CLI::App& app, DoctorOptions& o) {
+  CLI::App& c =
+      *app.add_subcommand("doctor", "Says what is missing on this machine and how to get it");
+  c.add_option("--model", o.model, "GGUF file to look for")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  c.add_option("--dir", o.directory, "Directory for a disk tier")->capture_default_str();
+  c.add_option("--cache", o.cache, "Also ask the cache node at HOST:PORT");
+  CLI::Option* vllm = c.add_option(
+      "--vllm", o.vllm,
+      "Check this value of vLLM's --kv-transfer-config instead, a file or the JSON itself");
+  c.add_option("--vllm-model", o.vllm_model,
+               "The model that vLLM serves: a folder, or its name on a hub")
+      ->needs(vllm);
+  c.add_option("--python", o.python, "The Python in which vLLM and Cairn's package are installed")
+      ->needs(vllm)
+      ->capture_default_str();
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Examples:\n  cairn doctor --dir /var/lib/cairn\n"
+      "  cairn doctor --vllm kv-transfer.json --python venv/bin/python");
+}
 
 int RunDoctor(const DoctorOptions& options) {
   if (!options.vllm.empty()) return BecomeEngineDoctor(options);

@@ -1,8 +1,10 @@
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/launch_directory.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/launch/ending.h"
@@ -10,6 +12,19 @@
 #include "tools/cairn/output/progress.h"
 
 namespace cairn::cli {
+
+void AddDown(CLI::App& app, DownOptions& o) {
+  CLI::App& c = *app.add_subcommand("down", "Ends what `cairn up` has started");
+  c.add_option("--dir", o.directory, kLaunchDirectoryHelp);
+  c.add_option("--timeout", o.timeout_s,
+               "Seconds for the router, then the workers, and then the nodes, to end their "
+               "requests; what is left is killed")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  c.add_flag("--keep", o.keep, "Keep what the nodes have on disk, for the next `cairn up`");
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer("Example:\n  cairn down");
+}
 
 int RunDown(const DownOptions& options) {
   const auto path = LaunchDirectoryOf(options.directory);

@@ -1,6 +1,8 @@
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/output/terminal.h"
@@ -36,9 +38,15 @@ std::string HowRead(const worker::GenerateSummary& summary) {
       HumanBytes(counters.read_bytes), 100 * hits, Grouped(counters.late_rows));
 }
 
-}  // namespace
+Status Check(const GenerateOptions& options) {
+  if (options.prompt.empty() && options.prompt_file.empty()) {
+    return InvalidArgument("give --prompt TEXT or --prompt-file FILE");
+  }
+  return CheckWorker(options.worker);
+}
 
-int RunGenerate(const GenerateOptions& options) {
+// Without its deadline. Errors name the file that cannot be read.
+Result<worker::GenerateRequest> RequestOf(const GenerateOptions& options) {
   worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
   request.ignore_eos = options.ignore_eos;
   request.prefix_end = options.prefix_end;
@@ -50,9 +58,7 @@ int RunGenerate(const GenerateOptions& options) {
 
   std::string prompt = options.prompt;
   if (!options.prompt_file.empty()) {
-    auto text = ReadText(options.prompt_file);
-    if (!text.ok()) return Fail(text.status());
-    prompt = *std::move(text);
+    CAIRN_ASSIGN_OR_RETURN(prompt, ReadText(options.prompt_file));
   }
   if (options.raw) {
     request.prompt = worker::RawPrompt{prompt};
@@ -62,7 +68,55 @@ int RunGenerate(const GenerateOptions& options) {
     chat.messages.push_back({"user", prompt});
     request.prompt = std::move(chat);
   }
+  return request;
+}
 
+}  // namespace
+
+void AddGenerate(CLI::App& app, GenerateOptions& o) {
+  CLI::App& c = *app.add_subcommand("generate", "Answers one prompt");
+  AddWorkerFlags(c, o.worker);
+  AddSamplingFlags(c, o.sampling);
+  CLI::Option* prompt = c.add_option("--prompt", o.prompt, "The prompt");
+  CLI::Option* file =
+      c.add_option("--prompt-file", o.prompt_file, "File with the prompt; -: standard input");
+  prompt->excludes(file);
+  CLI::Option* system = c.add_option("--system", o.system, "System message before the prompt");
+  c.add_flag("--raw", o.raw,
+             "Use the text as it is, without a chat template; special tokens are recognised")
+      ->excludes(system);
+  c.add_option(
+       "--prefix-end", o.prefix_end,
+       "How many first tokens other prompts share, for recipes with a selection; 0: unknown")
+      ->capture_default_str();
+  c.add_option("--stop", o.stop, "End the answer before this text; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  c.add_option("--priority", o.priority, "-10 to 10; a greater one goes first at a busy worker")
+      ->capture_default_str();
+  c.add_option("--tenant", o.tenant, "Whom a busy worker charges; empty: the worker's tenant");
+  c.add_option("--deadline", o.deadline_seconds,
+               "Seconds after which the answer ends with what there is; 0: none")
+      ->check(CLI::Range(0.0, 604800.0))
+      ->capture_default_str();
+  c.add_option("--next", o.next, "What the conversation does next: a hint for the cache node")
+      ->check(CLI::IsMember({"unknown", "soon", "later", "never"}))
+      ->capture_default_str();
+  c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");
+  AddJson(c, o.json, "Print one JSON object instead of the text");
+  c.footer(
+      "Example:\n"
+      "  cairn generate --model m.gguf --prompt 'Why is the sky blue?' --max-tokens 100\n"
+      "  cairn generate --model m.gguf --prompt-file doc.txt --raw --cache 127.0.0.1:7400 --json");
+}
+
+int RunGenerate(const GenerateOptions& options) {
+  if (const Status usable = Check(options); !usable.ok()) {
+    return FailUsage("generate: " + Message(usable));
+  }
+  auto made = RequestOf(options);
+  if (!made.ok()) return Fail(made.status());
+  worker::GenerateRequest request = *std::move(made);
   CatchInterrupts();
   auto worker = OpenWorker(options.worker);
   if (!worker.ok()) return Fail(worker.status());

@@ -8,6 +8,11 @@
 
 namespace cairn::cli {
 
+// The help text of --dir.
+inline constexpr char kLaunchDirectoryHelp[] =
+    "Directory of state, logs and data; default: cairn-up in $XDG_RUNTIME_DIR, or in this user's "
+    "folder below the folder for temporary files";
+
 // The one that was given, made absolute, or the default one.
 inline Result<std::string> LaunchDirectoryOf(const std::string& given) {
   if (given.empty()) return DefaultLaunchDirectory();

@@ -9,6 +9,34 @@
 #include "common/config/config.h"
 
 namespace cairn::cli {
+namespace {
+
+Result<LocalWorkerOptions> LocalOptions(const WorkerOptions& options) {
+  uint64_t budget = 0;
+  if (!options.kv_budget.empty()) {
+    const Result<uint64_t> bytes = config::ParseBytes(options.kv_budget);
+    if (!bytes.ok()) return Annotate(bytes.status(), "--kv-budget");
+    budget = *bytes;
+  }
+  return LocalWorkerOptions{.model_path = options.model,
+                            .arithmetic = options.arithmetic,
+                            .threads = options.threads,
+                            .device = options.device,
+                            .recipe = options.recipe,
+                            .calibration = options.calibration,
+                            .read_policy = options.read_policy,
+                            .kv_budget = budget,
+                            .cache_address = options.no_cache ? "" : options.cache,
+                            .tls = options.tls};
+}
+
+}  // namespace
+
+Status CheckWorker(const WorkerOptions& options) {
+  if (!options.worker.empty()) return OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const LocalWorkerOptions local, LocalOptions(options));
+  return CheckLocalWorker(local);
+}
 
 Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
   if (!options.worker.empty()) {
@@ -17,24 +45,9 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
     CAIRN_ASSIGN_OR_RETURN(auto prefill, ConnectWorker(options.prefill_worker, options.tls));
     return PairWorkers(std::move(prefill), std::move(worker));
   }
-  uint64_t budget = 0;
-  if (!options.kv_budget.empty()) {
-    const Result<uint64_t> bytes = config::ParseBytes(options.kv_budget);
-    if (!bytes.ok()) return Annotate(bytes.status(), "--kv-budget");
-    budget = *bytes;
-  }
-  const std::string cache = options.no_cache ? "" : options.cache;
-  CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker({.model_path = options.model,
-                                                           .arithmetic = options.arithmetic,
-                                                           .threads = options.threads,
-                                                           .device = options.device,
-                                                           .recipe = options.recipe,
-                                                           .calibration = options.calibration,
-                                                           .read_policy = options.read_policy,
-                                                           .kv_budget = budget,
-                                                           .cache_address = cache,
-                                                           .tls = options.tls}));
-  if (!cache.empty()) {
+  CAIRN_ASSIGN_OR_RETURN(const LocalWorkerOptions local, LocalOptions(options));
+  CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker(local));
+  if (!local.cache_address.empty()) {
     // A worker that serves for long would just begin; this one has a single request, which would
     // miss only because the connection was not up yet.
     const Status connected = WaitForCache(*generator, true, std::chrono::seconds(2));

@@ -11,6 +11,10 @@
 
 namespace cairn::cli {
 
+// INVALID_ARGUMENT or UNIMPLEMENTED: a flag of a worker in this process is wrong whatever the model
+// is.
+Status CheckWorker(const WorkerOptions& options);
+
 // A worker at an address, or one in this process. With a cache, waits a little for the connection;
 // a node that is away gives a warning on stderr, not an error.
 Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options);

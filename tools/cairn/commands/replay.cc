@@ -1,11 +1,13 @@
 #include "tools/cairn/replay/replay.h"
 
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
 #include <random>
 
 #include "cairn/client/connect.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/output/json.h"
@@ -65,6 +67,43 @@ std::string Named(const ReplayFlags& flags) {
 }
 
 }  // namespace
+
+void AddReplay(CLI::App& app, ReplayFlags& o) {
+  CLI::App& c =
+      *app.add_subcommand("replay", "Replays a trace of requests against the placement of a node");
+  c.add_option("trace", o.trace, "File with one request per line; -: standard input")->required();
+  CLI::Option* const capacity =
+      c.add_option("--capacity-tokens", o.capacity_tokens, "Room of the host tier, in tokens");
+  c.add_option("--disk-tokens", o.disk_tokens, "Room of a disk tier, in tokens; 0: none")
+      ->capture_default_str();
+  c.add_option("--block-tokens", o.block_tokens, "Tokens of a block of the trace")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  c.add_option("--policy", o.policy,
+               "Which block leaves first; optimum: the bound that knows the future")
+      ->check(CLI::IsMember({"lru", "s3fifo", "gdsf", "cairn", kOptimum}))
+      ->capture_default_str();
+  c.add_option("--hints", o.hints,
+               "Percent of the requests that say whether their conversation goes on")
+      ->check(CLI::Range(0u, 100u))
+      ->capture_default_str();
+  CLI::Option* const nodes =
+      c.add_option("--nodes", o.nodes,
+                   "Replay on the nodes at these addresses, which have their own room and policy")
+          ->delimiter(',')
+          ->excludes(capacity);
+  c.add_option("--block-bytes", o.block_bytes, "Bytes that a node gets for a block of the trace")
+      ->needs(nodes)
+      ->check(CLI::Range(uint64_t{128}, uint64_t{1} << 20))
+      ->capture_default_str();
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Examples:\n"
+      "  cairn replay tests/data/traces/conversation_trace.jsonl --nodes 127.0.0.1:7400\n"
+      "  cairn replay tests/data/traces/conversation_trace.jsonl --capacity-tokens 3000000 "
+      "--policy cairn --json");
+}
 
 int RunReplay(const ReplayFlags& flags) {
   if (flags.nodes.empty() && flags.capacity_tokens < flags.block_tokens) {

@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -7,9 +8,11 @@
 
 #include "common/config/config.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/size/config_shape.h"
 #include "tools/cairn/size/gguf_shape.h"
+#include "tools/cairn/size/model_shape.h"
 #include "tools/cairn/size/report.h"
 
 namespace cairn::cli {
@@ -83,7 +86,62 @@ Result<size::ModelShape> FromFlags(const SizeFlags& flags) {
   return shape;
 }
 
+void AddSizeShape(CLI::App& c, SizeFlags& o) {
+  const auto number = [&](const char* flag, uint32_t& value, uint32_t most, const char* help) {
+    return c.add_option(flag, value, help)->check(CLI::Range(1u, most));
+  };
+  CLI::Option* const layers =
+      number("--layers", o.layers, size::kMaxLayers, "Without MODEL: number of layers");
+  number("--heads", o.heads, size::kMaxHeads, "Query heads of a layer")->needs(layers);
+  number("--kv-heads", o.kv_heads, size::kMaxHeads, "KV heads of a layer; default: --heads")
+      ->needs(layers);
+  CLI::Option* const dim =
+      number("--head-dim", o.head_dim, size::kMaxDim, "Numbers of a key")->needs(layers);
+  number("--v-head-dim", o.v_head_dim, size::kMaxDim, "Numbers of a value; default: --head-dim")
+      ->needs(layers);
+  CLI::Option* const latent = number("--latent-dim", o.latent_dim, size::kMaxDim,
+                                     "Instead of heads: numbers of the latent vector of MLA")
+                                  ->needs(layers)
+                                  ->excludes(dim);
+  number("--rope-dim", o.rope_dim, size::kMaxDim, "With --latent-dim: numbers of its rotary key")
+      ->needs(latent);
+  number("--shared-layers", o.shared_layers, size::kMaxLayers,
+         "So many last layers read the KV of others")
+      ->needs(layers);
+  CLI::Option* const window =
+      number("--window", o.window, 1u << 30, "Tokens that sliding layers attend to")->needs(layers);
+  c.add_option("--window-layers", o.window_layers, "How many layers slide; default: all")
+      ->check(CLI::Range(0u, size::kMaxLayers))
+      ->needs(window);
+}
+
 }  // namespace
+
+void AddSize(CLI::App& app, SizeFlags& o) {
+  CLI::App& c = *app.add_subcommand("size", "Says what the KV of a model takes in a node");
+  c.add_option("model", o.model, "GGUF file, config.json of transformers, or the folder with one");
+  AddSizeShape(c, o);
+  c.add_option("--dtype", o.dtype,
+               "Type of the KV: f16, bf16, f32, f8e4m3, i8; default: the file's")
+      ->check(CLI::IsMember({"f16", "bf16", "f32", "f8e4m3", "i8"}));
+  c.add_option("--block-tokens", o.block_tokens, "Tokens of a block")
+      ->check(CLI::IsMember({16u, 32u, 64u, 128u, 256u}))
+      ->capture_default_str();
+  c.add_option("--recipe", o.recipes,
+               "How KV is stored, as in the worker's setting cache.recipe; may be given several "
+               "times")
+      ->capture_default_str();
+  c.add_option("--context", o.context_tokens, "Tokens of a context; default: the model's own")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  c.add_option("--ram", o.ram, "Also say how many blocks fit into a host tier, such as 16GiB");
+  c.add_option("--disk", o.disk, "Also say how many blocks fit into a disk tier, such as 1TiB");
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Examples:\n"
+      "  cairn size m.gguf --recipe raw --recipe int8 --ram 16GiB\n"
+      "  cairn size Llama-3.1-8B/config.json --context 131072\n"
+      "  cairn size --layers 61 --latent-dim 512 --rope-dim 64 --dtype bf16 --recipe raw --json");
+}
 
 int RunSize(const SizeFlags& flags) {
   const bool has_shape = flags.layers > 0;

@@ -1,12 +1,37 @@
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "cairn/client/connect.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/commands/stat_view.h"
 #include "tools/cairn/generator/connection.h"
 
 namespace cairn::cli {
+
+void AddStat(CLI::App& app, StatOptions& o) {
+  CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node stores and what it has done");
+  c.add_option(
+       "--cache", o.cache,
+       "Address of the node, HOST:PORT. Of several with commas, or of dns:NAME:PORT, the one "
+       "that a client would use answers")
+      ->capture_default_str();
+  c.add_option("--timeout", o.timeout_s, "Seconds to wait for its answer")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  c.add_flag("--cluster", o.cluster,
+             "Ask the nodes at --cache (several with commas), and every member that they name");
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "With --cluster the exit code is 0 if all members answer and see each other, 1 if not, and "
+      "2\n"
+      "if no node at --cache could be asked.\n"
+      "Examples:\n"
+      "  cairn stat --cache 127.0.0.1:7400\n"
+      "  cairn stat --cluster --cache 10.0.0.1:7400,10.0.0.2:7400");
+}
 
 int RunStat(const StatOptions& options) {
   client::ConnectOptions connection = ConnectionTo(options.cache, options.tls);

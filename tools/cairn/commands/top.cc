@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -5,6 +6,7 @@
 #include "tools/cairn/cluster/grpc_nodes.h"
 #include "tools/cairn/commands/addresses.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/launch_directory.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/process/interrupt.h"
@@ -94,6 +96,32 @@ void Print(const Screen& screen, const Terminal& terminal, bool json, const Snap
 }
 
 }  // namespace
+
+void AddTop(CLI::App& app, TopOptions& o) {
+  CLI::App& c =
+      *app.add_subcommand("top", "Shows nodes, workers and router at work, again and again");
+  CLI::Option* directory = c.add_option("--dir", o.directory, kLaunchDirectoryHelp);
+  c.add_option("--cache", o.cache,
+               "Instead of what `cairn up` started: addresses of nodes, HOST:PORT with commas; "
+               "some members of a cluster are enough")
+      ->excludes(directory);
+  c.add_option("--worker", o.workers, "Address of a worker; may be given several times")
+      ->delimiter(',')
+      ->excludes(directory);
+  c.add_option("--router", o.router, "Address of a router's gRPC port")->excludes(directory);
+  c.add_option("--interval", o.interval_s, "Seconds between two looks")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  c.add_option("--count", o.count, "End after so many looks; 0: on Ctrl-C")->capture_default_str();
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object for each look");
+  c.footer(
+      "On a terminal it redraws its tables; elsewhere it prints one line for each process and\n"
+      "look. Rates are those since the look before.\n"
+      "Examples:\n"
+      "  cairn top\n"
+      "  cairn top --cache 10.0.0.1:7400 --worker 10.0.0.1:7500,10.0.0.2:7500 --count 2 --json");
+}
 
 int RunTop(const TopOptions& options) {
   auto targets = TargetsOf(options);

@@ -1,5 +1,6 @@
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 
@@ -8,15 +9,18 @@
 #include "tools/cairn/cluster/grpc_nodes.h"
 #include "tools/cairn/cluster/survey.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/launch_directory.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/launch/ending.h"
 #include "tools/cairn/launch/launcher.h"
+#include "tools/cairn/launch/settings_check.h"
 #include "tools/cairn/launch/view.h"
 #include "tools/cairn/output/progress.h"
 #include "tools/cairn/process/interrupt.h"
 #include "tools/cairn/process/log_tail.h"
+#include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
 namespace {
@@ -115,13 +119,81 @@ int Stay(const LaunchState& state, const std::string& path, bool keep, Progress&
   return removed.ok() ? kExitOk : Fail(removed);
 }
 
+void AddSettings(CLI::App& command, const char* flag, std::vector<std::string>& settings,
+                 const char* help) {
+  command.add_option(flag, settings, help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check([](const std::string& text) {
+        const size_t equals = text.find('=');
+        return equals == text.npos || equals == 0 ? "expected KEY=VALUE" : std::string();
+      });
+}
+
 }  // namespace
 
+void AddUp(CLI::App& app, UpOptions& o) {
+  CLI::App& c = *app.add_subcommand("up", "Starts nodes, workers and a router on this machine");
+  CLI::Option* directory = c.add_option("--dir", o.directory, kLaunchDirectoryHelp);
+  c.add_option("--nodes", o.nodes, "Cache nodes; more than one form a cluster")
+      ->check(CLI::Range(0u, 64u))
+      ->capture_default_str();
+  c.add_option("--workers", o.workers, "Workers, dealt out to the nodes")
+      ->check(CLI::Range(1u, 64u))
+      ->capture_default_str();
+  c.add_option("--prefill-workers", o.prefill_workers,
+               "More workers, which compute prompts for those, dealt out to the nodes in the same "
+               "way")
+      ->check(CLI::Range(0u, 64u))
+      ->capture_default_str();
+  c.add_option("--model", o.model, "GGUF file of the workers")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  c.add_option("--threads", o.threads,
+               "Threads of each worker; 0: the machine's CPUs, divided among the workers")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  c.add_option("--ram", o.ram, "Memory of each node's host tier")->capture_default_str();
+  c.add_option("--disk", o.disk, "Disk tier of each node, such as 4GiB, in the directory")
+      ->needs(directory);
+  AddSettings(c, "--node-set", o.node_settings,
+              "KEY=VALUE: a setting of each node; may be given several times");
+  AddSettings(c, "--worker-set", o.worker_settings,
+              "KEY=VALUE: a setting of each worker; may be given several times");
+  AddSettings(c, "--router-set", o.router_settings,
+              "KEY=VALUE: a setting of the router; may be given several times");
+  c.add_option("--http", o.http, "Where the router serves HTTP, HOST:PORT; port 0: a free one")
+      ->capture_default_str();
+  c.add_option("--timeout", o.timeout_s,
+               "Seconds until nodes, then workers, and then the router must serve")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  CLI::Option* foreground =
+      c.add_flag("--foreground", o.foreground, "Stay, and end everything on Ctrl-C");
+  c.add_flag("--keep", o.keep, "Keep then what the nodes have on disk, for the next `cairn up`")
+      ->needs(foreground);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Everything listens on loopback, on free ports, and goes on in the background until\n"
+      "`cairn down`. If something does not serve, `up` shows the end of its log and ends the "
+      "rest.\n"
+      "Examples:\n"
+      "  cairn up --nodes 2 --workers 2\n"
+      "  cairn up --dir /var/tmp/cairn --disk 4GiB --model m.gguf");
+}
+
 int RunUp(const UpOptions& options) {
+  const auto failed = [](const Status& status) {
+    return status.code() == StatusCode::kInvalidArgument ? FailUsage("up: " + Message(status))
+                                                         : Fail(status);
+  };
   const auto plan = PlanOf(options);
-  if (!plan.ok()) return Fail(plan.status());
+  if (!plan.ok()) return failed(plan.status());
   const auto path = LaunchDirectoryOf(options.directory);
   if (!path.ok()) return Fail(path.status());
+  if (const Status settings = CheckSettings(*plan, *path + "/data"); !settings.ok()) {
+    return failed(settings);
+  }
   auto directory = LaunchDirectory::Open(*path);
   if (!directory.ok()) return Fail(directory.status());
   auto state = TakeOver(**directory);
@@ -147,7 +219,7 @@ int RunUp(const UpOptions& options) {
     std::printf("%s\n", Dump(LaunchJson(launcher.state(), *path)).c_str());
   } else {
     std::printf("%s%s", LaunchText(launcher.state(), *path, Terminal::Detect(stdout)).c_str(),
-                NextSteps(launcher.state(), options.directory).c_str());
+                NextSteps(launcher.state(), options.directory, SiblingProgram("cairn")).c_str());
   }
   if (!options.foreground) return kExitOk;
   directory->reset();  // `cairn down` may come in.

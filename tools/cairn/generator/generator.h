@@ -42,7 +42,7 @@ class Generator {
 Status WaitForCache(Generator& generator, bool connected, std::chrono::milliseconds timeout);
 
 struct LocalWorkerOptions {
-  std::string model_path;
+  std::string model_path = {};
   std::string arithmetic = "fast";          // "fast" or "float32".
   int threads = 0;                          // 0: one per CPU.
   std::string device = "cpu";               // WorkerEngine::Options::device.
@@ -50,9 +50,11 @@ struct LocalWorkerOptions {
   std::string calibration = "calibration";  // WorkerEngine::Options::calibration.
   std::string read_policy = {};             // WorkerEngine::Options::read_policy.
   uint64_t kv_budget = 0;                   // WorkerEngine::Options::kv_budget.
-  std::string cache_address;                // Empty: no cache.
-  TlsFlags tls;                             // For the cache.
+  std::string cache_address = {};           // Empty: no cache.
+  TlsFlags tls = {};                        // For the cache.
 };
+// What is wrong with the options whatever the model is: errors of worker::CheckOptions.
+Status CheckLocalWorker(const LocalWorkerOptions& options);
 // INVALID_ARGUMENT for an address or option that cannot be used; errors of WorkerEngine::Create.
 Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options);
 

@@ -1,4 +1,5 @@
 #include "cairn/client/connect.h"
+#include "services/worker/engine/option_check.h"
 #include "services/worker/engine/worker_engine.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
@@ -36,23 +37,34 @@ class LocalWorker final : public Generator {
   std::unique_ptr<worker::WorkerEngine> engine_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options) {
-  worker::WorkerEngine::Options engine_options;
-  engine_options.model_path = options.model_path;
-  engine_options.threads = options.threads;
-  engine_options.device = options.device;
-  engine_options.recipe = options.recipe;
-  engine_options.calibration = options.calibration;
-  engine_options.read_policy = options.read_policy;
-  engine_options.kv_budget = options.kv_budget;
-  engine_options.cache_address = options.cache_address;
+Result<worker::WorkerEngine::Options> EngineOptions(const LocalWorkerOptions& options) {
+  worker::WorkerEngine::Options engine;
+  engine.model_path = options.model_path;
+  engine.threads = options.threads;
+  engine.device = options.device;
+  engine.recipe = options.recipe;
+  engine.calibration = options.calibration;
+  engine.read_policy = options.read_policy;
+  engine.kv_budget = options.kv_budget;
+  engine.cache_address = options.cache_address;
   if (options.arithmetic == "float32") {
-    engine_options.arithmetic = worker::Arithmetic::kFloat32;
+    engine.arithmetic = worker::Arithmetic::kFloat32;
   } else if (options.arithmetic != "fast") {
     return InvalidArgument("arithmetic: got '{}', expected fast or float32", options.arithmetic);
   }
+  return engine;
+}
+
+}  // namespace
+
+Status CheckLocalWorker(const LocalWorkerOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEngine::Options engine, EngineOptions(options));
+  return worker::CheckOptions(engine);
+}
+
+Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEngine::Options engine_options,
+                         EngineOptions(options));
   std::unique_ptr<client::CacheClient> cache;
   if (!options.cache_address.empty()) {
     CAIRN_ASSIGN_OR_RETURN(cache,

@@ -34,7 +34,7 @@ class RemoteRouter final : public RouterInfoSource {
                     .index_bytes = info.index_bytes(),
                     .index_members = info.index_members()};
     for (const v1::RouterWorker& worker : info.workers()) {
-      view.ready_workers += worker.condition() == "ready" && worker.role() != "prefill";
+      view.ready_workers += worker.condition() == "ready";
     }
     return view;
   }

@@ -14,8 +14,8 @@ namespace cairn::cli {
 // The message RouterInfo of proto/cairn/v1/router.proto, which describes the fields.
 struct RouterView {
   std::string model = {}, policy = {};
-  std::string waiting = {};  // Empty: it answers.
-  uint64_t ready_workers = 0, workers = 0;
+  std::string waiting = {};                 // Empty: it answers.
+  uint64_t ready_workers = 0, workers = 0;  // Those of the role prefill are among both.
   double arrivals_per_second = 0, use = 0;
   uint64_t requests_active = 0, requests_completed = 0, requests_shed = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0;

@@ -1,5 +1,9 @@
 #include "tools/cairn/launch/view.h"
 
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
 #include "tools/cairn/output/table.h"
 
 namespace cairn::cli {
@@ -11,6 +15,17 @@ std::string Endpoint(const LaunchState& state) {
     if (!process.http.empty()) return fmt::format("http://{}/v1", process.http);
   }
   return "";
+}
+
+// As a shell reads it: in quotes where a character might mean something else to it.
+std::string ShellWord(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("/._-+=:,@%").find(c) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 }  // namespace
@@ -45,16 +60,17 @@ Json LaunchJson(const LaunchState& state, const std::string& directory) {
           {"processes", std::move(processes)}};
 }
 
-std::string NextSteps(const LaunchState& state, const std::string& given_directory) {
-  const std::string dir = given_directory.empty() ? "" : " --dir " + given_directory;
+std::string NextSteps(const LaunchState& state, const std::string& given_directory,
+                      const std::string& program) {
+  const std::string dir = given_directory.empty() ? "" : " --dir " + ShellWord(given_directory);
   return fmt::format(
       "endpoint {0}\n\n"
       "curl {0}/chat/completions -H 'content-type: application/json' \\\n"
       "  -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}}]}}'\n"
       "export OPENAI_BASE_URL={0} OPENAI_API_KEY=none  # for clients of OpenAI\n"
-      "cairn top{1}\n"
-      "cairn down{1}\n",
-      Endpoint(state), dir);
+      "{1} top{2}\n"
+      "{1} down{2}\n",
+      Endpoint(state), ShellWord(program), dir);
 }
 
 }  // namespace cairn::cli

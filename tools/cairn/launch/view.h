@@ -12,7 +12,9 @@ namespace cairn::cli {
 std::string LaunchText(const LaunchState& state, const std::string& directory,
                        const Terminal& terminal);
 Json LaunchJson(const LaunchState& state, const std::string& directory);
-// Commands to go on with. `given_directory`: as --dir said it, empty for the default.
-std::string NextSteps(const LaunchState& state, const std::string& given_directory);
+// Commands to go on with, which a shell in this folder takes as they are. `given_directory`: as
+// --dir said it, empty for the default. `program`: the path of `cairn`.
+std::string NextSteps(const LaunchState& state, const std::string& given_directory,
+                      const std::string& program);
 
 }  // namespace cairn::cli

@@ -8,6 +8,57 @@
 #include <climits>
 
 namespace cairn::cli {
+namespace {
+
+constexpr int kCannotRun = 127;  // As shells say it.
+
+struct Ended {
+  int exit_code = kCannotRun;  // Also after a signal.
+  std::string text;            // Of one stream, without the newline at the end.
+};
+
+// `stream`: STDOUT_FILENO or STDERR_FILENO. The other one is dropped.
+Ended ReadStream(const std::vector<std::string>& argv, int stream) {
+  Ended ended;
+  int fds[2];
+  if (argv.empty() || pipe2(fds, O_CLOEXEC) != 0) return ended;
+  std::vector<char*> args;
+  args.reserve(argv.size() + 1);
+  for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
+  args.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const int null_fd = open("/dev/null", O_RDWR);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      dup2(fd == stream ? fds[1] : null_fd, fd);
+    }
+    execvp(args[0], args.data());
+    _exit(kCannotRun);
+  }
+  close(fds[1]);
+  char buffer[1024];
+  while (pid > 0) {
+    const ssize_t n = read(fds[0], buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    ended.text.append(buffer, static_cast<size_t>(n));
+  }
+  close(fds[0]);
+  int wait_status = -1;
+  if (pid > 0) {
+    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (pid > 0 && WIFEXITED(wait_status)) ended.exit_code = WEXITSTATUS(wait_status);
+  while (!ended.text.empty() && ended.text.back() == '\n') ended.text.pop_back();
+  return ended;
+}
+
+Status CannotRun(const std::vector<std::string>& argv) {
+  return Errorf(StatusCode::kUnavailable, "'{}' failed", argv.empty() ? "" : argv[0]);
+}
+
+}  // namespace
 
 std::string ProgramDirectory() {
   char path[PATH_MAX];
@@ -21,43 +72,16 @@ std::string ProgramDirectory() {
 std::string SiblingProgram(const std::string& name) { return ProgramDirectory() + "/" + name; }
 
 Result<std::string> Capture(const std::vector<std::string>& argv) {
-  int fds[2];
-  if (argv.empty() || pipe2(fds, O_CLOEXEC) != 0) {
-    return Errorf(StatusCode::kUnavailable, "cannot run a command");
-  }
-  std::vector<char*> args;
-  args.reserve(argv.size() + 1);
-  for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
-  args.push_back(nullptr);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    const int null_fd = open("/dev/null", O_RDWR);
-    dup2(null_fd, STDIN_FILENO);
-    dup2(null_fd, STDERR_FILENO);
-    dup2(fds[1], STDOUT_FILENO);
-    execvp(args[0], args.data());
-    _exit(127);
-  }
-  close(fds[1]);
-  std::string text;
-  char buffer[1024];
-  while (pid > 0) {
-    const ssize_t n = read(fds[0], buffer, sizeof(buffer));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  close(fds[0]);
-  int wait_status = -1;
-  if (pid > 0) {
-    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
-    }
-  }
-  if (pid < 0 || !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0) {
-    return Errorf(StatusCode::kUnavailable, "'{}' failed", argv[0]);
-  }
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
+  Ended ended = ReadStream(argv, STDOUT_FILENO);
+  if (ended.exit_code != 0) return CannotRun(argv);
+  return std::move(ended.text);
+}
+
+Status RunToEnd(const std::vector<std::string>& argv) {
+  const Ended ended = ReadStream(argv, STDERR_FILENO);
+  if (ended.exit_code == 0) return OkStatus();
+  if (ended.exit_code == kCannotRun) return CannotRun(argv);
+  return InvalidArgument("{}", ended.text);
 }
 
 }  // namespace cairn::cli

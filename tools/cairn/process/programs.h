@@ -16,5 +16,8 @@ std::string SiblingProgram(const std::string& name);
 // What a command prints, without the newline at the end. argv[0] is looked up in PATH; stderr is
 // dropped. UNAVAILABLE when it cannot be run or exits non-zero.
 Result<std::string> Capture(const std::vector<std::string>& argv);
+// Runs a command to its end and drops what it prints on stdout. INVALID_ARGUMENT: it exited
+// non-zero, with what it printed on stderr. UNAVAILABLE: it cannot be run, or a signal ended it.
+Status RunToEnd(const std::vector<std::string>& argv);
 
 }  // namespace cairn::cli

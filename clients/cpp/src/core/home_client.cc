@@ -294,14 +294,18 @@ Answer HomeClient::Once(Duration within, Call call) {
   return call(**node);
 }
 
-HomeClient::NodePtr HomeClient::NodeOf(const Lease& lease) {
+Result<HomeClient::NodePtr> HomeClient::NodeOf(const Lease& lease) {
+  if (!lease.held()) {
+    return InvalidArgument("field 'lease': got none, expected a lease from Match");
+  }
   MutexLock lock(mu_);
   for (const auto& [address, node] : nodes_) {
     if (node->tag != lease.info().node) continue;
     node->last_used = clock_->Now();
     return node;
   }
-  return nullptr;
+  return Errorf(StatusCode::kNotFound, "the client no longer uses the node of lease {}",
+                lease.info().id);
 }
 
 Status HomeClient::Remember(const NamespaceSpec& spec, const NamespaceOptions& how) {
@@ -348,28 +352,14 @@ Result<MatchOutcome> HomeClient::Match(const Digest& fingerprint, std::span<cons
 
 Status HomeClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                          const FetchOptions& options) {
-  if (!lease.held()) {
-    return InvalidArgument("field 'lease': got none, expected a lease from Match");
-  }
-  const NodePtr node = NodeOf(lease);
-  if (node == nullptr) {
-    return Errorf(StatusCode::kNotFound, "the client no longer uses the node of lease {}",
-                  lease.info().id);
-  }
+  CAIRN_ASSIGN_OR_RETURN(const NodePtr node, NodeOf(lease));
   return node->client->Fetch(lease, range, sink, options);
 }
 
 Status HomeClient::FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
                              std::span<const RowGroup> groups, RowSink& sink,
                              const FetchOptions& options) {
-  if (!lease.held()) {
-    return InvalidArgument("field 'lease': got none, expected a lease from Match");
-  }
-  const NodePtr node = NodeOf(lease);
-  if (node == nullptr) {
-    return Errorf(StatusCode::kNotFound, "the client no longer uses the node of lease {}",
-                  lease.info().id);
-  }
+  CAIRN_ASSIGN_OR_RETURN(const NodePtr node, NodeOf(lease));
   return node->client->FetchRows(lease, layout, layer, groups, sink, options);
 }
 
@@ -428,14 +418,7 @@ Result<std::vector<std::optional<TierKind>>> HomeClient::Exists(const Digest& fi
 
 Result<Duration> HomeClient::RenewLease(const Lease& lease, Duration ttl,
                                         const CallOptions& options) {
-  if (!lease.held()) {
-    return InvalidArgument("field 'lease': got none, expected a lease from Match");
-  }
-  const NodePtr node = NodeOf(lease);
-  if (node == nullptr) {
-    return Errorf(StatusCode::kNotFound, "the client no longer uses the node of lease {}",
-                  lease.info().id);
-  }
+  CAIRN_ASSIGN_OR_RETURN(const NodePtr node, NodeOf(lease));
   return node->client->RenewLease(lease, ttl, options);
 }
 

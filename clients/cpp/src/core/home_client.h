@@ -109,8 +109,9 @@ class HomeClient final : public CacheClient {
   Result<NodePtr> Choose(TimePoint deadline, std::vector<std::string>* tried, bool* last);
   // Waits until there is an address.
   Status WaitForAddresses(TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The node that the lease is from. nullptr: its client is closed.
-  NodePtr NodeOf(const Lease& lease);
+  // The node that the lease is from. INVALID_ARGUMENT: no lease is held. NOT_FOUND: its client is
+  // closed.
+  Result<NodePtr> NodeOf(const Lease& lease);
   Status Remember(const NamespaceSpec& spec, const NamespaceOptions& how);
 
   Result<NodePtr> Open(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -7,16 +7,13 @@ import logging
 from typing import Any
 
 import torch
-import transformers
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from cairn._engine.options import Options
-from cairn._engine.store import Store
-from cairn._engine.versions import check_version
 from cairn.hf.blocks import load_blocks, save_blocks
-from cairn.hf.layers import KeptLayer, layers_of, namespace_of
+from cairn.hf.layers import KeptLayer, layers_of
 from cairn.hf.requests import is_plain
+from cairn.hf.session import ModelCache
 from cairn.keys import block_key
 
 __all__ = ["EncoderCache"]
@@ -25,7 +22,7 @@ _LOG = logging.getLogger("cairn")
 _FILLER = -1  # Behind the last token of an input.
 
 
-class EncoderCache:
+class EncoderCache(ModelCache):
     """Gives a decoder the keys and values that cross-attention makes of an encoder's input, so that
     the encoder does not run again for the same input.
 
@@ -37,17 +34,7 @@ class EncoderCache:
 
     def __init__(self, model: Any, *, block_tokens: int = 64, **settings: Any) -> None:
         """As that of PrefixCache."""
-        check_version("transformers", transformers.__version__)
-        options = Options.read(settings)
-        self._model = model
-        self._block_tokens = block_tokens
-        self._layers = _probe(model)
-        self._store = Store(
-            options,
-            namespace_of(model, self._layers, block_tokens, options, "cross-attention"),
-            "huggingface",
-        )
-        self._store.wait_open(2.0)
+        super().__init__(model, _probe, block_tokens, settings, "cross-attention")
 
     def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
         """`model.generate`, with cross-attention's KV from the node; stores it otherwise.
@@ -77,20 +64,6 @@ class EncoderCache:
         if not restored:
             self._save(inputs, cache)
         return output
-
-    def counters(self) -> dict[str, float]:
-        """What happened since the start, by name."""
-        return self._store.counters.totals()
-
-    def close(self) -> None:
-        """Ends the session."""
-        self._store.close()
-
-    def __enter__(self) -> EncoderCache:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _has_padding(self, inputs: torch.Tensor) -> bool:
         pad = self._model.config.pad_token_id

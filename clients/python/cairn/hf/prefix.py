@@ -6,15 +6,12 @@ import logging
 from typing import Any
 
 import torch
-import transformers
 from transformers.cache_utils import DynamicCache
 
-from cairn._engine.options import Options
-from cairn._engine.store import Store
-from cairn._engine.versions import check_version
 from cairn.hf.blocks import load_blocks, save_blocks
-from cairn.hf.layers import KeptLayer, layers_of, namespace_of, recording_cache
+from cairn.hf.layers import KeptLayer, layers_of, recording_cache
 from cairn.hf.requests import is_plain
+from cairn.hf.session import ModelCache
 from cairn.keys import block_keys
 from cairn.types import Match
 
@@ -23,7 +20,7 @@ __all__ = ["PrefixCache"]
 _LOG = logging.getLogger("cairn")
 
 
-class PrefixCache:
+class PrefixCache(ModelCache):
     """Gives a model the KV of the beginnings of prompts, and stores the KV that the model computed.
 
     For decoders whose layers keep keys and values of each token, all of them or those of a window,
@@ -39,15 +36,7 @@ class PrefixCache:
         of transformers that was not tested. A node that cannot be reached is no error, because it
         may come later.
         """
-        check_version("transformers", transformers.__version__)
-        options = Options.read(settings)
-        self._model = model
-        self._block_tokens = block_tokens
-        self._layers = _probe(model)
-        self._store = Store(
-            options, namespace_of(model, self._layers, block_tokens, options), "huggingface"
-        )
-        self._store.wait_open(2.0)
+        super().__init__(model, _probe, block_tokens, settings)
 
     def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
         """`model.generate`, with the prompt's beginning from the node; stores the prompt
@@ -77,20 +66,6 @@ class PrefixCache:
         now. Of a model with sliding windows, the cache must be one of `restore`: others drop what
         left the window."""
         return self._save(input_ids, cache, 0)
-
-    def counters(self) -> dict[str, float]:
-        """What happened since the start, by name."""
-        return self._store.counters.totals()
-
-    def close(self) -> None:
-        """Ends the session."""
-        self._store.close()
-
-    def __enter__(self) -> PrefixCache:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _keys(self, input_ids: torch.Tensor) -> list[bytes]:
         tokens = input_ids[0].to("cpu", torch.int64).contiguous().numpy()

@@ -13,16 +13,6 @@ namespace cairn::worker {
 using kernels::batch::DequantiseArgs;
 using kernels::batch::ForwardKernels;
 
-namespace {
-
-std::vector<float> Floats(const Tensor& tensor) {
-  std::vector<float> v(static_cast<size_t>(tensor.cols));
-  kernels::DequantiseRow(tensor.type, tensor.row(0), v.data(), tensor.cols);
-  return v;
-}
-
-}  // namespace
-
 Result<device::DeviceMemory> AllocateFor(const char* what, uint64_t bytes,
                                          const std::shared_ptr<device::Device>& device) {
   auto memory = device->Allocate(bytes, /*exportable=*/false);
@@ -110,7 +100,7 @@ class DeviceWeights::Loader {
 
   Status Fill() {
     for (const auto& [tensor, place] : norms_) {
-      kept_.push_back(Floats(*tensor));
+      kept_.push_back(FloatsOf(*tensor));
       CAIRN_RETURN_IF_ERROR(Upload(kept_.back().data(), Base() + place, kept_.back().size() * 4));
     }
     for (const Matrix& matrix : matrices_) CAIRN_RETURN_IF_ERROR(FillMatrix(matrix));

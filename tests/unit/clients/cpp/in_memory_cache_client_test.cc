@@ -97,6 +97,9 @@ TEST_F(InMemoryCacheClientTest, NamesTheFieldThatDiffers) {
   ASSERT_OK(opened);
   ASSERT_EQ(opened->differs.size(), 1u);
   EXPECT_EQ(opened->differs[0].difference.field, "revision");
+  const auto match = cache_.Match(opened->fingerprint, KeysFor(other, 1), {});
+  ASSERT_OK(match);
+  EXPECT_EQ(match->miss_reason, MissReason::kFingerprint);
 }
 
 TEST_F(InMemoryCacheClientTest, ARestartEndsLeasesAndKeepsBlocks) {

@@ -162,6 +162,11 @@ TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
   EXPECT_TRUE(json);
 }
 
+TEST_F(ConfigTest, SpacesAroundCommasAreNotPartOfAList) {
+  ASSERT_OK(Load(schema, {"--tls.admins", "a b, c ,  d"}));
+  EXPECT_THAT(options.admins, ElementsAre("a b", "c", "d"));
+}
+
 TEST_F(ConfigTest, FlagErrorsNameTheFlag) {
   EXPECT_THAT(Load(schema, {"--host.capcity", "1GiB"}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("did you mean '--host.capacity'?")));
@@ -182,6 +187,18 @@ TEST_F(ConfigTest, ChecksRunAfterAllSources) {
   });
   EXPECT_OK(Load(schema, {"--check-config"}));
   EXPECT_THAT(Load(schema, {"--check-config", "--rpc.threads", "7"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
+}
+
+TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
+  schema.CheckOnRequest([this] {
+    return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another")
+                                : OkStatus();
+  });
+  EXPECT_OK(Load(schema, {"--check-config"}));
+  EXPECT_OK(Load(schema, {"--rpc.threads", "7"}));
+  EXPECT_OK(Load(schema, {"--print-config"}));
+  EXPECT_THAT(Load(schema, {"--check-config"}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
 }
 

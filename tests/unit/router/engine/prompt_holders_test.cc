@@ -105,7 +105,21 @@ TEST_F(PromptHoldersTest, OneHolderMayBeAskedFor) {
   EXPECT_EQ(Find(Query("w:2"))[0].tokens, 64u);
   ASSERT_EQ(Find(Query("b")).size(), 1u);
   EXPECT_EQ(Find(Query("b"))[0].id, "b");
-  EXPECT_TRUE(Find(Query("c")).empty());
+}
+
+TEST_F(PromptHoldersTest, AHolderThatNobodyKnowsIsAnError) {
+  Add("w:1", "a");
+  Add("w:2", "b");
+  Store("c", 1, TierKind::kHost);  // A node that no worker uses.
+  EXPECT_TRUE(Find(Query("w:1")).empty());
+  EXPECT_TRUE(Find(Query("b")).empty()) << "it holds nothing";
+  EXPECT_EQ(Find(Query("c")).size(), 1u);
+  const auto found = FindHolders(workers_, Query("d"), &index_);
+  ASSERT_TRUE(std::holds_alternative<GenerateError>(found));
+  const auto& error = std::get<GenerateError>(found);
+  EXPECT_EQ(error.field, "instance_id");
+  EXPECT_EQ(error.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(error.status), ::testing::HasSubstr("got 'd'"));
 }
 
 TEST_F(PromptHoldersTest, ABlockSizeThatNobodyHasIsAnError) {

@@ -319,7 +319,10 @@ TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
 }
 
 TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
-  ReachBoth();
+  WorkerInfo small = Info();
+  small.context_tokens = kContext / 2;
+  workers_.Reach("a:1", small);
+  workers_.Reach("b:1", small);
   const auto field = [&](GenerateRequest request) {
     const auto got = Send(std::move(request));
     return got->error ? got->error->field : "none";
@@ -338,14 +341,17 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   GenerateRequest chat;
   chat.prompt = std::vector<worker::ChatMessage>{};
   EXPECT_EQ(field(chat), "messages");
+  GenerateRequest endless = Tokens(5);
+  endless.max_tokens = kContext + 1;
+  EXPECT_EQ(field(endless), "max_tokens");
   EXPECT_EQ(Open().second, nullptr);
-  EXPECT_EQ(engine_->numbers().rejected, 7u);
+  EXPECT_EQ(engine_->numbers().rejected, 8u);
   GenerateRequest alias = Tokens(5);
   alias.model = "tiny";
-  alias.max_tokens = 1'000'000;
+  alias.max_tokens = kContext;
   Send(alias);
   ASSERT_NE(Open().second, nullptr);
-  EXPECT_EQ(Open().second->request.max_tokens, kContext);
+  EXPECT_EQ(Open().second->request.max_tokens, small.context_tokens);
 }
 
 TEST_F(RouterEngineTest, TakesNoMoreThanItMayAndNothingWhileItDrains) {

@@ -203,6 +203,17 @@ TEST(ApiRequestTest, RefusesWhatIsNoJsonObject) {
   }
 }
 
+TEST(ApiRequestTest, SaysWhereABodyIsNotJson) {
+  const auto message = [](const std::string& body) { return Wrong(Endpoint::kChat, body).message; };
+  EXPECT_EQ(message(""),
+            "body: got text that is not JSON at line 1, column 1, expected a JSON object");
+  EXPECT_THAT(message("{\"a\":1}x"), HasSubstr("at line 1, column 8,"));
+  EXPECT_THAT(message("{\n \"a\":}"), HasSubstr("at line 2, column 6,"));
+  EXPECT_EQ(message("5"), "body: got 5, expected a JSON object");
+  EXPECT_EQ(message("{\"a\":1e999}"),
+            "body: got a number that is too large, expected a JSON object");
+}
+
 TEST(ApiRequestTest, RefusesDeepAndWideJsonBeforeItIsBuilt) {
   const auto nested = [](size_t depth) {
     return R"({"prompt":"x","z":)" + std::string(depth, '[') + std::string(depth, ']') + "}";

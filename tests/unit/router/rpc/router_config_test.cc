@@ -43,6 +43,17 @@ TEST_F(RouterConfigTest, NeedsAModelAndWorkersOfEachAddressOne) {
   ExpectRefused("workers");
 }
 
+TEST_F(RouterConfigTest, SpacesInTheNameOfAModelAreNotPartOfItsId) {
+  EXPECT_EQ(ModelId(config_, "Small Model 1B"), "Small-Model-1B");
+  config_.model_id = "my model";
+  EXPECT_EQ(ModelId(config_, "Small Model 1B"), "my model") << "as the operator says";
+}
+
+TEST_F(RouterConfigTest, WorkersMayBeListedWithSpaces) {
+  ASSERT_OK(config::Load(schema_, {"--workers", "127.0.0.1:1, 127.0.0.1:2"}).status());
+  EXPECT_THAT(config_.workers, ::testing::ElementsAre("127.0.0.1:1", "127.0.0.1:2"));
+}
+
 TEST_F(RouterConfigTest, EnginesNeedNoModelAndAreNotMixedWithWorkers) {
   config_.model.clear();
   config_.workers = {"http://127.0.0.1:8000", "https://engine"};

@@ -149,6 +149,16 @@ TEST(CaptureTest, GivesOutputOrError) {
   EXPECT_EQ(*Capture({"echo", "hello"}), "hello");
   EXPECT_FALSE(Capture({"false"}).ok());
   EXPECT_FALSE(Capture({"no-such-program-at-all"}).ok());
+  EXPECT_EQ(*Capture({"sh", "-c", "echo seen; echo dropped >&2"}), "seen");
+}
+
+TEST(RunToEndTest, SaysWhatTheCommandSaysOfItsFailure) {
+  EXPECT_TRUE(RunToEnd({"true"}).ok());
+  const Status failed = RunToEnd({"sh", "-c", "echo dropped; echo 'not so' >&2; exit 3"});
+  EXPECT_EQ(failed.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(failed), "not so");
+  EXPECT_EQ(RunToEnd({"no-such-program-at-all"}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(RunToEnd({"sh", "-c", "kill -9 $$"}).code(), StatusCode::kUnavailable);
 }
 
 }  // namespace

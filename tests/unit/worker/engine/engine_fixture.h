@@ -106,8 +106,9 @@ class EngineFixture : public ::testing::Test {
     EXPECT_OK(engine);
     return *std::move(engine);
   }
-  static std::unique_ptr<WorkerEngine> WorkerWithoutCache() {
-    auto engine = WorkerEngine::Create(Options(), nullptr);
+  static std::unique_ptr<WorkerEngine> WorkerWithoutCache(
+      const WorkerEngine::Options& options = Options()) {
+    auto engine = WorkerEngine::Create(options, nullptr);
     EXPECT_OK(engine);
     return *std::move(engine);
   }

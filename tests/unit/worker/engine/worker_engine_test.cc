@@ -501,6 +501,20 @@ TEST_F(WorkerEngineTest, SmallPoolGivesUpPushesBeforeItRefuses) {
   EXPECT_OK(worker->Generate(Request(500, 1, 4), {}));
 }
 
+TEST_F(WorkerEngineTest, ThePoolThatARefusalAsksForIsLargeEnough) {
+  WorkerEngine::Options options = Options();
+  options.kv_pool_bytes = 10 * kLayers * kLayerBytes;
+  const GenerateRequest request = Request(690, 1, 4);  // Ends within the 11th page.
+  const uint64_t expected = 11 * kLayers * kLayerBytes;
+  const auto refused = WorkerWithoutCache(options)->Generate(request, {});
+  EXPECT_THAT(refused, testing::StatusIs(
+                           StatusCode::kResourceExhausted,
+                           HasSubstr(fmt::format("KV pool: got {} bytes, expected at least {} for",
+                                                 options.kv_pool_bytes, expected))));
+  options.kv_pool_bytes = expected;
+  EXPECT_OK(WorkerWithoutCache(options)->Generate(request, {}));
+}
+
 TEST_F(WorkerEngineTest, StreamedTextIsTheSummarysText) {
   auto worker = WorkerWithoutCache();
   std::string text;

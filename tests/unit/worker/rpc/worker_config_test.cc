@@ -65,6 +65,40 @@ TEST_F(WorkerConfigTest, ModelIsRequired) {
   EXPECT_THAT(Load({}), testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("model")));
 }
 
+TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
+  const auto check = [](std::vector<std::string> args) {
+    WorkerConfig config;
+    config::Schema schema("cairn-worker", "");
+    Register(schema, config);
+    args.insert(args.begin(), {"--check-config", "--model", "tests/data/gguf/kquant.gguf"});
+    return config::Load(schema, args).status();
+  };
+  EXPECT_OK(check({}));
+  EXPECT_OK(check({"--device", "cuda:1"}));  // Not whether it is there.
+  EXPECT_OK(check({"--cache.recipe", "int8", "--cache.publish", "raw;turbo:bits=4"}));
+  EXPECT_OK(check({"--read_policy", "precision:rows=0.1", "--kv_budget", "1MiB"}));
+
+  const std::pair<std::vector<std::string>, const char*> wrong[] = {
+      {{"--device", "gpu"}, "option 'device': got 'gpu', expected cpu, or cuda:N"},
+      {{"--cache.recipe", "int9"}, "option 'recipe': codec: got 'int9'"},
+      {{"--cache.publish", "int8;int9"}, "option 'publish': codec: got 'int9'"},
+      {{"--read_policy", "all"}, "read policy: got 'all', expected one of precision"},
+      {{"--read_policy", "precision:rows=2"}, "read policy parameter 'rows': got '2'"},
+      {{"--read_policy", "precision", "--device", "cuda:0"}, "on the CPU only"},
+      {{"--read_policy", "precision", "--cache.recipe", "streaming:keep=0.4+raw"},
+       "which selects tokens"},
+      {{"--kv_budget", "1MiB"}, "option 'kv_budget': got 1048576, expected 0"},
+      {{"--model", "docs/config.md"}, "model: file 'docs/config.md' is not a GGUF file"},
+  };
+  for (const auto& [args, message] : wrong) {
+    EXPECT_THAT(check(args), testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr(message)));
+  }
+  EXPECT_THAT(check({"--model", "/nonexistent.gguf"}),
+              testing::StatusIs(StatusCode::kNotFound, HasSubstr("/nonexistent.gguf")));
+  EXPECT_THAT(check({"--tenant_salt_file", "/nonexistent"}),
+              testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr("tenant_salt_file")));
+}
+
 TEST_F(WorkerConfigTest, PlaintextBeyondLoopbackMustBeAskedFor) {
   EXPECT_THAT(Load({"--model", "m", "--listen", "0.0.0.0:7500"}),
               testing::StatusIs(StatusCode::kPermissionDenied, HasSubstr("0.0.0.0:7500")));

@@ -1,6 +1,7 @@
 #include "services/worker/session/prefix_session.h"
 
 #include "cairn/common/part.h"
+#include "common/log/log.h"
 #include "tests/unit/worker/session/session_fixture.h"
 
 namespace cairn::worker {
@@ -8,6 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr uint32_t kBlocks = 6;
 
@@ -181,6 +184,33 @@ TEST_F(PrefixSessionTest, NodeThatIsAwayAtTheStartIsFoundLater) {
     match = session.Lookup(keys_, 0, "");
   }
   EXPECT_EQ(match.reason, MissReason::kAbsent);
+}
+
+// A changed setting looks like an empty cache. A neighbour does not.
+TEST_F(PrefixSessionTest, WarnsOfANamespaceThatDiffersOnlyWhileItsOwnIsEmpty) {
+  NamespaceSpec other = spec_;
+  other.numerics = "toy-2";
+  const auto logged = [&](const NamespaceSpec& spec) {
+    ::testing::internal::CaptureStderr();
+    PrefixSession session(Parts(client_), *CheckNamespace(spec), kKv, Options());
+    session.Lookup(session.Keys(Tokens(kBlocks * 16)), 0, "");
+    EXPECT_TRUE(log::Flush(seconds(10)));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(logged(other), "") << "neither has blocks";
+  Store(keys_);
+  EXPECT_EQ(logged(spec_), "") << "it has what it stored";
+  EXPECT_THAT(logged(other), AllOf(HasSubstr("cache_namespace_differs"), HasSubstr("stored=toy-1"),
+                                   HasSubstr("requested=toy-2 stored_blocks=6")));
+  PushQueue push(client_, other.layout, clock_, {});
+  const auto keys = BlockKeyChain(Fingerprint(other)).Keys(Tokens(kBlocks * 16), 16);
+  push.Enqueue(Fingerprint(other), *codec_, Blocks(Filled(kBlocks), keys));
+  PushAll(push);
+  EXPECT_EQ(logged(other), "");
+  EXPECT_EQ(logged(spec_), "");
+  NamespaceSpec third = spec_;
+  third.numerics = "toy-3";
+  EXPECT_THAT(logged(third), HasSubstr("stored=toy-1 requested=toy-3")) << "new to the node";
 }
 
 TEST_F(PrefixSessionTest, MissedBlocksAreCountedByReason) {

@@ -1,0 +1,150 @@
+"""Rows about workers, in the form of generate.py."""
+
+from queries import RI
+
+ROWS = [
+    (
+        "Workers",
+        [
+            (
+                "Time to first token, p50 and p95",
+                "s",
+                "From leaving the queue to the first token.",
+                [
+                    (
+                        "p50",
+                        "histogram_quantile(0.5, sum by (le) "
+                        "(rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                    ),
+                    (
+                        "p95",
+                        "histogram_quantile(0.95, sum by (le) "
+                        "(rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                    ),
+                ],
+            ),
+            (
+                "Tokens per second",
+                "short",
+                "Of prompts, fetched or computed; generated; prefilled in idle time.",
+                [("{{kind}}", f"sum by (kind) (rate(cairn_worker_tokens_total{RI}))")],
+            ),
+            (
+                "Encoding and decoding KV",
+                "short",
+                "Cores that codecs keep busy, by codec and direction. The raw recipe needs none.",
+                [
+                    (
+                        "{{codec}} {{direction}}",
+                        f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{RI}))",
+                    )
+                ],
+            ),
+            (
+                "Cache connection",
+                "short",
+                "1: connected; breaker 1: open, the worker recomputes without asking.",
+                [
+                    ("connected {{instance}}", "cairn_worker_cache_connected"),
+                    ("breaker {{instance}}", "cairn_worker_cache_breaker_open"),
+                ],
+            ),
+        ],
+    ),
+    (
+        "Queue and batch of workers",
+        [
+            (
+                "Requests that wait and run",
+                "short",
+                "Prompts that are computed, requests that decode, and those that were parked.",
+                [
+                    ("queued", "sum(cairn_worker_queued_requests)"),
+                    ("{{state}}", "sum by (state) (cairn_worker_running_requests)"),
+                ],
+            ),
+            (
+                "Prefill backlog",
+                "s",
+                "Seconds until the prompts that wait or run are computed, at the measured speed.",
+                [("{{instance}}", "cairn_worker_prefill_backlog_seconds")],
+            ),
+            (
+                "Time in the queue, p50 and p95",
+                "s",
+                "Before a request begins.",
+                [
+                    (
+                        "p50",
+                        "histogram_quantile(0.5, sum by (le) "
+                        "(rate(cairn_worker_queue_seconds_bucket[$__rate_interval])))",
+                    ),
+                    (
+                        "p95",
+                        "histogram_quantile(0.95, sum by (le) "
+                        "(rate(cairn_worker_queue_seconds_bucket[$__rate_interval])))",
+                    ),
+                ],
+            ),
+            (
+                "Requests by how they ended",
+                "ops",
+                "Refused: too many wait, or it would have waited too long.",
+                [("{{result}}", f"sum by (result) (rate(cairn_worker_requests_total{RI}))")],
+            ),
+            (
+                "Parked requests",
+                "ops",
+                "Requests that gave their pages to a more urgent one.",
+                [("{{instance}}", f"rate(cairn_worker_parked_total{RI})")],
+            ),
+            (
+                "KV pages",
+                "short",
+                "Pages of the pool; requests wait when none are free.",
+                [("{{state}}", "sum by (state) (cairn_worker_kv_pages)")],
+            ),
+            (
+                "Prompt tokens that others computed",
+                "short",
+                "Tokens per second that requests took from others which computed them.",
+                [("shared", f'sum(rate(cairn_worker_tokens_total{{kind="shared"}}{RI}))')],
+            ),
+            (
+                "Brought from disk while requests wait",
+                "ops",
+                "Blocks that look-ahead had copied to memory.",
+                [("blocks", f"sum(rate(cairn_worker_lookahead_blocks_total{RI}))")],
+            ),
+        ],
+    ),
+    (
+        "Contexts read by rows",
+        [
+            (
+                "Rows that steps choose",
+                "ops",
+                "Chosen; of these near already (hit), and not there in time (late).",
+                [("{{result}}", f"sum by (result) (rate(cairn_worker_read_rows_total{RI}))")],
+            ),
+            (
+                "Bytes read of contexts",
+                "Bps",
+                "By rows, from host memory or from the node.",
+                [("read", f"sum(rate(cairn_worker_read_bytes_total{RI}))")],
+            ),
+            (
+                "Steps over contexts by rows",
+                "ops",
+                "Tokens decoded over a context of which only a copy or an index is near.",
+                [("steps", f"sum(rate(cairn_worker_read_steps_total{RI}))")],
+            ),
+            (
+                "Prompt tokens that were far",
+                "short",
+                "Tokens per second whose KV was read by rows while the answer was decoded.",
+                [("tokens", f"sum(rate(cairn_worker_far_tokens_total{RI}))")],
+            ),
+        ],
+    ),
+]

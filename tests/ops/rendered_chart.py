@@ -1,0 +1,94 @@
+"""The chart's manifests for the values of tests."""
+
+import yaml
+
+TLS = {"tls": {"existingSecret": "cairn-tls"}}
+WORKER = {"worker": {"enabled": True, "model": {"existingClaim": "models"}}}
+ROUTER = {"router": {"enabled": True}}
+GATEWAY = [{"namespaceSelector": {"matchLabels": {"name": "gateway"}}}]
+VALUES = {
+    "tls": TLS,
+    "plaintext": {"tls": {"acceptPlaintextOnTheNetwork": True}},
+    "worker": {**TLS, **WORKER},
+    "router": {**TLS, **WORKER, **ROUTER},
+    "gateway": {
+        "tls": {"acceptPlaintextOnTheNetwork": True},
+        "cache": {"replicas": 3},
+        "router": {
+            "enabled": True,
+            "replicas": 3,
+            "workers": ["gpu-1:7500", "gpu-2:7500"],
+            "model": {"existingClaim": "models", "path": "small/model.gguf"},
+            "http": {"tenantHeader": "x-tenant"},
+            "callers": GATEWAY,
+        },
+    },
+    "engines": {
+        **TLS,
+        "router": {
+            "enabled": True,
+            "workers": ["http://vllm-0.vllm:8000", "https://vllm-1.vllm"],
+            "engines": {
+                "apiKeySecret": "engine-key",
+                "blockTokens": 32,
+                "events": ["http://vllm-0.vllm:8000=tcp://vllm-0.vllm:5557,tcp://vllm-0.vllm:5558"],
+            },
+        },
+    },
+    "picker": {
+        "tls": {"acceptPlaintextOnTheNetwork": True},
+        "router": {
+            "enabled": True,
+            "workers": ["http://10.0.0.1:8000", "http://10.0.0.2:8000"],
+            "picker": {"enabled": True},
+            "callers": GATEWAY,
+        },
+    },
+    "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
+    "cluster": {**TLS, "cache": {"replicas": 3}},
+    "device": {**TLS, "cache": {"device": {"enabled": True, "runtimeClassName": "nvidia"}}},
+    "claim": {**TLS, "cache": {"device": {"enabled": True, "gpus": 0, "claimTemplate": "gpu"}}},
+    "everything": {
+        **TLS,
+        **WORKER,
+        "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
+        "router": {
+            "enabled": True,
+            "replicas": 2,
+            "clientCertificates": False,
+            "http": {"apiKeysSecret": "api-keys"},
+            "modelId": "small",
+            "aliases": ["gpt"],
+            "podAnnotations": {"a": "b"},
+        },
+        "image": {"digest": "sha256:" + "0" * 64},
+        "imagePullSecrets": [{"name": "pull"}],
+        "cache": {
+            "podAnnotations": {"a": "b"},
+            "nodeSelector": {"disk": "nvme"},
+            "tolerations": [{"key": "cache", "operator": "Exists"}],
+            "disk": {"storageClassName": "local"},
+        },
+        "dashboards": {"enabled": True},
+    },
+}
+
+
+def has(values, component):
+    return values.get(component, {}).get("enabled", False)
+
+
+def render(chart, values):
+    """Every manifest of the chart as an object."""
+    files = chart.render(values, name="test", namespace="kv")
+    docs = []
+    for path, text in files.items():
+        if path.endswith(".yaml"):
+            docs += [doc for doc in yaml.safe_load_all(text) if doc]
+    return docs
+
+
+def find(docs, kind, name):
+    matching = [d for d in docs if d["kind"] == kind and d["metadata"]["name"] == name]
+    assert len(matching) == 1, f"{kind}/{name}: {len(matching)} found"
+    return matching[0]

@@ -1,0 +1,152 @@
+"""The router in the chart: whom it calls, who may call it, what it needs."""
+
+import pytest
+import yaml
+
+from rendered_chart import GATEWAY, ROUTER, TLS, VALUES, WORKER, find, render
+
+
+def router_config(docs):
+    return yaml.safe_load(find(docs, "ConfigMap", "test-router")["data"]["router.yaml"])
+
+
+def router_spec(docs):
+    return find(docs, "Deployment", "test-router")["spec"]["template"]["spec"]
+
+
+def test_a_router_calls_each_worker_by_its_name(chart):
+    values = {**TLS, **ROUTER, "worker": {**WORKER["worker"], "replicas": 2}}
+    docs = render(chart, values)
+    config = router_config(docs)
+    assert config["workers"] == [
+        f"test-worker-{number}.test-worker-pods.kv.svc:7500" for number in range(2)
+    ]
+    spec = find(docs, "StatefulSet", "test-worker")["spec"]
+    assert spec["serviceName"] == "test-worker-pods" and spec["replicas"] == 2
+    service = find(docs, "Service", "test-worker-pods")["spec"]
+    assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
+    # Certificates have the names of the Services.
+    assert config["workers_tls"]["server_name"] == "test-worker.kv.svc"
+    assert config["cache_tls"]["server_name"] == config["cache"].removesuffix(":7400")
+    worker = yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
+    assert config["model"] == worker["model"]
+
+
+@pytest.mark.parametrize(
+    "address, expected", [("", "test-cache.kv.svc:7400"), ("a:1,b:2", "a:1,b:2"), ("none", None)]
+)
+def test_a_router_follows_the_nodes_that_the_values_name(chart, address, expected):
+    router = {"enabled": True, "cacheAddress": address}
+    assert (
+        router_config(render(chart, {**TLS, **WORKER, "router": router})).get("cache") == expected
+    )
+
+
+def test_a_router_before_engines_needs_no_model_and_no_nodes(chart):
+    docs = render(chart, VALUES["engines"])
+    config = router_config(docs)
+    assert config["workers"] == VALUES["engines"]["router"]["workers"]
+    assert "model" not in config and "cache" not in config
+    assert config["engines"] == {
+        "tokens": "auto",
+        "block_tokens": 32,
+        "cache_tokens": 1000000,
+        "events": ["http://vllm-0.vllm:8000=tcp://vllm-0.vllm:5557,tcp://vllm-0.vllm:5558"],
+        "api_key_file": "/etc/cairn-engines/key",
+    }
+    spec = router_spec(docs)
+    names = {volume["name"] for volume in spec["volumes"]}
+    assert "engine-key" in names and "model" not in names
+    mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert names >= mounts
+
+
+def test_a_gateway_reaches_the_picker_only_where_it_is_enabled(chart):
+    def picker(values):
+        docs = render(chart, VALUES[values])
+        ports = [port["name"] for port in router_spec(docs)["containers"][0]["ports"]]
+        service = next(
+            d for d in docs if d["kind"] == "Service" and d["metadata"]["name"].endswith("-router")
+        )
+        policy = next(
+            d
+            for d in docs
+            if d["kind"] == "NetworkPolicy" and d["metadata"]["name"].endswith("-router")
+        )
+        return (
+            router_config(docs).get("picker"),
+            "picker" in ports,
+            "picker" in [port["name"] for port in service["spec"]["ports"]],
+            {"port": "picker"} in policy["spec"]["ingress"][1]["ports"],
+        )
+
+    assert picker("picker") == ({"listen": "0.0.0.0:9002"}, True, True, True)
+    assert picker("gateway") == (None, False, False, False)
+
+
+def test_a_router_of_a_cluster_knows_some_of_its_nodes(chart):
+    docs = render(chart, {**TLS, **WORKER, **ROUTER, "cache": {"replicas": 20}})
+    nodes = router_config(docs)["cache"].split(",")
+    assert nodes == [f"test-cache-{n}.test-cache-peers.kv.svc:7400" for n in range(8)]
+
+
+def test_a_router_that_waits_for_workers_is_not_restarted(chart):
+    (container,) = router_spec(render(chart, VALUES["router"]))["containers"]
+    # /startupz and /readyz answer 503 while it waits.
+    assert "startupProbe" not in container
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "admin"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
+
+
+def test_callers_without_certificates_do_not_reach_the_routers_grpc_port(chart):
+    """They would name their tenant themselves."""
+    docs = render(chart, VALUES["everything"])
+    config = router_config(docs)
+    assert "client_ca" not in config["tls"] and config["listen"].startswith("127.0.0.1:")
+    ports = find(docs, "Service", "test-router")["spec"]["ports"]
+    assert {port["name"] for port in ports} == {"http", "admin"}
+    docs = render(chart, VALUES["router"])
+    config = router_config(docs)
+    assert "client_ca" in config["tls"] and config["listen"].startswith("0.0.0.0:")
+
+
+def test_api_keys_are_mounted_so_that_they_can_change(chart):
+    docs = render(chart, VALUES["everything"])
+    spec = router_spec(docs)
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "keys"]
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "keys"]
+    assert volume["secret"]["secretName"] == "api-keys"
+    # Kubernetes never updates a file that is mounted by subPath.
+    assert "subPath" not in mount
+    (item,) = volume["secret"]["items"]
+    assert router_config(docs)["http"]["api_keys"] == f"{mount['mountPath']}/{item['path']}"
+
+
+def test_only_the_gateway_reaches_a_router_that_believes_its_header(chart):
+    docs = render(chart, VALUES["gateway"])
+    assert router_config(docs)["http"]["tenant_header"] == "x-tenant"
+    policy = find(docs, "NetworkPolicy", "test-router")["spec"]
+    labels = find(docs, "Deployment", "test-router")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    reached = {
+        port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]
+    }
+    assert reached == {"http": GATEWAY, "grpc": GATEWAY, "admin": None}
+
+
+def test_several_routers_have_a_disruption_budget(chart):
+    docs = render(chart, VALUES["gateway"])
+    budget = find(docs, "PodDisruptionBudget", "test-router")["spec"]
+    assert budget["maxUnavailable"] == 1
+    template = find(docs, "Deployment", "test-router")["spec"]["template"]
+    assert budget["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    kinds = {doc["kind"] for doc in render(chart, VALUES["router"])}
+    assert not kinds & {"PodDisruptionBudget", "NetworkPolicy"}
+
+
+def test_the_routers_limit_covers_its_bounds(chart):
+    router = {"enabled": True, "indexMiB": 1000, "tokenCacheMiB": 100, "overheadMiB": 600}
+    docs = render(chart, {**TLS, **WORKER, "router": router})
+    resources = router_spec(docs)["containers"][0]["resources"]
+    assert resources["limits"]["memory"] == resources["requests"]["memory"] == "1700Mi"
+    assert router_config(docs)["index"] == "1000MiB"

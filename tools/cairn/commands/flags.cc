@@ -1,0 +1,90 @@
+#include "tools/cairn/commands/flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace cairn::cli {
+
+void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
+  command.add_option("--tls-ca", tls.ca, "PEM file: connect with TLS and trust these authorities");
+  CLI::Option* cert = command.add_option("--tls-cert", tls.cert,
+                                         "PEM file: the client's certificate, for mutual TLS");
+  CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file: the key of --tls-cert");
+  command.add_option("--tls-server-name", tls.server_name,
+                     "Name expected in the server's certificate, if it is not the address's");
+  cert->needs(key);
+  key->needs(cert);
+}
+
+void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
+  command.add_option("--model", options.model, "GGUF file of a worker in this process")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  CLI::Option* worker = command.add_option(
+      "--worker", options.worker, "Ask the worker at HOST:PORT instead of running one here");
+  command
+      .add_option("--prefill-worker", options.prefill_worker,
+                  "With --worker: let the worker at HOST:PORT compute the prompt for it")
+      ->needs(worker);
+  CLI::Option* cache = command.add_option("--cache", options.cache,
+                                          "Fetch from and push to the cache node at HOST:PORT");
+  CLI::Option* no_cache =
+      command.add_flag("--no-cache", options.no_cache, "Neither fetch nor push");
+  cache->excludes(no_cache)->excludes(worker);
+  command
+      .add_option("--arithmetic", options.arithmetic,
+                  "fast: bfloat16 if the CPU has it; float32: exact")
+      ->check(CLI::IsMember({"fast", "float32"}))
+      ->capture_default_str();
+  command
+      .add_option("--recipe", options.recipe,
+                  "How a worker in this process stores KV, as in its setting cache.recipe")
+      ->capture_default_str()
+      ->excludes(worker);
+  command
+      .add_option("--calibration", options.calibration,
+                  "Folder of the files that recipes name, as in its setting cache.calibration")
+      ->envname("CAIRN_CALIBRATION")
+      ->capture_default_str();
+  CLI::Option* policy = command
+                            .add_option("--read-policy", options.read_policy,
+                                        "How a worker in this process reads contexts by rows, for "
+                                        "example precision:near=turbo3,rows=0.02")
+                            ->excludes(worker);
+  command
+      .add_option("--kv-budget", options.kv_budget,
+                  "With --read-policy: near memory for contexts, such as 256MiB")
+      ->needs(policy);
+  command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command
+      .add_option("--device", options.device,
+                  "Where a worker in this process computes: cpu, or cuda:N for GPU number N")
+      ->capture_default_str()
+      ->excludes(worker);
+  AddTlsFlags(command, options.tls);
+}
+
+void AddSamplingFlags(CLI::App& command, SamplingFlags& flags) {
+  command.add_option("--max-tokens", flags.max_tokens, "The most tokens to generate")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command.add_option("--temperature", flags.temperature, "0: always the most likely token")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  command.add_option("--top-k", flags.top_k, "Choose among the K most likely tokens; 0: all")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", flags.top_p,
+                  "Choose among the most likely tokens whose probabilities add up to P")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", flags.seed, "The same seed and prompt give the same answer")
+      ->capture_default_str();
+}
+
+void AddJson(CLI::App& command, bool& json, const char* what) {
+  command.add_flag("--json", json, what);
+}
+
+}  // namespace cairn::cli
