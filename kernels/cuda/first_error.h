@@ -21,7 +21,7 @@ struct UntilError {
 
 // Calls body(launch) with a launch that returns nothing. 0, or the first error.
 template <typename Launcher, typename Body>
-int FirstError(void* stream, Body body) {
+int FirstErrorOf(void* stream, Body body) {
   int error = 0;
   body(UntilError<Launcher>{Launcher{stream}, &error});
   return error;

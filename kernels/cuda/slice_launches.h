@@ -1,45 +1,51 @@
 #pragma once
-// The table of operations on slices (cairn/kernels/batch/slice_table.h) for a launcher, as
-// forward_launches.h describes it.
+// The operations on slices (launches.h) as a table. Launchers are those of forward_launches.h.
 
 #include "cairn/kernels/batch/slice_table.h"
-#include "kernels/cuda/first_error.h"
-#include "kernels/cuda/lattice.cuh"
 #include "kernels/cuda/launches.h"
 
 namespace cairn::kernels::cuda {
 
-inline constexpr Shape kCountNonFiniteShape{{2, 1, 1}, 256, 0};
-inline constexpr Shape kLatticeEncodeShape{{1, 1, 1}, kLatticeThreads, 80};
-inline constexpr Shape kLatticeDecodeShape{{2, 1, 1}, 256, 0};
+// Launches until the first error, which it keeps: what comes behind would work on rubbish.
+template <typename Launcher>
+struct FirstError {
+  void* stream = nullptr;
+  int* error = nullptr;
+
+  template <typename Kernel, typename... Arguments>
+  void operator()(Kernel kernel, const Shape& shape, const Arguments&... arguments) const {
+    if (*error == 0) *error = Launcher{stream}(kernel, shape, arguments...);
+  }
+};
 
 template <typename Launcher>
 batch::SliceTable SliceTableOf(const char* name) {
   batch::SliceTable t;
   t.name = name;
   t.encode_slices = [](void* stream, const SlicesArgs& a) {
-    return FirstError<Launcher>(stream, [&](auto launch) { LaunchSlices(launch, a, true); });
+    int error = 0;
+    LaunchSlices(FirstError<Launcher>{stream, &error}, a, /*encodes=*/true);
+    return error;
   };
   t.decode_slices = [](void* stream, const SlicesArgs& a) {
-    return FirstError<Launcher>(stream, [&](auto launch) { LaunchSlices(launch, a, false); });
+    int error = 0;
+    LaunchSlices(FirstError<Launcher>{stream, &error}, a, /*encodes=*/false);
+    return error;
   };
   t.hash_runs = [](void* stream, const HashRunsArgs& a) {
-    return FirstError<Launcher>(stream, [&](auto launch) { LaunchHashRuns(launch, a); });
+    int error = 0;
+    LaunchHashRuns(FirstError<Launcher>{stream, &error}, a);
+    return error;
   };
   t.gather_pages = [](void* stream, const MovePagesArgs& a) {
-    return FirstError<Launcher>(stream, [&](auto launch) { LaunchPages(launch, a, true); });
+    int error = 0;
+    LaunchPages(FirstError<Launcher>{stream, &error}, a, /*gathers=*/true);
+    return error;
   };
   t.scatter_pages = [](void* stream, const MovePagesArgs& a) {
-    return FirstError<Launcher>(stream, [&](auto launch) { LaunchPages(launch, a, false); });
-  };
-  t.count_non_finite = [](void* stream, const CountNonFiniteArgs& a) -> int {
-    return Launcher{stream}(cairn_count_non_finite, kCountNonFiniteShape, a);
-  };
-  t.lattice_encode = [](void* stream, const LatticeEncodeArgs& a) -> int {
-    return Launcher{stream}(cairn_lattice_encode, kLatticeEncodeShape, a);
-  };
-  t.lattice_decode = [](void* stream, const LatticeDecodeArgs& a) -> int {
-    return Launcher{stream}(cairn_lattice_decode, kLatticeDecodeShape, a);
+    int error = 0;
+    LaunchPages(FirstError<Launcher>{stream, &error}, a, /*gathers=*/false);
+    return error;
   };
   return t;
 }

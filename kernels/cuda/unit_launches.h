@@ -10,7 +10,7 @@ namespace cairn::kernels::cuda {
 
 template <typename Launcher, typename Args>
 int LaunchUnitsOn(void* stream, const UnitsArgs<Args>& a) {
-  return FirstError<Launcher>(stream, [&](auto launch) { LaunchUnits(launch, a); });
+  return FirstErrorOf<Launcher>(stream, [&](auto launch) { LaunchUnits(launch, a); });
 }
 
 template <typename Launcher>

@@ -2,7 +2,10 @@
 
 // Set where nvcc has compiled kernels/cuda into objects for this library.
 #ifdef CAIRN_CUDA_OBJECTS
-#include "kernels/cuda/gpu_tables.h"
+#include "kernels/cuda/forward_table.h"
+#include "kernels/cuda/head_table.h"
+#include "kernels/cuda/slice_table.h"
+#include "kernels/cuda/unit_table.h"
 #endif
 
 namespace cairn::device::cuda {
@@ -14,10 +17,11 @@ std::span<const KernelTable> KernelTables(int family_major) {
   static const KernelTable kTables[] = {
       {batch::kForwardTableName, batch::kForwardTableVersion, &kernels::cuda::ForwardTableOfGpu()},
       {batch::kSliceTableName, batch::kSliceTableVersion, &kernels::cuda::SliceTableOfGpu()},
+      {batch::kHeadTableName, batch::kHeadTableVersion, &kernels::cuda::HeadTableOfGpu()},
       {batch::kUnitTableName, batch::kUnitTableVersion, &kernels::cuda::UnitTableOfGpu()},
       {batch::kForwardTable90aName, batch::kForwardTableVersion,
        &kernels::cuda::ForwardTableOfGpu90a()}};
-  return {kTables, family_major == 9 ? 4u : 3u};
+  return {kTables, family_major == 9 ? 5u : 4u};
 #else
   (void)family_major;
   return {};

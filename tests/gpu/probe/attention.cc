@@ -59,8 +59,7 @@ class AttentionProbe {
     const int64_t pages = sequences_ * PagesOf();
     pool_bytes_ = static_cast<uint64_t>(pages) * page_bytes_;
     CAIRN_ASSIGN_OR_RETURN(pool_, bench_.Allocate(pool_bytes_));
-    CAIRN_RETURN_IF_ERROR(
-        bench_.Move(pool_, reinterpret_cast<uint64_t>(page.data()), page_bytes_));
+    CAIRN_RETURN_IF_ERROR(bench_.Move(pool_, reinterpret_cast<uint64_t>(page.data()), page_bytes_));
     CAIRN_RETURN_IF_ERROR(bench_.Repeat(pool_, page_bytes_, pages));
     std::vector<uint64_t> order(static_cast<size_t>(pages));
     std::iota(order.begin(), order.end(), uint64_t{0});
@@ -98,9 +97,9 @@ class AttentionProbe {
     args.q_stride = args.out_stride = Width();
     args.most_splits = kernels::batch::SplitsOf(0, tokens_);
     args.scale = scale_;
-    CAIRN_ASSIGN_OR_RETURN(
-        args.scratch, bench_.AllocateOf<float>(kernels::batch::DecodeScratchFloats(
-                          sequences_, args.most_splits, form_)));
+    CAIRN_ASSIGN_OR_RETURN(args.scratch,
+                           bench_.AllocateOf<float>(kernels::batch::DecodeScratchFloats(
+                               sequences_, args.most_splits, form_)));
     CAIRN_ASSIGN_OR_RETURN(const double seconds, bench_.TimeKernel("attend_decode", [&] {
       return table_.attend_decode(bench_.stream().native(), args);
     }));
@@ -117,8 +116,8 @@ class AttentionProbe {
 
   Status RunPrompt() {
     const int64_t rows = prompt_rows();
-    const PromptChunk chunk{
-        .kv = {.pages = table_of_pages_, .prefix = nullptr, .tokens = 0}, .rows = rows};
+    const PromptChunk chunk{.kv = {.pages = table_of_pages_, .prefix = nullptr, .tokens = 0},
+                            .rows = rows};
     PromptAttentionArgs args;
     args.kv = form_;
     CAIRN_ASSIGN_OR_RETURN(args.chunks, bench_.Upload(std::vector<PromptChunk>{chunk}));

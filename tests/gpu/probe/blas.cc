@@ -39,8 +39,8 @@ Result<std::unique_ptr<Blas>> Blas::Open(void* stream) {
   }
   auto functions = std::make_unique<Functions>();
   const auto find = [&](auto* function, const char* name) {
-    *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(
-        dlsym(library, name));
+    *function =
+        reinterpret_cast<std::remove_reference_t<decltype(*function)>>(dlsym(library, name));
     return *function != nullptr;
   };
   if (!find(&functions->create, "cublasCreate_v2") ||
@@ -57,8 +57,7 @@ Result<std::unique_ptr<Blas>> Blas::Open(void* stream) {
 }
 
 // cuBLAS counts columns first: y^T = w a^T.
-int Blas::Gemm(const uint16_t* a, const uint16_t* w, uint16_t* y, int rows, int outputs,
-               int cols) {
+int Blas::Gemm(const uint16_t* a, const uint16_t* w, uint16_t* y, int rows, int outputs, int cols) {
   const float one = 1, zero = 0;
   return functions_->gemm(handle_, kTransposed, kAsItIs, outputs, rows, cols, &one, w, kBfloat16,
                           cols, a, kBfloat16, cols, &zero, y, kBfloat16, outputs, kComputeFloat32,

@@ -87,9 +87,8 @@ Result<std::pair<Message, std::vector<Descriptor>>> ReceiveWord(int socket, Word
 // Whether the chunk holds these bytes, by a copy to pinned memory. Gives its rate back.
 Result<double> Compare(Bench* bench, const std::string& when, uint64_t chunk,
                        std::span<const std::byte> expected, std::span<std::byte> pinned) {
-  const device::CopyTask task{.to = reinterpret_cast<uint64_t>(pinned.data()),
-                              .from = chunk,
-                              .bytes = expected.size()};
+  const device::CopyTask task{
+      .to = reinterpret_cast<uint64_t>(pinned.data()), .from = chunk, .bytes = expected.size()};
   CAIRN_ASSIGN_OR_RETURN(const double seconds, bench->Time([&] {
     return bench->stream().Copy("the chunk to the host", {&task, 1});
   }));
@@ -127,8 +126,7 @@ Status CheckHash(Bench* bench, uint64_t chunk, std::span<const std::byte> bytes)
       bench->Move(chunk + length / 2, reinterpret_cast<uint64_t>(&wrong), sizeof(wrong)));
   CAIRN_RETURN_IF_ERROR(hash(faults + 1));
   CAIRN_RETURN_IF_ERROR(bench->Move(chunk + length / 2,
-                                    reinterpret_cast<uint64_t>(&bytes[length / 2]),
-                                    sizeof(wrong)));
+                                    reinterpret_cast<uint64_t>(&bytes[length / 2]), sizeof(wrong)));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<uint32_t> found, bench->Download(faults, 2));
   if (found[0] != 0 || found[1] != kernels::kHashFault) {
     return Errorf(StatusCode::kDataLoss,
@@ -150,8 +148,7 @@ Status CheckReadOnlyPinning(Bench* bench, std::span<const std::byte> bytes,
   }
   CAIRN_ASSIGN_OR_RETURN(const uint64_t at, bench->Allocate(bytes.size()));
   CAIRN_RETURN_IF_ERROR(bench->Move(at, reinterpret_cast<uint64_t>(bytes.data()), bytes.size()));
-  CAIRN_RETURN_IF_ERROR(
-      Compare(bench, "from a read-only mapping", at, bytes, pinned).status());
+  CAIRN_RETURN_IF_ERROR(Compare(bench, "from a read-only mapping", at, bytes, pinned).status());
   PrintCheck(kRank + 4, kWhat);
   return OkStatus();
 }
@@ -164,6 +161,16 @@ class Lender {
   }
 
   Status Run() {
+    const Status status = RunSteps();
+    if (status.ok() || reader_ == nullptr) return status;
+    reader_->Kill();
+    return Errorf(status.code(), "{}; the reader said: {}", cairn::Message(status), reader_->err());
+  }
+
+ private:
+  std::span<const std::byte> segment() const { return mapping_->bytes(); }
+
+  Status RunSteps() {
     CAIRN_RETURN_IF_ERROR(FillChunk());
     CAIRN_RETURN_IF_ERROR(StartReader());
     CAIRN_RETURN_IF_ERROR(ReceiveWord(socket_.get(), Word::kVerified).status());
@@ -180,9 +187,6 @@ class Lender {
     std::fputs(reader_->out().c_str(), stdout);
     return OkStatus();
   }
-
- private:
-  std::span<const std::byte> segment() const { return mapping_->bytes(); }
 
   Status FillChunk() {
     memfd_ = Descriptor(memfd_create("cairn-gpu-probe", MFD_CLOEXEC));
@@ -228,8 +232,8 @@ class Lender {
     socket_ = Descriptor(ends[0]);
     const Descriptor theirs(ends[1]);
     testing::Process::Options process;
-    process.argv = {"/proc/self/exe", "read-chunk", "--socket", std::to_string(ends[1]),
-                    "--device",       std::to_string(options_.ordinal)};
+    process.argv = {"/proc/self/exe",        "read-chunk", "--socket",
+                    std::to_string(ends[1]), "--device",   std::to_string(options_.ordinal)};
     if (!options_.library.empty()) {
       process.argv.insert(process.argv.end(), {"--library", options_.library});
     }
@@ -273,9 +277,8 @@ Status ReadChunk(const ProbeOptions& options, int socket) {
   CAIRN_ASSIGN_OR_RETURN(const std::span<std::byte> pinned, bench->AllocatePinned(message.bytes));
   CAIRN_ASSIGN_OR_RETURN(const device::DeviceMemory chunk,
                          bench->device()->Import(descriptors[0].get(), message.bytes));
-  CAIRN_ASSIGN_OR_RETURN(
-      const double rate,
-      Compare(bench.get(), "at first", chunk.address(), segment.bytes(), pinned));
+  CAIRN_ASSIGN_OR_RETURN(const double rate, Compare(bench.get(), "at first", chunk.address(),
+                                                    segment.bytes(), pinned));
   Print({.rank = kRank + 2,
          .what = "another process's chunk to the host",
          .value = rate / 1e9,
@@ -284,9 +287,9 @@ Status ReadChunk(const ProbeOptions& options, int socket) {
   CAIRN_RETURN_IF_ERROR(CheckReadOnlyPinning(bench.get(), segment.bytes(), pinned));
   CAIRN_RETURN_IF_ERROR(SendWord(socket, {.word = Word::kVerified}));
   CAIRN_RETURN_IF_ERROR(ReceiveWord(socket, Word::kReleased).status());
-  CAIRN_RETURN_IF_ERROR(Compare(bench.get(), "after its maker let go of it", chunk.address(),
-                                segment.bytes(), pinned)
-                            .status());
+  CAIRN_RETURN_IF_ERROR(
+      Compare(bench.get(), "after its maker let go of it", chunk.address(), segment.bytes(), pinned)
+          .status());
   CAIRN_RETURN_IF_ERROR(SendWord(socket, {.word = Word::kVerified}));
   // Until the other process kills this one, or ends.
   return ReceiveWord(socket, Word::kReleased).status();

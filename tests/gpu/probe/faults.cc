@@ -61,12 +61,11 @@ class FaultProbe {
 
   Status WrongDescriptor() {
     const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    const auto memory =
-        bench_.device()->Import(fd, bench_.device()->info().granularity);
+    const auto memory = bench_.device()->Import(fd, bench_.device()->info().granularity);
     close(fd);
     return Expect("a descriptor of something else is refused", memory.status(),
-                  {StatusCode::kInvalidArgument, StatusCode::kInternal,
-                   StatusCode::kUnimplemented, StatusCode::kPermissionDenied});
+                  {StatusCode::kInvalidArgument, StatusCode::kInternal, StatusCode::kUnimplemented,
+                   StatusCode::kPermissionDenied});
   }
 
   Status NotExportable() {
@@ -91,9 +90,9 @@ class FaultProbe {
       return OkStatus();
     }
     const auto second = bench_.device()->Register(bytes, /*read_only=*/false);
-    return Expect(kWhat, second.status(),
-                  {StatusCode::kInvalidArgument, StatusCode::kPermissionDenied,
-                   StatusCode::kInternal});
+    return Expect(
+        kWhat, second.status(),
+        {StatusCode::kInvalidArgument, StatusCode::kPermissionDenied, StatusCode::kInternal});
   }
 
   Status UnknownTable() {

@@ -20,8 +20,9 @@ Status MeasurePinned(Bench* bench) {
   const device::CopyTask from{
       .to = reinterpret_cast<uint64_t>(out.data()), .from = device_out, .bytes = bytes};
   const auto rate = [&](const char* what, const device::CopyTask& task) -> Result<double> {
-    CAIRN_ASSIGN_OR_RETURN(const double seconds,
-                           bench->Time([&] { return bench->stream().Copy(what, {&task, 1}); }));
+    CAIRN_ASSIGN_OR_RETURN(const double seconds, bench->Time([&] {
+      return bench->stream().Copy(what, {&task, 1});
+    }));
     return static_cast<double>(bytes) / seconds;
   };
   CAIRN_RETURN_IF_ERROR(bench->stream().Fill("the device's bytes", device_out, 1, bytes));

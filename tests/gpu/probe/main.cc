@@ -55,8 +55,8 @@ int Run(const std::vector<std::string>& args) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s: %s\n", args[0].c_str(), Message(status).c_str());
   // Only the first probe tells a machine without a device from a failure.
-  const bool missing = status.code() == StatusCode::kFailedPrecondition ||
-                       status.code() == StatusCode::kNotFound;
+  const bool missing =
+      status.code() == StatusCode::kFailedPrecondition || status.code() == StatusCode::kNotFound;
   return args[0] == "device" && missing ? kNoDevice : kFailed;
 }
 

@@ -28,8 +28,8 @@ Result<ProductRates> MeasureProducts(Bench* bench) {
   CAIRN_ASSIGN_OR_RETURN(const uint16_t* const a, matrix(rows));
   CAIRN_ASSIGN_OR_RETURN(const uint16_t* const w, matrix(outputs));
   CAIRN_ASSIGN_OR_RETURN(float* const y, bench->AllocateOf<float>(rows * outputs));
-  const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(outputs) *
-                            static_cast<double>(cols);
+  const double operations =
+      2.0 * static_cast<double>(rows) * static_cast<double>(outputs) * static_cast<double>(cols);
   ProductRates rates;
   CAIRN_ASSIGN_OR_RETURN(const ForwardKernels* const table,
                          bench->FindTable<ForwardKernels>(kernels::batch::kForwardTableName,

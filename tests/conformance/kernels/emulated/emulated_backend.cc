@@ -1,6 +1,7 @@
 #include "tests/conformance/kernels/emulated/emulated_backend.h"
 
-#include "kernels/cuda/slice_launches.h"
+#include "kernels/cuda/head_launches.h"
+#include "kernels/cuda/launches.h"
 #include "tests/conformance/kernels/emulated/emulated_forward.h"
 #include "tests/conformance/kernels/emulated/emulated_selections.h"
 #include "tests/conformance/kernels/emulated/run_now.h"

@@ -1,5 +1,6 @@
 #include "tests/conformance/kernels/on_device/device_backend.h"
 
+#include "cairn/kernels/batch/head_table.h"
 #include "cairn/kernels/batch/slice_table.h"
 #include "cairn/kernels/batch/unit_table.h"
 #include "common/device/device.h"
@@ -14,6 +15,7 @@ namespace {
 struct OpenedDevice {
   std::shared_ptr<device::Device> device;
   const batch::SliceTable* slice_table = nullptr;
+  const batch::HeadTable* head_table = nullptr;
   const batch::UnitTable* unit_table = nullptr;
   std::unique_ptr<DevicePool> pool;
   CodecKernels codecs;
@@ -33,15 +35,20 @@ Result<const Table*> FindTable(device::Device* device, const char* name, uint32_
   return static_cast<const Table*>(*found);
 }
 
-template <auto kEntry>
-struct SliceEntry;
-template <typename Args, batch::Op<Args> batch::SliceTable::*kEntry>
-struct SliceEntry<kEntry> {
+template <auto kTable, auto kEntry>
+struct TableEntry;
+template <typename Table, const Table* OpenedDevice::*kTable, typename Args,
+          batch::Op<Args> Table::*kEntry>
+struct TableEntry<kTable, kEntry> {
   static void Run(Stream& stream, const Args& a) {
-    dynamic_cast<DeviceStream&>(stream).Launched(
-        "slices", (opened->slice_table->*kEntry)(stream.native(), a));
+    dynamic_cast<DeviceStream&>(stream).Launched((opened->*kTable)->name,
+                                                 ((opened->*kTable)->*kEntry)(stream.native(), a));
   }
 };
+template <auto kEntry>
+using SliceEntry = TableEntry<&OpenedDevice::slice_table, kEntry>;
+template <auto kEntry>
+using HeadEntry = TableEntry<&OpenedDevice::head_table, kEntry>;
 
 struct Slices {
   static constexpr auto Encode = SliceEntry<&batch::SliceTable::encode_slices>::Run;
@@ -51,9 +58,9 @@ struct Slices {
 void SetSlices(CodecKernels* codecs, SliceKernels* slices) {
   codecs->name = slices->name = kDeviceBackend;
   SetHeadsAsSlices<Slices>(codecs);
-  codecs->count_non_finite = SliceEntry<&batch::SliceTable::count_non_finite>::Run;
-  codecs->lattice_encode = SliceEntry<&batch::SliceTable::lattice_encode>::Run;
-  codecs->lattice_decode = SliceEntry<&batch::SliceTable::lattice_decode>::Run;
+  codecs->count_non_finite = HeadEntry<&batch::HeadTable::count_non_finite>::Run;
+  codecs->lattice_encode = HeadEntry<&batch::HeadTable::lattice_encode>::Run;
+  codecs->lattice_decode = HeadEntry<&batch::HeadTable::lattice_decode>::Run;
   codecs->end_streaming = [](Stream&) {};
   slices->encode_slices = Slices::Encode;
   slices->decode_slices = Slices::Decode;
@@ -119,6 +126,9 @@ Result<const Backend*> OpenDeviceBackend(const std::string& library, uint32_t or
       made->slice_table,
       FindTable<batch::SliceTable>(device, batch::kSliceTableName, batch::kSliceTableVersion));
   CAIRN_ASSIGN_OR_RETURN(
+      made->head_table,
+      FindTable<batch::HeadTable>(device, batch::kHeadTableName, batch::kHeadTableVersion));
+  CAIRN_ASSIGN_OR_RETURN(
       made->unit_table,
       FindTable<batch::UnitTable>(device, batch::kUnitTableName, batch::kUnitTableVersion));
   // The one with more entries, where the device has it.
@@ -132,8 +142,9 @@ Result<const Backend*> OpenDeviceBackend(const std::string& library, uint32_t or
   SetSlices(&made->codecs, &made->slices);
   SetUnits(&made->selections, &made->units);
   const bool has_slices = made->slice_table != nullptr, has_units = made->unit_table != nullptr;
+  const bool has_codecs = has_slices && made->head_table != nullptr;
   made->backend = Backend{.name = kDeviceBackend,
-                          .codecs = has_slices ? &made->codecs : nullptr,
+                          .codecs = has_codecs ? &made->codecs : nullptr,
                           .selections = has_units ? &made->selections : nullptr,
                           .selection_units = has_units ? &made->units : nullptr,
                           .slices = has_slices ? &made->slices : nullptr,
