@@ -149,11 +149,11 @@ write_json() {
     awk -F'\t' '
       function q(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
       { printf "%s\n  {\"step\": %s, \"state\": %s, \"seconds\": %s, \"reason\": %s}",
-               NR > 1 ? "," : "", q($1), q($2), $3, q($4) }' "$results"
+               (NR > 1 ? "," : ""), q($1), q($2), $3, q($4) }' "$results"
     printf '],\n "rows": ['
     sort -t$'\t' -k2,2n -s "$rows" | awk -F'\t' '
       function q(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
-      { printf "%s\n  ", NR > 1 ? "," : "" }
+      { printf "%s\n  ", (NR > 1 ? "," : "") }
       $1 == "row" {
         printf "{\"what\": %s, \"value\": %s, \"unit\": %s, \"floor\": %s, \"goal\": %s, " \
                "\"note\": %s}", q($3), $4, q($5), q($6), q($7), q($8)
