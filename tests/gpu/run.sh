@@ -219,7 +219,7 @@ run_step() {
 
 export bin tests data device library nccl libraries scratch rows
 export tiny_flag=${tiny[*]}
-declare -A limits=([limits]=60 [conformance]=200 [rates]=100 [chunks]=40 [tier]=60 [warm]=150
+declare -A limits=([limits]=60 [conformance]=200 [rates]=100 [chunks]=60 [tier]=60 [warm]=150
   [nccl]=100 [torch]=60 [faults]=60 [sanitizer]=90)
 
 device_name=$(ours timeout 60 "$bin/cairn_gpu_probe" device --library "$library" \

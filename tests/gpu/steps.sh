@@ -88,7 +88,12 @@ step_rates() {
   return $failed
 }
 
-step_chunks() { probe chunks; }
+step_chunks() {
+  local failed=0
+  probe chunks || failed=1
+  probe neighbour || failed=1
+  return $failed
+}
 
 # Blocks that a client writes and reads go to the device of another process and come back, and each
 # byte is compared.

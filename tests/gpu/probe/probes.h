@@ -17,6 +17,10 @@ Status ProbeAttention(const ProbeOptions& options);
 Status ProbeChunks(const ProbeOptions& options);
 // The other process. `socket`: where the first one sends descriptors.
 Status ReadChunk(const ProbeOptions& options, int socket);
+// What another process that copies costs one that computes.
+Status ProbeNeighbour(const ProbeOptions& options);
+// That other process: until it is killed.
+Status CopyForEver(const ProbeOptions& options);
 // What goes wrong on purpose, and must be refused, noticed or survived.
 Status ProbeFaults(const ProbeOptions& options);
 
