@@ -101,7 +101,7 @@ step_tier() {
   local load=(ours "$bin/cairn_fault_load" --seed 3 --prompts 40) report
   # Room for few blocks in host: what is read again comes from the device.
   start_node --host.capacity 16MiB --device.capacity 256MiB
-  load+=(--address "$node" --dim 64 --layers 8)
+  load+=(--address "$node" --dim 128 --layers 8)
   report=$("${load[@]}" --mode both --ops 600) || fail "bytes were wrong: $report"
   echo "$report" >&2
   report=$("${load[@]}" --mode reader --ops 600) || fail "bytes were wrong: $report"
@@ -180,7 +180,8 @@ step_torch() {
   fi
   python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
     skip_step "python3 has no torch that sees a GPU"
-  ours python3 "$here/torch_pages.py" --library "$library"
+  # Not with a bundle's libraries: torch has its own.
+  python3 "$here/torch_pages.py" --library "$library"
 }
 
 # Mistakes and shortages on the device, then a node whose device is not there or is lost under way.
