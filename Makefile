@@ -103,7 +103,7 @@ test-engines: wheel $(MODEL_FILE)
 bench: build $(MODEL_FILE) ## Benchmarks with their yardsticks; writes build/bench/report.json
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json
 
-gpu-bundle: setup $(BUILD)/build.ninja ## What tries everything on a GPU elsewhere: build/cairn-gpu.tar.xz
+gpu-bundle: setup $(BUILD)/build.ninja ## Packs all that tries a GPU: build/cairn-gpu.tar.xz
 	cmake --build $(BUILD) -j $(JOBS) --target cairn_gpu_programs
 	tests/gpu/bundle.sh $(BUILD) build/cairn-gpu.tar.xz
 

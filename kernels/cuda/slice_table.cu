@@ -1,9 +1,8 @@
-#include "kernels/cuda/slice_table.h"
-
 #include "kernels/cuda/gpu_launcher.h"
 #include "kernels/cuda/head_launches.h"
 #include "kernels/cuda/head_table.h"
 #include "kernels/cuda/slice_launches.h"
+#include "kernels/cuda/slice_table.h"
 
 namespace cairn::kernels::cuda {
 

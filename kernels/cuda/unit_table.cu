@@ -1,7 +1,6 @@
-#include "kernels/cuda/unit_table.h"
-
 #include "kernels/cuda/gpu_launcher.h"
 #include "kernels/cuda/unit_launches.h"
+#include "kernels/cuda/unit_table.h"
 
 namespace cairn::kernels::cuda {
 

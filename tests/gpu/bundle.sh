@@ -30,8 +30,9 @@ for file in "${programs[@]}" "${plugins[@]}"; do
 done
 cp "$root"/tests/gpu/{run.sh,steps.sh,places.sh,torch_pages.py,README.md} "$bundle"
 cp -r "$root"/tests/data/{codecs,selections} "$bundle/tests/data"
-mkdir "$bundle/tests/data/smollm2" && cp "$root/tests/data/smollm2/kv.f16" "$bundle/tests/data/smollm2"
-git -C "$root" describe --always --dirty >"$bundle/VERSION" 2>/dev/null || echo unknown >"$bundle/VERSION"
+mkdir "$bundle/tests/data/smollm2"
+cp "$root/tests/data/smollm2/kv.f16" "$bundle/tests/data/smollm2"
+{ git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
 
 # What the machine has anyway, and must have in one version: the C library and its parts.
 system='^(ld-linux|lib(c|m|dl|rt|pthread|resolv|nss_.*|util)\.so)'

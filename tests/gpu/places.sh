@@ -1,4 +1,5 @@
-# Where libraries are that a machine may have. Sourced by run.sh and steps.sh, which set `libraries`.
+# Where libraries are that a machine may have. Sourced by run.sh and steps.sh, which set
+# `libraries`.
 
 # Runs a program of ours.
 ours() { LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"; }
@@ -9,8 +10,8 @@ find_library() {
   ldconfig -p 2>/dev/null | awk -v name="$library" '$1 == name { print $NF; found = 1; exit }
     END { exit !found }' && return
   command -v python3 >/dev/null || return
-  for folder in $(python3 -c 'import site; print(*site.getsitepackages(), site.getusersitepackages())' \
-    2>/dev/null); do
+  local ask='import site; print(*site.getsitepackages(), site.getusersitepackages())'
+  for folder in $(python3 -c "$ask" 2>/dev/null); do
     for folder in "$folder"/nvidia/{"$package",cu13}/lib; do
       [ -e "$folder/$library" ] && echo "$folder/$library" && return
     done

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Tries Cairn on this machine's GPU, or on the fake device, within nine minutes and without a network.
-# README.md beside it says what each step does.
+# Tries Cairn on this machine's GPU, or on the fake device, within nine minutes and without a
+# network. README.md beside it says what each step does.
 #
-# Programs are looked for next to this script (a bundle of `make gpu-bundle`), else in build/release.
+# Programs are looked for next to this script (a bundle of `make gpu-bundle`), else in
+# build/release.
 
 set -u
 shopt -s inherit_errexit nullglob

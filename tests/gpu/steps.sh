@@ -1,14 +1,18 @@
 #!/bin/bash
 # One step of run.sh, which exports what is used here: bin, tests, data, device, library, nccl,
 # libraries, scratch, rows and tiny_flag. Rows and skipped measurements go to stdout
-# (probe/rows.h says how), what people read to stderr. Exit codes: 0; 77, skipped, with the reason as
-# the last line of stderr; anything else, failed.
+# (probe/rows.h says how), what people read to stderr. Exit codes: 0; 77, skipped, with the reason
+# as the last line of stderr; anything else, failed.
 
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/places.sh"
 
-row() { printf 'row\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" "${5:--}" "${6:--}" "${7:-}"; }
+# row RANK WHAT VALUE UNIT [FLOOR [GOAL [NOTE]]]
+row() {
+  printf 'row\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' \
+    "$1" "$2" "$3" "$4" "${5:--}" "${6:--}" "${7:-}"
+}
 skip() { printf 'skip\t%s\t%s\t%s\n' "$1" "$2" "$3"; }
 fail() { echo "$1" >&2 && exit 1; }
 skip_step() { echo "$1" >&2 && exit 77; }

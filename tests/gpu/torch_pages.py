@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Moves blocks into tensors of torch in vLLM's shapes with the scatter kernel of a device library,
-beside copies of each page: both must bring the same bytes, and one is a multiple of the other's rate.
+beside copies of each page: both must bring the same bytes, and their rates are compared.
 
 Usage: torch_pages.py --library PATH [--fake]
 
@@ -20,57 +20,79 @@ RANK = 180
 
 
 class Failure(C.Structure):
-    _fields_ = [("text", C.c_char * 256)]
+    _fields_ = (("text", C.c_char * 256),)
 
 
 class CopyTask(C.Structure):
-    _fields_ = [("to", C.c_uint64), ("source", C.c_uint64), ("bytes", C.c_uint64)]
+    _fields_ = (("to", C.c_uint64), ("source", C.c_uint64), ("bytes", C.c_uint64))
 
 
 # common/device/driver_table.h, in its order.
-ENTRIES = (
-    "initialize count facts open memory allocate export_memory import_memory release_memory "
-    "allocate_host release_host register_host unregister_host create_stream destroy_stream "
-    "native_stream create_event destroy_event record wait query synchronize copy fill kernels"
-).split()
+ENTRIES = [
+    "initialize",
+    "count",
+    "facts",
+    "open",
+    "memory",
+    "allocate",
+    "export_memory",
+    "import_memory",
+    "release_memory",
+    "allocate_host",
+    "release_host",
+    "register_host",
+    "unregister_host",
+    "create_stream",
+    "destroy_stream",
+    "native_stream",
+    "create_event",
+    "destroy_event",
+    "record",
+    "wait",
+    "query",
+    "synchronize",
+    "copy",
+    "fill",
+    "kernels",
+]
 
 
 class DriverTable(C.Structure):
-    _fields_ = [
+    _fields_ = (
         ("version", C.c_uint32),
         ("bytes", C.c_uint32),
         ("name", C.c_char_p),
         *((entry, C.c_void_p) for entry in ENTRIES),
-    ]
+    )
 
 
 # kernels/include/cairn/kernels/codec/slice_kernels.h and batch/slice_table.h.
 class PageMap(C.Structure):
-    _fields_ = [
+    _fields_ = (
         ("pieces", C.c_void_p),
         ("piece_count", C.c_int64),
         ("index", C.c_void_p),
         ("blocks", C.c_int64),
         ("stride", C.c_uint64),
         ("piece_bytes", C.c_uint32),
-    ]
+    )
 
 
 class MovePagesArgs(C.Structure):
-    _fields_ = [
+    _fields_ = (
         ("pages", PageMap),
         ("blocks", C.c_void_p),
         ("block_stride", C.c_uint64),
         ("bfloat16_pages", C.c_bool),
         ("faults", C.c_void_p),
-    ]
+    )
 
 
 class SliceTable(C.Structure):
-    _fields_ = [
+    _fields_ = (
         ("name", C.c_char_p),
         *((e, C.c_void_p) for e in ("encode", "decode", "hash_runs", "gather", "scatter")),
-    ]
+    )
 
 
 class Library:
@@ -204,9 +226,10 @@ def main():
     move = MovePagesArgs(
         PageMap(C.addressof(piece_list), len(pieces), C.addressof(index), loaded, piece, piece),
         tensors.address(stored), len(pieces) * piece, False, None)  # fmt: skip
+    first = tensors.address(stored)
     copies = (CopyTask * (loaded * len(pieces)))(
         *(
-            CopyTask(at + place * piece, tensors.address(stored) + (b * len(pieces) + p) * piece, piece)
+            CopyTask(at + place * piece, first + (b * len(pieces) + p) * piece, piece)
             for b, place in enumerate(places)
             for p, at in enumerate(pieces)
         )
@@ -223,9 +246,11 @@ def main():
     if wrong:
         raise SystemExit(f"the kernel brought other bytes than copies, first in layer {wrong[0]}")
     moved = loaded * len(pieces) * piece
-    print(f"row\t{RANK}\tload into vLLM's pages: over batched copies of each page\t"
-          f"{copy_seconds / kernel_seconds:.4g}\tratio\t1.2\t2\t"
-          f"{moved / kernel_seconds / 1e9:.4g} GB/s beside {moved / copy_seconds / 1e9:.4g}")  # fmt: skip
+    rate, copies_rate = moved / kernel_seconds / 1e9, moved / copy_seconds / 1e9
+    what = "load into vLLM's pages: over batched copies of each page"
+    note = f"{rate:.4g} GB/s beside {copies_rate:.4g}"
+    ratio = copy_seconds / kernel_seconds
+    print(f"row\t{RANK}\t{what}\t{ratio:.4g}\tratio\t1.2\t2\t{note}")
 
 
 if __name__ == "__main__":

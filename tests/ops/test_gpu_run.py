@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import pytest
-
 from conftest import ROOT
 
 RUN = ROOT / "tests" / "gpu" / "run.sh"

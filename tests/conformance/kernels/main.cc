@@ -1,8 +1,8 @@
 // Runs a suite over all backends, a late and an emulated one among them, and counts skipped tests
 // by their reason, so that a machine without an instruction set or a device cannot look green.
 //
-// CAIRN_TEST_DEVICE names a library of devices, such as libcairn_cuda.so: its first device is then a
-// backend, too.
+// CAIRN_TEST_DEVICE names a library of devices, such as libcairn_cuda.so: its first device is then
+// a backend, too.
 
 #include <gtest/gtest.h>
 

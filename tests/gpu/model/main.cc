@@ -1,5 +1,6 @@
 // cairn_seeded_model: writes a GGUF file of the Llama family with random weights, in the shapes of
-// an 8B model or tiny ones, and a prompt for it. So a machine needs no download to measure a worker.
+// an 8B model or tiny ones, and a prompt for it. So a machine needs no download to measure a
+// worker.
 //
 //   cairn_seeded_model 8b|tiny MODEL.gguf PROMPT.txt TOKENS
 //
@@ -125,8 +126,8 @@ class ModelFile {
     std::memcpy(bytes.data(), ones.data(), bytes.size());
     return bytes;
   }
-  // Blocks of Q4_0: a scale in half precision and 32 codes of 4 bits, which stand for -8 to 7 and so
-  // spread by 4.6. Products of a row then keep the spread of what they multiply.
+  // Blocks of Q4_0: a scale in half precision and 32 codes of 4 bits, which stand for -8 to 7 and
+  // so spread by 4.6. Products of a row then keep the spread of what they multiply.
   std::vector<char> Noise() const {
     constexpr size_t kBlockBytes = 18, kBlocks = 1 << 20;
     const auto scale = static_cast<_Float16>(1 / (4.6f * std::sqrt(static_cast<float>(s_.hidden))));

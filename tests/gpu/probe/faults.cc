@@ -1,5 +1,5 @@
-// Mistakes and shortages, each of which must come back as an error that says what it is, after which
-// the device works on.
+// Mistakes and shortages, each of which must come back as an error that says what it is, after
+// which the device works on.
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 //
 //   cairn_gpu_probe PROBE [--library PATH] [--device N] [--tiny]
 //
-// PROBE: device, limits, slices, attention, chunks, neighbour, faults. Exit codes: 0; 1: it failed, and stderr
-// says how; 2: wrong arguments; 3: there is no driver or no device.
+// PROBE: device, limits, slices, attention, chunks, neighbour, faults. Exit codes: 0; 1: it failed,
+// and stderr says how; 2: wrong arguments; 3: there is no driver or no device.
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #pragma once
-// The other CUDA kernels for the fake device: codecs, hashes, moves of pages and selections, of many
-// slices or units at a time. Each kernel of an operation is a piece of work that happens late.
+// The other CUDA kernels for the fake device: codecs, hashes, moves of pages and selections, of
+// many slices or units at a time. Each kernel of an operation is a piece of work that happens late.
 //
 // The device does not know what these launches read and write, so that a missing wait shows in the
 // numbers alone.

@@ -10,8 +10,8 @@
 namespace cairn::kernels::testing {
 
 // Takes chunks of the device one after another and never gives them back. Pieces follow each other
-// in a chunk, and begin at its start again once all pieces have been freed: a test frees all that it
-// has. Thread-safe.
+// in a chunk, and begin at its start again once all pieces have been freed: a test frees all that
+// it has. Thread-safe.
 class DevicePool final : public Memory {
  public:
   explicit DevicePool(std::shared_ptr<device::Device> device) : device_(std::move(device)) {}
