@@ -108,15 +108,15 @@ print_rows() {
     $1 == "row" {
       verdict = ""
       if ($5 == "ok") shown = "yes"
-      else shown = $4 " " $5
+      else shown = sprintf("%.4g ", $4) $5
       if ($6 != "-" && fake != "fake") {
         if (meets($4, $7 == "-" ? $6 : $7)) verdict = $7 == "-" ? "ok" : "goal"
         else verdict = meets($4, $6) ? "floor" : "BELOW"
       }
-      target = $6 == "-" ? "" : $6 ($7 == "-" ? "" : " / " $7)
-      printf "  %-62s %14s  %-13s %-6s %s\n", $3, shown, target, verdict, $8
+      target = $6 == "-" || fake == "fake" ? "" : $6 ($7 == "-" ? "" : " / " $7)
+      printf "  %-70s %14s  %-13s %-6s %s\n", $3, shown, target, verdict, $8
     }
-    $1 == "skip" { printf "  %-62s %14s  %s\n", $3, "skipped", $4 }'
+    $1 == "skip" { printf "  %-70s %14s  %s\n", $3, "skipped", $4 }'
 }
 
 count() { awk -F'\t' -v state="$1" '$2 == state' "$results" | wc -l; }
@@ -129,7 +129,7 @@ print_table() {
     echo "On ${device_name:-no GPU}"
   fi
   echo
-  printf '  %-62s %14s  %-13s %-6s %s\n' what value 'floor / goal' '' ''
+  printf '  %-70s %14s  %s\n' what value "$([ "$device" = fake ] || echo 'floor / goal')"
   print_rows
   echo
   awk -F'\t' '{ printf "  %-12s %-8s %5s s  %s\n", $1, $2, $3, $4 }' "$results"

@@ -9,8 +9,8 @@
 
 namespace cairn::kernels::testing {
 
-// Makes the device find the tables of slices, of heads and of units, and that of the forward pass for
-// compute capability 9.0, until it is reset.
+// Makes the device find the tables of slices, of heads and of units, and that of the forward pass
+// for compute capability 9.0, until it is reset.
 void AddTableKernels(const device::fake::FakeControl& control);
 
 }  // namespace cairn::kernels::testing
