@@ -26,7 +26,7 @@ define run_tests
 	python3 tools/skipped_tests.py $(1)
 endef
 
-.PHONY: help demo fuzz lint test test-asan test-tsan test-engines \
+.PHONY: help demo fuzz gpu-bundle lint test test-asan test-tsan test-engines \
   torture wheel bench build setup clean
 .DEFAULT_GOAL := help
 
@@ -104,6 +104,10 @@ test-engines: wheel $(MODEL_FILE)
 
 bench: build $(MODEL_FILE) ## Benchmarks with their yardsticks; writes build/bench/report.json
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json
+
+gpu-bundle: setup $(BUILD)/build.ninja ## Packs all that tries a GPU: build/cairn-gpu.tar.xz
+	cmake --build $(BUILD) -j $(JOBS) --target cairn_gpu_programs
+	tests/gpu/bundle.sh $(BUILD) build/cairn-gpu.tar.xz
 
 fuzz: setup ## Fuzzes each parser for FUZZ_SECONDS (default 600) under ASan, with Clang
 	cmake --preset fuzz

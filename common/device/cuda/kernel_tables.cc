@@ -3,6 +3,9 @@
 // Set where nvcc has compiled kernels/cuda into objects for this library.
 #ifdef CAIRN_CUDA_OBJECTS
 #include "kernels/cuda/forward_table.h"
+#include "kernels/cuda/head_table.h"
+#include "kernels/cuda/slice_table.h"
+#include "kernels/cuda/unit_table.h"
 #endif
 
 namespace cairn::device::cuda {
@@ -13,9 +16,12 @@ std::span<const KernelTable> KernelTables(int family_major) {
   // Those of every device, and then those of compute capability 9.0.
   static const KernelTable kTables[] = {
       {batch::kForwardTableName, batch::kForwardTableVersion, &kernels::cuda::ForwardTableOfGpu()},
+      {batch::kSliceTableName, batch::kSliceTableVersion, &kernels::cuda::SliceTableOfGpu()},
+      {batch::kHeadTableName, batch::kHeadTableVersion, &kernels::cuda::HeadTableOfGpu()},
+      {batch::kUnitTableName, batch::kUnitTableVersion, &kernels::cuda::UnitTableOfGpu()},
       {batch::kForwardTable90aName, batch::kForwardTableVersion,
        &kernels::cuda::ForwardTableOfGpu90a()}};
-  return {kTables, family_major == 9 ? 2u : 1u};
+  return {kTables, family_major == 9 ? 5u : 4u};
 #else
   (void)family_major;
   return {};

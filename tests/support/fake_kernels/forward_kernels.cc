@@ -4,6 +4,7 @@
 
 #include "cairn/common/status.h"
 #include "tests/conformance/kernels/emulated/emulated_forward.h"
+#include "tests/support/fake_kernels/issue.h"
 
 namespace cairn::kernels::testing {
 namespace {
@@ -11,8 +12,6 @@ namespace {
 using device::Code;
 using device::fake::FakeControl;
 using device::fake::Range;
-
-const FakeControl* control = nullptr;
 
 struct Touched {
   std::vector<Range> reads, writes;
@@ -98,7 +97,7 @@ template <typename Args>
 int Issue(void* stream, const char* what, batch::Op<Args> op, const Args& args) {
   const Touched touched = What(args);
   auto* const work = new Work<Args>{op, args};
-  const Code code = control->issue(
+  const Code code = fake_control->issue(
       stream, what, touched.reads.data(), touched.reads.size(), touched.writes.data(),
       touched.writes.size(),
       [](void* context) {
@@ -135,7 +134,7 @@ const batch::ForwardKernels kTable = {
 }  // namespace
 
 void AddForwardKernels(const FakeControl& of) {
-  control = &of;
+  fake_control = &of;
   of.add_kernels(batch::kForwardTableName, batch::kForwardTableVersion, &kTable);
 }
 

@@ -1,0 +1,152 @@
+"""tests/gpu/run.sh: its table appears whatever steps do, and when it is told to stop. Programs here
+are stand-ins; the real ones run on the fake device as ctest's gpu_on_fake."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import ROOT
+
+RUN = ROOT / "tests" / "gpu" / "run.sh"
+
+
+class Stand:
+    """A folder of programs in which cairn_gpu_probe is a script: what it does for each probe."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.probes = {"device": "echo 'Stand-in, no GPU'"}
+        (folder / "bin").mkdir()
+        (folder / "tests").mkdir()
+
+    def start(self, *arguments):
+        cases = "\n".join(f"{name}) {does} ;;" for name, does in self.probes.items())
+        probe = self.folder / "bin" / "cairn_gpu_probe"
+        probe.write_text(f"#!/bin/bash\ncase $1 in\n{cases}\n*) exit 1 ;;\nesac\n")
+        probe.chmod(0o755)
+        return subprocess.Popen(
+            [RUN, "--build", self.folder, "--logs", self.folder / "logs", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.folder)},
+        )
+
+    def run(self, *arguments):
+        process = self.start(*arguments)
+        out, _ = process.communicate(timeout=60)
+        return process.returncode, out
+
+    def wait_for(self, path):
+        deadline = time.monotonic() + 30
+        while not (self.folder / path).exists():
+            assert time.monotonic() < deadline, f"{path} did not appear"
+            time.sleep(0.02)
+
+
+def runs(pid):
+    """Whether a process is there and was not killed: its parent may not have asked for it yet."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def stand(tmp_path):
+    return Stand(tmp_path)
+
+
+def test_a_step_that_fails_stops_no_other_and_is_in_the_table(stand):
+    stand.probes["limits"] = "echo 'it broke' >&2; exit 1"
+    stand.probes["chunks"] = "true"
+    code, out = stand.run("--steps", "limits,chunks")
+    assert code == 1
+    table = out[out.index("On Stand-in") :]
+    assert "limits       failed" in table and "it broke" in table
+    assert "chunks       ok" in table
+    assert "1 steps ok, 1 failed, 0 skipped" in table
+
+
+def test_a_step_that_hangs_is_ended_with_all_that_it_started(stand):
+    stand.probes["limits"] = f"sleep 1000 & echo $! > {stand.folder}/child; sleep 1000"
+    code, out = stand.run("--steps", "limits,chunks", "--limit", "5")
+    assert code == 1
+    assert "it took more than 5 s" in out
+    assert "chunks       skipped" in out and "no time is left of 5 s" in out
+    child = int((stand.folder / "child").read_text())
+    deadline = time.monotonic() + 10
+    while runs(child):
+        assert time.monotonic() < deadline, "what the step started is still there"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("sent, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_the_table_appears_after_a_kill_with_what_was_measured(stand, sent, code):
+    row = r"printf 'row\t900\ta first rate\t12.5\tGB/s\t-\t-\t\n'"
+    stand.probes["limits"] = f"{row}; touch {stand.folder}/printed; sleep 1000"
+    process = stand.start("--steps", "limits,chunks", "--json", str(stand.folder / "out.json"))
+    stand.wait_for("printed")
+    process.send_signal(sent)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert "a first rate" in out and "12.5 GB/s" in out
+    assert "limits       failed" in out and "told to stop" in out
+    written = json.loads((stand.folder / "out.json").read_text())
+    assert written["finished"] is False
+    assert [row["what"] for row in written["rows"]] == ["a first rate"]
+
+
+def test_rows_stand_in_the_order_of_rank_and_beside_their_targets(stand):
+    def row(rank, what, value, floor, goal):
+        return rf"printf 'row\t{rank}\t{what}\t{value}\tratio\t{floor}\t{goal}\t\n'"
+
+    stand.probes["limits"] = "; ".join(
+        [
+            row(30, "third", 0.5, "0.6", "0.9"),
+            row(10, "first", 0.95, "0.6", "0.9"),
+            row(20, "second", 0.04, "<=0.05", "<=0.02"),
+            r"printf 'skip\t40\tfourth\tno library\n'",
+        ]
+    )
+    code, out = stand.run("--steps", "limits", "--json", str(stand.folder / "out.json"))
+    assert code == 0, out
+    lines = [line.split() for line in out.splitlines()]
+    said = {line[0]: line for line in lines if line and line[0] in ("first", "second", "third")}
+    assert list(said) == ["first", "second", "third"]
+    assert said["first"][-1] == "goal"
+    assert said["second"][-1] == "floor"
+    assert said["third"][-1] == "BELOW"
+    assert "1 measurements skipped" in out
+    written = json.loads((stand.folder / "out.json").read_text())
+    assert written["finished"] is True
+    assert written["rows"][-1] == {"what": "fourth", "skipped": "no library"}
+
+
+def test_without_a_gpu_every_step_is_skipped_with_the_reason(stand):
+    stand.probes["device"] = "echo 'device: cuda driver: this machine has no driver' >&2; exit 3"
+    code, out = stand.run()
+    assert code == 0
+    assert "10 skipped" in out and "0 steps ok, 0 failed" in out
+    assert out.count("no GPU: device: cuda driver: this machine has no driver") == 10
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--device", "tpu"], "--device: got 'tpu', expected fake"),
+        (["--steps", "limits,x"], "--steps: got 'x'"),
+        (["--limit", "soon"], "--limit: got 'soon', expected seconds"),
+        (["--json"], "--json needs a value"),
+        (["now"], "got 'now'"),
+    ],
+)
+def test_wrong_arguments_are_named(stand, arguments, said):
+    code, out = stand.run(*arguments)
+    assert code == 2
+    assert said in out
