@@ -4,10 +4,14 @@ Its structures are those of common/device/driver_table.h and tests/support/fake_
 """
 
 import ctypes
+import os
+import pathlib
 
-from conftest import BUILD
-
-LIBRARY = BUILD / "bin/libcairn_fake_device.so"
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+LIBRARY = (
+    pathlib.Path(os.environ.get("CAIRN_BUILD", _ROOT / "build/release"))
+    / "bin/libcairn_fake_device.so"
+).resolve()
 _TABLE_VERSION, _CONTROL_VERSION = 2, 2
 OTHER, LOST = 10, 8  # Codes.
 
