@@ -13,7 +13,7 @@ LIBRARY = (
     / "bin/libcairn_fake_device.so"
 ).resolve()
 _TABLE_VERSION, _CONTROL_VERSION = 2, 2
-OTHER, LOST = 10, 8  # Codes.
+REFUSED, OTHER = 6, 10  # Codes.
 
 _POINTER, _U64, _U32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
 _OPERATIONS = [
@@ -99,6 +99,7 @@ class FakeGpu:
         self._reset(_Options(**(_DEFAULTS | options)))
         self._failure = ctypes.create_string_buffer(256)
         self._streams, self._memories = [], []
+        self.lost = False
         self.stream = self.new_stream()
 
     def _reset(self, options):
@@ -155,8 +156,10 @@ class FakeGpu:
             operation.encode(), after, times, code
         )
 
-    def lose(self, device=0):
-        ctypes.CFUNCTYPE(None, _U32)(self._control.lose)(device)
+    def lose(self):
+        """From now on every call fails."""
+        self.lost = True
+        ctypes.CFUNCTYPE(None, _U32)(self._control.lose)(0)
 
     def reports(self):
         """Accesses that no wait orders, and other mistakes, since the last call."""
@@ -184,7 +187,8 @@ class FakeGpu:
 
     def close(self):
         """Gives everything back. Fails if somebody else has not."""
-        self.finish()
+        if not self.lost:
+            self.finish()
         for stream in self._streams:
             ctypes.CFUNCTYPE(None, _POINTER)(self._table.destroy_stream)(stream)
         for memory in self._memories:
