@@ -34,7 +34,8 @@ _FETCH_BYTES = 16 << 20  # That are fetched before they are copied to the GPU.
 class _Block(NamedTuple):
     key: bytes
     parent: bytes | None
-    index: int
+    position: int
+    """In the prompt, in blocks."""
     block: int
 
 
@@ -62,7 +63,7 @@ class DevicePages:
         self._moves = _native.open_pages(
             store.options.device_library,
             place.device,
-            [tuple(run) for run in place.runs],
+            [(run.address, run.stride, run.bytes) for run in place.runs],
             place.blocks,
             save_slots,
             load_slots,
@@ -167,7 +168,8 @@ class DevicePages:
                     parent = key
         if not wanted:
             return
-        transfer, slots = None, []
+        transfer: _native.Transfer | None = None
+        slots: list[int] = []
         try:
             transfer, slots = self._moves.save(self._stream(), [block.block for block in wanted])
             self._store.counters.add("dropped_save_blocks", len(wanted) - len(slots))
@@ -212,7 +214,7 @@ class DevicePages:
                 block.key,
                 memory_at(self._moves.save_slot(slot), self._block_bytes),
                 parent=block.parent,
-                first_position=block.index * self._block_tokens,
+                first_position=block.position * self._block_tokens,
                 rect=self._rect,
             )
             for slot, block in zip(slots, blocks)

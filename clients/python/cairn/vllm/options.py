@@ -22,7 +22,7 @@ class ConnectorOptions(Options):
     where the linker looks."""
 
     @classmethod
-    def read(  # type: ignore[override]
+    def read(
         cls, settings: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()
     ) -> ConnectorOptions:
         """As `Options.read`. ValueError also if `codec` is given."""
