@@ -60,7 +60,8 @@ class PageMover {
  public:
   struct Options {
     // Blocks that are saved at a time: so many are staged in the device's memory and again in
-    // pinned memory. If there is less memory, the ring is as large as there is; it may have 0 slots.
+    // pinned memory. If there is less memory, the ring is as large as there is; it may have no
+    // slots.
     uint32_t save_slots = 0;
     // Blocks that are loaded at a time, in pinned memory. At least 1.
     uint32_t load_slots = 0;
@@ -125,7 +126,7 @@ class PageMover {
   Status CheckBlocks(std::span<const uint32_t> blocks) const;
   // The engine's stream as ours. Engines have one, so only the last is kept.
   Result<device::Stream*> Borrow(void* native);
-  // Issues the copies of a save. `end`: behind what was issued; empty if that could not be recorded.
+  // Issues the copies of a save. `end`: behind what was issued; empty if it could not be recorded.
   Status IssueSave(device::Stream* engine, std::span<const BlockCopy> staged,
                    std::span<const uint32_t> slots, device::Event gathered, device::Event copied,
                    device::Event* end);

@@ -135,8 +135,8 @@ class Engine:
     # ---- a step ----
 
     def step(self, scheduled=None):
-        """Runs a step with `scheduled`: name -> (computed, tokens, blocks, the blocks to compute with
-        their keys). Returns (finished loads, bad blocks)."""
+        """Runs a step with `scheduled`: name -> (computed, tokens, blocks, the blocks to compute
+        with their keys). Returns (finished loads, bad blocks)."""
         scheduled = scheduled or {}
         output = types.SimpleNamespace(
             scheduled_new_reqs=[

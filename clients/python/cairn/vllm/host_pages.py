@@ -1,5 +1,5 @@
-"""An engine's pages in host memory: loads go directly into them, and saves are copied out of them on
-the engine's thread."""
+"""An engine's pages in host memory: loads go directly into them, and saves are copied out of them
+on the engine's thread."""
 
 from __future__ import annotations
 
