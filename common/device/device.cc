@@ -101,6 +101,14 @@ Result<Stream> Device::NewStream() {
   return Stream(shared_from_this(), handle);
 }
 
+Result<Stream> Device::BorrowStream(void* native) {
+  StreamHandle* handle = nullptr;
+  CAIRN_RETURN_IF_ERROR(Run("borrowing a stream", [&](Failure* failure) {
+    return table().borrow_stream(info_.ordinal, native, &handle, failure);
+  }));
+  return Stream(shared_from_this(), handle);
+}
+
 Result<Event> Device::NewEvent() {
   EventHandle* handle = nullptr;
   CAIRN_RETURN_IF_ERROR(Run("making an event", [&](Failure* failure) {

@@ -132,7 +132,8 @@ class Stream {
   Stream() = default;
   Stream(Stream&& other) noexcept { *this = std::move(other); }
   Stream& operator=(Stream&& other) noexcept;
-  ~Stream() { Release(); }  // REQUIRES: its work has ended, or the device is lost.
+  // REQUIRES: its work has ended, or the device is lost, or it is borrowed.
+  ~Stream() { Release(); }
 
   explicit operator bool() const { return handle_ != nullptr; }
   // Any addresses of this device's memory and of the host's; ranges of one call do not overlap.
@@ -179,6 +180,10 @@ class Device : public std::enable_shared_from_this<Device> {
   // `read_only`: the mapping cannot be written; UNIMPLEMENTED where the device needs that.
   Result<HostRegistration> Register(std::span<const std::byte> memory, bool read_only);
   Result<Stream> NewStream();
+  // A stream of somebody else in this process, by the driver's own handle: for CUDA a cudaStream_t,
+  // null for the default stream. Its owner may use it at the same time, and keeps it alive longer
+  // than what is returned here.
+  Result<Stream> BorrowStream(void* native);
   Result<Event> NewEvent();
 
   // Functions that launch kernels on this device's streams (Stream::native). What the table is,

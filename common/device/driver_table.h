@@ -17,7 +17,7 @@
 namespace cairn::device {
 
 // Grows with every change of what stands below. A library of another version is refused.
-inline constexpr uint32_t kTableVersion = 1;
+inline constexpr uint32_t kTableVersion = 2;
 
 enum class Code : int32_t {
   kOk = 0,
@@ -107,6 +107,10 @@ struct DriverTable {
 
   // Work of one stream happens in order, work of different streams at any time.
   Code (*create_stream)(uint32_t device, StreamHandle** stream, Failure*) = nullptr;
+  // A stream that somebody else in this process has made, by the driver's own handle (for CUDA a
+  // cudaStream_t, null for the default stream). It must live as long as the StreamHandle.
+  Code (*borrow_stream)(uint32_t device, void* native, StreamHandle** stream, Failure*) = nullptr;
+  // A borrowed stream is only forgotten.
   void (*destroy_stream)(StreamHandle*) = nullptr;
   // The driver's own handle, for tables of kernels.
   void* (*native_stream)(StreamHandle*) = nullptr;

@@ -382,7 +382,7 @@ def test_blocks_that_are_not_there_are_named(start_node):
 
 
 def test_batches_that_two_threads_copy_are_stored_in_their_order(start_node, monkeypatch):
-    monkeypatch.setattr("cairn.vllm.worker._PUSH_PARTS", 2)
+    monkeypatch.setattr("cairn.vllm.host_pages._PUSH_PARTS", 2)
     half, store, pages = worker(start_node(), model="batches")
     second, keys_by_push, committed = threading.Event(), {}, []
     stage, commit = store.stage, store.commit
@@ -519,7 +519,6 @@ def test_other_pages_than_the_scheduler_means_are_never_touched(start_node):
 )
 def test_pages_that_are_no_runs_of_bytes_are_refused(start_node, pages, text):
     half, _, _ = worker(start_node(), model="refused")
-    half._pages.clear()
     with pytest.raises(ValueError, match=text):
         half.register({"layer0": pages})
 
@@ -529,7 +528,6 @@ def test_bytes_come_back_for_every_element_type(start_node):
     node = start_node()
     for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):
         half, store, _ = worker(node, model=str(dtype))
-        half._pages.clear()
         width = PAGE // dtype.itemsize
         pages = [
             torch.from_numpy(np.random.default_rng(1).integers(0, 256, (9, PAGE), np.uint8)).view(

@@ -3,6 +3,7 @@
 vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
   connector   kv_connector_extra_config of CairnConnector; absent: no connector
   offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
+  on_device   true: the connector takes the engine's pages as if they lay on a GPU
   lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
 {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for
 each prompt {"reset": true}                                                -> engine's reset of
@@ -33,8 +34,16 @@ ENVIRONMENT = {
 }
 
 
-def transfer_config(connector, offload, lmcache=False):
+def transfer_config(connector, offload, lmcache=False, on_device=False):
     """What users give to --kv-transfer-config."""
+    if on_device:
+        return {
+            "kv_connector": "DeviceConnector",
+            "kv_connector_module_path": "device_connector",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": connector,
+        }
     if lmcache:
         return {
             "kv_connector": "CpuLMCacheConnector",
@@ -76,13 +85,14 @@ class Driver:
     def __init__(self, options):
         from vllm import LLM
 
-        connector, offload, lmcache = (
+        connector, offload, lmcache, on_device = (
             options.pop("connector", None),
             options.pop("offload", None),
             options.pop("lmcache", False),
+            options.pop("on_device", False),
         )
         if connector is not None or offload is not None or lmcache:
-            options["kv_transfer_config"] = transfer_config(connector, offload, lmcache)
+            options["kv_transfer_config"] = transfer_config(connector, offload, lmcache, on_device)
         text = os.path.exists(os.path.join(options["model"], "tokenizer.json"))
         self.llm = LLM(
             **{

@@ -200,6 +200,7 @@ LIBRARIES = {
             "cluster_calls",
             "memory",
             "module",
+            "page_moves",
             "part_source",
             "reading",
         )

@@ -14,6 +14,7 @@ import cairn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
+sys.path.insert(0, str(ROOT / "tests/support/fake_device"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path)
 

@@ -23,6 +23,7 @@ import cairn
 from cairn._engine.options import TIER_WITHOUT, Options
 from cairn._engine.versions import TESTED, check_version
 from cairn._engine.weights import weights_revision
+from cairn.vllm.options import ConnectorOptions
 
 __all__ = ["Check", "check_vllm", "main"]
 
@@ -65,9 +66,11 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
     connector = config.get("kv_connector")
     extra = config.get("kv_connector_extra_config") or {}
     without: tuple[str, ...] = ()
+    kind: type[Options] = Options
     if connector == "CairnConnector":
         yield from _connector(config)
         settings, prefix = extra, "kv_connector_extra_config."
+        kind = ConnectorOptions
     elif connector == "OffloadingConnector":
         tier = _our_tier(extra)
         if isinstance(tier, Check):
@@ -89,7 +92,7 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         return
 
     try:
-        options = Options.read(settings, prefix, without)
+        options = kind.read(settings, prefix, without)
     except ValueError as error:
         yield Check("settings", "fail", str(error), "see docs/engines/vllm.md")
         return

@@ -2,8 +2,13 @@
 // and types; _native.pyi beside them describes it for type checkers.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <string>
@@ -14,6 +19,7 @@
 #include "clients/python/src/arguments.h"
 #include "clients/python/src/calls.h"
 #include "clients/python/src/cluster_calls.h"
+#include "clients/python/src/page_moves.h"
 #include "clients/python/src/released_gil.h"
 #include "clients/python/src/status_error.h"
 #include "common/log/log.h"
@@ -179,6 +185,25 @@ NB_MODULE(_native, m) {
           "cancel", [](std::stop_source& s) { s.request_stop(); },
           "Ends the fetches that were given this, now and later, with `CancelledError`.")
       .def_prop_ro("cancelled", [](const std::stop_source& s) { return s.stop_requested(); });
+
+  nb::class_<pages::Transfer>(m, "Transfer")
+      .def("wait", &AwaitTransfer, "seconds"_a)
+      .def("error", &TransferError);
+  nb::class_<pages::Fence>(m, "Fence");
+  nb::class_<PageMoves>(m, "PageMoves")
+      .def_prop_ro("save_slots", &PageMoves::save_slots)
+      .def_prop_ro("load_slots", &PageMoves::load_slots)
+      .def("save", &PageMoves::Save, "stream"_a, "blocks"_a)
+      .def("save_slot", &PageMoves::SaveSlot, "slot"_a)
+      .def("give_back_save_slots", &PageMoves::GiveBackSaveSlots, "slots"_a)
+      .def("fence", &PageMoves::MakeFence, "stream"_a)
+      .def("await_load_slots", &PageMoves::AwaitLoadSlots, "most"_a, "seconds"_a)
+      .def("load_slot", &PageMoves::LoadSlot, "slot"_a)
+      .def("load", &PageMoves::Load, "fence"_a, "slots"_a, "blocks"_a)
+      .def("give_back_load_slots", &PageMoves::GiveBackLoadSlots, "slots"_a)
+      .def("close", &PageMoves::Close);
+  m.def("open_pages", &PageMoves::Open, "library"_a, "device"_a, "runs"_a, "blocks"_a,
+        "save_slots"_a, "load_slots"_a);
 
   m.def("fingerprint", &FingerprintOf, "spec"_a.none());
   m.def("block_keys", &BlockKeys, "fingerprint"_a.none(), "tokens"_a.none(),

@@ -16,6 +16,7 @@ namespace cairn::device {
 struct StreamHandle {
   uint32_t device = 0;
   cudaStream_t stream = nullptr;
+  bool borrowed = false;
 };
 struct EventHandle {
   uint32_t device = 0;
@@ -171,9 +172,18 @@ Code CreateStream(uint32_t device, StreamHandle** stream, Failure* failure) {
   return Say(error, failure);
 }
 
+Code BorrowStream(uint32_t device, void* native, StreamHandle** stream, Failure* failure) {
+  (void)failure;
+  *stream = new StreamHandle{
+      .device = device, .stream = static_cast<cudaStream_t>(native), .borrowed = true};
+  return Code::kOk;
+}
+
 void DestroyStream(StreamHandle* stream) {
-  (void)Choose(stream->device);
-  (void)cudaStreamDestroy(stream->stream);
+  if (!stream->borrowed) {
+    (void)Choose(stream->device);
+    (void)cudaStreamDestroy(stream->stream);
+  }
   delete stream;
 }
 
@@ -312,6 +322,7 @@ constexpr DriverTable kTable = {
     .register_host = Register,
     .unregister_host = Unregister,
     .create_stream = CreateStream,
+    .borrow_stream = BorrowStream,
     .destroy_stream = DestroyStream,
     .native_stream = [](StreamHandle* stream) -> void* { return stream->stream; },
     .create_event = CreateEvent,

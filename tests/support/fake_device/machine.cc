@@ -20,6 +20,11 @@ constexpr char kWork[] = "work";
 
 void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
+// Where the work of a stream stands.
+StreamHandle* Own(StreamHandle* stream) {
+  return stream->lender == nullptr ? stream : stream->lender;
+}
+
 }  // namespace
 
 Machine& Machine::Get() {
@@ -312,8 +317,30 @@ Code Machine::CreateStream(uint32_t device, StreamHandle** stream, Failure* fail
   return Code::kOk;
 }
 
+Code Machine::BorrowStream(uint32_t device, void* native, StreamHandle** stream, Failure* failure) {
+  Lock lock(mu_);
+  const Code code = Enter("borrow_stream", device, failure);
+  if (code != Code::kOk) return code;
+  const auto lender = std::find_if(streams_.begin(), streams_.end(), [native](const auto& entry) {
+    return entry.get() == native && entry->lender == nullptr;
+  });
+  if (lender == streams_.end() || (*lender)->device != device) {
+    return Say(Code::kInvalid, "the device has no such stream", failure);
+  }
+  StreamHandle* const owner = lender->get();
+  *stream = streams_.emplace_back(std::make_unique<StreamHandle>()).get();
+  (*stream)->device = device;
+  (*stream)->lender = owner;
+  return Code::kOk;
+}
+
 void Machine::DestroyStream(StreamHandle* stream) {
   Lock lock(mu_);
+  for (const auto& entry : streams_) {
+    if (entry->lender == stream) {
+      Report("stream " + std::to_string(stream->line) + " is destroyed while it is borrowed");
+    }
+  }
   if (!stream->work.empty() && !lost_[stream->device]) {
     Report("stream " + std::to_string(stream->line) + " is destroyed before '" +
            stream->work.front().what + "' has happened");
@@ -345,6 +372,7 @@ void Machine::DestroyEvent(EventHandle* event) {
 
 Code Machine::Record(StreamHandle* stream, EventHandle* event, Failure* failure) {
   Lock lock(mu_);
+  stream = Own(stream);
   const Code code = Enter("record", stream->device, failure);
   if (code != Code::kOk) return code;
   order_.Tick(stream->line);
@@ -355,6 +383,7 @@ Code Machine::Record(StreamHandle* stream, EventHandle* event, Failure* failure)
 
 Code Machine::Wait(StreamHandle* stream, EventHandle* event, Failure* failure) {
   Lock lock(mu_);
+  stream = Own(stream);
   const Code code = Enter("wait", stream->device, failure);
   if (code != Code::kOk) return code;
   if (event->recorded == nullptr) {
@@ -482,6 +511,7 @@ bool Machine::Check(const StreamHandle& stream, const std::string& what, const R
 Code Machine::Copy(StreamHandle* stream, const char* what, std::span<const CopyTask> tasks,
                    Failure* failure) {
   Lock lock(mu_);
+  stream = Own(stream);
   const Code code = Enter("copy", stream->device, failure);
   if (code != Code::kOk) return code;
   order_.Tick(stream->line);
@@ -511,6 +541,7 @@ Code Machine::Copy(StreamHandle* stream, const char* what, std::span<const CopyT
 Code Machine::Fill(StreamHandle* stream, const char* what, uint64_t address, uint8_t value,
                    uint64_t bytes, Failure* failure) {
   Lock lock(mu_);
+  stream = Own(stream);
   const Code code = Enter("fill", stream->device, failure);
   if (code != Code::kOk) return code;
   order_.Tick(stream->line);
@@ -524,6 +555,7 @@ Code Machine::Issue(StreamHandle* stream, const char* what, std::span<const Rang
                     std::span<const Range> writes, std::function<void()> run,
                     std::function<void()> drop, std::function<bool()> ready) {
   Lock lock(mu_);
+  stream = Own(stream);
   Failure failure;
   const Code code = Enter("issue", stream->device, &failure);
   if (code != Code::kOk) {

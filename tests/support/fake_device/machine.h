@@ -45,7 +45,8 @@ struct StreamHandle {
   uint32_t device = 0;
   fake::Line line = 0;
   std::deque<Work> work;
-  Code failed = Code::kOk;  // The first failure since the last record.
+  Code failed = Code::kOk;         // The first failure since the last record.
+  StreamHandle* lender = nullptr;  // Of a borrowed stream: the one that has its work.
 };
 
 struct EventHandle {
@@ -88,6 +89,7 @@ class Machine {
   Code Register(void* address, uint64_t bytes, uint32_t flags, Failure* failure);
   Code Unregister(void* address, Failure* failure);
   Code CreateStream(uint32_t device, StreamHandle** stream, Failure* failure);
+  Code BorrowStream(uint32_t device, void* native, StreamHandle** stream, Failure* failure);
   void DestroyStream(StreamHandle* stream);
   Code CreateEvent(uint32_t device, EventHandle** event, Failure* failure);
   void DestroyEvent(EventHandle* event);

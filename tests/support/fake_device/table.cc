@@ -48,6 +48,9 @@ DriverTable MakeTable() {
   t.create_stream = [](uint32_t device, StreamHandle** stream, Failure* f) {
     return Machine::Get().CreateStream(device, stream, f);
   };
+  t.borrow_stream = [](uint32_t device, void* native, StreamHandle** stream, Failure* f) {
+    return Machine::Get().BorrowStream(device, native, stream, f);
+  };
   t.destroy_stream = [](StreamHandle* stream) { Machine::Get().DestroyStream(stream); };
   t.native_stream = [](StreamHandle* stream) -> void* { return stream; };
   t.create_event = [](uint32_t device, EventHandle** event, Failure* f) {

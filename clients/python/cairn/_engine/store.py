@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cairn._engine.counters import Counters
@@ -105,7 +106,7 @@ class Store:
                 self.spec, block_life=self.options.block_life, deadline=10.0
             )
         except Error as error:
-            self._complain("open", error)
+            self.complain("open", error)
             return
         for other in opened.differs:
             _LOG.warning(
@@ -161,12 +162,12 @@ class Store:
             self._count_lookup(blocks, pending.seconds)
         failure = pending.prefetch_error()
         if failure is not None:
-            self._complain("hint", failure)
+            self.complain("hint", failure)
         self.counters.add("matched_blocks", found.matched_blocks)
         return found
 
     def _lookup_failed(self, error: Error) -> None:
-        self._complain("look-up", error)
+        self.complain("look-up", error)
         self.counters.add("lookup_failures")
 
     def match(
@@ -201,25 +202,56 @@ class Store:
         Their memory has undefined bytes. All other bytes were verified. `found`: the result of
         `match`, whose lease is used and not given back.
         """
-        begin = time.monotonic()
+        with self.loading(keys, first, len(into), rect, found) as fetch:
+            return fetch(0, into)
+
+    @contextlib.contextmanager
+    def loading(
+        self,
+        keys: Sequence[bytes],
+        first: int,
+        blocks: int,
+        rect: Rect | None = None,
+        found: Match | None = None,
+    ) -> Iterator[Callable[[int, Sequence[Memory]], set[int]]]:
+        """As `load` of so many blocks, but some at a time: gives a function that fills memory with
+        the blocks from the i-th on, and returns the indices of those that did not come.
+
+        After `load_timeout` no block comes. The memory of a call is the caller's again after it.
+        """
+        begin, came = time.monotonic(), 0
         self.counters.add("loads")
-        failed = set(range(len(into)))
-        try:
-            if found is not None:
-                failed = self._fetch_by_two(found, first, into, rect)
-            else:
+
+        def fetch(index: int, into: Sequence[Memory]) -> set[int]:
+            nonlocal came
+            failed = set(range(len(into)))
+            left = begin + self.options.load_timeout - time.monotonic()
+            if found is not None and left > 0:
+                try:
+                    failed = self._fetch_by_two(found, first + index, into, rect, left)
+                except Error as error:
+                    self.complain("load", error)
+            came += len(into) - len(failed)
+            return failed
+
+        with contextlib.ExitStack() as stack:
+            if found is None:
                 # Whoever looked up before had to be quick.
                 deadline = min(1.0, self.options.load_timeout)
-                with self._client.match(
-                    self.namespace, keys[: first + len(into)], deadline=deadline
-                ) as leased:
-                    failed = self._fetch_by_two(leased, first, into, rect)
-        except Error as error:
-            self._complain("load", error)
-        self.counters.add("load_seconds", time.monotonic() - begin)
-        self.counters.add("loaded_blocks", len(into) - len(failed))
-        self.counters.add("failed_load_blocks", len(failed))
-        return failed
+                try:
+                    found = stack.enter_context(
+                        self._client.match(
+                            self.namespace, keys[: first + blocks], deadline=deadline
+                        )
+                    )
+                except Error as error:
+                    self.complain("load", error)
+            try:
+                yield fetch
+            finally:
+                self.counters.add("load_seconds", time.monotonic() - begin)
+                self.counters.add("loaded_blocks", came)
+                self.counters.add("failed_load_blocks", blocks - came)
 
     def load_any(
         self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None
@@ -237,13 +269,16 @@ class Store:
                 ) as found:
                     end = next_key + found.matched_blocks
                     failed |= {
-                        next_key + i for i in self._fetch(found, 0, into[next_key:end], rect)
+                        next_key + i
+                        for i in self._fetch(
+                            found, 0, into[next_key:end], rect, self.options.load_timeout
+                        )
                     }
                 if end < len(keys):
                     failed.add(end)
                 next_key = end + 1
         except Error as error:
-            self._complain("load", error)
+            self.complain("load", error)
             failed |= set(range(next_key, len(keys)))
         self.counters.add("load_seconds", time.monotonic() - begin)
         self.counters.add("loaded_blocks", len(into) - len(failed))
@@ -251,20 +286,20 @@ class Store:
         return failed
 
     def _fetch_by_two(
-        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None
+        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None, deadline: float
     ) -> set[int]:
         if len(into) < _SPLIT:
-            return self._fetch(found, first, into, rect)
+            return self._fetch(found, first, into, rect, deadline)
         half = len(into) // 2
         # Leaving waits for the other thread: until then it needs the lease, and the memory of
         # `into`.
         with ThreadPoolExecutor(1, "cairn-copy") as other:
-            later = other.submit(self._fetch, found, first + half, into[half:], rect)
-            failed = self._fetch(found, first, into[:half], rect)
+            later = other.submit(self._fetch, found, first + half, into[half:], rect, deadline)
+            failed = self._fetch(found, first, into[:half], rect, deadline)
         return failed | {half + i for i in later.result()}
 
     def _fetch(
-        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None
+        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None, deadline: float
     ) -> set[int]:
         there = min(len(into), max(0, found.matched_blocks - first))
         missing = set(range(there, len(into)))
@@ -276,12 +311,12 @@ class Store:
                 into[:there],
                 first_block=first,
                 rect=rect,
-                deadline=self.options.load_timeout,
+                deadline=deadline,
             )
         except Error as error:
             if error.fetched is None:
                 raise
-            self._complain("load", error)
+            self.complain("load", error)
             fetched = error.fetched
         self.counters.add("loaded_bytes", fetched.bytes)
         return {block - first for block in fetched.failed} | missing
@@ -304,7 +339,7 @@ class Store:
                 commit_deadline=self.options.save_timeout,
             )
         except Error as error:
-            self._complain("store", error)
+            self.complain("store", error)
             self.counters.add("failed_save_blocks", len(parts))
             return None
 
@@ -319,9 +354,9 @@ class Store:
             for i, failure in enumerate(store()):
                 stored[i] = failure is None or failure.action is Action.TREAT_AS_SUCCESS
                 if failure is not None and not stored[i]:
-                    self._complain("store", failure)
+                    self.complain("store", failure)
         except Error as error:
-            self._complain("store", error)
+            self.complain("store", error)
         self.counters.add("save_seconds", time.monotonic() - begin)
         self.counters.add("saved_blocks", sum(stored))
         self.counters.add("saved_bytes", sum(size for size, good in zip(sizes, stored) if good))
@@ -351,7 +386,7 @@ class Store:
         try:
             self._client.stat(deadline=deadline)
         except Error as error:
-            self._complain("ping", error)
+            self.complain("ping", error)
             return False
         return True
 
@@ -364,7 +399,8 @@ class Store:
         """Ends all calls. You may call it again."""
         self._client.close()
 
-    def _complain(self, what: str, error: Error) -> None:
+    def complain(self, what: str, error: Error) -> None:
+        """Logs a failure, from time to time."""
         name = f"{what} {error.code.name}"
         now = time.monotonic()
         with self._lock:

@@ -106,6 +106,14 @@ class CairnConnector(KVConnectorBase_V1):
 
             self._worker = WorkerHalf(self._store, plan, get_tensor_model_parallel_rank())
 
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
+        """On a GPU, an order of axes in which a block of all layers is one run of bytes. vLLM
+        takes another one, with a warning, if the model's attention cannot have it."""
+        from vllm.platforms import current_platform
+
+        return "BLHNC" if current_platform.is_cuda() else None
+
     @property
     def requires_kv_delivery(self) -> bool:
         """A lost store is only a later miss."""

@@ -15,6 +15,7 @@ from cairn._engine.options import Options
 from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
 from cairn.types import NamespaceSpec, OpaqueLayout
+from cairn.vllm.options import ConnectorOptions
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -50,11 +51,13 @@ class Plan:
     block_tokens: int
     engine_keys: bool
     """Keys are vLLM's own block hashes; False: ours, over tokens and salt."""
+    blocks: int = 0
+    """How many the engine has. 0: as many as the first axis of its tensors."""
 
 
-def read_options(vllm_config: VllmConfig) -> Options:
+def read_options(vllm_config: VllmConfig) -> ConnectorOptions:
     """ValueError names the setting that is wrong."""
-    return Options.read(vllm_config.kv_transfer_config.kv_connector_extra_config, EXTRA)
+    return ConnectorOptions.read(vllm_config.kv_transfer_config.kv_connector_extra_config, EXTRA)
 
 
 def check_config(vllm_config: VllmConfig) -> None:
@@ -141,7 +144,7 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
         ),
         key_scheme=_key_scheme(vllm_config) if engine_keys else "cairn",
     )
-    return Plan(spec, kv.block_size, engine_keys)
+    return Plan(spec, kv.block_size, engine_keys, kv_cache_config.num_blocks)
 
 
 def revision_of(vllm_config: VllmConfig, options: Options) -> str:

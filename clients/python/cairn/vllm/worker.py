@@ -5,33 +5,26 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
-from typing import TYPE_CHECKING
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING, Any, Union
 
 from cairn._engine.store import Store
-from cairn.client import StagedPush
-from cairn.types import Part, Rect
-from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
+from cairn.types import Rect
+from cairn.vllm.metadata import LoadJob, Metadata
 from cairn.vllm.namespace import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import torch
 
-    from numpy.typing import NDArray
+    from cairn.vllm.device_pages import DevicePages
+    from cairn.vllm.host_pages import HostPages
+
+    Pages = Union[DevicePages, HostPages]
 
 __all__ = ["WorkerHalf"]
 
 _LOG = logging.getLogger("cairn")
 _IDLE = 0.005  # Seconds that a step without work waits for a load.
-# In one call to the node: the first are stored while the next are copied.
-_PUSH_BYTES = 8 << 20
-_PUSH_PARTS = 64
 
 
 class WorkerHalf:
@@ -41,45 +34,34 @@ class WorkerHalf:
         self._store = store
         self._plan = plan
         self._rect = Rect(0, 1, rank, rank + 1)
-        self._pages: list[NDArray[np.uint8]] = []
+        self._pages: Pages | None = None
         self._loads = ThreadPoolExecutor(2, "cairn-load")
         self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
         self._under_way = 0
         self._bad: set[int] = set()
-        self._saver: _Saver | None = None
         self._mismatch = False
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """Takes views of the engine's pages: bytes by block, one for each layer.
+        """Learns where the engine's pages lie.
 
-        ValueError: a page is not one run of bytes in host memory.
+        ValueError: pages that cannot be taken as bytes, or on a kind of device that cannot be
+        reached. `cairn.Error`: on a GPU, without the library that drives it or without memory for
+        a block.
         """
-        seen: set[int] = set()
-        for name, cache in kv_caches.items():
-            if cache.device.type != "cpu":
-                raise ValueError(
-                    f"the KV cache of '{name}' is on {cache.device}, "
-                    "expected cpu: see docs/engines/vllm.md"
-                )
-            if cache.data_ptr() in seen:
-                continue  # Shared with another layer.
-            seen.add(cache.data_ptr())
-            size = cache[0].numel() * cache.element_size()
-            if not cache[0].is_contiguous() or cache.stride(0) * cache.element_size() != size:
-                raise ValueError(
-                    f"the KV cache of '{name}' has shape {tuple(cache.shape)} "
-                    f"and strides {cache.stride()}, "
-                    "expected blocks that are contiguous and follow each other"
-                )
-            # numpy copies on this thread alone; torch would use the model's.
-            self._pages.append(cache.view(torch.uint8).view(cache.shape[0], size).numpy())
-        total = sum(page.shape[1] for page in self._pages)
-        expected = self._store.spec.layout.max_part_bytes  # type: ignore[union-attr]
-        if total != expected:
+        kinds = {cache.device.type for cache in kv_caches.values()}
+        if kinds == {"cpu"}:
+            from cairn.vllm.host_pages import HostPages
+
+            self._pages = HostPages(self._store, kv_caches, self._rect, self._plan.block_tokens)
+        elif kinds == {"cuda"}:
+            from cairn.vllm.device_pages import DevicePages
+
+            self._pages = DevicePages(self._store, kv_caches, self._rect, self._plan)
+        else:
             raise ValueError(
-                f"a block has {total} bytes in the engine's pages, expected {expected}"
+                f"the KV cache is on {', '.join(sorted(kinds)) or 'no device'}, "
+                "expected cpu or cuda: see docs/engines/vllm.md"
             )
-        self._saver = _Saver(self._store, total, self._rect, self._plan.block_tokens)
 
     def start_loads(self, metadata: Metadata) -> None:
         """Returns at once; `finished` tells when each has ended."""
@@ -89,16 +71,26 @@ class WorkerHalf:
             _LOG.error(
                 "cairn: scheduler and worker name the KV differently; nothing is loaded or stored"
             )
+        fence = self._fence() if metadata.loads else None
         for job in metadata.loads:
             self._under_way += 1
-            self._loads.submit(self._load, job)
+            self._loads.submit(self._load, job, fence)
 
-    def _load(self, job: LoadJob) -> None:
+    def _fence(self) -> Any:
+        """A point behind the engine's work so far. False: there is none, so nothing may be
+        loaded."""
+        try:
+            return self._pages.fence() if self._pages is not None else False
+        except Exception as error:
+            _LOG.warning("cairn: nothing can be loaded, the engine computes: %s", error)
+            return False
+
+    def _load(self, job: LoadJob, fence: Any) -> None:
         failed = set(range(len(job.blocks)))
         try:
-            if not self._mismatch:
-                into = [[page[block] for page in self._pages] for block in job.blocks]
-                failed = self._store.load(job.keys, job.first, into, self._rect)
+            if not self._mismatch and fence is not False:
+                assert self._pages is not None
+                failed = self._pages.load(job, fence)
         except Exception:
             self._store.counters.add("internal_errors")
             _LOG.exception("cairn: a load failed, the engine computes")
@@ -129,153 +121,17 @@ class WorkerHalf:
         return bad
 
     def start_saves(self, metadata: Metadata) -> None:
-        """Copies the full blocks of the step, because the engine may use their pages again. A
-        thread stores them."""
-        if self._saver is None or self._mismatch:
-            return
-        for job in metadata.saves:
-            parent = job.parent
-            for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
-                self._saver.add(key, parent, job.first + i, [page[block] for page in self._pages])
-                parent = key
-        self._saver.send()
+        """Copies the full blocks of the step to a place of ours, because the engine may use their
+        pages again. A thread stores them."""
+        if self._pages is not None and metadata.saves and not self._mismatch:
+            self._pages.save(metadata.saves)
 
     def drain(self, seconds: float) -> bool:
         """Waits until everything that was copied is stored. False: it takes longer."""
-        return self._saver is None or self._saver.drain(seconds)
+        return self._pages is None or self._pages.drain(seconds)
 
     def close(self) -> None:
         """Stores what was copied, for a short time at most."""
         self._loads.shutdown(wait=True, cancel_futures=True)
-        if self._saver is not None:
-            self._saver.close()
-
-
-class _Batches:
-    """The batches of one copy. Any thread that has time copies the next batch. They are handed on
-    in order, parents before children."""
-
-    def __init__(self, batches: list[list[Part]]) -> None:
-        self._batches = batches
-        self._turns = count()
-        self._staged: dict[int, StagedPush | None] = {}
-        self._next = 0
-
-    def take(self) -> Iterator[tuple[int, list[Part]]]:
-        """Each batch once, among all who take."""
-        for turn in self._turns:
-            if turn >= len(self._batches):
-                return
-            yield turn, self._batches[turn]
-
-    def in_order(
-        self, turn: int, staged: StagedPush | None
-    ) -> Iterator[tuple[StagedPush | None, list[bytes]]]:
-        """With `turn`, what has its turn now, and its keys. By one thread at a time."""
-        self._staged[turn] = staged
-        while self._next in self._staged:
-            yield self._staged.pop(self._next), [part.key for part in self._batches[self._next]]
-            self._next += 1
-
-
-class _Saver:
-    """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are
-    dropped: a later miss."""
-
-    def __init__(self, store: Store, block_bytes: int, rect: Rect, block_tokens: int) -> None:
-        self._store = store
-        self._rect = rect
-        self._block_tokens = block_tokens
-        self._block_bytes = block_bytes
-        self._most = max(1, store.options.save_buffer // block_bytes)
-        self._at_once = max(1, min(_PUSH_PARTS, _PUSH_BYTES // block_bytes))
-        self._parts: list[Part] = []
-        self._under_way: set[bytes] = set()
-        self._changed = threading.Condition()
-        self._queue: list[tuple[StagedPush, list[bytes]]] = []
-        self._ended = False
-        self._helper = ThreadPoolExecutor(1, "cairn-stage")
-        self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
-        self._thread.start()
-
-    def add(
-        self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]
-    ) -> None:
-        """A block, of `pieces` that follow each other, for the next `send`. Called by one
-        thread."""
-        with self._changed:
-            if key in self._under_way:
-                return
-            if len(self._under_way) >= self._most:
-                self._store.counters.add("dropped_save_blocks")
-                return
-            self._under_way.add(key)
-        self._parts.append(
-            Part(
-                key,
-                pieces,
-                parent=parent,
-                first_position=index * self._block_tokens,
-                rect=self._rect,
-            )
-        )
-
-    def send(self) -> None:
-        """Copies the added blocks to the place from which they are stored. Then their memory may
-        change.
-
-        The engine waits for that, so a second thread helps: one alone does not reach the speed of
-        memory.
-        """
-        parts, self._parts = self._parts, []
-        batches = _Batches(
-            [parts[i : i + self._at_once] for i in range(0, len(parts), self._at_once)]
-        )
-        helper = self._helper.submit(self._stage, batches) if len(parts) > self._at_once else None
-        self._stage(batches)
-        if helper is not None:
-            helper.result()
-
-    def _stage(self, batches: _Batches) -> None:
-        for turn, batch in batches.take():
-            staged = self._store.stage(batch)
-            with self._changed:
-                for push, keys in batches.in_order(turn, staged):
-                    if push is None:
-                        self._under_way.difference_update(keys)
-                    else:
-                        self._queue.append((push, keys))
-                self._changed.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._ended)
-                if not self._queue:
-                    return
-                staged, keys = self._queue.pop(0)
-            try:
-                self._store.commit(staged, [self._block_bytes] * len(keys))
-            except Exception:
-                self._store.counters.add("internal_errors")
-                _LOG.exception("cairn: storing failed")
-            with self._changed:
-                self._under_way.difference_update(keys)
-                self._changed.notify_all()
-
-    def drain(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._under_way, seconds)
-
-    def close(self) -> None:
-        begin = time.monotonic()
-        if not self.drain(5.0):
-            _LOG.warning(
-                "cairn: blocks that were not stored within %.0f s are dropped",
-                time.monotonic() - begin,
-            )
-        self._helper.shutdown(wait=True)
-        with self._changed:
-            self._ended = True
-            self._queue.clear()
-            self._changed.notify_all()
+        if self._pages is not None:
+            self._pages.close()

@@ -157,6 +157,32 @@ TEST(FakeDeviceTest, AnotherProcessImportsTheMemoryAndSeesTheBytes) {
   close(*descriptor);
 }
 
+TEST(FakeDeviceTest, WorkOnABorrowedStreamStandsInTheLineOfItsOwner) {
+  FakeDevices fake({.devices = 2, .print_reports = false});
+  Rig rig(&fake);
+  auto borrowed = rig.device->BorrowStream(rig.stream.native());
+  ASSERT_OK(borrowed);
+  ASSERT_OK(rig.stream.Fill("fill", rig.memory.address(), 4, kBytes));
+  const CopyTask task{AddressOf(rig.back), rig.memory.address(), kBytes};
+  ASSERT_OK(borrowed->Copy("copy", {&task, 1}));
+  ASSERT_OK(borrowed->Record(rig.event));
+  borrowed->Release();
+  ASSERT_OK(rig.event.Synchronize());
+  fake.HostReads(rig.back.bytes().data(), kBytes);
+  EXPECT_EQ(rig.back.bytes()[0], std::byte{4});
+  EXPECT_EQ(fake.TakeReports(), "") << "one line of work";
+  for (void* const native : {static_cast<void*>(&rig), static_cast<void*>(nullptr)}) {
+    EXPECT_THAT(rig.device->BorrowStream(native).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("no such stream")));
+  }
+  EXPECT_FALSE(fake.Open(1)->BorrowStream(rig.stream.native()).ok());
+  // Its owner must not end before.
+  borrowed = rig.device->BorrowStream(rig.stream.native());
+  ASSERT_OK(borrowed);
+  rig.stream.Release();
+  EXPECT_THAT(fake.TakeReports(), HasSubstr("destroyed while it is borrowed"));
+}
+
 TEST(FakeDeviceTest, MemoryOfAnotherSizeIsNotImported) {
   FakeDevices fake;
   Rig rig(&fake);

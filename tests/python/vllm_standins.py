@@ -1,0 +1,186 @@
+"""As much of vLLM 0.32 and torch as `cairn.vllm` imports, for machines with neither. The real ones
+run in tests/engines."""
+
+import contextlib
+import dataclasses
+import enum
+import hashlib
+import sys
+import types
+
+import pytest
+
+
+class KVConnectorRole(enum.Enum):
+    SCHEDULER = 0
+    WORKER = 1
+
+
+class KVConnectorMetadata:
+    pass
+
+
+class KVConnectorBase_V1:
+    def __init__(self, vllm_config, role, kv_cache_config):
+        self._metadata = None
+
+    def bind_connector_metadata(self, metadata):
+        self._metadata = metadata
+
+    def clear_connector_metadata(self):
+        self._metadata = None
+
+    def _get_connector_metadata(self):
+        assert self._metadata is not None
+        return self._metadata
+
+    def handle_preemptions(self, metadata):
+        pass
+
+
+class CacheHitSource(enum.Enum):
+    HOST = "host"
+    DISK = "disk"
+
+
+@dataclasses.dataclass
+class KVConnectorStats:
+    data: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class FullAttentionSpec:
+    block_size: int
+    page_size_bytes: int
+
+
+def sha256(value):
+    return hashlib.sha256(repr(value).encode()).digest()
+
+
+class Platform:
+    device_name = "Fake device"
+
+    def __init__(self, kind="cuda"):
+        self.kind = kind
+
+    def is_cpu(self):
+        return self.kind == "cpu"
+
+    def is_cuda(self):
+        return self.kind == "cuda"
+
+
+def _modules(stream):
+    """Name -> what is in it. `stream()`: the engine's stream."""
+    v1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+    nothing = type("Nothing", (), {})
+    return {
+        "vllm": {"__version__": "0.32.0"},
+        f"{v1}.base": {
+            "KVConnectorBase_V1": KVConnectorBase_V1,
+            "KVConnectorMetadata": KVConnectorMetadata,
+            "KVConnectorRole": KVConnectorRole,
+        },
+        f"{v1}.metrics": {"KVConnectorStats": KVConnectorStats, "KVConnectorPromMetrics": nothing},
+        "vllm.v1.metrics.cache_hit_source": {"CacheHitSource": CacheHitSource},
+        "vllm.distributed.kv_events": {
+            "MEDIUM_CPU": "CPU",
+            "MEDIUM_STORAGE": "STORAGE",
+            "BlockRemoved": nothing,
+            "BlockStored": nothing,
+            "KVCacheEvent": nothing,
+        },
+        "vllm.v1.core.kv_cache_utils": {
+            "maybe_convert_block_hash": bytes,
+            "resolve_none_hash_seed": lambda hash_fn: "seed",
+        },
+        "vllm.v1.kv_cache_interface": {
+            "FullAttentionSpec": FullAttentionSpec,
+            "MLAAttentionSpec": nothing,
+        },
+        "vllm.platforms": {"current_platform": Platform()},
+        "vllm.utils.hashing": {"get_hash_fn_by_name": lambda name: sha256},
+        "vllm.distributed.parallel_state": {"get_tensor_model_parallel_rank": lambda: 0},
+        "torch": {
+            "__version__": "2.13.0",
+            "cuda": types.SimpleNamespace(
+                current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream(device))
+            ),
+        },
+    }
+
+
+@contextlib.contextmanager
+def standing_in(stream):
+    """While this lasts, vllm and torch are these, and `cairn.vllm` is imported afresh.
+
+    `stream(device)`: the handle of the engine's stream.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        ours = ("vllm", "torch", "cairn.vllm")
+        before = {
+            name: sys.modules.pop(name)
+            for name in list(sys.modules)
+            if name in ours or name.startswith(tuple(f"{our}." for our in ours))
+        }
+        made = {}
+        for name, members in _modules(stream).items():
+            parts = name.split(".")
+            for i in range(1, len(parts) + 1):
+                path = ".".join(parts[:i])
+                if path not in made:
+                    made[path] = types.ModuleType(path)
+                    made[path].__path__ = []
+                    patch.setitem(sys.modules, path, made[path])
+            vars(made[name]).update(members)
+        yield
+        for name in list(sys.modules):
+            if name in ours or name.startswith(tuple(f"{our}." for our in ours)):
+                del sys.modules[name]
+    sys.modules.update(before)
+
+
+def engine_config(address, **settings):
+    """What vLLM gives a connector. `settings`: `kv_connector_extra_config`."""
+    return types.SimpleNamespace(
+        kv_transfer_config=types.SimpleNamespace(
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config={"address": address, "revision": "1", **settings},
+            is_kv_consumer=True,
+            is_kv_producer=True,
+        ),
+        cache_config=types.SimpleNamespace(
+            calculate_kv_scales=False, prefix_caching_hash_algo="sha256", cache_dtype="auto"
+        ),
+        parallel_config=types.SimpleNamespace(
+            pipeline_parallel_size=1,
+            decode_context_parallel_size=1,
+            prefill_context_parallel_size=1,
+            tensor_parallel_size=1,
+        ),
+        speculative_config=None,
+        kv_events_config=None,
+        load_config=types.SimpleNamespace(load_format="auto"),
+        model_config=types.SimpleNamespace(
+            model="standin",
+            runner_type="generate",
+            dtype="torch.bfloat16",
+            quantization=None,
+            hf_config=types.SimpleNamespace(to_dict=dict),
+        ),
+    )
+
+
+def cache_config(layers, blocks, block_tokens, page_bytes, layout):
+    return types.SimpleNamespace(
+        num_blocks=blocks,
+        hash_block_size=None,
+        kv_cache_layout=layout,
+        kv_cache_groups=[
+            types.SimpleNamespace(
+                kv_cache_spec=FullAttentionSpec(block_tokens, page_bytes),
+                layer_names=[f"layer{i}" for i in range(layers)],
+            )
+        ],
+    )
