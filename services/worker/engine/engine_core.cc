@@ -54,7 +54,8 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .executor = *executor,
                                  .push = *spill_push_,
                                  .background = &*push_,
-                                 .options = parts_.options.spill});
+                                 .options = parts_.options.spill,
+                                 .read_by_rows = parts_.reading.has_value()});
   }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
@@ -195,7 +196,9 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
 
 Status EngineCore::CheckBudget(const Job& job) const {
   const int64_t block = BlockTokens();
-  const int64_t rows = std::ssize(job.prompt().tokens) / block * block;
+  const int64_t tokens = std::ssize(job.prompt().tokens);
+  const bool spills = job.TokensNeeded() > parts_.pool->total_pages() * block;
+  const int64_t rows = spills ? SpilledPrompt::RowsAtNode(tokens) : tokens / block * block;
   if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
   const KvLayout& kv = parts_.pool->layout();
   const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;

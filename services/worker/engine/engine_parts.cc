@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/config/config.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
@@ -72,7 +73,7 @@ Status MakeReading(EngineParts& parts) {
   if (options.read_policy.empty()) {
     if (options.kv_budget == 0) return OkStatus();
     return InvalidArgument("option 'kv_budget': got {}, expected 0 without a read policy",
-                           options.kv_budget);
+                           config::FormatBytes(options.kv_budget));
   }
   if (parts.selection != nullptr) {
     return InvalidArgument(
@@ -88,9 +89,7 @@ Status MakeReading(EngineParts& parts) {
         options.read_policy, options.device);
   }
   CAIRN_ASSIGN_OR_RETURN(terms.policy, ParseReadPolicy(options.read_policy));
-  if (options.kv_budget > 0) {
-    terms.budget = std::max<uint64_t>(1, options.kv_budget / options.max_running);
-  }
+  terms.budget = {.bytes = options.kv_budget, .requests = options.max_running};
   terms.heads = parts.model->hp().heads;
   terms.backend = &kernels::BestCpuBackend();
   terms.clock = parts.clock;

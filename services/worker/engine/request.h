@@ -79,9 +79,10 @@ struct GenerateRequest {
 inline constexpr size_t kMaxScoreTokens = 1024;
 inline constexpr Duration kMaxAwaitPrefill = std::chrono::minutes(10);
 
-// How a context was read by rows (docs/long-context.md).
+// How a context was read by rows, in a worker with a read policy (docs/long-context.md).
 struct ContextReading {
-  std::string policy;  // With all parameters. Empty: all KV stayed in the worker's pages.
+  std::string policy;  // With all parameters. Empty: it was not read by rows, and `off` says why.
+  std::string off;     // For people. Empty also without a read policy.
   uint32_t far_tokens =
       0;  // Of the prompt: their whole KV lay elsewhere while tokens were decoded.
   uint64_t near_bytes = 0;  // Copy or index, working set and rows that arrive.
@@ -107,6 +108,7 @@ struct GenerateSummary {
   std::optional<Digest> answer_logits_sha256;
   // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
   MissReason miss_reason = MissReason::kNone;
+  // Of a prompt that was spilt: each time that it was read back.
   BytesByTier fetched;
   client::Path fetch_path = client::Path::kGrpc;  // That these bytes came by.
   // Of computed_tokens: the node had them, but computing them was sooner.

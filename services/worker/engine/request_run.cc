@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/config/config.h"
 #include "common/log/log.h"
 #include "services/worker/reading/background_rows.h"
 #include "services/worker/reading/node_rows.h"
@@ -170,6 +171,7 @@ RequestRun::~RequestRun() {
 }
 
 Result<bool> RequestRun::MustSpill() const {
+  using config::FormatBytesUp;
   const KvLayout& kv = parts_.pool.layout();
   const int64_t most = parts_.pool.total_pages() * kv.block_tokens;
   const int64_t needed = job_->TokensNeeded();
@@ -181,15 +183,18 @@ Result<bool> RequestRun::MustSpill() const {
                     : request.no_cache      ? "the request uses no cache"
                     : request.prefill_only  ? "the request hands its prompt over"
                     : least > most
-                        ? fmt::format("a chunk and the answer alone need {} bytes",
-                                      static_cast<uint64_t>(least) * kv.bytes_per_token())
+                        ? "a chunk and the answer alone need " +
+                              FormatBytesUp(static_cast<uint64_t>(least) * kv.bytes_per_token())
                         : "";
   if (why.empty()) return true;
-  return Errorf(StatusCode::kResourceExhausted,
-                "KV pool: got {} bytes, expected at least {} for the request's {} tokens; they "
-                "cannot be spilt to a cache node: {}",
-                static_cast<uint64_t>(most) * kv.bytes_per_token(),
-                static_cast<uint64_t>(needed) * kv.bytes_per_token(), needed, why);
+  return Errorf(
+      StatusCode::kResourceExhausted,
+      "kv_pool: got {}, expected at least {} for the request's {} tokens; they cannot be "
+      "spilt to a cache node: {}",
+      config::FormatBytes(parts_.pool.bytes()),
+      FormatBytesUp(static_cast<uint64_t>((needed + kv.block_tokens - 1) / kv.block_tokens) *
+                    kv.page_bytes()),
+      needed, why);
 }
 
 Step RequestRun::NextSpilled(int64_t max_rows) {
@@ -296,7 +301,11 @@ Status RequestRun::BeginReading() {
   const KvLayout& kv = sequence_->layout();
   const int64_t length = sequence_->length();
   const int64_t rows = length / kv.block_tokens * kv.block_tokens;
-  if (rows == 0) return OkStatus();
+  if (rows == 0) {
+    summary_.reading.off =
+        fmt::format("the prompt has no whole block of {} tokens", kv.block_tokens);
+    return OkStatus();
+  }
   const int64_t needed = job_->TokensNeeded();
   const auto open = [&] {
     return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
@@ -331,7 +340,10 @@ Status RequestRun::BeginReading() {
 
 Status RequestRun::ReadSpilled() {
   EarlierKv* const earlier = spilled_->earlier();
-  if (earlier == nullptr || parts_.spill == nullptr) return OkStatus();
+  if (earlier == nullptr) {
+    summary_.reading.off = "nothing of the prompt is at the cache node";
+    return OkStatus();
+  }
   const KvLayout& kv = sequence_->layout();
   const SpillServices& node = *parts_.spill;
   const int64_t rows = earlier->tokens();
@@ -351,9 +363,9 @@ Status RequestRun::ReadSpilled() {
     status = reader.status();
     if (reader.ok()) Use(*std::move(reader));
   }
-  if (status.code() == StatusCode::kInvalidArgument) return status;
   // Decode steps can still read all that was spilt, in windows.
   if (!status.ok()) {
+    summary_.reading.off = Message(status);
     log::Warn("context_not_read_by_rows", {{"error", ToString(status)}, {"trace", trace}});
   }
   return OkStatus();
@@ -361,6 +373,7 @@ Status RequestRun::ReadSpilled() {
 
 void RequestRun::Use(std::unique_ptr<ContextReader> reader) {
   reader_ = std::move(reader);
+  summary_.reading.off.clear();
   summary_.reading.policy = reader_->policy().ToString();
   summary_.reading.far_tokens = static_cast<uint32_t>(reader_->rows());
   summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
@@ -474,6 +487,12 @@ void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
   if (reader_ != nullptr) summary_.reading.counters = reader_->counters();
+  if (spilled_) {
+    const SpillReadStats read = spilled_->GetStats().read;
+    summary_.fetched = {
+        .host = read.bytes - read.disk_bytes, .disk = read.disk_bytes, .lent = read.lent_bytes};
+    summary_.fetch_path = parts_.spill->client.GetStats().path;
+  }
   if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {
     outcome_ = std::move(summary_);

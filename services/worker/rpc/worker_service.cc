@@ -141,6 +141,7 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
     reading->set_lost_rows(counters.lost_rows);
     reading->set_read_bytes(counters.read_bytes);
   }
+  if (!summary.reading.off.empty()) out->mutable_reading()->set_off(summary.reading.off);
   for (const TimelineSpan& span : summary.timeline) {
     v1::TimelineSpan* entry = out->add_timeline();
     entry->set_kind(static_cast<v1::TimelineSpan::Kind>(span.kind));

@@ -34,6 +34,7 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   summary.selected_tokens = proto.selected_tokens();
   summary.kept_share = proto.kept_share();
   summary.reading = {.policy = proto.reading().policy(),
+                     .off = proto.reading().off(),
                      .far_tokens = proto.reading().far_tokens(),
                      .near_bytes = proto.reading().near_bytes(),
                      .counters = {.steps = proto.reading().steps(),
