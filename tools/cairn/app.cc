@@ -149,6 +149,8 @@ void AddChat(CLI::App& app, ChatOptions& o) {
   AddSamplingFlags(c, o.sampling);
   CLI::Option* system = c.add_option("--system", o.system, "System message");
   c.add_option("--system-file", o.system_file, "File with the system message")->excludes(system);
+  c.add_flag("--drop-oldest", o.drop_oldest,
+             "When the chat is longer than the model's context, go on without its oldest turns");
   AddJson(c, o.json, "Print one JSON object per turn");
   c.footer(
       "Without --cache, --worker or --no-cache it starts a cache node of its own, in RAM.\n"

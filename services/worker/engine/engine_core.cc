@@ -57,6 +57,17 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .options = parts_.options.spill,
                                  .read_by_rows = parts_.reading.has_value()});
   }
+  if (session_ && !selected_prompt_ && parts_.codec->raw()) {
+    turn_.emplace(TurnServices{.client = *parts_.cache,
+                               .session = *session_,
+                               .codec = *parts_.codec,
+                               .push = *spill_push_,
+                               .kernels = *kernels::BestCpuBackend().selections,
+                               .kv = parts_.pool->layout(),
+                               .rope_dim = parts_.model->hp().rope_dim,
+                               .rope_base = parts_.model->hp().rope_base,
+                               .match_deadline = parts_.options.spill.match_deadline});
+  }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
       .transformer = *parts_.transformer,
@@ -65,6 +76,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .prompt_kv = *prompt_kv_,
       .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
       .reading = parts_.reading ? &*parts_.reading : nullptr,
+      .turn = turn_ ? &*turn_ : nullptr,
       .spill = spill_ ? &*spill_ : nullptr,
       .no_spill = no_spill,
       .cancel_all = cancel_all_,
@@ -442,6 +454,8 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
   if (selected_prompt_) return;
   // A turn whose prompt did not fit does not fit either.
   if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
+  // Neither does one of which tokens were dropped.
+  if (job.prompt().dropped > 0) return;
   if (!session_ || job.request().no_cache || job.request().prefill_only ||
       summary.finish_reason == "cancelled") {
     return;

@@ -43,6 +43,9 @@ struct GenerateRequest {
   bool no_cache = false;      // Neither fetch nor push.
   bool ignore_eos = false;
   bool want_logits_digest = false;
+  // A prompt that leaves no room for max_tokens in the context loses its oldest tokens after the
+  // first block (turned_prompt.h). Not with score_tokens, prefill_only and await_prefill.
+  bool drop_oldest = false;
   // The full blocks of prompt and answer are prefilled in idle time and pushed, so that the next
   // turn of the conversation finds them.
   bool keep_turn = false;
@@ -90,7 +93,9 @@ struct ContextReading {
 };
 
 struct GenerateSummary {
-  uint32_t prompt_tokens = 0;
+  uint32_t prompt_tokens = 0;   // Without dropped ones.
+  uint32_t dropped_tokens = 0;  // With drop_oldest.
+  uint32_t turned_tokens = 0;   // Of fetched_tokens: with keys that were turned back for that.
   uint32_t fetched_tokens = 0;
   uint32_t shared_tokens = 0;    // Taken from other requests, which computed the same tokens.
   uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens - shared_tokens.

@@ -24,6 +24,7 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
       stop_text_(job_->request().stop) {
   summary_.queue_seconds = Seconds(start_ - job_->queued_at());
   summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
+  summary_.dropped_tokens = static_cast<uint32_t>(job_->prompt().dropped);
 }
 
 Step RequestRun::Next(int64_t max_rows, bool alone) {
@@ -115,6 +116,8 @@ PromptKv::Request RequestRun::Wanted() {
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }
+  wanted.keys = turned_.keys;
+  wanted.turned_blocks = turned_.blocks;
   wanted.prefix_end = request.prefix_end;
   wanted.next = request.next;
   wanted.trace = request.trace;
@@ -150,6 +153,7 @@ Step RequestRun::Reserve(bool alone) {
     return {Step::Kind::kWorked};
   }
   if (room.ok()) {
+    FindTurned();
     prompt_.emplace(parts_.prompt_kv, Wanted());
     state_ = State::kPrompt;
     return {Step::Kind::kWorked};
@@ -164,6 +168,12 @@ Step RequestRun::Reserve(bool alone) {
   report.status = room;
   EndPrompt(report);
   return {Step::Kind::kWorked};
+}
+
+void RequestRun::FindTurned() {
+  const PreparedPrompt& prompt = job_->prompt();
+  if (prompt.dropped == 0 || parts_.turn == nullptr || job_->request().no_cache) return;
+  turned_ = TurnBack(*parts_.turn, prompt.whole, prompt.dropped, job_->request().trace);
 }
 
 RequestRun::~RequestRun() {
@@ -264,6 +274,10 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   summary_.shared_tokens = report.shared_blocks * block_tokens;
   summary_.computed_tokens = static_cast<uint32_t>(PromptTokens().size()) -
                              summary_.fetched_tokens - summary_.shared_tokens;
+  // All but the first block.
+  if (report.fetched_blocks >= turned_.blocks && turned_.blocks > 0) {
+    summary_.turned_tokens = (turned_.blocks - 1) * block_tokens;
+  }
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
   summary_.match_seconds = report.match_seconds;

@@ -74,6 +74,7 @@ class Conversation {
     worker::GenerateRequest request = RequestFromFlags(options_.sampling, options_.worker);
     request.prompt = worker::ChatPrompt{messages_};
     request.keep_turn = true;
+    request.drop_oldest = options_.drop_oldest;
     worker::GenerateCallbacks callbacks;
     callbacks.on_token = [&](worker::TokenId, std::string_view piece) {
       if (!options_.json) {
@@ -107,7 +108,7 @@ class Conversation {
     std::fprintf(stderr, "cairn: the message is dropped%s\n",
                  too_long
                      ? ", the conversation is too long for the model's context: send a shorter "
-                       "message, or /reset to start over"
+                       "message, /reset to start over, or begin with --drop-oldest"
                      : "");
     return kExitOk;
   }
@@ -121,7 +122,11 @@ class Conversation {
       const std::string line =
           fmt::format("  turn {}: {} prompt tokens, {} fetched, {} computed, first token {}", turn_,
                       Grouped(summary.prompt_tokens), Grouped(summary.fetched_tokens),
-                      Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds));
+                      Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds)) +
+          (summary.dropped_tokens == 0
+               ? ""
+               : fmt::format("; {} oldest dropped, {} turned back", Grouped(summary.dropped_tokens),
+                             Grouped(summary.turned_tokens)));
       std::printf("\n%s\n", out_.Paint(line, Style::kDim).c_str());
     }
     std::fflush(stdout);

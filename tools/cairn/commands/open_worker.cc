@@ -75,6 +75,8 @@ Json ToJson(const worker::GenerateSummary& summary) {
                                                            : std::string(Name(summary.fetch_path))},
                {"chosen_tokens", summary.chosen_tokens},
                {"selected_tokens", summary.selected_tokens},
+               {"dropped_tokens", summary.dropped_tokens},
+               {"turned_tokens", summary.turned_tokens},
                {"kept_share", summary.kept_share}};
   if (!summary.reading.policy.empty()) {
     const worker::ReadCounters& counters = summary.reading.counters;

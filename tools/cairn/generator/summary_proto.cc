@@ -32,6 +32,8 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   summary.fetch_path = proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;
   summary.chosen_tokens = proto.chosen_tokens();
   summary.selected_tokens = proto.selected_tokens();
+  summary.dropped_tokens = proto.dropped_tokens();
+  summary.turned_tokens = proto.turned_tokens();
   summary.kept_share = proto.kept_share();
   summary.reading = {.policy = proto.reading().policy(),
                      .off = proto.reading().off(),
