@@ -102,8 +102,8 @@ void EngineCore::ConnectCache(Executor& executor) {
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
   urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
-  // Few at a time: the client's buffers for a batch are memory beside the pool.
-  urgent.batch_blocks = 2;
+  // One at a time: the client's buffers for a batch are memory beside the pool.
+  urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(
       PrefixSession::Dependencies{
