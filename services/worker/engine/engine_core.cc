@@ -72,6 +72,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .model = *parts_.model,
       .transformer = *parts_.transformer,
       .pool = *parts_.pool,
+      .pool_bytes = parts_.options.kv_pool_bytes,
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
       .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,

@@ -201,7 +201,7 @@ Result<bool> RequestRun::MustSpill() const {
       StatusCode::kResourceExhausted,
       "kv_pool: got {}, expected at least {} for the request's {} tokens; they cannot be "
       "spilt to a cache node: {}",
-      config::FormatBytes(parts_.pool.bytes()),
+      config::FormatBytes(parts_.pool_bytes),
       FormatBytesUp(static_cast<uint64_t>((needed + kv.block_tokens - 1) / kv.block_tokens) *
                     kv.page_bytes()),
       needed, why);

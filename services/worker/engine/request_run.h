@@ -36,6 +36,7 @@ struct RequestParts {
   const Model& model;
   Transformer& transformer;
   KvPool& pool;
+  uint64_t pool_bytes = 0;  // As the option kv_pool says.
   const Clock& clock;
   PromptKv& prompt_kv;
   SelectedPrompt* selected_prompt = nullptr;  // If the recipe selects. Null: it does not.

@@ -232,14 +232,13 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, size_t by
                   config::FormatBytes(bytes));
   }
   return std::unique_ptr<KvPool>(
-      new KvPool(layout, static_cast<std::byte*>(base), static_cast<int64_t>(pages), bytes));
+      new KvPool(layout, static_cast<std::byte*>(base), static_cast<int64_t>(pages)));
 }
 
-KvPool::KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages, uint64_t bytes)
+KvPool::KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages)
     : layout_(layout),
       base_(base),
       total_pages_(total_pages),
-      bytes_(bytes),
       pages_(static_cast<size_t>(total_pages)) {
   free_.reserve(static_cast<size_t>(total_pages));
   for (int64_t i = total_pages; i-- > 0;) free_.push_back(static_cast<int32_t>(i));

@@ -206,15 +206,13 @@ class KvPool {
   KvSequence NewSequence() { return KvSequence(this); }
   const KvLayout& layout() const { return layout_; }
   int64_t total_pages() const { return total_pages_; }
-  // As given to Create: what the option kv_pool says.
-  uint64_t bytes() const { return bytes_; }
   int64_t free_pages() const;
 
  private:
   friend class KvSequence;
   friend class RaggedBuilder;
   friend class RaggedPrefix;
-  KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages, uint64_t bytes);
+  KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages);
 
   // As in KvSequence.
   void Publish(std::byte* page, const Digest& name, uint64_t stamp);
@@ -243,7 +241,6 @@ class KvPool {
   const KvLayout layout_;
   std::byte* const base_;
   const int64_t total_pages_;
-  const uint64_t bytes_;
 
   mutable Mutex mu_;
   std::vector<int32_t> free_ ABSL_GUARDED_BY(mu_);  // Last in, first out: warm pages first.
