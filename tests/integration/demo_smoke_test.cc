@@ -94,6 +94,39 @@ void ExpectHeldRow(const nlohmann::json& row) {
   EXPECT_EQ(row["recipe"], "raw") << row;
 }
 
+// With two questions and two turns.
+std::set<std::string> AllRows() {
+  return {"cold/q1",
+          "cold/q2",
+          "ram/q1",
+          "ram/q2",
+          "other/q1",
+          "other/q2",
+          "disk/q1",
+          "disk/q2",
+          "small-arena/q1",
+          "small-arena/q2",
+          "chat/turn1",
+          "chat/turn2",
+          "together/16-chats",
+          "long/grpc",
+          "long/same-node",
+          "beyond/full",
+          "beyond/rows",
+          "int8/q1",
+          "int8/q2",
+          "turbo4/q1",
+          "turbo4/q2",
+          "ada-snapkv/q1",
+          "ada-snapkv/q2",
+          "chunkkv/q1",
+          "chunkkv/q2",
+          "cluster/q1",
+          "cluster/neighbour",
+          "holder-killed/turn2",
+          "home-killed/q2"};
+}
+
 TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
   const TemporaryDirectory directory;
   std::vector<std::string> args = DemoArgs(directory.path(), "2");
@@ -147,35 +180,7 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
       EXPECT_GT(row["tiers"]["disk"], 0) << name;
     }
   }
-  EXPECT_EQ(names, (std::set<std::string>{"cold/q1",
-                                          "cold/q2",
-                                          "ram/q1",
-                                          "ram/q2",
-                                          "other/q1",
-                                          "other/q2",
-                                          "disk/q1",
-                                          "disk/q2",
-                                          "small-arena/q1",
-                                          "small-arena/q2",
-                                          "chat/turn1",
-                                          "chat/turn2",
-                                          "together/16-chats",
-                                          "long/grpc",
-                                          "long/same-node",
-                                          "beyond/full",
-                                          "beyond/rows",
-                                          "int8/q1",
-                                          "int8/q2",
-                                          "turbo4/q1",
-                                          "turbo4/q2",
-                                          "ada-snapkv/q1",
-                                          "ada-snapkv/q2",
-                                          "chunkkv/q1",
-                                          "chunkkv/q2",
-                                          "cluster/q1",
-                                          "cluster/neighbour",
-                                          "holder-killed/turn2",
-                                          "home-killed/q2"}));
+  EXPECT_EQ(names, AllRows());
   EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/disk")) << "left without --keep";
 }

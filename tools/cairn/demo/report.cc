@@ -58,8 +58,7 @@ std::vector<std::string> Phases(const DemoReport& report) {
   return phases;
 }
 
-// A chat's first turn has nothing to reuse, and neither has a prompt that is computed in memory that
-// is too small for it.
+// A chat's first turn has nothing to reuse, and neither has the long prompt of `beyond`.
 bool IsWarm(const DemoRow& row) {
   return row.phase() != "cold" && row.phase() != "beyond" && row.name != "chat/turn1";
 }

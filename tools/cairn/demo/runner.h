@@ -70,8 +70,8 @@ class DemoRunner {
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();
-  // A prompt as long as the model's context, in a worker with room for a fifth of its KV, beside one
-  // with room for all. On a node of its own.
+  // A prompt as long as the model's context, in a worker with room for a fifth of its KV, beside
+  // one with room for all. On a node of its own.
   Status RunBeyond();
   // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes
   // it in all of them, another one for each fetches it.
