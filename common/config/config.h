@@ -34,6 +34,9 @@ namespace cairn::config {
 Result<uint64_t> ParseBytes(std::string_view text);
 // Uses the largest binary unit that divides the number: 1073741824 is "1GiB".
 std::string FormatBytes(uint64_t bytes);
+// A size to ask for: rounded up by less than a thousandth, with a unit, so that a person can type
+// it.
+std::string FormatBytesUp(uint64_t bytes);
 // Parses a duration: "1s", "250ms", "1.5m", "2h", "100us", "0". A unit is required except for 0.
 Result<Duration> ParseDuration(std::string_view text);
 std::string FormatDuration(Duration duration);

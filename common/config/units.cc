@@ -65,6 +65,12 @@ std::string FormatBytes(uint64_t bytes) {
   return fmt::format("{}{}", bytes, kNames[unit]);
 }
 
+std::string FormatBytesUp(uint64_t bytes) {
+  uint64_t unit = 1;
+  while (bytes / unit >= uint64_t{1} << 20) unit <<= 10;
+  return FormatBytes((bytes + unit - 1) / unit * unit);
+}
+
 Result<Duration> ParseDuration(std::string_view text) {
   double number = 0;
   std::string_view unit;

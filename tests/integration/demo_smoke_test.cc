@@ -74,6 +74,59 @@ void ExpectClusterRow(const nlohmann::json& row) {
   }
 }
 
+// A prompt whose KV the worker cannot hold: how much it held, and that the prompt was exact.
+void ExpectHeldRow(const nlohmann::json& row) {
+  const nlohmann::json& held = row["held"];
+  const int64_t all = held["prompt_bytes"];
+  EXPECT_EQ(held["same_prompt"], true) << row;
+  EXPECT_GT(held["token_s"].get<double>(), 0) << row;
+  if (row["name"] == "beyond/full") {
+    EXPECT_EQ(held["pool_bytes"], all) << row;
+    EXPECT_EQ(held["near_bytes"], 0) << row;
+    EXPECT_EQ(row["identical"], true) << row;
+    return;
+  }
+  // A fifth of so short a context is less than a worker needs at least.
+  EXPECT_LT(held["pool_bytes"].get<int64_t>(), all / 2) << row;
+  EXPECT_GT(held["near_bytes"].get<int64_t>(), all / 8) << row;
+  EXPECT_GT(held["read_bytes"].get<int64_t>(), 0) << row;
+  EXPECT_GT(row["bytes"].get<int64_t>(), 0) << row;
+  EXPECT_EQ(row["recipe"], "raw") << row;
+}
+
+// With two questions and two turns.
+std::set<std::string> AllRows() {
+  return {"cold/q1",
+          "cold/q2",
+          "ram/q1",
+          "ram/q2",
+          "other/q1",
+          "other/q2",
+          "disk/q1",
+          "disk/q2",
+          "small-arena/q1",
+          "small-arena/q2",
+          "chat/turn1",
+          "chat/turn2",
+          "together/16-chats",
+          "long/grpc",
+          "long/same-node",
+          "beyond/full",
+          "beyond/rows",
+          "int8/q1",
+          "int8/q2",
+          "turbo4/q1",
+          "turbo4/q2",
+          "ada-snapkv/q1",
+          "ada-snapkv/q2",
+          "chunkkv/q1",
+          "chunkkv/q2",
+          "cluster/q1",
+          "cluster/neighbour",
+          "holder-killed/turn2",
+          "home-killed/q2"};
+}
+
 TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
   const TemporaryDirectory directory;
   std::vector<std::string> args = DemoArgs(directory.path(), "2");
@@ -91,7 +144,10 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
     names.insert(name);
     EXPECT_FALSE(row["answer"].get<std::string>().empty()) << name;
     const bool cold = name.starts_with("cold/");
-    if (name.starts_with("int8/")) {
+    EXPECT_EQ(row["held"].is_null(), !name.starts_with("beyond/")) << name;
+    if (name.starts_with("beyond/")) {
+      ExpectHeldRow(row);
+    } else if (name.starts_with("int8/")) {
       ExpectLossyRow(row, "int8", 8.25);
     } else if (name.starts_with("turbo4/")) {
       ExpectLossyRow(row, "turbo:bits=4", 4.25);
@@ -108,7 +164,7 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
         << name;
     ExpectClusterRow(row);
     // What of its blocks had come when the holder died may be all or nothing.
-    if (name.starts_with("holder-killed/")) continue;
+    if (name.starts_with("holder-killed/") || name.starts_with("beyond/")) continue;
     const bool warm = !cold && name != "chat/turn1";
     EXPECT_EQ(row["fetched_tokens"].get<int>() > 0, warm) << name;
     // In shared memory the node counts what it offers: the idle prefill of a turn asks, and needs
@@ -124,33 +180,7 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
       EXPECT_GT(row["tiers"]["disk"], 0) << name;
     }
   }
-  EXPECT_EQ(names, (std::set<std::string>{"cold/q1",
-                                          "cold/q2",
-                                          "ram/q1",
-                                          "ram/q2",
-                                          "other/q1",
-                                          "other/q2",
-                                          "disk/q1",
-                                          "disk/q2",
-                                          "small-arena/q1",
-                                          "small-arena/q2",
-                                          "chat/turn1",
-                                          "chat/turn2",
-                                          "together/16-chats",
-                                          "long/grpc",
-                                          "long/same-node",
-                                          "int8/q1",
-                                          "int8/q2",
-                                          "turbo4/q1",
-                                          "turbo4/q2",
-                                          "ada-snapkv/q1",
-                                          "ada-snapkv/q2",
-                                          "chunkkv/q1",
-                                          "chunkkv/q2",
-                                          "cluster/q1",
-                                          "cluster/neighbour",
-                                          "holder-killed/turn2",
-                                          "home-killed/q2"}));
+  EXPECT_EQ(names, AllRows());
   EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/disk")) << "left without --keep";
 }
@@ -161,9 +191,10 @@ TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
   args.push_back("--keep");
   const CommandResult result = Cairn(args);
   ASSERT_EQ(result.code, 0) << result.err;
-  for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "int8: 8.", "turbo4: 4.",
-                           "chunkkv: ", "16 chats at once", "holder killed while it answers",
-                           "home killed", "median first token", "report.json"}) {
+  for (const char* text :
+       {"cold/q1", "small-arena/q1", "chat/turn2", "int8: 8.", "turbo4: 4.",
+        "chunkkv: ", "16 chats at once", "holder killed while it answers", "home killed",
+        "median first token", "report.json", "beyond/rows", "KV of the prompt"}) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));

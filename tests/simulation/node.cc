@@ -14,7 +14,6 @@
 namespace cairn::testing {
 namespace {
 
-constexpr uint64_t kHostBytes = 32 << 20;
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kDiskAccess = std::chrono::milliseconds(2);
 constexpr Duration kLong = std::chrono::hours(1000);
@@ -284,14 +283,16 @@ class NodeClient final : public client::CacheClient {
 void Node::Start() {
   Stop();
   cache::HostTierOptions host;
-  host.capacity_bytes = kHostBytes;
+  host.capacity_bytes = options_.host_bytes;
   host.prefault = false;
   host.check_memory = false;
   host_ = *cache::HostTier::Create(host);
   pool_ = std::make_unique<SimulatedPool>(simulation_);
   timers_ = std::make_unique<Timers>(&simulation_.clock());
   ++epoch_;
-  engine_ = *cache::CacheEngine::Create({}, {.tiers = cache::Tiers(host_.get()).Add(&disk_),
+  cache::Tiers tiers(host_.get());
+  if (options_.disk) tiers.Add(&disk_);
+  engine_ = *cache::CacheEngine::Create({}, {.tiers = tiers,
                                              .clock = &simulation_.clock(),
                                              .executor = pool_.get(),
                                              .node_id = "node",

@@ -27,11 +27,17 @@ struct Link {
   std::optional<uint64_t> silent_after_slices = {};
 };
 
+struct NodeOptions {
+  uint64_t host_bytes = 32 << 20;
+  bool disk = true;
+};
+
 // The cores of a node. What it wrote to disk outlives its death, and its memory does not. Not
 // thread-safe. All functions are for tasks of the simulation.
 class Node {
  public:
-  explicit Node(Simulation& simulation) : simulation_(simulation) {}
+  explicit Node(Simulation& simulation, const NodeOptions& options = {})
+      : simulation_(simulation), options_(options) {}
   ~Node() { Stop(); }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -68,6 +74,7 @@ class Node {
   void Wait(Duration time, const std::function<bool()>& ready);
 
   Simulation& simulation_;
+  const NodeOptions options_;
   Link link_;
   bool alive_ = false;
   uint64_t epoch_ = 0;

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "common/config/config.h"
 #include "common/status/matchers.h"
 #include "tests/simulation/node.h"
 #include "tests/simulation/simulation.h"
@@ -89,10 +90,18 @@ TEST_F(SpilledPromptTest, WhatTheNodeHasIsNotComputedAgain) {
     Worker worker(simulation, NewClient(node), Small());
     const GenerateSummary cold = worker.Run(request);
     EXPECT_EQ(cold.fetched_tokens, 0u);
+    EXPECT_EQ(cold.miss_reason, MissReason::kAbsent);
+    // What it had spilt it has read back, each time from the node's memory.
+    EXPECT_EQ(cold.fetched.host, worker.engine().GetStats().spill.read.bytes);
+    EXPECT_GT(cold.fetched.host, kPrompt * kTokenBytes);
+    EXPECT_EQ(cold.fetched.disk + cold.fetched.lent, 0u);
     worker.Idle();
     const GenerateSummary warm = worker.Run(request);
     EXPECT_EQ(warm.fetched_tokens, 768u);  // Whole units of 256 tokens.
     EXPECT_EQ(warm.computed_tokens, kPrompt - 768);
+    EXPECT_EQ(warm.chosen_tokens, 128u) << "at the node, but no whole unit";
+    EXPECT_EQ(warm.miss_reason, MissReason::kNone);
+    EXPECT_GT(warm.fetched.host, 768 * kTokenBytes);
     EXPECT_EQ(AnswerOf(cold), want);
     EXPECT_EQ(AnswerOf(warm), want);
     // A worker with room reads the same blocks.
@@ -187,7 +196,8 @@ TEST_F(SpilledPromptTest, WhatCannotBeSpiltIsRefusedWithTheReason) {
                              const std::string& why) {
       EXPECT_THAT(worker.engine().Generate(request, {}).status(),
                   StatusIs(StatusCode::kResourceExhausted,
-                           ::testing::AllOf(HasSubstr("KV pool"), HasSubstr(why))));
+                           ::testing::AllOf(HasSubstr("kv_pool: got 448KiB, expected at least"),
+                                            HasSubstr(why))));
     };
     Worker alone(simulation, nullptr, Small());
     refused(alone, Prompt(kPrompt), "no cache node");
@@ -198,7 +208,72 @@ TEST_F(SpilledPromptTest, WhatCannotBeSpiltIsRefusedWithTheReason) {
     no_cache.no_cache = true;
     refused(worker, no_cache, "uses no cache");
     // 256 tokens, a block, and the answer: named in bytes of whole pages, 9 of 64 tokens.
-    refused(worker, Prompt(700, 1, 200), std::to_string(9 * 64 * kTokenBytes));
+    static_assert(9 * 64 * kTokenBytes == 576 << 10);
+    refused(worker, Prompt(700, 1, 200), "need 576KiB");
+  });
+}
+
+TEST_F(SpilledPromptTest, ANodeThatIsTooSmallEndsTheRequestAtOnceAndSaysSo) {
+  Play([](Simulation& simulation) {
+    // Room for nine blocks of the prompt's fourteen, and for some headers.
+    Node node(simulation, {.host_bytes = 600 << 10, .disk = false});
+    node.Start();
+    Worker worker(simulation, NewClient(node), Small());
+    const TimePoint begin = simulation.Now();
+    EXPECT_THAT(worker.engine().Generate(Prompt(kPrompt), {}).status(),
+                StatusIs(StatusCode::kResourceExhausted,
+                         ::testing::AllOf(HasSubstr("the cache node is too small"),
+                                          HasSubstr("900 tokens takes 900KiB there"),
+                                          HasSubstr("host tier"))));
+    EXPECT_LT(simulation.Now() - begin, seconds(1));
+    EXPECT_EQ(AnswerOf(worker.Run(Prompt(200))), AnswerWithRoom(simulation, Prompt(200)));
+  });
+}
+
+TEST_F(SpilledPromptTest, ASmallNodeWithADiskKeepsTheRestThere) {
+  Play([](Simulation& simulation) {
+    const worker::GenerateRequest request = Prompt(kPrompt);
+    const std::string want = AnswerWithRoom(simulation, request);
+    Node node(simulation, {.host_bytes = 600 << 10});
+    node.Start();
+    Worker worker(simulation, NewClient(node), Small());
+    const GenerateSummary got = worker.Run(request);
+    EXPECT_EQ(AnswerOf(got), want);
+    EXPECT_GT(got.fetched.disk, 0u);
+  });
+}
+
+TEST_F(SpilledPromptTest, ABudgetThatIsTooSmallIsRefusedBeforeAnyWork) {
+  Play([](Simulation& simulation) {
+    const worker::GenerateRequest request = Prompt(kPrompt);
+    Node node(simulation);
+    node.Start();
+    const auto with_budget = [](uint64_t bytes) {
+      WorkerOptions options = Small();
+      options.engine.read_policy = "precision";
+      options.engine.kv_budget = bytes;
+      return options;
+    };
+    uint64_t least = 0;
+    {
+      Worker worker(simulation, NewClient(node), with_budget(64 << 10));
+      const auto refused = worker.engine().Generate(request, {});
+      ASSERT_THAT(refused.status(),
+                  StatusIs(StatusCode::kInvalidArgument,
+                           HasSubstr("kv_budget: got 64KiB, expected at least ")));
+      const std::string message = Message(refused.status());
+      const size_t at = message.find("at least ") + 9;
+      least = *config::ParseBytes(message.substr(at, message.find(':', at) - at));
+      EXPECT_EQ(worker.engine().GetStats().spill.prompts, 0u);
+    }
+    // Whole units of the prompt are read by rows, and only what is behind them is in pages.
+    Worker worker(simulation, NewClient(node), with_budget(least));
+    const GenerateSummary got = worker.Run(request);
+    EXPECT_EQ(got.reading.far_tokens, 768u) << got.reading.off;
+    EXPECT_LE(got.reading.near_bytes, least);
+    EXPECT_EQ(got.prompt_logits_sha256,
+              Worker(simulation, nullptr).Run(request).prompt_logits_sha256)
+        << "of the prompt, which is exact";
   });
 }
 

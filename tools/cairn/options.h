@@ -99,6 +99,7 @@ struct ChatOptions {
   SamplingFlags sampling;
   std::string system;
   std::string system_file;
+  bool drop_oldest = false;
   bool json = false;
 };
 

@@ -41,16 +41,30 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .executor = *executor,
                                  .push = *spill_push_,
                                  .background = &*push_,
-                                 .options = parts_.options.spill});
+                                 .options = parts_.options.spill,
+                                 .read_by_rows = parts_.reading.has_value()});
+  }
+  if (session_ && !selected_prompt_ && parts_.codec->raw()) {
+    turn_.emplace(TurnServices{.client = *parts_.cache,
+                               .session = *session_,
+                               .codec = *parts_.codec,
+                               .push = *spill_push_,
+                               .kernels = *kernels::BestCpuBackend().selections,
+                               .kv = parts_.pool->layout(),
+                               .rope_dim = parts_.model->hp().rope_dim,
+                               .rope_base = parts_.model->hp().rope_base,
+                               .match_deadline = parts_.options.spill.match_deadline});
   }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
       .transformer = *parts_.transformer,
       .pool = *parts_.pool,
+      .pool_bytes = parts_.options.kv_pool_bytes,
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
       .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
       .reading = parts_.reading ? &*parts_.reading : nullptr,
+      .turn = turn_ ? &*turn_ : nullptr,
       .spill = spill_ ? &*spill_ : nullptr,
       .no_spill = no_spill,
       .cancel_all = cancel_all_,
@@ -76,8 +90,8 @@ void EngineCore::ConnectCache(Executor& executor) {
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
   urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
-  // Few at a time: the client's buffers for a batch are memory beside the pool.
-  urgent.batch_blocks = 2;
+  // One at a time: the client's buffers for a batch are memory beside the pool.
+  urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(
       PrefixSession::Dependencies{
@@ -182,7 +196,9 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
 
 Status EngineCore::CheckBudget(const Job& job) const {
   const int64_t block = BlockTokens();
-  const int64_t rows = std::ssize(job.prompt().tokens) / block * block;
+  const int64_t tokens = std::ssize(job.prompt().tokens);
+  const bool spills = job.TokensNeeded() > parts_.pool->total_pages() * block;
+  const int64_t rows = spills ? SpilledPrompt::RowsAtNode(tokens) : tokens / block * block;
   if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
   const KvLayout& kv = parts_.pool->layout();
   const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
@@ -426,6 +442,8 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
   if (selected_prompt_) return;
   // A turn whose prompt did not fit does not fit either.
   if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
+  // Neither does one of which tokens were dropped.
+  if (job.prompt().dropped > 0) return;
   if (!session_ || job.request().no_cache || job.request().prefill_only ||
       summary.finish_reason == "cancelled") {
     return;

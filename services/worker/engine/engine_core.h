@@ -151,6 +151,7 @@ class EngineCore {
   std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
   std::optional<PushQueue> spill_push_;   // The driver's, which waits for it.
   std::optional<SpillServices> spill_;    // If the recipe keeps every bit.
+  std::optional<TurnServices> turn_;      // The same.
 
   const PromptOrder order_;
   RequestQueue queue_;

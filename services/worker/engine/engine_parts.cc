@@ -73,9 +73,7 @@ Status MakeReading(EngineParts& parts) {
   if (options.read_policy.empty()) return OkStatus();
   ReadingTerms terms;
   CAIRN_ASSIGN_OR_RETURN(terms.policy, ParseReadPolicy(options.read_policy));
-  if (options.kv_budget > 0) {
-    terms.budget = std::max<uint64_t>(1, options.kv_budget / options.max_running);
-  }
+  terms.budget = {.bytes = options.kv_budget, .requests = options.max_running};
   terms.heads = parts.model->hp().heads;
   terms.backend = &kernels::BestCpuBackend();
   terms.clock = parts.clock;

@@ -1,5 +1,6 @@
 #include "services/worker/engine/option_check.h"
 
+#include "common/config/config.h"
 #include "common/recipe/recipe.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/reading/read_policy.h"
@@ -35,7 +36,7 @@ Status CheckReadOptions(const WorkerEngine::Options& options, const Recipe& reci
   if (options.read_policy.empty()) {
     if (options.kv_budget == 0) return OkStatus();
     return InvalidArgument("option 'kv_budget': got {}, expected 0 without a read policy",
-                           options.kv_budget);
+                           config::FormatBytes(options.kv_budget));
   }
   if (recipe.selection) {
     return InvalidArgument(

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/utf8.h"
+#include "services/worker/engine/turned_prompt.h"
 
 namespace cairn::worker {
 namespace {
@@ -151,6 +152,30 @@ Status CheckApart(const GenerateRequest& request) {
   return OkStatus();
 }
 
+Status DropOldest(uint32_t context_tokens, uint32_t block_tokens, const GenerateRequest& request,
+                  PreparedPrompt* prompt) {
+  const auto refuse = [](std::string_view with) {
+    return InvalidArgument("field 'drop_oldest': got true with {}, expected one of them", with);
+  };
+  if (!request.score_tokens.empty()) return refuse("a continuation");
+  if (request.prefill_only) return refuse("prefill_only");
+  if (request.await_prefill > Duration(0)) return refuse("await_prefill");
+  const int64_t dropped =
+      DroppedTokens(std::ssize(prompt->tokens), request.max_tokens, context_tokens, block_tokens);
+  if (dropped < 0) {
+    return InvalidArgument(
+        "field 'max_tokens': got {}, expected less: with room for them in the context of {} "
+        "tokens, nothing is left of the prompt",
+        request.max_tokens, context_tokens);
+  }
+  if (dropped == 0) return OkStatus();
+  prompt->dropped = dropped;
+  prompt->whole = prompt->tokens;
+  const auto begin = prompt->tokens.begin() + block_tokens;
+  prompt->tokens.erase(begin, begin + dropped);
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
@@ -169,6 +194,9 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
       prompt.tokens,
       std::visit([&](const auto& form) { return Tokens(model, context_tokens, form); },
                  request.prompt));
+  if (request.drop_oldest) {
+    CAIRN_RETURN_IF_ERROR(DropOldest(context_tokens, block_tokens, request, &prompt));
+  }
   if (prompt.tokens.empty() || prompt.tokens.size() >= context_tokens) {
     return InvalidArgument("field 'prompt': got {} tokens, expected 1 to {}", prompt.tokens.size(),
                            context_tokens - 1);

@@ -58,6 +58,7 @@ void PromptKv::Push(const PromptRun& run, uint32_t first_computed) {
   PushQueue& queue = run.request_.hand_over ? *urgent_ : *push_;
   queue.Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
   if (session_->codec().lossy() && run.report_.fetched_blocks > 0) return;  // Not of exact lineage.
+  if (!run.request_.keys.empty()) return;                                   // Neither.
   for (const PublishedNamespace& target : published_) {
     if (target.selection != nullptr) continue;
     const std::vector<BlockKey> keys =

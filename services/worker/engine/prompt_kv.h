@@ -67,6 +67,10 @@ class PromptKv {
     std::function<void()> announced = nullptr;  // Called once they are, or cannot be.
     // How long blocks are waited for that another worker has announced. 0: not at all.
     Duration await{0};
+    // Of all full blocks, where those before `turned_blocks` can only be fetched: nothing that this
+    // run would compute has their bytes (turned_prompt.h). Empty: the tokens decide.
+    std::vector<BlockKey> keys = {};
+    uint32_t turned_blocks = 0;
   };
 
   struct Report {

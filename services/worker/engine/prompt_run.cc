@@ -25,7 +25,9 @@ PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
       start_(kv.clock_.Now()),
       await_until_(start_ + request_.await) {
   pause_.emplace(request_.background ? nullptr : kv.push_);
-  if (use_cache_) keys_ = kv.session_->Keys(request_.tokens);
+  if (use_cache_) {
+    keys_ = request_.keys.empty() ? kv.session_->Keys(request_.tokens) : request_.keys;
+  }
   wanted_ = keys_;
   // The last token is always computed when its logits are wanted.
   if (request_.logits != nullptr) {
@@ -34,7 +36,7 @@ PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
   }
   block_seconds_.resize(static_cast<size_t>((total_ + kv.block_tokens_ - 1) / kv.block_tokens_));
   adopted_.resize(block_seconds_.size());
-  if (request_.use_cache && !request_.background) {
+  if (request_.use_cache && !request_.background && request_.keys.empty()) {
     // All of the pool is KV of one model, so without a namespace any root will do.
     names_ = use_cache_ ? keys_
                         : BlockKeyChain(Digest()).Keys(request_.tokens,
@@ -43,7 +45,8 @@ PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
                         ? names_.size()
                         : static_cast<size_t>((total_ - 1) / kv.block_tokens_);
   }
-  if (use_cache_ && kv.selections_ != nullptr && held_ == 0 && kv.watched_ == nullptr) {
+  if (use_cache_ && kv.selections_ != nullptr && held_ == 0 && kv.watched_ == nullptr &&
+      request_.keys.empty()) {
     kv.selections_->Begin(request_.tokens, request_.prefix_end,
                           std::ssize(wanted_) * kv.block_tokens_, sequence_);
     kv.watched_ = this;
@@ -206,7 +209,7 @@ void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
   const bool pieces = request_.await > Duration(0);
   overlap_ = alone && options.overlap && matched_ * kv_.block_tokens_ < total_ &&
              !request_.hand_over && (!pieces || matched_ == wanted_.size());
-  choose_ = options.choose && overlap_ && !request_.background && !pieces;
+  choose_ = options.choose && overlap_ && !request_.background && !pieces && request_.keys.empty();
   // Where parts of a lossy prefix are computed instead of fetched, what follows has bytes that
   // depend on where they meet, and is not pushed. So nothing is chosen while there is more to push
   // than the last token's block.
@@ -497,6 +500,7 @@ void PromptRun::EndChunks(const Status& status) {
     const Status loans = kv_.CheckLoans(request_.tokens, sequence_);
     if (loans.code() == StatusCode::kAborted) {
       sequence_.SetLength(*check_loans_);
+      turned_lost_ = request_.turned_blocks > 0;
       return BeginChunks();
     }
     report_.status = loans;
@@ -512,7 +516,8 @@ void PromptRun::Finish() {
   there -= report_.shared_blocks * kv_.block_tokens_;
   // The node has the blocks that were computed by choice.
   there += report_.chosen_blocks * kv_.block_tokens_;
-  bool push = use_cache_;
+  // Without all turned blocks, what was computed stands on other bytes than its keys say.
+  bool push = use_cache_ && !turned_lost_ && report_.fetched_blocks >= request_.turned_blocks;
   if (use_cache_ && kv_.session_->codec().lossy()) {
     if (report_.fetched_blocks == 0) {
       // All of it was computed over exact KV, also what the node has in another lineage.

@@ -153,6 +153,7 @@ class PromptRun {
   uint32_t front_ = 0;     // Blocks there: fetched whole, or computed.
   // What was to be computed before anything was measured.
   std::optional<uint32_t> first_target_;
+  bool turned_lost_ = false;  // Turned blocks were computed anew, in other bytes.
   // Published selections watch. Not if something was fetched, since they have not seen its queries.
   bool selecting_ = false;
 

@@ -43,6 +43,9 @@ struct GenerateRequest {
   bool no_cache = false;      // Neither fetch nor push.
   bool ignore_eos = false;
   bool want_logits_digest = false;
+  // A prompt that leaves no room for max_tokens in the context loses its oldest tokens after the
+  // first block (turned_prompt.h). Not with score_tokens, prefill_only and await_prefill.
+  bool drop_oldest = false;
   // The full blocks of prompt and answer are prefilled in idle time and pushed, so that the next
   // turn of the conversation finds them.
   bool keep_turn = false;
@@ -79,9 +82,10 @@ struct GenerateRequest {
 inline constexpr size_t kMaxScoreTokens = 1024;
 inline constexpr Duration kMaxAwaitPrefill = std::chrono::minutes(10);
 
-// How a context was read by rows (docs/long-context.md).
+// How a context was read by rows, in a worker with a read policy (docs/long-context.md).
 struct ContextReading {
-  std::string policy;  // With all parameters. Empty: all KV stayed in the worker's pages.
+  std::string policy;  // With all parameters. Empty: it was not read by rows, and `off` says why.
+  std::string off;     // For people. Empty also without a read policy.
   uint32_t far_tokens =
       0;  // Of the prompt: their whole KV lay elsewhere while tokens were decoded.
   uint64_t near_bytes = 0;  // Copy or index, working set and rows that arrive.
@@ -89,7 +93,9 @@ struct ContextReading {
 };
 
 struct GenerateSummary {
-  uint32_t prompt_tokens = 0;
+  uint32_t prompt_tokens = 0;   // Without dropped ones.
+  uint32_t dropped_tokens = 0;  // With drop_oldest.
+  uint32_t turned_tokens = 0;   // Of fetched_tokens: with keys that were turned back for that.
   uint32_t fetched_tokens = 0;
   uint32_t shared_tokens = 0;    // Taken from other requests, which computed the same tokens.
   uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens - shared_tokens.
@@ -107,6 +113,7 @@ struct GenerateSummary {
   std::optional<Digest> answer_logits_sha256;
   // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
   MissReason miss_reason = MissReason::kNone;
+  // Of a prompt that was spilt: each time that it was read back.
   BytesByTier fetched;
   client::Path fetch_path = client::Path::kGrpc;  // That these bytes came by.
   // Of computed_tokens: the node had them, but computing them was sooner.

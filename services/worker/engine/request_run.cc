@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/config/config.h"
 #include "common/log/log.h"
 #include "services/worker/reading/background_rows.h"
 #include "services/worker/reading/node_rows.h"
@@ -23,6 +24,7 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
       stop_text_(job_->request().stop) {
   summary_.queue_seconds = Seconds(start_ - job_->queued_at());
   summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
+  summary_.dropped_tokens = static_cast<uint32_t>(job_->prompt().dropped);
 }
 
 Step RequestRun::Next(int64_t max_rows, bool alone) {
@@ -114,6 +116,8 @@ PromptKv::Request RequestRun::Wanted() {
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }
+  wanted.keys = turned_.keys;
+  wanted.turned_blocks = turned_.blocks;
   wanted.prefix_end = request.prefix_end;
   wanted.next = request.next;
   wanted.trace = request.trace;
@@ -149,6 +153,7 @@ Step RequestRun::Reserve(bool alone) {
     return {Step::Kind::kWorked};
   }
   if (room.ok()) {
+    FindTurned();
     prompt_.emplace(parts_.prompt_kv, Wanted());
     state_ = State::kPrompt;
     return {Step::Kind::kWorked};
@@ -165,11 +170,18 @@ Step RequestRun::Reserve(bool alone) {
   return {Step::Kind::kWorked};
 }
 
+void RequestRun::FindTurned() {
+  const PreparedPrompt& prompt = job_->prompt();
+  if (prompt.dropped == 0 || parts_.turn == nullptr || job_->request().no_cache) return;
+  turned_ = TurnBack(*parts_.turn, prompt.whole, prompt.dropped, job_->request().trace);
+}
+
 RequestRun::~RequestRun() {
   if (spilled_ && parts_.spilled) parts_.spilled(spilled_->GetStats());
 }
 
 Result<bool> RequestRun::MustSpill() const {
+  using config::FormatBytesUp;
   const KvLayout& kv = parts_.pool.layout();
   const int64_t most = parts_.pool.total_pages() * kv.block_tokens;
   const int64_t needed = job_->TokensNeeded();
@@ -180,14 +192,15 @@ Result<bool> RequestRun::MustSpill() const {
   std::string why = parts_.spill == nullptr ? parts_.no_spill
                     : request.no_cache      ? "the request uses no cache"
                     : request.prefill_only  ? "the request hands its prompt over"
-                    : least > most ? fmt::format("a chunk and the answer alone need {} bytes",
-                                                 kv.bytes_for(least))
-                                   : "";
+                    : least > most
+                        ? "a chunk and the answer alone need " + FormatBytesUp(kv.bytes_for(least))
+                        : "";
   if (why.empty()) return true;
   return Errorf(StatusCode::kResourceExhausted,
-                "KV pool: got {} bytes, expected at least {} for the request's {} tokens; they "
-                "cannot be spilt to a cache node: {}",
-                kv.bytes_for(most), kv.bytes_for(needed), needed, why);
+                "kv_pool: got {}, expected at least {} for the request's {} tokens; they cannot be "
+                "spilt to a cache node: {}",
+                config::FormatBytes(parts_.pool_bytes), FormatBytesUp(kv.bytes_for(needed)), needed,
+                why);
 }
 
 Step RequestRun::NextSpilled(int64_t max_rows) {
@@ -257,6 +270,10 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   summary_.shared_tokens = report.shared_blocks * block_tokens;
   summary_.computed_tokens = static_cast<uint32_t>(PromptTokens().size()) -
                              summary_.fetched_tokens - summary_.shared_tokens;
+  // All but the first block.
+  if (report.fetched_blocks >= turned_.blocks && turned_.blocks > 0) {
+    summary_.turned_tokens = (turned_.blocks - 1) * block_tokens;
+  }
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
   summary_.match_seconds = report.match_seconds;
@@ -294,7 +311,11 @@ Status RequestRun::BeginReading() {
   const KvLayout& kv = sequence_->layout();
   const int64_t length = sequence_->length();
   const int64_t rows = length / kv.block_tokens * kv.block_tokens;
-  if (rows == 0) return OkStatus();
+  if (rows == 0) {
+    summary_.reading.off =
+        fmt::format("the prompt has no whole block of {} tokens", kv.block_tokens);
+    return OkStatus();
+  }
   const int64_t needed = job_->TokensNeeded();
   const auto open = [&] {
     return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
@@ -329,7 +350,10 @@ Status RequestRun::BeginReading() {
 
 Status RequestRun::ReadSpilled() {
   EarlierKv* const earlier = spilled_->earlier();
-  if (earlier == nullptr || parts_.spill == nullptr) return OkStatus();
+  if (earlier == nullptr) {
+    summary_.reading.off = "nothing of the prompt is at the cache node";
+    return OkStatus();
+  }
   const KvLayout& kv = sequence_->layout();
   const SpillServices& node = *parts_.spill;
   const int64_t rows = earlier->tokens();
@@ -349,9 +373,9 @@ Status RequestRun::ReadSpilled() {
     status = reader.status();
     if (reader.ok()) Use(*std::move(reader));
   }
-  if (status.code() == StatusCode::kInvalidArgument) return status;
   // Decode steps can still read all that was spilt, in windows.
   if (!status.ok()) {
+    summary_.reading.off = Message(status);
     log::Warn("context_not_read_by_rows", {{"error", ToString(status)}, {"trace", trace}});
   }
   return OkStatus();
@@ -359,6 +383,7 @@ Status RequestRun::ReadSpilled() {
 
 void RequestRun::Use(std::unique_ptr<ContextReader> reader) {
   reader_ = std::move(reader);
+  summary_.reading.off.clear();
   summary_.reading.policy = reader_->policy().ToString();
   summary_.reading.far_tokens = static_cast<uint32_t>(reader_->rows());
   summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
@@ -472,6 +497,12 @@ void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
   if (reader_ != nullptr) summary_.reading.counters = reader_->counters();
+  if (spilled_) {
+    const SpillReadStats read = spilled_->GetStats().read;
+    summary_.fetched = {
+        .host = read.bytes - read.disk_bytes, .disk = read.disk_bytes, .lent = read.lent_bytes};
+    summary_.fetch_path = parts_.spill->client.GetStats().path;
+  }
   if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {
     outcome_ = std::move(summary_);

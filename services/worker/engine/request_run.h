@@ -24,6 +24,7 @@
 #include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/engine/step.h"
 #include "services/worker/engine/stop_text.h"
+#include "services/worker/engine/turned_prompt.h"
 #include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/parked_kv.h"
@@ -35,11 +36,14 @@ struct RequestParts {
   const Model& model;
   Transformer& transformer;
   KvPool& pool;
+  uint64_t pool_bytes = 0;  // As the option kv_pool says.
   const Clock& clock;
   PromptKv& prompt_kv;
   SelectedPrompt* selected_prompt = nullptr;  // If the recipe selects. Null: it does not.
   // If contexts are read by rows. Null: all KV stays in pages.
   const ReadingTerms* reading = nullptr;
+  // For prompts that are longer than the context. Null: what is left of them is computed anew.
+  const TurnServices* turn = nullptr;
   // For prompts that never fit into the pool. Null: `no_spill` says why there is nothing to spill
   // to.
   const SpillServices* spill = nullptr;
@@ -104,6 +108,8 @@ class RequestRun {
   std::span<const TokenId> PromptTokens() const;
   PromptKv::Request Wanted();
   Step Reserve(bool alone);
+  // Of a prompt that was too long: has its blocks turned back.
+  void FindTurned();
   void ComputeSelected();
   // Whether the request can only be computed by spilling; an error says why it cannot be.
   Result<bool> MustSpill() const;
@@ -136,6 +142,7 @@ class RequestRun {
   std::shared_ptr<KvSequence> sequence_;
   std::unique_ptr<ContextReader> reader_;  // Null: nothing was read by rows.
   std::vector<float> logits_;
+  TurnedBlocks turned_;  // Of a prompt that was too long.
   std::optional<PromptRun> prompt_;
   std::optional<SpilledPrompt> spilled_;  // Instead of prompt_; until the request ends.
   bool returning_ = false;                // After the prompt, spilled_ gets back what was spilt.

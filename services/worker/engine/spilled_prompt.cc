@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/config/config.h"
 #include "common/log/log.h"
 
 namespace cairn::worker {
@@ -77,35 +78,31 @@ Step SpilledPrompt::Match() {
   const auto most = static_cast<size_t>((total_ - 1) / block_tokens_);
   const Status held = kv_.Hold(std::span(keys_).first(std::min(keys_.size(), most)));
   report_.match_seconds = Seconds(clock_.Now() - start);
-  report_.miss_reason = held.ok() ? MissReason::kAbsent : MissReason::kUnavailable;
+  report_.miss_reason = held.ok()                                      ? kv_.miss_reason()
+                        : held.code() == StatusCode::kDeadlineExceeded ? MissReason::kDeadline
+                                                                       : MissReason::kUnavailable;
   if (kv_.tokens() > 0) sequence_.StartAt(kv_.tokens());
   report_.fetched_blocks = static_cast<uint32_t>(kv_.tokens() / block_tokens_);
+  // Behind the last whole unit.
+  report_.chosen_blocks = kv_.matched_blocks() - report_.fetched_blocks;
   state_ = State::kChunk;
   return {Step::Kind::kWorked};
 }
 
 Step SpilledPrompt::NextChunk(int64_t max_rows) {
   const int64_t begin = sequence_.length();
-  if (begin == total_) {
-    const Status room = MakeRoom(total_ + answer_tokens_);
-    if (room.code() == StatusCode::kUnavailable && Patient()) return {Step::Kind::kWaiting};
-    End(room);
-    return {Step::Kind::kWorked};
-  }
+  if (begin == total_) return EndChunks();
   int64_t count = std::min({transformer_.max_rows(), max_rows, total_ - begin});
   if (count < total_ - begin) count = count / block_tokens_ * block_tokens_;
   if (count <= 0) return {Step::Kind::kWaiting};
   Status room = MakeRoom(begin + count);
-  while (room.code() == StatusCode::kResourceExhausted && count > block_tokens_) {
+  while (room.code() == StatusCode::kResourceExhausted && !node_too_small_ &&
+         count > block_tokens_) {
     count = std::max(block_tokens_, count / 2 / block_tokens_ * block_tokens_);
     room = MakeRoom(begin + count);
   }
-  if (!room.ok()) {
-    // The chunk may have been lost meanwhile: what follows looks again where the sequence is.
-    if (room.code() == StatusCode::kUnavailable && Patient()) return {Step::Kind::kWaiting};
-    End(room);
-    return {Step::Kind::kWorked};
-  }
+  // The chunk may have been lost meanwhile: what follows looks again where the sequence is.
+  if (!room.ok()) return WaitOrEnd(room);
   chunk_tokens_ = count;
   Step step{Step::Kind::kChunk};
   step.chunk.sequence = &sequence_;
@@ -115,6 +112,20 @@ Step SpilledPrompt::NextChunk(int64_t max_rows) {
   step.chunk.earlier = earlier();
   if (begin + count == total_) step.chunk.logits = request_.logits;
   return step;
+}
+
+Step SpilledPrompt::EndChunks() {
+  Status room;
+  if (services_.read_by_rows && RowsAtNode(total_) > sequence_.base()) room = Spill();
+  // What the node does not take stays in pages, if there is room.
+  if (sequence_.length() == total_ && !node_too_small_) room = MakeRoom(total_ + answer_tokens_);
+  return WaitOrEnd(room);
+}
+
+Step SpilledPrompt::WaitOrEnd(const Status& room) {
+  if (room.code() == StatusCode::kUnavailable && Patient()) return {Step::Kind::kWaiting};
+  End(room);
+  return {Step::Kind::kWorked};
 }
 
 void SpilledPrompt::Computed(const Status& status) {
@@ -172,6 +183,11 @@ void SpilledPrompt::BackTo(int64_t tokens) {
   if (services_.background != nullptr) services_.background->DropPending();
   sequence_.Clear();
   sequence_.StartAt(tokens);
+  const auto blocks = static_cast<uint32_t>(tokens / block_tokens_);
+  if (blocks >= report_.fetched_blocks) return;
+  report_.fetched_blocks = blocks;
+  report_.chosen_blocks = 0;
+  report_.miss_reason = kv_.miss_reason();
 }
 
 Status SpilledPrompt::MakeRoom(int64_t end) {
@@ -187,10 +203,11 @@ Status SpilledPrompt::MakeRoom(int64_t end) {
   if (room.code() == StatusCode::kResourceExhausted) {
     const uint64_t least =
         transformer_.kv_layout().bytes_for(LeastTokens(block_tokens_, answer_tokens_));
-    return Errorf(StatusCode::kResourceExhausted,
-                  "KV pool: no room for {} tokens beside the {} that were spilt to the cache node; "
-                  "this request needs {} bytes at least, for a chunk and its answer of {} tokens",
-                  end - sequence_.base(), sequence_.base(), least, answer_tokens_);
+    return Errorf(
+        StatusCode::kResourceExhausted,
+        "kv_pool: no room for {} tokens beside the {} that were spilt to the cache node; "
+        "expected at least {} for this request alone: a chunk and its answer of {} tokens",
+        end - sequence_.base(), sequence_.base(), config::FormatBytesUp(least), answer_tokens_);
   }
   return room;
 }
@@ -214,33 +231,44 @@ Status SpilledPrompt::Spill() {
                       EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
   const auto failed = [&](const std::string& why) {
     return Errorf(StatusCode::kUnavailable,
-                  "KV pool: no room for the prompt of {} tokens, and tokens [{}, {}) cannot be "
+                  "kv_pool: no room for the prompt of {} tokens, and tokens [{}, {}) cannot be "
                   "spilt to the cache node: {}",
                   total_, base, end, why);
   };
   if (end <= base) return failed("they are not whole blocks of the prompt");
-  if (!PushBlocks(end)) {
+  Status refused;  // Why the node did not take all of them at once.
+  bool taken = PushBlocks(end);
+  if (!taken) {
+    refused = services_.push.last_failure();
     // What is leased stays in the node's memory. Without the lease it may go to disk.
     kv_.LetGo();
     (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
-    if (!PushBlocks(end)) {
-      // What was spilt before may have left meanwhile.
-      const auto spilt = std::span(keys_).first(static_cast<size_t>(base / block_tokens_));
-      if (kv_.Hold(spilt).ok() && kv_.tokens() < base) BackTo(kv_.tokens());
-      return failed("it did not take them");
-    }
+    taken = PushBlocks(end);
+    if (!taken) refused = services_.push.last_failure();
   }
   const Status held = kv_.Hold(std::span(keys_).first(static_cast<size_t>(end / block_tokens_)));
   if (!held.ok()) return failed(std::string(held.message()));
-  if (kv_.tokens() < end) {
-    // What was spilt before may be gone, too.
-    const int64_t left = kv_.tokens();
-    if (left < base) BackTo(left);
+  const int64_t left = kv_.tokens();
+  if (left > base) {
+    sequence_.DropFront(left);
+    stats_.spilled_tokens += static_cast<uint64_t>(left - base);
+  }
+  if (left == end) return OkStatus();
+  // What was spilt before may be gone, too.
+  if (left < base) BackTo(left);
+  if (!taken) return failed("it did not take them: " + std::string(refused.message()));
+  if (refused.code() != StatusCode::kResourceExhausted) {
     return failed(fmt::format("it has the first {} only", left));
   }
-  sequence_.DropFront(end);
-  stats_.spilled_tokens += static_cast<uint64_t>(end - base);
-  return OkStatus();
+  // It gave blocks of this prompt up for others of it.
+  node_too_small_ = true;
+  return Errorf(StatusCode::kResourceExhausted,
+                "the cache node is too small: the KV of the prompt's {} tokens takes {} there, and "
+                "of the first {} tokens it could only keep {} ({})",
+                total_,
+                config::FormatBytesUp(static_cast<uint64_t>(total_) *
+                                      transformer_.kv_layout().bytes_per_token()),
+                end, left, std::string(refused.message()));
 }
 
 bool SpilledPrompt::PushBlocks(int64_t end) {

@@ -47,6 +47,9 @@ struct SpillServices {
   SpilledKv::Options options = {};
   // How long a node that does not answer is asked again.
   Duration patience = std::chrono::seconds(5);
+  // Decode reads the prompt by rows, which stay at the node: when the prompt is complete, all whole
+  // units leave the pages.
+  bool read_by_rows = false;
 };
 
 // Not thread-safe.
@@ -63,6 +66,11 @@ class SpilledPrompt {
   // Tokens that must find room in the pool at the same time, at least.
   static int64_t LeastTokens(int64_t block_tokens, int64_t answer_tokens) {
     return EarlierKv::kUnitTokens + block_tokens + answer_tokens;
+  }
+
+  // Of a prompt of so many tokens that is read by rows: those that are at the node in the end.
+  static int64_t RowsAtNode(int64_t prompt_tokens) {
+    return prompt_tokens / EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
   }
 
   // As PromptRun.
@@ -87,11 +95,15 @@ class SpilledPrompt {
   static bool IsMiss(const Status& status);
   Step Match();
   Step NextChunk(int64_t max_rows);
+  // The prompt is complete: room for the answer.
+  Step EndChunks();
   Step Return();
+  // There is no room: waits for a node that may take what it did not take now, or ends.
+  Step WaitOrEnd(const Status& room);
   // Whether the node, which does not do its part, is asked again.
   bool Patient();
   // Room in pages for tokens up to `end`, after a spill if need be. RESOURCE_EXHAUSTED names the
-  // least that works.
+  // least that works, or the node is too small.
   Status MakeRoom(int64_t end);
   Status Spill();
   // Pushes the blocks in pages before `end`, and waits. False: the node did not take all.
@@ -120,6 +132,7 @@ class SpilledPrompt {
   bool lost_answer_ = false;
   std::optional<TimePoint> failing_since_;  // Of the node, without progress.
   int failures_ = 0;                        // Since the last progress.
+  bool node_too_small_ = false;             // Asking again would change nothing.
   PromptKv::Report report_;
   SpillStats stats_;
 };

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/config/config.h"
 #include "services/worker/kv/ragged_prefix.h"
 
 namespace cairn::worker {
@@ -221,14 +222,14 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, size_t by
   CAIRN_RETURN_IF_ERROR(CheckRange("block_tokens", layout.block_tokens, 16, 256));
   const size_t pages = bytes / layout.page_bytes();
   if (pages == 0 || pages > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    return InvalidArgument("KV pool of {} bytes: expected room for 1 to 2^31 - 1 pages of {} bytes",
-                           bytes, layout.page_bytes());
+    return InvalidArgument("kv_pool: got {}, expected room for 1 to 2^31 - 1 pages of {}",
+                           config::FormatBytes(bytes), config::FormatBytes(layout.page_bytes()));
   }
   void* base = mmap(nullptr, pages * layout.page_bytes(), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
-    return Errorf(StatusCode::kResourceExhausted, "cannot map {} bytes for the KV pool",
-                  pages * layout.page_bytes());
+    return Errorf(StatusCode::kResourceExhausted, "kv_pool: cannot map {}",
+                  config::FormatBytes(bytes));
   }
   return std::unique_ptr<KvPool>(
       new KvPool(layout, static_cast<std::byte*>(base), static_cast<int64_t>(pages)));

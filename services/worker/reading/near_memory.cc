@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/config/config.h"
 #include "services/worker/reading/row_index.h"
 #include "services/worker/reading/working_set.h"
 
 namespace cairn::worker {
 
 Result<NearMemory> ShareBudget(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
-                               uint64_t own_bytes, uint64_t budget) {
+                               uint64_t own_bytes, const NearBudget& budget) {
   NearMemory near;
   const auto heads = static_cast<uint64_t>(kv.layers) * static_cast<uint64_t>(kv.kv_heads);
   const int64_t unit = policy.unit_rows();
@@ -28,18 +29,26 @@ Result<NearMemory> ShareBudget(const ReadPolicy& policy, const KvLayout& kv, int
       sink + static_cast<int64_t>(std::ceil(policy.set * static_cast<double>(near.step_rows))));
   near.set_rows = most;
   near.set_bytes = bytes(most);
-  if (budget == 0 || near.total() <= budget) return near;
+  const uint64_t share = budget.share();
+  if (share == 0 || near.total() <= share) return near;
   near.set_rows = least;
   near.set_bytes = bytes(least);
-  if (near.total() > budget) {
+  if (near.total() > share) {
+    using config::FormatBytesUp;
+    const std::string sharing =
+        budget.requests == 1
+            ? ""
+            : fmt::format(" for the {} requests that may run at a time", budget.requests);
     return InvalidArgument(
-        "kv_budget: got {} bytes, expected at least {} for a context of {} tokens with the read "
+        "kv_budget: got {}{}, expected at least {}: a context of {} tokens needs {} with the read "
         "policy {} (copy or index {}, working set {}, rows that arrive {}, own tokens {})",
-        budget, near.total(), rows, policy.ToString(), near.index_bytes, near.set_bytes,
-        near.staging_bytes, near.own_bytes);
+        config::FormatBytes(budget.bytes), sharing, FormatBytesUp(near.total() * budget.requests),
+        rows, FormatBytesUp(near.total()), policy.ToString(), FormatBytesUp(near.index_bytes),
+        FormatBytesUp(near.set_bytes), FormatBytesUp(near.staging_bytes),
+        FormatBytesUp(near.own_bytes));
   }
   const uint64_t row = bytes(1);
-  near.set_rows += static_cast<int64_t>((budget - near.total()) / row);
+  near.set_rows += static_cast<int64_t>((share - near.total()) / row);
   near.set_bytes = bytes(near.set_rows);
   return near;
 }

@@ -19,8 +19,8 @@ namespace cairn::worker {
 // How a worker reads contexts. References must outlive the readers.
 struct ReadingTerms {
   ReadPolicy policy;
-  uint64_t budget = 0;  // Near memory of one request in bytes. 0: no limit.
-  int32_t heads = 0;    // Of queries, in a layer.
+  NearBudget budget;  // Near memory of all requests.
+  int32_t heads = 0;  // Of queries, in a layer.
   const kernels::Backend* backend = nullptr;
   const Clock* clock = nullptr;
   // Makes the source of a context's rows. Null: PageRows.

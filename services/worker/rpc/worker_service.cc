@@ -88,6 +88,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto, TimePoint no
   request.want_timeline = proto.want_timeline();
   request.prefix_end = proto.prefix_end();
   request.prefill_only = proto.prefill_only();
+  request.drop_oldest = proto.drop_oldest();
   request.await_prefill = std::chrono::milliseconds(proto.await_prefill_ms());
   request.stop.assign(proto.stop().begin(), proto.stop().end());
   request.priority = proto.priority();
@@ -126,6 +127,8 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   if (summary.fetched.total() > 0) out->set_fetch_path(std::string(Name(summary.fetch_path)));
   out->set_chosen_tokens(summary.chosen_tokens);
   out->set_selected_tokens(summary.selected_tokens);
+  out->set_dropped_tokens(summary.dropped_tokens);
+  out->set_turned_tokens(summary.turned_tokens);
   out->set_kept_share(summary.kept_share);
   if (!summary.reading.policy.empty()) {
     const ReadCounters& counters = summary.reading.counters;
@@ -141,6 +144,7 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
     reading->set_lost_rows(counters.lost_rows);
     reading->set_read_bytes(counters.read_bytes);
   }
+  if (!summary.reading.off.empty()) out->mutable_reading()->set_off(summary.reading.off);
   for (const TimelineSpan& span : summary.timeline) {
     v1::TimelineSpan* entry = out->add_timeline();
     entry->set_kind(static_cast<v1::TimelineSpan::Kind>(span.kind));

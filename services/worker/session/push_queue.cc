@@ -32,31 +32,6 @@ Part Describe(const ComputedBlock& block, const Layout& layout) {
 uint64_t BytesOf(const client::PartToWrite& part) { return part.bytes; }
 uint64_t BytesOf(const client::PartToPush& part) { return part.bytes.size(); }
 
-// Counts what became of `parts`, and logs the first failure. `results`: one a part, or why none was
-// sent.
-template <typename Part>
-PushQueue::Stats Tally(const std::vector<Part>& parts, const Result<std::vector<Status>>& results,
-                       const std::string& trace) {
-  PushQueue::Stats sent;
-  Status failure;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Status& status = results.ok() ? (*results)[i] : results.status();
-    if (status.ok()) {
-      ++sent.pushed_blocks;
-      sent.pushed_bytes += BytesOf(parts[i]);
-    } else {
-      ++sent.failed_blocks;
-      if (failure.ok()) failure = status;
-    }
-  }
-  if (!failure.ok()) {
-    log::Debug(
-        "cache_push_failed",
-        {{"trace", trace}, {"blocks", log::Num(sent.failed_blocks)}, {"error", ToString(failure)}});
-  }
-  return sent;
-}
-
 std::vector<uint64_t> LayerBytes(const Layout& layout) {
   std::vector<uint64_t> bytes;
   for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
@@ -143,6 +118,36 @@ PushQueue::Stats PushQueue::GetStats() const {
   stats.queued_blocks = queue_.size() + sending_blocks_;
   stats.queued_bytes = queued_bytes_;
   return stats;
+}
+
+Status PushQueue::last_failure() const {
+  MutexLock lock(mu_);
+  return last_failure_;
+}
+
+template <typename Part>
+PushQueue::Stats PushQueue::Tally(const std::vector<Part>& parts,
+                                  const Result<std::vector<Status>>& results,
+                                  const std::string& trace) {
+  Stats sent;
+  Status failure;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Status& status = results.ok() ? (*results)[i] : results.status();
+    if (status.ok()) {
+      ++sent.pushed_blocks;
+      sent.pushed_bytes += BytesOf(parts[i]);
+    } else {
+      ++sent.failed_blocks;
+      if (failure.ok()) failure = status;
+    }
+  }
+  if (failure.ok()) return sent;
+  log::Debug(
+      "cache_push_failed",
+      {{"trace", trace}, {"blocks", log::Num(sent.failed_blocks)}, {"error", ToString(failure)}});
+  MutexLock lock(mu_);
+  last_failure_ = failure;
+  return sent;
 }
 
 std::vector<PushQueue::Item> PushQueue::TakeBatch() {

@@ -114,6 +114,8 @@ class PushQueue {
   void Stop(TimePoint deadline);
 
   Stats GetStats() const;
+  // Why the node did not take the last block that failed. OK: none has failed.
+  Status last_failure() const;
   const Options& options() const { return options_; }
 
   // Pushes one batch. False: nothing may be pushed now.
@@ -144,6 +146,11 @@ class PushQueue {
   Batch BatchOf(const std::vector<Item>& items) const;
   // Takes room, writes reserving_ there, commits. Counts what was pushed and what failed.
   Stats Push(const Batch& batch);
+  // Counts what became of `parts`, and notes the first failure. `results`: one a part, or why none
+  // was sent.
+  template <typename Part>
+  Stats Tally(const std::vector<Part>& parts, const Result<std::vector<Status>>& results,
+              const std::string& trace);
   void Write(const std::vector<Item>& items, client::InPlacePush& push) const;
   // Encodes items into buffers, because only encoding tells their sizes, lets go of their pages and
   // sends.
@@ -174,6 +181,7 @@ class PushQueue {
   int pauses_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   Stats totals_ ABSL_GUARDED_BY(mu_);
+  Status last_failure_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::worker

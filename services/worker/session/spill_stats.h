@@ -9,6 +9,7 @@ namespace cairn::worker {
 struct SpillReadStats {
   uint64_t bytes = 0;
   uint64_t lent_bytes = 0;  // Of these, read where they lie at the node.
+  uint64_t disk_bytes = 0;  // Of these, from the node's disk.
   uint64_t windows = 0;
   uint64_t late_windows = 0;  // That attention had to wait for.
   double wait_seconds = 0;
@@ -16,6 +17,7 @@ struct SpillReadStats {
   SpillReadStats& operator+=(const SpillReadStats& other) {
     bytes += other.bytes;
     lent_bytes += other.lent_bytes;
+    disk_bytes += other.disk_bytes;
     windows += other.windows;
     late_windows += other.late_windows;
     wait_seconds += other.wait_seconds;

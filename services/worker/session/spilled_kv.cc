@@ -14,7 +14,7 @@ struct SpilledKv::Slot {
   std::unique_ptr<std::byte[]> staging;  // As large as a whole window; made when it is needed.
   std::vector<const std::byte*> slices;
   std::vector<std::shared_ptr<const client::LentHold>> holds;
-  uint64_t bytes = 0, lent_bytes = 0;
+  uint64_t bytes = 0, lent_bytes = 0, disk_bytes = 0;
   Status status;
   std::stop_source stop;
 
@@ -61,6 +61,7 @@ class WindowSink final : public client::FetchSink {
     std::vector<std::shared_ptr<const client::LentHold>>* holds;
     uint64_t* bytes;
     uint64_t* lent_bytes;
+    uint64_t* disk_bytes;
   };
   WindowSink(const KvLayout& kv, int layer, uint32_t first_block, bool lend, const Into& into)
       : kv_(kv),
@@ -111,6 +112,7 @@ class WindowSink final : public client::FetchSink {
   Status Take(const client::SliceInfo& slice, std::span<const std::byte> data) {
     (*into_.slices)[slice.block - first_] = data.data();
     *into_.bytes += data.size();
+    if (slice.tier == TierKind::kDisk) *into_.disk_bytes += data.size();
     return OkStatus();
   }
 
@@ -143,6 +145,8 @@ Status SpilledKv::Hold(std::span<const BlockKey> keys) {
   if (keys.empty()) {
     lease_.Release();
     tokens_ = 0;
+    matched_blocks_ = 0;
+    miss_reason_ = MissReason::kNone;
     return OkStatus();
   }
   client::MatchOptions options;
@@ -152,7 +156,9 @@ Status SpilledKv::Hold(std::span<const BlockKey> keys) {
   CAIRN_ASSIGN_OR_RETURN(client::MatchOutcome outcome,
                          dependencies_.client.Match(fingerprint_, keys, options));
   lease_ = std::move(outcome.lease);
-  tokens_ = int64_t{outcome.matched_blocks} * kv_.block_tokens / kUnitTokens * kUnitTokens;
+  matched_blocks_ = outcome.matched_blocks;
+  miss_reason_ = matched_blocks_ < keys.size() ? outcome.miss_reason : MissReason::kNone;
+  tokens_ = int64_t{matched_blocks_} * kv_.block_tokens / kUnitTokens * kUnitTokens;
   return OkStatus();
 }
 
@@ -207,6 +213,7 @@ Result<EarlierKv::Window> SpilledKv::Next() {
   CAIRN_RETURN_IF_ERROR(slot.status);
   stats_.bytes += std::exchange(slot.bytes, 0);
   stats_.lent_bytes += std::exchange(slot.lent_bytes, 0);
+  stats_.disk_bytes += std::exchange(slot.disk_bytes, 0);
   current_ = &slot;
   next_block_ = range.end;
   FetchAhead(After(range));
@@ -255,7 +262,7 @@ void SpilledKv::Fill(Slot& slot) {
   const Range range = slot.range;
   slot.slices.assign(range.end - range.begin, nullptr);
   slot.holds.clear();
-  slot.bytes = slot.lent_bytes = 0;
+  slot.bytes = slot.lent_bytes = slot.disk_bytes = 0;
   if (slot.staging == nullptr) {
     const auto blocks = static_cast<size_t>(options_.window_tokens / kv_.block_tokens);
     slot.staging = std::make_unique_for_overwrite<std::byte[]>(blocks * kv_.layer_bytes());
@@ -265,7 +272,8 @@ void SpilledKv::Fill(Slot& slot) {
                    .slices = &slot.slices,
                    .holds = &slot.holds,
                    .bytes = &slot.bytes,
-                   .lent_bytes = &slot.lent_bytes});
+                   .lent_bytes = &slot.lent_bytes,
+                   .disk_bytes = &slot.disk_bytes});
   client::FetchOptions options;
   options.progress = options_.progress;
   options.deadline = options_.deadline;

@@ -54,6 +54,10 @@ class SpilledKv final : public EarlierKv {
   // that were leased before. Afterwards tokens() says how many of their tokens it covers, in whole
   // units; fewer than before is an answer, too. An error leaves everything as it was.
   Status Hold(std::span<const BlockKey> keys);
+  // What the node had in the last Hold that was OK: blocks, whole units or not, and why not the
+  // one after them.
+  uint32_t matched_blocks() const { return matched_blocks_; }
+  MissReason miss_reason() const { return miss_reason_; }
 
   // Gives the lease back, so that the node may move blocks to a slower tier. Nothing can be read
   // before the next Hold.
@@ -92,6 +96,8 @@ class SpilledKv final : public EarlierKv {
   const std::string trace_;
   client::Lease lease_;
   int64_t tokens_ = 0;
+  uint32_t matched_blocks_ = 0;
+  MissReason miss_reason_ = MissReason::kNone;
   int layer_ = 0;
   uint32_t next_block_ = 0;
   Slot* current_ = nullptr;  // Given out.

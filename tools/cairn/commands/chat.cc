@@ -76,6 +76,7 @@ class Conversation {
     worker::GenerateRequest request = RequestFromFlags(options_.sampling, options_.worker);
     request.prompt = worker::ChatPrompt{messages_};
     request.keep_turn = true;
+    request.drop_oldest = options_.drop_oldest;
     worker::GenerateCallbacks callbacks;
     callbacks.on_token = [&](worker::TokenId, std::string_view piece) {
       if (!options_.json) {
@@ -109,7 +110,7 @@ class Conversation {
     std::fprintf(stderr, "cairn: the message is dropped%s\n",
                  too_long
                      ? ", the conversation is too long for the model's context: send a shorter "
-                       "message, or /reset to start over"
+                       "message, /reset to start over, or begin with --drop-oldest"
                      : "");
     return kExitOk;
   }
@@ -123,7 +124,11 @@ class Conversation {
       const std::string line =
           fmt::format("  turn {}: {} prompt tokens, {} fetched, {} computed, first token {}", turn_,
                       Grouped(summary.prompt_tokens), Grouped(summary.fetched_tokens),
-                      Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds));
+                      Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds)) +
+          (summary.dropped_tokens == 0
+               ? ""
+               : fmt::format("; {} oldest dropped, {} turned back", Grouped(summary.dropped_tokens),
+                             Grouped(summary.turned_tokens)));
       std::printf("\n%s\n", out_.Paint(line, Style::kDim).c_str());
     }
     std::fflush(stdout);
@@ -147,6 +152,8 @@ void AddChat(CLI::App& app, ChatOptions& o) {
   AddSamplingFlags(c, o.sampling);
   CLI::Option* system = c.add_option("--system", o.system, "System message");
   c.add_option("--system-file", o.system_file, "File with the system message")->excludes(system);
+  c.add_flag("--drop-oldest", o.drop_oldest,
+             "When the chat is longer than the model's context, go on without its oldest turns");
   AddJson(c, o.json, "Print one JSON object per turn");
   c.footer(
       "Without --cache, --worker or --no-cache it starts a cache node of its own, in RAM.\n"

@@ -35,7 +35,8 @@ void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& t
   const double seconds = Seconds(took);
   std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
               RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
-  std::printf("%s\n", RenderAnswers(report, terminal).c_str());
+  std::printf("%s\n%s\n", RenderHeld(report, terminal).c_str(),
+              RenderAnswers(report, terminal).c_str());
   std::printf(
       "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
       "of a process without a cache. Bytes are counted at the cache node.\n"
@@ -48,6 +49,10 @@ void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& t
       "only\nnode with the KV dies (kill -9) when it has sent half of it; home-killed: the "
       "worker's "
       "node dies.\n"
+      "beyond: one prompt with all its KV in pages (full), and in a worker whose pages take a "
+      "fifth "
+      "of\nit (rows): what does not fit is spilt to a node, and the answer reads rows there. near: "
+      "a copy in\n3 bits, and the rows that were read last. prompt: its last logits are the same.\n"
       "%s for the workload; report in %s, picture of the timelines in %s\n",
       kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());
 }
@@ -107,9 +112,10 @@ int RunDemo(const DemoOptions& options) {
   if (!lock.ok()) return Fail(Annotate(lock.status(), "out"));
   const std::string disk = options.out + "/disk";
   std::filesystem::remove_all(disk, ignored);
-  for (const char* log : {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "int8-push",
-                          "int8-fetch", "turbo4-push", "turbo4-fetch", "cold", "cold-chat", "node2",
-                          "node3", "worker-cluster", "worker-neighbour"}) {
+  for (const char* log :
+       {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "int8-push", "int8-fetch",
+        "turbo4-push", "turbo4-fetch", "cold", "cold-chat", "node2", "node3", "worker-cluster",
+        "worker-neighbour", "beyond-node", "beyond-full", "beyond-rows"}) {
     std::filesystem::remove(fmt::format("{}/{}.log", options.out, log), ignored);
   }
 

@@ -27,6 +27,7 @@ std::string HowFetched(const worker::GenerateSummary& summary) {
 
 // "; 1,536 tokens read by rows: 20.5 MB near, 97 % of the rows there, 0 late".
 std::string HowRead(const worker::GenerateSummary& summary) {
+  if (!summary.reading.off.empty()) return "; not read by rows: " + summary.reading.off;
   if (summary.reading.policy.empty()) return "";
   const worker::ReadCounters& counters = summary.reading.counters;
   const double hits = counters.chosen_rows == 0 ? 0

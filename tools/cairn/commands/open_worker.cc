@@ -88,6 +88,8 @@ Json ToJson(const worker::GenerateSummary& summary) {
                                                            : std::string(Name(summary.fetch_path))},
                {"chosen_tokens", summary.chosen_tokens},
                {"selected_tokens", summary.selected_tokens},
+               {"dropped_tokens", summary.dropped_tokens},
+               {"turned_tokens", summary.turned_tokens},
                {"kept_share", summary.kept_share}};
   if (!summary.reading.policy.empty()) {
     const worker::ReadCounters& counters = summary.reading.counters;
@@ -97,6 +99,8 @@ Json ToJson(const worker::GenerateSummary& summary) {
         {"chosen_rows", counters.chosen_rows},      {"hit_rows", counters.hit_rows},
         {"late_rows", counters.late_rows},          {"useless_rows", counters.useless_rows},
         {"lost_rows", counters.lost_rows},          {"read_bytes", counters.read_bytes}};
+  } else if (!summary.reading.off.empty()) {
+    json["reading"] = {{"policy", ""}, {"off", summary.reading.off}};
   }
   if (summary.prompt_logits_sha256)
     json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();

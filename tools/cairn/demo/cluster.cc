@@ -55,6 +55,14 @@ NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats&
           .promoted_blocks = after.promoted_blocks - before.promoted_blocks};
 }
 
+uint64_t BytesPerToken(const Layout& layout) {
+  uint64_t bytes = 0;  // Of a block.
+  for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
+    bytes += layout.SliceBytes(layer, 0, layout.KvHeads());
+  }
+  return bytes / layout.block_tokens;
+}
+
 double BitsPerNumber(const client::NamespaceInfo& info) {
   const Layout& layout = info.spec.layout;
   uint64_t numbers = 0;  // Of one token.

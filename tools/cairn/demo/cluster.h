@@ -54,6 +54,9 @@ struct NodeTraffic {
 };
 NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats& after);
 
+// All KV of a token, in binary16. REQUIRES: a native layout.
+uint64_t BytesPerToken(const Layout& layout);
+
 // What the node stores of a namespace's KV, headers included, over its numbers. 0 without blocks.
 // REQUIRES: a native layout.
 double BitsPerNumber(const client::NamespaceInfo& info);

@@ -26,6 +26,7 @@ std::string PhaseTitle(const std::string& phase) {
   if (phase == "chat") return "chat: turn 2 and later";
   if (phase == "together") return "together: 16 chats at once";
   if (phase == "long") return "long: a long question";
+  if (phase == "beyond") return "beyond: more KV than the worker holds";
   return phase;
 }
 
@@ -37,7 +38,7 @@ bool HolderDiedInTime(const DemoRow& row) {
 // With a lossy recipe: what it costs, "int8: 8.27 bits a number".
 std::string PhaseTitle(const DemoReport& report, const std::string& phase) {
   for (const DemoRow& row : report.rows) {
-    if (row.phase() == phase && row.lossy()) {
+    if (row.phase() == phase && row.lossy() && !row.held) {
       return fmt::format("{}: {:.2f} bits a number", phase, row.bits_per_number.value_or(0));
     }
     if (row.phase() == phase && phase == "holder-killed") {
@@ -57,8 +58,10 @@ std::vector<std::string> Phases(const DemoReport& report) {
   return phases;
 }
 
-// A chat's first turn has nothing to reuse.
-bool IsWarm(const DemoRow& row) { return row.phase() != "cold" && row.name != "chat/turn1"; }
+// A chat's first turn has nothing to reuse, and neither has the long prompt of `beyond`.
+bool IsWarm(const DemoRow& row) {
+  return row.phase() != "cold" && row.phase() != "beyond" && row.name != "chat/turn1";
+}
 
 // How many times sooner the first token came than without a cache.
 std::optional<double> SpeedUpOf(const DemoRow& row) {
@@ -97,6 +100,23 @@ Json KilledJson(const std::optional<KilledNode>& killed) {
   return {{"node", killed->node},
           {"during_answer", killed->during_answer},
           {"sent_bytes", killed->sent_bytes}};
+}
+Json HeldJson(const std::optional<HeldKv>& held) {
+  if (!held) return {};
+  return {{"prompt_bytes", held->prompt_bytes}, {"pool_bytes", held->pool_bytes},
+          {"near_bytes", held->near_bytes},     {"read_bytes", held->read_bytes},
+          {"token_s", held->token_s},           {"same_prompt", held->same_prompt}};
+}
+// "36.4 MiB (20.2 %)" of the prompt's KV.
+Cell Part(uint64_t bytes, uint64_t all) {
+  if (bytes == 0 || all == 0) return Cell("-", Style::kDim);
+  return Cell(fmt::format("{} ({:.1f} %)", HumanBytes(bytes),
+                          100.0 * static_cast<double>(bytes) / static_cast<double>(all)));
+}
+// The full answer over which `row` stands.
+bool FullOf(const DemoRow& full, const DemoRow& row) {
+  if (row.held) return full.name == row.phase() + "/full";
+  return full.phase() == "cold" && full.item() == row.item();
 }
 Cell Tokens(uint64_t n) { return n == 0 ? Cell("-", Style::kDim) : Cell(Grouped(n)); }
 Cell SpeedUp(std::optional<double> ratio) {
@@ -137,7 +157,8 @@ std::string ReportJson(const DemoReport& report) {
                     {"recipe", row.recipe ? Json(*row.recipe) : Json()},
                     {"bits_per_number", row.bits_per_number ? Json(*row.bits_per_number) : Json()},
                     {"answer", row.answer},
-                    {"same_ids_as_full", row.same_ids_as_full}});
+                    {"same_ids_as_full", row.same_ids_as_full},
+                    {"held", HeldJson(row.held)}});
   }
   return DumpPretty({{"model", report.model},
                      {"machine", report.machine},
@@ -164,6 +185,11 @@ std::vector<std::string> BrokenPromises(const DemoReport& report) {
       broken.push_back(fmt::format("{}: no byte came from another node", row.name));
     } else if (row.phase() == "holder-killed" && !HolderDiedInTime(row)) {
       broken.push_back(fmt::format("{}: the holder was not killed while it answered", row.name));
+    } else if (row.name == "beyond/rows" && (!row.held || row.held->near_bytes == 0)) {
+      broken.push_back(fmt::format("{}: the prompt was not read by rows", row.name));
+    } else if (row.held && !row.held->same_prompt) {
+      broken.push_back(
+          fmt::format("{}: the prompt's logits differ from those of full KV", row.name));
     }
   }
   return broken;
@@ -248,13 +274,35 @@ std::string RenderSummary(const DemoReport& report, const Terminal& terminal) {
   return table.Render(terminal);
 }
 
+std::string RenderHeld(const DemoReport& report, const Terminal& terminal) {
+  Table table({{"row", Align::kLeft},
+               {"KV of the prompt", Align::kRight},
+               {"pages", Align::kRight},
+               {"near", Align::kRight},
+               {"read", Align::kRight},
+               {"first token", Align::kRight},
+               {"a token", Align::kRight},
+               {"prompt", Align::kLeft},
+               {"answer", Align::kLeft}});
+  bool any = false;
+  for (const DemoRow& row : report.rows) {
+    if (!row.held) continue;
+    any = true;
+    const HeldKv& held = *row.held;
+    table.AddRow({row.name, HumanBytes(held.prompt_bytes), Part(held.pool_bytes, held.prompt_bytes),
+                  Part(held.near_bytes, held.prompt_bytes), Bytes(held.read_bytes),
+                  HumanSeconds(row.ttft_s), HumanSeconds(held.token_s), YesNo(held.same_prompt),
+                  FirstIds(row.same_ids_as_full)});
+  }
+  return any ? table.Render(terminal) : "";
+}
+
 std::string RenderAnswers(const DemoReport& report, const Terminal& terminal) {
   std::string out;
   for (const DemoRow& full : report.rows) {
-    if (full.phase() != "cold") continue;
     std::string answers;
     for (const DemoRow& row : report.rows) {
-      if (row.lossy() && row.item() == full.item()) answers += OneAnswer(row, terminal);
+      if (row.lossy() && FullOf(full, row)) answers += OneAnswer(row, terminal);
     }
     if (!answers.empty()) out += OneAnswer(full, terminal) + answers;
   }

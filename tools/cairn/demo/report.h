@@ -32,6 +32,18 @@ struct KilledNode {
   uint64_t sent_bytes = 0;     // Of the holder, to other nodes, for this row.
 };
 
+// What a worker held of a prompt's KV, in rows that compare that.
+struct HeldKv {
+  uint64_t prompt_bytes = 0;  // All KV of the prompt.
+  uint64_t pool_bytes = 0;    // That the worker's pages may take.
+  // While it answered: a copy in few bits, a working set, and rows that arrive. 0: all KV is in
+  // pages.
+  uint64_t near_bytes = 0;
+  uint64_t read_bytes = 0;   // Exact rows that the answer's tokens read at the node.
+  double token_s = 0;        // Between two tokens of the answer.
+  bool same_prompt = false;  // The prompt's last logits are those of full KV.
+};
+
 struct DemoRow {
   std::string name;  // "phase/item": "cold/q1", "chat/turn2".
   uint32_t prompt_tokens = 0;
@@ -58,11 +70,12 @@ struct DemoRow {
   uint64_t peer_bytes = 0;
   std::optional<KilledNode> killed = {};
   uint32_t same_ids_as_full = 0;  // Of the generated tokens, those before the first that differs.
+  std::optional<HeldKv> held = {};
 
   std::string phase() const { return name.substr(0, name.find('/')); }
   std::string item() const { return name.substr(name.find('/') + 1); }
-  // What is fetched differs from what was computed, so the answer may.
-  bool lossy() const { return recipe && *recipe != "raw"; }
+  // What is fetched, or read, differs from what was computed, so the answer may.
+  bool lossy() const { return (recipe && *recipe != "raw") || (held && held->near_bytes > 0); }
 };
 
 struct DemoReport {
@@ -78,12 +91,15 @@ std::string ReportJson(const DemoReport& report);
 // Every promise that a row breaks, as a sentence that names the row; empty when all is well: each
 // answer is identical, unless its recipe is lossy; rows of a warm phase fetched tokens,
 // disk/* from the disk and cluster/* from another node; the holder of holder-killed/* died while it
-// answered (its row need not have fetched a whole block).
+// answered (its row need not have fetched a whole block); beyond/rows was read by rows after a
+// prompt with the right logits.
 std::vector<std::string> BrokenPromises(const DemoReport& report);
 
 // All rows with a bar for the time to the first token, then one line per phase.
 std::string RenderRows(const DemoReport& report, const Terminal& terminal);
 std::string RenderSummary(const DemoReport& report, const Terminal& terminal);
+// Rows with HeldKv: memory, time and answer beside full KV. Empty when there are none.
+std::string RenderHeld(const DemoReport& report, const Terminal& terminal);
 // Each answer over lossy KV under the full one to the same question. Empty when there is none.
 std::string RenderAnswers(const DemoReport& report, const Terminal& terminal);
 

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "tools/cairn/demo/rows.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/interrupt.h"
 
@@ -33,26 +34,6 @@ constexpr std::chrono::seconds kWhole(30);
 
 std::string Item(const char* kind, size_t i) { return fmt::format("{}{}", kind, i + 1); }
 
-Answer AnswerOf(const worker::GenerateSummary& summary) {
-  return {.tokens = {summary.tokens.begin(), summary.tokens.end()},
-          .prompt_logits = summary.prompt_logits_sha256};
-}
-
-DemoRow RowOf(std::string name, const worker::GenerateSummary& summary) {
-  DemoRow row;
-  row.name = std::move(name);
-  row.prompt_tokens = summary.prompt_tokens;
-  row.fetched_tokens = summary.fetched_tokens;
-  row.shared_tokens = summary.shared_tokens;
-  row.computed_tokens = summary.computed_tokens;
-  row.ttft_s = summary.ttft_seconds;
-  if (summary.fetched.total() > 0) row.path = Name(summary.fetch_path);
-  row.lent_bytes = summary.fetched.lent;
-  row.copied_bytes = summary.fetched.total() - summary.fetched.lent;
-  row.answer = summary.text;
-  return row;
-}
-
 }  // namespace
 
 DemoRunner::DemoRunner(Options options, DemoTexts texts, Progress& progress)
@@ -67,6 +48,7 @@ Status DemoRunner::Run() {
   CAIRN_RETURN_IF_ERROR(RunWarmChat());
   CAIRN_RETURN_IF_ERROR(RunTogether());
   CAIRN_RETURN_IF_ERROR(RunLong());
+  CAIRN_RETURN_IF_ERROR(RunBeyond());
   // Before the recipes: the phases below fetch no lossy block.
   CAIRN_ASSIGN_OR_RETURN(const uint64_t working_set, WorkingSet());
   CAIRN_RETURN_IF_ERROR(RunRecipes());

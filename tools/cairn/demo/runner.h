@@ -70,6 +70,9 @@ class DemoRunner {
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();
+  // A prompt as long as the model's context, in a worker with room for a fifth of its KV, beside
+  // one with room for all. On a node of its own.
+  Status RunBeyond();
   // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes
   // it in all of them, another one for each fetches it.
   Status RunRecipes();
@@ -110,6 +113,8 @@ class DemoRunner {
   // Kills the node and starts it on the same directory; the workers are connected again.
   Status RestartNode(uint64_t host_bytes);
   std::vector<worker::ChatMessage> Question(size_t i) const;
+  // A system message of about so many tokens: the shared one, as often as it takes.
+  std::string SharedText(uint32_t tokens) const;
   void Show(const DemoRow& row, const NodeTraffic& traffic);
 
   const Options options_;

@@ -41,6 +41,7 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_prefix_end(request.prefix_end);
   proto.mutable_stop()->Add(request.stop.begin(), request.stop.end());
   proto.set_prefill_only(request.prefill_only);
+  proto.set_drop_oldest(request.drop_oldest);
   proto.set_await_prefill_ms(static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(request.await_prefill).count()));
   proto.set_priority(request.priority);

@@ -32,8 +32,11 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   summary.fetch_path = proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;
   summary.chosen_tokens = proto.chosen_tokens();
   summary.selected_tokens = proto.selected_tokens();
+  summary.dropped_tokens = proto.dropped_tokens();
+  summary.turned_tokens = proto.turned_tokens();
   summary.kept_share = proto.kept_share();
   summary.reading = {.policy = proto.reading().policy(),
+                     .off = proto.reading().off(),
                      .far_tokens = proto.reading().far_tokens(),
                      .near_bytes = proto.reading().near_bytes(),
                      .counters = {.steps = proto.reading().steps(),

@@ -253,6 +253,18 @@ TEST_F(ConfigTest, HelpShowsExampleAndEverySetting) {
                                   HasSubstr("--disk.flush_after (1s)"), HasSubstr("--json")));
 }
 
+TEST(UnitsTest, ASizeToAskForIsRoundedUpABit) {
+  EXPECT_EQ(FormatBytesUp(0), "0B");
+  EXPECT_EQ(FormatBytesUp(1000), "1000B");
+  EXPECT_EQ(FormatBytesUp(64 << 10), "64KiB");
+  for (const uint64_t bytes : {1ull << 20, 23'449'857ull, (5ull << 30) + 1, (7ull << 40) + 12345}) {
+    const uint64_t up = *ParseBytes(FormatBytesUp(bytes));
+    EXPECT_GE(up, bytes);
+    EXPECT_LE(up - bytes, bytes / 1000) << bytes;
+    EXPECT_LE(FormatBytesUp(bytes).size(), 10u) << "1048575KiB is the longest";
+  }
+}
+
 TEST(UnitsTest, SizesAndTimesRoundTrip) {
   for (const uint64_t bytes :
        {0ull, 1ull, 1023ull, 1024ull, 1536ull, 1ull << 20, 3ull << 30, 5ull << 40}) {

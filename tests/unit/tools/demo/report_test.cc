@@ -80,10 +80,11 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "shared_tokens",
                                 "computed_tokens", "ttft_s", "bytes", "tiers", "peer_bytes",
                                 "killed", "path", "lent_bytes", "copied_bytes", "identical",
-                                "recipe", "bits_per_number", "answer", "same_ids_as_full"));
+                                "recipe", "bits_per_number", "answer", "same_ids_as_full", "held"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
   EXPECT_TRUE(row["recipe"].is_null());
+  EXPECT_TRUE(row["held"].is_null());
   const Json& lossy = json["rows"][5];
   EXPECT_EQ(lossy["identical"], false);
   EXPECT_EQ(lossy["recipe"], "int8");
@@ -149,6 +150,45 @@ TEST(ReportTest, AClusterRowWithoutBytesOfAnotherNodeIsAFailure) {
   EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("cluster/q1: no byte came from")));
   report.rows.back().peer_bytes = 100;
   EXPECT_THAT(BrokenPromises(report), IsEmpty());
+}
+
+TEST(ReportTest, ALongPromptInASmallWorkerIsShownBesideFullKv) {
+  DemoReport report = GoodReport();
+  DemoRow full{"beyond/full", 8000, 0, 0, 8000, 30, 0, 0, 0, true};
+  full.answer = "They are bent at the edges.";
+  full.same_ids_as_full = kComparedTokens;
+  full.held = HeldKv{
+      .prompt_bytes = 1000 << 20, .pool_bytes = 1000 << 20, .token_s = 0.05, .same_prompt = true};
+  DemoRow rows{"beyond/rows", 8000, 0, 0, 8000, 36, 500, 500, 0, false, 30};
+  rows.recipe = "raw";
+  rows.answer = "They are bent, all of them.";
+  rows.same_ids_as_full = 21;
+  rows.held = HeldKv{.prompt_bytes = 1000 << 20,
+                     .pool_bytes = 200 << 20,
+                     .near_bytes = 227 << 20,
+                     .read_bytes = 9 << 20,
+                     .token_s = 0.06,
+                     .same_prompt = true};
+  report.rows.push_back(full);
+  report.rows.push_back(rows);
+  EXPECT_THAT(BrokenPromises(report), IsEmpty()) << "rows in few bits excuse a different answer";
+  const std::string table = RenderHeld(report, {});
+  for (const char* text : {"(20.0 %)", "(22.7 %)", "36.0 s", "60 ms", "first 21 of 64"}) {
+    EXPECT_THAT(table, HasSubstr(text));
+  }
+  EXPECT_THAT(RenderAnswers(report, {}), HasSubstr("beyond/full   They are bent at the edges.\n"
+                                                   "beyond/rows   They are bent, all of them.\n"));
+  EXPECT_THAT(RenderSummary(report, {}), HasSubstr("more KV than the worker holds"));
+  EXPECT_EQ(Json::parse(ReportJson(report))["rows"].back()["held"]["near_bytes"], 227 << 20);
+  EXPECT_EQ(RenderHeld(GoodReport(), {}), "");
+
+  report.rows.back().held->same_prompt = false;
+  EXPECT_THAT(BrokenPromises(report),
+              ElementsAre(HasSubstr("beyond/rows: the prompt's logits differ")));
+  report.rows.back().held = HeldKv{.same_prompt = true};
+  report.rows.back().identical = true;
+  EXPECT_THAT(BrokenPromises(report),
+              ElementsAre(HasSubstr("beyond/rows: the prompt was not read")));
 }
 
 TEST(ReportTest, AnEmptyReportIsAFailure) { EXPECT_EQ(BrokenPromises({}).size(), 1u); }

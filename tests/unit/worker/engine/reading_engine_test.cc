@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "common/config/config.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 
 namespace cairn::worker {
@@ -112,16 +113,26 @@ TEST_F(ReadingEngineTest, ABudgetThatIsTooSmallNamesTheLeastThatWorks) {
   const auto poor = Worker(With("precision", 1000));
   const auto refused = poor->Generate(request, {});
   ASSERT_THAT(refused, StatusIs(StatusCode::kInvalidArgument,
-                                HasSubstr("kv_budget: got 1000 bytes, expected at least")));
+                                HasSubstr("kv_budget: got 1000B, expected at least")));
   const std::string message = Message(refused.status());
-  const uint64_t least = std::stoull(message.substr(message.find("at least ") + 9));
+  const size_t at = message.find("at least ") + 9;
+  const std::string size = message.substr(at, message.find(':', at) - at);
+  const uint64_t least = *config::ParseBytes(size);
   EXPECT_EQ(Run(*Worker(With("precision", least)), request).tokens.size(), 4u);
-  EXPECT_THAT(Worker(With("precision", least - 1))->Generate(request, {}),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected at least")));
+  // What it says is rounded up by less than a thousandth.
+  EXPECT_THAT(Worker(With("precision", least - least / 1000 - 1))->Generate(request, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected at least " + size)));
+  // Requests that may run at a time share what was typed, and the error speaks of that.
+  WorkerEngine::Options shared = With("precision", least);
+  shared.max_running = 3;
+  EXPECT_THAT(Worker(shared)->Generate(request, {}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("kv_budget: got " + size + " for the 3 requests that may run")));
   // A prompt without a whole block keeps its KV in pages, and the worker goes on.
   const GenerateSummary small = Run(*poor, Request(40, 2, 4));
   EXPECT_EQ(small.tokens.size(), 4u);
   EXPECT_EQ(small.reading.policy, "");
+  EXPECT_EQ(small.reading.off, "the prompt has no whole block of 64 tokens");
 }
 
 TEST_F(ReadingEngineTest, OptionsThatDoNotGoTogetherAreRefused) {

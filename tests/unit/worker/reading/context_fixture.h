@@ -79,7 +79,7 @@ class ContextFixture : public ::testing::Test {
     auto parsed = ParseReadPolicy(policy);
     EXPECT_OK(parsed);
     terms.policy = *parsed;
-    terms.budget = budget;
+    terms.budget = {.bytes = budget};
     terms.heads = kHeads;
     terms.backend = &kernels::BestCpuBackend();
     terms.clock = &clock_;

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "common/config/config.h"
 #include "kernels/codecs/run_inline.h"
 #include "kernels/codecs/turbo/turbo_plane.h"
 #include "services/worker/reading/key_rotation.h"
@@ -233,9 +234,10 @@ TEST_P(PoliciesTest, ItsNearMemoryIsWhatItSays) {
   const uint64_t least = (*reader)->near().total();
   EXPECT_OK(OpenContext(Terms(GetParam(), least), context, kRows, 1, pool_));
   const auto refused = OpenContext(Terms(GetParam(), least - 1), context, kRows, 1, pool_);
-  EXPECT_THAT(refused, ::cairn::testing::StatusIs(
-                           StatusCode::kInvalidArgument,
-                           ::testing::HasSubstr(fmt::format("expected at least {}", least))));
+  EXPECT_THAT(refused,
+              ::cairn::testing::StatusIs(
+                  StatusCode::kInvalidArgument,
+                  ::testing::HasSubstr("expected at least " + config::FormatBytesUp(least) + ":")));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PoliciesTest,
