@@ -2,7 +2,7 @@
 """Makes the tasks that `cairn fidelity` asks about made-up contexts: texts/SPLIT-SUITE.json.
 
     python3 benchmarks/fidelity/build_tasks.py [--suite keys ...] [--keys N] [--pairs N]
-        [--others N] [--tokens 1024] [--contexts 12] [--out DIR]
+        [--others N] [--values cities] [--tokens 1024] [--contexts 12] [--out DIR]
 
 Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021).
 Everything is drawn from the split's seed, and nothing is downloaded: the text around facts is made
@@ -12,6 +12,8 @@ of sentences that say nothing about them.
 - tracking: a value is given to one name, and another name is said to have the same value;
   `--pairs` of them.
 - aggregation: a list of words, one of which comes more often than `--others` other ones.
+  `--values cities` asks for cities instead of numbers, which have three tokens each, and lists
+  colours; that is easier.
 - sums: worked examples of one form, and a question whose answer has that form.
 - needles (only if asked for, and into another folder): the contexts of texts/SPLIT-needles.json
   with the text of the contexts behind them as well, for `--tokens` of more than 1,024.
@@ -25,6 +27,8 @@ import argparse
 import json
 import pathlib
 import random
+
+from build_texts import CITIES, COLOURS
 
 TEXTS = pathlib.Path(__file__).parent / "texts"
 CHARACTERS_PER_TOKEN = 6  # More than any of these texts has.
@@ -85,57 +89,81 @@ def case(kind, question, opening, answer):
     return {"kind": kind, "question": question, "opening": opening, "answer": answer}
 
 
+class Number:
+    """A fact, a question and the opening of its answer, about the number that somebody has."""
+
+    fact = "The number of the {n} is {v}."
+    same = "The number of the {n} is that of the {m}."
+    question = "What is the number of the {n}?"
+    both = "What are the numbers of the {n} and the {m}?"
+    opening = "The number of the {n} is"
+    names = WORDS
+
+    @staticmethod
+    def values(draw, count):
+        return [str(n) for n in draw.sample(range(100, 1000), count)]
+
+
+class City:
+    """The same about a city: one token, where a number has three."""
+
+    fact = "{n} lives in the city of {v}."
+    same = "{n} lives in the same city as {m}."
+    question = "In which city does {n} live?"
+    both = "In which cities do {n} and {m} live?"
+    opening = "{n} lives in the city of"
+    names = NAMES
+
+    @staticmethod
+    def values(draw, count):
+        return draw.sample(CITIES, count)
+
+
+VALUES = {"numbers": Number, "cities": City}
+
+
 def keys(name, draw, characters, level):
-    words = draw.sample(WORDS, level.keys)
-    numbers = dict(zip(words, draw.sample(range(100, 1000), len(words))))
-    facts = [f"The number of the {w} is {n}." for w, n in numbers.items()]
+    form = VALUES[level.values]
+    names = draw.sample(form.names, level.keys)
+    of = dict(zip(names, form.values(draw, level.keys)))
+    facts = [form.fact.format(n=n, v=v) for n, v in of.items()]
     cases = [
-        case(
-            "one", f"What is the number of the {w}?", f"The number of the {w} is", f" {numbers[w]}"
-        )
-        for w in words
+        case("one", form.question.format(n=n), form.opening.format(n=n), f" {of[n]}")
+        for n in names
     ]
     for _ in range(2):
-        a, b = draw.sample(words, 2)
+        a, b = draw.sample(names, 2)
         cases.append(
             case(
                 "two",
-                f"What are the numbers of the {a} and the {b}?",
-                f"The number of the {a} is {numbers[a]}. The number of the {b} is",
-                f" {numbers[b]}",
+                form.both.format(n=a, m=b),
+                f"{form.fact.format(n=a, v=of[a])} {form.opening.format(n=b)}",
+                f" {of[b]}",
             )
         )
     return context(name, facts, hay(draw, characters), cases)
 
 
 def tracking(name, draw, characters, level):
-    people = draw.sample(NAMES, 2 * level.pairs)
-    values = draw.sample(range(100, 1000), level.pairs)
+    form = VALUES[level.values]
+    names = draw.sample(form.names, 2 * level.pairs)
     facts, cases = [], []
-    for (first, second), value in zip(zip(people[::2], people[1::2]), values):
-        facts += [
-            f"The room of {first} is {value}.",
-            f"{second} has the same room as {first}.",
+    for first, second, value in zip(names[::2], names[1::2], form.values(draw, level.pairs)):
+        same = form.same.format(n=second, m=first)
+        facts += [form.fact.format(n=first, v=value), same]
+        of_first, of_second = form.opening.format(n=first), form.opening.format(n=second)
+        ask_second = form.question.format(n=second)
+        cases += [
+            case("told", form.question.format(n=first), of_first, f" {value}"),
+            case("followed", ask_second, of_second, f" {value}"),
+            case("chained", ask_second, f"{same} {of_first}", f" {value}"),
         ]
-        opening = f"{second} has the same room as {first}. The room of {first} is"
-        cases.append(
-            case("told", f"What is the room of {first}?", f"The room of {first} is", f" {value}")
-        )
-        cases.append(
-            case(
-                "followed",
-                f"What is the room of {second}?",
-                f"The room of {second} is",
-                f" {value}",
-            )
-        )
-        cases.append(case("chained", f"What is the room of {second}?", opening, f" {value}"))
     draw.shuffle(facts)
     return context(name, facts, hay(draw, characters), cases)
 
 
 def aggregation(name, draw, characters, level):
-    words = draw.sample(WORDS, 1 + level.others)
+    words = draw.sample(WORDS if level.values == "numbers" else COLOURS, 1 + level.others)
     often, others = words[0], words[1:]
     drawn, length = [], 0
     while length < characters:
@@ -160,7 +188,6 @@ def aggregation(name, draw, characters, level):
             "The most common word in the list is",
             f" {often}",
         ),
-        case("most", "Which word is repeated most?", 'The word "', often),
     ]
     return context(name, facts, drawn, cases)
 
@@ -221,12 +248,13 @@ def main():
     parser.add_argument("--keys", type=int, default=5, help="facts of a context of keys")
     parser.add_argument("--pairs", type=int, default=3, help="values of a context of tracking")
     parser.add_argument("--others", type=int, default=4, help="other words of aggregation")
+    parser.add_argument("--values", choices=VALUES, default="numbers", help="what facts tell")
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--contexts", type=int, default=12)
     parser.add_argument("--out", type=pathlib.Path, default=TEXTS)
     arguments = parser.parse_args()
     suites = arguments.suite or list(SUITES)
-    for name, least, most in (("keys", 2, 50), ("pairs", 1, 10), ("others", 1, 50)):
+    for name, least, most in (("keys", 2, 10), ("pairs", 1, 10), ("others", 1, 9)):
         if not least <= getattr(arguments, name) <= most:
             raise SystemExit(
                 f"--{name}: got {getattr(arguments, name)}, expected {least} to {most}"
