@@ -128,8 +128,7 @@ def keys(name, draw, characters, level):
     of = dict(zip(names, form.values(draw, level.keys)))
     facts = [form.fact.format(n=n, v=v) for n, v in of.items()]
     cases = [
-        case("one", form.question.format(n=n), form.opening.format(n=n), f" {of[n]}")
-        for n in names
+        case("one", form.question.format(n=n), form.opening.format(n=n), f" {of[n]}") for n in names
     ]
     for _ in range(2):
         a, b = draw.sample(names, 2)
@@ -260,7 +259,9 @@ def main():
                 f"--{name}: got {getattr(arguments, name)}, expected {least} to {most}"
             )
     if "needles" in suites and arguments.out.resolve() == TEXTS.resolve():
-        raise SystemExit(f"--out: got '{arguments.out}', expected another folder for longer needles")
+        raise SystemExit(
+            f"--out: got '{arguments.out}', expected another folder for longer needles"
+        )
     arguments.out.mkdir(parents=True, exist_ok=True)
     for split in SEEDS:
         for suite in suites:

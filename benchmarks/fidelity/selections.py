@@ -11,7 +11,7 @@ as in compare.py.
 
 import argparse
 
-from compare import Plot, interval, kl_ratio, needle_points, number, rows_of
+from compare import Plot, kl_ratio, needle_points, number, rows_of
 
 ANSWERS = ("needles", "multiturn", "keys", "tracking", "aggregation", "sums")
 SLACK = 1.02
