@@ -2,7 +2,7 @@
 """Makes the tasks that `cairn fidelity` asks about made-up contexts: texts/SPLIT-SUITE.json.
 
     python3 benchmarks/fidelity/build_tasks.py [--suite keys ...] [--keys N] [--pairs N]
-        [--others N] [--values cities] [--tokens 1024] [--contexts 12] [--out DIR]
+        [--others N] [--values numbers] [--tokens 1024] [--contexts 12] [--out DIR]
 
 Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021).
 Everything is drawn from the split's seed, and nothing is downloaded: the text around facts is made
@@ -12,15 +12,16 @@ of sentences that say nothing about them.
 - tracking: a value is given to one name, and another name is said to have the same value;
   `--pairs` of them.
 - aggregation: a list of words, one of which comes more often than `--others` other ones.
-  `--values cities` asks for cities instead of numbers, which have three tokens each, and lists
-  colours; that is easier.
 - sums: worked examples of one form, and a question whose answer has that form.
 - needles (only if asked for, and into another folder): the contexts of texts/SPLIT-needles.json
   with the text of the contexts behind them as well, for `--tokens` of more than 1,024.
 
+Facts tell cities and lists have colours; with `--values numbers` they are numbers and words, which
+have more tokens.
+
 A file has as many contexts of `--tokens` tokens or more; `cairn fidelity --question-tokens` cuts
 them. Answers that full KV does not give are counted by nobody, so a suite says how many there are:
-the numbers of facts say how hard it is.
+the numbers of facts say how hard it is. The defaults are the easiest ones.
 """
 
 import argparse
@@ -244,10 +245,10 @@ def main():
     parser.add_argument(
         "--suite", action="append", choices=[*SUITES, "needles"], help="all but needles if missing"
     )
-    parser.add_argument("--keys", type=int, default=5, help="facts of a context of keys")
-    parser.add_argument("--pairs", type=int, default=3, help="values of a context of tracking")
-    parser.add_argument("--others", type=int, default=4, help="other words of aggregation")
-    parser.add_argument("--values", choices=VALUES, default="numbers", help="what facts tell")
+    parser.add_argument("--keys", type=int, default=2, help="facts of a context of keys")
+    parser.add_argument("--pairs", type=int, default=1, help="values of a context of tracking")
+    parser.add_argument("--others", type=int, default=1, help="other words of aggregation")
+    parser.add_argument("--values", choices=VALUES, default="cities", help="what facts tell")
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--contexts", type=int, default=12)
     parser.add_argument("--out", type=pathlib.Path, default=TEXTS)
