@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
 """Makes the tasks that `cairn fidelity` asks about made-up contexts: texts/SPLIT-SUITE.json.
 
-    python3 benchmarks/fidelity/build_tasks.py [--tokens 1024] [--contexts 12] [--out DIR]
+    python3 benchmarks/fidelity/build_tasks.py [--suite keys ...] [--keys N] [--pairs N]
+        [--others N] [--values numbers] [--tokens 1024] [--contexts 12] [--out DIR]
 
-Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021), easy
-enough for a model of 135 M parameters. Everything is drawn from the split's seed, and nothing is
-downloaded: the text around facts is made of sentences that say nothing about them.
+Four suites, after the kinds of RULER (Hsieh et al., 2024) and GSM8K (Cobbe et al., 2021).
+Everything is drawn from the split's seed, and nothing is downloaded: the text around facts is made
+of sentences that say nothing about them.
 
-- keys: many facts of one form, a question about one of them; and about two of them at once.
-- tracking: a value is given to one name, and another name is said to have the same value.
-- aggregation: a list of words, one of which comes more often than the others.
+- keys: `--keys` facts of one form, a question about each of them; and about two of them at once.
+- tracking: a value is given to one name, and another name is said to have the same value;
+  `--pairs` of them.
+- aggregation: a list of words, one of which comes more often than `--others` other ones.
 - sums: worked examples of one form, and a question whose answer has that form.
+- needles (only if asked for, and into another folder): the contexts of texts/SPLIT-needles.json
+  with the text of the contexts behind them as well, for `--tokens` of more than 1,024.
+
+Facts tell cities and lists have colours; with `--values numbers` they are numbers and words, which
+have more tokens.
 
 A file has as many contexts of `--tokens` tokens or more; `cairn fidelity --question-tokens` cuts
-them. Answers that full KV does not give are counted by nobody, so a suite says how many there are.
+them. Answers that full KV does not give are counted by nobody, so a suite says how many there are:
+the numbers of facts say how hard it is. The defaults are the easiest ones.
 """
 
 import argparse
@@ -21,7 +29,9 @@ import json
 import pathlib
 import random
 
-KEYS, PAIRS = 5, 3  # So many that a model of 135 M parameters answers most questions.
+from build_texts import CITIES, COLOURS
+
+TEXTS = pathlib.Path(__file__).parent / "texts"
 CHARACTERS_PER_TOKEN = 6  # More than any of these texts has.
 SEEDS = {"tuning": 41, "published": 90210}
 
@@ -80,57 +90,80 @@ def case(kind, question, opening, answer):
     return {"kind": kind, "question": question, "opening": opening, "answer": answer}
 
 
-def keys(name, draw, characters):
-    words = draw.sample(WORDS, KEYS)
-    numbers = dict(zip(words, draw.sample(range(100, 1000), len(words))))
-    facts = [f"The number of the {w} is {n}." for w, n in numbers.items()]
+class Number:
+    """A fact, a question and the opening of its answer, about the number that somebody has."""
+
+    fact = "The number of the {n} is {v}."
+    same = "The number of the {n} is that of the {m}."
+    question = "What is the number of the {n}?"
+    both = "What are the numbers of the {n} and the {m}?"
+    opening = "The number of the {n} is"
+    names = WORDS
+
+    @staticmethod
+    def values(draw, count):
+        return [str(n) for n in draw.sample(range(100, 1000), count)]
+
+
+class City:
+    """The same about a city: one token, where a number has three."""
+
+    fact = "{n} lives in the city of {v}."
+    same = "{n} lives in the same city as {m}."
+    question = "In which city does {n} live?"
+    both = "In which cities do {n} and {m} live?"
+    opening = "{n} lives in the city of"
+    names = NAMES
+
+    @staticmethod
+    def values(draw, count):
+        return draw.sample(CITIES, count)
+
+
+VALUES = {"numbers": Number, "cities": City}
+
+
+def keys(name, draw, characters, level):
+    form = VALUES[level.values]
+    names = draw.sample(form.names, level.keys)
+    of = dict(zip(names, form.values(draw, level.keys)))
+    facts = [form.fact.format(n=n, v=v) for n, v in of.items()]
     cases = [
-        case(
-            "one", f"What is the number of the {w}?", f"The number of the {w} is", f" {numbers[w]}"
-        )
-        for w in words
+        case("one", form.question.format(n=n), form.opening.format(n=n), f" {of[n]}") for n in names
     ]
     for _ in range(2):
-        a, b = draw.sample(words, 2)
+        a, b = draw.sample(names, 2)
         cases.append(
             case(
                 "two",
-                f"What are the numbers of the {a} and the {b}?",
-                f"The number of the {a} is {numbers[a]}. The number of the {b} is",
-                f" {numbers[b]}",
+                form.both.format(n=a, m=b),
+                f"{form.fact.format(n=a, v=of[a])} {form.opening.format(n=b)}",
+                f" {of[b]}",
             )
         )
     return context(name, facts, hay(draw, characters), cases)
 
 
-def tracking(name, draw, characters):
-    people = draw.sample(NAMES, 2 * PAIRS)
-    values = draw.sample(range(100, 1000), PAIRS)
+def tracking(name, draw, characters, level):
+    form = VALUES[level.values]
+    names = draw.sample(form.names, 2 * level.pairs)
     facts, cases = [], []
-    for (first, second), value in zip(zip(people[::2], people[1::2]), values):
-        facts += [
-            f"The room of {first} is {value}.",
-            f"{second} has the same room as {first}.",
+    for first, second, value in zip(names[::2], names[1::2], form.values(draw, level.pairs)):
+        same = form.same.format(n=second, m=first)
+        facts += [form.fact.format(n=first, v=value), same]
+        of_first, of_second = form.opening.format(n=first), form.opening.format(n=second)
+        ask_second = form.question.format(n=second)
+        cases += [
+            case("told", form.question.format(n=first), of_first, f" {value}"),
+            case("followed", ask_second, of_second, f" {value}"),
+            case("chained", ask_second, f"{same} {of_first}", f" {value}"),
         ]
-        opening = f"{second} has the same room as {first}. The room of {first} is"
-        cases.append(
-            case("told", f"What is the room of {first}?", f"The room of {first} is", f" {value}")
-        )
-        cases.append(
-            case(
-                "followed",
-                f"What is the room of {second}?",
-                f"The room of {second} is",
-                f" {value}",
-            )
-        )
-        cases.append(case("chained", f"What is the room of {second}?", opening, f" {value}"))
     draw.shuffle(facts)
     return context(name, facts, hay(draw, characters), cases)
 
 
-def aggregation(name, draw, characters):
-    words = draw.sample(WORDS, 5)
+def aggregation(name, draw, characters, level):
+    words = draw.sample(WORDS if level.values == "numbers" else COLOURS, 1 + level.others)
     often, others = words[0], words[1:]
     drawn, length = [], 0
     while length < characters:
@@ -155,7 +188,6 @@ def aggregation(name, draw, characters):
             "The most common word in the list is",
             f" {often}",
         ),
-        case("most", "Which word is repeated most?", 'The word "', often),
     ]
     return context(name, facts, drawn, cases)
 
@@ -167,7 +199,8 @@ def sum_of(draw):
     return question, f" {a} + {b} = {a + b}. The answer is {a + b}"
 
 
-def sums(name, draw, characters):
+def sums(name, draw, characters, level):
+    del level  # One is enough.
     shots, length = [], 0
     while length < characters:
         question, answer = sum_of(draw)
@@ -183,20 +216,60 @@ def sums(name, draw, characters):
 SUITES = {"keys": keys, "tracking": tracking, "aggregation": aggregation, "sums": sums}
 
 
+def drawn(split, suite, arguments):
+    draw = random.Random(f"{SEEDS[split]}-{suite}-{arguments.tokens}")
+    characters = CHARACTERS_PER_TOKEN * arguments.tokens
+    return [
+        SUITES[suite](f"{suite}-{i}", draw, characters, arguments)
+        for i in range(arguments.contexts)
+    ]
+
+
+def longer_needles(split, arguments):
+    """The first contexts of the split, each with the hay of those behind it until it is long
+    enough. Their facts stay where they are."""
+    file = json.loads((TEXTS / f"{split}-needles.json").read_text(encoding="utf-8"))
+    contexts, longer = file["contexts"], []
+    for i in range(min(arguments.contexts, len(contexts))):
+        around = []
+        for other in contexts[i:] + contexts[:i]:
+            if sum(map(len, around)) >= CHARACTERS_PER_TOKEN * arguments.tokens:
+                break
+            around += other["hay"]
+        longer.append(contexts[i] | {"hay": around})
+    return longer
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--suite", action="append", choices=[*SUITES, "needles"], help="all but needles if missing"
+    )
+    parser.add_argument("--keys", type=int, default=2, help="facts of a context of keys")
+    parser.add_argument("--pairs", type=int, default=1, help="values of a context of tracking")
+    parser.add_argument("--others", type=int, default=1, help="other words of aggregation")
+    parser.add_argument("--values", choices=VALUES, default="cities", help="what facts tell")
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--contexts", type=int, default=12)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "texts")
+    parser.add_argument("--out", type=pathlib.Path, default=TEXTS)
     arguments = parser.parse_args()
+    suites = arguments.suite or list(SUITES)
+    for name, least, most in (("keys", 2, 10), ("pairs", 1, 10), ("others", 1, 9)):
+        if not least <= getattr(arguments, name) <= most:
+            raise SystemExit(
+                f"--{name}: got {getattr(arguments, name)}, expected {least} to {most}"
+            )
+    if "needles" in suites and arguments.out.resolve() == TEXTS.resolve():
+        raise SystemExit(
+            f"--out: got '{arguments.out}', expected another folder for longer needles"
+        )
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for split, seed in SEEDS.items():
-        for suite, make in SUITES.items():
-            draw = random.Random(f"{seed}-{suite}-{arguments.tokens}")
-            contexts = [
-                make(f"{suite}-{i}", draw, CHARACTERS_PER_TOKEN * arguments.tokens)
-                for i in range(arguments.contexts)
-            ]
+    for split in SEEDS:
+        for suite in suites:
+            if suite == "needles":
+                contexts = longer_needles(split, arguments)
+            else:
+                contexts = drawn(split, suite, arguments)
             (arguments.out / f"{split}-{suite}.json").write_text(
                 json.dumps({"contexts": contexts}, ensure_ascii=False, indent=0) + "\n",
                 encoding="utf-8",

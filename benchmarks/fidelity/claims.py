@@ -4,51 +4,103 @@ reports of `cairn fidelity --json`.
 
     python3 benchmarks/fidelity/claims.py [LABEL=]REPORT.json...
 
-Rows of one suite in reports of different labels (contexts of other lengths) stand in columns of
-their own. A cell has KL of the first recipe over that of the second, or points of answers more,
-with a 95 % interval over the texts; empty where a recipe was not measured.
+LABEL tells contexts of other lengths apart: rows of one suite with different labels are never
+compared. Of a recipe that several reports have, the row with the most texts counts; two recipes are
+compared on the texts that both have. A report's rows are those of its day, and what a recipe keeps
+depends on nothing else, so rows of different reports may be compared: those that were measured
+twice are the same to ten digits.
 """
 
 import argparse
 import json
+import pathlib
 
 from compare import ANSWERS, kl_ratio, needle_points
 
-# Question: (what is asked, first recipe, second recipe); `keep` and the codec are left out.
-FORMS = (
-    ("Do the authors' shares in stage 1 help DefensiveKV?", "defensive:relative=1", "defensive"),
-    ("And Layer-DefensiveKV?", "layer-defensive:relative=1", "layer-defensive"),
-    ("Does Ada-KV's mixture beat its floor?", "ada-snapkv:mix=1", "ada-snapkv"),
-    ("Does PyramidKV beat SnapKV, window beside?", "pyramidkv", "snapkv"),
-    ("Does the window beside beat kvpress's PyramidKV?", "pyramidkv", "pyramidkv:beside=0"),
-    ("Do SnapKV's settings of the papers beat kvpress's?", "snapkv-paper", "snapkv"),
-    ("Does a window of 32 help SnapKV?", "snapkv:window=32", "snapkv"),
-    ("Do Ada-KV's budgets help with it?", "ada-snapkv:window=32", "snapkv:window=32"),
-    ("Do ChunkKV's settings of the paper beat kvpress's?", "chunkkv-paper", "chunkkv"),
-    ("Do chunks of 10 beat chunks of 20?", "chunkkv:chunk=10", "chunkkv"),
-    ("Do chunks of 3 beat chunks of 20?", "chunkkv:chunk=3", "chunkkv"),
-    ("Does reusing rows in pairs of layers cost ChunkKV?", "chunkkv:reuse=2", "chunkkv"),
-    ("Do single rows in the deeper half help ChunkKV?", "chunkkv:chunked=0.5", "chunkkv"),
-    ("Does SimLayerKV (128 recent) beat StreamingLLM?", "simlayer:recent=128", "streaming"),
+# Paper, what is asked, first recipe, second recipe: does the first beat the second? `keep` and the
+# codec are left out.
+QUESTIONS = (
+    ("StreamingLLM", "Do the first rows help?", "streaming", "streaming:sinks=0"),
+    ("StreamingLLM", "Does it beat a random choice?", "streaming", "random"),
+    ("H2O", "Does it beat StreamingLLM?", "h2o", "streaming"),
+    ("TOVA", "Does it beat H2O?", "tova", "h2o"),
+    ("TOVA", "Does it beat StreamingLLM?", "tova", "streaming"),
+    ("SnapKV", "Does it beat H2O?", "snapkv", "h2o"),
+    ("SnapKV", "Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv"),
+    ("SnapKV", "Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv"),
+    ("SnapKV", "Does it beat H2O, in the paper's settings?", "snapkv-paper", "h2o"),
+    ("PyramidKV", "Does it beat SnapKV, window beside the budget?", "pyramidkv", "snapkv"),
+    ("PyramidKV", "Does it beat SnapKV, kvpress's form?", "pyramidkv:beside=0", "snapkv"),
+    ("PyramidKV", "Does the window beside beat kvpress's form?", "pyramidkv", "pyramidkv:beside=0"),
+    ("Ada-KV", "Do its budgets help SnapKV, kvpress's floor?", "ada-snapkv", "snapkv"),
+    ("Ada-KV", "And the authors' mixture?", "ada-snapkv:mix=1", "snapkv"),
+    ("Ada-KV", "And the floor with a window of 32?", "ada-snapkv:window=32", "snapkv:window=32"),
+    ("Ada-KV", "And in the authors' form and settings?", "ada-snapkv-paper", "snapkv-paper"),
+    ("Ada-KV", "Does the mixture beat the floor?", "ada-snapkv:mix=1", "ada-snapkv"),
+    (
+        "Ada-KV",
+        "Do its budgets help PyramidKV, kvpress's form?",
+        "ada-pyramidkv:beside=0",
+        "pyramidkv:beside=0",
+    ),
+    ("Ada-KV", "Do its budgets help CriticalKV?", "ada-criticalkv", "criticalkv"),
+    ("Ada-KV", "Do its budgets help Expected Attention?", "ada-expected", "expected"),
+    ("ChunkKV", "Does it beat SnapKV?", "chunkkv", "snapkv"),
+    ("ChunkKV", "And in both papers' settings?", "chunkkv-paper", "snapkv-paper"),
+    ("ChunkKV", "Do the paper's settings beat kvpress's?", "chunkkv-paper", "chunkkv"),
+    ("ChunkKV", "Do chunks of 3 beat chunks of 20?", "chunkkv:chunk=3", "chunkkv"),
+    ("ChunkKV", "Do chunks of 5 beat chunks of 20?", "chunkkv:chunk=5", "chunkkv"),
+    ("ChunkKV", "Do chunks of 10 beat chunks of 20?", "chunkkv:chunk=10", "chunkkv"),
+    ("ChunkKV", "Do chunks of 30 beat chunks of 20?", "chunkkv:chunk=30", "chunkkv"),
+    ("ChunkKV", "Is scoring each layer better than reuse in pairs?", "chunkkv", "chunkkv:reuse=2"),
+    ("ChunkKV", "Does reuse in pairs beat SnapKV?", "chunkkv:reuse=2", "snapkv"),
+    (
+        "ChunkKV",
+        "Are chunks in the first half of the layers better than in all?",
+        "chunkkv:chunked=0.5",
+        "chunkkv",
+    ),
+    ("CriticalKV", "Does it beat SnapKV?", "criticalkv", "snapkv"),
+    ("DefensiveKV", "Does it beat SnapKV?", "defensive", "snapkv"),
+    ("DefensiveKV", "Does it beat CriticalKV?", "defensive", "criticalkv"),
+    ("DefensiveKV", "Does it share budgets over layers with gain?", "layer-defensive", "defensive"),
+    ("DefensiveKV", "Does it beat SnapKV with that?", "layer-defensive", "snapkv"),
+    ("DefensiveKV", "Do the authors' shares in stage 1 help?", "defensive:relative=1", "defensive"),
+    ("DefensiveKV", "And over layers?", "layer-defensive:relative=1", "layer-defensive"),
+    ("HeadKV", "Does it beat Ada-KV?", "headkv", "ada-snapkv-paper"),
+    ("HeadKV", "Does it beat SnapKV in its settings?", "headkv", "snapkv-paper"),
+    ("PrefixKV", "Does it beat H2O?", "prefixkv", "h2o"),
+    ("PrefixKV", "Does it beat StreamingLLM?", "prefixkv", "streaming"),
+    ("NACL", "Does it beat H2O?", "nacl", "h2o"),
+    ("NACL", "Does its lot beat SnapKV?", "nacl", "snapkv"),
+    ("Keyformer", "Does it beat H2O?", "keyformer", "h2o"),
+    ("CAKE", "Does it beat SnapKV?", "cake", "snapkv"),
+    ("CAKE", "Does it beat PyramidKV, kvpress's form?", "cake", "pyramidkv:beside=0"),
+    ("Expected Attention", "Does it beat SnapKV?", "expected", "snapkv"),
+    ("Expected Attention", "Does it beat TOVA?", "expected", "tova"),
+    ("KeyDiff", "Does it beat the L2 norm?", "keydiff", "knorm"),
+    ("KeyDiff", "Does it beat StreamingLLM?", "keydiff", "streaming"),
+    ("KeyDiff", "Does it beat TOVA?", "keydiff", "tova"),
+    ("LagKV", "Does it beat the L2 norm?", "lagkv", "knorm"),
+    ("LagKV", "Does it beat StreamingLLM?", "lagkv", "streaming"),
+    ("L2 norm", "Does it beat a random choice?", "knorm", "random"),
+    (
+        "SimLayerKV",
+        "Does it beat StreamingLLM, 128 recent rows?",
+        "simlayer:recent=128",
+        "streaming",
+    ),
+    ("SepLLM", "Does it beat StreamingLLM?", "sepllm", "streaming"),
 )
-CLAIMS = (
-    ("Do Ada-KV's budgets help SnapKV?", "ada-snapkv", "snapkv"),
-    ("And in the authors' form and settings?", "ada-snapkv-paper", "snapkv-paper"),
-    ("Do Ada-KV's budgets help CriticalKV?", "ada-criticalkv", "criticalkv"),
-    ("Does ChunkKV beat SnapKV?", "chunkkv", "snapkv"),
-    ("And in the papers' settings?", "chunkkv-paper", "snapkv-paper"),
-    ("Does SnapKV beat H2O?", "snapkv", "h2o"),
-    ("Does CriticalKV beat SnapKV?", "criticalkv", "snapkv"),
-    ("Does DefensiveKV beat SnapKV?", "defensive", "snapkv"),
-    ("Does Layer-DefensiveKV beat DefensiveKV?", "layer-defensive", "defensive"),
-    ("Does Layer-DefensiveKV beat SnapKV?", "layer-defensive", "snapkv"),
-    ("Does HeadKV beat Ada-KV?", "headkv", "ada-snapkv-paper"),
-    ("Does HeadKV beat SnapKV in its settings?", "headkv", "snapkv-paper"),
-    ("Does PrefixKV beat H2O?", "prefixkv", "h2o"),
-    ("Does NACL beat H2O?", "nacl", "h2o"),
-    ("Does NACL's lot beat SnapKV?", "nacl", "snapkv"),
-    ("Does Keyformer beat H2O?", "keyformer", "h2o"),
-)
+
+# What recipes of that day's reports are called today, where a default has changed since.
+RENAMED = {
+    "2026-11-22": {
+        "pyramidkv": "pyramidkv:beside=0",
+        "ada-pyramidkv": "ada-pyramidkv:beside=0",
+        "simlayer": "simlayer:queries=1",
+    }
+}
 
 
 def parse(recipe):
@@ -74,44 +126,62 @@ class Rows:
         for report in reports:
             label, equals, path = report.partition("=")
             label, path = (label, path) if equals else ("", report)
-            with open(path, encoding="utf-8") as file:
-                for row in json.load(file)["rows"]:
-                    key = parse(row["recipe"])
-                    if key is None:
-                        continue
-                    column = f"{row['suite']}{' ' + label if label else ''}"
-                    if column not in self.columns:
-                        self.columns.append(column)
-                    self.rows[column, key] = row
+            self._read(label, pathlib.Path(path))
         self.keeps = sorted({key[2] for _, key in self.rows}, reverse=True)
 
-    def cell(self, column, first, second):
+    def _read(self, label, path):
+        renamed = RENAMED.get(path.name[: len("2026-11-22")], {})
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+            key = parse(row["recipe"])
+            if key is None:
+                continue
+            if not key[1]:
+                key = of_question(renamed.get(key[0], key[0]), key[2])
+            column = f"{row['suite']}{' ' + label if label else ''}"
+            if column not in self.columns:
+                self.columns.append(column)
+            other = self.rows.get((column, key))
+            if other is None or len(other["texts"]) < len(row["texts"]):
+                self.rows[column, key] = row
+
+    def compared(self, column, first, second):
+        """How many texts, the difference with its interval, and what it says; None where one was
+        not measured."""
         a, b = self.rows.get((column, first)), self.rows.get((column, second))
         if a is None or b is None:
-            return ""
+            return None
+        texts = min(len(a["texts"]), len(b["texts"]))
+        a, b = ({"texts": row["texts"][:texts], "suite": row["suite"]} for row in (a, b))
         if a["suite"] in ANSWERS:
-            return "{:+.1f} ({:+.1f} to {:+.1f})".format(*needle_points(a, b))
-        return "{:.2f} ({:.2f} to {:.2f})".format(*kl_ratio(a, b))
+            found, low, high = needle_points(a, b)
+            words = f"{found:+.1f} points ({low:+.1f} to {high:+.1f})"
+            return texts, words, said(low > 0, high < 0)
+        found, low, high = kl_ratio(a, b)
+        return texts, f"KL x {found:.2f} ({low:.2f} to {high:.2f})", said(high < 1, low > 1)
 
 
-def table(questions, rows):
-    """Markdown; columns in which no question has an answer are left out."""
-    found = []
-    for question, first, second in questions:
-        for keep in rows.keeps:
-            cells = [
-                rows.cell(c, of_question(first, keep), of_question(second, keep))
-                for c in rows.columns
-            ]
-            if any(cells):
-                found.append((f"{question} | {100 * keep:g} %", cells))
-    used = [i for i in range(len(rows.columns)) if any(cells[i] for _, cells in found)]
-    names = [f"{c}: {'points' if c.split()[0] in ANSWERS else 'KL over it'}" for c in rows.columns]
-    return [
-        "| question | kept | " + " | ".join(names[i] for i in used) + " |",
-        "|---" * (2 + len(used)) + "|",
-        *(f"| {begin} | " + " | ".join(cells[i] for i in used) + " |" for begin, cells in found),
+def said(better, worse):
+    return "yes" if better else "no" if worse else "not told apart"
+
+
+def table(rows):
+    """Markdown: a line for each question and each suite that answers it."""
+    out = [
+        "| paper | question | kept | suite | texts | first against second (95 %) | answer |",
+        "|---" * 7 + "|",
     ]
+    for paper, question, first, second in QUESTIONS:
+        for keep in rows.keeps:
+            for column in rows.columns:
+                found = rows.compared(column, of_question(first, keep), of_question(second, keep))
+                if found is None:
+                    continue
+                texts, words, answer = found
+                out.append(
+                    f"| {paper} | {question} | {100 * keep:g} % | {column} | {texts} | {words} "
+                    f"| {answer} |"
+                )
+    return out
 
 
 def values(rows):
@@ -125,7 +195,7 @@ def values(rows):
             elif row["suite"] in ANSWERS:
                 cells.append(f"{row['needles_ok']}/{row['needles_n']}")
             else:
-                cells.append(f"{row['kl']:.4f}")
+                cells.append(f"{row['kl']:.4f}, {len(row['texts'])}")
         text = ",".join([f"keep={key[2]:g}", *sorted(f"{k}={v}" for k, v in key[1])])
         out.append(f"| `{key[0]}:{text}` | " + " | ".join(cells) + " |")
     return out
@@ -135,11 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("reports", nargs="+", metavar="[LABEL=]REPORT.json")
     rows = Rows(parser.parse_args().reports)
-    for title, lines in (
-        ("Forms", table(FORMS, rows)),
-        ("Claims", table(CLAIMS, rows)),
-        ("Values", values(rows)),
-    ):
+    for title, lines in (("Claims", table(rows)), ("Values", values(rows))):
         print("\n".join([f"### {title}", *lines, ""]))
 
 

@@ -11,21 +11,10 @@ as in compare.py.
 
 import argparse
 
-from compare import Plot, interval, kl_ratio, needle_points, number, rows_of
+from compare import Plot, kl_ratio, needle_points, number, rows_of
 
 ANSWERS = ("needles", "multiturn", "keys", "tracking", "aggregation", "sums")
 SLACK = 1.02
-
-# What the papers claim of each other: (claim, better, worse).
-QUESTIONS = (
-    ("Ada-KV's budgets help SnapKV", "ada-snapkv", "snapkv"),
-    ("Ada-KV's budgets help CriticalKV", "ada-criticalkv", "criticalkv"),
-    ("ChunkKV over SnapKV", "chunkkv", "snapkv"),
-    ("CriticalKV over SnapKV", "criticalkv", "snapkv"),
-    ("DefensiveKV over CriticalKV", "defensive", "criticalkv"),
-    ("Layer-wise DefensiveKV over DefensiveKV", "layer-defensive", "defensive"),
-    ("Pyramid budgets help SnapKV", "pyramidkv", "snapkv"),
-)
 
 
 class Recipe:
@@ -181,31 +170,6 @@ def mixtures_table(suite, rows):
     return out
 
 
-def questions_table(rows):
-    keeps = sorted(
-        {Recipe(row).keep for row in rows if Recipe(row).is_pure_selection}, reverse=True
-    )
-    suites = list(dict.fromkeys(row["suite"] for row in rows))
-    out = [
-        "| claim | kept | "
-        + " | ".join(
-            f"{suite}: {'points of answers' if suite in ANSWERS else 'KL over it'}"
-            for suite in suites
-        )
-        + " |",
-        "|---" * (2 + len(suites)) + "|",
-    ]
-    for claim, better, worse in QUESTIONS:
-        for keep in keeps:
-            cells = []
-            for suite in suites:
-                a, b = find(rows, suite, better, keep), find(rows, suite, worse, keep)
-                cells.append("-" if a is None or b is None else paired(a, b))
-            if any(cell != "-" for cell in cells):
-                out.append(f"| {claim} | {100 * keep:.0f} % | " + " | ".join(cells) + " |")
-    return out if len(out) > 2 else []
-
-
 def show(title, lines):
     if lines:
         print("\n".join([f"### {title}", *lines, ""]))
@@ -274,7 +238,6 @@ def main():
     for suite in dict.fromkeys(row["suite"] for row in rows):
         show(f"{suite}: selections", selections_table(suite, rows, references))
         show(f"{suite}: mixtures", mixtures_table(suite, rows))
-    show("questions", questions_table(rows))
     if arguments.svg:
         MixturePlot([row for row in rows if row["suite"] == "prose"]).write(arguments.svg)
 

@@ -103,8 +103,8 @@ Result<PartCodecs> PartCodecsOf(const CheckedNamespace& ns) {
   }
   if (recipe.IsLadder() && recipe.rungs.front().tier == TierKind::kDevice) {
     return Errorf(StatusCode::kUnimplemented,
-                  "field 'recipe': got the ladder '{}', expected rungs only for host and disk: "
-                  "there is no device tier",
+                  "field 'recipe': got the ladder '{}', expected rungs only for host and disk: the "
+                  "device tier copies what the host tier has",
                   ns.spec.recipe);
   }
   if (recipe.IsLadder() && !codecs.IsLadder()) {

@@ -92,5 +92,48 @@ TEST(CliSizeTest, WhatItCannotTellItSays) {
   EXPECT_THAT(refused.out, HasSubstr("plane 'latent'"));
 }
 
+// The error that it prints for a command line that it refuses, and nothing else.
+std::string Refused(std::vector<std::string> args) {
+  args.insert(args.begin(), "size");
+  const CommandResult result = Cairn(std::move(args));
+  EXPECT_NE(result.code, 0) << result.out;
+  EXPECT_EQ(result.out, "");
+  return result.err;
+}
+
+TEST(CliSizeTest, ShapesThatNoModelHasAreRefused) {
+  const auto of = [](std::vector<std::string> more) {
+    std::vector<std::string> args = {"--layers", "4", "--heads", "8", "--head-dim", "64"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  EXPECT_THAT(Refused(of({"--kv-heads", "3"})),
+              HasSubstr("--kv-heads: got 3, expected a divisor of the 8 of --heads"));
+  EXPECT_THAT(Refused(of({"--kv-heads", "16"})), HasSubstr("--kv-heads: got 16"));
+  EXPECT_THAT(Refused(of({"--window", "512", "--window-layers", "5"})),
+              HasSubstr("--window-layers: got 5, expected at most the 4 layers"));
+  EXPECT_THAT(Refused(of({"--ram", "0"})), HasSubstr("--ram: got '0', expected a size above 0"));
+  EXPECT_THAT(Refused(of({"--disk", "0B"})), HasSubstr("--disk: got '0B'"));
+  EXPECT_EQ(Cairn({"size", "--layers", "4", "--heads", "8", "--kv-heads", "2", "--head-dim", "64",
+                   "--window", "512", "--window-layers", "4", "--ram", "1MiB"})
+                .code,
+            0);
+}
+
+TEST(CliSizeTest, FilesThatAreNoModelsAreNamedForWhatTheyAre) {
+  const TemporaryDirectory dir;
+  const auto refused = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(dir.path() + "/" + name, std::ios::binary) << bytes;
+    return Refused({dir.path() + "/" + name});
+  };
+  EXPECT_THAT(refused("config.json", "{}"), HasSubstr("field 'model_type' is missing"));
+  EXPECT_THAT(refused("config.json", ""), HasSubstr("is empty, expected a GGUF file"));
+  EXPECT_THAT(refused("config.json", "no"), HasSubstr("is no JSON"));
+  EXPECT_THAT(refused("model.gguf", "{}"), HasSubstr("does not begin with \"GGUF\""));
+  EXPECT_THAT(refused("model.gguf", "GGUF\3"), HasSubstr("byte 4 of 5"));
+  EXPECT_THAT(refused("model.gguf", ReadFile(kTinyModel).substr(0, 1000)), HasSubstr("of 1000: "));
+  EXPECT_THAT(Refused({dir.path() + "/none"}), HasSubstr("No such file"));
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -1,10 +1,14 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
 #include "common/config/config.h"
 #include "tools/cairn/commands/commands.h"
@@ -30,22 +34,29 @@ std::optional<DType> TypeOf(const std::string& name) {
 
 Result<size::ModelShape> FromFile(const SizeFlags& flags) {
   std::string path = flags.model;
-  if (std::filesystem::is_directory(path)) path += "/config.json";
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) path += "/config.json";
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
   std::ifstream in(path, std::ios::binary);
-  char magic[4] = {};
-  if (!in.read(magic, sizeof(magic))) {
-    return Errorf(StatusCode::kNotFound, "{}: cannot be read", path);
+  if (error || !in) {
+    return Errorf(StatusCode::kNotFound, "{}: cannot be read: {}", path,
+                  error ? error.message() : std::generic_category().message(errno));
   }
-  if (std::string_view(magic, sizeof(magic)) == "GGUF") {
+  if (bytes == 0) {
+    return InvalidArgument("{}: is empty, expected a GGUF file or a config.json", path);
+  }
+  char magic[4] = {};
+  in.read(magic, sizeof(magic));
+  // A file that is called so is judged as one, whatever it begins with.
+  if (std::string_view(magic, sizeof(magic)) == "GGUF" || path.ends_with(".gguf")) {
     CAIRN_ASSIGN_OR_RETURN(const auto file, worker::GgufFile::OpenMetadata(path));
     return size::ShapeOfGguf(*file, TypeOf(flags.dtype).value_or(DType::kF16));
   }
-  std::error_code error;
-  if (const uintmax_t bytes = std::filesystem::file_size(path, error);
-      error || bytes > kMostConfigBytes) {
-    return InvalidArgument("{}: expected a GGUF file, or a config.json of at most {} bytes", path,
-                           kMostConfigBytes);
+  if (bytes > kMostConfigBytes) {
+    return InvalidArgument("{}: has {} bytes, expected a GGUF file, or a config.json of at most {}",
+                           path, bytes, kMostConfigBytes);
   }
+  in.clear();  // Of the end that a file of less than four bytes has.
   in.seekg(0);
   std::ostringstream text;
   text << in.rdbuf();
@@ -68,6 +79,10 @@ Result<size::ModelShape> FromFlags(const SizeFlags& flags) {
     const uint32_t kv_heads = flags.kv_heads > 0 ? flags.kv_heads : flags.heads;
     if (kv_heads == 0) return missing("--kv-heads");
     if (flags.head_dim == 0) return missing("--head-dim");
+    if (flags.heads % kv_heads != 0) {
+      return InvalidArgument("--kv-heads: got {}, expected a divisor of the {} of --heads",
+                             kv_heads, flags.heads);
+    }
     shape.attention = size::AttentionOf(flags.heads > 0 ? flags.heads : kv_heads, kv_heads);
     planes = size::KeysAndValues(kv_heads, flags.head_dim,
                                  flags.v_head_dim > 0 ? flags.v_head_dim : flags.head_dim, dtype);
@@ -75,6 +90,10 @@ Result<size::ModelShape> FromFlags(const SizeFlags& flags) {
   if (flags.shared_layers >= flags.layers) {
     return InvalidArgument("--shared-layers: got {}, expected fewer than the {} layers",
                            flags.shared_layers, flags.layers);
+  }
+  if (flags.window_layers.value_or(0) > flags.layers) {
+    return InvalidArgument("--window-layers: got {}, expected at most the {} layers",
+                           *flags.window_layers, flags.layers);
   }
   const uint32_t sliding =
       flags.window == 0 ? 0 : flags.window_layers.value_or(flags.layers - flags.shared_layers);
@@ -162,6 +181,10 @@ int RunSize(const SizeFlags& flags) {
     if (text->empty()) continue;
     const Result<uint64_t> parsed = config::ParseBytes(*text);
     if (!parsed.ok()) return FailUsage(std::string(flag) + ": " + Message(parsed.status()));
+    if (*parsed == 0) {
+      return FailUsage(
+          fmt::format("{}: got '{}', expected a size above 0, such as 16GiB", flag, *text));
+    }
     *bytes = *parsed;
   }
   const size::Report report = size::MakeReport(*std::move(shape), std::move(question));

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "common/config/config.h"
 #include "tools/cairn/cluster/figures.h"
 #include "tools/cairn/output/table.h"
 #include "tools/cairn/output/units.h"
@@ -85,10 +86,12 @@ std::string Namespaces(std::span<const client::NamespaceInfo> namespaces,
                {"numerics", Align::kLeft},
                {"recipe", Align::kLeft},
                {"blocks", Align::kRight},
-               {"stored", Align::kRight}});
+               {"stored", Align::kRight},
+               {"life of a block", Align::kRight}});
   for (const client::NamespaceInfo& ns : namespaces) {
     table.AddRow({ns.fingerprint.Hex().substr(0, 12), ns.spec.tenant, ns.spec.model,
-                  ns.spec.numerics, ns.spec.recipe, Grouped(ns.blocks), HumanBytes(ns.bytes)});
+                  ns.spec.numerics, ns.spec.recipe, Grouped(ns.blocks), HumanBytes(ns.bytes),
+                  ns.block_life.count() == 0 ? "-" : config::FormatDuration(ns.block_life)});
   }
   return table.Render(terminal);
 }

@@ -195,7 +195,15 @@ class Reader {
       CAIRN_ASSIGN_OR_RETURN(const bool multi_query, Flag("multi_query", true));
       if (!newer) return multi_query ? 1 : heads;
     }
-    return Number({"num_key_value_heads", "num_kv_heads", "n_head_kv"}, 1, heads, heads);
+    const Names names = {"num_key_value_heads", "num_kv_heads", "n_head_kv"};
+    CAIRN_ASSIGN_OR_RETURN(const uint32_t kv_heads, Number(names, 1, heads, heads));
+    if (heads % kv_heads != 0) {
+      const char* field = *names.begin();
+      Find(names, &field);
+      return Wrong(field, std::to_string(kv_heads),
+                   fmt::format("a divisor of the {} query heads", heads));
+    }
+    return kv_heads;
   }
 
   Result<uint32_t> HeadDim(uint32_t heads) const {
@@ -320,7 +328,12 @@ Result<DType> DTypeOf(const Json& config, const std::string& name) {
 Result<ModelShape> ShapeOfConfig(std::string_view text, const std::string& name,
                                  std::optional<DType> dtype) {
   const Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return InvalidArgument("{}: expected a JSON object", name);
+  if (config.is_discarded()) {
+    return InvalidArgument("{}: is no JSON, expected a GGUF file or a config.json", name);
+  }
+  if (!config.is_object()) {
+    return InvalidArgument("{}: is {}, expected a JSON object", name, Quoted(config));
+  }
   // Models of text and pictures have the language model's fields one level below.
   const auto inner = config.find("text_config");
   const bool nested = inner != config.end() && inner->is_object() && inner->contains("model_type");

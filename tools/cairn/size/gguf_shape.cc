@@ -118,6 +118,11 @@ class Reader {
     } else {
       kv_heads_ = heads;
     }
+    for (uint32_t i = 0; i < layers; ++i) {
+      if (kv_heads_[i] == 0 || (heads[i] > 0 && heads[i] % kv_heads_[i] == 0)) continue;
+      return Wrong("attention.head_count_kv", fmt::format("{} in layer {}", kv_heads_[i], i),
+                   fmt::format("a divisor of its {} query heads", heads[i]));
+    }
     CAIRN_ASSIGN_OR_RETURN(const uint32_t hidden, Number("embedding_length", 1, 1u << 20));
     const uint32_t even = std::min(hidden / heads_, kMaxDim);
     CAIRN_ASSIGN_OR_RETURN(k_dim_, Number("attention.key_length", 1, kMaxDim, even));

@@ -35,13 +35,23 @@ std::string LayoutText(const NativeLayout& layout, uint32_t block_tokens) {
   return "";
 }
 
+NativeLayout InHalves(NativeLayout layout) {
+  for (LayerGroup& group : layout.groups) {
+    for (Plane& plane : group.planes) plane.dtype = DType::kF16;
+  }
+  return layout;
+}
+
 Section MakeSection(std::string of, const std::vector<LayerShape>& layers,
                     const Question& question) {
   Section section{.of = std::move(of), .layers = layers, .layout = {}, .rows = {}};
   const NativeLayout layout = LayoutOf(layers);
   section.layout = LayoutText(layout, question.block_tokens);
+  const NativeLayout halves = InHalves(layout);
   for (const std::string& recipe : question.recipes) {
     section.rows.push_back({recipe, SizeOf(layout, question.block_tokens, recipe)});
+    section.halves_would_do |= !section.rows.back().size.ok() && halves != layout &&
+                               SizeOf(halves, question.block_tokens, recipe).ok();
   }
   return section;
 }
@@ -135,6 +145,10 @@ std::string SectionText(const Section& section, const Question& question,
   text += TableOf(section, question, terminal);
   for (const Row& row : section.rows) {
     if (!row.size.ok()) text += fmt::format("{}: {}\n", row.recipe, Message(row.size.status()));
+  }
+  if (section.halves_would_do) {
+    text +=
+        "Codecs and selections read f16: --dtype f16 shows what they take of this model then.\n";
   }
   return text;
 }

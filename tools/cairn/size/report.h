@@ -32,6 +32,8 @@ struct Section {
   std::vector<LayerShape> layers;
   std::string layout;  // As a node writes it in its messages.
   std::vector<Row> rows;
+  // A node refuses a row, and would take it if the same planes were of half precision.
+  bool halves_would_do = false;
 };
 
 struct Report {

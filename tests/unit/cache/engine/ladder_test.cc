@@ -300,7 +300,7 @@ TEST_F(LadderTest, LaddersThatTheNodeCannotClimbAreRefused) {
     return engine_->OpenNamespace(EncodedSpec(recipe), false).status();
   };
   EXPECT_THAT(refused("device=int8>host=int4"),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("no device tier")));
+              StatusIs(StatusCode::kUnimplemented, HasSubstr("rungs only for host and disk")));
   EXPECT_THAT(refused("host=turbo:bits=4>disk=turbo:bits=2"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
 }

@@ -151,7 +151,7 @@ TEST(PartCodecsTest, OpaqueBytesAreRaw) {
 
 TEST(PartCodecsTest, LaddersThatANodeCannotClimbAreRefused) {
   EXPECT_THAT(CodecsOf("device=int8>disk=turbo:bits=4"),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("no device tier")));
+              StatusIs(StatusCode::kUnimplemented, HasSubstr("rungs only for host and disk")));
   EXPECT_THAT(CodecsOf("host=int8:group=32>disk=int8:group=128"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
 }

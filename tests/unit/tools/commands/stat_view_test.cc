@@ -94,6 +94,17 @@ TEST(StatViewTest, NamespacesAreListed) {
   EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["blocks"], 12);
 }
 
+TEST(StatViewTest, TheLifeOfBlocksIsShown) {
+  std::vector<client::NamespaceInfo> list(2);
+  list[0].spec.recipe = "raw";
+  list[0].block_life = std::chrono::hours(24);
+  list[1].spec.recipe = "int8";
+  const std::string text = StatText(SomeStats(), list, {});
+  EXPECT_THAT(text, AllOf(HasSubstr("life of a block"), ContainsRegex("raw [^\n]* 24h"),
+                          ContainsRegex("int8 [^\n]* -")));
+  EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["block_life_seconds"], 86400.0);
+}
+
 TEST(StatViewTest, WhatPlacementLearnedIsShown) {
   client::NamespaceInfo ns;
   EXPECT_THAT(StatText(SomeStats(), std::span(&ns, 1), {}), Not(HasSubstr("learned group")));

@@ -106,8 +106,8 @@ TEST(ConfigShapeTest, WrongFieldsAreNamed) {
     const char* text;
     const char* expected;
   } kCases[] = {
-      {"[]", "expected a JSON object"},
-      {"{", "expected a JSON object"},
+      {"[]", "is an array of 0, expected a JSON object"},
+      {"{", "is no JSON, expected a GGUF file or a config.json"},
       {"{}", "field 'model_type' is missing"},
       {R"({"model_type": "llama"})", "field 'num_hidden_layers' is missing"},
       {R"({"model_type": "llama", "num_hidden_layers": "32"})",
@@ -121,6 +121,12 @@ TEST(ConfigShapeTest, WrongFieldsAreNamed) {
       {R"({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4,
            "num_key_value_heads": 8, "head_dim": 64})",
        "field 'num_key_value_heads' is 8, expected a whole number, 1 to 4"},
+      {R"({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8,
+           "num_key_value_heads": 3, "head_dim": 64})",
+       "field 'num_key_value_heads' is 3, expected a divisor of the 8 query heads"},
+      {R"({"model_type": "falcon", "num_hidden_layers": 2, "num_attention_heads": 8,
+           "new_decoder_architecture": true, "num_kv_heads": 5, "hidden_size": 512})",
+       "field 'num_kv_heads' is 5, expected a divisor of the 8 query heads"},
       {R"({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4,
            "head_dim": 64, "layer_types": [[["x"]]]})",
        "field 'layer_types' is an array of 1"},

@@ -107,6 +107,17 @@ TEST(GgufShapeTest, WhatIsWrongIsNamed) {
                                .Ints("llama.attention.head_count_kv", {0, 0}))
                           .status()),
               HasSubstr("expected a layer with KV"));
+  EXPECT_THAT(Message(Read(Model("llama", 2)
+                               .U32("llama.attention.head_count", 8)
+                               .Ints("llama.attention.head_count_kv", {2, 3}))
+                          .status()),
+              HasSubstr("'llama.attention.head_count_kv' is 3 in layer 1, expected a divisor of "
+                        "its 8 query heads"));
+  EXPECT_THAT(Message(Read(Model("llama", 2)
+                               .U32("llama.attention.head_count", 8)
+                               .U32("llama.attention.head_count_kv", 16))
+                          .status()),
+              HasSubstr("is 16 in layer 0"));
 }
 
 }  // namespace

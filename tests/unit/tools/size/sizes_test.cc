@@ -9,6 +9,7 @@ namespace cairn::cli::size {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<LayerShape> Layers(uint32_t count, std::vector<Plane> planes) {
   return std::vector<LayerShape>(count, {.planes = std::move(planes), .window = 0});
@@ -103,6 +104,26 @@ TEST(SizeReportTest, SaysTheSameInBothForms) {
   EXPECT_THAT(text, HasSubstr("1 layers have a window"));
   EXPECT_THAT(text, HasSubstr("refused"));
   EXPECT_THAT(text, HasSubstr("45"));
+}
+
+// Most models' files say bf16, which no codec reads.
+TEST(SizeReportTest, TellsHowToSeeWhatCodecsTakeOfBfloat16) {
+  const auto text = [](std::vector<Plane> planes, std::vector<std::string> recipes) {
+    const ModelShape shape{.architecture = "llama",
+                           .attention = Attention::kGqa,
+                           .context_tokens = 8192,
+                           .layers = Layers(2, std::move(planes)),
+                           .cross_layers = {}};
+    Question question;
+    question.recipes = std::move(recipes);
+    return ToText(MakeReport(shape, question), {.colors = false, .unicode = false});
+  };
+  const std::vector<Plane> bfloats = KeysAndValues(2, 64, 64, DType::kBF16);
+  EXPECT_THAT(text(bfloats, {"raw", "int8"}), HasSubstr("--dtype f16"));
+  EXPECT_THAT(text(bfloats, {"raw"}), Not(HasSubstr("--dtype")));
+  EXPECT_THAT(text(bfloats, {"zip"}), Not(HasSubstr("--dtype")));
+  EXPECT_THAT(text(KeysAndValues(2, 80, 80, DType::kF16), {"int4"}), Not(HasSubstr("--dtype")));
+  EXPECT_THAT(text(LatentPlanes(512, 64, DType::kBF16), {"int8"}), Not(HasSubstr("--dtype")));
 }
 
 }  // namespace
