@@ -30,6 +30,7 @@
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/background_rows.h"
 #include "services/worker/reading/open_context.h"
+#include "services/worker/reading/rotation_calibration.h"
 
 namespace cairn::worker {
 namespace {
@@ -156,6 +157,12 @@ class Bench {
     terms.heads = model_->hp().heads;
     terms.backend = &kernels::BestCpuBackend();
     terms.clock = &SteadyClock::Get();
+    if (terms.policy.rotation != 0) {
+      terms.rotations = std::make_shared<const KeyRotations>(
+          Must(LoadKeyRotations("calibration", {.digest = terms.policy.rotation,
+                                                .weights = model_->weights_digest(),
+                                                .kv = transformer_->kv_layout()})));
+    }
     const KvLayout& kv = transformer_->kv_layout();
     terms.source = [&](std::shared_ptr<const FarPages> pages) {
       return std::make_unique<BackgroundRows>(

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace cairn::worker {
 namespace {
 
 constexpr int kMostRounds = 8;
-// Rows that a call of the kernel compares with the centres.
-constexpr int64_t kTile = 32;
+// Rows and centres that a call of the kernel multiplies.
+constexpr int64_t kTile = 256;
+constexpr int64_t kGroup = 32;
 
 // Means of the rows of each cluster; of those without rows, what they were.
 void Average(std::span<const float> rows, int64_t dim, std::span<const uint16_t> of_row,
@@ -30,31 +32,20 @@ void Average(std::span<const float> rows, int64_t dim, std::span<const uint16_t>
   }
 }
 
-std::vector<float> ScaledToOne(std::span<const float> keys, int64_t dim) {
-  const auto width = static_cast<size_t>(dim);
-  std::vector<float> rows(keys.begin(), keys.end());
-  for (size_t at = 0; at < rows.size(); at += width) {
-    double square = 0;
-    for (size_t c = at; c < at + width; ++c) {
-      square += static_cast<double>(rows[c]) * static_cast<double>(rows[c]);
-    }
-    const auto scale = static_cast<float>(square > 0 ? 1 / std::sqrt(square) : 0);
-    for (size_t c = at; c < at + width; ++c) rows[c] *= scale;
-  }
-  return rows;
-}
-
 class Lloyd {
  public:
   Lloyd(std::span<const float> keys, int64_t dim, int64_t count, const kernels::Backend& backend)
       : backend_(backend),
         dim_(dim),
         count_(count),
-        rows_(ScaledToOne(keys, dim)),
+        rows_(keys.begin(), keys.end()),
+        keys_(keys.size()),
         of_row_(keys.size() / static_cast<size_t>(dim)),
-        half_(static_cast<size_t>(count * dim)),
-        logits_(static_cast<size_t>(kTile * count)),
-        scratch_(kernels::ReadingScratchBytes(kTile, dim) + 64) {
+        products_(static_cast<size_t>(count * kTile)),
+        scratch_(kernels::ReadingScratchBytes(kGroup, dim) + 64) {
+    kernels::InlineStream stream;
+    backend_.forward->to_half(stream, {keys.data(), keys_.data(), std::ssize(keys)});
+    ScaleToOne();
     const int64_t n = std::ssize(of_row_);
     for (int64_t c = 0; c < count; ++c) {
       const auto first = rows_.begin() + c * n / count * dim;
@@ -72,57 +63,75 @@ class Lloyd {
   }
 
  private:
+  void ScaleToOne() {
+    const auto width = static_cast<size_t>(dim_);
+    for (size_t at = 0; at < rows_.size(); at += width) {
+      double square = 0;
+      for (size_t c = at; c < at + width; ++c) {
+        square += static_cast<double>(rows_[c]) * static_cast<double>(rows_[c]);
+      }
+      scales_.push_back(static_cast<float>(square > 0 ? 1 / std::sqrt(square) : 0));
+      for (size_t c = at; c < at + width; ++c) rows_[c] *= scales_.back();
+    }
+  }
   // Each row to the nearest centre, of equally near ones to the first. Whether any row moved.
   bool Assign() {
-    kernels::InlineStream stream;
-    backend_.forward->to_half(stream, {centres_.data(), half_.data(), std::ssize(centres_)});
-    std::vector<float> penalty(static_cast<size_t>(count_));  // Half the square of the length.
-    for (int64_t i = 0; i < std::ssize(centres_); ++i) {
-      const float x = centres_[static_cast<size_t>(i)];
-      penalty[static_cast<size_t>(i / dim_)] += 0.5f * x * x;
+    std::vector<float> penalties(static_cast<size_t>(count_));  // Half the squares of the lengths.
+    for (size_t i = 0; i < centres_.size(); ++i) {
+      penalties[i / static_cast<size_t>(dim_)] += 0.5f * centres_[i] * centres_[i];
     }
     bool moved = false;
     const int64_t n = std::ssize(of_row_);
     for (int64_t first = 0; first < n; first += kTile) {
-      const int64_t tile = std::min(kTile, n - first);
-      Compare(stream, first, tile);
-      for (int64_t r = 0; r < tile; ++r) {
-        const float* const x = logits_.data() + r * count_;
-        int64_t best = 0;
-        for (int64_t c = 1; c < count_; ++c) {
-          const auto at = static_cast<size_t>(c), of_best = static_cast<size_t>(best);
-          if (x[c] - penalty[at] > x[best] - penalty[of_best]) best = c;
+      const int64_t rows = std::min(kTile, n - first);
+      Compare(first, rows);
+      float nearness[kTile];
+      uint16_t nearest[kTile] = {};
+      std::fill_n(nearness, rows, -std::numeric_limits<float>::infinity());
+      for (int64_t c = 0; c < count_; ++c) {
+        const float* const x = products_.data() + c * kTile;
+        const float penalty = penalties[static_cast<size_t>(c)];
+        for (int64_t r = 0; r < rows; ++r) {
+          const float near = x[r] * scales_[static_cast<size_t>(first + r)] - penalty;
+          const bool nearer = near > nearness[r];
+          nearness[r] = nearer ? near : nearness[r];
+          nearest[r] = nearer ? static_cast<uint16_t>(c) : nearest[r];
         }
-        uint16_t& now = of_row_[static_cast<size_t>(first + r)];
-        moved = moved || now != best;
-        now = static_cast<uint16_t>(best);
       }
+      const auto now = of_row_.begin() + first;
+      moved = moved || !std::equal(now, now + rows, nearest);
+      std::copy_n(nearest, rows, now);
     }
     return moved;
   }
-  // Products of rows and centres: logits_ [tile][count].
-  void Compare(kernels::InlineStream& stream, int64_t first, int64_t tile) {
-    kernels::RowLogitsArgs a;
-    a.keys = {.dim = dim_, .data = reinterpret_cast<const std::byte*>(half_.data())};
-    a.q = rows_.data() + first * dim_;
-    a.q_stride = dim_;
-    a.group = tile;
-    a.end = count_;
-    a.logits = logits_.data();
-    a.stride = count_;
-    a.scratch = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch_.data()) + 63) &
-                                             ~uintptr_t{63});
-    backend_.reading->row_logits(stream, a);
+  // Products of centres and keys: products_ [count][kTile].
+  void Compare(int64_t first, int64_t rows) {
+    kernels::InlineStream stream;
+    for (int64_t c = 0; c < count_; c += kGroup) {
+      kernels::RowLogitsArgs a;
+      a.keys = {.dim = dim_, .data = reinterpret_cast<const std::byte*>(keys_.data())};
+      a.keys.data += first * a.keys.row_bytes();
+      a.q = centres_.data() + c * dim_;
+      a.q_stride = dim_;
+      a.group = std::min(kGroup, count_ - c);
+      a.end = rows;
+      a.logits = products_.data() + c * kTile;
+      a.stride = kTile;
+      a.scratch = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch_.data()) + 63) &
+                                               ~uintptr_t{63});
+      backend_.reading->row_logits(stream, a);
+    }
   }
 
   const kernels::Backend& backend_;
   const int64_t dim_;
   const int64_t count_;
-  const std::vector<float> rows_;
+  std::vector<float> rows_;     // Of length 1.
+  std::vector<uint16_t> keys_;  // As they are, in binary16: what the kernel multiplies.
+  std::vector<float> scales_;   // Of the rows to length 1.
   std::vector<uint16_t> of_row_;
   std::vector<float> centres_;  // [count][dim]
-  std::vector<uint16_t> half_;  // The same, as the kernel takes them.
-  std::vector<float> logits_;
+  std::vector<float> products_;
   std::vector<std::byte> scratch_;
 };
 
