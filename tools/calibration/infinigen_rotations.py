@@ -51,9 +51,7 @@ def main():
     text = pathlib.Path(args.text).read_text(encoding="utf-8")
     ids = Tokenizer(args.model).encode(text)
     if len(ids) < args.contexts * args.tokens:
-        parser.error(
-            f"{args.text} has {len(ids)} tokens, expected {args.contexts} x {args.tokens}"
-        )
+        parser.error(f"{args.text} has {len(ids)} tokens, expected {args.contexts} x {args.tokens}")
     seen = [[] for _ in range(model.layers)]
     for number in range(args.contexts):
 

@@ -75,7 +75,9 @@ def main():
         }
         for policy, of_text in found.items()
     ]
-    json.dump({"suite": plan["suite"], "steps": arguments.steps, "rows": rows}, sys.stdout, indent=1)
+    json.dump(
+        {"suite": plan["suite"], "steps": arguments.steps, "rows": rows}, sys.stdout, indent=1
+    )
     print()
 
 
