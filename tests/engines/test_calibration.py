@@ -1,6 +1,5 @@
-"""The scripts of tools/calibration find the heads and directions that were planted. They need torch and gguf,
-which
-the environment of tests/engines has; no model is read."""
+"""The scripts of tools/calibration find the heads and directions that were planted. They need torch
+and gguf, which the environment of tests/engines has; no model is read."""
 
 import hashlib
 import pathlib

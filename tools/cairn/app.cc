@@ -399,6 +399,10 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   c.add_option("--limit", o.limit, "Only the first N texts of a suite; 0: all")
       ->capture_default_str();
+  c.add_option("--context-tokens", o.context_tokens,
+               "Context of a document, of which 256 tokens more are read; whole blocks of 64")
+      ->check(CLI::Range(64, 1 << 20))
+      ->capture_default_str();
   c.add_option("--question-tokens", o.question_tokens,
                "Longest context that questions are asked about; whole blocks of 64")
       ->check(CLI::Range(128, 1 << 20))

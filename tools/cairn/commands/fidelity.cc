@@ -15,6 +15,10 @@ int RunFidelity(const FidelityOptions& options) {
                        "fetches it, or name a GGUF file with --model",
                        options.model));
   }
+  if (options.context_tokens % 64 != 0) {
+    return Fail(InvalidArgument("context-tokens: got {}, expected whole blocks of 64",
+                                options.context_tokens));
+  }
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
   if (error) {
@@ -31,7 +35,8 @@ int RunFidelity(const FidelityOptions& options) {
                          .threads = options.threads,
                          .limit = options.limit,
                          .kept = options.kept,
-                         .shape = {.needle_tokens = options.question_tokens}},
+                         .shape = {.context_tokens = options.context_tokens,
+                                   .needle_tokens = options.question_tokens}},
                         progress);
   for (const std::string& suite : options.suites) {
     const Status status = runner.Run(suite, options.recipes, options.read_policies);
