@@ -143,7 +143,8 @@ def write(path, policies, rivals, bench):
     shown = [r for r in policies if r["kl"] > 0] + rivals
     low = 10.0 ** math.floor(math.log10(min(r["kl"] for r in shown)))
     high = 10.0 ** math.ceil(math.log10(max(r["kl_ci"][1] for r in shown)))
-    kl = Panel(70, 40, "KL, nats per token; full KV: 0 at 100 %", 60, low, high, log=True)
+    widest = 10 * math.ceil(max(of_row(r)[0] for r in shown) / 10)
+    kl = Panel(70, 40, "KL, nats per token; full KV: 0 at 100 %", widest, low, high, log=True)
     out = [
         *kl.axes(),
         *kl.points(
@@ -160,7 +161,8 @@ def write(path, policies, rivals, bench):
         ]
         most = 5 * math.ceil(1.1 * max([resident] + [r["point"][1] for r in rates]) / 5)
         title = f"decode steps a second after {bench['tokens']} tokens"
-        speed = Panel(70 + width, 40, title, 60, 0, most, log=False)
+        widest = 10 * math.ceil(max(r["point"][0] for r in rates) / 10)
+        speed = Panel(70 + width, 40, title, widest, 0, most, log=False)
         point = lambda row: (*row["point"], None, None)
         out += [
             *speed.axes(),

@@ -119,7 +119,7 @@ class Head:
             else:
                 means, directions = rotation
                 size = means + (keys @ directions.T).abs().mean(0)
-                best = size.sort(descending=True, stable=True).indices[:count]
+                best = size.sort(stable=True, descending=True).indices[:count]
                 self._columns = directions[best]
             stored = keys @ self._columns.T
         else:
@@ -142,7 +142,7 @@ def choose(policy, logits, n):
     unit, values = policy.unit, policy.values
     rows = min(n, max(1, round(values["rows"] * n / unit)) * unit)
     count = min(logits.shape[-1], -(-rows // unit))
-    best = logits.softmax(-1).amax(0).sort(-1, descending=True, stable=True).indices[:, :count]
+    best = logits.softmax(-1).amax(0).sort(stable=True, dim=-1, descending=True).indices[:, :count]
     chosen = torch.zeros(logits.shape[1:], dtype=torch.bool).scatter_(1, best, True)
     if "alpha" in values:
         chosen &= (logits >= logits.amax(-1, keepdim=True) - values["alpha"]).any(0)
