@@ -1,4 +1,4 @@
-"""Plots of read policies over near memory: KL, and speed of a decode step. reading.py draws them."""
+"""Plots of read policies over near memory: KL, and speed of decoding. reading.py draws them."""
 
 import html
 import math
@@ -11,8 +11,8 @@ GLYPH, LINE = 5.6, 12  # Of a label, in pixels.
 
 
 class Panel:
-    """Points over near memory in percent of half precision, from 0 to `most`. Values lie between low
-    and high, on a logarithmic axis if `log`."""
+    """Points over near memory in percent of half precision, from 0 to `most`. Values lie between
+    low and high, on a logarithmic axis if `log`."""
 
     WIDTH, HEIGHT = 560, 380
 
@@ -137,8 +137,8 @@ def joined(rows, value):
 
 
 def write(path, policies, rivals, bench):
-    """policies, rivals: rows of `cairn fidelity --json` of one suite of documents. bench: a report of
-    reading_bench, or None."""
+    """policies, rivals: rows of `cairn fidelity --json` of one suite of documents. bench: a report
+    of reading_bench, or None."""
     of_row = lambda row: (row["bits_per_number"] / 0.16, row["kl"], *row["kl_ci"])
     shown = [r for r in policies if r["kl"] > 0] + rivals
     low = 10.0 ** math.floor(math.log10(min(r["kl"] for r in shown)))

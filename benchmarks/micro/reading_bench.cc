@@ -1,6 +1,6 @@
 // Milliseconds of a decode step over a long context: with all KV resident, with all KV fetched from
-// a far tier at each step, with a fifth of the KV resident and nothing else, as after a selection of a
-// fifth of the tokens, and read by rows under each policy given.
+// a far tier at each step, with a fifth of the KV resident and nothing else, as after a selection
+// of a fifth of the tokens, and read by rows under each policy given.
 //
 //   reading_bench [--model FILE] [--text FILE] [--tokens N] [--steps N] [--threads N]
 //                 [--far-gbps X] [--trials N] [--policy POLICY]... > report.json

@@ -1,5 +1,5 @@
-// Any bytes as a file of rotations: an error, or numbers of a model's shape, all of them finite, and
-// directions of length 1.
+// Any bytes as a file of rotations: an error, or numbers of a model's shape, all of them finite,
+// and directions of length 1.
 
 #include <cmath>
 #include <cstdint>

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Finds a rotation of each KV head in which a few columns tell most about logits, as InfiniGen does.
+"""Finds a rotation of each KV head in which few columns tell most about logits, as InfiniGen does.
 
     pip install torch gguf
     python3 tools/calibration/infinigen_rotations.py MODEL.gguf --text TEXT --out calibration
 
 Source: Lee et al., "InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic
-KV Cache Management", 2024, section 4.2. The model runs once over a sample. The queries of a head are
-decomposed, Q = U S V', and the columns of V, the largest singular value first, are the directions
-into which keys and queries are rotated.
+KV Cache Management", 2024, section 4.2. The model runs once over a sample. The queries of a head
+are decomposed, Q = U S V', and the columns of V, the largest singular value first, are the
+directions into which keys and queries are rotated.
 
-Other than in the paper: queries and keys are rotated after RoPE, since a rotation in front of it does
-not commute with it; the queries of all heads of a KV head's group are decomposed together; and the
-queries' part of the choice of columns, the mean of |q . direction|, comes from this run and stands in
-the file, since a worker that fetches a context has its keys but not its queries.
+Other than in the paper: queries and keys are rotated after RoPE, since a rotation in front of it
+does not commute with it; the queries of all heads of a KV head's group are decomposed together; and
+the queries' part of the choice of columns, the mean of |q . direction|, comes from this run and
+stands in the file, since a worker that fetches a context has its keys but not its queries.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from llama import Llama, Tokenizer, full
 
 
 def rotation(queries):
-    """Directions [dim, dim], one a row, of queries [n, dim], and the mean of |q . direction|, [dim].
-    A direction and its opposite are the same: the largest of its numbers is positive."""
+    """Directions [dim, dim], one a row, of queries [n, dim], and the mean of |q . direction|,
+    [dim]. A direction and its opposite are the same: the largest of its numbers is positive."""
     queries = queries.double()
     _, directions = torch.linalg.eigh(queries.T @ queries)
     directions = directions.T.flip(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shares of rows that Cairn's read policies and their definitions in torch both choose, for the same
-tokens of the real model. Each program computes its own KV and its own hidden states.
+"""Shares of rows that Cairn's read policies and their definitions in torch both choose, for the
+same tokens of the real model. Each program computes its own KV and its own hidden states.
 
     reading_overlap.py --model MODEL.gguf --plan build/fidelity/plan-prose.json --limit 1
       --program build/release/benchmarks/reading_rows --policy quest:rows=0.2 ... [--steps N]

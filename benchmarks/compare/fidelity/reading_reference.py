@@ -6,10 +6,10 @@ torch.
       --policy quest:rows=0.2 ... > reference.json
 
 As reference.py for codecs: the plan holds the tokens, rows are like those of `cairn fidelity
---json`, full KV is binary16, arithmetic is float32. A policy attends to the rows of the context that
-it chooses for each token, layer and KV head, to the first row, and to the tokens' own KV. Policies
-with a copy are not here: their codecs are compared elsewhere. Bits per number are 16 times the share
-of rows that were chosen.
+--json`, full KV is binary16, arithmetic is float32. A policy attends to the rows of the context
+that it chooses for each token, layer and KV head, to the first row, and to the tokens' own KV.
+Policies with a copy are not here: their codecs are compared elsewhere. Bits per number are 16 times
+the share of rows that were chosen.
 """
 
 import argparse
@@ -159,9 +159,9 @@ class Reader:
         self.choosing = 0.0  # Seconds of processor time.
 
     def score(self, layers, continuation, keep=None):
-        """Logits [tokens, vocab] of a continuation, whose tokens see those before them, and the share
-        of rows chosen. layers: (keys, values) [kv_heads, n, dim] each. keep(layer, rows [kv_heads,
-        tokens, n]) sees the choice."""
+        """Logits [tokens, vocab] of a continuation, whose tokens see those before them, and the
+        share of rows chosen. layers: (keys, values) [kv_heads, n, dim] each. keep(layer, rows
+        [kv_heads, tokens, n]) sees the choice."""
         model, n, tokens = self.model, layers[0][0].shape[1], len(continuation)
         positions = n + torch.arange(tokens)
         own = torch.ones(tokens, tokens, dtype=torch.bool).tril()

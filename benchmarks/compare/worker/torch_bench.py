@@ -58,8 +58,8 @@ class Llama:
         given.
 
         attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads,
-        tokens, dim], after RoPE. watch(layer, where, x), if given, sees the residual [tokens, hidden]
-        at the "input" of a layer, and after its "attention".
+        tokens, dim], after RoPE. watch(layer, where, x), if given, sees the residual [tokens,
+        hidden] at the "input" of a layer, and after its "attention".
         """
         n = ids.shape[0]
         x = self.w["token_embd.weight"][ids]

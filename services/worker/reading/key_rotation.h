@@ -12,8 +12,8 @@ namespace cairn::worker {
 // Computations, section 8.5). REQUIRES: 1 <= count <= dim.
 std::vector<float> PrincipalColumns(std::span<const float> keys, int64_t dim, int64_t count);
 
-// Rotations that were found offline, from the queries of a run of the model: InfiniGen's skewing (arXiv
-// 2406.19707, section 4.2).
+// Rotations that were found offline, from the queries of a run of the model: InfiniGen's skewing
+// (arXiv 2406.19707, section 4.2).
 struct KeyRotations {
   int32_t layers = 0;
   int32_t kv_heads = 0;
@@ -25,9 +25,9 @@ struct KeyRotations {
   std::vector<float> queries;
 };
 
-// Of keys [rows][dim] of a head: the `count` directions with the largest sums of their queries' mean
-// and the keys' mean of |k . direction|, [count][dim] (section 4.3, whose queries are the prompt's).
-// Of equal ones the first. REQUIRES: 1 <= count <= dim, at least one key.
+// Of keys [rows][dim] of a head: the `count` directions with the largest sums of their queries'
+// mean and the keys' mean of |k . direction|, [count][dim] (section 4.3, whose queries are the
+// prompt's). Of equal ones the first. REQUIRES: 1 <= count <= dim, at least one key.
 std::vector<float> PartialColumns(const KeyRotations& rotations, int layer, int head,
                                   std::span<const float> keys, int64_t count);
 

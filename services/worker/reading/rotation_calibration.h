@@ -18,8 +18,8 @@ struct RotationCalibration {
   KeyRotations rotations;
 };
 
-// INVALID_ARGUMENT, which says where, and what was expected there. Directions that are not of length
-// 1 or not at right angles, within what binary16 can say, are refused.
+// INVALID_ARGUMENT, which says where, and what was expected there. Directions that are not of
+// length 1 or not at right angles, within what binary16 can say, are refused.
 Result<RotationCalibration> ParseRotationCalibration(std::string_view bytes);
 
 // What a read policy and a model need from a file.

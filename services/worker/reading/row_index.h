@@ -1,7 +1,7 @@
 #pragma once
 // What a read policy keeps near of a context beside its working set, and how it ranks rows: by
-// logits of units (rows, or pages of rows) with a form of the query. Rows may share a stored row, whose
-// logit all of them get.
+// logits of units (rows, or pages of rows) with a form of the query. Rows may share a stored
+// row, whose logit all of them get.
 
 #include <cstdint>
 #include <memory>

@@ -41,8 +41,8 @@ struct CalibrationFile {
   Status Refused(std::string_view why) const;
 };
 
-// Reads the file in `folder` whose name begins with the digest (the first eight bytes of its SHA-256,
-// the first one highest) and ends with the suffix. `named_by`: "recipe", for the error.
+// Reads the file in `folder` whose name begins with the digest (the first eight bytes of its
+// SHA-256, the first one highest) and ends with the suffix. `named_by`: "recipe", for the error.
 // FAILED_PRECONDITION, which names the folder or the file: it does not exist or cannot be read,
 // there are two, or its bytes do not match its name.
 Result<CalibrationFile> LoadCalibrationFile(const std::string& folder, uint64_t digest,

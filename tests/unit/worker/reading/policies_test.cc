@@ -49,8 +49,8 @@ class PoliciesTest : public ContextFixture, public ::testing::WithParamInterface
     return rows;
   }
 
-  // Logits of rows that have the logit of their cluster's mean key: k-means of keys of length 1 from
-  // rows at even distances, 8 rounds.
+  // Logits of rows that have the logit of their cluster's mean key: k-means of keys of length 1
+  // from rows at even distances, 8 rounds.
   static std::vector<double> ClusterLogits(const Rows& keys, int64_t count, const float* q) {
     const size_t n = keys.size(), centre_count = static_cast<size_t>(count);
     Rows unit = keys;
