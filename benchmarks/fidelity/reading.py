@@ -2,21 +2,52 @@
 """Tables of read policies, from reports of `cairn fidelity --json --read-policy ...`.
 
     python3 benchmarks/fidelity/reading.py --cairn REPORT.json... --against REPORT.json...
-    [--bench REPORT.json]
+    [--reference REPORT.json...] [--bench REPORT.json] [--svg FILE]
 
 `--against`: reports of the same split with the recipes to compare with, the best selection and the
 best recipe of about the same bytes. They may have more texts: differences are paired by text, over
-the first texts that both have. `--bench`: a report of reading_bench.
+the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py.
+`--bench`: a report of reading_bench. `--svg`: where the plot of the prose suite goes.
 """
 
 import argparse
 import json
 
+import reading_plot
 from compare import interval, number, rows_of
 
 # Of half precision: 16 bits.
 RIVALS = ("layer-defensive:keep=0.2+raw", "layer-defensive:keep=0.18+raw")
 RECIPES = ("layer-defensive:keep=0.65+cachegen:k=8,v=8",)
+
+
+EVICTION = "layer-defensive:keep=0.2"
+# What is asked, the first policy, and the second policy or selection.
+QUESTIONS = (
+    ("Does InfiniGen beat the best eviction?", "infinigen:rows=0.2", EVICTION),
+    ("Does InfiniGen beat H2O?", "infinigen:rows=0.2", "h2o:keep=0.2"),
+    ("Does Quest beat the best eviction?", "quest:rows=0.2", EVICTION),
+    ("Does Quest beat H2O?", "quest:rows=0.2", "h2o:keep=0.2"),
+    ("Do clusters beat the best eviction?", "clusters:rows=0.2", EVICTION),
+    ("Do rows beat pages of 16?", "exact-topk:rows=0.2", "quest:rows=0.2"),
+    ("Do pages of 4 beat pages of 16?", "quest:rows=0.2,page=4", "quest:rows=0.2"),
+    ("Do clusters beat pages?", "clusters:rows=0.2", "landmark:rows=0.2"),
+    (
+        "Does the own query beat InfiniGen's guess?",
+        "infinigen:rows=0.2,query=own",
+        "infinigen:rows=0.2",
+    ),
+    (
+        "Does the own query beat one guessed after attention?",
+        "precision:near=turbo3,rows=0.02",
+        "precision:near=turbo3,rows=0.02,query=attention",
+    ),
+    (
+        "Do offline rotations beat the context's own?",
+        "infinigen:rows=0.2,rotation=FILE",
+        "infinigen:rows=0.2",
+    ),
+)
 
 
 def name(row):
@@ -45,6 +76,60 @@ def kl_over(row, other):
 
     low, high = interval(pairs, ratio)
     return f"{ratio(pairs):.3f} ({low:.3f} to {high:.3f})"
+
+
+def points_over(row, other):
+    """Percentage points of answers more, with the interval, over the texts and cases that both
+    have."""
+    texts = []
+    for ours, theirs in zip(row["texts"], other["texts"], strict=False):
+        cases = [(a, b) for a, b in zip(ours, theirs) if a is not None and b is not None]
+        if cases:
+            texts.append((sum(a for a, _ in cases), sum(b for _, b in cases), len(cases)))
+
+    def points(drawn):
+        more = sum(a for a, _, _ in drawn) - sum(b for _, b, _ in drawn)
+        return 100 * more / sum(n for _, _, n in drawn)
+
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(points(texts), *interval(texts, points))
+
+
+def of_question(row):
+    """The name by which questions know it: which calibration file it is does not matter."""
+    before, given, digits = name(row).partition("rotation=")
+    return before + given + ("FILE" if digits not in ("", "context") else digits)
+
+
+def question_table(suite, rows, against):
+    known = {of_question(row): row for row in against + rows if row["suite"] == suite}
+    answers_count = any(row.get("needles_n") for row in rows)
+    unit = "points more" if answers_count else "KL over the second's"
+    lines = []
+    for question, first, second in QUESTIONS:
+        if first in known and second in known:
+            compare = points_over if answers_count else kl_over
+            lines.append(
+                f"| {question} | `{first}` | `{second}` | {compare(known[first], known[second])} |"
+            )
+    if lines:
+        print(f"\n| question | first | second | {unit} |\n|---|---|---|---|")
+        print("\n".join(lines))
+
+
+def reference_table(suite, rows, references):
+    pairs = [
+        (row, other)
+        for row in rows
+        for other in references
+        if other["suite"] == suite and other["recipe"] == row["recipe"]
+    ]
+    if pairs:
+        print("\n| policy | KL | KL in torch | over it |\n|---|---|---|---|")
+    for row, other in pairs:
+        print(
+            f"| `{row['recipe']}` | {number(row['kl'])} | {number(other['kl'])} | "
+            f"{kl_over(row, other)} |"
+        )
 
 
 def answers(row, texts):
@@ -78,25 +163,26 @@ def document_table(suite, rows, against):
 
 def answer_table(suite, rows, against):
     texts = min(len(row["texts"]) for row in rows)
-    print("| policy | near | read a step | late | answers kept |\n|---|---|---|---|---|")
+    print(
+        "| policy | near | read a step | late | answers kept | points over the best selection | "
+        "points over the best recipe |\n|---|---|---|---|---|---|---|"
+    )
+    rivals = [rival(against, suite, names) for names in (RIVALS, RECIPES)]
     for row in rows:
+        beside = ["-" if other is None else points_over(row, other) for other in rivals]
         print(
             f"| `{row['recipe']}` | {row['bits_per_number'] / 16:.1%} | "
             f"{row['read_bits_per_number'] / 16:.2%} | {row['late_share']:.1%} | "
-            f"{answers(row, texts)} |"
+            f"{answers(row, texts)} | {' | '.join(beside)} |"
         )
-    for names in (RIVALS, RECIPES):
-        other = rival(against, suite, names)
-        if other is not None:
-            print(
-                f"| {name(other)}, the same texts | {other['bits_per_number'] / 16:.1%} | - | - | "
-                f"{answers(other, texts)} |"
-            )
+    for other in filter(None, rivals):
+        print(
+            f"| {name(other)}, the same texts | {other['bits_per_number'] / 16:.1%} | - | - | "
+            f"{answers(other, texts)} | - | - |"
+        )
 
 
-def bench_table(path):
-    with open(path, encoding="utf-8") as file:
-        report = json.load(file)
+def bench_table(report):
     resident, fetched = (row["step_ms"] for row in report["rows"][:2])
     print(
         f"{report['tokens']} tokens, {report['threads']} thread(s), far tier of "
@@ -105,7 +191,7 @@ def bench_table(path):
         "|---|---|---|---|---|---|---|"
     )
     for row in report["rows"]:
-        near = f"{row['near_share']:.1%}" if "near_share" in row else "-"
+        near = f"{row['near_share']:.1%}" if "near_share" in row else "100%"
         hit = f"{row['hit_share']:.0%}" if "hit_share" in row else "-"
         late = f"{row['late_share']:.1%}" if "late_share" in row else "-"
         print(
@@ -118,18 +204,30 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cairn", nargs="*", default=[])
     parser.add_argument("--against", nargs="*", default=[])
+    parser.add_argument("--reference", nargs="*", default=[])
     parser.add_argument("--bench")
+    parser.add_argument("--svg")
     args = parser.parse_args()
     rows = [row for row in rows_of(args.cairn) if is_policy(row)]
-    against = rows_of(args.against)
+    against, references = rows_of(args.against), rows_of(args.reference)
     for suite in dict.fromkeys(row["suite"] for row in rows):
         print(f"\n{suite}\n")
         of_suite = [row for row in rows if row["suite"] == suite]
         table = answer_table if of_suite[0]["needles_n"] > 0 else document_table
         table(suite, of_suite, against)
+        question_table(suite, of_suite, against)
+        reference_table(suite, of_suite, references)
+    bench = None
     if args.bench:
+        with open(args.bench, encoding="utf-8") as file:
+            bench = json.load(file)
         print()
-        bench_table(args.bench)
+        bench_table(bench)
+    if args.svg:
+        rivals = filter(None, (rival(against, "prose", names) for names in (RIVALS, RECIPES)))
+        reading_plot.write(
+            args.svg, [row for row in rows if row["suite"] == "prose"], list(rivals), bench
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // Milliseconds of a decode step over a long context: with all KV resident, with all KV fetched from
-// a far tier at each step, and read by rows under each policy given.
+// a far tier at each step, with a fifth of the KV resident and nothing else, as after a selection
+// of a fifth of the tokens, and read by rows under each policy given.
 //
 //   reading_bench [--model FILE] [--text FILE] [--tokens N] [--steps N] [--threads N]
 //                 [--far-gbps X] [--trials N] [--policy POLICY]... > report.json
@@ -30,6 +31,7 @@
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/background_rows.h"
 #include "services/worker/reading/open_context.h"
+#include "services/worker/reading/rotation_calibration.h"
 
 namespace cairn::worker {
 namespace {
@@ -124,6 +126,7 @@ class Bench {
         pool_(Must(KvPool::Create(transformer_->kv_layout(),
                                   PoolPages() * transformer_->kv_layout().page_bytes()))),
         sequence_(pool_->NewSequence()),
+        fifth_(pool_->NewSequence()),
         logits_(static_cast<size_t>(transformer_->vocab())) {
     std::ifstream file(options.text);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -132,19 +135,13 @@ class Bench {
       Stop(fmt::format("{}: {} tokens, expected at least {}", options.text, tokens_.size(),
                        options.tokens + options.steps));
     }
-    Must(sequence_.Reserve(options.tokens + options.steps));
-    while (sequence_.length() < options.tokens) {
-      SequenceChunk chunk;
-      chunk.sequence = &sequence_;
-      const int64_t count = std::min(transformer_->max_rows(), options.tokens - sequence_.length());
-      chunk.tokens = std::span(tokens_).subspan(static_cast<size_t>(sequence_.length()),
-                                                static_cast<size_t>(count));
-      Must(transformer_->Forward({&chunk, 1}));
-    }
+    Prefill(sequence_, options.tokens);
+    Prefill(fifth_, options.tokens / 5);
   }
 
   // Seconds of each step; the sequence is then as before.
   std::vector<double> Resident() { return Decode(sequence_, nullptr, nullptr); }
+  std::vector<double> FifthResident() { return Decode(fifth_, nullptr, nullptr); }
   std::vector<double> FetchAll() {
     AllFetched all(sequence_, options_.tokens / sequence_.layout().block_tokens, options_.far_gbps);
     return Decode(sequence_, nullptr, &all);
@@ -156,6 +153,12 @@ class Bench {
     terms.heads = model_->hp().heads;
     terms.backend = &kernels::BestCpuBackend();
     terms.clock = &SteadyClock::Get();
+    if (terms.policy.rotation != 0) {
+      terms.rotations = std::make_shared<const KeyRotations>(
+          Must(LoadKeyRotations("calibration", {.digest = terms.policy.rotation,
+                                                .weights = model_->weights_digest(),
+                                                .kv = transformer_->kv_layout()})));
+    }
     const KvLayout& kv = transformer_->kv_layout();
     terms.source = [&](std::shared_ptr<const FarPages> pages) {
       return std::make_unique<BackgroundRows>(
@@ -190,11 +193,23 @@ class Bench {
 
  private:
   size_t PoolPages() const {
-    return static_cast<size_t>(
-        (options_.tokens + options_.steps) / transformer_->kv_layout().block_tokens + 4);
+    const int64_t tokens = options_.tokens + options_.tokens / 5 + 2 * options_.steps;
+    return static_cast<size_t>(tokens / transformer_->kv_layout().block_tokens + 6);
+  }
+  void Prefill(KvSequence& sequence, int64_t tokens) {
+    Must(sequence.Reserve(tokens + options_.steps));
+    while (sequence.length() < tokens) {
+      SequenceChunk chunk;
+      chunk.sequence = &sequence;
+      const int64_t count = std::min(transformer_->max_rows(), tokens - sequence.length());
+      chunk.tokens = std::span(tokens_).subspan(static_cast<size_t>(sequence.length()),
+                                                static_cast<size_t>(count));
+      Must(transformer_->Forward({&chunk, 1}));
+    }
   }
   std::vector<double> Decode(KvSequence& sequence, DecodeReader* reader, AllFetched* all) {
     std::vector<double> seconds;
+    const int64_t before = sequence.length();
     for (int64_t i = 0; i < options_.steps; ++i) {
       SequenceChunk chunk;
       chunk.sequence = &sequence;
@@ -211,7 +226,7 @@ class Bench {
       seconds.push_back(Seconds(SteadyClock::Get().Now() - start));
       if (all != nullptr) all->End();
     }
-    sequence.SetLength(options_.tokens);
+    sequence.SetLength(before);
     return seconds;
   }
 
@@ -220,6 +235,7 @@ class Bench {
   const std::unique_ptr<Transformer> transformer_;
   const std::unique_ptr<KvPool> pool_;
   KvSequence sequence_;
+  KvSequence fifth_;
   std::vector<int32_t> tokens_;
   std::vector<float> logits_;
 };
@@ -247,12 +263,14 @@ void Run(const Options& options) {
     std::vector<double> steps;  // Of all trials.
     std::string report;
   };
-  std::vector<Mode> modes = {{"resident", {}, ""}, {"fetch-all", {}, ""}};
+  std::vector<Mode> modes = {
+      {"resident", {}, ""}, {"fetch-all", {}, ""}, {"fifth-resident", {}, "\"near_share\": 0.2"}};
   for (const std::string& policy : options.policies) modes.push_back({policy, {}, ""});
   for (int trial = 0; trial < options.trials; ++trial) {
     for (size_t m = 0; m < modes.size(); ++m) {
       const std::vector<double> steps = m == 0   ? bench.Resident()
                                         : m == 1 ? bench.FetchAll()
+                                        : m == 2 ? bench.FifthResident()
                                                  : bench.Read(modes[m].name, &modes[m].report);
       // The first steps fill working sets and caches.
       modes[m].steps.insert(modes[m].steps.end(), steps.begin() + options.steps / 4, steps.end());

@@ -1,6 +1,5 @@
-"""The scripts of tools/calibration find the heads that were planted. They need torch and gguf,
-which
-the environment of tests/engines has; no model is read."""
+"""The scripts of tools/calibration find the heads and directions that were planted. They need torch
+and gguf, which the environment of tests/engines has; no model is read."""
 
 import hashlib
 import pathlib
@@ -15,7 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/cali
 import duo_heads  # noqa: E402
 import head_file  # noqa: E402
 import headkv_heads  # noqa: E402
+import infinigen_rotations  # noqa: E402
 import razor_heads  # noqa: E402
+import rotation_file  # noqa: E402
 
 HEADS, KV_HEADS, DIM = 4, 2, 256
 
@@ -152,3 +153,37 @@ def test_a_file_is_named_by_its_digest_and_names_its_weights(tmp_path):
         "0.50000 0.25000",
         "1.00000 0.00000",
     ]
+
+
+def test_infinigen_finds_the_direction_in_which_queries_lie():
+    draw = torch.Generator().manual_seed(4)
+    planted = torch.nn.functional.normalize(torch.randn(8, generator=draw), dim=0)
+    queries = 0.1 * torch.randn(500, 8, generator=draw)
+    queries += 5 * torch.randn(500, 1, generator=draw) * planted
+    directions, means = infinigen_rotations.rotation(queries)
+    assert abs(float(directions[0].float() @ planted)) > 0.999
+    assert torch.allclose(directions @ directions.T, torch.eye(8).double(), atol=1e-9)
+    assert means[0] > 10 * means[1:].max()
+    # Of a direction and its opposite always the same one.
+    assert torch.equal(infinigen_rotations.rotation(-queries)[0], directions)
+
+
+def test_a_file_of_rotations_has_the_queries_before_the_directions(tmp_path):
+    weights = tmp_path / "model.gguf"
+    weights.write_bytes(b"weights")
+    head = (torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([0.5, 2.0]))
+    path = rotation_file.write(tmp_path, weights, [[head]], ["by a test"])
+    body = path.read_bytes()
+    assert path.name == hashlib.sha256(body).hexdigest() + ".rotations"
+    lines = [
+        "cairn key-rotations 1",
+        "# by a test",
+        f"weights {hashlib.sha256(b'weights').hexdigest()}",
+        "layers 1",
+        "kv_heads 1",
+        "head_dim 2",
+    ]
+    text = "".join(line + "\n" for line in lines).encode()
+    assert body.startswith(text)
+    numbers = torch.frombuffer(bytearray(body[len(text) :]), dtype=torch.float16)
+    assert numbers.tolist() == [0.5, 2, 0, 1, 1, 0]

@@ -193,6 +193,7 @@ struct FidelityOptions {
   std::string texts = "benchmarks/fidelity/texts";
   std::string out = "build/fidelity";
   uint32_t limit = 0;
+  uint32_t context_tokens = 1536;   // Of documents.
   uint32_t question_tokens = 1024;  // Of contexts that questions are asked about.
   int threads = 0;
   bool exact = false;

@@ -53,24 +53,29 @@ class Llama:
         turned = torch.cat((-x[..., half:], x[..., :half]), -1)
         return x * self.cos[positions] + turned * self.sin[positions]
 
-    def states(self, ids, attend, positions=None):
+    def states(self, ids, attend, positions=None, watch=None):
         """Last hidden states after the norm, [tokens, hidden]; positions are 0, 1, ... when not
         given.
 
         attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads,
-        tokens, dim], after RoPE.
+        tokens, dim], after RoPE. watch(layer, where, x), if given, sees the residual [tokens,
+        hidden] at the "input" of a layer, and after its "attention".
         """
         n = ids.shape[0]
         x = self.w["token_embd.weight"][ids]
         positions = torch.arange(n) if positions is None else positions
         for i in range(self.layers):
             w = lambda name: self.w[f"blk.{i}.{name}.weight"]
+            if watch is not None:
+                watch(i, "input", x)
             h = F.rms_norm(x, (self.hidden,), w("attn_norm"), self.eps)
             q = F.linear(h, w("attn_q")).view(n, self.heads, self.dim).transpose(0, 1)
             k = F.linear(h, w("attn_k")).view(n, self.kv_heads, self.dim).transpose(0, 1)
             v = F.linear(h, w("attn_v")).view(n, self.kv_heads, self.dim).transpose(0, 1)
             a = attend(i, self.rotate(q, positions), self.rotate(k, positions), v)
             x = x + F.linear(a.transpose(0, 1).reshape(n, -1), w("attn_output"))
+            if watch is not None:
+                watch(i, "attention", x)
             h = F.rms_norm(x, (self.hidden,), w("ffn_norm"), self.eps)
             x = x + F.linear(
                 F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down")

@@ -5,6 +5,7 @@
 
 #include "services/worker/engine/option_check.h"
 #include "services/worker/engine/worker_device.h"
+#include "services/worker/reading/rotation_calibration.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
 namespace cairn::worker {
@@ -77,6 +78,14 @@ Status MakeReading(EngineParts& parts) {
   terms.heads = parts.model->hp().heads;
   terms.backend = &kernels::BestCpuBackend();
   terms.clock = parts.clock;
+  if (terms.policy.rotation != 0) {
+    CAIRN_ASSIGN_OR_RETURN(
+        KeyRotations rotations,
+        LoadKeyRotations(options.calibration, {.digest = terms.policy.rotation,
+                                               .weights = parts.model->weights_digest(),
+                                               .kv = parts.transformer->kv_layout()}));
+    terms.rotations = std::make_shared<const KeyRotations>(std::move(rotations));
+  }
   CAIRN_RETURN_IF_ERROR(CheckReading(terms, parts.transformer->kv_layout()));
   parts.reading = std::move(terms);
   return OkStatus();

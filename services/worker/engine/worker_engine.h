@@ -158,7 +158,8 @@ class WorkerEngine {
   // node that is away does not delay the start. `scheduler`: which requests run at the same time;
   // null: a BatchScheduler of max_running requests. Errors: those of Model::Load,
   // Transformer::Create and KvPool::Create; INVALID_ARGUMENT naming an option; FAILED_PRECONDITION
-  // for a calibration that a recipe names and that is not there, damaged, or of another model.
+  // for a calibration that a recipe or the read policy names and that is not there, damaged, or of
+  // another model.
   static Result<std::unique_ptr<WorkerEngine>> Create(
       const Options& options, std::unique_ptr<client::CacheClient> cache,
       std::unique_ptr<Scheduler> scheduler = nullptr);

@@ -27,12 +27,14 @@ ContextReader::ContextReader(Setup setup)
     : s_(std::move(setup)),
       group_(s_.heads / s_.kv.kv_heads),
       units_(s_.index->units()),
+      stored_(s_.index->stored()),
       row_bytes_(s_.kv.row_bytes()),
       scale_(1.0f / std::sqrt(static_cast<float>(s_.kv.head_dim))),
       reading_(*s_.backend->reading),
       forward_(*s_.backend->forward),
       layers_(static_cast<size_t>(s_.kv.layers)),
       logits_(static_cast<size_t>(s_.heads * units_)),
+      stored_logits_(s_.index->Shared(0, 0).empty() ? 0 : static_cast<size_t>(s_.heads * stored_)),
       scores_(static_cast<size_t>(s_.kv.kv_heads * units_)),
       compact_(static_cast<size_t>(s_.kv.kv_heads)),
       staging_(s_.near.staging_bytes),
@@ -73,7 +75,8 @@ void ContextReader::Prepare(kernels::ThreadPool& pool) {
 
 void ContextReader::Rank(int layer, const float* q, kernels::ThreadPool& pool) {
   if (scratch_.empty()) Prepare(pool);
-  const int64_t parts = PartsOf(units_, kCopyPart);
+  const int64_t parts = PartsOf(stored_, kCopyPart);
+  const bool shared = !stored_logits_.empty();
   const int64_t dim = s_.kv.head_dim;
   pool.ParallelFor(parts * s_.kv.kv_heads, [&](int64_t piece, int thread) {
     const int head = static_cast<int>(piece / parts);
@@ -88,13 +91,25 @@ void ContextReader::Rank(int layer, const float* q, kernels::ThreadPool& pool) {
     a.q_stride = width;
     a.group = group_;
     a.begin = piece % parts * kCopyPart;
-    a.end = std::min(units_, a.begin + kCopyPart);
+    a.end = std::min(stored_, a.begin + kCopyPart);
     a.scale = scale_;
-    a.logits = LogitsOf(head);
-    a.stride = units_;
+    a.logits = shared ? StoredLogitsOf(head) : LogitsOf(head);
+    a.stride = stored_;
     a.scratch = Aligned(reinterpret_cast<std::byte*>(form + group_ * width));
     reading_.row_logits(stream_, a);
   });
+  if (!shared) return;
+  pool.ParallelFor(s_.kv.kv_heads,
+                   [&](int64_t head, int) { Spread(layer, static_cast<int>(head)); });
+}
+
+void ContextReader::Spread(int layer, int head) {
+  const std::span<const uint16_t> of_unit = s_.index->Shared(layer, head);
+  for (int64_t g = 0; g < group_; ++g) {
+    const float* const from = StoredLogitsOf(head) + g * stored_;
+    float* const to = LogitsOf(head) + g * units_;
+    for (int64_t u = 0; u < units_; ++u) to[u] = from[of_unit[static_cast<size_t>(u)]];
+  }
 }
 
 void ContextReader::Choose(int layer, kernels::ThreadPool& pool) {

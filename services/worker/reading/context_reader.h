@@ -92,6 +92,9 @@ class ContextReader final : public DecodeReader {
   const Head& HeadOf(int layer, int head) const {
     return const_cast<ContextReader*>(this)->HeadOf(layer, head);
   }
+  float* StoredLogitsOf(int head) {
+    return stored_logits_.data() + static_cast<int64_t>(head) * group_ * stored_;
+  }
   float* LogitsOf(int head) {
     return logits_.data() + static_cast<int64_t>(head) * group_ * units_;
   }
@@ -102,6 +105,8 @@ class ContextReader final : public DecodeReader {
   void Prepare(kernels::ThreadPool& pool);
   // Logits of all units with the query, for all heads.
   void Rank(int layer, const float* q, kernels::ThreadPool& pool);
+  // Gives each unit the logit of the stored row that it shares with others.
+  void Spread(int layer, int head);
   // From the logits, the rows of each head; then gathers those that are missing.
   void Choose(int layer, kernels::ThreadPool& pool);
   void ChooseHead(int layer, int head, int thread);
@@ -124,6 +129,7 @@ class ContextReader final : public DecodeReader {
   Setup s_;
   const int64_t group_;
   const int64_t units_;
+  const int64_t stored_;  // Rows of the index, which units may share.
   const size_t row_bytes_;
   const float scale_;
   const kernels::ReadingKernels& reading_;
@@ -135,6 +141,7 @@ class ContextReader final : public DecodeReader {
   ReadCounters counters_;
 
   std::vector<float> logits_;                    // [KV heads][group][units]
+  std::vector<float> stored_logits_;             // [KV heads][group][stored], if units share rows.
   std::vector<float> scores_;                    // [KV heads][units]
   std::vector<std::vector<std::byte>> compact_;  // By KV head, without a copy: exact rows.
   std::vector<float> part_acc_, part_max_, part_sum_;

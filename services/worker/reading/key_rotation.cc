@@ -95,4 +95,34 @@ std::vector<float> PrincipalColumns(std::span<const float> keys, int64_t dim, in
   return columns;
 }
 
+std::vector<float> PartialColumns(const KeyRotations& rotations, int layer, int head,
+                                  std::span<const float> keys, int64_t count) {
+  const auto dim = static_cast<size_t>(rotations.head_dim);
+  const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(rotations.kv_heads) +
+                    static_cast<size_t>(head);
+  const float* const directions = rotations.directions.data() + at * dim * dim;
+  const float* const queries = rotations.queries.data() + at * dim;
+  std::vector<double> size(dim);
+  for (size_t i = 0; i < dim; ++i) {
+    double sum = 0;
+    for (size_t row = 0; row < keys.size(); row += dim) {
+      float dot = 0;
+      for (size_t c = 0; c < dim; ++c) dot += keys[row + c] * directions[i * dim + c];
+      sum += std::fabs(static_cast<double>(dot));
+    }
+    size[i] = static_cast<double>(queries[i]) +
+              sum * static_cast<double>(dim) / static_cast<double>(keys.size());
+  }
+  std::vector<size_t> order(dim);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return size[a] > size[b]; });
+  std::vector<float> columns;
+  columns.reserve(static_cast<size_t>(count) * dim);
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const float* const direction = directions + order[i] * dim;
+    columns.insert(columns.end(), direction, direction + dim);
+  }
+  return columns;
+}
+
 }  // namespace cairn::worker

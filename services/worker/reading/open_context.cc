@@ -45,7 +45,7 @@ Result<std::unique_ptr<ContextReader>> OpenFarContext(const ReadingTerms& terms,
       const NearMemory near,
       ShareBudget(terms.policy, kv, rows, static_cast<uint64_t>(own_pages) * kv.page_bytes(),
                   terms.budget));
-  auto index = RowIndex::Make(terms.policy, kv, rows, *terms.backend);
+  auto index = RowIndex::Make(terms.policy, kv, rows, *terms.backend, terms.rotations);
   const int64_t sink = std::min(terms.policy.sink, rows);
   const size_t row_bytes = kv.row_bytes();
   std::vector<std::byte> first;  // Rows of K and V, one behind the other: by layer, head and row.

@@ -23,6 +23,8 @@ struct ReadingTerms {
   int32_t heads = 0;  // Of queries, in a layer.
   const kernels::Backend* backend = nullptr;
   const Clock* clock = nullptr;
+  // Those that the policy names; null when it names none.
+  std::shared_ptr<const KeyRotations> rotations = nullptr;
   // Makes the source of a context's rows. Null: PageRows.
   std::function<std::unique_ptr<RowSource>(std::shared_ptr<const FarPages>)> source = nullptr;
 };

@@ -27,6 +27,10 @@ constexpr Named<Guess> kQueries[] = {
 constexpr Named<VictimRule> kVictims[] = {
     {"lru", VictimRule::kLru}, {"fifo", VictimRule::kFifo}, {"counter", VictimRule::kCounter}};
 
+constexpr std::string_view kOwnRotation = "context";
+constexpr std::string_view kRotationExpected =
+    "context, or the first 16 hexadecimal digits of a calibration file's SHA-256";
+
 template <typename Table>
 std::string Names(const Table& table) {
   std::string names;
@@ -87,6 +91,19 @@ Status ReadBytes(std::string_view parameter, std::string_view text, uint64_t* va
   return OkStatus();
 }
 
+// The first 16 digits of a file's SHA-256.
+Status ReadRotation(std::string_view text, uint64_t* value) {
+  *value = 0;
+  if (text == kOwnRotation) return OkStatus();
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, *value, 16);
+  const bool lower = std::ranges::none_of(text, [](char c) { return c >= 'A' && c <= 'F'; });
+  if (text.size() != 16 || error != std::errc() || at != end || !lower || *value == 0) {
+    return Wrong("rotation", text, kRotationExpected);
+  }
+  return OkStatus();
+}
+
 Status ReadNear(std::string_view text, bool values, ReadPolicy* policy) {
   const size_t slash = text.find('/');
   if (slash != std::string_view::npos && !values) {
@@ -108,7 +125,9 @@ Status ReadParameter(std::string_view name, std::string_view value, ReadPolicy* 
   if (name == "step") return ReadBytes(name, value, &policy->step_bytes);
   if (name == "near") return ReadNear(value, policy->has_copy(), policy);
   if (name == "page") return ReadNumber<int64_t>(name, value, 1, 256, &policy->page);
+  if (name == "centres") return ReadNumber(name, value, 0.001, 1.0, &policy->centres);
   if (name == "partial") return ReadNumber(name, value, 0.01, 1.0, &policy->partial);
+  if (name == "rotation") return ReadRotation(value, &policy->rotation);
   return ReadNumber(name, value, 0.0, 1000.0, &policy->alpha);
 }
 
@@ -124,7 +143,11 @@ std::string ValueOf(std::string_view name, const ReadPolicy& p) {
     return alike ? Name(p.near_k) : fmt::format("{}/{}", Name(p.near_k), Name(p.near_v));
   }
   if (name == "page") return fmt::format("{}", p.page);
+  if (name == "centres") return fmt::format("{}", p.centres);
   if (name == "partial") return fmt::format("{}", p.partial);
+  if (name == "rotation") {
+    return p.rotation == 0 ? std::string(kOwnRotation) : fmt::format("{:016x}", p.rotation);
+  }
   return fmt::format("{}", p.alpha);
 }
 
@@ -192,13 +215,25 @@ std::span<const PolicyCard> PolicyCards() {
        "no outlier pages, and values are not offloaded apart from keys",
        {"page"},
        "0.2"},
+      {PolicyKind::kClusters,
+       "clusters",
+       "rows by the mean key of their cluster",
+       "SqueezedAttention (arXiv 2411.09688)",
+       "a budget of rows instead of a threshold, so the last cluster may be read in part; one "
+       "level "
+       "of clusters; the heads of a group share their rows",
+       {"centres"},
+       "0.2"},
       {PolicyKind::kInfiniGen,
        "infinigen",
        "rows by some columns of rotated keys, from the query guessed one layer ahead",
        "InfiniGen (arXiv 2406.19707)",
-       "rotation and columns come from the context's own keys after RoPE, not from an offline run; "
-       "the heads of a group share their rows; layer 0 chooses by its own query",
-       {"partial", "alpha"},
+       "rotations are of keys and queries after RoPE; without a calibration file, rotation and "
+       "columns "
+       "come from the context's own keys; with one, the file has the queries' share in the choice "
+       "of "
+       "columns; the heads of a group share their rows; layer 0 chooses by its own query",
+       {"partial", "alpha", "rotation"},
        "0.2"},
   };
   return kCards;
@@ -219,8 +254,12 @@ std::span<const PolicyParameter> PolicyParameters() {
       {"near", "codec of the copy; precision: also KEYS/VALUES", "turbo3; keys-copy: turbo2",
        Names(kFormats)},
       {"page", "rows that are chosen together", "16; landmark: 8", "1 to 256"},
+      {"centres", "centres of clusters over the context's rows, at most 65536", "0.05",
+       "0.001 to 1"},
       {"partial", "share of the columns that logits are guessed from", "0.3", "0.01 to 1"},
       {"alpha", "rows whose logit is below the largest by more are not read", "4", "0 to 1000"},
+      {"rotation", "file with rotations that were found offline, or the context's own", "context",
+       std::string(kRotationExpected)},
   };
   return kParameters;
 }

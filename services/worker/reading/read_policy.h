@@ -40,6 +40,7 @@ enum class PolicyKind : uint8_t {
   kKeysCopy,
   kQuest,
   kLandmark,
+  kClusters,
   kInfiniGen,
 };
 
@@ -78,8 +79,12 @@ struct ReadPolicy {
   // Of some.
   CopyFormat near_k, near_v;  // precision; keys-copy has near_k only.
   int64_t page = 16;          // quest, landmark: rows of a page.
+  double centres = 0.05;      // clusters: centres over rows.
   double partial = 0.3;       // infinigen: share of the columns.
   double alpha = 4;           // infinigen: logits below the largest by more are not read.
+  // infinigen: first eight bytes of the SHA-256 of the file with its rotations
+  // (rotation_calibration.h), the first one highest. 0: the context's own keys give them.
+  uint64_t rotation = 0;
 
   // The name, and all parameters that the policy has.
   std::string ToString() const;

@@ -5,11 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "kernels/codecs/run_inline.h"
 #include "kernels/codecs/turbo/turbo_plane.h"
-#include "services/worker/reading/key_rotation.h"
+#include "services/worker/reading/key_clusters.h"
 
 namespace cairn::worker {
 namespace {
@@ -19,6 +20,16 @@ using kernels::CopyRows;
 
 int64_t UnitsOf(const ReadPolicy& policy, int64_t rows) {
   return (rows + policy.unit_rows() - 1) / policy.unit_rows();
+}
+
+// Centres of a head's keys.
+int64_t CentresOf(const ReadPolicy& policy, int64_t rows) {
+  return std::clamp<int64_t>(std::llround(policy.centres * static_cast<double>(rows)), 1,
+                             std::min(rows, kMostClusters));
+}
+
+int64_t StoredOf(const ReadPolicy& policy, int64_t rows) {
+  return policy.kind == PolicyKind::kClusters ? CentresOf(policy, rows) : UnitsOf(policy, rows);
 }
 
 int64_t ColumnsOf(const ReadPolicy& policy, int64_t dim) {
@@ -241,12 +252,56 @@ class PageIndex final : public RowIndex {
   Planes planes_;
 };
 
-// Some columns of rotated keys.
+// Units are rows, and those of a cluster share its mean key.
+class ClusterIndex final : public RowIndex {
+ public:
+  explicit ClusterIndex(const Shape& s)
+      : RowIndex(s.rows, StoredOf(s.policy, s.rows), s.dim()),
+        backend_(s.backend),
+        heads_(s.kv.kv_heads),
+        planes_(s.kv, stored(), UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys),
+        of_row_(static_cast<size_t>(s.kv.layers) * static_cast<size_t>(heads_)) {}
+
+  bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) override {
+    return All(pool, heads_, [&](int64_t i) {
+      const auto head = static_cast<int>(i);
+      const std::vector<float> keys = KeysOf(context, head, backend_);
+      if (!std::ranges::all_of(keys, [](float x) { return std::isfinite(x); })) return false;
+      KeyClusters clusters = ClusterKeys(keys, width(), stored(), backend_);
+      of_row_[At(layer, head)] = std::move(clusters.of_row);
+      std::vector<uint16_t> half(clusters.means.size());
+      kernels::InlineStream stream;
+      backend_.forward->to_half(stream,
+                                {clusters.means.data(), half.data(), std::ssize(clusters.means)});
+      return planes_.Encode(*backend_.codecs, layer, head, 0,
+                            {half.data(), stored(), width(), width()});
+    });
+  }
+
+  CopyRows Units(int layer, int head) const override { return planes_.Rows(layer, head); }
+  std::span<const uint16_t> Shared(int layer, int head) const override {
+    return of_row_[At(layer, head)];
+  }
+  void Form(int, int, const float* q, float* to) const override { std::copy_n(q, width(), to); }
+
+ private:
+  size_t At(int layer, int head) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(heads_) + static_cast<size_t>(head);
+  }
+
+  const kernels::Backend& backend_;
+  const int32_t heads_;
+  Planes planes_;
+  std::vector<std::vector<uint16_t>> of_row_;  // By layer and head.
+};
+
+// Some columns of rotated keys: of rotations that were found offline, or of the keys' own.
 class PartialIndex final : public RowIndex {
  public:
-  explicit PartialIndex(const Shape& s)
+  PartialIndex(const Shape& s, std::shared_ptr<const KeyRotations> rotations)
       : RowIndex(s.rows, WidthOf(s.policy, s.dim())),
         backend_(s.backend),
+        rotations_(std::move(rotations)),
         dim_(s.dim()),
         heads_(s.kv.kv_heads),
         planes_(s.kv, units(), UnitShape(s.policy, s.dim()), codecs::PlaneRole::kKeys),
@@ -257,7 +312,8 @@ class PartialIndex final : public RowIndex {
       const auto head = static_cast<int>(i);
       const std::vector<float> keys = KeysOf(context, head, backend_);
       std::vector<float>& columns = columns_[At(layer, head)];
-      columns = PrincipalColumns(keys, dim_, width());
+      columns = rotations_ == nullptr ? PrincipalColumns(keys, dim_, width())
+                                      : PartialColumns(*rotations_, layer, head, keys, width());
       std::vector<float> row(static_cast<size_t>(width()));
       std::vector<uint16_t> half(row.size());
       bool good = true;
@@ -290,6 +346,7 @@ class PartialIndex final : public RowIndex {
   }
 
   const kernels::Backend& backend_;
+  const std::shared_ptr<const KeyRotations> rotations_;  // Null: each head's own.
   const int64_t dim_;
   const int32_t heads_;
   Planes planes_;
@@ -301,21 +358,26 @@ class PartialIndex final : public RowIndex {
 uint64_t RowIndex::Bytes(const ReadPolicy& policy, const KvLayout& kv, int64_t rows) {
   const int64_t dim = kv.head_dim;
   const int64_t heads = int64_t{kv.layers} * kv.kv_heads;
-  int64_t head_bytes = UnitsOf(policy, rows) * UnitShape(policy, dim).row_bytes();
+  int64_t head_bytes = StoredOf(policy, rows) * UnitShape(policy, dim).row_bytes();
   if (policy.has_copy()) head_bytes += rows * ValueShape(policy, dim).row_bytes();
   if (policy.kind == PolicyKind::kInfiniGen) head_bytes += ColumnsOf(policy, dim) * dim * 4;
+  if (policy.kind == PolicyKind::kClusters) head_bytes += rows * 2;
   return static_cast<uint64_t>(heads * head_bytes);
 }
 
 std::unique_ptr<RowIndex> RowIndex::Make(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
-                                         const kernels::Backend& backend) {
+                                         const kernels::Backend& backend,
+                                         std::shared_ptr<const KeyRotations> rotations) {
+  CAIRN_CHECK((policy.rotation != 0) == (rotations != nullptr));
   const Shape shape{policy, kv, rows, backend};
   switch (policy.kind) {
     case PolicyKind::kQuest:
     case PolicyKind::kLandmark:
       return std::make_unique<PageIndex>(shape);
+    case PolicyKind::kClusters:
+      return std::make_unique<ClusterIndex>(shape);
     case PolicyKind::kInfiniGen:
-      return std::make_unique<PartialIndex>(shape);
+      return std::make_unique<PartialIndex>(shape, std::move(rotations));
     case PolicyKind::kPrecision:
     case PolicyKind::kExactTopK:
     case PolicyKind::kKeysCopy:

@@ -1,6 +1,7 @@
 #pragma once
 // What a read policy keeps near of a context beside its working set, and how it ranks rows: by
-// logits of units (rows, or pages of rows) with a form of the query.
+// logits of units (rows, or pages of rows) with a form of the query. Rows may share a stored
+// row, whose logit all of them get.
 
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/reading/key_rotation.h"
 #include "services/worker/reading/read_policy.h"
 
 namespace cairn::worker {
@@ -42,26 +44,37 @@ class RowIndex {
   static uint64_t Bytes(const ReadPolicy& policy, const KvLayout& kv, int64_t rows);
   // Of a context of so many rows, whose layers are added one by one. `backend` runs inline, and
   // must outlive the index.
+  // `rotations`: those that the policy names, of this layout; null when it names none.
   static std::unique_ptr<RowIndex> Make(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
-                                        const kernels::Backend& backend);
+                                        const kernels::Backend& backend,
+                                        std::shared_ptr<const KeyRotations> rotations = nullptr);
   // False: the layer has numbers that are not finite.
   virtual bool AddLayer(int layer, const LayerView& context, kernels::ThreadPool& pool) = 0;
 
+  // What is ranked.
   int64_t units() const { return units_; }
+  // Rows of Units().
+  int64_t stored() const { return stored_; }
   // Numbers of a query's form.
   int64_t width() const { return width_; }
-  // Units of one head of one layer: row u is unit u's, `width` numbers.
+  // What is stored of one head of one layer, `width` numbers a row: row u is that of unit u, or of
+  // all units that Shared says.
   virtual kernels::CopyRows Units(int layer, int head) const = 0;
+  // By unit: the row of Units() that is its own and others'. Empty: each unit has its own.
+  virtual std::span<const uint16_t> Shared(int /*layer*/, int /*head*/) const { return {}; }
   // The form of a query of `head_dim` numbers: `to` gets `width`.
   virtual void Form(int layer, int head, const float* q, float* to) const = 0;
   // Values of the copy, by row; without data where the policy has none.
   virtual kernels::CopyRows Values(int /*layer*/, int /*head*/) const { return {}; }
 
  protected:
-  RowIndex(int64_t units, int64_t width) : units_(units), width_(width) {}
+  RowIndex(int64_t units, int64_t width) : RowIndex(units, units, width) {}
+  RowIndex(int64_t units, int64_t stored, int64_t width)
+      : units_(units), stored_(stored), width_(width) {}
 
  private:
   const int64_t units_;
+  const int64_t stored_;
   const int64_t width_;
 };
 

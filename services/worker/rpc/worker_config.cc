@@ -118,8 +118,9 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
       "over exact KV to the namespaces of these recipes, for workers that read them.",
       {.max_length = 4096});
   schema.Text("cache.calibration", &c.calibration,
-              "Folder of the calibration files that recipes name by their digest, such as the head "
-              "scores that duo and razor read (docs/formats/calibration.md).",
+              "Folder of the calibration files that recipes and read policies name by their "
+              "digest, such as the head scores that duo and razor read "
+              "(docs/formats/calibration.md).",
               {.env = "CAIRN_CALIBRATION"});
   schema.Time("cache.match_deadline", &c.match_deadline,
               "The longest time that a request waits for the node's answer about its prefix.",

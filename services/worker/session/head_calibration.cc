@@ -2,11 +2,10 @@
 
 #include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <vector>
+
+#include "services/worker/session/calibration_file.h"
 
 namespace cairn::worker {
 namespace {
@@ -16,49 +15,6 @@ constexpr std::string_view kSuffix = ".heads";
 // Far above any model; a damaged number must not become a large allocation.
 constexpr int32_t kMaxLayers = 4096;
 constexpr int32_t kMaxHeads = 4096;
-constexpr std::uintmax_t kMaxBytes = 16u << 20;
-
-// Lines of a text, comments left out.
-class Lines {
- public:
-  explicit Lines(std::string_view text) : left_(text) {}
-
-  // nullopt: there are no more.
-  std::optional<std::string_view> Next() {
-    while (!left_.empty()) {
-      ++number_;
-      const size_t end = left_.find('\n');
-      const std::string_view line = left_.substr(0, end);
-      left_.remove_prefix(end == std::string_view::npos ? left_.size() : end + 1);
-      if (!line.starts_with('#')) return line;
-    }
-    return std::nullopt;
-  }
-  Status Wrong(std::string_view expected) const {
-    return InvalidArgument("line {}: expected {}", number_, expected);
-  }
-  // The rest of a line that begins with `key` and a space.
-  Result<std::string_view> Field(std::string_view key) {
-    std::optional<std::string_view> line = Next();
-    if (!line || !line->starts_with(key) || line->substr(key.size(), 1) != " ") {
-      return Wrong(fmt::format("'{} ...'", key));
-    }
-    return line->substr(key.size() + 1);
-  }
-  Result<int32_t> Count(std::string_view key, int32_t most) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string_view text, Field(key));
-    int32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most) {
-      return Wrong(fmt::format("'{}' and a number from 1 to {}", key, most));
-    }
-    return value;
-  }
-
- private:
-  std::string_view left_;
-  int number_ = 0;
-};
 
 // Appends the numbers of a line with one space between them. False unless they are `count` finite
 // ones.
@@ -77,50 +33,10 @@ bool Numbers(std::string_view line, int32_t count, std::vector<float>* out) {
   return line.empty();
 }
 
-// The one file whose name begins with the digits.
-Result<std::filesystem::path> Find(const std::string& folder, const std::string& digits) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(folder, error);
-  std::optional<std::filesystem::path> found;
-  for (const auto end = std::filesystem::directory_iterator(); !error && entries != end;
-       entries.increment(error)) {
-    const std::string name = entries->path().filename().string();
-    if (!name.starts_with(digits) || !name.ends_with(kSuffix)) continue;
-    if (found) {
-      return Errorf(StatusCode::kFailedPrecondition,
-                    "calibration: '{}' and '{}' both begin with {}", found->string(),
-                    entries->path().string(), digits);
-    }
-    found = entries->path();
-  }
-  if (error) {
-    return Errorf(StatusCode::kFailedPrecondition, "calibration: folder '{}': {}, expected {}*{}",
-                  folder, error.message(), digits, kSuffix);
-  }
-  if (!found) {
-    return Errorf(StatusCode::kFailedPrecondition,
-                  "calibration: folder '{}' has no file {}*{}, which the recipe names", folder,
-                  digits, kSuffix);
-  }
-  return *found;
-}
-
-Result<std::string> Read(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file || bytes > kMaxBytes) {
-    return Errorf(StatusCode::kFailedPrecondition,
-                  "calibration '{}': cannot be read, or is larger than {} bytes", path.string(),
-                  kMaxBytes);
-  }
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 }  // namespace
 
 Result<HeadCalibration> ParseHeadCalibration(std::string_view text) {
-  Lines lines(text);
+  CalibrationLines lines(text);
   if (lines.Next() != kFirstLine) return lines.Wrong(fmt::format("'{}'", kFirstLine));
   HeadCalibration c;
   CAIRN_ASSIGN_OR_RETURN(const std::string_view method, lines.Field("method"));
@@ -143,17 +59,10 @@ Result<HeadCalibration> ParseHeadCalibration(std::string_view text) {
 
 Result<selections::HeadScores> LoadHeadScores(const std::string& folder,
                                               const HeadCalibrationWanted& wanted) {
-  CAIRN_ASSIGN_OR_RETURN(const std::filesystem::path path,
-                         Find(folder, fmt::format("{:016x}", wanted.digest)));
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, Read(path));
-  const auto refuse = [&](std::string_view why) {
-    return Errorf(StatusCode::kFailedPrecondition, "calibration '{}': {}", path.string(), why);
-  };
-  const std::string digest = Sha256::Of(text).Hex();
-  if (path.filename() != digest + std::string(kSuffix)) {
-    return refuse(fmt::format("damaged: its SHA-256 is {}, expected that of its name", digest));
-  }
-  Result<HeadCalibration> c = ParseHeadCalibration(text);
+  CAIRN_ASSIGN_OR_RETURN(const CalibrationFile file,
+                         LoadCalibrationFile(folder, wanted.digest, kSuffix, "recipe"));
+  const auto refuse = [&](std::string_view why) { return file.Refused(why); };
+  Result<HeadCalibration> c = ParseHeadCalibration(file.bytes);
   if (!c.ok()) return refuse(Message(c.status()));
   if (c->method != wanted.method) {
     return refuse(

@@ -49,6 +49,10 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   c.add_option("--limit", o.limit, "Only the first N texts of a suite; 0: all")
       ->capture_default_str();
+  c.add_option("--context-tokens", o.context_tokens,
+               "Context of a document, of which 256 tokens more are read; whole blocks of 64")
+      ->check(CLI::Range(64, 1 << 20))
+      ->capture_default_str();
   c.add_option("--question-tokens", o.question_tokens,
                "Longest context that questions are asked about; whole blocks of 64")
       ->check(CLI::Range(128, 1 << 20))
@@ -81,6 +85,10 @@ int RunFidelity(const FidelityOptions& options) {
                        "fetches it, or name a GGUF file with --model",
                        options.model));
   }
+  if (options.context_tokens % 64 != 0) {
+    return Fail(InvalidArgument("context-tokens: got {}, expected whole blocks of 64",
+                                options.context_tokens));
+  }
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
   if (error) {
@@ -97,7 +105,8 @@ int RunFidelity(const FidelityOptions& options) {
                          .threads = options.threads,
                          .limit = options.limit,
                          .kept = options.kept,
-                         .shape = {.needle_tokens = options.question_tokens}},
+                         .shape = {.context_tokens = options.context_tokens,
+                                   .needle_tokens = options.question_tokens}},
                         progress);
   for (const std::string& suite : options.suites) {
     const Status status = runner.Run(suite, options.recipes, options.read_policies);

@@ -77,7 +77,8 @@ TEST_F(ReadingEngineTest, FetchedAndComputedContextsAreReadAlike) {
 TEST_F(ReadingEngineTest, GuessedQueriesReadAheadAndAnswer) {
   const GenerateRequest request = Request(400, 1, 8);
   for (const char* policy :
-       {"precision:rows=0.05,query=attention", "precision:rows=0.05,query=input", "infinigen"}) {
+       {"precision:rows=0.05,query=attention", "precision:rows=0.05,query=input", "infinigen",
+        "clusters:query=attention"}) {
     const auto worker = Worker(With(policy));
     const GenerateSummary summary = Run(*worker, request);
     EXPECT_EQ(summary.tokens.size(), 8u) << policy;
@@ -147,6 +148,8 @@ TEST_F(ReadingEngineTest, OptionsThatDoNotGoTogetherAreRefused) {
                                                    HasSubstr("expected 0 without a read policy")));
   EXPECT_THAT(refused(With("precision:rows=2")),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'rows': got '2'")));
+  EXPECT_THAT(refused(With("infinigen:rotation=0123456789abcdef")),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("calibration")));
 }
 
 TEST_F(ReadingEngineTest, AFinishedTurnIsPushedAndFoundByTheNext) {

@@ -148,7 +148,7 @@ TEST_F(ContextReaderTest, ALoanThatIsBrokenBeforeIsSeenAtTheBeginning) {
 TEST_F(ContextReaderTest, NumbersThatAreNotFiniteAreRefused) {
   auto* const number = reinterpret_cast<uint16_t*>(context_.LayerSlice(2, 1).data());
   *number = 0x7c00;
-  for (const char* policy : {"precision", "exact-topk", "quest", "landmark"}) {
+  for (const char* policy : {"precision", "exact-topk", "quest", "landmark", "clusters"}) {
     EXPECT_THAT(OpenContext(Terms(policy), context_, kRows, 1, pool_),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("not finite")))
         << policy;

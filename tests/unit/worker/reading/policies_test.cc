@@ -50,8 +50,116 @@ class PoliciesTest : public ContextFixture, public ::testing::WithParamInterface
     return rows;
   }
 
+  // Logits of rows that have the logit of their cluster's mean key: k-means of keys of length 1
+  // from rows at even distances, 8 rounds.
+  static std::vector<double> ClusterLogits(const Rows& keys, int64_t count, const float* q) {
+    const size_t n = keys.size(), centre_count = static_cast<size_t>(count);
+    Rows unit = keys;
+    for (auto& row : unit) {
+      const double length = std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0));
+      for (double& x : row) x /= length;
+    }
+    Rows centres;
+    for (size_t c = 0; c < centre_count; ++c) centres.push_back(unit[c * n / centre_count]);
+    std::vector<size_t> of_row(n);
+    const auto means = [&](const Rows& rows, Rows* to) {
+      for (size_t c = 0; c < centre_count; ++c) {
+        std::vector<double> sum(kDim);
+        double size = 0;
+        for (size_t r = 0; r < n; ++r) {
+          if (of_row[r] != c) continue;
+          ++size;
+          for (size_t d = 0; d < kDim; ++d) sum[d] += rows[r][d];
+        }
+        if (size == 0) continue;
+        for (double& x : sum) x /= size;
+        (*to)[c] = sum;
+      }
+    };
+    for (int round = 0; round < 8; ++round) {
+      if (round > 0) means(unit, &centres);
+      for (size_t r = 0; r < n; ++r) {
+        double nearest = 1e9;
+        for (size_t c = 0; c < centre_count; ++c) {
+          double distance = 0;
+          for (size_t d = 0; d < kDim; ++d) {
+            distance += (unit[r][d] - centres[c][d]) * (unit[r][d] - centres[c][d]);
+          }
+          if (distance >= nearest) continue;
+          nearest = distance;
+          of_row[r] = c;
+        }
+      }
+    }
+    means(keys, &centres);
+    std::vector<double> logits;
+    for (size_t r = 0; r < n; ++r) {
+      double dot = 0;
+      for (size_t d = 0; d < kDim; ++d) {
+        dot += centres[of_row[r]][d] * static_cast<double>(q[d]);
+      }
+      logits.push_back(dot / 8);
+    }
+    return logits;
+  }
+
+  // Directions that planted rotations have: of each head its own, and queries that prefer the last.
+  static std::shared_ptr<const KeyRotations> Planted() {
+    auto made = std::make_shared<KeyRotations>();
+    made->layers = kKv.layers;
+    made->kv_heads = kKv.kv_heads;
+    made->head_dim = kDim;
+    std::mt19937 rng(11);
+    std::normal_distribution<float> normal;
+    for (int i = 0; i < kKv.layers * kKv.kv_heads; ++i) {
+      std::vector<float> rows(4 * kDim * kDim);
+      for (float& x : rows) x = normal(rng);
+      const std::vector<float> directions = PrincipalColumns(rows, kDim, kDim);
+      made->directions.insert(made->directions.end(), directions.begin(), directions.end());
+      for (int64_t c = 0; c < kDim; ++c) {
+        made->queries.push_back(0.02f * static_cast<float>(c));
+      }
+    }
+    return made;
+  }
+  // The `count` of them with the largest mean |q . d| + |k . d|.
+  static std::vector<float> LargestDirections(const Rows& keys, int layer, int head,
+                                              int64_t count) {
+    const auto planted = Planted();
+    const int64_t at = layer * kKv.kv_heads + head;
+    std::vector<std::pair<double, int64_t>> sizes;
+    for (int64_t i = 0; i < kDim; ++i) {
+      double size = 0;
+      for (const auto& key : keys) {
+        double dot = 0;
+        for (int64_t c = 0; c < kDim; ++c) {
+          dot += key[static_cast<size_t>(c)] *
+                 static_cast<double>(
+                     planted->directions[static_cast<size_t>((at * kDim + i) * kDim + c)]);
+        }
+        size += std::fabs(dot) / static_cast<double>(keys.size());
+      }
+      size += static_cast<double>(planted->queries[static_cast<size_t>(at * kDim + i)]);
+      sizes.emplace_back(-size, i);
+    }
+    std::ranges::sort(sizes);
+    std::vector<float> columns;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto first =
+          planted->directions.begin() + (at * kDim + sizes[static_cast<size_t>(i)].second) * kDim;
+      columns.insert(columns.end(), first, first + kDim);
+    }
+    return columns;
+  }
+
+  ReadingTerms Terms(const std::string& policy, uint64_t budget = 0) {
+    ReadingTerms terms = ContextFixture::Terms(policy, budget);
+    if (terms.policy.rotation != 0) terms.rotations = Planted();
+    return terms;
+  }
+
   // Logits of the units of a policy with one query, straight from its definition.
-  static std::vector<double> UnitLogits(const ReadPolicy& p, const Rows& keys, int layer,
+  static std::vector<double> UnitLogits(const ReadPolicy& p, const Rows& keys, int layer, int head,
                                         const float* q) {
     const auto dot = [&](const std::vector<double>& k) {
       double sum = 0;
@@ -86,11 +194,15 @@ class PoliciesTest : public ContextFixture, public ::testing::WithParamInterface
           logits.push_back((p.kind == PolicyKind::kQuest ? bound : mean) / 8);
         }
         break;
+      case PolicyKind::kClusters:
+        return ClusterLogits(keys, std::llround(p.centres * kRows), q);
       case PolicyKind::kInfiniGen: {
         std::vector<float> flat;
         for (const auto& key : keys) flat.insert(flat.end(), key.begin(), key.end());
         const int64_t columns = std::llround(p.partial * kDim);
-        const std::vector<float> a = PrincipalColumns(flat, kDim, columns);
+        const std::vector<float> a = p.rotation == 0
+                                         ? PrincipalColumns(flat, kDim, columns)
+                                         : LargestDirections(keys, layer, head, columns);
         for (const auto& key : keys) {
           double sum = 0;
           for (int64_t c = 0; c < columns; ++c) {
@@ -111,12 +223,12 @@ class PoliciesTest : public ContextFixture, public ::testing::WithParamInterface
   }
 
   // The rows that a policy chooses for a KV head, `q` being its group's queries.
-  static std::set<int32_t> Reference(const ReadPolicy& p, const Rows& keys, int layer,
+  static std::set<int32_t> Reference(const ReadPolicy& p, const Rows& keys, int layer, int head,
                                      const float* q) {
     std::vector<double> score;
     std::vector<std::vector<double>> logits;
     for (int g = 0; g < kGroup; ++g) {
-      logits.push_back(UnitLogits(p, keys, layer, q + g * kDim));
+      logits.push_back(UnitLogits(p, keys, layer, head, q + g * kDim));
       const double max = *std::ranges::max_element(logits.back());
       double sum = 0;
       for (const double x : logits.back()) sum += std::exp(x - max);
@@ -167,7 +279,7 @@ TEST_P(PoliciesTest, ChoosesTheRowsOfItsReferenceAndAttendsToThem) {
       const Rows keys = AllRows(context, layer, head, false);
       const Rows values = AllRows(context, layer, head, true);
       const float* const group = q.data() + head * kGroup * kDim;
-      const std::set<int32_t> want = Reference(terms.policy, keys, layer, group);
+      const std::set<int32_t> want = Reference(terms.policy, keys, layer, head, group);
       const auto chosen = (*reader)->chosen(layer, head);
       all += std::ssize(want);
       for (const int32_t row : chosen) same += want.contains(row) ? 1 : 0;
@@ -245,7 +357,9 @@ INSTANTIATE_TEST_SUITE_P(All, PoliciesTest,
                                            "precision:near=turbo3/turbo2,rows=0.02",
                                            "exact-topk:rows=0.1", "keys-copy:near=turbo2,rows=0.1",
                                            "quest:page=16,rows=0.2", "landmark:rows=0.2",
-                                           "infinigen:rows=0.2,query=attention"),
+                                           "clusters:rows=0.2", "clusters:centres=1,rows=0.1",
+                                           "infinigen:rows=0.2,query=attention",
+                                           "infinigen:rows=0.2,rotation=0123456789abcdef"),
                          [](const auto& test) { return "Policy" + std::to_string(test.index); });
 
 }  // namespace

@@ -33,6 +33,9 @@ TEST(ReadPolicyTest, DefaultsAreThoseOfThePolicy) {
   EXPECT_EQ(ParseReadPolicy("landmark")->page, 8);
   EXPECT_EQ(ParseReadPolicy("precision:step=4MiB")->step_bytes, 4u << 20);
   EXPECT_EQ(Name(ParseReadPolicy("keys-copy")->near_k), "turbo2");
+  EXPECT_EQ(ParseReadPolicy("clusters")->centres, 0.05);
+  EXPECT_EQ(ParseReadPolicy("infinigen")->rotation, 0u);
+  EXPECT_EQ(ParseReadPolicy("infinigen:rotation=0023456789abcdef")->rotation, 0x23456789abcdefu);
 }
 
 TEST(ReadPolicyTest, ErrorsNameParameterValueAndWhatWasExpected) {
@@ -55,6 +58,13 @@ TEST(ReadPolicyTest, ErrorsNameParameterValueAndWhatWasExpected) {
   expect("precision:step=4QiB", "'step': got '4QiB', expected bytes such as 4MiB");
   expect("precision:rows=0.5,rows=0.02", "parameter 'rows' is given twice");
   expect("precision:victim=random", "expected one of lru, fifo, counter");
+  expect("clusters:centres=0", "'centres': got '0', expected 0.001 to 1");
+  expect("clusters:page=8", "got 'page=8', expected NAME=VALUE with one of rows");
+  for (const char* digits : {"", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF",
+                             "0123456789abcdeg", "-123456789abcdef", "0000000000000000"}) {
+    expect(fmt::format("infinigen:rotation={}", digits).c_str(),
+           "expected context, or the first 16 hexadecimal digits");
+  }
 }
 
 TEST(ReadPolicyTest, AStepThatReadsNoRowIsRefused) {
