@@ -3,12 +3,10 @@
 
 #include "kernels/cuda/forward_launches.h"
 #include "kernels/cuda/forward_table.h"
+#include "kernels/cuda/gpu_launcher.h"
 
 namespace cairn::kernels::cuda {
 namespace {
-
-// More shared memory than this must be asked for, kernel by kernel.
-constexpr size_t kUnaskedSharedBytes = 48 << 10;
 
 using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                                const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
@@ -28,26 +26,7 @@ EncodeMap FindEncodeMap() {
   return function;
 }
 
-struct GpuLauncher {
-  void* stream = nullptr;
-
-  template <typename... Parameters, typename... Arguments>
-  int operator()(void (*kernel)(Parameters...), const Shape& shape,
-                 const Arguments&... arguments) const {
-    static_assert((std::is_same_v<std::remove_cv_t<Parameters>, Arguments> && ...),
-                  "a launch copies the arguments' bytes");
-    const auto* const function = reinterpret_cast<const void*>(kernel);
-    if (shape.shared_bytes > kUnaskedSharedBytes) {
-      const cudaError_t error =
-          cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shape.shared_bytes));
-      if (error != cudaSuccess) return error;
-    }
-    void* parameters[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
-    return cudaLaunchKernel(function, shape.blocks, dim3{shape.threads, 1, 1}, parameters,
-                            shape.shared_bytes, static_cast<cudaStream_t>(stream));
-  }
-
+struct MappingLauncher : GpuLauncher {
   int MapRows(const void* base, int64_t rows, int64_t cols, int64_t box_rows,
               MatrixMap* map) const {
     static_assert(sizeof(MatrixMap) == sizeof(CUtensorMap));
@@ -69,12 +48,12 @@ struct GpuLauncher {
 }  // namespace
 
 const batch::ForwardKernels& ForwardTableOfGpu() {
-  static const batch::ForwardKernels table = ForwardTable<GpuLauncher, false>("cuda");
+  static const batch::ForwardKernels table = ForwardTable<MappingLauncher, false>("cuda");
   return table;
 }
 
 const batch::ForwardKernels& ForwardTableOfGpu90a() {
-  static const batch::ForwardKernels table = ForwardTable<GpuLauncher, true>("cuda-9.0a");
+  static const batch::ForwardKernels table = ForwardTable<MappingLauncher, true>("cuda-9.0a");
   return table;
 }
 

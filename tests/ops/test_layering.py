@@ -50,7 +50,7 @@ ORDERS = {
     ],
     "protocol": ["shm", "wire", "frames", "link"],
     "clients/cpp": ["include", "src", "testing"],
-    "clients/cpp/src": ["core", "local", "grpc"],
+    "clients/cpp/src": ["core", "device", "local", "grpc"],
     "kernels/cpu": ["codec", "selection", "reading"],
     "kernels/selections": ["stages", "methods"],
     "services/cache": [

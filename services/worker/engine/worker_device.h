@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cairn/client/device_importer.h"
 #include "cairn/common/status.h"
 #include "common/device/device.h"
 
@@ -14,5 +15,9 @@ namespace cairn::worker {
 // device::Driver.
 Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
                                                          const std::string& library);
+// What a client needs to read blocks in the memory of that device. Null: the name is "cpu", or the
+// device cannot share memory, which is logged. Errors as above.
+Result<std::shared_ptr<client::DeviceImporter>> OpenWorkerImporter(const std::string& name,
+                                                                   const std::string& library);
 
 }  // namespace cairn::worker
