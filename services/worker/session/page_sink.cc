@@ -117,6 +117,11 @@ std::string PageSink::WantsDevice() const {
   return options_.loader == nullptr ? std::string() : options_.loader->device();
 }
 
+bool PageSink::Waits(uint32_t block) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Waiting& waiting) { return waiting.slice.block == block; });
+}
+
 bool PageSink::LoadsOnDevice(const client::SliceInfo& slice) const {
   return options_.loader != nullptr && slice.block < options_.stamps.size() && AllHeads(slice) &&
          codec_.FormOf(slice.codec) != nullptr && !sequence_.lent(slice.block);
@@ -160,9 +165,7 @@ bool PageSink::Queue(const client::SliceInfo& slice, std::span<const std::byte> 
     }
   }
   if (waiting_.empty()) waiting_since_ = options_.clock->Now();
-  for (const Waiting& waiting : waiting_) {
-    if (waiting.slice.block == slice.block) return false;  // It came twice.
-  }
+  if (Waits(slice.block)) return false;  // It came twice.
   Waiting& waiting = waiting_.emplace_back();
   waiting.slice = slice;
   waiting.hold = std::move(hold);
@@ -245,7 +248,8 @@ void PageSink::OnBlockFailed(uint32_t block, client::MissReason reason) {
 bool PageSink::Lend(const client::SliceInfo& slice, std::span<const std::byte> data,
                     const std::shared_ptr<const client::LentHold>& hold) {
   if (!IsRaw(slice) || !AllHeads(slice) || slice.part.layer_begin != 0 ||
-      slice.part.layer_end != static_cast<uint32_t>(kv_.layers) || hold == nullptr) {
+      slice.part.layer_end != static_cast<uint32_t>(kv_.layers) || hold == nullptr ||
+      Waits(slice.block)) {
     return false;
   }
   // Where the block's first layer lies.

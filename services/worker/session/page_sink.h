@@ -74,6 +74,8 @@ class PageSink final : public client::FetchSink {
   void LoadFromDevice(format::Codec codec, std::span<const size_t> numbers,
                       std::span<const client::DeviceSlice> slices,
                       std::vector<client::DeviceRead>* reads);
+  // Whether a slice of the block waits: its own page is to be written.
+  bool Waits(uint32_t block) const;
   // Whether the device can decode the slice into the sequence's own page.
   bool LoadsOnDevice(const client::SliceInfo& slice) const;
   SliceLoader::Slice TaskOf(const client::SliceInfo& slice);

@@ -3,9 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "cairn/common/clock.h"
 #include "services/worker/compute/device/device_weights.h"
 
 namespace cairn::worker {
+namespace {
+
+// A load has its slots for milliseconds. Longer than this only on a device that hangs.
+constexpr Duration kMostWait = std::chrono::seconds(30);
+
+}  // namespace
 
 Result<std::unique_ptr<KvMirror>> KvMirror::Create(const std::shared_ptr<device::Device>& device,
                                                    const KvLayout& layout, int64_t slots) {
@@ -55,7 +62,16 @@ void KvMirror::BeginPass() {
 
 Result<KvMirror::Slot*> KvMirror::Hold(uint64_t stamp) {
   MutexLock lock(mu_);
-  Slot* const slot = Find(stamp);
+  Slot* slot = Find(stamp);
+  if (slot == nullptr && loads_ > 0) {
+    pass_waits_ = true;
+    load_ended_.WaitUntil(mu_, SteadyClock::Get().Now() + kMostWait,
+                          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                            slot = Find(stamp);
+                            return slot != nullptr || loads_ == 0;
+                          });
+    pass_waits_ = false;
+  }
   if (slot == nullptr) {
     return Errorf(StatusCode::kResourceExhausted,
                   "KV on the device: the forward pass needs more than its {} pages", slot_count_);
@@ -89,14 +105,18 @@ void KvMirror::EndPass(bool failed) {
 
 KvMirror::Slot* KvMirror::BeginLoad(uint64_t stamp) {
   MutexLock lock(mu_);
-  Slot* const slot = Find(stamp);
-  if (slot != nullptr) ++slot->loads;
+  Slot* const slot = pass_waits_ ? nullptr : Find(stamp);
+  if (slot == nullptr) return nullptr;
+  ++slot->loads;
+  ++loads_;
   return slot;
 }
 
 void KvMirror::EndLoad(Slot* slot, int layer, bool good) {
   MutexLock lock(mu_);
   --slot->loads;
+  --loads_;
+  load_ended_.NotifyAll();
   slot->has_layer[static_cast<size_t>(layer)] = good ? 1 : 0;
 }
 

@@ -42,8 +42,8 @@ class KvMirror {
 
   // ---- The thread that makes passes ----
   void BeginPass();
-  // The slot of these bytes, this pass's until it ends. RESOURCE_EXHAUSTED: the pass, and loads,
-  // use them all.
+  // The slot of these bytes, this pass's until it ends. Waits for loads that have the last free
+  // ones. RESOURCE_EXHAUSTED: the pass uses them all.
   Result<Slot*> Hold(uint64_t stamp);
   // Numbers of the slots that lack the layer. They have it from now on: the caller brings it.
   std::vector<size_t> TakeMissing(std::span<Slot* const> slots, int layer);
@@ -51,7 +51,7 @@ class KvMirror {
   void EndPass(bool failed);
 
   // ---- Threads that load ----
-  // The slot of these bytes, for one slice, until EndLoad. Null: no slot is free.
+  // The slot of these bytes, for one slice, until EndLoad, which comes soon. Null: none is free.
   Slot* BeginLoad(uint64_t stamp);
   // `good`: the layer's rows are there.
   void EndLoad(Slot* slot, int layer, bool good);
@@ -73,6 +73,9 @@ class KvMirror {
   int64_t slot_count_ = 0;
 
   Mutex mu_;
+  CondVar load_ended_;
+  uint64_t loads_ ABSL_GUARDED_BY(mu_) = 0;       // Under way.
+  bool pass_waits_ ABSL_GUARDED_BY(mu_) = false;  // For a slot: no load begins.
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);  // Never moved.
   std::unordered_map<uint64_t, int32_t> by_stamp_ ABSL_GUARDED_BY(mu_);
   // The one that was not used for the longest time first.
