@@ -1,7 +1,6 @@
-#include "kernels/cuda/slice_table.h"
-
 #include "kernels/cuda/gpu_launcher.h"
 #include "kernels/cuda/slice_launches.h"
+#include "kernels/cuda/slice_table.h"
 
 namespace cairn::kernels::cuda {
 

@@ -1,5 +1,5 @@
-// The C++ client at a real node with a device tier on the fake device: it reads chunks of the GPU by
-// descriptor, and gets the same bytes another way when a chunk is wrong, or its own GPU is.
+// The C++ client at a real node with a device tier on the fake device: it reads chunks of the GPU
+// by descriptor, and gets the same bytes another way when a chunk is wrong, or its own GPU is.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -204,7 +204,11 @@ LIBRARIES = {
             "reading",
         )
     ],
-    r"cuda(\.h|_runtime|Typedefs)": ["common/device/cuda/", "kernels/cuda/forward_table.cu"],
+    r"cuda(\.h|_runtime|Typedefs)": [
+        "common/device/cuda/",
+        "kernels/cuda/forward_table.cu",
+        "kernels/cuda/gpu_launcher.h",
+    ],
     r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],
 }

@@ -2,10 +2,10 @@
 // The pages of running sequences in the memory of a device.
 //
 // The pool's pages in the host (kv_pool.h) are the originals: pushes and parked requests read them.
-// A page has a slot here while a forward pass uses it, or a fetch writes to it, and afterwards until
-// another page needs the slot. A slot knows for each layer whether it has the page's rows. Pages
-// are told apart by the stamp of their bytes (KvSequence::PageStamp), not by their address: an
-// address may have other bytes later.
+// A page has a slot here while a forward pass uses it, or a fetch writes to it, and afterwards
+// until another page needs the slot. A slot knows for each layer whether it has the page's rows.
+// Pages are told apart by the stamp of their bytes (KvSequence::PageStamp), not by their address:
+// an address may have other bytes later.
 //
 // Thread-safe: one thread makes passes, and others load what they fetch (slice_decoder.h). Of a
 // slot's memory each writes layers that the other does not read yet.

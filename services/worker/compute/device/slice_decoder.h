@@ -6,8 +6,8 @@
 //   chunk of a node's device tier ───┘                                     └ faults ─► outcomes
 //
 // Everything of a batch is on one stream, and the caller waits for its end: which slices are wrong
-// must be known before a forward pass reads one. The host's pages are filled from the device, not by
-// a second decoder: they then have the very bits that attention read, the copy goes against the
+// must be known before a forward pass reads one. The host's pages are filled from the device, not
+// by a second decoder: they then have the very bits that attention read, the copy goes against the
 // direction in which the encoded bytes come, and a slot may be given to another page at any time.
 //
 // Thread-safe: one batch at a time.

@@ -30,9 +30,9 @@ class DeviceChunk {
     uint64_t offset = 0;
     std::span<std::byte> to;
   };
-  // Copies pieces of it to the host's memory, and waits for them. After an error what `to` has means
-  // nothing. DEADLINE_EXCEEDED, UNAVAILABLE: the GPU does not answer, or is lost. REQUIRES: the
-  // pieces lie in the chunk.
+  // Copies pieces of it to the host's memory, and waits for them. After an error the bytes in `to`
+  // mean nothing. DEADLINE_EXCEEDED, UNAVAILABLE: the GPU does not answer, or is lost. REQUIRES:
+  // the pieces lie in the chunk.
   virtual Status Read(std::span<const Piece> pieces, TimePoint deadline) const = 0;
 };
 

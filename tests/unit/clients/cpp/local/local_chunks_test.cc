@@ -1,5 +1,5 @@
-// Blocks in chunks of a GPU, as a client reads them: the node follows a script, and the GPU's memory
-// is the host's.
+// Blocks in chunks of a GPU, as a client reads them: the node follows a script, and the GPU's
+// memory is the host's.
 
 #include <sys/mman.h>
 
