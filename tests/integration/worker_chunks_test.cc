@@ -1,5 +1,6 @@
 // A worker on a device beside a real node with a device tier, both on the fake device: encoded
-// slices are decoded where they lie in the node's chunks, and the answers are those of the host's way.
+// slices are decoded where they lie in the node's chunks, and the answers are those of the host's
+// way.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
