@@ -16,7 +16,6 @@ namespace {
 
 using cairn::testing::StatusIs;
 using device::fake::FakeDevices;
-using device::fake::FakeOptions;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -96,11 +95,12 @@ TEST(DeviceImporterTest, ALostDeviceIsAnErrorOfTheRead) {
 }
 
 TEST(DeviceImporterTest, WhatCannotBeImportedIsRefused) {
-  FakeDevices fake({.exports = false});
-  EXPECT_THAT(NewDeviceImporter(fake.Open()).status(),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("cannot be shared")));
-  const FakeOptions exports;
-  fake.control().reset(&exports);
+  {
+    FakeDevices fake({.exports = false});
+    EXPECT_THAT(NewDeviceImporter(fake.Open()).status(),
+                StatusIs(StatusCode::kUnimplemented, HasSubstr("cannot be shared")));
+  }
+  FakeDevices fake;
   const auto importer = NewDeviceImporter(fake.Open());
   ASSERT_OK(importer);
   EXPECT_THAT((*importer)->Import("GPU-other", 0, kChunk).status(),
