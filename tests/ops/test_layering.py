@@ -50,7 +50,7 @@ ORDERS = {
     ],
     "protocol": ["shm", "wire", "frames", "link"],
     "clients/cpp": ["include", "src", "testing"],
-    "clients/cpp/src": ["core", "local", "grpc"],
+    "clients/cpp/src": ["core", "device", "local", "grpc"],
     "kernels/cpu": ["codec", "selection", "reading"],
     "kernels/selections": ["stages", "methods"],
     "services/cache": [
@@ -205,7 +205,11 @@ LIBRARIES = {
             "reading",
         )
     ],
-    r"cuda(\.h|_runtime|Typedefs)": ["common/device/cuda/", "kernels/cuda/forward_table.cu"],
+    r"cuda(\.h|_runtime|Typedefs)": [
+        "common/device/cuda/",
+        "kernels/cuda/forward_table.cu",
+        "kernels/cuda/gpu_launcher.h",
+    ],
     r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc", "tools/cairn/commands/"],
 }

@@ -19,6 +19,7 @@
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
 #include "services/worker/compute/decode_reader.h"
+#include "services/worker/compute/slice_loader.h"
 #include "services/worker/kv/earlier_kv.h"
 #include "services/worker/kv/kv_pool.h"
 
@@ -124,6 +125,9 @@ class Transformer {
   // Names what decides the last bits of a result: arithmetic mode, kernel family, version. KV may
   // be shared only between workers with equal ids. "fast-avx512-amx-1".
   virtual const std::string& numerics_id() const = 0;
+  // Brings what is fetched to where Forward computes. Null: there is no other place than the pages
+  // of the pool. Lives as long as this.
+  virtual SliceLoader* slice_loader() { return nullptr; }
 
  protected:
   Transformer() = default;

@@ -93,10 +93,12 @@ void EngineCore::ConnectCache(Executor& executor) {
   // One at a time: the client's buffers for a batch are memory beside the pool.
   urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
-  session_.emplace(
-      PrefixSession::Dependencies{
-          .client = cache, .codec = *parts_.codec, .clock = clock_, .executor = executor},
-      *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
+  session_.emplace(PrefixSession::Dependencies{.client = cache,
+                                               .codec = *parts_.codec,
+                                               .clock = clock_,
+                                               .executor = executor,
+                                               .loader = parts_.transformer->slice_loader()},
+                   *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
   OpenPublished();
   if (std::ranges::any_of(parts_.published, [](const PublishedNamespace& target) {
         return target.selection != nullptr;

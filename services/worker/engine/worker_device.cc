@@ -2,6 +2,9 @@
 
 #include <charconv>
 
+#include "clients/cpp/src/device/device_importer.h"
+#include "common/log/log.h"
+
 namespace cairn::worker {
 
 Result<std::optional<uint32_t>> ParseWorkerDevice(std::string_view name) {
@@ -25,6 +28,16 @@ Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name
   CAIRN_ASSIGN_OR_RETURN(const auto driver, device::Driver::Load(library));
   CAIRN_ASSIGN_OR_RETURN(const device::DeviceInfo info, driver->Find(std::to_string(*ordinal)));
   return driver->Open(info.ordinal);
+}
+
+Result<std::shared_ptr<client::DeviceImporter>> OpenWorkerImporter(const std::string& name,
+                                                                   const std::string& library) {
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<device::Device> device, OpenWorkerDevice(name, library));
+  if (device == nullptr) return std::shared_ptr<client::DeviceImporter>();
+  auto importer = client::NewDeviceImporter(std::move(device));
+  if (importer.ok()) return importer;
+  log::Info("no_chunks_of_device", {{"device", name}, {"reason", Message(importer.status())}});
+  return std::shared_ptr<client::DeviceImporter>();
 }
 
 }  // namespace cairn::worker

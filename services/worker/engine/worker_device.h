@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cairn/client/device_importer.h"
 #include "cairn/common/status.h"
 #include "common/device/device.h"
 
@@ -20,5 +21,9 @@ Result<std::optional<uint32_t>> ParseWorkerDevice(std::string_view name);
 // device::Driver.
 Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
                                                          const std::string& library);
+// What a client needs to read blocks in the memory of that device. Null: the name is "cpu", or the
+// device cannot share memory, which is logged. Errors as above.
+Result<std::shared_ptr<client::DeviceImporter>> OpenWorkerImporter(const std::string& name,
+                                                                   const std::string& library);
 
 }  // namespace cairn::worker

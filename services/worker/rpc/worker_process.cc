@@ -8,6 +8,7 @@
 
 #include "cairn/client/connect.h"
 #include "common/log/log.h"
+#include "services/worker/engine/worker_device.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/server.h"
 #include "services/worker/rpc/worker_metrics.h"
@@ -29,7 +30,10 @@ class Worker final : public service::Service {
     CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(config_));
     std::unique_ptr<client::CacheClient> cache;
     if (!config_.cache_address.empty()) {
-      auto connected = client::Connect(CacheConnection(config_));
+      client::ConnectOptions connection = CacheConnection(config_);
+      CAIRN_ASSIGN_OR_RETURN(connection.devices,
+                             OpenWorkerImporter(options.device, options.device_library));
+      auto connected = client::Connect(connection);
       if (!connected.ok()) return Annotate(connected.status(), "settings cache.*");
       cache = *std::move(connected);
     }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
+#include "cairn/kernels/codec/slice_kernels.h"
 #include "common/keys/checked_namespace.h"
 #include "kernels/codecs/codec.h"
 #include "services/worker/kv/kv_pool.h"
@@ -45,6 +47,11 @@ class KvCodec {
   // codec that the recipe does not have.
   bool IsSliceBytes(format::Codec id, int layer, uint64_t first_position, uint64_t bytes) const;
   bool Has(format::Codec id) const { return Find(id) != nullptr; }
+  // How whole slices in this codec, and pages, look to kernels of a device. Null: these do not have
+  // the codec.
+  const kernels::SliceForm* FormOf(format::Codec id) const;
+  // Counts slices that were decoded elsewhere. REQUIRES: Has(id).
+  void CountDecoded(format::Codec id, uint64_t bytes_in, uint64_t bytes_out, Duration time) const;
   // The approximate size of one layer of any block, for estimates of transfers.
   uint64_t typical_slice_bytes(bool from_disk) const {
     return (from_disk ? rungs_.back() : rungs_.front()).typical_slice_bytes;
@@ -119,6 +126,7 @@ class KvCodec {
     format::Codec id = format::Codec::kRaw;
     std::shared_ptr<const codecs::Codec> codec;
     uint64_t typical_slice_bytes = 0;
+    std::optional<kernels::SliceForm> form;
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };
   KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs,

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "common/log/log.h"
 
 namespace cairn::worker {
 namespace {
+
+// Slices wait for others to be decoded with on the device: so many bytes, or so long.
+constexpr uint64_t kWaitingBytes = 4 << 20;
+constexpr Duration kWaitingTime = std::chrono::milliseconds(5);
 
 class NodeLoan final : public PageLoan {
  public:
@@ -25,6 +30,8 @@ class Writing {
   ~Writing() {
     if (granted_) progress_.EndWrite(block_);
   }
+  // Somebody else ends it.
+  void HandOver() { granted_ = false; }
   Writing(const Writing&) = delete;
   Writing& operator=(const Writing&) = delete;
   explicit operator bool() const { return granted_; }
@@ -32,7 +39,7 @@ class Writing {
  private:
   FetchProgress& progress_;
   const uint32_t block_;
-  const bool granted_;
+  bool granted_;
 };
 
 size_t Heads(const client::SliceInfo& slice) {
@@ -53,6 +60,7 @@ PageSink::PageSink(const KvLayout& kv, const KvCodec& codec, KvSequence& sequenc
 
 PageSink::~PageSink() {
   for (const auto& [block, layer] : open_) progress_.EndWrite(block);
+  for (const Waiting& waiting : waiting_) progress_.EndWrite(waiting.slice.block);
 }
 
 std::span<std::byte> PageSink::Destination(const client::SliceInfo& slice) {
@@ -81,18 +89,156 @@ Status PageSink::OnSlice(const client::SliceInfo& slice, std::span<const std::by
     progress_.EndWrite(slice.block);
     return OkStatus();
   }
-  const Writing writing(progress_, slice.block);
-  if (writing && progress_.Missing(PieceOf(slice)) > 0) Copy(slice, data);
+  Writing writing(progress_, slice.block);
+  if (!writing || progress_.Missing(PieceOf(slice)) == 0) return OkStatus();
+  if (Queue(slice, data, nullptr)) {
+    writing.HandOver();
+  } else {
+    Copy(slice, data);
+  }
   return OkStatus();
 }
 
 Status PageSink::OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
                              std::shared_ptr<const client::LentHold> hold) {
   if (!Fits(slice) || data.size() != slice.slice_bytes) return WrongSlice(slice, data.size());
-  const Writing writing(progress_, slice.block);
+  Writing writing(progress_, slice.block);
   if (!writing || progress_.Missing(PieceOf(slice)) == 0) return OkStatus();
-  if (!Lend(slice, data, hold)) Copy(slice, data);
+  if (Lend(slice, data, hold)) return OkStatus();
+  if (Queue(slice, data, std::move(hold))) {
+    writing.HandOver();
+  } else {
+    Copy(slice, data);
+  }
   return OkStatus();
+}
+
+std::string PageSink::WantsDevice() const {
+  return options_.loader == nullptr ? std::string() : options_.loader->device();
+}
+
+bool PageSink::Waits(uint32_t block) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Waiting& waiting) { return waiting.slice.block == block; });
+}
+
+bool PageSink::LoadsOnDevice(const client::SliceInfo& slice) const {
+  return options_.loader != nullptr && slice.block < options_.stamps.size() && AllHeads(slice) &&
+         codec_.FormOf(slice.codec) != nullptr && !sequence_.lent(slice.block);
+}
+
+SliceLoader::Slice PageSink::TaskOf(const client::SliceInfo& slice) {
+  SliceLoader::Slice task;
+  task.stamp = options_.stamps[slice.block];
+  task.page = sequence_.LayerSlice(slice.block, static_cast<int>(slice.layer)).data();
+  task.layer = static_cast<int32_t>(slice.layer);
+  task.first_position = static_cast<int64_t>(FirstPosition(slice));
+  task.bytes = slice.slice_bytes;
+  task.xxh3 = slice.xxh3;
+  return task;
+}
+
+std::vector<SliceLoader::Outcome> PageSink::Load(format::Codec codec,
+                                                 std::span<const SliceLoader::Slice> tasks) {
+  const TimePoint begin = options_.clock->Now();
+  std::vector<SliceLoader::Outcome> outcomes = options_.loader->Load(*codec_.FormOf(codec), tasks);
+  uint64_t bytes = 0, pages = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (outcomes[i] != SliceLoader::Outcome::kGood) continue;
+    bytes += tasks[i].bytes;
+    pages += kv_.layer_bytes();
+  }
+  codec_.CountDecoded(codec, bytes, pages, options_.clock->Now() - begin);
+  return outcomes;
+}
+
+bool PageSink::Queue(const client::SliceInfo& slice, std::span<const std::byte> data,
+                     std::shared_ptr<const client::LentHold> hold) {
+  // Raw slices go into the page as they are, and a pass uploads it.
+  if (IsRaw(slice) || !LoadsOnDevice(slice)) return false;
+  if (!waiting_.empty()) {
+    const client::SliceInfo& others = waiting_.front().slice;
+    if (others.layer != slice.layer || others.codec != slice.codec ||
+        waiting_bytes_ + data.size() > kWaitingBytes ||
+        options_.clock->Now() - waiting_since_ >= kWaitingTime) {
+      Flush();
+    }
+  }
+  if (waiting_.empty()) waiting_since_ = options_.clock->Now();
+  if (Waits(slice.block)) return false;  // It came twice.
+  Waiting& waiting = waiting_.emplace_back();
+  waiting.slice = slice;
+  waiting.hold = std::move(hold);
+  if (waiting.hold == nullptr) {
+    waiting.own.assign(data.begin(), data.end());
+    waiting.data = waiting.own;
+  } else {
+    waiting.data = data;
+  }
+  waiting_bytes_ += data.size();
+  return true;
+}
+
+void PageSink::Flush() {
+  if (waiting_.empty()) return;
+  const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+  waiting_bytes_ = 0;
+  std::vector<SliceLoader::Slice> tasks;
+  for (const Waiting& w : waiting) tasks.emplace_back(TaskOf(w.slice)).host = w.data.data();
+  const auto outcomes = Load(waiting.front().slice.codec, tasks);
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    const client::SliceInfo& slice = waiting[i].slice;
+    if (outcomes[i] == SliceLoader::Outcome::kGood) {
+      Arrived(slice, waiting[i].data.size(), false);
+    } else {
+      // The client has verified these bytes: what went wrong is the device's.
+      Copy(slice, waiting[i].data);
+    }
+    progress_.EndWrite(slice.block);
+  }
+}
+
+Result<std::vector<client::DeviceRead>> PageSink::OnDeviceSlices(
+    std::span<const client::DeviceSlice> slices) {
+  Flush();
+  std::vector<client::DeviceRead> reads(slices.size(), client::DeviceRead::kUnread);
+  std::map<format::Codec, std::vector<size_t>> by_codec;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const client::SliceInfo& slice = slices[i].slice;
+    if (!Fits(slice)) return WrongSlice(slice, slice.slice_bytes);
+    if (LoadsOnDevice(slice)) by_codec[slice.codec].push_back(i);
+  }
+  for (const auto& [codec, numbers] : by_codec) LoadFromDevice(codec, numbers, slices, &reads);
+  return reads;
+}
+
+void PageSink::LoadFromDevice(format::Codec codec, std::span<const size_t> numbers,
+                              std::span<const client::DeviceSlice> slices,
+                              std::vector<client::DeviceRead>* reads) {
+  std::vector<size_t> loaded;
+  std::vector<SliceLoader::Slice> tasks;
+  for (const size_t i : numbers) {
+    const client::SliceInfo& slice = slices[i].slice;
+    Writing writing(progress_, slice.block);
+    if (!writing || progress_.Missing(PieceOf(slice)) == 0) {
+      (*reads)[i] = client::DeviceRead::kGood;  // Nobody needs it any more.
+      continue;
+    }
+    writing.HandOver();
+    loaded.push_back(i);
+    tasks.emplace_back(TaskOf(slice)).address = slices[i].address;
+  }
+  const auto outcomes = Load(codec, tasks);
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    const client::SliceInfo& slice = slices[loaded[i]].slice;
+    if (outcomes[i] == SliceLoader::Outcome::kGood) {
+      (*reads)[loaded[i]] = client::DeviceRead::kGood;
+      Arrived(slice, slice.slice_bytes, false);
+    } else if (outcomes[i] == SliceLoader::Outcome::kWrong) {
+      (*reads)[loaded[i]] = client::DeviceRead::kWrong;
+    }
+    progress_.EndWrite(slice.block);
+  }
 }
 
 void PageSink::OnBlockFailed(uint32_t block, client::MissReason reason) {
@@ -102,7 +248,8 @@ void PageSink::OnBlockFailed(uint32_t block, client::MissReason reason) {
 bool PageSink::Lend(const client::SliceInfo& slice, std::span<const std::byte> data,
                     const std::shared_ptr<const client::LentHold>& hold) {
   if (!IsRaw(slice) || !AllHeads(slice) || slice.part.layer_begin != 0 ||
-      slice.part.layer_end != static_cast<uint32_t>(kv_.layers) || hold == nullptr) {
+      slice.part.layer_end != static_cast<uint32_t>(kv_.layers) || hold == nullptr ||
+      Waits(slice.block)) {
     return false;
   }
   // Where the block's first layer lies.

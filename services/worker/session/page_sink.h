@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "cairn/common/clock.h"
+#include "services/worker/compute/slice_loader.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/fetch_progress.h"
 #include "services/worker/session/kv_codec.h"
@@ -18,12 +20,19 @@ namespace cairn::worker {
 // part covers all layers and heads has the order of a page, so the sequence reads it there. Slices
 // of blocks that the engine has claimed, and slices that have already come, are dropped. A slice in
 // a codec other than raw is decoded into its page, from wherever it lies. Its part must then have
-// all heads. With a ladder, the slices of one fetch may have any of its codecs. References must
-// outlive it. Not thread-safe: the thread that calls Fetch uses it.
+// all heads. With a ladder, the slices of one fetch may have any of its codecs.
+//
+// For a worker on a device, a loader decodes such slices there, some at a time, and those that lie
+// in the device's memory, whatever their codec. What it cannot do goes the other way.
+//
+// References must outlive it. Not thread-safe: the thread that calls Fetch uses it.
 class PageSink final : public client::FetchSink {
  public:
   struct Options {
-    bool lend = true;  // Read the node's memory in place if possible.
+    bool lend = true;                          // Read the node's memory in place if possible.
+    SliceLoader* loader = nullptr;             // Null: there is no device.
+    std::span<const uint64_t> stamps = {};     // With a loader: of the sequence's first pages.
+    const Clock* clock = &SteadyClock::Get();  // Of how long slices wait for others.
   };
   PageSink(const KvLayout& kv, const KvCodec& codec, KvSequence& sequence, FetchProgress& progress,
            const Options& options);
@@ -36,6 +45,11 @@ class PageSink final : public client::FetchSink {
   bool WantsLent() const override { return options_.lend; }
   Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
                      std::shared_ptr<const client::LentHold> hold) override;
+  std::string WantsDevice() const override;
+  Result<std::vector<client::DeviceRead>> OnDeviceSlices(
+      std::span<const client::DeviceSlice> slices) override;
+  // What came and waits for others to be decoded with. To be called when Fetch has returned.
+  void Flush();
 
   // False when a slice was decoded from a later rung of a ladder than the one that is pushed: its
   // numbers are others, under the same key.
@@ -52,6 +66,22 @@ class PageSink final : public client::FetchSink {
   // True when the slice is now read in place. REQUIRES: permission to write to the block.
   bool Lend(const client::SliceInfo& slice, std::span<const std::byte> data,
             const std::shared_ptr<const client::LentHold>& hold);
+  // True when the slice waits for its turn on the device. REQUIRES: permission to write to the
+  // block, which the slice has from now on.
+  bool Queue(const client::SliceInfo& slice, std::span<const std::byte> data,
+             std::shared_ptr<const client::LentHold> hold);
+  // Loads slices of one codec out of the device's memory: those with these numbers in `slices`.
+  void LoadFromDevice(format::Codec codec, std::span<const size_t> numbers,
+                      std::span<const client::DeviceSlice> slices,
+                      std::vector<client::DeviceRead>* reads);
+  // Whether a slice of the block waits: its own page is to be written.
+  bool Waits(uint32_t block) const;
+  // Whether the device can decode the slice into the sequence's own page.
+  bool LoadsOnDevice(const client::SliceInfo& slice) const;
+  SliceLoader::Slice TaskOf(const client::SliceInfo& slice);
+  // Loads slices of one codec, and counts that.
+  std::vector<SliceLoader::Outcome> Load(format::Codec codec,
+                                         std::span<const SliceLoader::Slice> tasks);
   void Arrived(const client::SliceInfo& slice, size_t bytes, bool lent);
   Status WrongSlice(const client::SliceInfo& slice, size_t bytes) const;
 
@@ -62,6 +92,17 @@ class PageSink final : public client::FetchSink {
   FetchProgress& progress_;
   const Options options_;
   bool as_pushed_ = true;
+  // Slices that wait to be decoded on the device, of one layer and codec. Their blocks are being
+  // written.
+  struct Waiting {
+    client::SliceInfo slice = {};
+    std::span<const std::byte> data = {};
+    std::vector<std::byte> own = {};  // `data`, unless it is lent.
+    std::shared_ptr<const client::LentHold> hold = {};
+  };
+  std::vector<Waiting> waiting_;
+  uint64_t waiting_bytes_ = 0;
+  TimePoint waiting_since_{};
   // Block and layer of destinations that the client may be writing to; few at a time.
   std::vector<std::pair<uint32_t, uint32_t>> open_;
   // The loan of the last lent slice: slices of one part share it.

@@ -68,6 +68,7 @@ struct PrefixFetchState {
   const FetchProgress::Deadlines deadlines;
   client::Path path = client::Path::kGrpc;
   FetchProgress progress;
+  std::vector<uint64_t> stamps;  // Of the pages, for a loader. Constant.
   // PageSink::as_pushed of all sinks. Read after the fetch has ended.
   std::atomic<bool> as_pushed{true};
 
@@ -122,7 +123,8 @@ PrefixSession::PrefixSession(const Dependencies& dependencies, CheckedNamespace 
       codec_(dependencies.codec),
       options_(options),
       clock_(dependencies.clock),
-      executor_(dependencies.executor) {
+      executor_(dependencies.executor),
+      loader_(dependencies.loader) {
   OpenNamespace(options_.connect_deadline);
 }
 
@@ -432,6 +434,10 @@ std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& seque
                                                   setup, wanted.prefill);
   state->path = client_.GetStats().path;
   if (wanted.held > 0) state->progress.Claim(0, wanted.held);
+  // Asked for here: while a fetch runs, the sequence is also the engine's thread's.
+  for (uint32_t block = 0; loader_ != nullptr && block < match.blocks; ++block) {
+    state->stamps.push_back(sequence.PageStamp(block));
+  }
   const bool lend = options_.lend && wanted.lend;
   const Status posted = executor_.Post([this, state, &sequence, lend, trace = wanted.trace] {
     RunFetch(*state, sequence, lend, trace);
@@ -457,10 +463,12 @@ void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence, bool
     fetch.cancel = state.BeginCall();
     const uint64_t before = state.progress.bytes().total();
     {
-      PageSink sink(kv_, codec_, sequence, state.progress, {.lend = lend});
+      PageSink sink(kv_, codec_, sequence, state.progress,
+                    {.lend = lend, .loader = loader_, .stamps = state.stamps, .clock = &clock_});
       status = client_.Fetch(
           state.lease, {range->block_begin, range->block_end, range->layer_begin, range->layer_end},
           sink, fetch);
+      sink.Flush();
       if (!sink.as_pushed()) state.as_pushed.store(false, std::memory_order_relaxed);
     }
     state.progress.CallEnded();

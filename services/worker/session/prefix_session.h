@@ -25,6 +25,7 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
+#include "services/worker/compute/slice_loader.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/cost_model.h"
 #include "services/worker/session/fetch_pilot.h"
@@ -105,6 +106,7 @@ class PrefixSession {
     // namespace after a reconnect. A task may wait for the node, so two must be able to run at the
     // same time.
     Executor& executor;
+    SliceLoader* loader = nullptr;  // Null: pages in the host are all there is.
   };
   // Registers the namespace at the node; one that cannot be reached within connect_deadline is
   // asked again later. Logs a warning for each field in which the node has a similar namespace.
@@ -204,6 +206,7 @@ class PrefixSession {
   const Options options_;
   const Clock& clock_;
   Executor& executor_;
+  SliceLoader* const loader_;
 
   mutable Mutex mu_;
   CondVar opened_;

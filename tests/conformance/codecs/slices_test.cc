@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cairn/kernels/codec/slice_kernels.h"
+#include "kernels/codecs/slice_forms.h"
 #include "tests/conformance/codecs/case.h"
 #include "tests/conformance/kernels/case.h"
 
@@ -15,7 +16,6 @@ namespace cairn::codecs {
 namespace {
 
 using kernels::HashRun;
-using kernels::HeadCoding;
 using kernels::SliceForm;
 using kernels::SliceKernels;
 using kernels::SliceTask;
@@ -26,30 +26,9 @@ using testing::TestSlice;
 
 // The form of a codec's slices.
 SliceForm FormOf(const CodecCase& codec) {
-  SliceForm form;
-  const auto set = [&](HeadCoding k, int64_t k_parameter, HeadCoding v, int64_t v_parameter,
-                       int64_t sink) {
-    form.k.coding = k;
-    form.k.parameter = static_cast<int32_t>(k_parameter);
-    form.v.coding = v;
-    form.v.parameter = static_cast<int32_t>(v_parameter);
-    form.sink = static_cast<int32_t>(sink);
-    return form;
-  };
-  const std::vector<int64_t>& p = codec.values;
-  if (codec.name == "raw") return set(HeadCoding::kRaw, 0, HeadCoding::kRaw, 0, 0);
-  if (codec.name == "int8") return set(HeadCoding::kInt8, p[0], HeadCoding::kInt8, p[0], p[1]);
-  if (codec.name == "fp8") return set(HeadCoding::kFp8, 0, HeadCoding::kFp8, 0, p[0]);
-  if (codec.name == "turbo") return set(HeadCoding::kTurbo, p[0], HeadCoding::kTurbo, p[1], p[2]);
-  if (codec.name == "int4") {
-    return set(HeadCoding::kInt4Channel, p[0], HeadCoding::kInt4Token, p[0], p[1]);
-  }
-  if (codec.name == "mixed") {
-    form.k.outliers = static_cast<int32_t>(p[1]);
-    return set(HeadCoding::kMixed, p[0], HeadCoding::kInt4Token, p[0], p[2]);
-  }
-  EXPECT_EQ(codec.name, "cachegen") << "the codec has no form: see kernels/README.md";
-  return set(HeadCoding::kCacheGen, p[0], HeadCoding::kCacheGen, p[1], p[2]);
+  const std::optional<SliceForm> form = SliceFormOf(codec.name, codec.values);
+  EXPECT_TRUE(form) << "the codec has no form: see kernels/README.md";
+  return form.value_or(SliceForm());
 }
 
 uint16_t Bfloat16Of(float x) {

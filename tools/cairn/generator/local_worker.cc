@@ -1,5 +1,6 @@
 #include "cairn/client/connect.h"
 #include "services/worker/engine/option_check.h"
+#include "services/worker/engine/worker_device.h"
 #include "services/worker/engine/worker_engine.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
@@ -67,8 +68,11 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
                          EngineOptions(options));
   std::unique_ptr<client::CacheClient> cache;
   if (!options.cache_address.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(cache,
-                           client::Connect(ConnectionTo(options.cache_address, options.tls)));
+    client::ConnectOptions connection = ConnectionTo(options.cache_address, options.tls);
+    CAIRN_ASSIGN_OR_RETURN(
+        connection.devices,
+        worker::OpenWorkerImporter(engine_options.device, engine_options.device_library));
+    CAIRN_ASSIGN_OR_RETURN(cache, client::Connect(connection));
   }
   CAIRN_ASSIGN_OR_RETURN(auto engine,
                          worker::WorkerEngine::Create(engine_options, std::move(cache)));

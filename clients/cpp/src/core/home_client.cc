@@ -56,6 +56,11 @@ class NotingSink final : public FetchSink {
     began_ = true;
     return sink_.OnLentSlice(slice, data, std::move(hold));
   }
+  std::string WantsDevice() const override { return sink_.WantsDevice(); }
+  Result<std::vector<DeviceRead>> OnDeviceSlices(std::span<const DeviceSlice> slices) override {
+    began_ = true;
+    return sink_.OnDeviceSlices(slices);
+  }
 
  private:
   FetchSink& sink_;

@@ -55,6 +55,8 @@ struct FetchReport {
   bool node_answers = false;  // Something came: the node is alive and sends.
   // Ranges [begin, end) of blocks that were not delivered whole and that another path may bring.
   std::vector<std::pair<uint32_t, uint32_t>> rest = {};
+  // Slices of these blocks that were delivered before their block was given up.
+  std::vector<SliceInfo> delivered_of_rest = {};
 };
 
 // Rows of one layer, checked (RowLayout::Check). Borrowed for the call.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "clients/cpp/src/checks.h"
+#include "clients/cpp/src/core/rest_sink.h"
 #include "clients/cpp/src/rows_of_slices.h"
 
 namespace cairn::client {
@@ -323,6 +324,8 @@ FetchReport TransportClient::RunFetch(const LeaseInfo& lease, const FetchRange& 
   // What was delivered must not come twice.
   if (!near->status.ok() && (near->counts.slices > 0 || Ends(near->status))) return *near;
   FetchReport whole = {.node_answers = near->node_answers};
+  RestSink undelivered(&sink, near->delivered_of_rest);
+  FetchSink& rest_sink = near->delivered_of_rest.empty() ? sink : undelivered;
   for (const auto& [begin, end] : near->rest) {
     if (options_.near_only) {
       for (uint32_t block = begin; block < end; ++block) {
@@ -334,7 +337,7 @@ FetchReport TransportClient::RunFetch(const LeaseInfo& lease, const FetchRange& 
                              .block_end = end,
                              .layer_begin = range.layer_begin,
                              .layer_end = range.layer_end};
-    const FetchReport report = FetchOver(*main_, lease, rest, sink, options, deadline);
+    const FetchReport report = FetchOver(*main_, lease, rest, rest_sink, options, deadline);
     whole.node_answers |= report.node_answers;
     whole.status = report.status;
     if (!whole.status.ok()) break;

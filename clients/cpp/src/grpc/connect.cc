@@ -89,7 +89,8 @@ Result<std::unique_ptr<NodeClient>> ConnectToNode(const ConnectOptions& options,
     near = std::make_unique<local::LocalTransport>(
         local::LocalPath::Options{.client = options.client_name,
                                   .tenant = options.tenant,
-                                  .spin = options.spin.value_or(Duration(-1))},
+                                  .spin = options.spin.value_or(Duration(-1)),
+                                  .devices = options.devices},
         clock);
   }
   // Clients that were started together must not come back together.

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "common/hash/xxh3_stream.h"
+#include "common/log/log.h"
 #include "protocol/shm/decode.h"
 
 namespace cairn::client::local {
@@ -14,6 +17,8 @@ namespace {
 constexpr uint64_t kBulkBytes = 64 << 10;
 // Bytes between two fences, and between two looks at the clock: some 20 us.
 constexpr uint64_t kGroupBytes = 256 << 10;
+// Slices on a GPU that the sink gets at a time.
+constexpr size_t kDeviceSlices = 1024;
 // The longest wait at the node, so that a cancelled fetch ends soon.
 constexpr Duration kWait = std::chrono::milliseconds(20);
 
@@ -67,6 +72,7 @@ LocalFetch::LocalFetch(std::shared_ptr<LeasePin> pin, uint32_t blocks, const Fet
       options_(options),
       deadline_(deadline),
       lend_(sink.WantsLent()),
+      on_device_(!sink.WantsDevice().empty()),
       blocks_(block_end_ - block_begin_, Block::kOpen) {}
 
 std::vector<std::pair<uint32_t, uint32_t>> LocalFetch::rest() const {
@@ -78,6 +84,15 @@ std::vector<std::pair<uint32_t, uint32_t>> LocalFetch::rest() const {
     ranges.back().second = block + 1;
   }
   return ranges;
+}
+
+std::vector<SliceInfo> LocalFetch::delivered_of_rest() const {
+  std::vector<SliceInfo> delivered;
+  for (const SliceInfo& slice : delivered_on_device_) {
+    const Block state = blocks_[slice.block - block_begin_];
+    if (state != Block::kFailed && state != Block::kDone) delivered.push_back(slice);
+  }
+  return delivered;
 }
 
 Status LocalFetch::CheckTime(TimePoint now) const {
@@ -171,23 +186,70 @@ Status LocalFetch::Take(std::span<const shm::PlaceEntry> places, uint32_t known)
   // nobody's cache: all are asked for before the first is read.
   std::erase_if(ready_,
                 [&](const Part& part) { return StateOf(part.place.block) != Block::kOpen; });
+  CopyHeaders();
   for (const Part& part : ready_) {
     for (size_t line = 0; line < std::min<size_t>(part.bytes.size(), 256); line += 64) {
       __builtin_prefetch(part.bytes.data() + line);
     }
   }
-  for (Part& part : ready_) ReadHeader(part);
+  for (Part& part : ready_) {
+    if (StateOf(part.place.block) == Block::kOpen) ReadHeader(part);
+  }
   std::erase_if(ready_,
                 [&](const Part& part) { return StateOf(part.place.block) != Block::kOpen; });
   return OkStatus();
 }
 
 Status LocalFetch::AddReady(const shm::PlaceEntry& place) {
-  Part& part = ready_.emplace_back();
+  Part part;
   part.place = place;
-  CAIRN_ASSIGN_OR_RETURN(part.segment, session_.SegmentOf(place));
-  part.bytes = part.segment->Read(place.offset, place.bytes);
+  if ((place.flags & shm::kOnDevice) != 0) {
+    CAIRN_ASSIGN_OR_RETURN(part.chunk, session_.ChunkOf(place));
+    if (part.chunk == nullptr) {
+      Elsewhere(place.block);
+      return OkStatus();
+    }
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(part.segment, session_.SegmentOf(place));
+    part.bytes = part.segment->Read(place.offset, place.bytes);
+  }
+  ready_.push_back(std::move(part));
   return OkStatus();
+}
+
+template <typename Item, typename PieceOf, typename Failed>
+void LocalFetch::ReadChunks(std::span<Item> items, const PieceOf& piece_of, const Failed& failed) {
+  std::map<const DeviceChunk*, std::vector<DeviceChunk::Piece>> pieces;
+  for (Item& item : items) {
+    const auto [chunk, piece] = piece_of(item);
+    if (chunk != nullptr) pieces[chunk].push_back(piece);
+  }
+  std::set<const DeviceChunk*> unread;
+  for (const auto& [chunk, of_chunk] : pieces) {
+    const Status read = chunk->Read(of_chunk, std::min(deadline_, progress_));
+    if (read.ok()) continue;
+    log::Warn("cache_chunk_not_read", {{"reason", Message(read)}});
+    unread.insert(chunk);
+  }
+  if (unread.empty()) return;
+  for (Item& item : items) {
+    if (unread.contains(piece_of(item).first)) failed(item);
+  }
+}
+
+void LocalFetch::CopyHeaders() {
+  for (Part& part : ready_) {
+    if (part.chunk == nullptr) continue;
+    const auto layers = static_cast<uint32_t>(part.place.layer_end - part.place.layer_begin);
+    part.copied.resize(std::min<size_t>(format::HeaderBytes(layers), part.place.bytes));
+    part.bytes = part.copied;
+  }
+  ReadChunks<Part>(
+      ready_,
+      [](Part& part) {
+        return std::pair(part.chunk.get(), DeviceChunk::Piece{part.place.offset, part.copied});
+      },
+      [this](const Part& part) { Elsewhere(part.place.block); });
 }
 
 void LocalFetch::ReadHeader(Part& part) {
@@ -200,20 +262,27 @@ void LocalFetch::ReadHeader(Part& part) {
   Result<format::PartHeader> header = format::ParseHeader(header_);
   const format::PartRect rect{place.layer_begin, place.layer_end, place.head_begin, place.head_end};
   if (!header.ok() || header->rect != rect || header->total_bytes != place.bytes) {
-    Corrupt(place.block);
+    Corrupt(part);
     return;
   }
   part.header = std::move(*header);
+  if (part.chunk != nullptr) return;
   // A hash of bytes that somebody can still write to says nothing about the next look at them, and
   // looking again at the end would not either: they may have been changed back.
   const bool changes = (place.flags & shm::kLent) != 0 || !part.segment->frozen();
   if (lend_ && !changes) part.hold = std::make_shared<Hold>(pin_, part.segment);
 }
 
-void LocalFetch::Corrupt(uint32_t block) {
-  session_.Report(pin_->lease(), block);
+void LocalFetch::Corrupt(const Part& part) {
+  session_.Report(pin_->lease(), part.place.block);
   ++counts_.corrupt;
-  Fail(block, MissReason::kCorrupt);
+  if (part.chunk != nullptr) return Elsewhere(part.place.block);
+  Fail(part.place.block, MissReason::kCorrupt);
+}
+
+void LocalFetch::Elsewhere(uint32_t block) {
+  Block& state = StateOf(block);
+  if (state == Block::kOpen) state = Block::kElsewhere;
 }
 
 void LocalFetch::Fail(uint32_t block, MissReason reason) {
@@ -229,7 +298,7 @@ Status LocalFetch::Deliver() {
   for (const Part& part : ready_) {
     begin = std::min<uint32_t>(begin, part.header.rect.layer_begin);
     end = std::max<uint32_t>(end, part.header.rect.layer_end);
-    bytes += part.bytes.size();
+    bytes += part.place.bytes;
   }
   begin = std::max(begin, layer_begin_);
   if (layer_end_ != 0) end = std::min(end, layer_end_);
@@ -237,9 +306,10 @@ Status LocalFetch::Deliver() {
   for (uint32_t layer = begin; layer < end; ++layer) {
     for (const Part& part : ready_) {
       if (layer < part.header.rect.layer_begin || layer >= part.header.rect.layer_end) continue;
-      if (StateOf(part.place.block) == Block::kFailed) continue;
+      if (StateOf(part.place.block) != Block::kOpen) continue;
       CAIRN_RETURN_IF_ERROR(DeliverSlice(part, layer));
     }
+    CAIRN_RETURN_IF_ERROR(FlushOnDevice());
   }
   CAIRN_RETURN_IF_ERROR(Flush());
   for (const Part& part : ready_) {
@@ -251,16 +321,27 @@ Status LocalFetch::Deliver() {
 
 Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
   const format::SliceEntry& entry = part.header.slices[layer - part.header.rect.layer_begin];
+  const SliceInfo slice = {.block = part.place.block,
+                           .part = part.header.rect,
+                           .layer = layer,
+                           .codec = part.header.codec,
+                           .slice_bytes = entry.length,
+                           .xxh3 = entry.xxh3,
+                           .tier = TierFromCode(part.place.tier)};
+  if (part.chunk != nullptr && on_device_ && entry.length > 0) {
+    device_parts_.push_back(&part);
+    device_queue_.push_back({slice, part.chunk->address() + part.place.offset + entry.offset});
+    return device_queue_.size() < kDeviceSlices ? OkStatus() : FlushOnDevice();
+  }
   Queued& queued = queue_.emplace_back();
   queued.part = &part;
-  queued.slice = {.block = part.place.block,
-                  .part = part.header.rect,
-                  .layer = layer,
-                  .codec = part.header.codec,
-                  .slice_bytes = entry.length,
-                  .xxh3 = entry.xxh3,
-                  .tier = TierFromCode(part.place.tier)};
-  queued.from = part.bytes.subspan(entry.offset, entry.length);
+  queued.slice = slice;
+  if (part.chunk == nullptr) {
+    queued.from = part.bytes.subspan(entry.offset, entry.length);
+  } else {
+    queued.copied.resize(entry.length);
+    queued.from = queued.copied;
+  }
   const bool lent = queued.lent();
   if (!lent) queued.to = sink_.Destination(queued.slice);
   if (!lent && queued.to.empty()) queued.pieces = sink_.Pieces(queued.slice);
@@ -320,22 +401,69 @@ void LocalFetch::CopyQueued() {
   if (streaming_) StreamingFence();
 }
 
+void LocalFetch::CopyFromDevices() {
+  ReadChunks<Queued>(
+      queue_,
+      [](Queued& q) {
+        const Part& part = *q.part;
+        const DeviceChunk* const chunk = q.copied.empty() ? nullptr : part.chunk.get();
+        const uint64_t at =
+            chunk == nullptr
+                ? 0
+                : part.header.slices[q.slice.layer - part.header.rect.layer_begin].offset;
+        return std::pair(chunk, DeviceChunk::Piece{part.place.offset + at, q.copied});
+      },
+      [this](const Queued& q) { Elsewhere(q.slice.block); });
+}
+
+void LocalFetch::Count(const Part& part, const SliceInfo& slice) {
+  ++counts_.slices;
+  counts_.bytes[static_cast<size_t>(slice.tier.value_or(TierKind::kHost))] += slice.slice_bytes;
+  if (part.chunk != nullptr) delivered_on_device_.push_back(slice);
+}
+
+Status LocalFetch::FlushOnDevice() {
+  if (device_queue_.empty()) return OkStatus();
+  const std::vector<DeviceSlice> slices = std::exchange(device_queue_, {});
+  const std::vector<const Part*> parts = std::exchange(device_parts_, {});
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<DeviceRead> reads, sink_.OnDeviceSlices(slices));
+  if (reads.size() != slices.size()) {
+    return Errorf(StatusCode::kInternal, "fetch: the reader told of {} slices on a GPU, got {}",
+                  reads.size(), slices.size());
+  }
+  for (size_t i = 0; i < slices.size(); ++i) {
+    // One block may have several parts here.
+    if (reads[i] == DeviceRead::kGood) {
+      Count(*parts[i], slices[i].slice);
+    } else if (StateOf(slices[i].slice.block) == Block::kOpen) {
+      if (reads[i] == DeviceRead::kWrong) {
+        Corrupt(*parts[i]);
+      } else {
+        Elsewhere(slices[i].slice.block);
+      }
+    }
+  }
+  const TimePoint now = clock_.Now();
+  progress_ = now + options_.progress;
+  return CheckTime(now);
+}
+
 Status LocalFetch::Flush() {
+  CopyFromDevices();
   CopyQueued();
   std::vector<Queued> queue = std::exchange(queue_, {});
   queued_bytes_ = 0;
   for (Queued& q : queue) {
-    if (StateOf(q.slice.block) == Block::kFailed) continue;
+    if (StateOf(q.slice.block) != Block::kOpen) continue;
     if (!q.good) {
-      Corrupt(q.slice.block);
+      Corrupt(*q.part);
       continue;
     }
     // The reader may take its time with each.
     const TimePoint now = clock_.Now();
     progress_ = now + options_.progress;
     CAIRN_RETURN_IF_ERROR(CheckTime(now));
-    ++counts_.slices;
-    counts_.bytes[static_cast<size_t>(q.slice.tier.value_or(TierKind::kHost))] += q.from.size();
+    Count(*q.part, q.slice);
     if (q.lent()) {
       counts_.lent_bytes += q.from.size();
       CAIRN_RETURN_IF_ERROR(sink_.OnLentSlice(q.slice, q.from, q.part->hold));

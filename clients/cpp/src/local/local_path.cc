@@ -70,7 +70,8 @@ std::shared_ptr<LocalSession> LocalPath::Get(const SessionPtr& offer, const Dige
             .tenant = tenant_,
             .client = options_.client,
             .node_epoch = offer->node_epoch,
-            .spin = options_.spin};
+            .spin = options_.spin,
+            .devices = options_.devices};
   }
   auto session = LocalSession::Open(open, clock_, std::min(deadline, clock_->Now() + kOpen));
   MutexLock lock(mu_);

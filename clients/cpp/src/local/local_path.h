@@ -25,6 +25,7 @@ class LocalPath {
     std::string tenant = {};  // The client's only one. Empty: that of the first namespace.
     Duration spin{-1};
     Duration first_pause = std::chrono::seconds(1);  // After a failure; doubles up to 30 s.
+    std::shared_ptr<DeviceImporter> devices = {};    // Null: no memory of GPUs.
   };
   // `clock` must outlive it.
   LocalPath(const Options& options, const Clock* clock)

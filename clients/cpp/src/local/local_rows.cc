@@ -155,6 +155,11 @@ Status LocalRows::Take(Call& call, std::span<const shm::PlaceEntry> places, uint
       if (found.state != Block::State::kHere) break;
       switch (static_cast<shm::PlaceState>(place->state)) {
         case shm::PlaceState::kHere:
+          if ((place->flags & shm::kOnDevice) != 0) {
+            // Few bytes of a slice are not worth copying all of it: the node has it in host soon.
+            found.state = Block::State::kElsewhere;
+            break;
+          }
           CAIRN_RETURN_IF_ERROR(Open(call, *place, &found));
           break;
         case shm::PlaceState::kPending:

@@ -113,6 +113,10 @@ Result<std::shared_ptr<LocalSession>> LocalSession::Open(const Options& options,
   session->channel_ = std::make_unique<RingChannel>(
       shm::ClientRing(std::move(memory)), std::move(socket), shm::SpinTime(options.spin), clock,
       [raw = session.get()](shm::Received message) { return raw->OnMessage(std::move(message)); });
+  if (options.devices != nullptr && welcome.chunk_bytes != 0) {
+    session->chunks_.emplace(options.devices);
+    CAIRN_RETURN_IF_ERROR(session->channel_->SayDevices(options.devices->uuids()));
+  }
   return session;
 }
 
@@ -139,6 +143,8 @@ Status LocalSession::OnMessage(shm::Received received) {
       for (uint32_t i = 0; i < gone.count; ++i) segments_.Remove(gone.ids[i]);
       return OkStatus();
     }
+    case shm::MessageType::kChunks:
+      return OnChunks(received);
     case shm::MessageType::kClosing: {
       const auto closing = shm::As<shm::Closing>(received.message);
       return Errorf(StatusCode::kUnavailable, "the node closed it: {}", shm::Text(closing.text));
@@ -146,6 +152,29 @@ Status LocalSession::OnMessage(shm::Received received) {
     default:
       return Damaged(fmt::format("message of type {}", static_cast<int>(type)));
   }
+}
+
+Status LocalSession::OnChunks(const shm::Received& received) {
+  CAIRN_ASSIGN_OR_RETURN(const shm::Chunks chunks,
+                         shm::DecodeChunks(received.message, received.descriptors.size()));
+  if (!chunks_) return Damaged("chunks for a client that said no Devices");
+  for (uint32_t i = 0; i < chunks.count; ++i) {
+    CAIRN_RETURN_IF_ERROR(chunks_->Add(chunks.entries[i], received.descriptors[i].get()));
+  }
+  return OkStatus();
+}
+
+Result<std::shared_ptr<const DeviceChunk>> LocalSession::ChunkOf(const shm::PlaceEntry& place) {
+  if (!chunks_) return Damaged("a place on a GPU for a client that said no Devices");
+  std::optional<ChunkMap::Found> found = chunks_->Find(place.segment);
+  if (!found) {
+    // Its message was sent before the answer that names it.
+    channel_->Poll();
+    found = chunks_->Find(place.segment);
+  }
+  if (!found) return Damaged(fmt::format("unknown chunk {}", place.segment));
+  CAIRN_RETURN_IF_ERROR(shm::CheckPlace(place, found->bytes));
+  return found->chunk;
 }
 
 Result<std::shared_ptr<const ArenaSegment>> LocalSession::FindSegment(uint32_t id) {
@@ -160,6 +189,7 @@ Result<std::shared_ptr<const ArenaSegment>> LocalSession::FindSegment(uint32_t i
 }
 
 Result<std::shared_ptr<const ArenaSegment>> LocalSession::SegmentOf(const shm::PlaceEntry& place) {
+  if ((place.flags & shm::kOnDevice) != 0) return Damaged("a place on a GPU, expected a segment");
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<const ArenaSegment> segment, FindSegment(place.segment));
   CAIRN_RETURN_IF_ERROR(shm::CheckPlace(place, segment->bytes()));
   return segment;

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "cairn/client/device_importer.h"
 #include "clients/cpp/src/local/arena_map.h"
+#include "clients/cpp/src/local/chunk_map.h"
 #include "clients/cpp/src/local/local_rows.h"
 #include "clients/cpp/src/local/ring_channel.h"
 #include "common/concurrency/mutex.h"
@@ -67,7 +69,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     std::string client;  // For the node's logs.
     // Of the node that named the socket: another one behind it is refused.
     uint64_t node_epoch = 0;
-    Duration spin{-1};  // < 0: as shm::SpinTime chooses.
+    Duration spin{-1};                             // < 0: as shm::SpinTime chooses.
+    std::shared_ptr<DeviceImporter> devices = {};  // Null: places lie in segments alone.
   };
   // UNAVAILABLE: nobody listens. DATA_LOSS: the node breaks the protocol. FAILED_PRECONDITION: it
   // is another node. Any other error is the node's refusal.
@@ -113,6 +116,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // The segment of a place, its bytes checked to lie in it. DATA_LOSS.
   Result<std::shared_ptr<const ArenaSegment>> SegmentOf(const shm::PlaceEntry& place);
 
+  // The chunk of a place on a GPU, its bytes checked to lie in it. Null: this process could not
+  // import the chunk. DATA_LOSS.
+  Result<std::shared_ptr<const DeviceChunk>> ChunkOf(const shm::PlaceEntry& place);
   // False after the node has ended the session. Looks at the socket.
   bool Alive() { return channel_->Poll(); }
   Status broken() const { return channel_->broken(); }
@@ -125,6 +131,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
  private:
   explicit LocalSession(const Clock* clock) : clock_(clock) {}
   Status OnMessage(shm::Received message);
+  Status OnChunks(const shm::Received& received);
   Result<std::shared_ptr<const ArenaSegment>> FindSegment(uint32_t id);
   // One call, and what waits to be given back before and after it.
   Result<RingChannel::Answer> Run(const RingChannel::Request& request, TimePoint deadline);
@@ -139,6 +146,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   shm::Welcome welcome_;
   ArenaMap segments_;
   std::unique_ptr<RingChannel> channel_;
+  // Unmapped before the channel hangs up: the node gives chunks to others after that. nullopt: the
+  // client said no Devices.
+  std::optional<ChunkMap> chunks_;
 
   std::atomic<uint32_t> calls_{0};
   std::atomic<bool> owes_{false};  // Something below is not empty. A hint.

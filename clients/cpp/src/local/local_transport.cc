@@ -42,6 +42,7 @@ std::optional<FetchReport> LocalTransport::Fetch(const LeaseInfo& lease, const F
   report.counts = fetch.counts();
   report.node_answers = report.counts.slices > 0;
   report.rest = fetch.rest();
+  report.delivered_of_rest = fetch.delivered_of_rest();
   return report;
 }
 

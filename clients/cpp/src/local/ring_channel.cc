@@ -150,6 +150,15 @@ void RingChannel::Wake() {
   if (!sent.ok() && sent.code() != StatusCode::kResourceExhausted) Break(sent);
 }
 
+Status RingChannel::SayDevices(std::span<const std::string> uuids) {
+  shm::Devices devices;
+  devices.header.type = static_cast<uint16_t>(shm::MessageType::kDevices);
+  for (const std::string& uuid : uuids.first(std::min(uuids.size(), shm::kMaxDevicesPerMessage))) {
+    shm::SetText(devices.entries[devices.count++].uuid, uuid);
+  }
+  return shm::Send(socket_.get(), shm::AsBytes(devices));
+}
+
 bool RingChannel::Poll() {
   for (;;) {
     // One at a time: a message is handled before anybody acts on the next.

@@ -55,6 +55,8 @@ class RingChannel {
   // broken.
   bool Post(const Request& request);
 
+  // Tells the node which GPUs' memory this process imports; once, before the first call.
+  Status SayDevices(std::span<const std::string> uuids);
   // Handles what the socket has. False once the channel is broken.
   bool Poll();
   // Ends all calls. `why` is told to them.

@@ -94,7 +94,7 @@ Status DevicePass::Run(std::span<const SequenceChunk> chunks) {
   if (!status.ok()) downloads_->Abandon();
   const Status drained = Drain();
   if (status.ok()) status = drained;
-  if (!status.ok()) mirror_.ForgetPass();
+  mirror_.EndPass(/*failed=*/!status.ok());
   runs_.clear();
   return status;
 }
@@ -330,11 +330,8 @@ Status DevicePass::Layer(int layer) {
 // Of a page that the chunk goes on with only the rows before it: the others are being computed.
 Status DevicePass::UploadEarlier(int layer) {
   for (const DeviceRun& run : runs_) {
-    for (size_t page = 0; page < run.slots.size(); ++page) {
-      KvMirror::Slot& slot = *run.slots[page];
-      uint8_t& has = slot.has_layer[static_cast<size_t>(layer)];
-      if (has != 0) continue;
-      has = 1;
+    for (const size_t page : mirror_.TakeMissing(run.slots, layer)) {
+      const KvMirror::Slot& slot = *run.slots[page];
       const auto number = static_cast<int64_t>(page);
       const PageTokens earlier = TokensIn(number, 0, run.tokens_before(), kv_.block_tokens);
       if (earlier.end <= earlier.begin) continue;

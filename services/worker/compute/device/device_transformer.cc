@@ -1,7 +1,10 @@
 #include "services/worker/compute/device/device_transformer.h"
 
+#include "cairn/kernels/batch/slice_table.h"
+#include "common/log/log.h"
 #include "services/worker/compute/chunk_check.h"
 #include "services/worker/compute/device/device_pass.h"
+#include "services/worker/compute/device/slice_decoder.h"
 
 namespace cairn::worker {
 namespace {
@@ -50,6 +53,16 @@ class DeviceTransformer final : public Transformer {
                                                       .kv = layout_,
                                                       .max_rows = max_rows_,
                                                       .mirror = *mirror_}));
+    const auto slices =
+        device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
+    if (!slices.ok()) {
+      log::Info("slices_decoded_on_cpu", {{"reason", Message(slices.status())}});
+      return OkStatus();
+    }
+    CAIRN_ASSIGN_OR_RETURN(
+        decoder_,
+        SliceDecoder::Create(device_, layout_,
+                             *static_cast<const kernels::batch::SliceTable*>(*slices), *mirror_));
     return OkStatus();
   }
 
@@ -76,6 +89,7 @@ class DeviceTransformer final : public Transformer {
   int threads() const override { return pool_.threads(); }
   kernels::ThreadPool& thread_pool() override { return pool_; }
   const std::string& numerics_id() const override { return numerics_id_; }
+  SliceLoader* slice_loader() override { return decoder_.get(); }
 
  private:
   const std::shared_ptr<device::Device> device_;
@@ -87,6 +101,7 @@ class DeviceTransformer final : public Transformer {
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<KvMirror> mirror_;
   std::unique_ptr<DevicePass> pass_;
+  std::unique_ptr<SliceDecoder> decoder_;  // Null: the library has no kernels for that.
 };
 
 }  // namespace

@@ -1,21 +1,24 @@
 #pragma once
 // The pages of running sequences in the memory of a device.
 //
-// The pool's pages in the host (kv_pool.h) are the originals: fetches write them, pushes and parked
-// requests read them. A page has a slot here while a forward pass uses it, and afterwards until
-// another page needs the slot. A slot knows for each layer whether it has the page's rows. Pages
-// are told apart by the stamp of their bytes (KvSequence::PageStamp), not by their address: an
-// address may have other bytes later.
+// The pool's pages in the host (kv_pool.h) are the originals: pushes and parked requests read them.
+// A page has a slot here while a forward pass uses it, or a fetch writes to it, and afterwards
+// until another page needs the slot. A slot knows for each layer whether it has the page's rows.
+// Pages are told apart by the stamp of their bytes (KvSequence::PageStamp), not by their address:
+// an address may have other bytes later.
 //
-// Not thread-safe.
+// Thread-safe: one thread makes passes, and others load what they fetch (slice_decoder.h). Of a
+// slot's memory each writes layers that the other does not read yet.
 
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
 #include "common/device/device.h"
 #include "services/worker/kv/kv_pool.h"
 
@@ -23,11 +26,13 @@ namespace cairn::worker {
 
 class KvMirror {
  public:
+  // Of its fields, users read the address alone.
   struct Slot {
-    uint64_t address = 0;              // layout.page_bytes() of the device.
+    uint64_t address = 0;              // layout.page_bytes() of the device. Constant.
     std::vector<uint8_t> has_layer;    // Of the page's rows before the pass.
     uint64_t stamp = 0;                // 0: unused.
     uint64_t pass = 0;                 // That used it last.
+    uint32_t loads = 0;                // Under way.
     std::list<int32_t>::iterator use;  // In the order of use.
   };
 
@@ -35,25 +40,48 @@ class KvMirror {
   static Result<std::unique_ptr<KvMirror>> Create(const std::shared_ptr<device::Device>& device,
                                                   const KvLayout& layout, int64_t slots);
 
-  // Slots of earlier passes may be given to other pages from now on.
-  void BeginPass() { ++pass_; }
-  // The slot of these bytes, valid until the next pass. RESOURCE_EXHAUSTED: the pass uses them all.
+  // ---- The thread that makes passes ----
+  void BeginPass();
+  // The slot of these bytes, this pass's until it ends. Waits for loads that have the last free
+  // ones. RESOURCE_EXHAUSTED: the pass uses them all.
   Result<Slot*> Hold(uint64_t stamp);
-  // After a pass that failed: what its slots have is not known.
-  void ForgetPass();
+  // Numbers of the slots that lack the layer. They have it from now on: the caller brings it.
+  std::vector<size_t> TakeMissing(std::span<Slot* const> slots, int layer);
+  // `failed`: what the pass's slots have is not known.
+  void EndPass(bool failed);
 
-  int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
+  // ---- Threads that load ----
+  // The slot of these bytes, for one slice, until EndLoad, which comes soon. Null: none is free.
+  Slot* BeginLoad(uint64_t stamp);
+  // `good`: the layer's rows are there.
+  void EndLoad(Slot* slot, int layer, bool good);
+
+  int64_t slots() const { return slot_count_; }
   uint64_t bytes() const { return memory_.bytes(); }
 
  private:
   KvMirror() = default;
+  // The slot of these bytes, the last used one from now on. Null: no slot is free.
+  Slot* Find(uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsFree(const Slot& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return slot.loads == 0 && !(in_pass_ && slot.stamp != 0 && slot.pass == pass_);
+  }
 
+  // Constant after Create.
   device::DeviceMemory memory_;
   size_t layers_ = 0;
-  std::vector<Slot> slots_;
-  std::unordered_map<uint64_t, int32_t> by_stamp_;
-  std::list<int32_t> by_use_;  // The one that was not used for the longest time first.
-  uint64_t pass_ = 0;
+  int64_t slot_count_ = 0;
+
+  Mutex mu_;
+  CondVar load_ended_;
+  uint64_t loads_ ABSL_GUARDED_BY(mu_) = 0;       // Under way.
+  bool pass_waits_ ABSL_GUARDED_BY(mu_) = false;  // For a slot: no load begins.
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);  // Never moved.
+  std::unordered_map<uint64_t, int32_t> by_stamp_ ABSL_GUARDED_BY(mu_);
+  // The one that was not used for the longest time first.
+  std::list<int32_t> by_use_ ABSL_GUARDED_BY(mu_);
+  uint64_t pass_ ABSL_GUARDED_BY(mu_) = 0;
+  bool in_pass_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::worker

@@ -104,6 +104,17 @@ class LentHold {
   virtual bool Pinned() const = 0;
 };
 
+// A slice in the memory of a GPU, which nobody has verified.
+struct DeviceSlice {
+  SliceInfo slice = {};
+  uint64_t address = 0;  // In the GPU's address space of this process. At any byte.
+};
+enum class DeviceRead : uint8_t {
+  kGood = 0,    // The bytes match SliceInfo::xxh3, and the reader has them.
+  kWrong = 1,   // They do not match, or no encoder writes such bytes.
+  kUnread = 2,  // The reader could not look at them.
+};
+
 // Receives what a fetch brings. Only the thread that called Fetch calls it, while that thread is in
 // Fetch. Slices come in any order.
 class FetchSink {
@@ -148,6 +159,21 @@ class FetchSink {
                              std::shared_ptr<const LentHold> hold) {
     (void)hold;
     return OnSlice(slice, data);
+  }
+
+  // The uuid of the GPU in whose memory this reader can read; empty: of none. The client asks once
+  // per fetch. A client on the same machine as its node, whose ConnectOptions::devices imports that
+  // GPU's memory, then calls OnDeviceSlices for slices that lie there. For other readers it copies
+  // such slices to the host, verifies them, and delivers them as all others.
+  virtual std::string WantsDevice() const { return {}; }
+
+  // Slices of one layer, or of some blocks of it. The reader verifies them: every client of the
+  // tenant can write there at any time. So it hashes what it then uses, not what it looks at again
+  // later. Returns what became of each, in order. The client fetches blocks that are not kGood
+  // another way, and tells the node of those that are kWrong. The addresses are valid during the
+  // call. A status other than OK ends the fetch, and Fetch returns that status.
+  virtual Result<std::vector<DeviceRead>> OnDeviceSlices(std::span<const DeviceSlice> slices) {
+    return std::vector<DeviceRead>(slices.size(), DeviceRead::kUnread);
   }
 };
 

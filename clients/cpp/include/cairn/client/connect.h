@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cairn/client/cache_client.h"
+#include "cairn/client/device_importer.h"
 
 namespace cairn::client {
 
@@ -84,6 +85,10 @@ struct ConnectOptions {
   // How long a same-node call spins, yielding to other threads, before it sleeps until its answer
   // comes. nullopt: 150 us on a machine with more than one CPU, otherwise 0.
   std::optional<Duration> spin = {};
+  // Reads blocks where a node on this machine keeps them in a GPU's memory. Null: the node copies
+  // such blocks to its host memory first. The chunks that a session got hold its tenant's blocks
+  // alone until the session ends (docs/formats/local.md).
+  std::shared_ptr<DeviceImporter> devices = nullptr;
 };
 
 // Returns at once and connects in the background. A node that cannot be reached is not an error.

@@ -1,6 +1,6 @@
 #pragma once
-// A node's end of one same-node session that does what a test tells it. Keeps parts in one segment;
-// knows no engine, no gRPC.
+// A node's end of one same-node session that does what a test tells it. Keeps parts in one segment,
+// and in one chunk of a GPU, which is memory of the host here; knows no engine, no gRPC.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -30,18 +30,23 @@ class LocalNode {
  public:
   static constexpr uint64_t kSegmentBytes = 8 << 20;
   static constexpr uint32_t kSegment = 7;
+  static constexpr uint32_t kChunk = 7;  // Chunks and segments may have the same ids.
+  static constexpr char kUuid[] = "GPU-00000000-0000-0000-0000-000000000001";
   static constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE.
 
   struct Script {
-    bool hang = false;          // Takes submissions, answers none.
-    uint64_t epoch = 5;         // In Welcome.
-    uint32_t welcome_code = 0;  // Refuses.
-    bool announce = true;       // Sends Segments before its first answer.
-    bool seal = true;           // Of the segment, against shrinking.
-    bool frozen = false;        // Of the segment, against writing: fill it with Keep.
-    bool no_room = false;       // Every grant is RESOURCE_EXHAUSTED.
-    int pending = 0;            // Locates that answer kPending before the parts are there.
-    bool elsewhere = false;     // All places are kElsewhere.
+    bool hang = false;                 // Takes submissions, answers none.
+    uint64_t epoch = 5;                // In Welcome.
+    uint32_t welcome_code = 0;         // Refuses.
+    bool announce = true;              // Sends Segments before its first answer.
+    bool seal = true;                  // Of the segment, against shrinking.
+    bool frozen = false;               // Of the segment, against writing: fill it with Keep.
+    bool no_room = false;              // Every grant is RESOURCE_EXHAUSTED.
+    int pending = 0;                   // Locates that answer kPending before the parts are there.
+    bool elsewhere = false;            // All places are kElsewhere.
+    bool has_chunks = true;            // Welcome names the size of chunks.
+    bool announce_chunk = false;       // Sends Chunks before its first answer.
+    std::string chunk_device = kUuid;  // In Chunks.
     uint32_t places_per_answer = 1u << 20;
     shm::RingShape shape{.entries = 16, .scratch_bytes = 64 << 10};
     // Last word on an answer and the bytes of its output.
@@ -63,12 +68,17 @@ class LocalNode {
     if (script_.frozen) {
       CAIRN_CHECK(fcntl(segment_fd_.get(), F_ADD_SEALS, kSealFutureWrite) == 0);
     }
+    chunk_fd_ = shm::Descriptor(memfd_create("chunk", MFD_CLOEXEC));
+    CAIRN_CHECK(ftruncate(chunk_fd_.get(), kSegmentBytes) == 0);
+    chunk_base_ = static_cast<std::byte*>(
+        mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, chunk_fd_.get(), 0));
     thread_ = std::thread([this] { Run(); });
   }
   ~LocalNode() {
     stop_ = true;
     thread_.join();
     munmap(base_, kSegmentBytes);
+    munmap(chunk_base_, kSegmentBytes);
     unlink(path_.c_str());
   }
 
@@ -82,7 +92,7 @@ class LocalNode {
 
   struct Counts {
     size_t leases = 0, reservations = 0, parts = 0, reports = 0, submissions = 0, sessions = 0,
-           doorbells = 0;
+           doorbells = 0, devices = 0;
   };
   Counts counts() const {
     MutexLock lock(mu_);
@@ -97,7 +107,8 @@ class LocalNode {
   // Changes a byte of the block's part.
   void Damage(const BlockKey& key, uint64_t at) {
     MutexLock lock(mu_);
-    base_[parts_.at(key).offset + at] ^= std::byte{1};
+    const Stored& stored = parts_.at(key);
+    (stored.on_device ? chunk_base_ : base_)[stored.offset + at] ^= std::byte{1};
   }
   // Stores a part by itself, as one that came over the network.
   void Keep(const BlockKey& key, const format::PartRect& rect, std::span<const std::byte> bytes) {
@@ -106,6 +117,15 @@ class LocalNode {
     std::memcpy(base_ + used_, bytes.data(), bytes.size());
     parts_[key] = {used_, static_cast<uint32_t>(bytes.size()), rect, true};
     used_ += (bytes.size() + 4095) / 4096 * 4096;
+  }
+  // Stores a part in the chunk.
+  void KeepOnDevice(const BlockKey& key, const format::PartRect& rect,
+                    std::span<const std::byte> bytes) {
+    MutexLock lock(mu_);
+    CAIRN_CHECK(chunk_used_ + bytes.size() <= kSegmentBytes);
+    std::memcpy(chunk_base_ + chunk_used_, bytes.data(), bytes.size());
+    parts_[key] = {chunk_used_, static_cast<uint32_t>(bytes.size()), rect, true, true};
+    chunk_used_ += (bytes.size() + 4095) / 4096 * 4096;
   }
   // Changes every byte of the segment; the second time back.
   void Scribble() {
@@ -119,6 +139,7 @@ class LocalNode {
     uint32_t bytes = 0;
     format::PartRect rect;
     bool committed = false;
+    bool on_device = false;
   };
 
   void Run() {
@@ -147,6 +168,7 @@ class LocalNode {
     welcome.scratch_bytes = script.shape.scratch_bytes;
     welcome.max_part_bytes = 1 << 20;
     welcome.node_epoch = script.epoch;
+    if (script.has_chunks) welcome.chunk_bytes = kSegmentBytes;
     int fd = -1;
     auto memory = shm::RingMemory::Create(script.shape, &fd);
     const shm::Descriptor ring_fd(fd);
@@ -170,10 +192,7 @@ class LocalNode {
         ring.WakeUp();
         auto message = shm::Receive(socket);
         if (message.ok() && message->message.empty()) return;
-        if (message.ok()) {
-          MutexLock lock(mu_);
-          ++counts_.doorbells;
-        }
+        if (message.ok()) Count(message->message);
       }
       shm::Submission s;
       while (ring.TakeOne(&s) == shm::NodeRing::Take::kOne) {
@@ -204,8 +223,28 @@ class LocalNode {
     }
   }
 
+  void Count(std::span<const std::byte> message) {
+    MutexLock lock(mu_);
+    if (shm::DecodeDevices(message).ok()) {
+      ++counts_.devices;
+    } else {
+      ++counts_.doorbells;
+    }
+    changed_.NotifyAll();
+  }
+
   void Announce(int socket) {
     MutexLock lock(mu_);
+    if (script_.announce_chunk) {
+      shm::Chunks chunks;
+      chunks.header.type = static_cast<uint16_t>(shm::MessageType::kChunks);
+      chunks.count = 1;
+      chunks.entries[0].id = kChunk;
+      chunks.entries[0].bytes = kSegmentBytes;
+      shm::SetText(chunks.entries[0].device.uuid, script_.chunk_device);
+      const int fds[] = {chunk_fd_.get()};
+      (void)shm::Send(socket, shm::AsBytes(chunks), fds);
+    }
     shm::Segments segments;
     segments.header.type = static_cast<uint16_t>(shm::MessageType::kSegments);
     segments.count = 1;
@@ -233,7 +272,11 @@ class LocalNode {
                                        : pending         ? shm::PlaceState::kPending
                                                          : shm::PlaceState::kHere);
     if (place.state != 0) return place;
-    place.segment = kSegment;
+    place.segment = stored.on_device ? kChunk : kSegment;
+    if (stored.on_device) {
+      place.tier = 3;
+      place.flags = shm::kOnDevice;
+    }
     place.offset = stored.offset;
     place.bytes = stored.bytes;
     return place;
@@ -367,8 +410,9 @@ class LocalNode {
   }
 
   std::string path_;
-  shm::Descriptor listener_, segment_fd_;
+  shm::Descriptor listener_, segment_fd_, chunk_fd_;
   std::byte* base_ = nullptr;
+  std::byte* chunk_base_ = nullptr;
   std::atomic<bool> stop_{false}, hang_up_{false};
   mutable Mutex mu_;
   mutable CondVar changed_;
@@ -378,7 +422,7 @@ class LocalNode {
   std::map<uint64_t, BlockKey> reservations_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::vector<BlockKey>> leases_ ABSL_GUARDED_BY(mu_);
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t used_ ABSL_GUARDED_BY(mu_) = 0, chunk_used_ ABSL_GUARDED_BY(mu_) = 0;
   std::thread thread_;
 };
 

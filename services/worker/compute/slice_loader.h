@@ -1,0 +1,47 @@
+#pragma once
+// Brings encoded slices of fetched blocks to where forward passes compute, when that is a device:
+// they are copied as they are, and verified and decoded there.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/kernels/codec/slice_kernels.h"
+
+namespace cairn::worker {
+
+// Thread-safe.
+class SliceLoader {
+ public:
+  // A layer of a whole block. What pointers and spans name stays as it is until Load returns.
+  struct Slice {
+    uint64_t stamp = 0;  // KvSequence::PageStamp of its page.
+    // Where the layer lies in the host's page: KvLayout::layer_bytes(). Written if the slice is
+    // good.
+    std::byte* page = nullptr;
+    int32_t layer = 0;
+    int64_t first_position = 0;  // Of the block's first token.
+    // The encoded bytes: in the host's memory, or, if `address` is not 0, in the device's.
+    const std::byte* host = nullptr;
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    uint64_t xxh3 = 0;  // Of the encoded bytes.
+  };
+  enum class Outcome : uint8_t {
+    kGood = 0,    // In the host's page, and on the device as long as there is room.
+    kWrong = 1,   // The bytes have another hash, or no encoder writes them.
+    kUnread = 2,  // The device has no room, or did not do it. The page means nothing.
+  };
+
+  virtual ~SliceLoader() = default;
+  // Of the device whose memory it reads: DeviceInfo::uuid.
+  virtual std::string device() const = 0;
+  // Loads slices of one form, and waits for them. Each (stamp, layer) at most once in a call.
+  // Returns what became of each, in order.
+  virtual std::vector<Outcome> Load(const kernels::SliceForm& form,
+                                    std::span<const Slice> slices) = 0;
+};
+
+}  // namespace cairn::worker
