@@ -18,8 +18,10 @@ option(CAIRN_STATIC_CHECKS "Make the target static_checks: the product, and each
 # Half of a compilation is reading the same headers. Off in the presets clang, tsan and
 # fuzz, where a file that forgets an include is found.
 option(CAIRN_PCH "Precompile the headers that nearly every file includes" ON)
-# Test files of a program that do not disturb each other are compiled together (test_groups.py).
+# Test files of a program that do not disturb each other are compiled together (source_groups.py).
 option(CAIRN_TEST_GROUPS "Compile several test files as one" ON)
+# Those of a library, too: for builds that are made whole, where no edit follows.
+option(CAIRN_LIBRARY_GROUPS "Compile several files of a library as one" OFF)
 # The library and the kernels for GPUs. No program links them: without nvcc only they are missing.
 set(CAIRN_CUDA AUTO CACHE STRING
     "Build libcairn_cuda.so, and kernels/cuda with nvcc: AUTO (if it is found), ON, OFF")

@@ -44,6 +44,10 @@ function(cairn_library name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   _cairn_record(${name})
   if(A_SRCS)
+    # Files of other folders have compiler options of their own.
+    if(CAIRN_LIBRARY_GROUPS AND CMAKE_CURRENT_SOURCE_DIR MATCHES "/(clients|services|tools)/")
+      _cairn_group_sources(${name} A_SRCS "\\.cc$")
+    endif()
     add_library(${name} STATIC ${A_SRCS})
     _cairn_common(${name})
     target_link_libraries(${name} PUBLIC ${A_DEPS} PRIVATE ${A_PRIVATE_DEPS} cairn_warnings)
@@ -64,16 +68,16 @@ function(cairn_executable name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
-# Sources in VARIABLE become one source for each group of cmake/test_groups.py. Paths in it are from
-# the repository root, so that clones share what ccache keeps.
-function(_cairn_group_sources name variable)
-  # Other files than tests have options of their own, as fuzz targets do.
-  set(_tests ${${variable}})
-  list(FILTER _tests INCLUDE REGEX "_test\\.cc$")
+# Sources in VARIABLE whose names match PATTERN become one source for each group of
+# cmake/source_groups.py. Paths in it are from the repository root, so that clones share what ccache
+# keeps.
+function(_cairn_group_sources name variable pattern)
+  set(_grouped ${${variable}})
+  list(FILTER _grouped INCLUDE REGEX "${pattern}")
   set(_sources ${${variable}})
-  list(FILTER _sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER _sources EXCLUDE REGEX "${pattern}")
   set(_paths)
-  foreach(_source ${_tests})
+  foreach(_source ${_grouped})
     file(REAL_PATH ${_source} _path BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     list(APPEND _paths ${_path})
   endforeach()
@@ -82,8 +86,8 @@ function(_cairn_group_sources name variable)
   endif()
   # A name that a file begins to define may move it to another group.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-    ${PROJECT_SOURCE_DIR}/cmake/test_groups.py ${_paths})
-  execute_process(COMMAND python3 ${PROJECT_SOURCE_DIR}/cmake/test_groups.py ${_paths}
+    ${PROJECT_SOURCE_DIR}/cmake/source_groups.py ${_paths})
+  execute_process(COMMAND python3 ${PROJECT_SOURCE_DIR}/cmake/source_groups.py ${_paths}
     OUTPUT_VARIABLE _groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(_number 0)
   string(REPLACE ";" "," _groups "${_groups}")
@@ -122,7 +126,8 @@ function(cairn_test name)
     set(A_LABELS unit)
   endif()
   if(CAIRN_TEST_GROUPS)
-    _cairn_group_sources(${name} A_SRCS)
+    # Other files than tests have options of their own, as fuzz targets do.
+    _cairn_group_sources(${name} A_SRCS "_test\\.cc$")
   endif()
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})

@@ -1,7 +1,7 @@
-"""Says which test sources of a program are compiled together: one line a group, paths with ";".
+"""Says which sources of a program are compiled together: one line a group, paths with ";".
 
-Most of a test's compilation is templates of gtest and gmock and headers of ours, once for each
-file. Files of one group share them. Two files that define the same name at the outermost level,
+Most of a compilation is headers, for tests also templates of gtest and gmock, once for each file.
+Files of one group share them. Two files that define the same name at the outermost level,
 such as a helper in an unnamed namespace, must not share a compilation, so they never meet here.
 """
 
