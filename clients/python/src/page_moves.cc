@@ -32,6 +32,8 @@ std::unique_ptr<PageMoves> PageMoves::Open(const std::string& library, uint32_t 
   pages::EnginePages engine{{}, blocks};
   for (const auto& [address, stride, bytes] : runs) engine.runs.push_back({address, stride, bytes});
   ThrowIfError(pages::Validate(engine));
+  // Before the GIL is released: if this fails, it ends with the GIL held again.
+  std::unique_ptr<PageMoves> moves(new PageMoves);
   const ReleasedGil released;
   const auto driver = ValueOrThrow(device::Driver::Load(library));
   if (device >= driver->devices().size()) {
@@ -40,7 +42,6 @@ std::unique_ptr<PageMoves> PageMoves::Open(const std::string& library, uint32_t 
                         "of the {} driver",
                         device, driver->devices().size(), driver->name()));
   }
-  std::unique_ptr<PageMoves> moves(new PageMoves);
   moves->mover_ = ValueOrThrow(pages::PageMover::Create(
       ValueOrThrow(driver->Open(device)), std::move(engine),
       {.save_slots = save_slots, .load_slots = load_slots}, &moves->poller_));
