@@ -87,7 +87,7 @@ TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
       {{"--read_policy", "precision", "--device", "cuda:0"}, "on the CPU only"},
       {{"--read_policy", "precision", "--cache.recipe", "streaming:keep=0.4+raw"},
        "which selects tokens"},
-      {{"--kv_budget", "1MiB"}, "option 'kv_budget': got 1048576, expected 0"},
+      {{"--kv_budget", "1MiB"}, "option 'kv_budget': got 1MiB, expected 0"},
       {{"--model", "docs/config.md"}, "model: file 'docs/config.md' is not a GGUF file"},
   };
   for (const auto& [args, message] : wrong) {
