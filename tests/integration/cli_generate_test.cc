@@ -205,6 +205,7 @@ TEST(CliGenerateTest, WhatNoModelCanDoIsAWrongCommandLine) {
   }
   EXPECT_EQ(Cairn({"fidelity", "--recipe", "int9"}).code, 2);
   EXPECT_EQ(Cairn({"fidelity", "--read-policy", "nothing"}).code, 2);
+  EXPECT_EQ(Cairn({"fidelity", "--context-tokens", "100"}).code, 2);
 }
 
 TEST(CliChatTest, ATurnFetchesTheTurnBefore) {

@@ -86,8 +86,8 @@ int RunFidelity(const FidelityOptions& options) {
                        options.model));
   }
   if (options.context_tokens % 64 != 0) {
-    return Fail(InvalidArgument("context-tokens: got {}, expected whole blocks of 64",
-                                options.context_tokens));
+    return FailUsage(fmt::format("fidelity: --context-tokens: got {}, expected whole blocks of 64",
+                                 options.context_tokens));
   }
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
