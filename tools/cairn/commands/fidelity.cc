@@ -16,8 +16,12 @@
 namespace cairn::cli {
 namespace {
 
-// Before hours of work on those that are right.
-Status CheckRows(const FidelityOptions& options) {
+// Before hours of work on what is right.
+Status Check(const FidelityOptions& options) {
+  if (options.context_tokens % 64 != 0) {
+    return InvalidArgument("--context-tokens: got {}, expected whole blocks of 64",
+                           options.context_tokens);
+  }
   for (const std::string& recipe : options.recipes) {
     CAIRN_RETURN_IF_ERROR(CheckLocalWorker({.recipe = recipe}));
   }
@@ -76,7 +80,7 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
 }
 
 int RunFidelity(const FidelityOptions& options) {
-  if (const Status usable = CheckRows(options); !usable.ok()) {
+  if (const Status usable = Check(options); !usable.ok()) {
     return FailUsage("fidelity: " + Message(usable));
   }
   if (!std::filesystem::exists(options.model)) {
@@ -84,10 +88,6 @@ int RunFidelity(const FidelityOptions& options) {
                        "no model at '{}'; `python3 tools/fetch_model.py --output build/models` "
                        "fetches it, or name a GGUF file with --model",
                        options.model));
-  }
-  if (options.context_tokens % 64 != 0) {
-    return FailUsage(fmt::format("fidelity: --context-tokens: got {}, expected whole blocks of 64",
-                                 options.context_tokens));
   }
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
