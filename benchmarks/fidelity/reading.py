@@ -6,7 +6,9 @@
 
 `--against`: reports of the same split with the recipes to compare with, the best selection and the
 best recipe of about the same bytes. They may have more texts: differences are paired by text, over
-the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py.
+the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py, those
+of neighbouring texts in their order; the questions are asked of them, too, since they have more
+texts.
 `--bench`: a report of reading_bench. `--svg`: where the plot of the prose suite goes.
 """
 
@@ -116,6 +118,18 @@ def question_table(suite, rows, against):
         print("\n".join(lines))
 
 
+def merged(rows):
+    """Rows of one recipe and suite, of reports over neighbouring texts, as one."""
+    found = {}
+    for row in rows:
+        whole = found.setdefault((row["suite"], row["recipe"]), dict(row, texts=[]))
+        whole["texts"] = whole["texts"] + row["texts"]
+    for whole in found.values():
+        if "kl" in whole:
+            whole["kl"] = sum(t[0] for t in whole["texts"]) / sum(t[1] for t in whole["texts"])
+    return list(found.values())
+
+
 def reference_table(suite, rows, references):
     pairs = [
         (row, other)
@@ -209,7 +223,7 @@ def main():
     parser.add_argument("--svg")
     args = parser.parse_args()
     rows = [row for row in rows_of(args.cairn) if is_policy(row)]
-    against, references = rows_of(args.against), rows_of(args.reference)
+    against, references = rows_of(args.against), merged(rows_of(args.reference))
     for suite in dict.fromkeys(row["suite"] for row in rows):
         print(f"\n{suite}\n")
         of_suite = [row for row in rows if row["suite"] == suite]
@@ -217,6 +231,10 @@ def main():
         table(suite, of_suite, against)
         question_table(suite, of_suite, against)
         reference_table(suite, of_suite, references)
+    for suite in dict.fromkeys(row["suite"] for row in references):
+        of_suite = [row for row in references if row["suite"] == suite]
+        print(f"\n{suite}, in torch, {len(of_suite[0]['texts'])} texts")
+        question_table(suite, of_suite, against)
     bench = None
     if args.bench:
         with open(args.bench, encoding="utf-8") as file:
