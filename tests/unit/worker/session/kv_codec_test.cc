@@ -237,8 +237,9 @@ TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
 }
 
 TEST(KvCodecTest, LaddersThatCannotBeAreRefused) {
-  EXPECT_THAT(KvCodec::Create(Namespace("device=int8>host=turbo:bits=4"), kKv, SteadyClock::Get()),
-              testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("rungs only for host and disk")));
+  EXPECT_THAT(
+      KvCodec::Create(Namespace("device=int8>host=turbo:bits=4"), kKv, SteadyClock::Get()),
+      testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("rungs only for host and disk")));
   EXPECT_THAT(
       KvCodec::Create(Namespace("host=turbo:bits=4>disk=turbo:bits=2"), kKv, SteadyClock::Get()),
       testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
