@@ -28,8 +28,8 @@ struct PartCodecs {
 // kOpaque in an opaque layout, otherwise the codecs of the recipe, each of which can store every
 // layer of the layout.
 //
-// UNIMPLEMENTED: a ladder with a rung for devices, because the device tier only copies what the host
-// tier has. INVALID_ARGUMENT, which names the field 'recipe' and what it cannot store:
+// UNIMPLEMENTED: a ladder with a rung for devices, because the device tier only copies what the
+// host tier has. INVALID_ARGUMENT, which names the field 'recipe' and what it cannot store:
 //   opaque layout     a recipe other than raw, because nobody interprets its bytes
 //   ladder            rungs with the same codec, because the header of a part could not say which
 //                     rung it has
