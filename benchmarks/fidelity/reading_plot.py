@@ -169,8 +169,12 @@ def write(path, policies, rivals, bench):
             *speed.line(resident, "full KV resident"),
             *speed.line(fetched, "full KV fetched at each step"),
             *speed.points(
-                joined(rates[1:], point)
-                + [("a fifth kept, as by a selection", OTHERS, CROSS, [point(rates[0])])]
+                joined([r for r in rates if r["recipe"] != "fifth-resident"], point)
+                + [
+                    ("a fifth kept, as by a selection", OTHERS, CROSS, [point(r)])
+                    for r in rates
+                    if r["recipe"] == "fifth-resident"
+                ]
             ),
         ]
         width *= 2
