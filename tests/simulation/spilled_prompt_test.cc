@@ -215,8 +215,8 @@ TEST_F(SpilledPromptTest, WhatCannotBeSpiltIsRefusedWithTheReason) {
 
 TEST_F(SpilledPromptTest, ANodeThatIsTooSmallEndsTheRequestAtOnceAndSaysSo) {
   Play([](Simulation& simulation) {
-    // Room for nine blocks of the prompt's fourteen, and for some headers.
-    Node node(simulation, {.host_bytes = 600 << 10, .disk = false});
+    // Room for five blocks, of the eight that the worker must spill.
+    Node node(simulation, {.host_bytes = 400 << 10, .disk = false});
     node.Start();
     Worker worker(simulation, NewClient(node), Small());
     const TimePoint begin = simulation.Now();
@@ -234,7 +234,7 @@ TEST_F(SpilledPromptTest, ASmallNodeWithADiskKeepsTheRestThere) {
   Play([](Simulation& simulation) {
     const worker::GenerateRequest request = Prompt(kPrompt);
     const std::string want = AnswerWithRoom(simulation, request);
-    Node node(simulation, {.host_bytes = 600 << 10});
+    Node node(simulation, {.host_bytes = 400 << 10});
     node.Start();
     Worker worker(simulation, NewClient(node), Small());
     const GenerateSummary got = worker.Run(request);

@@ -173,7 +173,7 @@ TEST(ReportTest, ALongPromptInASmallWorkerIsShownBesideFullKv) {
   report.rows.push_back(rows);
   EXPECT_THAT(BrokenPromises(report), IsEmpty()) << "rows in few bits excuse a different answer";
   const std::string table = RenderHeld(report, {});
-  for (const char* text : {"(20.0 %)", "(22.7 %)", "36.0 s", "60 ms", "first 21 of 64"}) {
+  for (const char* text : {"(20.0 %)", "(22.7 %)", "36.00 s", "60 ms", "first 21 of 64"}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
   EXPECT_THAT(RenderAnswers(report, {}), HasSubstr("beyond/full   They are bent at the edges.\n"
