@@ -44,40 +44,33 @@ TEST_F(DeviceEngineTest, AnswersTheSameColdAndFromTheCache) {
 // Encoded slices are decoded on the device where the library has kernels for that, and on the CPU
 // where not: both give the same pages, so the same answers, wherever the prompt ends.
 TEST_F(DeviceEngineTest, AnswersTheSameWhereverSlicesAreDecoded) {
-  for (const char* const recipe : {"turbo:bits=4", "int4", "mixed", "cachegen"}) {
-    SCOPED_TRACE(recipe);
-    WorkerEngine::Options options = OnDevice();
-    options.recipe = recipe;
-    {
-      const auto cold = Worker(options);
-      EXPECT_EQ(Run(*cold, Request(200, 1, 1)).fetched_tokens, 0u);
-      Idle(*cold);
+  WorkerEngine::Options options = OnDevice();
+  options.recipe = "turbo:bits=4";
+  {
+    const auto cold = Worker(options);
+    EXPECT_EQ(Run(*cold, Request(130, 1, 1)).fetched_tokens, 0u);
+    Idle(*cold);
+  }
+  const size_t lengths[] = {65, 130};
+  std::vector<GenerateSummary> on_cpu;
+  {
+    const auto worker = Worker(options);
+    for (const size_t length : lengths) {
+      on_cpu.push_back(Run(*worker, Request(length, 1, 2)));
+      EXPECT_EQ(on_cpu.back().fetched_tokens, length / 64 * 64);
     }
-    std::vector<GenerateSummary> on_cpu;
-    const size_t lengths[] = {65, 128, 140, 193};
-    {
-      const auto worker = Worker(options);
-      for (const size_t length : lengths) {
-        on_cpu.push_back(Run(*worker, Request(length, 1, 3)));
-        EXPECT_EQ(on_cpu.back().fetched_tokens, (length - 1) / 64 * 64);
-      }
-    }
-    kernels::testing::AddSliceKernels(fake_.control());
-    for (const bool overlap : {true, false}) {
-      options.prefix.overlap = overlap;
-      const auto worker = Worker(options);
-      for (size_t i = 0; i < std::size(lengths); ++i) {
-        const uint64_t decoded = kernels::testing::DecodedSlices();
-        const GenerateSummary answer = Run(*worker, Request(lengths[i], 1, 3));
-        EXPECT_EQ(answer.fetched_tokens, on_cpu[i].fetched_tokens);
-        ExpectSameAnswer(answer, on_cpu[i]);
-        EXPECT_EQ(kernels::testing::DecodedSlices() - decoded,
-                  answer.fetched_tokens / kBlockTokens * kLayers);
-      }
-    }
-    const device::fake::FakeOptions none;
-    fake_.control().reset(&none);
-    kernels::testing::AddForwardKernels(fake_.control());
+  }
+  kernels::testing::AddSliceKernels(fake_.control());
+  for (size_t i = 0; i < std::size(lengths); ++i) {
+    // Beside the pass, and before it.
+    options.prefix.overlap = i == 0;
+    const auto worker = Worker(options);
+    const uint64_t decoded = kernels::testing::DecodedSlices();
+    const GenerateSummary answer = Run(*worker, Request(lengths[i], 1, 2));
+    EXPECT_EQ(answer.fetched_tokens, on_cpu[i].fetched_tokens);
+    ExpectSameAnswer(answer, on_cpu[i]);
+    EXPECT_EQ(kernels::testing::DecodedSlices() - decoded,
+              answer.fetched_tokens / kBlockTokens * kLayers);
   }
 }
 
