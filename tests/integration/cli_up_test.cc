@@ -259,7 +259,7 @@ TEST_F(CliUpTest, AnUpThatFailsSaysWhyAndLeavesNothing) {
   EXPECT_EQ(failed.code, 1);
   EXPECT_EQ(failed.out, "");
   EXPECT_THAT(failed.err, HasSubstr("worker-1: ended at start"));
-  EXPECT_THAT(failed.err, HasSubstr("KV pool of 1024 bytes")) << "the end of its log";
+  EXPECT_THAT(failed.err, HasSubstr("kv_pool: got 1KiB")) << "the end of its log";
   ExpectNothingIsLeft();
 }
 
