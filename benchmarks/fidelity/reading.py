@@ -138,12 +138,15 @@ def reference_table(suite, rows, references):
         if other["suite"] == suite and other["recipe"] == row["recipe"]
     ]
     if pairs:
-        print("\n| policy | KL | KL in torch | over it |\n|---|---|---|---|")
+        print("\n| policy | texts | KL | KL in torch | over it |\n|---|---|---|---|---|")
     for row, other in pairs:
-        print(
-            f"| `{row['recipe']}` | {number(row['kl'])} | {number(other['kl'])} | "
-            f"{kl_over(row, other)} |"
-        )
+        count = min(len(row["texts"]), len(other["texts"]))
+        both = [
+            sum(t[0] for t in r["texts"][:count]) / sum(t[1] for t in r["texts"][:count])
+            for r in (row, other)
+        ]
+        beside = kl_over(row, other) if count > 1 else f"{both[0] / both[1]:.3f}"
+        print(f"| `{row['recipe']}` | {count} | {number(both[0])} | {number(both[1])} | {beside} |")
 
 
 def answers(row, texts):
@@ -233,6 +236,8 @@ def main():
         reference_table(suite, of_suite, references)
     for suite in dict.fromkeys(row["suite"] for row in references):
         of_suite = [row for row in references if row["suite"] == suite]
+        if len(of_suite[0]["texts"]) < 2:
+            continue  # There is no interval.
         print(f"\n{suite}, in torch, {len(of_suite[0]['texts'])} texts")
         question_table(suite, of_suite, against)
     bench = None
