@@ -236,39 +236,44 @@ Status SpilledPrompt::Spill() {
                   total_, base, end, why);
   };
   if (end <= base) return failed("they are not whole blocks of the prompt");
-  Status refused;  // Why the node did not take all of them at once.
+  // Leases what the node has, which leaves the pages.
+  const auto hold = [&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(
+        kv_.Hold(std::span(keys_).first(static_cast<size_t>(end / block_tokens_))));
+    if (kv_.tokens() > sequence_.base()) {
+      stats_.spilled_tokens += static_cast<uint64_t>(kv_.tokens() - sequence_.base());
+      sequence_.DropFront(kv_.tokens());
+    }
+    return OkStatus();
+  };
   bool taken = PushBlocks(end);
-  if (!taken) {
-    refused = services_.push.last_failure();
+  Status refused = taken ? OkStatus() : services_.push.last_failure();
+  Status held = taken ? hold() : refused;
+  // There is no room beside what is leased: it refused blocks, or gave up those that it had taken.
+  const bool full = taken ? held.ok() && kv_.tokens() >= base && kv_.tokens() < end
+                          : refused.code() == StatusCode::kResourceExhausted;
+  if (!taken || full) {
     // What is leased stays in the node's memory. Without the lease it may go to disk.
     kv_.LetGo();
     (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
     taken = PushBlocks(end);
     if (!taken) refused = services_.push.last_failure();
+    held = hold();
   }
-  const Status held = kv_.Hold(std::span(keys_).first(static_cast<size_t>(end / block_tokens_)));
   if (!held.ok()) return failed(std::string(held.message()));
   const int64_t left = kv_.tokens();
-  if (left > base) {
-    sequence_.DropFront(left);
-    stats_.spilled_tokens += static_cast<uint64_t>(left - base);
-  }
   if (left == end) return OkStatus();
   // What was spilt before may be gone, too.
-  if (left < base) BackTo(left);
+  if (left < sequence_.base()) BackTo(left);
   if (!taken) return failed("it did not take them: " + std::string(refused.message()));
-  if (refused.code() != StatusCode::kResourceExhausted) {
-    return failed(fmt::format("it has the first {} only", left));
-  }
+  if (!full) return failed(fmt::format("it has the first {} only", left));
   // It gave blocks of this prompt up for others of it.
   node_too_small_ = true;
   return Errorf(StatusCode::kResourceExhausted,
                 "the cache node is too small: the KV of the prompt's {} tokens takes {} there, and "
-                "of the first {} tokens it could only keep {} ({})",
-                total_,
-                config::FormatBytesUp(static_cast<uint64_t>(total_) *
-                                      transformer_.kv_layout().bytes_per_token()),
-                end, left, std::string(refused.message()));
+                "of the first {} tokens it could only keep {}",
+                total_, config::FormatBytesUp(transformer_.kv_layout().bytes_for(total_)), end,
+                left);
 }
 
 bool SpilledPrompt::PushBlocks(int64_t end) {
