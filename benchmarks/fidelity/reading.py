@@ -6,10 +6,9 @@
 
 `--against`: reports of the same split with the recipes to compare with, the best selection and the
 best recipe of about the same bytes. They may have more texts: differences are paired by text, over
-the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py, those
-of neighbouring texts in their order; the questions are asked of them, too, since they have more
-texts.
-`--bench`: a report of reading_bench. `--svg`: where the plot of the prose suite goes.
+the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py,
+those of neighbouring texts in their order; the questions are asked of them, too. `--bench`: a
+report of reading_bench. `--svg`: where the plot of the prose suite goes.
 """
 
 import argparse
