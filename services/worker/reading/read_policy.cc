@@ -220,8 +220,7 @@ std::span<const PolicyCard> PolicyCards() {
        "rows by the mean key of their cluster",
        "SqueezedAttention (arXiv 2411.09688)",
        "a budget of rows instead of a threshold, so the last cluster may be read in part; one "
-       "level "
-       "of clusters; the heads of a group share their rows",
+       "level of clusters; the heads of a group share their rows",
        {"centres"},
        "0.2"},
       {PolicyKind::kInfiniGen,
