@@ -407,4 +407,5 @@ class Store:
             if now - self._complained.get(name, -_QUIET) < _QUIET:
                 return
             self._complained[name] = now
-        _LOG.warning("cairn: %s failed, the engine goes on without: %s", what, error)
+        # As text: a record that is kept would keep the traceback, and with it the caller's memory.
+        _LOG.warning("cairn: %s failed, the engine goes on without: %s", what, str(error))
