@@ -37,12 +37,10 @@ def test_facts_give_the_answers():
             assert f"{case['opening'].rsplit('. ', 1)[-1]}{case['answer']}." in context["facts"]
     for context in contexts("published", "tracking"):
         for case in context["cases"]:
-            name = re.match(r"The room of (\w+) is|(\w+) has the same", case["opening"])
-            name = name[1] or name[2]
-            told = [f for f in context["facts"] if f == f"The room of {name} is{case['answer']}."]
-            same = [f for f in context["facts"] if f.startswith(f"{name} has the same room as ")]
+            name = re.search(r"(\w+) lives in the city of$", case["opening"])[1]
+            same = [f for f in context["facts"] if f.startswith(f"{name} lives in the same city")]
             first = same[0].rsplit(" ", 1)[1].rstrip(".") if same else name
-            assert told or f"The room of {first} is{case['answer']}." in context["facts"]
+            assert f"{first} lives in the city of{case['answer']}." in context["facts"]
 
 
 def test_the_word_that_comes_most_often_is_asked_for():

@@ -64,7 +64,7 @@ def stand(tmp_path):
 
 def test_a_step_that_fails_stops_no_other_and_is_in_the_table(stand):
     stand.probes["limits"] = "echo 'it broke' >&2; exit 1"
-    stand.probes["chunks"] = "true"
+    stand.probes |= {"chunks": "true", "neighbour": "true"}
     code, out = stand.run("--steps", "limits,chunks")
     assert code == 1
     table = out[out.index("On Stand-in") :]
