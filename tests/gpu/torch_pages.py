@@ -15,7 +15,7 @@ import sys
 import time
 
 C = ctypes
-OK, TABLE_VERSION, SLICES_VERSION = 0, 1, 1
+OK, TABLE_VERSION, SLICES_VERSION = 0, 2, 1
 RANK = 180
 
 
@@ -43,6 +43,7 @@ ENTRIES = [
     "register_host",
     "unregister_host",
     "create_stream",
+    "borrow_stream",
     "destroy_stream",
     "native_stream",
     "create_event",
