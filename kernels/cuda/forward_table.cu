@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/forward_launches.h"
 #include "kernels/cuda/forward_table.h"
-#include "kernels/cuda/gpu_launcher.h"
+#include "kernels/cuda/gpu_launcher.cuh"
 
 namespace cairn::kernels::cuda {
 namespace {

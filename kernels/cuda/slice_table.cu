@@ -1,4 +1,4 @@
-#include "kernels/cuda/gpu_launcher.h"
+#include "kernels/cuda/gpu_launcher.cuh"
 #include "kernels/cuda/head_launches.h"
 #include "kernels/cuda/head_table.h"
 #include "kernels/cuda/slice_launches.h"

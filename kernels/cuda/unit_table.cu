@@ -1,4 +1,4 @@
-#include "kernels/cuda/gpu_launcher.h"
+#include "kernels/cuda/gpu_launcher.cuh"
 #include "kernels/cuda/unit_launches.h"
 #include "kernels/cuda/unit_table.h"
 

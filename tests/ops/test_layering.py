@@ -208,7 +208,7 @@ LIBRARIES = {
     r"cuda(\.h|_runtime|Typedefs)": [
         "common/device/cuda/",
         "kernels/cuda/forward_table.cu",
-        "kernels/cuda/gpu_launcher.h",
+        "kernels/cuda/gpu_launcher.cuh",
     ],
     r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc", "tools/cairn/commands/"],
