@@ -10,10 +10,11 @@ Differences are paired: texts are drawn again, and both are judged on the texts 
 """
 
 import argparse
-import html
 import json
 import math
 import random
+
+from label_places import LabelPlaces
 
 SLACK = 1.02
 ROUNDS = 4000
@@ -159,7 +160,6 @@ class Plot:
     """KL over bits, logarithmic."""
 
     LEFT, TOP, WIDTH, HEIGHT = 70, 20, 800, 460
-    GLYPH, LINE = 5.6, 12  # Of a label, in pixels.
     FIRST_BIT, LAST_BIT = 2, 9
     CROSS = '<path d="M{x:.1f} {y:.1f}m-4 -4l8 8m0 -8l-8 8" stroke="{color}" stroke-width="2"/>'
     CIRCLE = '<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>'
@@ -173,7 +173,7 @@ class Plot:
             )
             for group in groups
         ]
-        self._taken = []  # Boxes of points and labels: left, top, right, bottom.
+        self._labels = LabelPlaces(self.LEFT, self.TOP, self.WIDTH, self.HEIGHT, most_lines=12)
         rows = [row for group in self._groups for row in group[3]]
         self._low = math.floor(math.log10(min(r["kl_ci"][0] for r in rows)))
         self._high = math.ceil(math.log10(max(r["kl_ci"][1] for r in rows)))
@@ -214,39 +214,6 @@ class Plot:
         )
         yield mark.format(x=x, y=y, color=color)
 
-    def _label(self, row, color):
-        """The name at the nearest free place beside its point, with a line to it where that is not
-        close."""
-        x, y, name = self.x(row["bits_per_number"]), self.y(row["kl"]), html.escape(row["recipe"])
-        width = self.GLYPH * len(row["recipe"])
-        steps = sorted(range(-12, 13), key=abs)
-        for step, side in ((step, side) for step in steps for side in (1, -1)):
-            left, middle = x + 8 if side > 0 else x - 8 - width, y + step * self.LINE
-            box = (left, middle - self.LINE / 2, left + width, middle + self.LINE / 2)
-            inside = (
-                self.LEFT < left
-                and box[2] < self.LEFT + self.WIDTH
-                and self.TOP < box[1]
-                and box[3] < self.TOP + self.HEIGHT
-            )
-            if inside and not any(
-                box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3]
-                for b in self._taken
-            ):
-                break
-        self._taken.append(box)
-        near = box[0] if side > 0 else box[2]
-        if abs(step) > 1:
-            yield (
-                f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{middle:.1f}" '
-                f'stroke="{color}" opacity="0.4"/>'
-            )
-        yield (
-            f'<text x="{near:.1f}" y="{middle + 3:.1f}" '
-            f'text-anchor="{"start" if side > 0 else "end"}" fill="{color}" '
-            f'font-size="10">{name}</text>'
-        )
-
     def write(self, path):
         width, height = self.LEFT + self.WIDTH + 30, self.TOP + self.HEIGHT + 60
         out = [
@@ -258,11 +225,11 @@ class Plot:
         for _, color, mark, rows in self._groups:
             for row in rows:
                 out += self._point(row, color, mark)
-                x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
-                self._taken.append((x - 5, y - 5, x + 5, y + 5))
+                self._labels.take_point(self.x(row["bits_per_number"]), self.y(row["kl"]))
         for _, color, _, rows in self._groups:
             for row in rows:
-                out += self._label(row, color)
+                x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
+                out.append(self._labels.label(row["recipe"], color, x, y))
         for line, (legend, color, _, _) in enumerate(reversed(self._groups)):
             out.append(
                 f'<text x="{self.LEFT + self.WIDTH}" y="{self.TOP + 14 + 18 * line}" '

@@ -3,11 +3,12 @@
 import html
 import math
 
+from label_places import LabelPlaces
+
 COLOURS = ("#0b6e4f", "#d1495b", "#30638e", "#e09f3e", "#8d6a9f", "#2a9d6f", "#7a5230", "#50808e")
 OTHERS = "#555555"
 CROSS = '<path d="M{x:.1f} {y:.1f}m-4 -4l8 8m0 -8l-8 8" stroke="{colour}" stroke-width="2"/>'
 CIRCLE = '<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
-GLYPH, LINE = 5.6, 12  # Of a label, in pixels.
 
 
 class Panel:
@@ -19,7 +20,7 @@ class Panel:
     def __init__(self, left, top, title, most, low, high, log):
         self._left, self._top, self._title, self._most = left, top, title, most
         self._low, self._high, self._log = low, high, log
-        self._taken = []  # Boxes of points and labels: left, top, right, bottom.
+        self._labels = LabelPlaces(left, top, self.WIDTH, self.HEIGHT, most_lines=15)
 
     def x(self, percent):
         return self._left + self.WIDTH * percent / self._most
@@ -57,7 +58,7 @@ class Panel:
     def line(self, value, label):
         """A value that has no place on the axis of memory."""
         y = self.y(value)
-        self._taken.append((self._left, y - 3, self._left + self.WIDTH, y + 3))
+        self._labels.take(self._left, y - 3, self._left + self.WIDTH, y + 3)
         yield (
             f'<path d="M{self._left} {y:.1f}h{self.WIDTH}" stroke="{OTHERS}" '
             f'stroke-dasharray="5 4"/><text x="{self._left + self.WIDTH - 4}" y="{y - 5:.1f}" '
@@ -79,40 +80,9 @@ class Panel:
                         f'stroke="{colour}" opacity="0.4"/>'
                     )
                 yield mark.format(x=x, y=y, colour=colour)
-                self._taken.append((x - 5, y - 5, x + 5, y + 5))
+                self._labels.take_point(x, y)
         for label, colour, _, points in series:
-            yield self._label(label, colour, self.x(points[-1][0]), self.y(points[-1][1]))
-
-    def _label(self, label, colour, x, y):
-        """At the nearest free place beside its point, with a line to it."""
-        width = GLYPH * len(label)
-        steps = sorted(range(-15, 16), key=abs)
-        for step, side in ((step, side) for step in steps for side in (1, -1)):
-            left, middle = x + 8 if side > 0 else x - 8 - width, y + step * LINE
-            box = (left, middle - LINE / 2, left + width, middle + LINE / 2)
-            inside = (
-                self._left < left
-                and box[2] < self._left + self.WIDTH
-                and self._top < box[1]
-                and box[3] < self._top + self.HEIGHT
-            )
-            if inside and not any(
-                box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3]
-                for b in self._taken
-            ):
-                break
-        self._taken.append(box)
-        near = box[0] if side > 0 else box[2]
-        leader = (
-            f'<path d="M{x:.1f} {y:.1f}L{near:.1f} {middle:.1f}" stroke="{colour}" opacity="0.4"/>'
-            if abs(step) > 1
-            else ""
-        )
-        return leader + (
-            f'<text x="{near:.1f}" y="{middle + 3:.1f}" '
-            f'text-anchor="{"start" if side > 0 else "end"}" fill="{colour}" '
-            f'font-size="10">{html.escape(label)}</text>'
-        )
+            yield self._labels.label(label, colour, self.x(points[-1][0]), self.y(points[-1][1]))
 
 
 def form(policy):
