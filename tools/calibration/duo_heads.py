@@ -22,7 +22,6 @@ training: the steps until then count.
 """
 
 import argparse
-import hashlib
 import pathlib
 import time
 
@@ -30,7 +29,9 @@ import torch
 import torch.nn.functional as F
 
 import head_file
-from llama import Llama, Tokenizer, full
+from llama import Llama, full
+from sample_text import SampleText
+from tokenizer import Tokenizer
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
@@ -159,10 +160,7 @@ def one_step(model, contexts, args, step, gates, visible, optimiser, seen):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument(
-        "--hay", required=True, help="plain text to hide passkeys in, that no suite uses"
-    )
-    parser.add_argument("--hay-name", help="what to call it in the file; else the file's name")
+    SampleText.add_arguments(parser, "hay")
     parser.add_argument("--out", default="calibration", help="folder for the file")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--contexts", type=int, default=16)
@@ -178,16 +176,15 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     model = Llama(args.model)
-    tokenizer = Tokenizer(args.model)
-    text = pathlib.Path(args.hay).read_text(encoding="utf-8")
+    tokenizer = Tokenizer.of_file(args.model)
+    hay = SampleText.of_arguments(args)
     contexts = Contexts(
-        tokenizer, tokenizer.encode(text), args.passkeys, args.words, args.tokens, args.seed
+        tokenizer, tokenizer.encode(hay.text), args.passkeys, args.words, args.tokens, args.seed
     )
     scores, steps = train(model, contexts, args)
     about = [
         f"{pathlib.Path(args.model).name}, by tools/calibration/duo_heads.py",
-        f"text: {args.hay_name or pathlib.Path(args.hay).name}, "
-        f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
+        hay.about,
         f"run: {steps} steps on {args.contexts} contexts of {args.tokens} tokens, "
         f"{args.passkeys} passkeys of {args.words} words, sinks {args.sinks}, "
         f"recent {args.recent}, rate {args.rate}, weight {args.weight}, seed {args.seed}",

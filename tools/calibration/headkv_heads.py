@@ -16,12 +16,13 @@ the answer is given and not generated, so that a small model that would miss it 
 """
 
 import argparse
-import hashlib
 import pathlib
 
 import head_file
 import torch
-from llama import Llama, Tokenizer, full
+from llama import Llama, full
+from sample_text import SampleText
+from tokenizer import Tokenizer
 
 NAMES = ("Alice", "Bruno", "Clara", "David", "Emma", "Felix", "Grace", "Henry")
 COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown", "purple")
@@ -72,8 +73,7 @@ def needle_scores(q, k, needle, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--hay", required=True, help="plain text that no suite uses")
-    parser.add_argument("--hay-name", help="what to call it in the file; else the file's name")
+    SampleText.add_arguments(parser, "hay")
     parser.add_argument("--out", default="calibration", help="folder for the file")
     parser.add_argument("--contexts", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=640, help="of a context")
@@ -83,9 +83,9 @@ def main():
     args = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(args.threads)
-    model, tokenizer = Llama(args.model), Tokenizer(args.model)
-    text = pathlib.Path(args.hay).read_text(encoding="utf-8")
-    needles = Needles(tokenizer, tokenizer.encode(text), args.words, args.tokens, args.seed)
+    model, tokenizer = Llama(args.model), Tokenizer.of_file(args.model)
+    hay = SampleText.of_arguments(args)
+    needles = Needles(tokenizer, tokenizer.encode(hay.text), args.words, args.tokens, args.seed)
     scores = torch.zeros(model.layers, model.kv_heads)
     for number in range(args.contexts):
         ids, needle, rows = needles.next()
@@ -100,8 +100,7 @@ def main():
     print("largest", [round(float(s), 3) for s in scores.flatten().sort().values[-12:]])
     about = [
         f"{pathlib.Path(args.model).name}, by tools/calibration/headkv_heads.py",
-        f"text: {args.hay_name or pathlib.Path(args.hay).name}, "
-        f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
+        hay.about,
         f"run: {args.contexts} contexts of {args.tokens} tokens, answers of {args.words} words, "
         f"seed {args.seed}",
     ]

@@ -16,12 +16,13 @@ stands in the file, since a worker that fetches a context has its keys but not i
 """
 
 import argparse
-import hashlib
 import pathlib
 
 import rotation_file
 import torch
-from llama import Llama, Tokenizer, full
+from llama import Llama, full
+from sample_text import SampleText
+from tokenizer import Tokenizer
 
 
 def rotation(queries):
@@ -38,8 +39,7 @@ def rotation(queries):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--text", required=True, help="plain text that no suite uses")
-    parser.add_argument("--text-name", help="what to call it in the file; else the file's name")
+    SampleText.add_arguments(parser, "text")
     parser.add_argument("--out", default="calibration", help="folder for the file")
     parser.add_argument("--contexts", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=1024, help="of a context")
@@ -48,10 +48,10 @@ def main():
     torch.set_grad_enabled(False)
     torch.set_num_threads(args.threads)
     model = Llama(args.model)
-    text = pathlib.Path(args.text).read_text(encoding="utf-8")
-    ids = Tokenizer(args.model).encode(text)
+    sample = SampleText.of_arguments(args)
+    ids = Tokenizer.of_file(args.model).encode(sample.text)
     if len(ids) < args.contexts * args.tokens:
-        parser.error(f"{args.text} has {len(ids)} tokens, expected {args.contexts} x {args.tokens}")
+        parser.error(f"--text has {len(ids)} tokens, expected {args.contexts} x {args.tokens}")
     seen = [[] for _ in range(model.layers)]
     for number in range(args.contexts):
 
@@ -68,8 +68,7 @@ def main():
         heads.append([rotation(of_head) for of_head in queries])
     about = [
         f"{pathlib.Path(args.model).name}, by tools/calibration/infinigen_rotations.py",
-        f"text: {args.text_name or pathlib.Path(args.text).name}, "
-        f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
+        sample.about,
         f"run: the first {args.contexts} contexts of {args.tokens} tokens",
     ]
     print(rotation_file.write(args.out, args.model, heads, about))
