@@ -48,6 +48,32 @@ VALUES = {
     "cluster": {**TLS, "cache": {"replicas": 3}},
     "device": {**TLS, "cache": {"device": {"enabled": True, "runtimeClassName": "nvidia"}}},
     "claim": {**TLS, "cache": {"device": {"enabled": True, "gpus": 0, "claimTemplate": "gpu"}}},
+    "worker-device": {
+        **TLS,
+        "worker": {**WORKER["worker"], "device": {"enabled": True, "kvMiB": 4096}},
+    },
+    "worker-claim": {
+        **TLS,
+        **ROUTER,
+        "worker": {
+            **WORKER["worker"],
+            "device": {"enabled": True, "gpus": 0, "claimTemplate": "gpu"},
+        },
+    },
+    "beside": {**TLS, "worker": {**WORKER["worker"], "besideNode": True}},
+    "beside-claim": {
+        **TLS,
+        **ROUTER,
+        "cache": {
+            "replicas": 2,
+            "device": {"enabled": True, "claimTemplate": "gpu", "runtimeClassName": "nvidia"},
+        },
+        "worker": {
+            **WORKER["worker"],
+            "besideNode": True,
+            "device": {"enabled": True, "claimTemplate": "gpu", "runtimeClassName": "nvidia"},
+        },
+    },
     "everything": {
         **TLS,
         **WORKER,
@@ -78,6 +104,11 @@ def has(values, component):
     return values.get(component, {}).get("enabled", False)
 
 
+def worker_pods(values):
+    """Whether workers have pods of their own."""
+    return has(values, "worker") and not values["worker"].get("besideNode", False)
+
+
 def render(chart, values):
     """Every manifest of the chart as an object."""
     files = chart.render(values, name="test", namespace="kv")
@@ -86,6 +117,15 @@ def render(chart, values):
         if path.endswith(".yaml"):
             docs += [doc for doc in yaml.safe_load_all(text) if doc]
     return docs
+
+
+def pod_of(docs, kind, name):
+    return find(docs, kind, name)["spec"]["template"]["spec"]
+
+
+def container_of(spec, name):
+    (container,) = [c for c in spec["containers"] if c["name"] == name]
+    return container
 
 
 def find(docs, kind, name):

@@ -12,7 +12,17 @@ import yaml
 
 from conftest import ROOT
 from pod_security import pod_specs, violations
-from rendered_chart import GATEWAY, ROUTER, TLS, VALUES, WORKER, find, has, render
+from rendered_chart import (
+    GATEWAY,
+    ROUTER,
+    TLS,
+    VALUES,
+    WORKER,
+    find,
+    has,
+    render,
+    worker_pods,
+)
 
 MODEL = ROOT / "tests/data/gguf/kquant.gguf"
 KUBERNETES = ["1.30", "1.33", "1.36"]
@@ -29,7 +39,7 @@ def test_lint_is_clean(root, name):
 # Before 1.31 a pod named its claims in another form.
 @pytest.mark.parametrize(
     "name, version",
-    [(n, v) for n in VALUES for v in KUBERNETES if (n, v) != ("claim", "1.30")],
+    [(n, v) for n in VALUES for v in KUBERNETES if not (n.endswith("claim") and v == "1.30")],
 )
 def test_manifests_are_valid_kubernetes(chart, name, version):
     docs = render(chart, VALUES[name])
@@ -43,7 +53,7 @@ def test_manifests_are_valid_kubernetes(chart, name, version):
 @pytest.mark.parametrize("name", VALUES)
 def test_pods_meet_the_restricted_profile(chart, name):
     pods = [pod for doc in render(chart, VALUES[name]) for pod in pod_specs(doc)]
-    assert len(pods) == 1 + has(VALUES[name], "worker") + has(VALUES[name], "router")
+    assert len(pods) == 1 + worker_pods(VALUES[name]) + has(VALUES[name], "router")
     for pod_name, spec in pods:
         assert violations(spec) == [], pod_name
         assert spec["automountServiceAccountToken"] is False
@@ -80,7 +90,6 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, "cahce": {}}, "cahce"),
         ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
         ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
-        ({**TLS, "cache": {"device": {"enabled": True, "gpus": 0}}}, "claimTemplate"),
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
         ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
@@ -163,28 +172,6 @@ def test_memory_limit_covers_arena_and_overhead(chart):
     assert resources["limits"]["memory"] == resources["requests"]["memory"] == "3548Mi"
 
 
-def test_a_node_with_a_device_tier_gets_a_gpu_by_limit_or_by_claim(chart):
-    def node(values):
-        spec = find(render(chart, values), "StatefulSet", "test-cache")["spec"]["template"]["spec"]
-        return spec, spec["containers"][0]["resources"]
-
-    spec, resources = node(VALUES["tls"])
-    assert "nvidia.com/gpu" not in resources["limits"] and "resourceClaims" not in spec
-    without = resources["limits"]["memory"]
-    spec, resources = node(VALUES["device"])
-    assert resources["limits"]["nvidia.com/gpu"] == 1 and "claims" not in resources
-    assert spec["runtimeClassName"] == "nvidia"
-    assert int(resources["limits"]["memory"][:-2]) == int(without[:-2]) + 512
-    spec, resources = node(VALUES["claim"])
-    assert "nvidia.com/gpu" not in resources["limits"]
-    assert resources["claims"] == [{"name": "gpu"}]
-    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-    config = yaml.safe_load(
-        find(render(chart, VALUES["device"]), "ConfigMap", "test-cache")["data"]["cache.yaml"]
-    )
-    assert config["device"] == {"capacity": "8192MiB"}
-
-
 def test_values_never_change_what_a_statefulset_cannot_change(chart):
     """Kubernetes refuses an upgrade that changes these fields."""
 
@@ -208,7 +195,9 @@ def check_service(docs, kind, workload, service):
     template = find(docs, kind, workload)["spec"]["template"]
     spec = find(docs, "Service", service)["spec"]
     assert spec["selector"].items() <= template["metadata"]["labels"].items()
-    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    ports = {
+        port["name"] for container in template["spec"]["containers"] for port in container["ports"]
+    }
     assert {port["targetPort"] for port in spec["ports"]} <= ports
 
 
@@ -317,8 +306,10 @@ def flags_of(docs, program):
     """The flags that a pod gives its program beside its file, as in the pod number 0."""
     for doc in docs:
         for _, spec in pod_specs(doc):
-            command = spec["containers"][0]["command"]
-            if command[0] == program:
+            for container in spec["containers"]:
+                command = container["command"]
+                if command[0] != program:
+                    continue
                 flags = [flag for flag in command[1:] if flag.startswith(("--cluster", "--node"))]
                 names = {"$(POD_NAME)": "test-cache-0", "$(POD_NODE)": "machine"}
                 for name, value in names.items():
@@ -354,12 +345,17 @@ def test_the_programs_accept_the_rendered_configuration(
     assert checked == 1 + has(VALUES[name], "worker") + has(VALUES[name], "router")
 
 
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("device", [False, True])
 @pytest.mark.parametrize("mebibytes", [1024, 16384, 262144])
-def test_the_pods_limit_covers_the_bounds_of_the_node(chart, programs, tmp_path, mebibytes):
+def test_the_pods_limit_covers_the_bounds_of_the_node(
+    chart, programs, tmp_path, mebibytes, device, beside
+):
     """A node that needs more than its pod may have refuses to start."""
     values = {
         "tls": {"acceptPlaintextOnTheNetwork": True},
-        "cache": {"host": {"capacityMiB": mebibytes}},
+        "cache": {"host": {"capacityMiB": mebibytes}, "device": {"enabled": device}},
+        "worker": {**WORKER["worker"], "besideNode": beside, "enabled": beside},
     }
     docs = render(chart, values)
     config = tmp_path / "cache.yaml"

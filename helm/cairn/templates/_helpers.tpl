@@ -51,19 +51,19 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
-{{/* Probes on the admin port: liveness asks whether threads are stuck, readiness whether the node is starting or draining. */}}
+{{/* Probes on the admin port, which the caller names: liveness asks whether threads are stuck, readiness whether the node is starting or draining. */}}
 {{- define "cairn.probes" -}}
 startupProbe:
-  httpGet: {path: /readyz, port: admin}
+  httpGet: {path: /readyz, port: {{ . }}}
   periodSeconds: 2
   failureThreshold: 300
 livenessProbe:
-  httpGet: {path: /livez, port: admin}
+  httpGet: {path: /livez, port: {{ . }}}
   periodSeconds: 10
   timeoutSeconds: 3
   failureThreshold: 3
 readinessProbe:
-  httpGet: {path: /readyz, port: admin}
+  httpGet: {path: /readyz, port: {{ . }}}
   periodSeconds: 5
   timeoutSeconds: 3
 {{- end -}}
@@ -115,9 +115,17 @@ readinessProbe:
 {{/* A JSON list: a router calls each worker by a name of its own. */}}
 {{- define "cairn.routerWorkers" -}}
 {{- $list := .Values.router.workers -}}
+{{- $pods := printf "%s-worker" (include "cairn.name" .) -}}
+{{- $service := printf "%s-pods" $pods -}}
+{{- $replicas := .Values.worker.replicas -}}
+{{- if .Values.worker.besideNode -}}
+{{- $pods = printf "%s-cache" (include "cairn.name" .) -}}
+{{- $service = printf "%s-peers" $pods -}}
+{{- $replicas = .Values.cache.replicas -}}
+{{- end -}}
 {{- if not $list -}}
-{{- range $i := until (int .Values.worker.replicas) -}}
-{{- $list = append $list (printf "%s-worker-%d.%s-worker-pods.%s.svc:7500" (include "cairn.name" $) $i (include "cairn.name" $) $.Release.Namespace) -}}
+{{- range $i := until (int $replicas) -}}
+{{- $list = append $list (printf "%s-%d.%s.%s.svc:7500" $pods $i $service $.Release.Namespace) -}}
 {{- end -}}
 {{- end -}}
 {{ toJson $list }}
