@@ -26,7 +26,8 @@ option(CAIRN_LIBRARY_GROUPS "Compile several files of a library as one" OFF)
 set(CAIRN_CUDA AUTO CACHE STRING
     "Build libcairn_cuda.so, and kernels/cuda with nvcc: AUTO (if it is found), ON, OFF")
 set_property(CACHE CAIRN_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(CAIRN_CUDA_ARCHITECTURES 90a CACHE STRING "Architectures of kernels/cuda: 80, 90a, 100 ...")
+set(CAIRN_CUDA_ARCHITECTURES 90a CACHE STRING
+    "Architectures of kernels/cuda: 80, 90a, 100 ..., and ptx for GPUs that come later")
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 
 set(CMAKE_CXX_STANDARD 20)

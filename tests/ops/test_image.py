@@ -27,8 +27,12 @@ def installed_by_the_image():
     return set(named) | set(re.findall(r"(?:^|[,|] ?)([a-z0-9.+-]+)", depends))
 
 
-@pytest.mark.parametrize("program", ["cairn", "cairn-cache", "cairn-worker", "cairn-router"])
+@pytest.mark.parametrize(
+    "program", ["cairn", "cairn-cache", "cairn-worker", "cairn-router", "libcairn_cuda.so"]
+)
 def test_every_library_has_its_package(programs, program):
+    if program.endswith(".so") and not (programs / program).exists():
+        pytest.skip("nvcc did not compile the kernels: no library either")
     if shutil.which("dpkg-query") is None:
         pytest.skip("this machine has no dpkg-query")
     if "12" not in re.findall(
@@ -50,3 +54,30 @@ def test_every_library_has_its_package(programs, program):
         f"{library} of {sorted(packs)}" for library, packs in owners.items() if not packs & packages
     ]
     assert not missing, "\n".join(missing)
+
+
+def test_the_image_has_the_library_for_gpus_next_to_the_programs():
+    """Programs look there first; a base without nvcc builds the target all the same."""
+    build, final = (
+        (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[1:]
+    )
+    assert "cairn_device_libraries" in build
+    assert "COPY --from=build /src/build/release/bin/ /usr/local/bin/" in final
+    assert re.search(r"NVIDIA_DRIVER_CAPABILITIES=(\S+)", final)[1] == "compute,utility"
+
+
+def test_releases_are_compiled_for_all_architectures():
+    """Those of A100, H100 and B200, and code that drivers of later GPUs compile."""
+    text = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    given = re.search(r'ARG CUDA_ARCHITECTURES="(.*)"', text)[1].split(";")
+    assert given == ["80", "90a", "100", "ptx"]
+
+
+@pytest.mark.parametrize("library", ["cublas", "cudnn", "nccl"])
+@pytest.mark.parametrize("program", ["cairn-cache", "cairn-worker", "libcairn_cuda.so"])
+def test_nothing_loads_a_library_that_the_image_lacks(programs, program, library):
+    """As soon as a program loads one of these at run time, its image needs it."""
+    path = programs / program
+    if program.endswith(".so") and not path.exists():
+        pytest.skip("nvcc did not compile the kernels: no library either")
+    assert f"lib{library}".encode() not in path.read_bytes()
