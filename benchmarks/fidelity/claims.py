@@ -15,82 +15,102 @@ import argparse
 import json
 import pathlib
 
-from compare import ANSWERS, kl_ratio, needle_points
+from paired import ANSWERS, Question, difference
 
-# Paper, what is asked, first recipe, second recipe: does the first beat the second? `keep` and the
-# codec are left out.
+# `keep` and the codec of the recipes are left out.
 QUESTIONS = (
-    ("StreamingLLM", "Do the first rows help?", "streaming", "streaming:sinks=0"),
-    ("StreamingLLM", "Does it beat a random choice?", "streaming", "random"),
-    ("H2O", "Does it beat StreamingLLM?", "h2o", "streaming"),
-    ("TOVA", "Does it beat H2O?", "tova", "h2o"),
-    ("TOVA", "Does it beat StreamingLLM?", "tova", "streaming"),
-    ("SnapKV", "Does it beat H2O?", "snapkv", "h2o"),
-    ("SnapKV", "Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv"),
-    ("SnapKV", "Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv"),
-    ("SnapKV", "Does it beat H2O, in the paper's settings?", "snapkv-paper", "h2o"),
-    ("PyramidKV", "Does it beat SnapKV, window beside the budget?", "pyramidkv", "snapkv"),
-    ("PyramidKV", "Does it beat SnapKV, kvpress's form?", "pyramidkv:beside=0", "snapkv"),
-    ("PyramidKV", "Does the window beside beat kvpress's form?", "pyramidkv", "pyramidkv:beside=0"),
-    ("Ada-KV", "Do its budgets help SnapKV, kvpress's floor?", "ada-snapkv", "snapkv"),
-    ("Ada-KV", "And the authors' mixture?", "ada-snapkv:mix=1", "snapkv"),
-    ("Ada-KV", "And the floor with a window of 32?", "ada-snapkv:window=32", "snapkv:window=32"),
-    ("Ada-KV", "And in the authors' form and settings?", "ada-snapkv-paper", "snapkv-paper"),
-    ("Ada-KV", "Does the mixture beat the floor?", "ada-snapkv:mix=1", "ada-snapkv"),
-    (
-        "Ada-KV",
+    Question("Do the first rows help?", "streaming", "streaming:sinks=0", "StreamingLLM"),
+    Question("Does it beat a random choice?", "streaming", "random", "StreamingLLM"),
+    Question("Does it beat StreamingLLM?", "h2o", "streaming", "H2O"),
+    Question("Does it beat H2O?", "tova", "h2o", "TOVA"),
+    Question("Does it beat StreamingLLM?", "tova", "streaming", "TOVA"),
+    Question("Does it beat H2O?", "snapkv", "h2o", "SnapKV"),
+    Question("Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv", "SnapKV"),
+    Question("Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv", "SnapKV"),
+    Question("Does it beat H2O, in the paper's settings?", "snapkv-paper", "h2o", "SnapKV"),
+    Question("Does it beat SnapKV, window beside the budget?", "pyramidkv", "snapkv", "PyramidKV"),
+    Question("Does it beat SnapKV, kvpress's form?", "pyramidkv:beside=0", "snapkv", "PyramidKV"),
+    Question(
+        "Does the window beside beat kvpress's form?",
+        "pyramidkv",
+        "pyramidkv:beside=0",
+        "PyramidKV",
+    ),
+    Question("Do its budgets help SnapKV, kvpress's floor?", "ada-snapkv", "snapkv", "Ada-KV"),
+    Question("And the authors' mixture?", "ada-snapkv:mix=1", "snapkv", "Ada-KV"),
+    Question(
+        "And the floor with a window of 32?", "ada-snapkv:window=32", "snapkv:window=32", "Ada-KV"
+    ),
+    Question(
+        "And in the authors' form and settings?", "ada-snapkv-paper", "snapkv-paper", "Ada-KV"
+    ),
+    Question("Does the mixture beat the floor?", "ada-snapkv:mix=1", "ada-snapkv", "Ada-KV"),
+    Question(
         "Do its budgets help PyramidKV, kvpress's form?",
         "ada-pyramidkv:beside=0",
         "pyramidkv:beside=0",
+        "Ada-KV",
     ),
-    ("Ada-KV", "Do its budgets help CriticalKV?", "ada-criticalkv", "criticalkv"),
-    ("Ada-KV", "Do its budgets help Expected Attention?", "ada-expected", "expected"),
-    ("ChunkKV", "Does it beat SnapKV?", "chunkkv", "snapkv"),
-    ("ChunkKV", "And in both papers' settings?", "chunkkv-paper", "snapkv-paper"),
-    ("ChunkKV", "Do the paper's settings beat kvpress's?", "chunkkv-paper", "chunkkv"),
-    ("ChunkKV", "Do chunks of 3 beat chunks of 20?", "chunkkv:chunk=3", "chunkkv"),
-    ("ChunkKV", "Do chunks of 5 beat chunks of 20?", "chunkkv:chunk=5", "chunkkv"),
-    ("ChunkKV", "Do chunks of 10 beat chunks of 20?", "chunkkv:chunk=10", "chunkkv"),
-    ("ChunkKV", "Do chunks of 30 beat chunks of 20?", "chunkkv:chunk=30", "chunkkv"),
-    ("ChunkKV", "Is scoring each layer better than reuse in pairs?", "chunkkv", "chunkkv:reuse=2"),
-    ("ChunkKV", "Does reuse in pairs beat SnapKV?", "chunkkv:reuse=2", "snapkv"),
-    (
-        "ChunkKV",
+    Question("Do its budgets help CriticalKV?", "ada-criticalkv", "criticalkv", "Ada-KV"),
+    Question("Do its budgets help Expected Attention?", "ada-expected", "expected", "Ada-KV"),
+    Question("Does it beat SnapKV?", "chunkkv", "snapkv", "ChunkKV"),
+    Question("And in both papers' settings?", "chunkkv-paper", "snapkv-paper", "ChunkKV"),
+    Question("Do the paper's settings beat kvpress's?", "chunkkv-paper", "chunkkv", "ChunkKV"),
+    Question("Do chunks of 3 beat chunks of 20?", "chunkkv:chunk=3", "chunkkv", "ChunkKV"),
+    Question("Do chunks of 5 beat chunks of 20?", "chunkkv:chunk=5", "chunkkv", "ChunkKV"),
+    Question("Do chunks of 10 beat chunks of 20?", "chunkkv:chunk=10", "chunkkv", "ChunkKV"),
+    Question("Do chunks of 30 beat chunks of 20?", "chunkkv:chunk=30", "chunkkv", "ChunkKV"),
+    Question(
+        "Is scoring each layer better than reuse in pairs?", "chunkkv", "chunkkv:reuse=2", "ChunkKV"
+    ),
+    Question("Does reuse in pairs beat SnapKV?", "chunkkv:reuse=2", "snapkv", "ChunkKV"),
+    Question(
         "Are chunks in the first half of the layers better than in all?",
         "chunkkv:chunked=0.5",
         "chunkkv",
+        "ChunkKV",
     ),
-    ("CriticalKV", "Does it beat SnapKV?", "criticalkv", "snapkv"),
-    ("DefensiveKV", "Does it beat SnapKV?", "defensive", "snapkv"),
-    ("DefensiveKV", "Does it beat CriticalKV?", "defensive", "criticalkv"),
-    ("DefensiveKV", "Does it share budgets over layers with gain?", "layer-defensive", "defensive"),
-    ("DefensiveKV", "Does it beat SnapKV with that?", "layer-defensive", "snapkv"),
-    ("DefensiveKV", "Do the authors' shares in stage 1 help?", "defensive:relative=1", "defensive"),
-    ("DefensiveKV", "And over layers?", "layer-defensive:relative=1", "layer-defensive"),
-    ("HeadKV", "Does it beat Ada-KV?", "headkv", "ada-snapkv-paper"),
-    ("HeadKV", "Does it beat SnapKV in its settings?", "headkv", "snapkv-paper"),
-    ("PrefixKV", "Does it beat H2O?", "prefixkv", "h2o"),
-    ("PrefixKV", "Does it beat StreamingLLM?", "prefixkv", "streaming"),
-    ("NACL", "Does it beat H2O?", "nacl", "h2o"),
-    ("NACL", "Does its lot beat SnapKV?", "nacl", "snapkv"),
-    ("Keyformer", "Does it beat H2O?", "keyformer", "h2o"),
-    ("CAKE", "Does it beat SnapKV?", "cake", "snapkv"),
-    ("CAKE", "Does it beat PyramidKV, kvpress's form?", "cake", "pyramidkv:beside=0"),
-    ("Expected Attention", "Does it beat SnapKV?", "expected", "snapkv"),
-    ("Expected Attention", "Does it beat TOVA?", "expected", "tova"),
-    ("KeyDiff", "Does it beat the L2 norm?", "keydiff", "knorm"),
-    ("KeyDiff", "Does it beat StreamingLLM?", "keydiff", "streaming"),
-    ("KeyDiff", "Does it beat TOVA?", "keydiff", "tova"),
-    ("LagKV", "Does it beat the L2 norm?", "lagkv", "knorm"),
-    ("LagKV", "Does it beat StreamingLLM?", "lagkv", "streaming"),
-    ("L2 norm", "Does it beat a random choice?", "knorm", "random"),
-    (
-        "SimLayerKV",
+    Question("Does it beat SnapKV?", "criticalkv", "snapkv", "CriticalKV"),
+    Question("Does it beat SnapKV?", "defensive", "snapkv", "DefensiveKV"),
+    Question("Does it beat CriticalKV?", "defensive", "criticalkv", "DefensiveKV"),
+    Question(
+        "Does it share budgets over layers with gain?",
+        "layer-defensive",
+        "defensive",
+        "DefensiveKV",
+    ),
+    Question("Does it beat SnapKV with that?", "layer-defensive", "snapkv", "DefensiveKV"),
+    Question(
+        "Do the authors' shares in stage 1 help?",
+        "defensive:relative=1",
+        "defensive",
+        "DefensiveKV",
+    ),
+    Question("And over layers?", "layer-defensive:relative=1", "layer-defensive", "DefensiveKV"),
+    Question("Does it beat Ada-KV?", "headkv", "ada-snapkv-paper", "HeadKV"),
+    Question("Does it beat SnapKV in its settings?", "headkv", "snapkv-paper", "HeadKV"),
+    Question("Does it beat H2O?", "prefixkv", "h2o", "PrefixKV"),
+    Question("Does it beat StreamingLLM?", "prefixkv", "streaming", "PrefixKV"),
+    Question("Does it beat H2O?", "nacl", "h2o", "NACL"),
+    Question("Does its lot beat SnapKV?", "nacl", "snapkv", "NACL"),
+    Question("Does it beat H2O?", "keyformer", "h2o", "Keyformer"),
+    Question("Does it beat SnapKV?", "cake", "snapkv", "CAKE"),
+    Question("Does it beat PyramidKV, kvpress's form?", "cake", "pyramidkv:beside=0", "CAKE"),
+    Question("Does it beat SnapKV?", "expected", "snapkv", "Expected Attention"),
+    Question("Does it beat TOVA?", "expected", "tova", "Expected Attention"),
+    Question("Does it beat the L2 norm?", "keydiff", "knorm", "KeyDiff"),
+    Question("Does it beat StreamingLLM?", "keydiff", "streaming", "KeyDiff"),
+    Question("Does it beat TOVA?", "keydiff", "tova", "KeyDiff"),
+    Question("Does it beat the L2 norm?", "lagkv", "knorm", "LagKV"),
+    Question("Does it beat StreamingLLM?", "lagkv", "streaming", "LagKV"),
+    Question("Does it beat a random choice?", "knorm", "random", "L2 norm"),
+    Question(
         "Does it beat StreamingLLM, 128 recent rows?",
         "simlayer:recent=128",
         "streaming",
+        "SimLayerKV",
     ),
-    ("SepLLM", "Does it beat StreamingLLM?", "sepllm", "streaming"),
+    Question("Does it beat StreamingLLM?", "sepllm", "streaming", "SepLLM"),
 )
 
 # What recipes of that day's reports are called today, where a default has changed since.
@@ -145,23 +165,9 @@ class Rows:
                 self.rows[column, key] = row
 
     def compared(self, column, first, second):
-        """How many texts, the difference with its interval, and what it says; None where one was
-        not measured."""
+        """None where one was not measured."""
         a, b = self.rows.get((column, first)), self.rows.get((column, second))
-        if a is None or b is None:
-            return None
-        texts = min(len(a["texts"]), len(b["texts"]))
-        a, b = ({"texts": row["texts"][:texts], "suite": row["suite"]} for row in (a, b))
-        if a["suite"] in ANSWERS:
-            found, low, high = needle_points(a, b)
-            words = f"{found:+.1f} points ({low:+.1f} to {high:+.1f})"
-            return texts, words, said(low > 0, high < 0)
-        found, low, high = kl_ratio(a, b)
-        return texts, f"KL x {found:.2f} ({low:.2f} to {high:.2f})", said(high < 1, low > 1)
-
-
-def said(better, worse):
-    return "yes" if better else "no" if worse else "not told apart"
+        return None if a is None or b is None else difference(a, b)
 
 
 def table(rows):
@@ -170,17 +176,16 @@ def table(rows):
         "| paper | question | kept | suite | texts | first against second (95 %) | answer |",
         "|---" * 7 + "|",
     ]
-    for paper, question, first, second in QUESTIONS:
+    for question in QUESTIONS:
         for keep in rows.keeps:
+            first, second = (of_question(r, keep) for r in (question.first, question.second))
             for column in rows.columns:
-                found = rows.compared(column, of_question(first, keep), of_question(second, keep))
-                if found is None:
-                    continue
-                texts, words, answer = found
-                out.append(
-                    f"| {paper} | {question} | {100 * keep:g} % | {column} | {texts} | {words} "
-                    f"| {answer} |"
-                )
+                found = rows.compared(column, first, second)
+                if found is not None:
+                    out.append(
+                        f"| {question.paper} | {question.asked} | {100 * keep:g} % | {column} "
+                        f"| {found.texts} | {found.words()} | {found.answer()} |"
+                    )
     return out
 
 

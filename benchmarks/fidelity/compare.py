@@ -6,33 +6,14 @@ tokens: tables and a plot.
     FILE]
 
 The reference of a recipe is the one with the least KL among those that take at most 2 % more bytes.
-Differences are paired: texts are drawn again, and both are judged on the texts that were drawn.
+Differences are paired (paired.py).
 """
 
 import argparse
-import json
 import math
-import random
 
 from label_places import LabelPlaces
-
-SLACK = 1.02
-ROUNDS = 4000
-# Suites of questions; the others are documents.
-ANSWERS = ("needles", "multiturn", "keys", "tracking", "aggregation", "sums")
-
-
-def rows_of(paths):
-    return [row for path in paths for row in json.load(open(path, encoding="utf-8"))["rows"]]
-
-
-def interval(groups, statistic):
-    """95 %, percentile bootstrap over the groups."""
-    draw = random.Random(20260101)
-    values = sorted(
-        statistic([groups[draw.randrange(len(groups))] for _ in groups]) for _ in range(ROUNDS)
-    )
-    return values[int(0.025 * ROUNDS)], values[int(0.975 * ROUNDS) - 1]
+from paired import ANSWERS, SLACK, difference, rows_of
 
 
 def reference_of(row, references):
@@ -44,37 +25,6 @@ def reference_of(row, references):
     if row["suite"] in ANSWERS:
         return max(fit, key=lambda r: r["needles_ok"] / r["needles_n"], default=None)
     return min(fit, key=lambda r: r["kl"], default=None)
-
-
-def kl_ratio(row, reference):
-    """KL of the recipe over that of the reference, with its interval."""
-    pairs = [(a[0], b[0]) for a, b in zip(row["texts"], reference["texts"], strict=True)]
-
-    def ratio(drawn):
-        return sum(a for a, _ in drawn) / sum(b for _, b in drawn)
-
-    return ratio(pairs), *interval(pairs, ratio)
-
-
-def needle_points(row, reference):
-    """Percentage points of answers more than the reference's, of the cases that full KV answers in
-    both; by context."""
-    contexts = []
-    for ours, theirs in zip(row["texts"], reference["texts"], strict=True):
-        cases = [
-            (a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None
-        ]
-        if cases:
-            contexts.append((sum(a for a, _ in cases), sum(b for _, b in cases), len(cases)))
-
-    def points(drawn):
-        return (
-            100
-            * (sum(a for a, _, _ in drawn) - sum(b for _, b, _ in drawn))
-            / sum(n for _, _, n in drawn)
-        )
-
-    return points(contexts), *interval(contexts, points)
 
 
 def number(value):
@@ -100,10 +50,9 @@ def documents_table(suite, ours, references):
         best = reference_of(row, references)
         beside = ["-", "-"]
         if best is not None and row["kl"] > 0:
-            ratio, low, high = kl_ratio(row, best)
             beside = [
                 f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {number(best['kl'])}",
-                f"{ratio:.2f} ({low:.2f} to {high:.2f})",
+                str(difference(row, best)),
             ]
         out.append(f"| `{row['recipe']}` | {cells(row)} | {' | '.join(beside)} |")
     return out
@@ -141,11 +90,10 @@ def needles_table(suite, ours, references):
         best = reference_of(row, references)
         beside = ["-", "-"]
         if best is not None:
-            points, low, high = needle_points(row, best)
             beside = [
                 f"{best['recipe']}: {best['bits_per_number']:.2f} bits, "
                 f"{best['needles_ok']}/{best['needles_n']}",
-                f"{points:+.1f} ({low:+.1f} to {high:+.1f})",
+                str(difference(row, best)),
             ]
         low, high = (100 * x for x in row["needles_ci"])
         out.append(

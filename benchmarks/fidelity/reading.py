@@ -15,7 +15,8 @@ import argparse
 import json
 
 import reading_plot
-from compare import interval, number, rows_of
+from compare import number
+from paired import Question, difference, rows_of
 
 # Of half precision: 16 bits.
 RIVALS = ("layer-defensive:keep=0.2+raw", "layer-defensive:keep=0.18+raw")
@@ -23,27 +24,27 @@ RECIPES = ("layer-defensive:keep=0.65+cachegen:k=8,v=8",)
 
 
 EVICTION = "layer-defensive:keep=0.2"
-# What is asked, the first policy, and the second policy or selection.
+# A policy first; second a policy or a selection.
 QUESTIONS = (
-    ("Does InfiniGen beat the best eviction?", "infinigen:rows=0.2", EVICTION),
-    ("Does InfiniGen beat H2O?", "infinigen:rows=0.2", "h2o:keep=0.2"),
-    ("Does Quest beat the best eviction?", "quest:rows=0.2", EVICTION),
-    ("Does Quest beat H2O?", "quest:rows=0.2", "h2o:keep=0.2"),
-    ("Do clusters beat the best eviction?", "clusters:rows=0.2", EVICTION),
-    ("Do rows beat pages of 16?", "exact-topk:rows=0.2", "quest:rows=0.2"),
-    ("Do pages of 4 beat pages of 16?", "quest:rows=0.2,page=4", "quest:rows=0.2"),
-    ("Do clusters beat pages?", "clusters:rows=0.2", "landmark:rows=0.2"),
-    (
+    Question("Does InfiniGen beat the best eviction?", "infinigen:rows=0.2", EVICTION),
+    Question("Does InfiniGen beat H2O?", "infinigen:rows=0.2", "h2o:keep=0.2"),
+    Question("Does Quest beat the best eviction?", "quest:rows=0.2", EVICTION),
+    Question("Does Quest beat H2O?", "quest:rows=0.2", "h2o:keep=0.2"),
+    Question("Do clusters beat the best eviction?", "clusters:rows=0.2", EVICTION),
+    Question("Do rows beat pages of 16?", "exact-topk:rows=0.2", "quest:rows=0.2"),
+    Question("Do pages of 4 beat pages of 16?", "quest:rows=0.2,page=4", "quest:rows=0.2"),
+    Question("Do clusters beat pages?", "clusters:rows=0.2", "landmark:rows=0.2"),
+    Question(
         "Does the own query beat InfiniGen's guess?",
         "infinigen:rows=0.2,query=own",
         "infinigen:rows=0.2",
     ),
-    (
+    Question(
         "Does the own query beat one guessed after attention?",
         "precision:near=turbo3,rows=0.02",
         "precision:near=turbo3,rows=0.02,query=attention",
     ),
-    (
+    Question(
         "Do offline rotations beat the context's own?",
         "infinigen:rows=0.2,rotation=FILE",
         "infinigen:rows=0.2",
@@ -68,31 +69,12 @@ def rival(rows, suite, names):
     return None
 
 
-def kl_over(row, other):
-    """KL over the other's, with its interval, over the texts that both have."""
-    pairs = [(a[0] / a[1], b[0] / b[1]) for a, b in zip(row["texts"], other["texts"], strict=False)]
-
-    def ratio(drawn):
-        return sum(a for a, _ in drawn) / sum(b for _, b in drawn)
-
-    low, high = interval(pairs, ratio)
-    return f"{ratio(pairs):.3f} ({low:.3f} to {high:.3f})"
-
-
-def points_over(row, other):
-    """Percentage points of answers more, with the interval, over the texts and cases that both
-    have."""
-    texts = []
-    for ours, theirs in zip(row["texts"], other["texts"], strict=False):
-        cases = [(a, b) for a, b in zip(ours, theirs) if a is not None and b is not None]
-        if cases:
-            texts.append((sum(a for a, _ in cases), sum(b for _, b in cases), len(cases)))
-
-    def points(drawn):
-        more = sum(a for a, _, _ in drawn) - sum(b for _, b, _ in drawn)
-        return 100 * more / sum(n for _, _, n in drawn)
-
-    return "{:+.1f} ({:+.1f} to {:+.1f})".format(points(texts), *interval(texts, points))
+def over(row, other):
+    """KL over the other's, or percentage points of answers more."""
+    found = difference(row, other)
+    if found.is_points:
+        return str(found)
+    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
 def of_question(row):
@@ -106,11 +88,12 @@ def question_table(suite, rows, against):
     answers_count = any(row.get("needles_n") for row in rows)
     unit = "points more" if answers_count else "KL over the second's"
     lines = []
-    for question, first, second in QUESTIONS:
-        if first in known and second in known:
-            compare = points_over if answers_count else kl_over
+    for question in QUESTIONS:
+        first, second = known.get(question.first), known.get(question.second)
+        if first and second:
             lines.append(
-                f"| {question} | `{first}` | `{second}` | {compare(known[first], known[second])} |"
+                f"| {question.asked} | `{question.first}` | `{question.second}` "
+                f"| {over(first, second)} |"
             )
     if lines:
         print(f"\n| question | first | second | {unit} |\n|---|---|---|---|")
@@ -144,7 +127,7 @@ def reference_table(suite, rows, references):
             sum(t[0] for t in r["texts"][:count]) / sum(t[1] for t in r["texts"][:count])
             for r in (row, other)
         ]
-        beside = kl_over(row, other) if count > 1 else f"{both[0] / both[1]:.3f}"
+        beside = over(row, other) if count > 1 else f"{both[0] / both[1]:.3f}"
         print(f"| `{row['recipe']}` | {count} | {number(both[0])} | {number(both[1])} | {beside} |")
 
 
@@ -160,7 +143,7 @@ def document_table(suite, rows, against):
     )
     rivals = [rival(against, suite, names) for names in (RIVALS, RECIPES)]
     for row in rows:
-        beside = ["-" if other is None else kl_over(row, other) for other in rivals]
+        beside = ["-" if other is None else over(row, other) for other in rivals]
         print(
             f"| `{row['recipe']}` | {row['bits_per_number'] / 16:.1%} | "
             f"{row['read_bits_per_number'] / 16:.2%} | {row['late_share']:.1%} | "
@@ -185,7 +168,7 @@ def answer_table(suite, rows, against):
     )
     rivals = [rival(against, suite, names) for names in (RIVALS, RECIPES)]
     for row in rows:
-        beside = ["-" if other is None else points_over(row, other) for other in rivals]
+        beside = ["-" if other is None else over(row, other) for other in rivals]
         print(
             f"| `{row['recipe']}` | {row['bits_per_number'] / 16:.1%} | "
             f"{row['read_bits_per_number'] / 16:.2%} | {row['late_share']:.1%} | "

@@ -5,16 +5,14 @@
     [--svg FILE]
 
 References are reports of compare/fidelity/selections_reference.py on the same tokens, set beside
-Cairn's selection of the same method and share, with the codec raw. Differences are paired by text,
-as in compare.py.
+Cairn's selection of the same method and share, with the codec raw. Differences are paired by text
+(paired.py).
 """
 
 import argparse
 
-from compare import Plot, kl_ratio, needle_points, number, rows_of
-
-ANSWERS = ("needles", "multiturn", "keys", "tracking", "aggregation", "sums")
-SLACK = 1.02
+from compare import Plot, number
+from paired import ANSWERS, SLACK, difference, rows_of
 
 
 class Recipe:
@@ -68,9 +66,8 @@ def judged(row):
 
 def paired(row, other):
     """Ratio of KL, or points of answers more, with its interval."""
-    if row["suite"] in ANSWERS:
-        return "{:+.1f} points ({:+.1f} to {:+.1f})".format(*needle_points(row, other))
-    return "{:.2f} ({:.2f} to {:.2f})".format(*kl_ratio(row, other))
+    found = difference(row, other)
+    return found.words() if found.is_points else str(found)
 
 
 def selections_table(suite, rows, references):
