@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
+#include "services/cache/state/namespace_record.h"
 
 namespace cairn::cache {
 namespace {
@@ -66,13 +67,8 @@ Status NamespaceAdmin::SetLife(NamespaceState& ns, Duration life) {
     ns.SetLife(life);
   }
   if (!ns.persisted.load(std::memory_order_relaxed)) return OkStatus();
-  return Annotate(
-      s_.context->tiers.persistent->PutMeta(NamespaceMetaName(ns.fingerprint),
-                                            EncodeNamespaceRecord({.spec = ns.spec,
-                                                                   .generation = ns.generation,
-                                                                   .dropped = false,
-                                                                   .block_life = life})),
-      "the life of blocks is not recorded on disk");
+  return Annotate(RewriteNamespaceRecord(*s_.context, ns, ns.generation, false),
+                  "the life of blocks is not recorded on disk");
 }
 
 std::vector<NamespacePtr> NamespaceAdmin::Similar(const StoredNamespace& wanted) const {
@@ -140,14 +136,9 @@ bool NamespaceAdmin::GiveBack(NamespacePtr ns) {
   s_.reads->End(ended.leases, MissReason::kAbsent);
   s_.writes->Drop(ended.reservations);
   if (!ns->persisted.load(std::memory_order_relaxed)) return true;
-  PersistentTier& disk = *context.tiers.persistent;
-  const std::string name = NamespaceMetaName(ns->fingerprint);
   const Status status =
-      ns->generation > 1 ? disk.PutMeta(name, EncodeNamespaceRecord({.spec = ns->spec,
-                                                                     .generation = ns->generation,
-                                                                     .dropped = true,
-                                                                     .block_life = ns->life()}))
-                         : disk.DeleteMeta(name);
+      ns->generation > 1 ? RewriteNamespaceRecord(context, *ns, ns->generation, true)
+                         : context.tiers.persistent->DeleteMeta(NamespaceMetaName(ns->fingerprint));
   // Then the next start finds it without blocks, and forgets it.
   if (!status.ok()) log::Warn("namespace_not_forgotten", {{"error", Message(status)}});
   return true;
@@ -281,12 +272,7 @@ Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropRes
       context.Publish(CacheEvent::Kind::kNamespaceDropped, *ns, BlockKey{}, TierKind::kHost);
     }
     if (context.tiers.persistent != nullptr) {
-      durable =
-          context.tiers.persistent->PutMeta(NamespaceMetaName(ns->fingerprint),
-                                            EncodeNamespaceRecord({.spec = ns->spec,
-                                                                   .generation = ns->generation + 1,
-                                                                   .dropped = !keep,
-                                                                   .block_life = ns->life()}));
+      durable = RewriteNamespaceRecord(context, *ns, ns->generation + 1, !keep);
       if (durable.ok() && keep) next->persisted.store(true);
     }
   }

@@ -11,13 +11,18 @@ Status PersistNamespace(NodeContext& context, NamespaceState& ns) {
   if (ns.dropped.load(std::memory_order_acquire)) {
     return Errorf(StatusCode::kNotFound, "namespace was dropped");
   }
-  CAIRN_RETURN_IF_ERROR(tier->PutMeta(NamespaceMetaName(ns.fingerprint),
-                                      EncodeNamespaceRecord({.spec = ns.spec,
-                                                             .generation = ns.generation,
-                                                             .dropped = false,
-                                                             .block_life = ns.life()})));
+  CAIRN_RETURN_IF_ERROR(RewriteNamespaceRecord(context, ns, ns.generation, false));
   ns.persisted.store(true, std::memory_order_release);
   return OkStatus();
+}
+
+Status RewriteNamespaceRecord(NodeContext& context, const NamespaceState& ns, uint64_t generation,
+                              bool dropped) {
+  return context.tiers.persistent->PutMeta(NamespaceMetaName(ns.fingerprint),
+                                           EncodeNamespaceRecord({.spec = ns.spec,
+                                                                  .generation = generation,
+                                                                  .dropped = dropped,
+                                                                  .block_life = ns.life()}));
 }
 
 }  // namespace cairn::cache
