@@ -12,106 +12,12 @@ twice are the same to ten digits.
 """
 
 import argparse
-import json
 import pathlib
 
-from paired import ANSWERS, Question, difference
+from paired import ANSWERS, difference, rows_of
+from questions import CODECS, READING, SELECTIONS
 
-# `keep` and the codec of the recipes are left out.
-QUESTIONS = (
-    Question("Do the first rows help?", "streaming", "streaming:sinks=0", "StreamingLLM"),
-    Question("Does it beat a random choice?", "streaming", "random", "StreamingLLM"),
-    Question("Does it beat StreamingLLM?", "h2o", "streaming", "H2O"),
-    Question("Does it beat H2O?", "tova", "h2o", "TOVA"),
-    Question("Does it beat StreamingLLM?", "tova", "streaming", "TOVA"),
-    Question("Does it beat H2O?", "snapkv", "h2o", "SnapKV"),
-    Question("Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv", "SnapKV"),
-    Question("Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv", "SnapKV"),
-    Question("Does it beat H2O, in the paper's settings?", "snapkv-paper", "h2o", "SnapKV"),
-    Question("Does it beat SnapKV, window beside the budget?", "pyramidkv", "snapkv", "PyramidKV"),
-    Question("Does it beat SnapKV, kvpress's form?", "pyramidkv:beside=0", "snapkv", "PyramidKV"),
-    Question(
-        "Does the window beside beat kvpress's form?",
-        "pyramidkv",
-        "pyramidkv:beside=0",
-        "PyramidKV",
-    ),
-    Question("Do its budgets help SnapKV, kvpress's floor?", "ada-snapkv", "snapkv", "Ada-KV"),
-    Question("And the authors' mixture?", "ada-snapkv:mix=1", "snapkv", "Ada-KV"),
-    Question(
-        "And the floor with a window of 32?", "ada-snapkv:window=32", "snapkv:window=32", "Ada-KV"
-    ),
-    Question(
-        "And in the authors' form and settings?", "ada-snapkv-paper", "snapkv-paper", "Ada-KV"
-    ),
-    Question("Does the mixture beat the floor?", "ada-snapkv:mix=1", "ada-snapkv", "Ada-KV"),
-    Question(
-        "Do its budgets help PyramidKV, kvpress's form?",
-        "ada-pyramidkv:beside=0",
-        "pyramidkv:beside=0",
-        "Ada-KV",
-    ),
-    Question("Do its budgets help CriticalKV?", "ada-criticalkv", "criticalkv", "Ada-KV"),
-    Question("Do its budgets help Expected Attention?", "ada-expected", "expected", "Ada-KV"),
-    Question("Does it beat SnapKV?", "chunkkv", "snapkv", "ChunkKV"),
-    Question("And in both papers' settings?", "chunkkv-paper", "snapkv-paper", "ChunkKV"),
-    Question("Do the paper's settings beat kvpress's?", "chunkkv-paper", "chunkkv", "ChunkKV"),
-    Question("Do chunks of 3 beat chunks of 20?", "chunkkv:chunk=3", "chunkkv", "ChunkKV"),
-    Question("Do chunks of 5 beat chunks of 20?", "chunkkv:chunk=5", "chunkkv", "ChunkKV"),
-    Question("Do chunks of 10 beat chunks of 20?", "chunkkv:chunk=10", "chunkkv", "ChunkKV"),
-    Question("Do chunks of 30 beat chunks of 20?", "chunkkv:chunk=30", "chunkkv", "ChunkKV"),
-    Question(
-        "Is scoring each layer better than reuse in pairs?", "chunkkv", "chunkkv:reuse=2", "ChunkKV"
-    ),
-    Question("Does reuse in pairs beat SnapKV?", "chunkkv:reuse=2", "snapkv", "ChunkKV"),
-    Question(
-        "Are chunks in the first half of the layers better than in all?",
-        "chunkkv:chunked=0.5",
-        "chunkkv",
-        "ChunkKV",
-    ),
-    Question("Does it beat SnapKV?", "criticalkv", "snapkv", "CriticalKV"),
-    Question("Does it beat SnapKV?", "defensive", "snapkv", "DefensiveKV"),
-    Question("Does it beat CriticalKV?", "defensive", "criticalkv", "DefensiveKV"),
-    Question(
-        "Does it share budgets over layers with gain?",
-        "layer-defensive",
-        "defensive",
-        "DefensiveKV",
-    ),
-    Question("Does it beat SnapKV with that?", "layer-defensive", "snapkv", "DefensiveKV"),
-    Question(
-        "Do the authors' shares in stage 1 help?",
-        "defensive:relative=1",
-        "defensive",
-        "DefensiveKV",
-    ),
-    Question("And over layers?", "layer-defensive:relative=1", "layer-defensive", "DefensiveKV"),
-    Question("Does it beat Ada-KV?", "headkv", "ada-snapkv-paper", "HeadKV"),
-    Question("Does it beat SnapKV in its settings?", "headkv", "snapkv-paper", "HeadKV"),
-    Question("Does it beat H2O?", "prefixkv", "h2o", "PrefixKV"),
-    Question("Does it beat StreamingLLM?", "prefixkv", "streaming", "PrefixKV"),
-    Question("Does it beat H2O?", "nacl", "h2o", "NACL"),
-    Question("Does its lot beat SnapKV?", "nacl", "snapkv", "NACL"),
-    Question("Does it beat H2O?", "keyformer", "h2o", "Keyformer"),
-    Question("Does it beat SnapKV?", "cake", "snapkv", "CAKE"),
-    Question("Does it beat PyramidKV, kvpress's form?", "cake", "pyramidkv:beside=0", "CAKE"),
-    Question("Does it beat SnapKV?", "expected", "snapkv", "Expected Attention"),
-    Question("Does it beat TOVA?", "expected", "tova", "Expected Attention"),
-    Question("Does it beat the L2 norm?", "keydiff", "knorm", "KeyDiff"),
-    Question("Does it beat StreamingLLM?", "keydiff", "streaming", "KeyDiff"),
-    Question("Does it beat TOVA?", "keydiff", "tova", "KeyDiff"),
-    Question("Does it beat the L2 norm?", "lagkv", "knorm", "LagKV"),
-    Question("Does it beat StreamingLLM?", "lagkv", "streaming", "LagKV"),
-    Question("Does it beat a random choice?", "knorm", "random", "L2 norm"),
-    Question(
-        "Does it beat StreamingLLM, 128 recent rows?",
-        "simlayer:recent=128",
-        "streaming",
-        "SimLayerKV",
-    ),
-    Question("Does it beat StreamingLLM?", "sepllm", "streaming", "SepLLM"),
-)
+QUESTIONS = SELECTIONS + CODECS + READING
 
 # What recipes of that day's reports are called today, where a default has changed since.
 RENAMED = {
@@ -124,7 +30,8 @@ RENAMED = {
 
 
 def parse(recipe):
-    """Selection, its parameters but `keep` and `heads`, the share kept; None with another codec."""
+    """Selection, its parameters but `keep` and `heads`, the share kept; None with another codec,
+    and of what is no selection."""
     selection, plus, codec = recipe.partition("+")
     if not plus or codec != "raw":
         return None
@@ -140,9 +47,24 @@ def of_question(recipe, keep):
     return name, frozenset(tuple(p.split("=", 1)) for p in text.split(",") if p), keep
 
 
+def as_named(recipe):
+    """As questions name a recipe or policy whole: which calibration file it reads does not
+    matter."""
+    before, given, digits = recipe.removesuffix("+raw").partition("rotation=")
+    return before + given + ("FILE" if digits not in ("", "context") else digits)
+
+
+def size(row):
+    if row.get("read_bits_per_number"):
+        return f"{row['read_bits_per_number']:.2f} read"
+    return f"{row['bits_per_number']:.2f}"
+
+
 class Rows:
     def __init__(self, reports):
-        self.columns, self.rows = [], {}
+        self.columns = []
+        # By column and parse(); by column and name.
+        self.rows, self.named = {}, {}
         for report in reports:
             label, equals, path = report.partition("=")
             label, path = (label, path) if equals else ("", report)
@@ -151,23 +73,35 @@ class Rows:
 
     def _read(self, label, path):
         renamed = RENAMED.get(path.name[: len("2026-11-22")], {})
-        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        for row in rows_of([path]):
+            column = f"{row['suite']}{' ' + label if label else ''}"
+            if column not in self.columns:
+                self.columns.append(column)
+            self._take(self.named, (column, as_named(row["recipe"])), row)
             key = parse(row["recipe"])
             if key is None:
                 continue
             if not key[1]:
                 key = of_question(renamed.get(key[0], key[0]), key[2])
-            column = f"{row['suite']}{' ' + label if label else ''}"
-            if column not in self.columns:
-                self.columns.append(column)
-            other = self.rows.get((column, key))
-            if other is None or len(other["texts"]) < len(row["texts"]):
-                self.rows[column, key] = row
+            self._take(self.rows, (column, key), row)
 
-    def compared(self, column, first, second):
-        """None where one was not measured."""
-        a, b = self.rows.get((column, first)), self.rows.get((column, second))
-        return None if a is None or b is None else difference(a, b)
+    @staticmethod
+    def _take(rows, key, row):
+        if key not in rows or len(rows[key]["texts"]) < len(row["texts"]):
+            rows[key] = row
+
+    def answers(self, question):
+        """Column, what is kept or how large both are in bits a number, and the difference."""
+        for column in self.columns:
+            first, second = (self.named.get((column, r)) for r in (question.first, question.second))
+            if first and second:
+                yield column, f"{size(first)}, {size(second)} bits", difference(first, second)
+        for keep in self.keeps:
+            keys = [of_question(r, keep) for r in (question.first, question.second)]
+            for column in self.columns:
+                first, second = (self.rows.get((column, key)) for key in keys)
+                if first and second:
+                    yield column, f"{100 * keep:g} %", difference(first, second)
 
 
 def table(rows):
@@ -177,23 +111,21 @@ def table(rows):
         "|---" * 7 + "|",
     ]
     for question in QUESTIONS:
-        for keep in rows.keeps:
-            first, second = (of_question(r, keep) for r in (question.first, question.second))
-            for column in rows.columns:
-                found = rows.compared(column, first, second)
-                if found is not None:
-                    out.append(
-                        f"| {question.paper} | {question.asked} | {100 * keep:g} % | {column} "
-                        f"| {found.texts} | {found.words()} | {found.answer()} |"
-                    )
+        for column, kept, found in rows.answers(question):
+            out.append(
+                f"| {question.paper} | {question.asked} | {kept} | {column} | {found.texts} "
+                f"| {found.words()} | {found.answer()} |"
+            )
     return out
 
 
 def values(rows):
-    out = ["| recipe | " + " | ".join(rows.columns) + " |", "|---" * (1 + len(rows.columns)) + "|"]
+    """Markdown: a line for each selection, with a column for each suite that has one."""
+    columns = [c for c in rows.columns if any(column == c for column, _ in rows.rows)]
+    out = ["| recipe | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
     for key in sorted({key for _, key in rows.rows}, key=lambda k: (-k[2], k[0], sorted(k[1]))):
         cells = []
-        for column in rows.columns:
+        for column in columns:
             row = rows.rows.get((column, key))
             if row is None:
                 cells.append("")

@@ -8,7 +8,8 @@
 best recipe of about the same bytes. They may have more texts: differences are paired by text, over
 the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py,
 those of neighbouring texts in their order; the questions are asked of them, too. `--bench`: a
-report of reading_bench. `--svg`: where the plot of the prose suite goes.
+report of reading_bench. `--svg`: where the plot of the prose suite goes, all points of which are of
+the same texts: of as many as the report with the fewest has.
 """
 
 import argparse
@@ -16,40 +17,12 @@ import json
 
 import reading_plot
 from compare import number
-from paired import Question, difference, rows_of
+from paired import difference, interval, ratio, rows_of
+from questions import READING
 
 # Of half precision: 16 bits.
 RIVALS = ("layer-defensive:keep=0.2+raw", "layer-defensive:keep=0.18+raw")
 RECIPES = ("layer-defensive:keep=0.65+cachegen:k=8,v=8",)
-
-
-EVICTION = "layer-defensive:keep=0.2"
-# A policy first; second a policy or a selection.
-QUESTIONS = (
-    Question("Does InfiniGen beat the best eviction?", "infinigen:rows=0.2", EVICTION),
-    Question("Does InfiniGen beat H2O?", "infinigen:rows=0.2", "h2o:keep=0.2"),
-    Question("Does Quest beat the best eviction?", "quest:rows=0.2", EVICTION),
-    Question("Does Quest beat H2O?", "quest:rows=0.2", "h2o:keep=0.2"),
-    Question("Do clusters beat the best eviction?", "clusters:rows=0.2", EVICTION),
-    Question("Do rows beat pages of 16?", "exact-topk:rows=0.2", "quest:rows=0.2"),
-    Question("Do pages of 4 beat pages of 16?", "quest:rows=0.2,page=4", "quest:rows=0.2"),
-    Question("Do clusters beat pages?", "clusters:rows=0.2", "landmark:rows=0.2"),
-    Question(
-        "Does the own query beat InfiniGen's guess?",
-        "infinigen:rows=0.2,query=own",
-        "infinigen:rows=0.2",
-    ),
-    Question(
-        "Does the own query beat one guessed after attention?",
-        "precision:near=turbo3,rows=0.02",
-        "precision:near=turbo3,rows=0.02,query=attention",
-    ),
-    Question(
-        "Do offline rotations beat the context's own?",
-        "infinigen:rows=0.2,rotation=FILE",
-        "infinigen:rows=0.2",
-    ),
-)
 
 
 def name(row):
@@ -83,12 +56,18 @@ def of_question(row):
     return before + given + ("FILE" if digits not in ("", "context") else digits)
 
 
+def of_first_texts(row, count):
+    """The row as if only its first texts had been measured: sums of KL, and positions."""
+    texts = row["texts"][:count]
+    return dict(row, texts=texts, kl=ratio(texts), kl_ci=interval(texts, ratio))
+
+
 def question_table(suite, rows, against):
     known = {of_question(row): row for row in against + rows if row["suite"] == suite}
     answers_count = any(row.get("needles_n") for row in rows)
     unit = "points more" if answers_count else "KL over the second's"
     lines = []
-    for question in QUESTIONS:
+    for question in READING:
         first, second = known.get(question.first), known.get(question.second)
         if first and second:
             lines.append(
@@ -108,7 +87,7 @@ def merged(rows):
         whole["texts"] = whole["texts"] + row["texts"]
     for whole in found.values():
         if "kl" in whole:
-            whole["kl"] = sum(t[0] for t in whole["texts"]) / sum(t[1] for t in whole["texts"])
+            whole["kl"] = ratio(whole["texts"])
     return list(found.values())
 
 
@@ -123,10 +102,7 @@ def reference_table(suite, rows, references):
         print("\n| policy | texts | KL | KL in torch | over it |\n|---|---|---|---|---|")
     for row, other in pairs:
         count = min(len(row["texts"]), len(other["texts"]))
-        both = [
-            sum(t[0] for t in r["texts"][:count]) / sum(t[1] for t in r["texts"][:count])
-            for r in (row, other)
-        ]
+        both = [ratio(r["texts"][:count]) for r in (row, other)]
         beside = over(row, other) if count > 1 else f"{both[0] / both[1]:.3f}"
         print(f"| `{row['recipe']}` | {count} | {number(both[0])} | {number(both[1])} | {beside} |")
 
@@ -138,23 +114,22 @@ def answers(row, texts):
 
 def document_table(suite, rows, against):
     print(
-        "| policy | near | read a step | late | KL, nats | 95 % | top 1 | KL over the best "
-        "selection | KL over the best recipe |\n|---|---|---|---|---|---|---|---|---|"
+        "| policy | texts | near | read a step | late | KL, nats | 95 % | top 1 | KL over the best "
+        "selection | KL over the best recipe |\n|---|---|---|---|---|---|---|---|---|---|"
     )
     rivals = [rival(against, suite, names) for names in (RIVALS, RECIPES)]
     for row in rows:
         beside = ["-" if other is None else over(row, other) for other in rivals]
         print(
-            f"| `{row['recipe']}` | {row['bits_per_number'] / 16:.1%} | "
+            f"| `{row['recipe']}` | {len(row['texts'])} | {row['bits_per_number'] / 16:.1%} | "
             f"{row['read_bits_per_number'] / 16:.2%} | {row['late_share']:.1%} | "
             f"{number(row['kl'])} | {number(row['kl_ci'][0])} to {number(row['kl_ci'][1])} | "
             f"{row['top1']:.1%} | {' | '.join(beside)} |"
         )
     for other in filter(None, rivals):
-        kl = sum(t[0] for t in other["texts"]) / sum(t[1] for t in other["texts"])
         print(
-            f"| {name(other)}, {len(other['texts'])} texts | "
-            f"{other['bits_per_number'] / 16:.1%} | - | - | {number(kl)} | "
+            f"| {name(other)} | {len(other['texts'])} | "
+            f"{other['bits_per_number'] / 16:.1%} | - | - | {number(ratio(other['texts']))} | "
             f"{number(other['kl_ci'][0])} to {number(other['kl_ci'][1])} | "
             f"{other['top1']:.1%} | - | - |"
         )
@@ -229,9 +204,14 @@ def main():
         print()
         bench_table(bench)
     if args.svg:
+        shown = [row for row in rows if row["suite"] == "prose"]
         rivals = filter(None, (rival(against, "prose", names) for names in (RIVALS, RECIPES)))
+        count = min(len(row["texts"]) for row in shown)
         reading_plot.write(
-            args.svg, [row for row in rows if row["suite"] == "prose"], list(rivals), bench
+            args.svg,
+            [of_first_texts(row, count) for row in shown],
+            [of_first_texts(row, count) for row in rivals],
+            bench,
         )
 
 
