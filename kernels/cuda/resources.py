@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What nvcc said about each kernel: registers, stack and spills, as the table resources.txt.
+"""What nvcc said about each kernel: registers, stack and spills, as the table resources.txt, and the
+warps that a multiprocessor has registers for.
 
     kernels/cuda/resources.py build/release > kernels/cuda/resources.txt
 
@@ -14,6 +15,7 @@ import sys
 
 ARCHITECTURE = "sm_90a"
 COLUMNS = ("registers", "stack", "spill_stores", "spill_loads")
+FOLDER = pathlib.Path(__file__).resolve().parent
 
 
 def used(log):
@@ -38,6 +40,30 @@ def logs(build):
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
+def threads():
+    """{kernel: threads of a block}, as the sources bound them."""
+    text = "\n".join(p.read_text(encoding="utf-8") for p in sorted(FOLDER.glob("*.cuh")))
+    bounds = re.findall(
+        r"CAIRN_KERNEL void __launch_bounds__\((\d+)[^)]*\)[\s\\]+(cairn_\w+?)(?:##\w+)?\(", text
+    )
+    return {name: int(number) for number, name in bounds}
+
+
+def warps(registers, block):
+    """Most warps of a multiprocessor of compute capability 9.0 by the registers of a thread and the
+    threads of a block. Shared memory may allow fewer."""
+    # Each of four parts has 16,384 registers and 16 warps; a warp gets them by 256.
+    of_warp = -(-registers * 32 // 256) * 256
+    of_block = -(-block // 32)
+    blocks = min(32, 4 * min(16, 16384 // of_warp) // of_block)
+    return blocks * of_block
+
+
+def threads_of(kernel, bounds):
+    """Of kernels that a macro makes for each head size, the source has the name without it."""
+    return bounds.get(kernel) or bounds[re.sub(r"\d+$", "", kernel)]
+
+
 def compiler():
     """The compiler and its version, and the architecture. None: there is no nvcc."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -53,21 +79,32 @@ def read(text):
     rows = [line.split() for line in lines if line and not line.startswith("#")]
     of = next(line for line in lines if line.startswith("# compiler: "))
     return of.removeprefix("# compiler: "), {
-        name: dict(zip(COLUMNS, map(int, numbers), strict=True)) for name, *numbers in rows
+        name: dict(zip((*COLUMNS, "warps"), map(int, numbers), strict=True))
+        for name, *numbers in rows
+    }
+
+
+def with_warps(kernels):
+    """The same with a column more."""
+    bounds = threads()
+    return {
+        name: {**numbers, "warps": warps(numbers["registers"], threads_of(name, bounds))}
+        for name, numbers in kernels.items()
     }
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    kernels = used(logs(sys.argv[1]))
+    kernels = with_warps(used(logs(sys.argv[1])))
     if not kernels:
         sys.exit(f"resources.py: no logs of {ARCHITECTURE} in {sys.argv[1]}/kernels/cuda")
-    print("# Made by kernels/cuda/resources.py. Stack and spills in bytes.")
+    print("# Made by kernels/cuda/resources.py. Stack and spills in bytes; warps: the most that a")
+    print("# multiprocessor has registers for, where shared memory does not allow fewer.")
     print(f"# compiler: {compiler()}")
-    print(f"# {'kernel':<30} {' '.join(f'{column:>12}' for column in COLUMNS)}")
+    print(f"# {'kernel':<30} {' '.join(f'{c:>12}' for c in (*COLUMNS, 'warps'))}")
     for name, numbers in sorted(kernels.items()):
-        print(f"{name:<32} {' '.join(f'{numbers[column]:>12}' for column in COLUMNS)}")
+        print(f"{name:<32} {' '.join(f'{numbers[c]:>12}' for c in (*COLUMNS, 'warps'))}")
 
 
 if __name__ == "__main__":

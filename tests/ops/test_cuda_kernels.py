@@ -61,6 +61,26 @@ def test_the_table_names_every_kernel():
     assert set(table()[1]) == kernels_in_sources()
 
 
+@pytest.mark.parametrize(
+    "registers, block, expected",
+    [
+        (32, 256, 64),  # Every warp that there is.
+        (56, 128, 36),
+        (64, 256, 32),
+        (216, 128, 8),
+        (168, 384, 12),
+    ],
+)
+def test_warps_are_those_that_have_registers(registers, block, expected):
+    """The first four as the toolkit's cuda_occupancy.h gives them."""
+    assert resources.warps(registers, block) == expected
+
+
+def test_the_warps_of_the_table_are_those_of_its_registers_and_the_sources():
+    rows = table()[1]
+    assert rows == resources.with_warps(rows)
+
+
 def test_no_kernel_in_the_table_spills_or_has_a_stack():
     wrong = {
         name: numbers
@@ -71,7 +91,7 @@ def test_no_kernel_in_the_table_spills_or_has_a_stack():
 
 
 def test_registers_stack_and_spills_are_those_of_the_table():
-    now = resources.used(compiled())
+    now = resources.with_warps(resources.used(compiled()))
     if not now:
         pytest.skip("nvcc did not compile the kernels for sm_90a")
     compiler, rows = table()
