@@ -1,6 +1,7 @@
 """The scripts of tools/calibration find the heads and directions that were planted. They need torch
 and gguf, which the environment of tests/engines has; no model is read."""
 
+import argparse
 import hashlib
 import pathlib
 import sys
@@ -17,6 +18,7 @@ import headkv_heads  # noqa: E402
 import infinigen_rotations  # noqa: E402
 import razor_heads  # noqa: E402
 import rotation_file  # noqa: E402
+import sample_text  # noqa: E402
 
 HEADS, KV_HEADS, DIM = 4, 2, 256
 
@@ -113,6 +115,43 @@ def test_duo_asks_where_passkeys_are_foretold():
     text = ids.tolist()
     first = next(i for i in range(160) if text[i : i + 3] == key)
     assert first < int(rows[0]), "the passkey stands in the context before it is asked for"
+
+
+class TwoHeads:
+    """A model of one layer in which each token looks at equal ones, whose values differ. Only what
+    the first head finds is in the states."""
+
+    layers, kv_heads = 1, 2
+
+    def __init__(self):
+        draw = torch.Generator().manual_seed(8)
+        self.embedding = torch.randn(2000, 32, generator=draw)
+        self.values = torch.randn(160, 32, generator=draw)
+
+    def states(self, ids, attend):
+        keys, values = (x.expand(2, -1, -1) for x in (self.embedding[ids], self.values))
+        return attend(0, 2 * keys, keys, values)[0]
+
+
+def test_duo_closes_the_gate_of_the_head_that_nothing_needs():
+    contexts = duo_heads.Contexts(Spaces(), list(range(200, 900)), 2, 3, 160, seed=7)
+    args = argparse.Namespace(
+        tokens=160, sinks=2, recent=16, steps=30, contexts=3, rate=0.1, weight=0.05
+    )
+    (gates,), steps = duo_heads.train(TwoHeads(), contexts, args)
+    assert steps == 30
+    # In the mean over the steps, of which the first ones begin at 1.
+    assert gates[0] > 0.8
+    assert gates[1] < 0.6
+
+
+def test_texts_are_joined_and_named(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"text of {name}", encoding="utf-8")
+    texts = sample_text.SampleText([tmp_path / "a.txt", tmp_path / "b.txt"])
+    assert texts.text == "text of a.txt\n\ntext of b.txt"
+    digest = hashlib.sha256(texts.text.encode()).hexdigest()
+    assert texts.about == f"text: a.txt, b.txt, SHA-256 {digest}"
 
 
 def test_headkv_scores_the_head_that_looks_at_the_needle():
