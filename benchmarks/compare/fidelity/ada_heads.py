@@ -13,7 +13,8 @@ layers can be compared as much as those of heads.
 import argparse
 
 import torch
-from presses_reference import best_beside_window, kept_rows, mixed_budgets, top, window_scores
+from captured import kept_rows, top
+from definitions_of_windows import best_beside_window, mixed_budgets, window_scores
 from reference import Judge, begin, is_needles, with_progress, write_report
 from selections_reference import SelectionRow, capture, score
 

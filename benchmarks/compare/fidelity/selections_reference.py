@@ -22,23 +22,27 @@ import kvpress
 import numpy as np
 import torch
 import torch.nn.functional as F
+from captured import Captured
 from codecs_reference import half
-from presses_reference import (
-    Captured,
-    defensive,
+from definitions import (
+    by_lot,
     h2o,
-    headkv,
+    head_classes,
+    in_pairs,
     keyformer,
-    nacl,
     prefixkv,
-    ranked_by_kvpress,
-    snapkv_of_authors,
-    with_kvpress,
+    sepllm,
+    simlayer,
 )
+from definitions_of_windows import cake, defensive, headkv, nacl, snapkv_of_authors
+from presses_reference import ranked_by_kvpress, with_kvpress
 from reference import Judge, Row, begin, is_needles, with_progress, write_report
 from torch_bench import full
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools/calibration"))
+# Needs the path above.
+from tokenizer import Tokenizer  # noqa: E402
 
 
 def snapkv():
@@ -61,31 +65,31 @@ def drawn(run):
     return again
 
 
-def in_pairs(run):
-    """Every second layer keeps the rows of the one before it (ChunkKV's index reuse)."""
+def by_calibration(method, make):
+    """A method of the scores that calibration/ has for it: make(scores), [layers][kv_heads]."""
 
-    def masks(layers, ratio):
-        found = run(layers, ratio)
-        found[1::2] = found[: len(found) - 1 : 2]
-        return found
+    def run(layers, ratio):
+        for path in sorted((ROOT / "calibration").glob("*.heads")):
+            lines = path.read_text(encoding="ascii").splitlines()
+            if f"method {method}" in lines:
+                rows = [line.split(" ") for line in lines if line[0] in "-0123456789"]
+                return make([[float(s) for s in row] for row in rows])(layers, ratio)
+        raise SystemExit(f"calibration/ has no scores for {method}")
 
-    return masks
+    return run
 
 
-def headkv_by_calibration(layers, ratio):
-    """HeadKV with the scores that calibration/ has for it."""
-    for path in sorted((ROOT / "calibration").glob("*.heads")):
-        lines = path.read_text(encoding="ascii").splitlines()
-        if "method headkv" in lines:
-            rows = [line.split(" ") for line in lines if line[0] in "-0123456789"]
-            scores = [[max(0.0, float(s)) for s in row] for row in rows]
-            return headkv(32, 3, "max", 1.2, scores)(layers, ratio)
-    raise SystemExit("calibration/ has no scores for headkv")
+def classes_of(scores):
+    return head_classes(4, 128, [s for layer in scores for s in layer])
+
+
+def headkv_of(scores):
+    return headkv(32, 3, "max", 1.2, [[max(0.0, s) for s in layer] for layer in scores])
 
 
 # Name: Cairn's selection of the same method (docs/selections-methods.md), and the method with the
 # parameters that this has by default. What differs: `sink`, by which Cairn keeps the first token,
-# and the tie rule of torch.topk. Cairn's `random` draws other numbers.
+# and the tie rule of torch.topk. kvpress's `random` draws other numbers.
 PRESSES = {
     "kvpress-random": ("random", drawn(with_kvpress(kvpress.RandomPress()))),
     "kvpress-streaming": ("streaming", with_kvpress(kvpress.StreamingLLMPress(n_sink=4))),
@@ -138,15 +142,38 @@ PRESSES = {
         "chunkkv-paper",
         in_pairs(with_kvpress(kvpress.ChunkKVPress(kvpress.SnapKVPress(window_size=32), 10))),
     ),
-    "own-headkv": ("headkv", headkv_by_calibration),
+    "own-headkv": ("headkv", by_calibration("headkv", headkv_of)),
     "own-prefixkv": ("prefixkv", prefixkv(4)),
     "own-nacl": ("nacl", nacl(32, 0.37, 1)),
     "own-keyformer": ("keyformer", keyformer(0.3, 1)),
+    "own-ada-pyramidkv": (
+        "ada-pyramidkv:mix=1",
+        snapkv_of_authors(64, 2, "mean", alpha=200, beta=20),
+    ),
+    "own-cake": ("cake", cake(32, 2, 200, 1.6, 0.6)),
+    "own-simlayer": ("simlayer:recent=128", simlayer(4, 128, 32)),
+    "own-sepllm": ("sepllm", sepllm(4, 0.5)),
+    "own-random": ("random", by_lot(1)),
+    "own-duo": ("duo", by_calibration("duo", classes_of)),
+    "own-razor": ("razor", by_calibration("razor", classes_of)),
 }
 KEEPS = (0.5, 0.25)  # As many bits as the codecs of 8 and 4 bits.
 
 
-def capture(model, ids):
+def separators_of(path):
+    """Ids of the tokens of punctuation and line ends, as Cairn's worker has them for sepllm."""
+    tokenizer = Tokenizer.of_file(path)
+    ends, spaces = (frozenset(tokenizer.letter[b] for b in text) for text in (b".,?!;:\n\t", b" "))
+    return torch.tensor(
+        [
+            i
+            for i, token in enumerate(tokenizer.tokens)
+            if ends & set(token) and set(token) <= ends | spaces
+        ]
+    )
+
+
+def capture(model, ids, separators=None):
     """The layers of a prefill, K and V rounded to binary16 as caches have them."""
     layers = []
 
@@ -166,6 +193,10 @@ def capture(model, ids):
         return full(i, q, k, v)
 
     model.states(ids, attend)
+    if separators is not None:
+        marked = torch.isin(ids, separators)
+        for layer in layers:
+            layer.separators = marked
     return layers
 
 
@@ -249,10 +280,10 @@ class Recipe:
         )
 
 
-def measure(model, text, recipes):
+def measure(model, text, recipes, separators):
     """Adds one text to every recipe: the context is computed once and every method chooses among
     the same rows."""
-    layers = capture(model, torch.tensor(text["context"]))
+    layers = capture(model, torch.tensor(text["context"]), separators)
     continuations = [c["tokens"] for c in text["continuations"]]
     everything = torch.ones(len(layers), *layers[0].k.shape[:2], dtype=torch.bool)
     judges = [
@@ -279,8 +310,9 @@ def main():
     arguments, model, plan, texts = begin(parser)
     wanted = arguments.press or [f"{name}:keep={keep:g}" for name in PRESSES for keep in KEEPS]
     recipes = [Recipe(text, is_needles(plan)) for text in wanted]
+    separators = separators_of(arguments.model)
     for text in with_progress(plan["suite"], texts):
-        measure(model, text, recipes)
+        measure(model, text, recipes, separators)
     print("processor seconds a text: choosing, scoring", file=sys.stderr)
     for recipe in recipes:
         print(

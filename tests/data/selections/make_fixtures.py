@@ -10,8 +10,8 @@ binary16 before it is used, so that the C++ side sees the same numbers. The thre
 for a whole model of three layers.
 
 kvpress's presses are called on the captured tensors, without hooks. Where it has no press, the
-method is defined here or in benchmarks/compare/fidelity/presses_reference.py, from the papers'
-formulas, in plain torch; those cases are marked "own".
+method is defined in benchmarks/compare/fidelity/definitions.py or definitions_of_windows.py, from
+the papers' formulas, in plain torch; those cases are marked "own".
 """
 
 import json
@@ -21,26 +21,15 @@ import sys
 import kvpress
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path += [
     str(HERE.parents[2] / "benchmarks/compare" / folder) for folder in ("worker", "fidelity")
 ]
-from presses_reference import (
-    Captured,
-    defensive,
-    h2o,
-    headkv,
-    kept_rows,
-    keyformer,
-    nacl,
-    prefixkv,
-    ranked_by_kvpress,
-    snapkv_of_authors,
-    top,
-    with_kvpress,
-)  # noqa: E402
+from captured import Captured
+from definitions import first_layers, h2o, head_classes, in_pairs, keyformer, prefixkv, simlayer
+from definitions_of_windows import cake, defensive, headkv, nacl, snapkv_of_authors
+from presses_reference import in_pyramid, ranked_by_kvpress, with_kvpress
 from torch_bench import Llama, full  # noqa: E402
 
 LAYERS = (3, 15, 27)
@@ -75,9 +64,6 @@ def capture(model, ids):
     return [seen[i] for i in LAYERS]
 
 
-# --- Definitions of what neither kvpress nor presses_reference.py has ---
-
-
 def only(index, run):
     """Nothing kept in the other layers, whose queries the files lack."""
 
@@ -104,121 +90,6 @@ def as_in_files(run):
         return run(seen, ratio)
 
     return masks
-
-
-def cake(window, pool, gamma, tau_space, tau_time):
-    def run(modules, ratio):
-        scores, taste = [], []
-        for module in modules:
-            a = module.last_attention(window)[..., : TOKENS - window]
-            s = a.mean(1) + gamma * a.var(1)
-            scores.append(module.by_group(F.avg_pool1d(s, 2 * pool + 1, 1, pool)).mean(1))
-            entropy = -(a * a.clamp_min(1e-37).log()).sum().double()
-            taste.append(entropy ** (1 / tau_space) * a.var(1).sum().double() ** (1 / tau_time))
-        taste = torch.stack(taste)
-        rest = TOKENS - window
-        total = (kept_rows(modules[0], ratio) - window) * len(modules)
-        # Floors first; then what a clamp at the top or rounding left, one row a layer in turn.
-        budget = [min(rest, max(1, int(total * float(t / taste.sum())))) for t in taste]
-        layer = 0
-        while sum(budget) != total:
-            step = 1 if sum(budget) < total else -1
-            if 1 <= budget[layer] + step <= rest:
-                budget[layer] += step
-            layer = (layer + 1) % len(modules)
-        masks = torch.ones(len(modules), KV_HEADS, TOKENS, dtype=torch.bool)
-        for i, b in enumerate(budget):
-            for h in range(KV_HEADS):
-                masks[i, h, :rest] = top(scores[i][h], b)
-        return masks
-
-    return run
-
-
-def pyramid_in_layers(press_of):
-    """Ada-KV inside the layer budgets of PyramidKV."""
-
-    def run(modules, ratio):
-        masks = []
-        for module in modules:
-            pyramid = kvpress.PyramidKVPress(compression_ratio=ratio, window_size=8)
-            n = pyramid.get_layer_budget(module, TOKENS)
-            masks.append(with_kvpress(press_of())([module], 1 - (n + 0.5) / TOKENS)[0])
-        return torch.stack(masks)
-
-    return run
-
-
-def chunk_reuse(press):
-    def run(modules, ratio):
-        masks = with_kvpress(press)(modules, ratio)
-        for layer in range(1, len(modules), 2):
-            masks[layer] = masks[layer - 1]
-        return masks
-
-    return run
-
-
-def simlayer(sinks, recent, queries):
-    """The laziest layers keep sinks and recent rows, as many layers as the budget asks for. A layer
-    is as lazy as the authors' program says: what a query pays to the sinks and to the `recent` rows
-    before its own, in the mean over the last queries."""
-
-    def run(modules, ratio):
-        layers = len(modules)
-        lazy = []
-        for module in modules:
-            a = module.last_attention(queries).mean(0)
-            behind = torch.arange(TOKENS - queries, TOKENS)[:, None] - torch.arange(TOKENS)
-            near = (behind > 0) & (behind <= recent)
-            near[:, :sinks] = True
-            lazy.append(float((a * near).sum(-1).mean()))
-        total = layers * kept_rows(modules[0], ratio)
-        short = min(sinks + recent, kept_rows(modules[0], ratio))
-        full = (total - layers * short) // (TOKENS - short)
-        spare = total - layers * short - full * (TOKENS - short)
-        order = sorted(range(layers), key=lambda i: (lazy[i], i))
-        masks = torch.ones(layers, KV_HEADS, TOKENS, dtype=torch.bool)
-        for rank, layer in enumerate(order):
-            if rank < full:
-                continue
-            n = short + (spare if rank == full else 0)
-            masks[layer, :, sinks : TOKENS - (n - sinks)] = False
-        return masks
-
-    return run
-
-
-def head_classes(sinks, recent):
-    """Heads of the largest scores keep all; the test gives the C++ side the same scores (ScoresFor
-    in case.h)."""
-
-    def run(modules, ratio):
-        heads = len(modules) * KV_HEADS
-        scores = [(i * 7 + 11) % 12 for i in range(heads)]
-        few = min(sinks + recent, kept_rows(modules[0], ratio))
-        left = heads * kept_rows(modules[0], ratio)
-        masks = torch.zeros(heads, TOKENS, dtype=torch.bool)
-        for head in sorted(range(heads), key=lambda i: (-scores[i], i)):
-            # All if the heads after it still get their few, else what they leave.
-            later = int((~masks.any(-1)).sum()) - 1
-            n = min(TOKENS, left - few * later)
-            masks[head, :sinks] = True
-            masks[head, TOKENS - (n - sinks) :] = True
-            left -= n
-        return masks.view(len(modules), KV_HEADS, TOKENS)
-
-    return run
-
-
-def hybrid(press, base, layers_of_chunks):
-    """Chunks in the first layers, single rows in the others."""
-
-    def run(modules, ratio):
-        chunks, rows = with_kvpress(press)(modules, ratio), with_kvpress(base)(modules, ratio)
-        return torch.cat((chunks[:layers_of_chunks], rows[layers_of_chunks:]))
-
-    return run
 
 
 def cases():
@@ -335,14 +206,14 @@ def cases():
         "chunkkv",
         [500, 0, 64, 2, 20, 2, 1000],
         every,
-        chunk_reuse(kvpress.ChunkKVPress(snap())),
+        in_pairs(with_kvpress(kvpress.ChunkKVPress(snap()))),
     )
     yield (
         "own",
         "ada-pyramidkv",
         [500, 0, 8, 2, 0, 20, 0, 200, 0],
         every,
-        pyramid_in_layers(lambda: kvpress.AdaKVPress(snap(window_size=8))),
+        in_pyramid(8, kvpress.AdaKVPress(snap(window_size=8))),
     )
     yield "kvpress", "lagkv", [500, 4, 128], every, ranked_by_kvpress(kvpress.LagKVPress())
     yield (
@@ -372,7 +243,7 @@ def cases():
         "chunkkv",
         [500, 0, 32, 2, 10, 1, 500],
         every,
-        hybrid(chunks, snap(window_size=32), 2),
+        first_layers(2, with_kvpress(chunks), with_kvpress(snap(window_size=32))),
     )
     # Scores as for duo and razor.
     scores = [[(3 * i * 7 + 7 * h + 11) % 12 for h in range(KV_HEADS)] for i in range(3)]
@@ -383,10 +254,12 @@ def cases():
         yield "own", "prefixkv", [keep, 4], every, as_in_files(prefixkv(4))
         yield "own", "nacl", [keep, 0, 32, 370, 1], every, nacl(32, 0.37, 1)
         yield "own", "keyformer", [keep, 0, 300, 1], 1 << FULL, only(FULL, keyformer(0.3, 1))
+    # The test gives the C++ side the same scores (ScoresFor in case.h).
+    classes = [(i * 7 + 11) % 12 for i in range(len(LAYERS) * KV_HEADS)]
     for keep in (750, 500, 200):
-        yield "own", "duo", [keep, 0, 4, 64], every, head_classes(4, 64)
-    yield "own", "razor", [400, 0, 0, 33], every, head_classes(0, 33)
-    yield "own", "razor", [400, 0, 4, 400], every, head_classes(4, 400)
+        yield "own", "duo", [keep, 0, 4, 64], every, head_classes(4, 64, classes)
+    yield "own", "razor", [400, 0, 0, 33], every, head_classes(0, 33, classes)
+    yield "own", "razor", [400, 0, 4, 400], every, head_classes(4, 400, classes)
 
 
 def main():
