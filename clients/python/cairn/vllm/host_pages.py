@@ -3,9 +3,7 @@ on the engine's thread."""
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ from cairn._engine.store import Store
 from cairn.client import StagedPush
 from cairn.types import Part, Rect
 from cairn.vllm.metadata import LoadJob, SaveJob
+from cairn.vllm.save_queue import SaveQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HostPages"]
 
-_LOG = logging.getLogger("cairn")
 # In one call to the node: the first are stored while the next are copied.
 _PUSH_BYTES = 8 << 20
 _PUSH_PARTS = 64
@@ -126,38 +124,29 @@ class _Saver:
         self._rect = rect
         self._block_tokens = block_tokens
         self._block_bytes = block_bytes
-        self._most = max(1, store.options.save_buffer // block_bytes)
         self._at_once = max(1, min(_PUSH_PARTS, _PUSH_BYTES // block_bytes))
         self._parts: list[Part] = []
-        self._under_way: set[bytes] = set()
-        self._changed = threading.Condition()
-        self._queue: list[tuple[StagedPush, list[bytes]]] = []
-        self._ended = False
+        self._queue: SaveQueue[tuple[StagedPush, int]] = SaveQueue(
+            store.counters, self._commit, max(1, store.options.save_buffer // block_bytes)
+        )
+        self._order = threading.Lock()
         self._helper = ThreadPoolExecutor(1, "cairn-stage")
-        self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
-        self._thread.start()
 
     def add(
         self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]
     ) -> None:
         """A block, of `pieces` that follow each other, for the next `send`. Called by one
         thread."""
-        with self._changed:
-            if key in self._under_way:
-                return
-            if len(self._under_way) >= self._most:
-                self._store.counters.add("dropped_save_blocks")
-                return
-            self._under_way.add(key)
-        self._parts.append(
-            Part(
-                key,
-                pieces,
-                parent=parent,
-                first_position=index * self._block_tokens,
-                rect=self._rect,
+        if self._queue.claim(key):
+            self._parts.append(
+                Part(
+                    key,
+                    pieces,
+                    parent=parent,
+                    first_position=index * self._block_tokens,
+                    rect=self._rect,
+                )
             )
-        )
 
     def send(self) -> None:
         """Copies the added blocks to the place from which they are stored. Then their memory may
@@ -178,43 +167,20 @@ class _Saver:
     def _stage(self, batches: _Batches) -> None:
         for turn, batch in batches.take():
             staged = self._store.stage(batch)
-            with self._changed:
+            with self._order:
                 for push, keys in batches.in_order(turn, staged):
                     if push is None:
-                        self._under_way.difference_update(keys)
+                        self._queue.forget(keys)
                     else:
-                        self._queue.append((push, keys))
-                self._changed.notify_all()
+                        self._queue.put((push, len(keys)), keys)
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._ended)
-                if not self._queue:
-                    return
-                staged, keys = self._queue.pop(0)
-            try:
-                self._store.commit(staged, [self._block_bytes] * len(keys))
-            except Exception:
-                self._store.counters.add("internal_errors")
-                _LOG.exception("cairn: storing failed")
-            with self._changed:
-                self._under_way.difference_update(keys)
-                self._changed.notify_all()
+    def _commit(self, staged: tuple[StagedPush, int]) -> None:
+        push, count = staged
+        self._store.commit(push, [self._block_bytes] * count)
 
     def drain(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._under_way, seconds)
+        return self._queue.drain(seconds)
 
     def close(self) -> None:
-        begin = time.monotonic()
-        if not self.drain(5.0):
-            _LOG.warning(
-                "cairn: blocks that were not stored within %.0f s are dropped",
-                time.monotonic() - begin,
-            )
+        self._queue.close()
         self._helper.shutdown(wait=True)
-        with self._changed:
-            self._ended = True
-            self._queue.clear()
-            self._changed.notify_all()
