@@ -11,8 +11,10 @@
 //
 // A save gathers the blocks into a staging ring in the device's memory, in the order of the
 // engine's own work. So the engine may use the pages again at once, also when it preempts the
-// request: what it writes later comes later on its stream. Nothing here waits for the device but
-// the destructor.
+// request: what it writes later comes later on its stream. How blocks become flat, BlockForm says:
+// they may be encoded on their way. If it runs kernels, a load is copied to the device's memory
+// first, because kernels would read pinned memory slowly. Nothing here waits for the device but the
+// destructor.
 //
 // A copy that could not be issued may have begun in part. Its slots come back when an event behind
 // it has happened, and never if not even that could be recorded.
@@ -23,7 +25,7 @@
 #include <span>
 #include <vector>
 
-#include "clients/pages/engine_pages.h"
+#include "clients/pages/block_form.h"
 #include "clients/pages/slot_ring.h"
 #include "common/concurrency/mutex.h"
 #include "common/device/device.h"
@@ -38,19 +40,25 @@ class Transfer {
   std::optional<Status> result() const;
   // Waits for the end. False: it has not come by `until`.
   bool Await(TimePoint until) const;
+  // After an end that is OK: the blocks, by their places in the call, whose bytes are nevertheless
+  // not where they belong, because the form refused them.
+  std::vector<uint32_t> refused() const;
 
  private:
+  friend class ChunkLoader;
   friend class PageMover;
-  void Finish(Status status);
+  void Finish(Status status, std::vector<uint32_t> refused = {});
 
   mutable Mutex mu_;
   mutable CondVar finished_;
   std::optional<Status> result_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> refused_ ABSL_GUARDED_BY(mu_);
 };
 
 // A point on the engine's stream, behind the engine's work so far. One load at a time uses it.
 class Fence {
  private:
+  friend class ChunkLoader;
   friend class PageMover;
   device::Event event_;
 };
@@ -63,19 +71,24 @@ class PageMover {
     // pinned memory. If there is less memory, the ring is as large as there is; it may have no
     // slots.
     uint32_t save_slots = 0;
-    // Blocks that are loaded at a time, in pinned memory. At least 1.
+    // Blocks that are loaded at a time, in pinned memory, and again in the device's memory if the
+    // form runs kernels. At least 1.
     uint32_t load_slots = 0;
   };
   // `poller` outlives the mover, and is stepped by somebody as long as that exists.
-  // INVALID_ARGUMENT: of the pages or the options. RESOURCE_EXHAUSTED or PERMISSION_DENIED: not
-  // even one block of pinned memory for loads.
+  // INVALID_ARGUMENT: of the options. RESOURCE_EXHAUSTED or PERMISSION_DENIED: no memory for even
+  // one block that is loaded.
   static Result<std::unique_ptr<PageMover>> Create(std::shared_ptr<device::Device> device,
-                                                   EnginePages pages, const Options& options,
+                                                   std::unique_ptr<BlockForm> form,
+                                                   const Options& options,
                                                    device::EventPoller* poller);
   // Waits for the copies under way, unless the device is lost.
   ~PageMover();
 
-  uint64_t block_bytes() const { return block_bytes_; }
+  const BlockForm& form() const { return *form_; }
+  // OUT_OF_RANGE: a block that the pages do not have. INVALID_ARGUMENT: other positions than one
+  // for each block or none.
+  Status CheckBlocks(std::span<const uint32_t> blocks, std::span<const uint64_t> positions) const;
   uint32_t save_slots() const { return saves_.slots(); }
   uint32_t load_slots() const { return loads_.slots(); }
 
@@ -87,8 +100,10 @@ class PageMover {
   };
   // Saves the blocks as the engine's work so far on its stream leaves them. If the ring has fewer
   // free slots than blocks, the rest is left out. `engine_stream`: the driver's own handle.
-  // OUT_OF_RANGE: a block that the pages do not have. Other errors: nothing is saved.
-  Result<Save> SaveBlocks(void* engine_stream, std::span<const uint32_t> blocks);
+  // `positions`: of each block's first token in its sequence; may be missing if the form does not
+  // ask for them. OUT_OF_RANGE: a block that the pages do not have. Other errors: nothing is saved.
+  Result<Save> SaveBlocks(void* engine_stream, std::span<const uint32_t> blocks,
+                          std::span<const uint64_t> positions = {});
   // A block that was saved, once its transfer is done, until its slot is given back.
   std::span<std::byte> save_slot(uint32_t slot) { return Slot(save_memory_, slot); }
   // REQUIRES: the transfer of these slots is done.
@@ -106,42 +121,67 @@ class PageMover {
   // Copies each slot into the block at the same place of `blocks`, behind the fence. The slots are
   // the mover's again, also after an error. OUT_OF_RANGE: a block that the pages do not have.
   // Of a lost device the transfer ends with an error.
+  // `positions`: as SaveBlocks.
   Result<std::shared_ptr<Transfer>> LoadBlocks(const Fence& fence, std::span<const uint32_t> slots,
-                                               std::span<const uint32_t> blocks);
+                                               std::span<const uint32_t> blocks,
+                                               std::span<const uint64_t> positions = {});
   void GiveBackLoadSlots(std::span<const uint32_t> slots) { loads_.GiveBack(slots); }
 
  private:
-  PageMover(std::shared_ptr<device::Device> device, EnginePages pages, uint32_t save_slots,
-            uint32_t load_slots, device::EventPoller* poller)
+  PageMover(std::shared_ptr<device::Device> device, std::unique_ptr<BlockForm> form,
+            uint32_t save_slots, uint32_t load_slots, device::EventPoller* poller)
       : device_(std::move(device)),
-        pages_(std::move(pages)),
-        block_bytes_(pages_.block_bytes()),
+        form_(std::move(form)),
+        slot_bytes_(form_->slot_bytes()),
         poller_(*poller),
         saves_(save_slots),
         loads_(load_slots) {}
 
   std::span<std::byte> Slot(const device::PinnedMemory& memory, uint32_t slot) const {
-    return memory.bytes().subspan(slot * block_bytes_, block_bytes_);
+    return memory.bytes().subspan(slot * slot_bytes_, slot_bytes_);
   }
-  Status CheckBlocks(std::span<const uint32_t> blocks) const;
+  // Each block in the slot at the same place, of slots that begin at `base`.
+  std::vector<BlockCopy> Places(uint64_t base, std::span<const uint32_t> slots,
+                                std::span<const uint32_t> blocks,
+                                std::span<const uint64_t> positions) const;
+  // Whole slots between two memories that have the same ones. Neighbours become one task: PCIe
+  // likes long copies.
+  std::vector<device::CopyTask> SlotTasks(uint64_t to, uint64_t from,
+                                          std::span<const uint32_t> slots) const;
+  // The slots' words of faults alone.
+  std::vector<device::CopyTask> FaultTasks(uint64_t to, uint64_t from,
+                                           std::span<const uint32_t> slots) const;
+  void ClearFaults(const device::PinnedMemory& memory, std::span<const uint32_t> slots) const;
+  std::vector<uint32_t> ReadFaults(const device::PinnedMemory& memory,
+                                   std::span<const uint32_t> slots) const;
   // The engine's stream as ours. Engines have one, so only the last is kept.
   Result<device::Stream*> Borrow(void* native);
   // Issues the copies of a save. `end`: behind what was issued; empty if it could not be recorded.
   Status IssueSave(device::Stream* engine, std::span<const BlockCopy> staged,
                    std::span<const uint32_t> slots, device::Event gathered, device::Event copied,
                    device::Event* end);
-  // When `end` has happened: the transfer ends with `status`, and the slots go back to the ring.
-  void Watch(device::Event end, const Status& status, std::shared_ptr<Transfer> transfer,
-             SlotRing* ring, std::vector<uint32_t> slots);
+  // Issues the copies of a load. `issued`: whether any may be under way.
+  Status IssueLoad(const Fence& fence, std::span<const uint32_t> slots,
+                   std::span<const uint32_t> blocks, std::span<const uint64_t> positions,
+                   bool* issued) ABSL_EXCLUSIVE_LOCKS_REQUIRED(load_mu_);
+  // What happens when the copies of some slots have ended.
+  struct Ending {
+    Status status;                       // The transfer's, unless the copies failed.
+    std::shared_ptr<Transfer> transfer;  // May be null.
+    SlotRing* ring = nullptr;            // Gets the slots back. Null: their owner does that.
+    const device::PinnedMemory* memory = nullptr;  // Of the slots.
+    std::vector<uint32_t> slots;
+  };
+  void Watch(device::Event end, Ending ending);
   // The slots of copies whose end nobody will learn of stay taken.
   void Abandon(const Status& why);
 
   const std::shared_ptr<device::Device> device_;
-  const EnginePages pages_;
-  const uint64_t block_bytes_;
+  const std::unique_ptr<BlockForm> form_;
+  const uint64_t slot_bytes_;
   device::EventPoller& poller_;
   // Constant after Create.
-  device::DeviceMemory staging_;
+  device::DeviceMemory save_staging_, load_staging_;
   device::PinnedMemory save_memory_, load_memory_;
   SlotRing saves_, loads_;
 

@@ -51,7 +51,17 @@ class KVConnectorStats:
 @dataclasses.dataclass
 class FullAttentionSpec:
     block_size: int
-    page_size_bytes: int
+    num_kv_heads: int
+    head_size: int
+    dtype: str
+
+    @property
+    def head_size_v(self):
+        return self.head_size
+
+    @property
+    def page_size_bytes(self):
+        return self.block_size * self.num_kv_heads * self.head_size * 2 * 2
 
 
 def sha256(value):
@@ -105,7 +115,8 @@ def _modules(stream):
         "torch": {
             "__version__": "2.13.0",
             "cuda": types.SimpleNamespace(
-                current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream(device))
+                current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream(device)),
+                current_device=lambda: 0,
             ),
         },
     }
@@ -172,14 +183,15 @@ def engine_config(address, **settings):
     )
 
 
-def cache_config(layers, blocks, block_tokens, page_bytes, layout):
+def cache_config(layers, blocks, block_tokens, heads, width, layout, dtype="torch.float16"):
+    """`width`: numbers of a token in one head, keys and values."""
     return types.SimpleNamespace(
         num_blocks=blocks,
         hash_block_size=None,
         kv_cache_layout=layout,
         kv_cache_groups=[
             types.SimpleNamespace(
-                kv_cache_spec=FullAttentionSpec(block_tokens, page_bytes),
+                kv_cache_spec=FullAttentionSpec(block_tokens, heads, width // 2, dtype),
                 layer_names=[f"layer{i}" for i in range(layers)],
             )
         ],

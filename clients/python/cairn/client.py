@@ -99,12 +99,15 @@ class Client:
         host: str = "",
         zone: str = "",
         home_key: str = "",
+        device: tuple[str, int] | None = None,
     ) -> None:
         """`address`: host:port, unix:/path, or dns:name:port for all addresses of a name; several
         of these with commas between them. `spin`: how long a call over shared memory looks for its
         answer before it sleeps. None: the client chooses. `tenant`: the only tenant whose
         namespaces this client will use. The node then refuses others, and shares the memory of no
-        other one with this client. Empty: any.
+        other one with this client. Empty: any. `device`: for `fetch_on_device`, the library that
+        drives GPUs (empty: NVIDIA's) and the number of one. A GPU that is not there, or cannot
+        share its memory, is none.
 
         Of several nodes the client uses one, its home: preferably one whose `cluster.host` is
         `host`, then one whose `cluster.zone` is `zone`. Among equals clients with the same
@@ -122,6 +125,7 @@ class Client:
             host,
             zone,
             home_key,
+            device,
         )
         _open_clients.add(self)
 
@@ -240,6 +244,28 @@ class Client:
                 lease, into, first_block, rect, progress, deadline, cancel, trace
             )
         )
+
+    def fetch_on_device(
+        self,
+        lease: Lease,
+        into: BlockMemory,
+        device: _native.DeviceTarget,
+        came: set[int],
+        *,
+        first_block: int = 0,
+        rect: Rect | None = None,
+        deadline: float = 30.0,
+    ) -> Fetched:
+        """As `fetch`, for adapters of engines on a GPU. Blocks of an opaque layout that the node
+        keeps in memory of this GPU go to `device`, and not to `into`. These, counted from the
+        match's first one, are added to `came`, also before an error. Every byte is verified either
+        way.
+        """
+        answer, there = self._connection.fetch_on_device(
+            lease, into, device, first_block, rect, deadline
+        )
+        came.update(there)
+        return _fetched(answer)
 
     def get(
         self,

@@ -98,6 +98,29 @@ Status BlockSink::OnSlice(const SliceInfo& slice, std::span<const std::byte> dat
   return OkStatus();
 }
 
+Result<std::vector<client::DeviceRead>> BlockSink::OnDeviceSlices(
+    std::span<const client::DeviceSlice> slices) {
+  std::vector<client::DeviceRead> outcomes(slices.size(), client::DeviceRead::kUnread);
+  std::vector<client::DeviceSlice> wanted;
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const SliceInfo& slice = slices[i].slice;
+    if (!Wanted(slice) || !SameHeads(slice) || !Check(slice).ok()) continue;
+    wanted.push_back(slices[i]);
+    indices.push_back(i);
+  }
+  const std::vector<client::DeviceRead> read = device_->Read(wanted, first_);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    outcomes[indices[i]] = read[i];
+    if (read[i] != client::DeviceRead::kGood) continue;
+    const SliceInfo& slice = wanted[i].slice;
+    bytes_ += slice.slice_bytes;
+    MarkHeads(slice);
+    on_device_.push_back(slice.block);
+  }
+  return outcomes;
+}
+
 Status BlockSink::Assemble(const SliceInfo& slice, std::span<const std::byte> data) {
   auto it = assemblies_.find({slice.block, slice.layer});
   if (it == assemblies_.end()) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,17 @@
 #include "clients/python/src/block_bytes.h"
 
 namespace cairn::python {
+
+// Memory of a GPU for the blocks of a fetch.
+class DeviceTarget {
+ public:
+  virtual ~DeviceTarget() = default;
+  virtual std::string uuid() const = 0;
+  // Verified slices go to the GPU's memory. `first_block`: of the fetch. What became of each, in
+  // order.
+  virtual std::vector<client::DeviceRead> Read(std::span<const client::DeviceSlice> slices,
+                                               uint32_t first_block) = 0;
+};
 
 // A slice with exactly the wanted heads goes directly to its place if that is contiguous in the
 // caller's memory. Every other slice goes through a buffer. In an opaque layout only the part with
@@ -32,6 +44,17 @@ class BlockSink final : public client::FetchSink {
   std::vector<std::span<std::byte>> Pieces(const client::SliceInfo& slice) override;
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override;
   void OnBlockFailed(uint32_t block, client::MissReason reason) override;
+
+  // From now on, slices of an opaque layout that lie in memory of the target's GPU go there, and
+  // not to `into`. It outlives the sink.
+  void SetDevice(DeviceTarget* device) { device_ = device; }
+  std::string WantsDevice() const override {
+    return device_ == nullptr || layout_->IsNative() ? "" : device_->uuid();
+  }
+  Result<std::vector<client::DeviceRead>> OnDeviceSlices(
+      std::span<const client::DeviceSlice> slices) override;
+  // Blocks that went there.
+  const std::vector<uint32_t>& on_device() const { return on_device_; }
 
   // Call it after the fetch. Every block is then complete or has a reason. `open` is the reason of
   // blocks that neither came completely nor failed.
@@ -73,6 +96,8 @@ class BlockSink final : public client::FetchSink {
   std::vector<bool> filled_;  // By block, layer, head.
   std::map<std::pair<uint32_t, uint32_t>, Assembly> assemblies_;
   uint64_t bytes_ = 0;
+  DeviceTarget* device_ = nullptr;
+  std::vector<uint32_t> on_device_;
 };
 
 }  // namespace cairn::python

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "clients/python/src/arguments.h"
+#include "clients/python/src/device_blocks.h"
 #include "clients/python/src/part_source.h"
 #include "clients/python/src/pushing.h"
 #include "clients/python/src/reading.h"
@@ -82,7 +83,8 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
                                     const std::string& path, nb::handle tls, nb::handle breaker,
                                     nb::handle max_reconnect_backoff, nb::handle spin,
                                     const std::string& tenant, const std::string& host,
-                                    const std::string& zone, const std::string& home_key) {
+                                    const std::string& zone, const std::string& home_key,
+                                    const std::optional<std::pair<std::string, uint32_t>>& device) {
   client::ConnectOptions options = {.address = address,
                                     .client_name = client_name,
                                     .host = host,
@@ -106,6 +108,7 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
   std::shared_ptr<Connection> connection;
   {
     const ReleasedGil released;
+    if (device) options.devices = OpenImporter(device->first, device->second);
     connection = ValueOrThrow(Connection::Make(options));
   }
   // Collected without a close, it ends its session without the GIL.
@@ -184,9 +187,15 @@ nb::object MatchAnswer(const PendingMatch& pending) {
   return nb::make_tuple(MatchTuple(*answer.match, {}), StatusOrNone(answer.hint));
 }
 
-nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
-                 nb::handle first_block, nb::handle rect, nb::handle progress, nb::handle deadline,
-                 const std::stop_source* cancel, const std::string& trace) {
+namespace {
+
+// Runs a fetch into memory of the host, and of a GPU unless `device` is null. Returns its reading,
+// which has the answer.
+template <typename Answer>
+nb::object FetchInto(Connection& connection, const LeaseHandle& lease, nb::handle into,
+                     DeviceTarget* device, nb::handle first_block, nb::handle rect,
+                     nb::handle progress, nb::handle deadline, const std::stop_source* cancel,
+                     const std::string& trace, Answer answer) {
   const std::shared_ptr<const client::Lease> held = Held(lease);
   const auto ns = ValueOrThrow(connection.Find(held->info().fingerprint));
   const size_t count = CountOf(into);
@@ -199,11 +208,33 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
         count, first, held->info().blocks));
   }
   Reading reading(connection, ns->spec.layout, into, static_cast<uint32_t>(first), rect, cancel);
+  reading.sink().SetDevice(device);
   const client::FetchOptions options = reading.Options(progress, deadline, trace);
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
     return c.Fetch(*held, reading.Range(count), reading.sink(), options);
   });
-  return reading.Answer(status);
+  return answer(reading, status);
+}
+
+}  // namespace
+
+nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
+                 nb::handle first_block, nb::handle rect, nb::handle progress, nb::handle deadline,
+                 const std::stop_source* cancel, const std::string& trace) {
+  return FetchInto(
+      connection, lease, into, nullptr, first_block, rect, progress, deadline, cancel, trace,
+      [](const Reading& reading, const Status& status) { return reading.Answer(status); });
+}
+
+nb::object FetchOnDevice(Connection& connection, const LeaseHandle& lease, nb::handle into,
+                         DeviceTarget& device, nb::handle first_block, nb::handle rect,
+                         nb::handle deadline) {
+  return FetchInto(connection, lease, into, &device, first_block, rect, nb::float_(1.0), deadline,
+                   nullptr, "", [](Reading& reading, const Status& status) -> nb::object {
+                     nb::list there;
+                     for (const uint32_t block : reading.sink().on_device()) there.append(block);
+                     return nb::make_tuple(reading.Answer(status), there);
+                   });
 }
 
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,

@@ -5,8 +5,12 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <optional>
 #include <stop_token>
+#include <string>
+#include <utility>
 
+#include "clients/python/src/block_sink.h"
 #include "clients/python/src/connection.h"
 #include "clients/python/src/lease.h"
 
@@ -14,11 +18,14 @@ namespace cairn::python {
 
 namespace nb = nanobind;
 
+// `device`: (library, number) of a GPU in whose memory the client may read blocks, where a node on
+// this machine keeps them. A GPU that cannot do that is none.
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
                                     nb::handle max_reconnect_backoff, nb::handle spin,
                                     const std::string& tenant, const std::string& host,
-                                    const std::string& zone, const std::string& home_key);
+                                    const std::string& zone, const std::string& home_key,
+                                    const std::optional<std::pair<std::string, uint32_t>>& device);
 
 // (fingerprint, created, [(field, stored, requested, stored_blocks)]).
 nb::object Open(Connection& connection, nb::handle spec, nb::handle block_life, nb::handle deadline,
@@ -39,6 +46,11 @@ nb::object MatchAnswer(const PendingMatch& pending);
 nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
                  nb::handle first_block, nb::handle rect, nb::handle progress, nb::handle deadline,
                  const std::stop_source* cancel, const std::string& trace);
+// As Fetch, but blocks of an opaque layout that lie in memory of the GPU go to `device`, and not to
+// `into`: (Fetch's answer, [block that went there]).
+nb::object FetchOnDevice(Connection& connection, const LeaseHandle& lease, nb::handle into,
+                         DeviceTarget& device, nb::handle first_block, nb::handle rect,
+                         nb::handle deadline);
 // Match, Fetch of what matched, and the lease's end. As Fetch; a block that did not match has the
 // match's reason.
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,

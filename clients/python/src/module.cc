@@ -109,6 +109,8 @@ NB_MODULE(_native, m) {
            "prefetch_in"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(),
            "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
+      .def("fetch_on_device", &FetchOnDevice, "lease"_a, "into"_a.none(), "device"_a,
+           "first_block"_a.none(), "rect"_a.none(), "deadline"_a.none())
       .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(),
            "holders"_a.none(), "lookup_deadline"_a.none(), "progress"_a.none(), "deadline"_a.none(),
            "cancel"_a.none(), "trace"_a)
@@ -132,7 +134,7 @@ NB_MODULE(_native, m) {
       .def("close", &Connection::Close, nb::call_guard<ReleasedGil>());
   m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
         "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none(), "tenant"_a, "host"_a,
-        "zone"_a, "home_key"_a);
+        "zone"_a, "home_key"_a, "device"_a.none());
 
   nb::class_<ClusterWatch>(m, "ClusterWatch")
       .def("next", &NextMemberEvent, "wait"_a.none())
@@ -188,22 +190,32 @@ NB_MODULE(_native, m) {
 
   nb::class_<pages::Transfer>(m, "Transfer")
       .def("wait", &AwaitTransfer, "seconds"_a)
-      .def("error", &TransferError);
+      .def("error", &TransferError)
+      .def("refused", &pages::Transfer::refused);
   nb::class_<pages::Fence>(m, "Fence");
+  nb::class_<DeviceTarget>(m, "DeviceTarget");
+  nb::class_<DeviceBlocks, DeviceTarget>(m, "DeviceBlocks");
   nb::class_<PageMoves>(m, "PageMoves")
       .def_prop_ro("save_slots", &PageMoves::save_slots)
       .def_prop_ro("load_slots", &PageMoves::load_slots)
-      .def("save", &PageMoves::Save, "stream"_a, "blocks"_a)
+      .def("block_bytes", &PageMoves::BlockBytes, "first_position"_a)
+      .def_prop_ro("runs_kernels", &PageMoves::RunsKernels)
+      .def("save", &PageMoves::Save, "stream"_a, "blocks"_a, "positions"_a)
       .def("save_slot", &PageMoves::SaveSlot, "slot"_a)
       .def("give_back_save_slots", &PageMoves::GiveBackSaveSlots, "slots"_a)
       .def("fence", &PageMoves::MakeFence, "stream"_a)
       .def("await_load_slots", &PageMoves::AwaitLoadSlots, "most"_a, "seconds"_a)
       .def("load_slot", &PageMoves::LoadSlot, "slot"_a)
-      .def("load", &PageMoves::Load, "fence"_a, "slots"_a, "blocks"_a)
+      .def("load", &PageMoves::Load, "fence"_a, "slots"_a, "blocks"_a, "positions"_a)
       .def("give_back_load_slots", &PageMoves::GiveBackLoadSlots, "slots"_a)
+      .def_prop_ro("reads_chunks", &PageMoves::ReadsChunks)
+      .def("on_device", &PageMoves::OnDevice, "fence"_a, "blocks"_a, "positions"_a,
+           nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
       .def("close", &PageMoves::Close);
-  m.def("open_pages", &PageMoves::Open, "library"_a, "device"_a, "runs"_a, "blocks"_a,
-        "save_slots"_a, "load_slots"_a);
+  m.def("open_pages", &PageMoves::Open, "where"_a, "runs"_a, "blocks"_a);
+  m.def("open_coded_pages", &PageMoves::OpenCoded, "where"_a, "codec"_a, "shape"_a, "layers"_a,
+        "blocks"_a, "k_strides"_a, "v_strides"_a, "bfloat16"_a);
+  m.def("coded_block", &CodedBlock, "codec"_a, "shape"_a);
 
   m.def("fingerprint", &FingerprintOf, "spec"_a.none());
   m.def("block_keys", &BlockKeys, "fingerprint"_a.none(), "tokens"_a.none(),

@@ -17,6 +17,7 @@ COUNTERS = {
     "load_seconds": "Time that loads took, in the background.",
     "loaded_blocks": "Blocks that were loaded and verified.",
     "loaded_bytes": "Their bytes.",
+    "device_loaded_blocks": "Blocks of these that came out of the node's memory on a GPU.",
     "failed_load_blocks": "Blocks that should have been loaded; the engine computed them.",
     "saved_blocks": "Blocks that the node took, or had already.",
     "saved_bytes": "Their bytes.",

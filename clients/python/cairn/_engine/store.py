@@ -10,7 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
 
+from cairn import _native
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
 from cairn.client import Client, EventStream, PendingMatch, StagedPush
@@ -18,7 +21,7 @@ from cairn.errors import Action, Error
 from cairn.keys import fingerprint
 from cairn.types import Match, Memory, NamespaceSpec, Part, Rect
 
-__all__ = ["Lookup", "Store"]
+__all__ = ["DeviceRead", "Fetching", "Lookup", "Store"]
 
 _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
@@ -63,6 +66,29 @@ class Lookup:
         self._store.counters.add("lookup_failures")
 
 
+@dataclass(frozen=True)
+class DeviceRead:
+    """Memory of a GPU for blocks of a load, used if the node keeps them on that GPU."""
+
+    target: Callable[[int, int], _native.DeviceTarget]
+    """Of the blocks [begin, end) of the call."""
+    came: set[int]
+    """Blocks of the call that went there, and not to `into`. Filled by the call."""
+    begin: int = 0
+
+    def behind(self, blocks: int) -> DeviceRead:
+        """The same for a call that begins with a later block."""
+        return DeviceRead(self.target, self.came, self.begin + blocks)
+
+
+class Fetching(Protocol):
+    """Fills memory with the blocks of a load from the index on; see `Store.loading`."""
+
+    def __call__(
+        self, index: int, into: Sequence[Memory], device: DeviceRead | None = None
+    ) -> set[int]: ...
+
+
 class Store:
     """One namespace at one node. Thread-safe.
 
@@ -77,8 +103,10 @@ class Store:
         spec: NamespaceSpec,
         client_name: str,
         counters: Counters | None = None,
+        device: tuple[str, int] | None = None,
     ) -> None:
-        """Does not wait for the node. InvalidArgumentError: an address or a field is not valid."""
+        """Does not wait for the node. `device`: as of `Client`. InvalidArgumentError: an address or
+        a field is not valid."""
         self.options = options
         self.spec = spec
         self.counters = counters or Counters()
@@ -95,6 +123,7 @@ class Store:
             zone=options.zone,
             # The processes of an engine look up, load and store parts of the same blocks.
             home_key=options.home_key or socket.gethostname(),
+            device=device,
         )
         # A node that comes later opens it with the session.
         self._opening = threading.Thread(target=self._open, name="cairn-open", daemon=True)
@@ -213,25 +242,28 @@ class Store:
         blocks: int,
         rect: Rect | None = None,
         found: Match | None = None,
-    ) -> Iterator[Callable[[int, Sequence[Memory]], set[int]]]:
+    ) -> Iterator[Fetching]:
         """As `load` of so many blocks, but some at a time: gives a function that fills memory with
-        the blocks from the i-th on, and returns the indices of those that did not come.
+        the blocks from the i-th on, and returns the indices of those that did not come. With a
+        `DeviceRead`, blocks may go to a GPU instead.
 
         After `load_timeout` no block comes. The memory of a call is the caller's again after it.
         """
         begin, came = time.monotonic(), 0
         self.counters.add("loads")
 
-        def fetch(index: int, into: Sequence[Memory]) -> set[int]:
+        def fetch(index: int, into: Sequence[Memory], device: DeviceRead | None = None) -> set[int]:
             nonlocal came
             failed = set(range(len(into)))
             left = begin + self.options.load_timeout - time.monotonic()
             if found is not None and left > 0:
                 try:
-                    failed = self._fetch_by_two(found, first + index, into, rect, left)
+                    failed = self._fetch_by_two(found, first + index, into, rect, left, device)
                 except Error as error:
                     self.complain("load", error)
             came += len(into) - len(failed)
+            if device is not None:
+                self.counters.add("device_loaded_blocks", len(device.came - failed))
             return failed
 
         with contextlib.ExitStack() as stack:
@@ -286,38 +318,64 @@ class Store:
         return failed
 
     def _fetch_by_two(
-        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None, deadline: float
+        self,
+        found: Match,
+        first: int,
+        into: Sequence[Memory],
+        rect: Rect | None,
+        deadline: float,
+        device: DeviceRead | None,
     ) -> set[int]:
         if len(into) < _SPLIT:
-            return self._fetch(found, first, into, rect, deadline)
+            return self._fetch(found, first, into, rect, deadline, device)
         half = len(into) // 2
         # Leaving waits for the other thread: until then it needs the lease, and the memory of
         # `into`.
         with ThreadPoolExecutor(1, "cairn-copy") as other:
-            later = other.submit(self._fetch, found, first + half, into[half:], rect, deadline)
-            failed = self._fetch(found, first, into[:half], rect, deadline)
+            behind = None if device is None else device.behind(half)
+            later = other.submit(
+                self._fetch, found, first + half, into[half:], rect, deadline, behind
+            )
+            failed = self._fetch(found, first, into[:half], rect, deadline, device)
         return failed | {half + i for i in later.result()}
 
     def _fetch(
-        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None, deadline: float
+        self,
+        found: Match,
+        first: int,
+        into: Sequence[Memory],
+        rect: Rect | None,
+        deadline: float,
+        device: DeviceRead | None = None,
     ) -> set[int]:
         there = min(len(into), max(0, found.matched_blocks - first))
         missing = set(range(there, len(into)))
         if there == 0:
             return missing
+        came: set[int] = set()
         try:
-            fetched = self._client.fetch(
-                found.lease,
-                into[:there],
-                first_block=first,
-                rect=rect,
-                deadline=deadline,
-            )
+            if device is None:
+                fetched = self._client.fetch(
+                    found.lease, into[:there], first_block=first, rect=rect, deadline=deadline
+                )
+            else:
+                fetched = self._client.fetch_on_device(
+                    found.lease,
+                    into[:there],
+                    device.target(device.begin, device.begin + there),
+                    came,
+                    first_block=first,
+                    rect=rect,
+                    deadline=deadline,
+                )
         except Error as error:
             if error.fetched is None:
                 raise
             self.complain("load", error)
             fetched = error.fetched
+        finally:
+            if device is not None:
+                device.came.update(device.begin + block - first for block in came)
         self.counters.add("loaded_bytes", fetched.bytes)
         return {block - first for block in fetched.failed} | missing
 

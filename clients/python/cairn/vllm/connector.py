@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
+    from cairn.vllm.options import ConnectorOptions
+    from cairn.vllm.number_places import PageAccess
+
 __all__ = ["CairnConnector"]
 
 _LOG = logging.getLogger("cairn")
@@ -68,6 +71,16 @@ def _nothing() -> None:
     return None
 
 
+def _device(options: ConnectorOptions) -> tuple[str, int] | None:
+    """The GPU that this worker computes on."""
+    import torch
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cuda():
+        return None
+    return options.device_library, torch.cuda.current_device()
+
+
 class CairnConnector(KVConnectorBase_V1):
     """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's
     steps.
@@ -84,12 +97,15 @@ class CairnConnector(KVConnectorBase_V1):
         A node that cannot be reached is neither: it may come later.
         """
         super().__init__(vllm_config, role, kv_cache_config)
+        self._config = vllm_config
         check_config(vllm_config)
         options = read_options(vllm_config)
-        plan = make_plan(vllm_config, kv_cache_config, options)
+        self._plan = plan = make_plan(vllm_config, kv_cache_config, options)
         transfer = vllm_config.kv_transfer_config
         who = "scheduler" if role == KVConnectorRole.SCHEDULER else "worker"
-        self._store = Store(options, plan.spec, f"vllm-{who}")
+        self._store = Store(
+            options, plan.spec, f"vllm-{who}", device=_device(options) if who == "worker" else None
+        )
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
         self._events: EventFeed[KVCacheEvent] | None = None
@@ -190,9 +206,16 @@ class CairnConnector(KVConnectorBase_V1):
     # ---- worker ----
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """At the start; ValueError: pages that cannot be taken as bytes."""
+        """At the start; ValueError: pages that cannot be taken as bytes, or that the codec cannot
+        read."""
         assert self._worker is not None
-        self._worker.register(kv_caches)
+        self._worker.register(kv_caches, self._page_access)
+
+    def _page_access(self, kv_caches: Mapping[str, torch.Tensor]) -> PageAccess:
+        from cairn.vllm.page_access import VllmPages
+
+        layers = self._config.compilation_config.static_forward_context
+        return VllmPages(layers, kv_caches, self._plan.blocks, self._plan.block_tokens)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begins this step's loads, in the background."""

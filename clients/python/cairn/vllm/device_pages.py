@@ -3,6 +3,7 @@ the node.
 
     save   engine's thread: mover.save on the engine's stream ─► thread: store, give slots back
     load   thread: fetch into slots of pinned memory ─► mover.load behind the fence ─► wait for it
+           what the node keeps on the same GPU goes to the pages at once, without the host
 
 Needs torch only to ask for the engine's stream.
 """
@@ -10,22 +11,26 @@ Needs torch only to ask for the engine's stream.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cairn import _native
 from cairn._engine.memory import memory_at
-from cairn._engine.store import Store
-from cairn.errors import Error, error_for
+from cairn._engine.store import DeviceRead, Fetching, Store
+from cairn.errors import Error, InvalidArgumentError, error_for
 from cairn.types import Part, Rect
 from cairn.vllm.metadata import LoadJob, SaveJob
 from cairn.vllm.namespace import Plan
+from cairn.vllm.number_places import PageAccess, PlaneShape, find_numbers
 from cairn.vllm.options import ConnectorOptions
-from cairn.vllm.page_runs import find_pages
+from cairn.vllm.page_runs import DevicePlace, find_pages
+from cairn.vllm.save_queue import SaveQueue
 
-__all__ = ["DevicePages"]
+__all__ = ["AccessOf", "DevicePages"]
+
+AccessOf = Callable[[Mapping[str, Any]], PageAccess]
+"""Of the engine's tensors by layer: what writes and reads known numbers in them."""
 
 _LOG = logging.getLogger("cairn")
 _FETCH_BYTES = 16 << 20  # That are fetched before they are copied to the GPU.
@@ -35,61 +40,71 @@ class _Block(NamedTuple):
     key: bytes
     parent: bytes | None
     position: int
-    """In the prompt, in blocks."""
+    """Of its first token in the prompt."""
     block: int
+
+
+class _Save(NamedTuple):
+    transfer: _native.Transfer
+    slots: list[int]
+    blocks: list[_Block]
 
 
 class DevicePages:
     """As `HostPages`. `load` is called by several threads, everything else by the engine's, which
     never waits for the GPU nor for the node."""
 
-    def __init__(self, store: Store, kv_caches: Mapping[str, Any], rect: Rect, plan: Plan) -> None:
-        """ValueError: pages that cannot be taken as bytes. `cairn.Error`: no library, no driver, no
-        such GPU, or no memory for one block."""
+    def __init__(
+        self,
+        store: Store,
+        kv_caches: Mapping[str, Any],
+        rect: Rect,
+        plan: Plan,
+        access_of: AccessOf,
+    ) -> None:
+        """ValueError: pages that cannot be taken as bytes, or of which it is not proved where their
+        numbers lie. `cairn.Error`: no library, no driver, no such GPU, no kernels for a codec, or
+        no memory for one block. `access_of` is called if there is a codec.
+        """
         assert isinstance(store.options, ConnectorOptions)
+        options = store.options
         place = find_pages(kv_caches, plan.blocks)
-        size = place.block_bytes
-        expected = store.spec.layout.max_part_bytes  # type: ignore[union-attr]
-        if size != expected:
-            raise ValueError(f"a block has {size} bytes in the engine's pages, expected {expected}")
+        size = store.spec.layout.max_part_bytes  # type: ignore[union-attr]
         self._store = store
         self._rect = rect
         self._block_tokens = plan.block_tokens
-        self._block_bytes = size
         self._device = place.device
-        save_slots = max(1, store.options.save_buffer // size)
-        load_slots = max(1, store.options.load_buffer // size)
         self._fetch_at_once = max(1, _FETCH_BYTES // size)
-        self._moves = _native.open_pages(
-            store.options.device_library,
-            place.device,
-            [(run.address, run.stride, run.bytes) for run in place.runs],
-            place.blocks,
-            save_slots,
-            load_slots,
-        )
-        if self._moves.save_slots < save_slots or self._moves.load_slots < load_slots:
+        wanted = (max(1, options.save_buffer // size), max(1, options.load_buffer // size))
+        where = (options.device_library, place.device, *wanted)
+        if plan.coding is None:
+            if place.block_bytes != size:
+                raise ValueError(
+                    f"a block has {place.block_bytes} bytes in the engine's pages, expected {size}"
+                )
+            self._moves = _native.open_pages(
+                where, [(run.address, run.stride, run.bytes) for run in place.runs], place.blocks
+            )
+        else:
+            self._moves = _open_coded(where, kv_caches, place, plan, access_of)
+        if (self._moves.save_slots, self._moves.load_slots) != wanted:
             _LOG.warning(
                 "cairn: memory is short: %d of %d blocks can be stored at a time, "
                 "and %d of %d loaded",
-                self._moves.save_slots,
-                save_slots,
-                self._moves.load_slots,
-                load_slots,
+                *(self._moves.save_slots, wanted[0], self._moves.load_slots, wanted[1]),
             )
         _LOG.info(
-            "cairn: KV of %d blocks of %d bytes on GPU %d, in runs of %d bytes",
-            place.blocks,
-            size,
-            place.device,
+            "cairn: KV of %d blocks of %d bytes on GPU %d, in runs of %d bytes, moved by %s, "
+            "stored %s",
+            *(place.blocks, place.block_bytes, place.device),
             max(run.bytes for run in place.runs),
+            "kernels" if self._moves.runs_kernels else "copies",
+            "as they are" if plan.coding is None else f"in {plan.coding.codec}",
         )
-        self._under_way: set[bytes] = set()
-        self._queue: list[tuple[_native.Transfer, list[int], list[_Block]]] = []
-        self._changed = threading.Condition()
-        self._ended = False
-        self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
-        self._thread.start()
+        self._queue: SaveQueue[_Save] = SaveQueue(store.counters, self._finish)
+
+    def _position(self, index: int) -> int:
+        return index * self._block_tokens
 
     def _stream(self) -> int:
         import torch
@@ -107,7 +122,7 @@ class DevicePages:
         failed = set(range(len(job.blocks)))
         launched: list[tuple[_native.Transfer, list[int]]] = []
         try:
-            self._launch(job, fence, launched)
+            failed -= self._launch(job, fence, launched)
         except Error as error:
             self._store.complain("load", error)
         finally:
@@ -117,7 +132,8 @@ class DevicePages:
                     pass
                 lost = transfer.error()
                 if lost is None:
-                    failed.difference_update(indices)
+                    refused = set(transfer.refused())
+                    failed.difference_update(i for n, i in enumerate(indices) if n not in refused)
                 else:
                     self._store.complain("load", error_for(*lost))
         return failed
@@ -127,30 +143,62 @@ class DevicePages:
         job: LoadJob,
         fence: _native.Fence,
         launched: list[tuple[_native.Transfer, list[int]]],
-    ) -> None:
+    ) -> set[int]:
+        """Returns the indices of blocks that are in their pages already. `launched` gets those that
+        are on their way there, also before an error."""
         until = time.monotonic() + self._store.options.load_timeout
         count, index = len(job.blocks), 0
+        arrived: set[int] = set()
         with self._store.loading(job.keys, job.first, count, self._rect) as fetch:
             while index < count:
                 slots = self._moves.await_load_slots(
                     min(count - index, self._fetch_at_once), until - time.monotonic()
                 )
                 if not slots:
-                    return
-                memory = [memory_at(self._moves.load_slot(s), self._block_bytes) for s in slots]
-                bad = set(range(len(slots)))
-                try:
-                    bad = fetch(index, memory)
-                finally:
-                    self._moves.give_back_load_slots([slots[i] for i in bad])
-                good = [i for i in range(len(slots)) if i not in bad]
+                    break
+                bad, came = self._fetch(job, index, slots, fence, fetch)
+                arrived.update(index + i for i in came)
+                good = [i for i in range(len(slots)) if i not in bad and i not in came]
                 if good:
-                    blocks = [job.blocks[index + i] for i in good]
-                    transfer = self._moves.load(fence, [slots[i] for i in good], blocks)
+                    transfer = self._moves.load(
+                        fence,
+                        [slots[i] for i in good],
+                        [job.blocks[index + i] for i in good],
+                        [self._position(job.first + index + i) for i in good],
+                    )
                     launched.append((transfer, [index + i for i in good]))
                 if bad:
-                    return  # What comes after a missing block has no use.
+                    break  # What comes after a missing block has no use.
                 index += len(slots)
+        return arrived
+
+    def _fetch(
+        self, job: LoadJob, index: int, slots: list[int], fence: _native.Fence, fetch: Fetching
+    ) -> tuple[set[int], set[int]]:
+        """Which blocks from the index on did not come, and which came to their pages. The others
+        are in their slots, and only theirs stay taken."""
+        blocks = list(job.blocks[index : index + len(slots)])
+        positions = [self._position(job.first + index + i) for i in range(len(slots))]
+        memory = [
+            memory_at(self._moves.load_slot(slot), self._moves.block_bytes(position))
+            for slot, position in zip(slots, positions)
+        ]
+        bad = set(range(len(slots)))
+        came: set[int] = set()
+        device = None
+        if self._moves.reads_chunks:
+            device = DeviceRead(
+                lambda begin, end: self._moves.on_device(
+                    fence, blocks[begin:end], positions[begin:end]
+                ),
+                came,
+            )
+        try:
+            bad = fetch(index, memory, device)
+            came -= bad
+        finally:
+            self._moves.give_back_load_slots([slots[i] for i in sorted(bad | came)])
+        return bad, came
 
     # ---- saves ----
 
@@ -158,83 +206,113 @@ class DevicePages:
         """Launches copies on the engine's stream, so the engine may use the pages again. A thread
         stores them. What finds no room is dropped: a later miss."""
         wanted: list[_Block] = []
-        with self._changed:
-            for job in jobs:
-                parent = job.parent
-                for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
-                    if key not in self._under_way:
-                        self._under_way.add(key)
-                        wanted.append(_Block(key, parent, job.first + i, block))
-                    parent = key
+        for job in jobs:
+            parent = job.parent
+            for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
+                if self._queue.claim(key):
+                    wanted.append(_Block(key, parent, self._position(job.first + i), block))
+                parent = key
         if not wanted:
             return
         transfer: _native.Transfer | None = None
         slots: list[int] = []
         try:
-            transfer, slots = self._moves.save(self._stream(), [block.block for block in wanted])
+            transfer, slots = self._moves.save(
+                self._stream(),
+                [block.block for block in wanted],
+                [block.position for block in wanted],
+            )
             self._store.counters.add("dropped_save_blocks", len(wanted) - len(slots))
         except Error as error:
             self._store.complain("store", error)
             self._store.counters.add("failed_save_blocks", len(wanted))
-        with self._changed:
-            self._under_way.difference_update(block.key for block in wanted[len(slots) :])
-            if transfer is not None:
-                self._queue.append((transfer, slots, wanted[: len(slots)]))
-            self._changed.notify_all()
+        taken = wanted[: len(slots)]
+        self._queue.forget(block.key for block in wanted[len(slots) :])
+        if transfer is not None:
+            self._queue.put(_Save(transfer, slots, taken), [block.key for block in taken])
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._ended)
-                if not self._queue:
-                    return
-                transfer, slots, blocks = self._queue.pop(0)
-            try:
-                while not transfer.wait(1.0):
-                    pass
-                self._store_blocks(transfer, slots, blocks)
-            except Exception:
-                self._store.counters.add("internal_errors")
-                _LOG.exception("cairn: storing failed")
-            self._moves.give_back_save_slots(slots)
-            with self._changed:
-                self._under_way.difference_update(block.key for block in blocks)
-                self._changed.notify_all()
+    def _finish(self, save: _Save) -> None:
+        try:
+            while not save.transfer.wait(1.0):
+                pass
+            self._store_blocks(save)
+        finally:
+            self._moves.give_back_save_slots(save.slots)
 
-    def _store_blocks(
-        self, transfer: _native.Transfer, slots: list[int], blocks: list[_Block]
-    ) -> None:
-        lost = transfer.error()
+    def _store_blocks(self, save: _Save) -> None:
+        lost = save.transfer.error()
         if lost is not None:
             self._store.complain("store", error_for(*lost))
-            self._store.counters.add("failed_save_blocks", len(blocks))
+            self._store.counters.add("failed_save_blocks", len(save.blocks))
             return
-        parts = [
-            Part(
-                block.key,
-                memory_at(self._moves.save_slot(slot), self._block_bytes),
-                parent=block.parent,
-                first_position=block.position * self._block_tokens,
-                rect=self._rect,
+        refused = set(save.transfer.refused())
+        if refused:
+            self._store.complain(
+                "store",
+                InvalidArgumentError(f"{len(refused)} blocks have numbers that the codec has not"),
             )
-            for slot, block in zip(slots, blocks)
-        ]
-        self._store.save(parts, [self._block_bytes] * len(parts))
+            self._store.counters.add("failed_save_blocks", len(refused))
+        parts, sizes = [], []
+        for i, (slot, block) in enumerate(zip(save.slots, save.blocks)):
+            if i in refused:
+                continue
+            sizes.append(self._moves.block_bytes(block.position))
+            parts.append(
+                Part(
+                    block.key,
+                    memory_at(self._moves.save_slot(slot), sizes[-1]),
+                    parent=block.parent,
+                    first_position=block.position,
+                    rect=self._rect,
+                )
+            )
+        if parts:
+            self._store.save(parts, sizes)
 
     def drain(self, seconds: float) -> bool:
         """Waits until everything that was copied is stored. False: it takes longer."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._under_way, seconds)
+        return self._queue.drain(seconds)
 
     def close(self) -> None:
         """Stores what was copied, for a short time at most, and gives the memory back. REQUIRES: no
         load is running."""
-        if not self.drain(5.0):
-            _LOG.warning("cairn: blocks that were not stored within 5 s are dropped")
-        with self._changed:
-            self._ended = True
-            self._queue.clear()
-            self._changed.notify_all()
-        # It ends after the call to the node that it is in, which has a deadline.
-        self._thread.join()
+        self._queue.close()
+        self._queue.join()
         self._moves.close()
+
+
+def _open_coded(
+    where: tuple[str, int, int, int],
+    kv_caches: Mapping[str, Any],
+    place: DevicePlace,
+    plan: Plan,
+    access_of: AccessOf,
+) -> _native.PageMoves:
+    coding = plan.coding
+    assert coding is not None
+    # Layers that share the memory of another one are stored with it.
+    layers = {cache.data_ptr(): name for name, cache in reversed(list(kv_caches.items()))}
+    names = [name for name in kv_caches if name in layers.values()]
+    if len(names) != coding.layers:
+        raise ValueError(
+            f"{len(names)} layers have memory of their own, expected {coding.layers}, "
+            "as the setting 'codec' counted"
+        )
+    shape = PlaneShape(coding.heads, coding.k_dim, coding.v_dim, plan.block_tokens)
+    try:
+        numbers = find_numbers(access_of(kv_caches), names, place.blocks, shape)
+    except ValueError as error:
+        raise ValueError(
+            f"setting 'codec': got '{coding.codec}', expected none: "
+            f"where K and V lie in the engine's pages is not proved: {error}"
+        ) from error
+    return _native.open_coded_pages(
+        where,
+        coding.codec,
+        (coding.layers, *shape),
+        [(layer.k, layer.v, layer.block_stride) for layer in numbers.layers],
+        place.blocks,
+        numbers.k_strides,
+        numbers.v_strides,
+        coding.bfloat16,
+    )

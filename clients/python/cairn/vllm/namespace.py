@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cairn import _native
 from cairn._engine.options import Options
 from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
+from cairn.errors import Error
 from cairn.types import NamespaceSpec, OpaqueLayout
 from cairn.vllm.options import ConnectorOptions
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK_TOKENS",
     "EXTRA",
+    "Coding",
     "MAX_PART",
     "Plan",
     "check_config",
@@ -44,6 +47,21 @@ _SAFE_HASHES = ("sha256", "sha256_cbor")
 
 
 @dataclass(frozen=True)
+class Coding:
+    """In what blocks are stored, if not as the engine packed them."""
+
+    codec: str
+    """With all its parameters."""
+    layers: int
+    heads: int
+    """Of a rank."""
+    k_dim: int
+    v_dim: int
+    bfloat16: bool
+    """Numbers in the engine's pages. False: half precision."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What scheduler and workers of one engine agree on."""
 
@@ -53,6 +71,7 @@ class Plan:
     """Keys are vLLM's own block hashes; False: ours, over tokens and salt."""
     blocks: int = 0
     """How many the engine has. 0: as many as the first axis of its tensors."""
+    coding: Coding | None = None
 
 
 def read_options(vllm_config: VllmConfig) -> ConnectorOptions:
@@ -104,8 +123,10 @@ def check_config(vllm_config: VllmConfig) -> None:
         )
 
 
-def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: Options) -> Plan:
-    """ValueError: a model or setting whose KV this adapter cannot name."""
+def make_plan(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: ConnectorOptions
+) -> Plan:
+    """ValueError: a model or setting whose KV this adapter cannot name, or cannot encode."""
     from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
     groups = kv_cache_config.kv_cache_groups
@@ -125,6 +146,10 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
             f"setting 'block_size': a block of {kv.block_size} tokens "
             f"has {part_bytes} bytes on each rank, expected at most {MAX_PART}"
         )
+    coding, stored_as = None, ""
+    if options.codec:
+        coding, part_bytes = _coding(options.codec, kv, layers)
+        stored_as = f"codec={coding.codec} "
     engine_keys = (
         vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES
         and kv_cache_config.hash_block_size in (None, kv.block_size)
@@ -137,14 +162,34 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,
         layout=OpaqueLayout(
-            description=_layout(vllm_config, kv_cache_config, kv, layers),
+            description=stored_as + _layout(vllm_config, kv_cache_config, kv, layers, stored_as),
             max_part_bytes=part_bytes,
             parts=vllm_config.parallel_config.tensor_parallel_size,
             block_tokens=kv.block_size,
         ),
         key_scheme=_key_scheme(vllm_config) if engine_keys else "cairn",
     )
-    return Plan(spec, kv.block_size, engine_keys, kv_cache_config.num_blocks)
+    return Plan(spec, kv.block_size, engine_keys, kv_cache_config.num_blocks, coding)
+
+
+def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
+    """And the bytes of a block, at most."""
+    name = f"setting '{EXTRA}codec': got '{codec}'"
+    dtype = str(kv.dtype)
+    if dtype not in ("torch.float16", "torch.bfloat16"):
+        raise ValueError(f"{name}, expected none: KV of {dtype} is not encoded, only of 16 bits")
+    planes = kv.block_size * kv.num_kv_heads * (kv.head_size + kv.head_size_v) * 2
+    if kv.page_size_bytes != planes:
+        raise ValueError(
+            f"{name}, expected none: a block of a layer has {kv.page_size_bytes} bytes, "
+            f"and keys and values alone would have {planes}"
+        )
+    shape = (layers, kv.num_kv_heads, kv.head_size, kv.head_size_v, kv.block_size)
+    try:
+        canonical, most = _native.coded_block(codec, shape)
+    except Error as error:
+        raise ValueError(f"{name}: {error}") from error
+    return Coding(canonical, *shape[:4], dtype == "torch.bfloat16"), most
 
 
 def revision_of(vllm_config: VllmConfig, options: Options) -> str:
@@ -186,8 +231,10 @@ def machine() -> str:
     )
 
 
-def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int) -> str:
-    """Everything that decides the bytes of a page. Whole pages are stored, never interpreted."""
+def _layout(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int, before: str
+) -> str:
+    """Everything that decides the bytes of a page, in a text that follows `before`."""
     text = (
         f"vllm page_bytes={kv.page_size_bytes} layers={layers} "
         f"layout={kv_cache_config.kv_cache_layout} "
@@ -195,10 +242,11 @@ def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, la
         f"tp={vllm_config.parallel_config.tensor_parallel_size} "
         f"on {machine()} {kv!r}"
     )
-    if len(text) <= _MAX_DESCRIPTION:
+    most = _MAX_DESCRIPTION - len(before)
+    if len(text) <= most:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return text[: _MAX_DESCRIPTION - len(digest)] + digest
+    return text[: most - len(digest)] + digest
 
 
 def _key_scheme(vllm_config: VllmConfig) -> str:

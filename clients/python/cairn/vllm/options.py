@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cairn._engine.options import Options
 
@@ -20,16 +18,6 @@ class ConnectorOptions(Options):
     device_library: str = ""
     """KV on a GPU: the library that drives it. Empty: libcairn_cuda.so, next to the interpreter or
     where the linker looks."""
-
-    @classmethod
-    def read(
-        cls, settings: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()
-    ) -> ConnectorOptions:
-        """As `Options.read`. ValueError also if `codec` is given."""
-        if isinstance(settings, Mapping) and "codec" in settings:
-            raise ValueError(
-                f"setting '{prefix}codec': got {settings['codec']!r}, expected no such setting: "
-                "blocks are stored as the engine packed them, because nothing has proved "
-                "where K and V lie in its pages"
-            )
-        return super().read(settings, prefix, without)
+    codec: str = ""
+    """KV on a GPU: the codec of a recipe in which blocks are stored, such as "turbo:bits=4". Empty:
+    as the engine packed them."""

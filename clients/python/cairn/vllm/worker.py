@@ -16,7 +16,7 @@ from cairn.vllm.namespace import Plan
 if TYPE_CHECKING:
     import torch
 
-    from cairn.vllm.device_pages import DevicePages
+    from cairn.vllm.device_pages import AccessOf, DevicePages
     from cairn.vllm.host_pages import HostPages
 
     Pages = Union[DevicePages, HostPages]
@@ -41,22 +41,27 @@ class WorkerHalf:
         self._bad: set[int] = set()
         self._mismatch = False
 
-    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """Learns where the engine's pages lie.
+    def register(self, kv_caches: dict[str, torch.Tensor], access_of: AccessOf) -> None:
+        """Learns where the engine's pages lie. `access_of`: for a codec, see DevicePages.
 
         ValueError: pages that cannot be taken as bytes, or on a kind of device that cannot be
-        reached. `cairn.Error`: on a GPU, without the library that drives it or without memory for
-        a block.
+        reached, or that the codec cannot read. `cairn.Error`: on a GPU, without the library that
+        drives it or without memory for a block.
         """
         kinds = {cache.device.type for cache in kv_caches.values()}
         if kinds == {"cpu"}:
             from cairn.vllm.host_pages import HostPages
 
+            if self._plan.coding is not None:
+                raise ValueError(
+                    f"setting 'codec': got '{self._plan.coding.codec}', expected none: "
+                    "the engine's pages are in host memory, where nothing encodes them"
+                )
             self._pages = HostPages(self._store, kv_caches, self._rect, self._plan.block_tokens)
         elif kinds == {"cuda"}:
             from cairn.vllm.device_pages import DevicePages
 
-            self._pages = DevicePages(self._store, kv_caches, self._rect, self._plan)
+            self._pages = DevicePages(self._store, kv_caches, self._rect, self._plan, access_of)
         else:
             raise ValueError(
                 f"the KV cache is on {', '.join(sorted(kinds)) or 'no device'}, "

@@ -11,6 +11,7 @@
 
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
+#include "tests/support/fake_kernels/slice_kernels.h"
 
 namespace cairn::pages {
 namespace {
@@ -39,8 +40,8 @@ T Value(Result<T> result) {
   return *std::move(result);
 }
 
-// How an engine may keep its layers.
-enum class Layout { kByLayer, kByBlock };
+// How an engine may keep its layers. With kernels, blocks that have several runs are moved by them.
+enum class Layout { kByLayer, kByBlock, kByLayerWithKernels };
 
 EnginePages PagesAt(uint64_t address, Layout layout) {
   EnginePages pages{{}, kBlocks};
@@ -60,18 +61,23 @@ class Engine {
   Engine(FakeDevices* fake, Layout layout, PageMover::Options options = {8, 8},
          std::shared_ptr<device::Device> opened = nullptr)
       : fake_(*fake),
-        device_(opened == nullptr ? fake->Open() : std::move(opened)),
+        device_(Open(fake, layout, std::move(opened))),
         stream_(*device_->NewStream()),
         kv_(*device_->Allocate(kBlocks * kBlock, false)),
         pages_(PagesAt(kv_.address(), layout)) {
-    auto mover = PageMover::Create(device_, pages_, options, &poller_);
-    CAIRN_CHECK(mover.ok());
-    mover_ = *std::move(mover);
+    mover_ = Value(PageMover::Create(
+        device_, Value(OpaqueForm(pages_, SliceKernelsOf(device_.get()))), options, &poller_));
   }
   ~Engine() {
     mover_.reset();
     const auto end = device_->NewEvent();
     if (end.ok() && stream_.Record(*end).ok()) (void)end->Synchronize();
+  }
+
+  static std::shared_ptr<device::Device> Open(FakeDevices* fake, Layout layout,
+                                              std::shared_ptr<device::Device> opened) {
+    if (layout == Layout::kByLayerWithKernels) kernels::testing::AddSliceKernels(fake->control());
+    return opened == nullptr ? fake->Open() : std::move(opened);
   }
 
   PageMover& mover() { return *mover_; }
@@ -152,8 +158,24 @@ class Engine {
   std::unique_ptr<PageMover> mover_;
 };
 
-class PageMoverTest : public ::testing::TestWithParam<Layout> {};
+class PageMoverTest : public ::testing::TestWithParam<Layout> {
+ public:
+  // As the fake device names the work.
+  std::string gather() const { return With("'gather_pages'", "'gather of a save'"); }
+  std::string scatter() const { return With("'scatter_pages'", "'scatter of a load'"); }
+
+ private:
+  static std::string With(std::string_view kernel, std::string_view copy) {
+    return std::string(GetParam() == Layout::kByLayerWithKernels ? kernel : copy);
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Layouts, PageMoverTest,
+                         ::testing::Values(Layout::kByLayer, Layout::kByBlock,
+                                           Layout::kByLayerWithKernels));
+
+// Which call of the driver fails is told by its number among the copies.
+class PageMoverCallTest : public PageMoverTest {};
+INSTANTIATE_TEST_SUITE_P(Layouts, PageMoverCallTest,
                          ::testing::Values(Layout::kByLayer, Layout::kByBlock));
 
 TEST_P(PageMoverTest, ASaveHasTheBytesOfItsStepThoughTheEngineUsesThePagesAtOnce) {
@@ -232,6 +254,36 @@ TEST(PageMoverWaitTest, NobodyWaitsLongerThanAskedForALoadSlot) {
   EXPECT_EQ(engine.mover().AwaitLoadSlots(1, TimePoint::max()).size(), 1u);
 }
 
+TEST(PageMoverKernelTest, ALaunchMovesAllLayersOfBlocksInNeighbouringSlots) {
+  FakeDevices fake;
+  Engine engine(&fake, Layout::kByLayerWithKernels);
+  EXPECT_TRUE(engine.mover().form().runs_kernels());
+  const uint32_t blocks[] = {11, 3, 4};
+  engine.Forward(blocks, 1);
+  const uint64_t before = fake.stats().work_left;
+  const auto save = Value(engine.mover().SaveBlocks(engine.native(), blocks));
+  EXPECT_EQ(fake.stats().work_left - before, 2u) << "one gather, one copy out";
+  ASSERT_OK(engine.Await(*save.transfer));
+  EXPECT_TRUE(engine.SlotsHold(save, blocks, 1));
+}
+
+TEST(PageMoverKernelTest, PagesThatKernelsCannotMoveAreCopied) {
+  FakeDevices fake;
+  kernels::testing::AddSliceKernels(fake.control());
+  const auto device = fake.Open();
+  const auto* const kernels = SliceKernelsOf(device.get());
+  ASSERT_NE(kernels, nullptr);
+  const auto runs_kernels = [&](std::vector<PageRun> runs) {
+    return Value(OpaqueForm({std::move(runs), 4}, kernels))->runs_kernels();
+  };
+  EXPECT_TRUE(runs_kernels({{1 << 20, 64, 32}, {2 << 20, 64, 32}}));
+  EXPECT_FALSE(runs_kernels({{1 << 20, 64, 64}})) << "one run";
+  EXPECT_FALSE(runs_kernels({{1 << 20, 64, 32}, {2 << 20, 128, 32}})) << "other distances";
+  EXPECT_FALSE(runs_kernels({{1 << 20, 64, 32}, {2 << 20, 64, 16}})) << "other sizes";
+  EXPECT_FALSE(runs_kernels({{1 << 20, 64, 24}, {2 << 20, 64, 24}})) << "no multiple of 16";
+  EXPECT_FALSE(runs_kernels({{(1 << 20) + 8, 64, 32}, {2 << 20, 64, 32}})) << "not aligned";
+}
+
 // ---- Missing waits ----
 
 // A driver that leaves out every wait of a stream, or says of every event that it has happened.
@@ -256,12 +308,10 @@ TEST_P(PageMoverTest, AMissingWaitOfASaveOrALoadIsReportedWithBothNamesAtEverySe
       Engine engine(&fake, GetParam(), {8, 8}, OpenOver(&table));
       engine.Forward(blocks, 1);
       const auto save = Value(engine.mover().SaveBlocks(engine.native(), blocks));
-      EXPECT_THAT(fake.TakeReports(),
-                  AllOf(HasSubstr("'gather of a save'"), HasSubstr("'copy out of a save'")))
+      EXPECT_THAT(fake.TakeReports(), AllOf(HasSubstr(gather()), HasSubstr("'copy out of a save'")))
           << "seed " << seed;
       const auto transfer = Value(engine.Load(blocks, 100));
-      EXPECT_THAT(fake.TakeReports(),
-                  AllOf(HasSubstr("'scatter of a load'"), HasSubstr("'forward'")))
+      EXPECT_THAT(fake.TakeReports(), AllOf(HasSubstr(scatter()), HasSubstr("'forward'")))
           << "seed " << seed;
       // Without the wait nobody knows that the gather is under way when its memory goes.
       while (fake.control().step()) {
@@ -305,8 +355,7 @@ TEST_P(PageMoverTest, SlotsThatAreGivenBackTooEarlyAreReported) {
     engine.mover().GiveBackSaveSlots(save.slots);
     EXPECT_EQ(fake.TakeReports(), "");
     const auto next = Value(engine.mover().SaveBlocks(engine.native(), blocks));
-    EXPECT_THAT(fake.TakeReports(),
-                AllOf(HasSubstr("'gather of a save'"), HasSubstr("'copy out of a save'")));
+    EXPECT_THAT(fake.TakeReports(), AllOf(HasSubstr(gather()), HasSubstr("'copy out of a save'")));
   }
   fake.TakeReports();
 }
@@ -319,7 +368,7 @@ struct FailingCall {
   bool slots_come_back;
 };
 
-TEST_P(PageMoverTest, ASaveWhoseNthCallFailsIsAnErrorAndTheNextOneWorks) {
+TEST_P(PageMoverCallTest, ASaveWhoseNthCallFailsIsAnErrorAndTheNextOneWorks) {
   const FailingCall cases[] = {
       {"borrow_stream", 0, true}, {"create_event", 0, true}, {"create_event", 1, true},
       {"copy", 0, true},          {"record", 0, false},      {"wait", 0, true},
@@ -345,7 +394,7 @@ TEST_P(PageMoverTest, ASaveWhoseNthCallFailsIsAnErrorAndTheNextOneWorks) {
   }
 }
 
-TEST_P(PageMoverTest, ALoadWhoseNthCallFailsIsAnErrorAndTheNextOneWorks) {
+TEST_P(PageMoverCallTest, ALoadWhoseNthCallFailsIsAnErrorAndTheNextOneWorks) {
   const FailingCall cases[] = {
       {"create_event", 1, true}, {"wait", 0, true}, {"copy", 0, true}, {"record", 1, false}};
   const uint32_t blocks[] = {3, 4, 9};
@@ -365,7 +414,7 @@ TEST_P(PageMoverTest, ALoadWhoseNthCallFailsIsAnErrorAndTheNextOneWorks) {
   }
 }
 
-TEST_P(PageMoverTest, WorkThatFailsOnTheDeviceEndsItsTransferWithAnError) {
+TEST_P(PageMoverCallTest, WorkThatFailsOnTheDeviceEndsItsTransferWithAnError) {
   FakeDevices fake;
   Engine engine(&fake, GetParam());
   const uint32_t blocks[] = {3, 4, 9};
@@ -416,7 +465,9 @@ TEST_P(PageMoverTest, AStreamOfAnotherDeviceIsRefused) {
 
 Result<std::unique_ptr<PageMover>> CreateWith(FakeDevices* fake, PageMover::Options options,
                                               device::EventPoller* poller) {
-  return PageMover::Create(fake->Open(), PagesAt(1 << 20, Layout::kByBlock), options, poller);
+  return PageMover::Create(fake->Open(),
+                           Value(OpaqueForm(PagesAt(1 << 20, Layout::kByBlock), nullptr)), options,
+                           poller);
 }
 
 TEST(PageMoverMemoryTest, RingsAreAsLargeAsThereIsMemory) {
