@@ -87,6 +87,11 @@ Status MakeReading(EngineParts& parts) {
     terms.rotations = std::make_shared<const KeyRotations>(std::move(rotations));
   }
   CAIRN_RETURN_IF_ERROR(CheckReading(terms, parts.transformer->kv_layout()));
+  if (parts.cache != nullptr && parts.codec->raw() && IndexStore::Keeps(terms.policy)) {
+    parts.indexes = std::make_unique<const IndexStore>(*parts.cache, parts.ns->spec, terms.policy,
+                                                       IndexStore::Options{});
+    terms.indexes = parts.indexes.get();
+  }
   parts.reading = std::move(terms);
   return OkStatus();
 }

@@ -39,6 +39,7 @@ struct EngineParts {
   std::optional<CheckedNamespace> ns;
   std::unique_ptr<const KvCodec> codec;
   std::vector<PublishedNamespace> published;
+  std::unique_ptr<const IndexStore> indexes;  // Of `reading`, where its indexes are kept.
 };
 
 // Loads the model and prepares everything. Arguments and errors: those of WorkerEngine::Create.

@@ -33,6 +33,11 @@ PromptKv::Report PromptKv::Compute(const Request& request) {
   }
 }
 
+std::optional<BlockKey> PromptKv::ContextKey(std::span<const TokenId> tokens) const {
+  if (session_ == nullptr) return std::nullopt;
+  return session_->Keys(tokens).back();
+}
+
 Status PromptKv::CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence) {
   const int64_t broken = sequence.FirstBrokenLoan();
   if (broken == sequence.page_count()) return OkStatus();

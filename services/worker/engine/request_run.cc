@@ -319,7 +319,7 @@ Status RequestRun::BeginReading() {
   const int64_t needed = job_->TokensNeeded();
   const auto open = [&] {
     return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
-                       parts_.transformer.thread_pool());
+                       parts_.transformer.thread_pool(), NameOf(rows));
   };
   auto reader = open();
   if (reader.status().code() == StatusCode::kAborted) {
@@ -348,6 +348,18 @@ Status RequestRun::BeginReading() {
   return OkStatus();
 }
 
+ContextName RequestRun::NameOf(int64_t rows) const {
+  ContextName name;
+  name.trace = job_->request().trace;
+  // Turned blocks, and those over them, have other bytes than the tokens say.
+  if (parts_.reading->indexes == nullptr || job_->request().no_cache || turned_.blocks > 0) {
+    return name;
+  }
+  name.last_block = parts_.prompt_kv.ContextKey(
+      std::span(job_->prompt().tokens).first(static_cast<size_t>(rows)));
+  return name;
+}
+
 Status RequestRun::ReadSpilled() {
   EarlierKv* const earlier = spilled_->earlier();
   if (earlier == nullptr) {
@@ -364,12 +376,13 @@ Status RequestRun::ReadSpilled() {
                      node.session.Keys(tokens.first(static_cast<size_t>(rows))), {}, trace);
   Status status = held.status();
   if (held.ok()) {
-    WindowLayers layers(*earlier, kv);
+    WindowLayers layers(*earlier);
     auto source =
         std::make_unique<BackgroundRows>(*std::move(held), node.executor, parts_.clock,
                                          BackgroundRows::Options{.row_bytes = kv.row_bytes()});
-    auto reader = OpenFarContext(*parts_.reading, kv, layers, std::move(source),
-                                 job_->TokensNeeded() - rows, parts_.transformer.thread_pool());
+    auto reader =
+        OpenFarContext(*parts_.reading, kv, layers, std::move(source), job_->TokensNeeded() - rows,
+                       parts_.transformer.thread_pool(), NameOf(rows));
     status = reader.status();
     if (reader.ok()) Use(*std::move(reader));
   }

@@ -120,6 +120,8 @@ class RequestRun {
   void EndPrompt(const PromptKv::Report& report);
   // The prompt's whole blocks leave the pages, and are read by rows from now on.
   Status BeginReading();
+  // Of the prompt's first rows, which are read by rows.
+  ContextName NameOf(int64_t rows) const;
   // The same for what was spilt to the node, which keeps the rows. If that cannot be, decode steps
   // read all of it.
   Status ReadSpilled();

@@ -19,9 +19,13 @@ class ContextLayers {
   virtual ~ContextLayers() = default;
   // Whole blocks.
   virtual int64_t rows() const = 0;
-  // A slice per block, KvLayout::layer_bytes() each; valid until the next call. Layers come in
-  // order, from 0.
-  virtual Result<std::span<const std::byte* const>> Layer(int layer) = 0;
+  // Layers come in order, from 0, and the blocks of each from the first one on.
+  virtual Status Begin(int layer) = 0;
+  // The blocks that come next, at least one: a slice of KvLayout::layer_bytes() each. Valid until
+  // the next call. REQUIRES: not all were given.
+  virtual Result<std::span<const std::byte* const>> Next() = 0;
+  // After all blocks or some. OK: what was given since Begin was right.
+  virtual Status End() = 0;
 };
 
 // Of pages that are here.
@@ -29,26 +33,28 @@ class PageLayers final : public ContextLayers {
  public:
   explicit PageLayers(std::shared_ptr<const FarPages> pages) : pages_(std::move(pages)) {}
   int64_t rows() const override { return pages_->rows(); }
-  Result<std::span<const std::byte* const>> Layer(int layer) override;
+  Status Begin(int layer) override;
+  Result<std::span<const std::byte* const>> Next() override;
+  // Whoever opens the context asks whether its pages are intact.
+  Status End() override { return OkStatus(); }
 
  private:
   const std::shared_ptr<const FarPages> pages_;
   std::vector<const std::byte*> slices_;
 };
 
-// Of KV that comes in windows: a layer at a time is gathered in memory of its own.
+// Of KV that comes in windows: each is a part, so that no more than two windows are ever here.
 class WindowLayers final : public ContextLayers {
  public:
-  // Both must outlive it.
-  WindowLayers(EarlierKv& earlier, const KvLayout& kv) : earlier_(earlier), kv_(kv) {}
+  // It must outlive this object.
+  explicit WindowLayers(EarlierKv& earlier) : earlier_(earlier) {}
   int64_t rows() const override { return earlier_.tokens(); }
-  Result<std::span<const std::byte* const>> Layer(int layer) override;
+  Status Begin(int layer) override { return earlier_.Begin(layer); }
+  Result<std::span<const std::byte* const>> Next() override;
+  Status End() override { return earlier_.End(); }
 
  private:
   EarlierKv& earlier_;
-  const KvLayout& kv_;
-  std::vector<std::byte> layer_;
-  std::vector<const std::byte*> slices_;
 };
 
 }  // namespace cairn::worker

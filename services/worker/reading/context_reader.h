@@ -59,6 +59,10 @@ class ContextReader final : public DecodeReader {
   Status Attend(int layer, const float* q, const kernels::PagedKv& own, int64_t own_tokens,
                 float* out, kernels::ThreadPool& pool) override;
 
+  void CountIndex(bool fetched, bool stored) {
+    counters_.fetched_indexes = fetched ? 1 : 0;
+    counters_.stored_indexes = stored ? 1 : 0;
+  }
   const ReadCounters& counters() const { return counters_; }
   const NearMemory& near() const { return s_.near; }
   int64_t rows() const { return s_.rows; }

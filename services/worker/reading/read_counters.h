@@ -14,6 +14,9 @@ struct ReadCounters {
   uint64_t useless_rows = 0;  // Gathered, but they left before a step had read them.
   uint64_t lost_rows = 0;     // The far tier could not bring them.
   uint64_t read_bytes = 0;    // From the far tier.
+  // Contexts whose index was at the cache node, and those whose index was made and given to it.
+  uint64_t fetched_indexes = 0;
+  uint64_t stored_indexes = 0;
 
   ReadCounters& operator+=(const ReadCounters& other) {
     steps += other.steps;
@@ -23,6 +26,8 @@ struct ReadCounters {
     useless_rows += other.useless_rows;
     lost_rows += other.lost_rows;
     read_bytes += other.read_bytes;
+    fetched_indexes += other.fetched_indexes;
+    stored_indexes += other.stored_indexes;
     return *this;
   }
 };

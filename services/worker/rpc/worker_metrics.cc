@@ -66,6 +66,10 @@ void ExportReading(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Counter(rows, help, {{"result", "lost"}}, number(reading.lost_rows));
   sink.Counter("cairn_worker_read_bytes_total", "Bytes that were read of contexts by rows.", {},
                number(reading.read_bytes));
+  const std::string indexes = "cairn_worker_read_indexes_total";
+  const std::string which = "Indexes of contexts at the cache node: fetched, and made and stored.";
+  sink.Counter(indexes, which, {{"result", "fetched"}}, number(reading.fetched_indexes));
+  sink.Counter(indexes, which, {{"result", "stored"}}, number(reading.stored_indexes));
 }
 
 void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {

@@ -143,6 +143,7 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
     reading->set_useless_rows(counters.useless_rows);
     reading->set_lost_rows(counters.lost_rows);
     reading->set_read_bytes(counters.read_bytes);
+    reading->set_index_fetched(counters.fetched_indexes > 0);
   }
   if (!summary.reading.off.empty()) out->mutable_reading()->set_off(summary.reading.off);
   for (const TimelineSpan& span : summary.timeline) {

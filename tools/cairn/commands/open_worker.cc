@@ -93,12 +93,17 @@ Json ToJson(const worker::GenerateSummary& summary) {
                {"kept_share", summary.kept_share}};
   if (!summary.reading.policy.empty()) {
     const worker::ReadCounters& counters = summary.reading.counters;
-    json["reading"] = {
-        {"policy", summary.reading.policy},         {"far_tokens", summary.reading.far_tokens},
-        {"near_bytes", summary.reading.near_bytes}, {"steps", counters.steps},
-        {"chosen_rows", counters.chosen_rows},      {"hit_rows", counters.hit_rows},
-        {"late_rows", counters.late_rows},          {"useless_rows", counters.useless_rows},
-        {"lost_rows", counters.lost_rows},          {"read_bytes", counters.read_bytes}};
+    json["reading"] = {{"policy", summary.reading.policy},
+                       {"far_tokens", summary.reading.far_tokens},
+                       {"near_bytes", summary.reading.near_bytes},
+                       {"steps", counters.steps},
+                       {"chosen_rows", counters.chosen_rows},
+                       {"hit_rows", counters.hit_rows},
+                       {"late_rows", counters.late_rows},
+                       {"useless_rows", counters.useless_rows},
+                       {"lost_rows", counters.lost_rows},
+                       {"read_bytes", counters.read_bytes},
+                       {"index_fetched", counters.fetched_indexes > 0}};
   } else if (!summary.reading.off.empty()) {
     json["reading"] = {{"policy", ""}, {"off", summary.reading.off}};
   }

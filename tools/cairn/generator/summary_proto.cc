@@ -45,7 +45,8 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
                                   .late_rows = proto.reading().late_rows(),
                                   .useless_rows = proto.reading().useless_rows(),
                                   .lost_rows = proto.reading().lost_rows(),
-                                  .read_bytes = proto.reading().read_bytes()}};
+                                  .read_bytes = proto.reading().read_bytes(),
+                                  .fetched_indexes = proto.reading().index_fetched() ? 1u : 0u}};
   for (const v1::TimelineSpan& span : proto.timeline()) {
     if (span.kind() < v1::TimelineSpan::KIND_MATCH ||
         span.kind() > v1::TimelineSpan::KIND_COMPUTE) {

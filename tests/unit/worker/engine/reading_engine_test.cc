@@ -87,6 +87,32 @@ TEST_F(ReadingEngineTest, GuessedQueriesReadAheadAndAnswer) {
   }
 }
 
+TEST_F(ReadingEngineTest, AContextThatWorkersShareIsClusteredOnce) {
+  const GenerateRequest request = Request(500, 1, 8);
+  const auto first = Worker(With("clusters"));
+  const GenerateSummary made = Run(*first, request);
+  Idle(*first);
+  EXPECT_EQ(made.reading.counters.fetched_indexes, 0u);
+  EXPECT_EQ(made.reading.counters.stored_indexes, 1u);
+  const GenerateSummary again = Run(*first, request);
+  EXPECT_EQ(again.reading.counters.fetched_indexes, 1u) << "by the same worker";
+  EXPECT_EQ(again.reading.counters.stored_indexes, 0u);
+  const auto second = Worker(With("clusters"));
+  const GenerateSummary fetched = Run(*second, request);
+  EXPECT_EQ(fetched.reading.counters.fetched_indexes, 1u);
+  ExpectSameAnswer(fetched, made);
+  EXPECT_EQ(fetched.reading.counters.read_bytes, made.reading.counters.read_bytes);
+  EXPECT_EQ(second->GetStats().reading.fetched_indexes, 1u);
+  // What shares only its beginning is another context.
+  EXPECT_EQ(Run(*second, Request(380, 1, 4)).reading.counters.fetched_indexes, 0u);
+  GenerateRequest alone = request;
+  alone.no_cache = true;
+  const GenerateSummary computed = Run(*second, alone);
+  EXPECT_EQ(computed.reading.counters.fetched_indexes, 0u);
+  EXPECT_EQ(computed.reading.counters.stored_indexes, 0u);
+  ExpectSameAnswer(computed, made);
+}
+
 TEST_F(ReadingEngineTest, ScoresGoThroughThePolicy) {
   const GenerateRequest context = Request(256);
   // Prefill and decode differ in their last bits; in bfloat16, by more.
