@@ -101,6 +101,14 @@ Result<Stream> Device::NewStream() {
   return Stream(shared_from_this(), handle);
 }
 
+Result<Stream> Device::NewUrgentStream() {
+  StreamHandle* handle = nullptr;
+  CAIRN_RETURN_IF_ERROR(Run("making a stream", [&](Failure* failure) {
+    return table().create_urgent_stream(info_.ordinal, &handle, failure);
+  }));
+  return Stream(shared_from_this(), handle);
+}
+
 Result<Stream> Device::BorrowStream(void* native) {
   StreamHandle* handle = nullptr;
   CAIRN_RETURN_IF_ERROR(Run("borrowing a stream", [&](Failure* failure) {
@@ -216,6 +224,19 @@ void Event::Release() {
   device_.reset();
 }
 
+Graph& Graph::operator=(Graph&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  device_ = std::move(other.device_);
+  handle_ = std::exchange(other.handle_, nullptr);
+  return *this;
+}
+
+void Graph::Release() {
+  if (handle_ != nullptr) device_->table().destroy_graph(std::exchange(handle_, nullptr));
+  device_.reset();
+}
+
 Stream& Stream::operator=(Stream&& other) noexcept {
   if (this == &other) return *this;
   Release();
@@ -250,6 +271,29 @@ Status Stream::Wait(const Event& event) {
   CAIRN_CHECK(handle_ != nullptr && event.handle_ != nullptr);
   return device_->Run("waiting on a stream", [&](Failure* failure) {
     return device_->table().wait(handle_, event.handle_, failure);
+  });
+}
+
+Result<Graph> Stream::Capture(const std::function<Status()>& launch) {
+  CAIRN_CHECK(handle_ != nullptr);
+  CAIRN_RETURN_IF_ERROR(device_->Run("beginning a capture", [&](Failure* failure) {
+    return device_->table().begin_capture(handle_, failure);
+  }));
+  const Status launched = launch();
+  GraphHandle* handle = nullptr;
+  const Status ended = device_->Run("ending a capture", [&](Failure* failure) {
+    return device_->table().end_capture(handle_, &handle, failure);
+  });
+  Graph graph(device_, handle);
+  CAIRN_RETURN_IF_ERROR(launched);
+  CAIRN_RETURN_IF_ERROR(ended);
+  return graph;
+}
+
+Status Stream::Launch(const Graph& graph) {
+  CAIRN_CHECK(handle_ != nullptr && graph.handle_ != nullptr);
+  return device_->Run("launching a graph", [&](Failure* failure) {
+    return device_->table().launch_graph(handle_, graph.handle_, failure);
   });
 }
 

@@ -4,6 +4,7 @@
 //   Driver::Load ─► Device ─► DeviceMemory ─► descriptor ─► another process: Device::Import
 //                     ├─► PinnedMemory, HostRegistration     (memory of the host that copies use)
 //                     └─► Stream ── Copy, Fill, Record ─► Event ── Query ─► happened
+//                           └─ Capture ─► Graph ─► Launch, again and again
 //
 // Device is thread-safe. What it gives out keeps it alive, is movable, and belongs to one thread at
 // a time, as each class says. All work is asynchronous: memory that a copy names must stay as it is
@@ -16,6 +17,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -125,6 +127,27 @@ class Event {
   EventHandle* handle_ = nullptr;
 };
 
+// Launches of kernels that were noted (Stream::Capture) and can be done again, with the arguments
+// that they had. One thread at a time uses it.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(Graph&& other) noexcept { *this = std::move(other); }
+  Graph& operator=(Graph&& other) noexcept;
+  ~Graph() { Release(); }  // REQUIRES: its launches have ended.
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  void Release();
+
+ private:
+  friend class Stream;
+  Graph(std::shared_ptr<Device> device, GraphHandle* handle)
+      : device_(std::move(device)), handle_(handle) {}
+
+  std::shared_ptr<Device> device_;
+  GraphHandle* handle_ = nullptr;
+};
+
 // A queue of work. One thread at a time uses it. `what` names the work in the reports of a test's
 // device; it is a literal.
 class Stream {
@@ -144,6 +167,12 @@ class Stream {
   // What comes next on this stream begins after the event's last record before this call. An event
   // that was never recorded holds nothing up.
   Status Wait(const Event& event);
+  // Notes the kernels that `launch` launches on this stream, instead of doing them. `launch` does
+  // nothing else with the device: no copy, event, memory nor question. Its error, or
+  // INVALID_ARGUMENT: it did, or the driver cannot note these kernels.
+  Result<Graph> Capture(const std::function<Status()>& launch);
+  // Does what was noted. Its launches do not overlap. REQUIRES: the graph was made on this device.
+  Status Launch(const Graph& graph);
   // The driver's own handle, for tables of kernels.
   void* native() const;
   const std::shared_ptr<Device>& device() const { return device_; }
@@ -180,6 +209,8 @@ class Device : public std::enable_shared_from_this<Device> {
   // `read_only`: the mapping cannot be written; UNIMPLEMENTED where the device needs that.
   Result<HostRegistration> Register(std::span<const std::byte> memory, bool read_only);
   Result<Stream> NewStream();
+  // A stream whose kernels begin before those of others that could begin, too.
+  Result<Stream> NewUrgentStream();
   // A stream of somebody else in this process, by the driver's own handle: for CUDA a cudaStream_t,
   // null for the default stream. Its owner may use it at the same time, and keeps it alive longer
   // than what is returned here.
@@ -196,6 +227,7 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class PinnedMemory;
   friend class HostRegistration;
   friend class Event;
+  friend class Graph;
   friend class Stream;
   Device(std::shared_ptr<Driver> driver, DeviceInfo info)
       : driver_(std::move(driver)), info_(std::move(info)) {}

@@ -17,7 +17,7 @@
 namespace cairn::device {
 
 // Grows with every change of what stands below. A library of another version is refused.
-inline constexpr uint32_t kTableVersion = 2;
+inline constexpr uint32_t kTableVersion = 3;
 
 enum class Code : int32_t {
   kOk = 0,
@@ -58,6 +58,7 @@ struct DeviceFacts {
 struct MemoryHandle;
 struct StreamHandle;
 struct EventHandle;
+struct GraphHandle;
 
 enum AllocateFlag : uint32_t {
   kExportable = 1,
@@ -107,6 +108,9 @@ struct DriverTable {
 
   // Work of one stream happens in order, work of different streams at any time.
   Code (*create_stream)(uint32_t device, StreamHandle** stream, Failure*) = nullptr;
+  // As create_stream, but where another one has a kernel that could begin, too, this one's begins
+  // first.
+  Code (*create_urgent_stream)(uint32_t device, StreamHandle** stream, Failure*) = nullptr;
   // A stream that somebody else in this process has made, by the driver's own handle (for CUDA a
   // cudaStream_t, null for the default stream). It must live as long as the StreamHandle.
   Code (*borrow_stream)(uint32_t device, void* native, StreamHandle** stream, Failure*) = nullptr;
@@ -132,6 +136,18 @@ struct DriverTable {
                Failure*) = nullptr;
   Code (*fill)(StreamHandle*, const char* what, uint64_t address, uint8_t value, uint64_t bytes,
                Failure*) = nullptr;
+
+  // Launches of kernels on the stream are noted instead of done, until end_capture. Until then this
+  // thread may do nothing else with the device, nor anybody with the stream: copies, fills, events,
+  // memory and questions are refused, or spoil the capture.
+  Code (*begin_capture)(StreamHandle*, Failure*) = nullptr;
+  // Ends it, also after an error. What was noted, ready to be launched as often as one likes, with
+  // the arguments that it had. kInvalid: the capture was spoilt, and there is no graph.
+  Code (*end_capture)(StreamHandle*, GraphHandle** graph, Failure*) = nullptr;
+  // Does what was noted on the stream, in that order. Launches of one graph do not overlap.
+  Code (*launch_graph)(StreamHandle*, GraphHandle*, Failure*) = nullptr;
+  // Its launches have ended.
+  void (*destroy_graph)(GraphHandle*) = nullptr;
 
   // A table of functions that launch kernels, which only its users and its maker know. kNotFound:
   // there is none of this name and version; the text names those that there are.

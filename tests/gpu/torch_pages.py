@@ -15,7 +15,7 @@ import sys
 import time
 
 C = ctypes
-OK, TABLE_VERSION, SLICES_VERSION = 0, 2, 1
+OK, TABLE_VERSION, SLICES_VERSION = 0, 3, 1
 RANK = 180
 
 
@@ -43,6 +43,7 @@ ENTRIES = [
     "register_host",
     "unregister_host",
     "create_stream",
+    "create_urgent_stream",
     "borrow_stream",
     "destroy_stream",
     "native_stream",
@@ -54,6 +55,10 @@ ENTRIES = [
     "synchronize",
     "copy",
     "fill",
+    "begin_capture",
+    "end_capture",
+    "launch_graph",
+    "destroy_graph",
     "kernels",
 ]
 

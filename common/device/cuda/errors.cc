@@ -33,6 +33,12 @@ Code CodeOf(int error) {
     case cudaErrorInvalidResourceHandle:
     case cudaErrorHostMemoryAlreadyRegistered:
     case cudaErrorHostMemoryNotRegistered:
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorStreamCaptureWrongThread:
       return Code::kInvalid;
     case cudaErrorInvalidDevice:
       return Code::kNotFound;

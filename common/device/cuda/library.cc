@@ -22,6 +22,10 @@ struct EventHandle {
   uint32_t device = 0;
   cudaEvent_t event = nullptr;
 };
+struct GraphHandle {
+  uint32_t device = 0;
+  cudaGraphExec_t executable = nullptr;
+};
 
 }  // namespace cairn::device
 
@@ -161,15 +165,27 @@ Code Unregister(void* address, Failure* failure) {
 
 // ---- Streams and events ----
 
-Code CreateStream(uint32_t device, StreamHandle** stream, Failure* failure) {
+Code MakeStream(uint32_t device, bool urgent, StreamHandle** stream, Failure* failure) {
   StreamHandle made{.device = device};
   cudaError_t error = Choose(device);
+  // A stream that is made without a priority has the lowest one.
+  int lowest = 0, highest = 0;
+  if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(&lowest, &highest);
   // Its work does not wait for that of the default stream, which others may use.
   if (error == cudaSuccess) {
-    error = cudaStreamCreateWithFlags(&made.stream, cudaStreamNonBlocking);
+    error = cudaStreamCreateWithPriority(&made.stream, cudaStreamNonBlocking,
+                                         urgent ? highest : lowest);
   }
   if (error == cudaSuccess) *stream = new StreamHandle(made);
   return Say(error, failure);
+}
+
+Code CreateStream(uint32_t device, StreamHandle** stream, Failure* failure) {
+  return MakeStream(device, /*urgent=*/false, stream, failure);
+}
+
+Code CreateUrgentStream(uint32_t device, StreamHandle** stream, Failure* failure) {
+  return MakeStream(device, /*urgent=*/true, stream, failure);
 }
 
 Code BorrowStream(uint32_t device, void* native, StreamHandle** stream, Failure* failure) {
@@ -281,6 +297,40 @@ Code Fill(StreamHandle* stream, const char*, uint64_t address, uint8_t value, ui
   return Say(error, failure);
 }
 
+// ---- Graphs ----
+
+Code BeginCapture(StreamHandle* stream, Failure* failure) {
+  cudaError_t error = Choose(stream->device);
+  // Other threads go on with their memory and events.
+  if (error == cudaSuccess) {
+    error = cudaStreamBeginCapture(stream->stream, cudaStreamCaptureModeThreadLocal);
+  }
+  return Say(error, failure);
+}
+
+Code EndCapture(StreamHandle* stream, GraphHandle** graph, Failure* failure) {
+  cudaError_t error = Choose(stream->device);
+  cudaGraph_t noted = nullptr;
+  if (error == cudaSuccess) error = cudaStreamEndCapture(stream->stream, &noted);
+  GraphHandle made{.device = stream->device};
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&made.executable, noted, 0);
+  if (noted != nullptr) (void)cudaGraphDestroy(noted);
+  if (error == cudaSuccess) *graph = new GraphHandle(made);
+  return Say(error, failure);
+}
+
+Code LaunchGraph(StreamHandle* stream, GraphHandle* graph, Failure* failure) {
+  cudaError_t error = Choose(stream->device);
+  if (error == cudaSuccess) error = cudaGraphLaunch(graph->executable, stream->stream);
+  return Say(error, failure);
+}
+
+void DestroyGraph(GraphHandle* graph) {
+  (void)Choose(graph->device);
+  (void)cudaGraphExecDestroy(graph->executable);
+  delete graph;
+}
+
 Code Kernels(uint32_t device, const char* name, uint32_t version, const void** table,
              Failure* failure) {
   int family_major = 0;
@@ -322,6 +372,7 @@ constexpr DriverTable kTable = {
     .register_host = Register,
     .unregister_host = Unregister,
     .create_stream = CreateStream,
+    .create_urgent_stream = CreateUrgentStream,
     .borrow_stream = BorrowStream,
     .destroy_stream = DestroyStream,
     .native_stream = [](StreamHandle* stream) -> void* { return stream->stream; },
@@ -333,6 +384,10 @@ constexpr DriverTable kTable = {
     .synchronize = Synchronize,
     .copy = Copy,
     .fill = Fill,
+    .begin_capture = BeginCapture,
+    .end_capture = EndCapture,
+    .launch_graph = LaunchGraph,
+    .destroy_graph = DestroyGraph,
     .kernels = Kernels};
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace cairn::device::fake {
 
-inline constexpr uint32_t kControlVersion = 2;
+inline constexpr uint32_t kControlVersion = 3;
 
 struct FakeOptions {
   uint64_t seed = 1;  // Of the order in which work of different streams happens.
@@ -35,7 +35,7 @@ struct Range {
 };
 
 struct FakeStats {
-  uint64_t handles = 0;       // Memories, registrations, streams and events not given back.
+  uint64_t handles = 0;       // Memories, registrations, streams, events, graphs not given back.
   uint64_t exported = 0;      // Descriptors that were made.
   uint64_t device_bytes = 0;  // Allocated now, imported memory not counted.
   uint64_t pinned_bytes = 0;  // Pinned now.
@@ -44,6 +44,7 @@ struct FakeStats {
   uint64_t pageable_copies = 0;  // Tasks with memory of the host that is not pinned.
   uint64_t work_left = 0;        // Pieces that have not happened.
   uint64_t reports = 0;
+  uint64_t graph_launches = 0;
 };
 
 struct FakeControl {

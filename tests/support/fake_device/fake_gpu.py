@@ -12,7 +12,8 @@ LIBRARY = (
     pathlib.Path(os.environ.get("CAIRN_BUILD", _ROOT / "build/release"))
     / "bin/libcairn_fake_device.so"
 ).resolve()
-_TABLE_VERSION, _CONTROL_VERSION = 2, 2
+_KERNELS = LIBRARY.with_name("libcairn_fake_kernels.so")
+_TABLE_VERSION, _CONTROL_VERSION = 3, 3
 REFUSED, OTHER = 6, 10  # Codes.
 
 _POINTER, _U64, _U32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
@@ -20,9 +21,12 @@ _OPERATIONS = [
     *("initialize", "count", "facts", "open", "memory"),
     *("allocate", "export_memory", "import_memory", "release_memory"),
     *("allocate_host", "release_host", "register_host", "unregister_host"),
-    *("create_stream", "borrow_stream", "destroy_stream", "native_stream"),
+    *("create_stream", "create_urgent_stream"),
+    *("borrow_stream", "destroy_stream", "native_stream"),
     *("create_event", "destroy_event", "record", "wait", "query", "synchronize"),
-    *("copy", "fill", "kernels"),
+    *("copy", "fill"),
+    *("begin_capture", "end_capture", "launch_graph", "destroy_graph"),
+    "kernels",
 ]
 
 
@@ -68,7 +72,7 @@ class _Stats(ctypes.Structure):
         (name, _U64)
         for name in (
             *("handles", "exported", "device_bytes", "pinned_bytes", "copies", "copied_bytes"),
-            *("pageable_copies", "work_left", "reports"),
+            *("pageable_copies", "work_left", "reports", "graph_launches"),
         )
     ]
 
@@ -90,13 +94,17 @@ _DEFAULTS = {
 class FakeGpu:
     """The devices of this process, as if they were new. One at a time."""
 
-    def __init__(self, **options):
+    def __init__(self, kernels=False, **options):
+        """`kernels`: the library has those for slices, as emulations of the CUDA kernels."""
         library = ctypes.CDLL(str(LIBRARY))
         library.cairn_device_driver.restype = ctypes.POINTER(_Table)
         library.cairn_fake_device_control.restype = ctypes.POINTER(_Control)
         self._table = library.cairn_device_driver(_TABLE_VERSION).contents
         self._control = library.cairn_fake_device_control(_CONTROL_VERSION).contents
         self._reset(_Options(**(_DEFAULTS | options)))
+        if kernels:
+            add = ctypes.CDLL(str(_KERNELS)).cairn_fake_device_slice_kernels
+            add(_POINTER(ctypes.addressof(self._control)))
         self._failure = ctypes.create_string_buffer(256)
         self._streams, self._memories = [], []
         self.lost = False

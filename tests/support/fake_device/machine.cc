@@ -51,6 +51,8 @@ void Machine::Reset(const FakeOptions& options) {
   busy_until_.assign(options.devices, {});
   streams_.clear();
   events_.clear();
+  graphs_.clear();
+  captures_.clear();
   memories_ = std::make_unique<Memories>();
   order_ = AccessOrder();
   kernels_.clear();
@@ -79,6 +81,12 @@ Code Machine::Say(Code code, const std::string& text, Failure* failure) {
 Code Machine::Enter(const char* operation, uint32_t device, Failure* failure) {
   if (device != kNoDevice && device >= options_.devices) {
     return Say(Code::kNotFound, "there is no such device", failure);
+  }
+  if (const StreamHandle* const stream = SpoiltBy(operation)) {
+    return Say(
+        Code::kInvalid,
+        std::string(operation) + " while stream " + std::to_string(stream->line) + " notes a graph",
+        failure);
   }
   for (auto it = failures_.begin(); it != failures_.end(); ++it) {
     if (it->operation != operation) continue;
@@ -112,7 +120,7 @@ std::string Machine::TakeReports() {
 FakeStats Machine::Stats() {
   Lock lock(mu_);
   FakeStats stats = stats_;
-  stats.handles = memories_->handles() + streams_.size() + events_.size();
+  stats.handles = memories_->handles() + streams_.size() + events_.size() + graphs_.size();
   for (uint32_t device = 0; device < options_.devices; ++device) {
     stats.device_bytes += memories_->BytesOf(device);
   }
@@ -242,6 +250,7 @@ Code Machine::Import(uint32_t device, int descriptor, uint64_t bytes, MemoryHand
 
 void Machine::Release(MemoryHandle* memory) {
   Lock lock(mu_);
+  (void)SpoiltBy("release_memory");
   if (!lost_[memory->device]) {
     HostAccess("giving memory back", memory->address, memory->bytes, /*writes=*/true);
   }
@@ -262,6 +271,7 @@ Code Machine::AllocateHost(uint64_t bytes, void** address, Failure* failure) {
 
 void Machine::ReleaseHost(void* address) {
   Lock lock(mu_);
+  (void)SpoiltBy("release_host");
   const auto begin = reinterpret_cast<uint64_t>(address);
   const auto bytes = memories_->ReleaseHost(address);
   if (!bytes) return Report("pinned memory that was not allocated is given back");
@@ -508,6 +518,14 @@ bool Machine::Check(const StreamHandle& stream, const std::string& what, const R
   return true;
 }
 
+bool Machine::CheckAll(const StreamHandle& stream, const std::string& what,
+                       std::span<const Range> reads, std::span<const Range> writes) {
+  bool sound = true;
+  for (const Range& range : reads) sound &= Check(stream, what, range, /*writes=*/false);
+  for (const Range& range : writes) sound &= Check(stream, what, range, /*writes=*/true);
+  return sound;
+}
+
 Code Machine::Copy(StreamHandle* stream, const char* what, std::span<const CopyTask> tasks,
                    Failure* failure) {
   Lock lock(mu_);
@@ -562,12 +580,21 @@ Code Machine::Issue(StreamHandle* stream, const char* what, std::span<const Rang
     if (drop) drop();
     return code;
   }
+  if (stream->capture != nullptr) {
+    // A launch that waits for something outside cannot be noted.
+    stream->spoilt |= ready != nullptr;
+    const auto noted = std::make_shared<Noted>();
+    noted->what = what;
+    noted->reads.assign(reads.begin(), reads.end());
+    noted->writes.assign(writes.begin(), writes.end());
+    noted->run = std::move(run);
+    noted->drop = std::move(drop);
+    stream->capture->noted.push_back(noted);
+    return Code::kOk;
+  }
   order_.Tick(stream->line);
-  bool sound = true;
-  for (const Range& range : reads) sound &= Check(*stream, what, range, /*writes=*/false);
-  for (const Range& range : writes) sound &= Check(*stream, what, range, /*writes=*/true);
   StreamHandle::Work work{.what = what, .drop = std::move(drop)};
-  if (sound) {
+  if (CheckAll(*stream, what, reads, writes)) {
     work.run = std::move(run);
     work.ready = std::move(ready);
   }

@@ -12,6 +12,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,9 +30,28 @@ struct Recorded {
   Code code = Code::kOk;  // Of the work before it.
 };
 
+// A launch of a kernel that a graph noted. What it touches is checked at each launch of the graph.
+struct Noted {
+  std::string what;
+  std::vector<Range> reads, writes;
+  std::function<void()> run;
+  std::function<void()> drop;
+
+  Noted() = default;
+  Noted(const Noted&) = delete;
+  ~Noted() {
+    if (drop) drop();
+  }
+};
+
 }  // namespace cairn::device::fake
 
 namespace cairn::device {
+
+struct GraphHandle {
+  uint32_t device = 0;
+  std::vector<std::shared_ptr<fake::Noted>> noted;
+};
 
 struct StreamHandle {
   struct Work {
@@ -47,6 +67,9 @@ struct StreamHandle {
   std::deque<Work> work;
   Code failed = Code::kOk;         // The first failure since the last record.
   StreamHandle* lender = nullptr;  // Of a borrowed stream: the one that has its work.
+  // While it notes launches instead of doing them.
+  std::unique_ptr<GraphHandle> capture;
+  bool spoilt = false;
 };
 
 struct EventHandle {
@@ -101,6 +124,10 @@ class Machine {
             Failure* failure);
   Code Fill(StreamHandle* stream, const char* what, uint64_t address, uint8_t value, uint64_t bytes,
             Failure* failure);
+  Code BeginCapture(StreamHandle* stream, Failure* failure);
+  Code EndCapture(StreamHandle* stream, GraphHandle** graph, Failure* failure);
+  Code LaunchGraph(StreamHandle* stream, GraphHandle* graph, Failure* failure);
+  void DestroyGraph(GraphHandle* graph);
   Code Kernels(uint32_t device, const char* name, uint32_t version, const void** table,
                Failure* failure);
   Code Issue(StreamHandle* stream, const char* what, std::span<const Range> reads,
@@ -124,6 +151,11 @@ class Machine {
   void RunOne(StreamHandle* stream);
   void Drop(StreamHandle* stream);
   void AddKernelsOf(const std::string& library);
+  // What the calling thread may not do while it notes a graph: the graph is spoilt. Null: nothing
+  // is wrong.
+  StreamHandle* SpoiltBy(const char* operation);
+  bool CheckAll(const StreamHandle& stream, const std::string& what, std::span<const Range> reads,
+                std::span<const Range> writes);
 
   std::recursive_mutex mu_;
   FakeOptions options_;
@@ -135,6 +167,8 @@ class Machine {
   AccessOrder order_;
   std::list<std::unique_ptr<StreamHandle>> streams_;
   std::list<std::unique_ptr<EventHandle>> events_;
+  std::list<std::unique_ptr<GraphHandle>> graphs_;
+  std::map<std::thread::id, StreamHandle*> captures_;  // Under way, by the thread that began them.
   std::map<std::pair<std::string, uint32_t>, const void*> kernels_;
   std::string kernels_library_;
   std::string bad_option_;

@@ -48,6 +48,8 @@ DriverTable MakeTable() {
   t.create_stream = [](uint32_t device, StreamHandle** stream, Failure* f) {
     return Machine::Get().CreateStream(device, stream, f);
   };
+  // Which kernels begin first is chance here, whatever the stream.
+  t.create_urgent_stream = t.create_stream;
   t.borrow_stream = [](uint32_t device, void* native, StreamHandle** stream, Failure* f) {
     return Machine::Get().BorrowStream(device, native, stream, f);
   };
@@ -74,6 +76,16 @@ DriverTable MakeTable() {
   t.fill = [](StreamHandle* stream, const char* what, uint64_t address, uint8_t value,
               uint64_t bytes,
               Failure* f) { return Machine::Get().Fill(stream, what, address, value, bytes, f); };
+  t.begin_capture = [](StreamHandle* stream, Failure* f) {
+    return Machine::Get().BeginCapture(stream, f);
+  };
+  t.end_capture = [](StreamHandle* stream, GraphHandle** graph, Failure* f) {
+    return Machine::Get().EndCapture(stream, graph, f);
+  };
+  t.launch_graph = [](StreamHandle* stream, GraphHandle* graph, Failure* f) {
+    return Machine::Get().LaunchGraph(stream, graph, f);
+  };
+  t.destroy_graph = [](GraphHandle* graph) { Machine::Get().DestroyGraph(graph); };
   t.kernels = [](uint32_t device, const char* name, uint32_t version, const void** table,
                  Failure* f) { return Machine::Get().Kernels(device, name, version, table, f); };
   return t;
