@@ -78,8 +78,12 @@ void KvSequence::Truncate(int64_t tokens) {
 void KvSequence::Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan) {
   CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
   std::byte*& place = pages_[static_cast<size_t>(page)];
-  loans_[static_cast<size_t>(page)] = {.own = std::exchange(place, const_cast<std::byte*>(base)),
-                                       .loan = std::move(loan)};
+  Loan& lent_page = loans_[static_cast<size_t>(page)];
+  lent_page.own = std::exchange(place, const_cast<std::byte*>(base));
+  lent_page.loan = std::move(loan);
+  // A pass that waits for this page later may ask for its stamp now. Whichever it gets, nothing has
+  // the other one's bytes under it: the old stamp never comes back, and the new one begins here.
+  std::atomic_ref(lent_page.stamp).store(0, std::memory_order_relaxed);
 }
 
 bool KvSequence::lent(int64_t page) const {
@@ -175,9 +179,11 @@ void KvSequence::Publish(int64_t page, const Digest& name) {
 
 uint64_t KvSequence::PageStamp(int64_t page) {
   CAIRN_CHECK(page >= 0 && page < page_count());
-  uint64_t& stamp = loans_[static_cast<size_t>(page)].stamp;
-  if (stamp == 0) stamp = NewStamp();
-  return stamp;
+  const std::atomic_ref stamp(loans_[static_cast<size_t>(page)].stamp);
+  uint64_t seen = stamp.load(std::memory_order_relaxed);
+  if (seen != 0) return seen;
+  const uint64_t fresh = NewStamp();
+  return stamp.compare_exchange_strong(seen, fresh, std::memory_order_relaxed) ? fresh : seen;
 }
 
 bool KvSequence::Adopt(int64_t page, const Digest& name) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <set>
+#include <thread>
 
 namespace cairn::worker {
 namespace {
@@ -242,6 +243,29 @@ TEST(KvSequenceTest, LentPagesAreReadWhereTheyLieAndGivenBack) {
   EXPECT_EQ(open, 0);
   EXPECT_EQ(s.pages()[1], own);
   EXPECT_EQ(s.LayerSlice(1, 0)[0], std::byte{7});
+}
+
+// A pass asks for stamps of pages that a fetch still brings. The build with TSan looks at the two.
+TEST(KvSequenceTest, AStampMayBeAskedForWhileAnotherThreadLendsThePage) {
+  constexpr int64_t kPages = 64;
+  const auto pool = MakePool(kPages);
+  std::vector<std::byte> shared(kLayout.page_bytes());
+  int open = 0;
+  const auto loan = std::make_shared<FakeLoan>(&open);
+  KvSequence s = pool->NewSequence();
+  ASSERT_TRUE(s.Reserve(kPages * 16).ok());
+  std::set<uint64_t> before, during, after;
+  for (int64_t page = 0; page < kPages; page += 2) before.insert(s.PageStamp(page));
+  std::thread fetch([&] {
+    for (int64_t page = 0; page < kPages; ++page) s.Lend(page, shared.data(), loan);
+  });
+  for (int64_t page = 0; page < kPages; ++page) during.insert(s.PageStamp(page));
+  fetch.join();
+  for (int64_t page = 0; page < kPages; ++page) after.insert(s.PageStamp(page));
+  EXPECT_EQ(during.size(), size_t{kPages});
+  EXPECT_EQ(after.size(), size_t{kPages});
+  EXPECT_FALSE(during.contains(0) || after.contains(0));
+  for (const uint64_t stamp : before) EXPECT_FALSE(after.contains(stamp)) << "other bytes now";
 }
 
 TEST(KvSequenceTest, TruncateMoveAndEndGiveLoansBack) {
