@@ -46,6 +46,10 @@ def node(start_node, tmp_path_factory):
     return start_node("--disk.path", str(tmp_path_factory.mktemp("disk")))
 
 
+pytest.register_assert_rewrite("vllm_device_engine")
+from vllm_device_engine import engines, gpu, kernels, keys  # noqa: E402,F401  (fixtures)
+
+
 @pytest.fixture(params=["grpc", "local"])
 def path(request):
     return request.param

@@ -23,8 +23,6 @@ from vllm_device_engine import (
     tensors,
 )
 
-pytest_plugins = ("vllm_device_engine",)
-
 LAYOUTS = [("BLHNC", 1), ("BLNHC", 1), ("LBNHC", 1), ("LBHNC", 2), ("LHBNC", 1), ("BHLNC", 1)]
 
 
@@ -229,7 +227,7 @@ def test_pages_that_cannot_be_right_are_named(gpu, node, tensors, text):
     store = Store(options, spec, "refused")
     half = WorkerHalf(store, Plan(spec, SIZE, True, BLOCKS), 0)
     with pytest.raises((ValueError, cairn.Error), match=text):
-        half.register(tensors, None)
+        half.register(tensors)
     half.close()
     store.close()
 

@@ -87,7 +87,11 @@ class Engine:
         self.worker = CairnConnector(config, KVConnectorRole.WORKER, caches)
         self.tensors = tensors(gpu, layout, kernel_blocks, width)
         self.worker._page_access = lambda kv_caches: access(self)
-        self.worker.register_kv_caches(self.tensors)
+        try:
+            self.worker.register_kv_caches(self.tensors)
+        except Exception:
+            self.close()
+            raise
         self.used = 0
         store = self.worker._store
         save, fetch = store.save, store._fetch
@@ -119,7 +123,7 @@ class Engine:
     def places(self, block):
         """(byte, address, size): the bytes of a block, each of `size` times `byte` plus the key's
         first byte. Keys and values, layers, heads and tokens have different ones, all of them
-        finite numbers."""
+        ordinary numbers."""
         size = self.width
         for layer, tensor in enumerate(self.tensors.values()):
             b, h, n, _ = tensor.stride()
@@ -133,19 +137,20 @@ class Engine:
                             yield byte, tensor.data_ptr() + at * 2 + part * size, size
 
     @staticmethod
-    def _byte(key, byte):
-        return (key[0] + byte) % 0x7B + 1
+    def byte_of(key, byte):
+        """Twice it is a half precision number between 0.01 and 60000."""
+        return (key[0] + byte) % 0x5A + 0x21
 
     def compute(self, block, key):
         """Work of the engine that fills a block."""
         if self.gpu.lost:
             return
         for byte, address, size in self.places(block):
-            self.gpu.fill(address, self._byte(key, byte), size)
+            self.gpu.fill(address, self.byte_of(key, byte), size)
 
     def holds(self, block, key):
         return all(
-            self.gpu.read(address, size) == bytes([self._byte(key, byte)]) * size
+            self.gpu.read(address, size) == bytes([self.byte_of(key, byte)]) * size
             for byte, address, size in self.places(block)
         )
 

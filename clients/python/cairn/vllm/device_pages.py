@@ -60,11 +60,11 @@ class DevicePages:
         kv_caches: Mapping[str, Any],
         rect: Rect,
         plan: Plan,
-        access_of: AccessOf,
+        access_of: AccessOf | None,
     ) -> None:
         """ValueError: pages that cannot be taken as bytes, or of which it is not proved where their
         numbers lie. `cairn.Error`: no library, no driver, no such GPU, no kernels for a codec, or
-        no memory for one block. `access_of` is called if there is a codec.
+        no memory for one block. `access_of` is needed for a codec alone.
         """
         assert isinstance(store.options, ConnectorOptions)
         options = store.options
@@ -286,10 +286,10 @@ def _open_coded(
     kv_caches: Mapping[str, Any],
     place: DevicePlace,
     plan: Plan,
-    access_of: AccessOf,
+    access_of: AccessOf | None,
 ) -> _native.PageMoves:
     coding = plan.coding
-    assert coding is not None
+    assert coding is not None and access_of is not None
     # Layers that share the memory of another one are stored with it.
     layers = {cache.data_ptr(): name for name, cache in reversed(list(kv_caches.items()))}
     names = [name for name in kv_caches if name in layers.values()]

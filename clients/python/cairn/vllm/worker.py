@@ -41,7 +41,9 @@ class WorkerHalf:
         self._bad: set[int] = set()
         self._mismatch = False
 
-    def register(self, kv_caches: dict[str, torch.Tensor], access_of: AccessOf) -> None:
+    def register(
+        self, kv_caches: dict[str, torch.Tensor], access_of: AccessOf | None = None
+    ) -> None:
         """Learns where the engine's pages lie. `access_of`: for a codec, see DevicePages.
 
         ValueError: pages that cannot be taken as bytes, or on a kind of device that cannot be
