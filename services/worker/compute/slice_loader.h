@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,10 +31,30 @@ class SliceLoader {
     uint64_t xxh3 = 0;  // Of the encoded bytes.
   };
   enum class Outcome : uint8_t {
-    kGood = 0,    // In the host's page, and on the device as long as there is room.
+    // In the host's page, and on the device as long as there is room. Rows: in the host's memory.
+    kGood = 0,
     kWrong = 1,   // The bytes have another hash, or no encoder writes them.
     kUnread = 2,  // The device has no room, or did not do it. The page means nothing.
   };
+
+  // A layer of a block of which a selection kept some rows of each head (docs/formats/part.md).
+  struct RowsOfHead {
+    uint64_t offset = 0;  // Of the encoded rows in the slice.
+    uint64_t bytes = 0;
+    int32_t rows = 0;             // At least 1.
+    bool sequence_start = false;  // The first of them is the token at position 0.
+  };
+  struct RowsSlice {
+    const std::byte* host = nullptr;
+    uint64_t bytes = 0;
+    uint64_t xxh3 = 0;
+    int32_t layer = 0;
+    std::vector<RowsOfHead> heads = {};  // Those to decode.
+  };
+  // Gets what became of the slice with this number. If it is good, `rows` has for each of its heads
+  // the keys, [rows][head_dim], then the values, until the function returns.
+  using TakeRows =
+      std::function<void(size_t slice, Outcome outcome, std::span<const uint16_t> rows)>;
 
   virtual ~SliceLoader() = default;
   // Of the device whose memory it reads: DeviceInfo::uuid.
@@ -42,6 +63,10 @@ class SliceLoader {
   // Returns what became of each, in order.
   virtual std::vector<Outcome> Load(const kernels::SliceForm& form,
                                     std::span<const Slice> slices) = 0;
+  // Decodes rows of selections, and calls `take` for each slice in order, on this thread. `form`
+  // has one head.
+  virtual void LoadRows(const kernels::SliceForm& form, std::span<const RowsSlice> slices,
+                        const TakeRows& take) = 0;
 };
 
 }  // namespace cairn::worker

@@ -19,6 +19,7 @@
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
 #include "services/worker/compute/decode_reader.h"
+#include "services/worker/compute/page_encoder.h"
 #include "services/worker/compute/slice_loader.h"
 #include "services/worker/kv/earlier_kv.h"
 #include "services/worker/kv/kv_pool.h"
@@ -95,6 +96,8 @@ class Transformer {
     std::shared_ptr<device::Device> device = nullptr;
     // Of the device, for the pages of the sequences of one call.
     int64_t device_kv_bytes = int64_t{1} << 30;
+    // On a device: note the launches of decode steps, and do them again by one call each.
+    bool device_graphs = true;
   };
 
   // Prepares the weights. The model must outlive the transformer. INVALID_ARGUMENT, which names the
@@ -128,6 +131,19 @@ class Transformer {
   // Brings what is fetched to where Forward computes. Null: there is no other place than the pages
   // of the pool. Lives as long as this.
   virtual SliceLoader* slice_loader() { return nullptr; }
+
+  // Encodes pages there, to be pushed. Null: pages are encoded where the pool is. Lives as long as
+  // this.
+  virtual PageEncoder* page_encoder() { return nullptr; }
+
+  // Of decode steps on a device, totals since start.
+  struct GraphStats {
+    uint64_t noted = 0;     // Graphs that were made.
+    uint64_t launches = 0;  // Steps that a graph did.
+    uint64_t failures = 0;  // Graphs that could not be made; after one, none is tried any more.
+  };
+  // Thread-safe. All zero on a CPU.
+  virtual GraphStats graph_stats() const { return {}; }
 
  protected:
   Transformer() = default;

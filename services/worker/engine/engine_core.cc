@@ -86,10 +86,11 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
 
 void EngineCore::ConnectCache(Executor& executor) {
   client::CacheClient& cache = *parts_.cache;
-  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push);
+  PageEncoder* const encoder = parts_.transformer->page_encoder();
+  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push, encoder);
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
-  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
+  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent, encoder);
   // One at a time: the client's buffers for a batch are memory beside the pool.
   urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);

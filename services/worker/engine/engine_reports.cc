@@ -52,6 +52,7 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   if (push_) {
     stats.push = push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats();
   }
+  stats.graphs = parts_.transformer->graph_stats();
   if (parts_.codec) stats.codecs = parts_.codec->GetStats();
   for (const PublishedNamespace& target : parts_.published) {
     for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);

@@ -91,6 +91,7 @@ std::vector<ComputedBlock> PromptKv::Blocks(const PromptRun& run, std::span<cons
     block.page = {sequence.LayerSlice(static_cast<int64_t>(b), 0).data(),
                   sequence.layout().page_bytes()};
     block.hold = run.request_.sequence;
+    block.stamp = run.sequence_.PageStamp(static_cast<int64_t>(b));
     block.trace = run.request_.trace;
     if (keys.data() == run.keys_.data()) block.promise = run.promise_;
     blocks.push_back(std::move(block));

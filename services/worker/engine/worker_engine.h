@@ -132,6 +132,7 @@ class WorkerEngine {
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
     SpillStats spill;
+    Transformer::GraphStats graphs;
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 

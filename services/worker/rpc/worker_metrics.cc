@@ -165,6 +165,21 @@ void ExportSpill(const SpillStats& spill, metrics::Sink& sink) {
                "Time that attention waited for spilt KV.", {}, spill.read.wait_seconds);
 }
 
+void ExportDevice(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  const std::string graphs = "cairn_worker_decode_graphs_total";
+  const std::string graphs_help =
+      "Graphs of decode steps on a GPU. After one that failed, all steps are launched one by one.";
+  sink.Counter(graphs, graphs_help, {{"result", "failed"}}, number(stats.graphs.failures));
+  sink.Counter(graphs, graphs_help, {{"result", "noted"}}, number(stats.graphs.noted));
+  sink.Counter("cairn_worker_decode_graph_launches_total",
+               "Decode steps on a GPU that one launch of a graph did.", {},
+               number(stats.graphs.launches));
+  sink.Counter("cairn_worker_device_encoded_blocks_total",
+               "Blocks that were encoded in the memory of a GPU to be pushed.", {},
+               number(stats.push.device_blocks));
+}
+
 void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
   const auto work = [&](const std::string& direction, const KvCodec::Work& done) {
     const metrics::Labels labels = {{"codec", stats.codec}, {"direction", direction}};
@@ -202,6 +217,7 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
     ExportLoad(engine.GetLoad(), sink);
     ExportCache(stats, sink);
     ExportSpill(stats.spill, sink);
+    ExportDevice(stats, sink);
     for (const KvCodec::Stats& codec : stats.codecs) ExportCodec(codec, sink);
   });
 }

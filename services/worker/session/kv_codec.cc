@@ -36,12 +36,14 @@ std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
   return {k, v};
 }
 
-// Of whole blocks, with numbers where pages have them.
-std::optional<kernels::SliceForm> FormOf(const RecipeCodec& codec, const KvLayout& kv) {
+// Of whole blocks, with numbers where pages have them, or of kept rows of one head, one after the
+// other.
+std::optional<kernels::SliceForm> FormOf(const RecipeCodec& codec, const KvLayout& kv,
+                                         bool selected) {
   std::optional<kernels::SliceForm> form = codecs::SliceFormOf(codec.info->name, codec.values);
   if (!form) return form;
   for (kernels::PlaneForm* const plane : {&form->k, &form->v}) {
-    plane->heads = kv.kv_heads;
+    plane->heads = selected ? 1 : kv.kv_heads;
     plane->dim = kv.head_dim;
     plane->head_stride = int64_t{kv.block_tokens} * kv.head_dim;
     plane->token_stride = kv.head_dim;
@@ -60,7 +62,7 @@ Result<std::unique_ptr<KvCodec>> KvCodec::Create(const CheckedNamespace& ns, con
     Rung& rung = rungs[i];
     rung.id = static_cast<format::Codec>(ns.recipe.rungs[i].codec.info->id);
     rung.codec = codecs.rungs[i];
-    if (!codecs.selected) rung.form = worker::FormOf(ns.recipe.rungs[i].codec, kv);
+    rung.form = worker::FormOf(ns.recipe.rungs[i].codec, kv, codecs.selected);
     // Of a fixed size, not the first block's, whose first token some recipes store in full. Else a
     // bound says little: entropy coding brings KV to a quarter or less.
     rung.typical_slice_bytes =
@@ -91,7 +93,11 @@ const KvCodec::Rung* KvCodec::Find(format::Codec id) const {
 
 const kernels::SliceForm* KvCodec::FormOf(format::Codec id) const {
   const Rung* const rung = Find(id);
-  return rung == nullptr || !rung->form ? nullptr : &*rung->form;
+  return selected_ || rung == nullptr || !rung->form ? nullptr : &*rung->form;
+}
+
+void KvCodec::CountEncoded(uint64_t bytes_in, uint64_t bytes_out, Duration time) const {
+  rungs_.front().counters->encode.Add(bytes_in, bytes_out, time);
 }
 
 void KvCodec::CountDecoded(format::Codec id, uint64_t bytes_in, uint64_t bytes_out,

@@ -48,8 +48,10 @@ class KvCodec {
   bool IsSliceBytes(format::Codec id, int layer, uint64_t first_position, uint64_t bytes) const;
   bool Has(format::Codec id) const { return Find(id) != nullptr; }
   // How whole slices in this codec, and pages, look to kernels of a device. Null: these do not have
-  // the codec.
+  // the codec, or there are no whole slices (selected()).
   const kernels::SliceForm* FormOf(format::Codec id) const;
+  // Counts what was encoded elsewhere.
+  void CountEncoded(uint64_t bytes_in, uint64_t bytes_out, Duration time) const;
   // Counts slices that were decoded elsewhere. REQUIRES: Has(id).
   void CountDecoded(format::Codec id, uint64_t bytes_in, uint64_t bytes_out, Duration time) const;
   // The approximate size of one layer of any block, for estimates of transfers.
@@ -81,6 +83,11 @@ class KvCodec {
   // Most bytes; the bytes when rows_fixed_size().
   size_t MaxRowsBytes(const RowsPlace& place) const;
   bool rows_fixed_size() const { return rungs_.front().codec->FixedSize(); }
+  // How such rows look to kernels of a device: slices of one head. Null: these do not have the
+  // codec. REQUIRES: selected().
+  const kernels::SliceForm* RowsForm() const {
+    return rungs_.front().form ? &*rungs_.front().form : nullptr;
+  }
   // Keys and values: [rows][head_dim] each. Errors as Encode and Decode.
   Result<size_t> EncodeRows(const RowsPlace& place, const uint16_t* k, const uint16_t* v,
                             std::span<std::byte> out, Scratch& scratch) const;
@@ -126,7 +133,7 @@ class KvCodec {
     format::Codec id = format::Codec::kRaw;
     std::shared_ptr<const codecs::Codec> codec;
     uint64_t typical_slice_bytes = 0;
-    std::optional<kernels::SliceForm> form;
+    std::optional<kernels::SliceForm> form;  // Of whole slices, or of kept rows.
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };
   KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs,

@@ -130,6 +130,7 @@ class PrefixSession {
   std::vector<BlockKey> KeysOverDecoded(std::span<const int32_t> tokens,
                                         std::span<const BlockKey> path) const;
   const KvCodec& codec() const { return codec_; }
+  SliceLoader* loader() const { return loader_; }  // Null: there is no device.
 
   // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens
   // per second, for the node's metric of seconds saved; 0 if unknown.

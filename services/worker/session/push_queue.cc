@@ -43,12 +43,13 @@ std::vector<uint64_t> LayerBytes(const Layout& layout) {
 }  // namespace
 
 PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
-                     const Options& options)
+                     const Options& options, PageEncoder* encoder)
     : client_(client),
       clock_(clock),
       options_(options),
       layout_(layout),
-      layer_bytes_(LayerBytes(layout)) {}
+      layer_bytes_(LayerBytes(layout)),
+      encoder_(encoder) {}
 
 PushQueue::~PushQueue() { Stop(TimePoint{}); }
 
@@ -195,6 +196,7 @@ bool PushQueue::RunOnce() {
   totals_.pushed_blocks += sent.pushed_blocks;
   totals_.pushed_bytes += sent.pushed_bytes;
   totals_.failed_blocks += sent.failed_blocks;
+  totals_.device_blocks += sent.device_blocks;
   reserving_.clear();
   sending_blocks_ = 0;
   changed_.NotifyAll();
@@ -256,9 +258,16 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   options.trace = items.front().block.trace;
   const Digest fingerprint = items.front().fingerprint;
   KvCodec::Scratch scratch;
-  for (Item& item : items) {
-    auto bytes = std::make_shared<const std::vector<std::byte>>(
-        EncodedPart(item.block, *item.codec, scratch));
+  std::vector<std::vector<std::byte>> encoded = EncodedOnDevice(items);
+  uint64_t on_device = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    if (encoded[i].empty()) {
+      encoded[i] = EncodedPart(item.block, *item.codec, scratch);
+    } else {
+      ++on_device;
+    }
+    auto bytes = std::make_shared<const std::vector<std::byte>>(std::move(encoded[i]));
     if (bytes->empty()) break;  // Nobody could match its successors.
     auto part = Describe<client::PartToPush>(item.block, layout_);
     part.bytes = *bytes;
@@ -279,6 +288,7 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
     sent = Tally(parts, client_.Push(fingerprint, parts, options), options.trace);
   }
   sent.failed_blocks += not_encoded;
+  sent.device_blocks = on_device;
   return sent;
 }
 
@@ -359,10 +369,44 @@ std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block, const 
     lengths.push_back(part.size() - at);
     hashes.push_back(Xxh3(std::span(part).subspan(at)));
   }
-  format::WriteHeader(std::span(part).first(header), codec.id(), layout_.WholeRect(),
+  WriteHeader(block, codec, lengths, hashes, &part);
+  return part;
+}
+
+void PushQueue::WriteHeader(const ComputedBlock& block, const KvCodec& codec,
+                            std::span<const uint64_t> lengths, std::span<const uint64_t> hashes,
+                            std::vector<std::byte>* part) const {
+  const uint32_t header = format::HeaderBytes(static_cast<uint32_t>(layer_bytes_.size()));
+  format::WriteHeader(std::span(*part).first(header), codec.id(), layout_.WholeRect(),
                       static_cast<uint16_t>(layout_.block_tokens), lengths, hashes,
                       block.selected != nullptr);
-  return part;
+}
+
+std::vector<std::vector<std::byte>> PushQueue::EncodedOnDevice(
+    const std::vector<Item>& items) const {
+  std::vector<std::vector<std::byte>> parts(items.size());
+  const KvCodec& codec = *items.front().codec;
+  // Raw slices are the host's pages as they are, which the device has filled already.
+  if (encoder_ == nullptr || codec.raw() || codec.FormOf(codec.id()) == nullptr) return parts;
+  std::vector<PageEncoder::Page> pages;
+  for (const Item& item : items) {
+    pages.push_back({item.block.stamp, static_cast<int64_t>(item.block.first_position)});
+  }
+  const uint32_t header = format::HeaderBytes(static_cast<uint32_t>(layer_bytes_.size()));
+  uint64_t bytes_in = 0, bytes_out = 0;
+  const TimePoint begin = clock_.Now();
+  encoder_->Encode(*codec.FormOf(codec.id()), pages,
+                   [&](size_t i, const PageEncoder::Encoded& encoded) {
+                     std::vector<std::byte>& part = parts[i];
+                     part.reserve(header + encoded.bytes.size());
+                     part.resize(header);
+                     part.insert(part.end(), encoded.bytes.begin(), encoded.bytes.end());
+                     WriteHeader(items[i].block, codec, encoded.lengths, encoded.hashes, &part);
+                     bytes_in += items[i].block.page.size();
+                     bytes_out += encoded.bytes.size();
+                   });
+  if (bytes_out > 0) codec.CountEncoded(bytes_in, bytes_out, clock_.Now() - begin);
+  return parts;
 }
 
 }  // namespace cairn::worker

@@ -5,7 +5,7 @@
 // in order, a batch of one namespace at a time. It takes room at the node, writes the parts there
 // (on the same machine into the node's own memory, otherwise into buffers of the client) and hashes
 // while it copies. Then it lets go of the pages and commits. With a recipe other than raw it first
-// encodes the parts into its own buffers. It never blocks the thread that queues: blocks that do
+// encodes the parts into its own buffers, on a device those pages that are there. It never blocks the thread that queues: blocks that do
 // not fit, or that the node refuses, are dropped and counted.
 //
 // Pause() keeps the next batch from starting: the engine pauses pushes while a prompt is prefilled,
@@ -28,6 +28,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "services/worker/compute/page_encoder.h"
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/kv_codec.h"
 
@@ -52,6 +53,7 @@ struct ComputedBlock {
   double compute_seconds = 0;
   std::span<const std::byte> page;   // The block's bytes, all layers.
   std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
+  uint64_t stamp = 0;                // KvSequence::PageStamp of the page. 0: it is in no device.
   // Where the namespace's recipe selects.
   std::shared_ptr<const SelectedRows> selected = nullptr;
   std::string trace;
@@ -80,18 +82,20 @@ class PushQueue {
     uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
     uint64_t queued_blocks = 0;   // Now, the batch under way included.
     uint64_t queued_bytes = 0;    // Now.
+    uint64_t device_blocks = 0;   // Encoded on a device.
 
     Stats operator+(const Stats& other) const {
       return {pushed_blocks + other.pushed_blocks, pushed_bytes + other.pushed_bytes,
               failed_blocks + other.failed_blocks, dropped_blocks + other.dropped_blocks,
-              queued_blocks + other.queued_blocks, queued_bytes + other.queued_bytes};
+              queued_blocks + other.queued_blocks, queued_bytes + other.queued_bytes,
+              device_blocks + other.device_blocks};
     }
   };
 
-  // `client` and `clock` must outlive the queue. `layout`: of all namespaces; parts cover its whole
-  // rectangle.
+  // `client`, `clock` and `encoder` must outlive the queue. `layout`: of all namespaces; parts cover
+  // its whole rectangle. `encoder`: null where pages are in no device.
   PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
-            const Options& options);
+            const Options& options, PageEncoder* encoder = nullptr);
   ~PushQueue();  // REQUIRES: nobody is in Run or RunOnce.
 
   // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must
@@ -155,6 +159,12 @@ class PushQueue {
   // Encodes items into buffers, because only encoding tells their sizes, lets go of their pages and
   // sends.
   Stats PushEncoded(std::vector<Item> items);
+  // Parts of those items that a device encodes; the others are empty.
+  std::vector<std::vector<std::byte>> EncodedOnDevice(const std::vector<Item>& items) const;
+  // What stands before the slices of a part.
+  void WriteHeader(const ComputedBlock& block, const KvCodec& codec,
+                   std::span<const uint64_t> lengths, std::span<const uint64_t> hashes,
+                   std::vector<std::byte>* part) const;
   // Appends a layer's slice to `part`.
   Status AppendSelected(const ComputedBlock& block, const KvCodec& codec, int layer,
                         KvCodec::Scratch& scratch, std::vector<std::byte>* part) const;
@@ -170,6 +180,7 @@ class PushQueue {
   const Options options_;
   const Layout layout_;
   const std::vector<uint64_t> layer_bytes_;  // Of a page.
+  PageEncoder* const encoder_;
 
   mutable Mutex mu_;
   CondVar changed_;

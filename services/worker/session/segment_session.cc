@@ -62,7 +62,9 @@ SegmentSession::Fetched SegmentSession::Fetch(Found found, const PrefixSession::
                                               const std::function<void()>& make_room) {
   const TimePoint start = clock_.Now();
   const uint32_t blocks = found.path.blocks();
-  SegmentSink sink(pool_.layout(), session_.codec(), blocks, session_.options().lend);
+  SegmentSink sink(
+      pool_.layout(), session_.codec(), blocks,
+      {.lend = session_.options().lend, .loader = session_.loader(), .clock = &clock_});
   const PrefixSession::Brought brought = session_.Bring(std::move(found.match), sink, wanted);
   Fetched fetched;
   fetched.way = brought.path;

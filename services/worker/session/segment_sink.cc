@@ -4,15 +4,17 @@
 #include <atomic>
 #include <utility>
 
+#include "cairn/common/hash.h"
 #include "common/log/log.h"
 
 namespace cairn::worker {
 
-SegmentSink::SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks, bool lend)
+SegmentSink::SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks,
+                         const Options& options)
     : kv_(kv),
       codec_(codec),
       blocks_(blocks),
-      lend_(lend),
+      options_(options),
       heads_(static_cast<size_t>(blocks) * static_cast<size_t>(kv.layers) *
              static_cast<size_t>(kv.kv_heads)),
       missing_(blocks, static_cast<uint32_t>(kv.layers * kv.kv_heads)),
@@ -54,12 +56,15 @@ Status SegmentSink::Take(const client::SliceInfo& slice, std::span<const std::by
     OnBlockFailed(slice.block, MissReason::kCorrupt);
     return OkStatus();
   }
+  Stored stored{.bytes = data, .xxh3 = slice.xxh3, .block = slice.block, .layer = slice.layer};
   for (uint32_t head = begin; head < end; ++head) {
     auto& cell = heads_[Cell(slice.block, slice.layer, head)];
     if (cell) continue;  // Parts may overlap; the first counts.
     cell = (*parsed)[head - begin];
     --missing_[slice.block];
+    stored.heads.push_back(head);
   }
+  if (!stored.heads.empty()) slices_.push_back(std::move(stored));
   (slice.tier == client::TierKind::kDisk ? bytes_.disk : bytes_.host) += data.size();
   return OkStatus();
 }
@@ -83,6 +88,85 @@ std::vector<int64_t> SegmentSink::Rows(uint32_t blocks) const {
 
 std::optional<uint32_t> SegmentSink::Decode(uint32_t blocks, kernels::ThreadPool& pool,
                                             RaggedBuilder* builder) const {
+  // Raw rows are copied: a way through the device would bring the same bytes.
+  if (options_.loader == nullptr || codec_.raw() || codec_.RowsForm() == nullptr) {
+    return DecodeOnCpu(blocks, pool, builder);
+  }
+  return DecodeOnDevice(blocks, builder);
+}
+
+std::optional<uint32_t> SegmentSink::DecodeOnDevice(uint32_t blocks, RaggedBuilder* builder) const {
+  std::vector<const Stored*> order;  // A head's rows are appended block by block.
+  for (const Stored& stored : slices_) {
+    if (stored.block < blocks) order.push_back(&stored);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Stored* a, const Stored* b) { return a->block < b->block; });
+  std::vector<SliceLoader::RowsSlice> slices;
+  for (const Stored* stored : order) {
+    SliceLoader::RowsSlice& slice = slices.emplace_back();
+    slice.host = stored->bytes.data();
+    slice.bytes = stored->bytes.size();
+    slice.xxh3 = stored->xxh3;
+    slice.layer = static_cast<int32_t>(stored->layer);
+    for (const uint32_t head : stored->heads) {
+      const SelectedHead& from = *heads_[Cell(stored->block, stored->layer, head)];
+      if (from.place.rows == 0) continue;
+      slice.heads.push_back({.offset = static_cast<uint64_t>(from.bytes.data() - slice.host),
+                             .bytes = from.bytes.size(),
+                             .rows = static_cast<int32_t>(from.place.rows),
+                             .sequence_start = from.place.sequence_start});
+    }
+  }
+  std::optional<uint32_t> bad;
+  uint64_t bytes_in = 0, bytes_out = 0;
+  const TimePoint begin = options_.clock->Now();
+  options_.loader->LoadRows(
+      *codec_.RowsForm(), slices,
+      [&](size_t i, SliceLoader::Outcome outcome, std::span<const uint16_t> rows) {
+        if (bad) return;
+        const Stored& stored = *order[i];
+        if (outcome != SliceLoader::Outcome::kGood) {
+          if (!DecodeStored(stored, builder)) bad = stored.block;
+          return;
+        }
+        bytes_out += rows.size_bytes();
+        for (const uint32_t head : stored.heads) {
+          const SelectedHead& from = *heads_[Cell(stored.block, stored.layer, head)];
+          const auto plane = static_cast<size_t>(from.place.rows * kv_.head_dim);
+          bytes_in += from.bytes.size();
+          builder->Append(static_cast<int>(stored.layer), static_cast<int>(head), rows.data(),
+                          rows.data() + plane, from.place.rows);
+          rows = rows.subspan(2 * plane);
+        }
+      });
+  codec_.CountDecoded(codec_.id(), bytes_in, bytes_out, options_.clock->Now() - begin);
+  return bad;
+}
+
+bool SegmentSink::DecodeStored(const Stored& stored, RaggedBuilder* builder) const {
+  // The client has verified the bytes, but the node's memory may have changed since.
+  if (Xxh3(stored.bytes) != stored.xxh3) return false;
+  const auto plane = static_cast<size_t>(kv_.block_tokens) * static_cast<size_t>(kv_.head_dim);
+  std::vector<uint16_t> rows(2 * plane);
+  KvCodec::Scratch scratch;
+  for (const uint32_t head : stored.heads) {
+    const SelectedHead& from = *heads_[Cell(stored.block, stored.layer, head)];
+    if (from.place.rows == 0) continue;
+    const Status status =
+        codec_.DecodeRows(from.place, from.bytes, rows.data(), rows.data() + plane, scratch);
+    if (!status.ok()) {
+      log::Warn("slice_not_decoded", {{"error", ToString(status)}});
+      return false;
+    }
+    builder->Append(static_cast<int>(stored.layer), static_cast<int>(head), rows.data(),
+                    rows.data() + plane, from.place.rows);
+  }
+  return true;
+}
+
+std::optional<uint32_t> SegmentSink::DecodeOnCpu(uint32_t blocks, kernels::ThreadPool& pool,
+                                                 RaggedBuilder* builder) const {
   std::atomic<uint32_t> first_bad{blocks};
   struct Work {
     std::vector<uint16_t> rows;

@@ -2,27 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "services/worker/compute/device/arena.h"
 #include "services/worker/compute/device/device_wait.h"
 
 namespace cairn::worker {
 
-using kernels::batch::KeptRows;
-using kernels::batch::KvPlace;
-using kernels::batch::PromptChunk;
-using kernels::batch::SequenceKv;
-using kernels::batch::SplitsOf;
-
 namespace {
 
 constexpr int64_t kLogitsRows = 32;  // At a time.
-constexpr size_t kListAlignment = 16;
-
-size_t Aligned(size_t bytes) {
-  return (bytes + kListAlignment - 1) / kListAlignment * kListAlignment;
-}
 
 }  // namespace
 
@@ -35,7 +23,9 @@ DevicePass::DevicePass(const Setup& setup)
       kv_(setup.kv),
       max_rows_(setup.max_rows),
       mirror_(setup.mirror),
-      prefixes_(setup.device) {}
+      prefixes_(setup.device),
+      lists_(setup.device, setup.kv),
+      graphs_(setup.graphs) {}
 
 Result<std::unique_ptr<DevicePass>> DevicePass::Create(const Setup& setup) {
   std::unique_ptr<DevicePass> pass(new DevicePass(setup));
@@ -72,19 +62,11 @@ Status DevicePass::Allocate() {
       host_logits_,
       device_->AllocatePinned(static_cast<uint64_t>(kLogitsRows * logits_stride_) * sizeof(float)));
   CAIRN_ASSIGN_OR_RETURN(downloads_, KvDownloads::Create(device_, kv_, hp_.heads, max_rows_));
-  CAIRN_ASSIGN_OR_RETURN(compute_, device_->NewStream());
+  // What is encoded or decoded beside a pass gives way to it.
+  CAIRN_ASSIGN_OR_RETURN(compute_, device_->NewUrgentStream());
   CAIRN_ASSIGN_OR_RETURN(uploads_, KvUploads::Create(device_, kv_.layer_bytes()));
   CAIRN_ASSIGN_OR_RETURN(logits_ready_, device_->NewEvent());
   CAIRN_ASSIGN_OR_RETURN(ended_, device_->NewEvent());
-  return OkStatus();
-}
-
-Status DevicePass::Growing::Grow(const char* what, uint64_t bytes,
-                                 const std::shared_ptr<device::Device>& device) {
-  if (bytes <= memory.bytes()) return OkStatus();
-  const uint64_t more = std::max(bytes, 2 * memory.bytes());
-  memory.Release();
-  CAIRN_ASSIGN_OR_RETURN(memory, AllocateFor(what, more, device));
   return OkStatus();
 }
 
@@ -104,6 +86,7 @@ Status DevicePass::RunLayers(std::span<const SequenceChunk> chunks) {
   mirror_.BeginPass();
   CAIRN_RETURN_IF_ERROR(HoldPages());
   CAIRN_RETURN_IF_ERROR(MakeLists());
+  if (IsPlainDecode()) return Decode();
   CAIRN_RETURN_IF_ERROR(Embed());
   for (int layer = 0; layer < hp_.layers; ++layer) CAIRN_RETURN_IF_ERROR(Layer(layer));
   return Logits();
@@ -149,92 +132,53 @@ Status DevicePass::HoldPages() {
   return OkStatus();
 }
 
-template <typename T>
-const T* DevicePass::AddList(const std::vector<T>& list) {
-  const size_t place = lists_used_;
-  lists_used_ += Aligned(list.size() * sizeof(T));
-  CAIRN_CHECK(lists_used_ <= host_lists_.bytes().size());
-  if (!list.empty()) {
-    std::memcpy(host_lists_.bytes().data() + place, list.data(), list.size() * sizeof(T));
-  }
-  return At<const T>(lists_.memory.address(), place);
-}
-
 Status DevicePass::MakeLists() {
-  std::vector<int32_t> tokens, logits_rows;
-  std::vector<KvPlace> places;
-  size_t bytes = 0;
-  for (const DeviceRun& run : runs_) {
-    for (int64_t i = 0; i < run.rows; ++i) {
-      const int64_t token = run.tokens_before() + i;
-      tokens.push_back(run.chunk->tokens[static_cast<size_t>(i)]);
-      const auto page = static_cast<size_t>(token / kv_.block_tokens);
-      places.push_back({.page = At<std::byte>(run.slots[page]->address, 0),
-                        .token = static_cast<int32_t>(token % kv_.block_tokens),
-                        .position = static_cast<int32_t>(run.first_position + i)});
-    }
-    bytes +=
-        Aligned(run.slots.size() * sizeof(std::byte*)) + sizeof(PromptChunk) + sizeof(SequenceKv);
-  }
+  std::vector<int32_t> logits_rows;
   for (const WantedLogits& wanted : wanted_) logits_rows.push_back(wanted.row);
-  bytes += tokens.size() * (sizeof(int32_t) + sizeof(KvPlace)) +
-           logits_rows.size() * sizeof(int32_t) + 8 * kListAlignment;
-  CAIRN_RETURN_IF_ERROR(lists_.Grow("lists of a pass", bytes, device_));
-  if (host_lists_.bytes().size() < bytes) {
-    CAIRN_ASSIGN_OR_RETURN(host_lists_, device_->AllocatePinned(lists_.memory.bytes()));
-  }
-  lists_used_ = 0;
-  std::vector<SequenceKv> sequences;
-  std::vector<PromptChunk> chunks;
-  most_splits_ = 0;
-  for (const DeviceRun& run : runs_) {
-    std::vector<const std::byte*> pages;
-    for (const KvMirror::Slot* slot : run.slots) {
-      pages.push_back(At<const std::byte>(slot->address, 0));
-    }
-    SequenceKv kv{.pages = AddList(pages), .prefix = nullptr, .tokens = run.tokens_before()};
-    const auto& prefix = run.chunk->sequence->prefix();
-    if (prefix != nullptr) {
-      CAIRN_ASSIGN_OR_RETURN(kv.prefix, prefixes_.Get(prefix, &compute_));
-    }
-    if (!run.decodes()) {
-      chunks.push_back({kv, run.first_row, run.rows});
-      continue;
-    }
-    kv.tokens = run.tokens_after();
-    sequences.push_back(kv);
-    int64_t kept = 0;
-    for (int layer = 0; prefix != nullptr && layer < kv_.layers; ++layer) {
-      for (int head = 0; head < kv_.kv_heads; ++head) {
-        kept = std::max(kept, prefix->rows(layer, head));
-      }
-    }
-    most_splits_ = std::max(most_splits_, SplitsOf(kept, kv.tokens));
-  }
-  tokens_ = AddList(tokens);
-  places_ = AddList(places);
-  sequences_ = AddList(sequences);
-  chunks_ = AddList(chunks);
-  logits_rows_ = AddList(logits_rows);
-  const auto floats =
-      kernels::batch::DecodeScratchFloats(rows_ - prompt_rows_, most_splits_, FormOf(0));
-  CAIRN_RETURN_IF_ERROR(scratch_.Grow("attention's scratch memory",
-                                      static_cast<uint64_t>(floats) * sizeof(float), device_));
-  const device::CopyTask task{lists_.memory.address(),
-                              reinterpret_cast<uint64_t>(host_lists_.bytes().data()), lists_used_};
-  return compute_.Copy("upload of a pass' lists", {&task, 1});
+  CAIRN_RETURN_IF_ERROR(lists_.Make(runs_, logits_rows, prefixes_, &compute_));
+  splits_ = IsPlainDecode() ? DecodeGraphs::SplitsFor(lists_.most_splits()) : lists_.most_splits();
+  const auto floats = kernels::batch::DecodeScratchFloats(rows_ - prompt_rows_, splits_, FormOf(0));
+  return scratch_.Grow("attention's scratch memory", static_cast<uint64_t>(floats) * sizeof(float),
+                       device_);
 }
 
-Status DevicePass::Launched(const char* what, int error) const {
-  if (error == 0) return OkStatus();
-  if (device_->lost()) return device_->LossStatus();
-  return Errorf(StatusCode::kInternal, "{}: the launch failed with error {}", what, error);
+bool DevicePass::IsPlainDecode() const {
+  return graphs_.enabled() && prompt_rows_ == 0 && std::ssize(wanted_) <= kLogitsRows &&
+         std::none_of(runs_.begin(), runs_.end(), [](const DeviceRun& run) {
+           return run.chunk->before_layer || run.chunk->observe;
+         });
+}
+
+Status DevicePass::Decode() {
+  for (int layer = 0; layer < hp_.layers; ++layer) CAIRN_RETURN_IF_ERROR(AddEarlier(layer));
+  CAIRN_RETURN_IF_ERROR(uploads_->OrderBefore(&compute_));
+  const auto logits = std::ssize(wanted_);
+  CAIRN_RETURN_IF_ERROR(graphs_.Run({.rows = rows_, .splits = splits_, .logits = logits},
+                                    lists_.moves() + scratch_.moves(), &compute_,
+                                    [this] { return LaunchDecode(); }));
+  if (logits > 0) CAIRN_RETURN_IF_ERROR(FetchLogits(logits));
+  const int most = downloads_->MostLayers(rows_);
+  for (int begin = 0; begin < hp_.layers; begin += most) {
+    const int end = std::min<int>(begin + most, hp_.layers);
+    CAIRN_RETURN_IF_ERROR(downloads_->Start({begin, end}, runs_, q_, &compute_));
+  }
+  return logits == 0 ? OkStatus() : TakeLogits(0, logits);
+}
+
+Status DevicePass::LaunchDecode() {
+  CAIRN_RETURN_IF_ERROR(Embed());
+  for (int layer = 0; layer < hp_.layers; ++layer) {
+    CAIRN_RETURN_IF_ERROR(Project(layer));
+    CAIRN_RETURN_IF_ERROR(Store(layer));
+    CAIRN_RETURN_IF_ERROR(Finish(layer));
+  }
+  return wanted_.empty() ? OkStatus() : ComputeLogits(0, std::ssize(wanted_));
 }
 
 Status DevicePass::Embed() {
   return Launched("embedding", kernels_.embed(compute_.native(), {.type = embedding_.type,
                                                                   .table = weights_.embedding(),
-                                                                  .tokens = tokens_,
+                                                                  .tokens = lists_.tokens(),
                                                                   .x = x_,
                                                                   .rows = rows_,
                                                                   .cols = hp_.hidden,
@@ -291,20 +235,36 @@ kernels::batch::KvForm DevicePass::FormOf(int layer) const {
 }
 
 Status DevicePass::Layer(int layer) {
-  const DeviceLayer& w = weights_.layer(layer);
-  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
-  const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
-  CAIRN_RETURN_IF_ERROR(Normalise(w.attn_norm, normed_));
-  CAIRN_RETURN_IF_ERROR(Product(normed_, w.qkv, qkv_, /*accumulate=*/false));
+  CAIRN_RETURN_IF_ERROR(Project(layer));
   // Whoever observes the last layer's queries reads them while this layer's are computed.
   CAIRN_RETURN_IF_ERROR(downloads_->WaitForQueries(&compute_));
+  CAIRN_RETURN_IF_ERROR(Store(layer));
+  CAIRN_RETURN_IF_ERROR(downloads_->Start({layer, layer + 1}, runs_, q_, &compute_));
+  for (const DeviceRun& run : runs_) {
+    if (run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(layer));
+  }
+  CAIRN_RETURN_IF_ERROR(AddEarlier(layer));
+  CAIRN_RETURN_IF_ERROR(uploads_->OrderBefore(&compute_));
+  CAIRN_RETURN_IF_ERROR(Finish(layer));
+  return downloads_->Poll();
+}
+
+Status DevicePass::Project(int layer) {
+  const DeviceLayer& w = weights_.layer(layer);
+  CAIRN_RETURN_IF_ERROR(Normalise(w.attn_norm, normed_));
+  return Product(normed_, w.qkv, qkv_, /*accumulate=*/false);
+}
+
+Status DevicePass::Store(int layer) {
+  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
+  const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
   const kernels::batch::KvForm form = FormOf(layer);
-  CAIRN_RETURN_IF_ERROR(Launched(
-      "rotation", kernels_.rotate_and_store(compute_.native(), {.q = qkv_,
+  return Launched("rotation",
+                  kernels_.rotate_and_store(compute_.native(), {.q = qkv_,
                                                                 .k = qkv_ + q_width,
                                                                 .v = qkv_ + q_width + kv_width,
                                                                 .q_out = q_,
-                                                                .places = places_,
+                                                                .places = lists_.places(),
                                                                 .cosine = weights_.cosine(),
                                                                 .sine = weights_.sine(),
                                                                 .rows = rows_,
@@ -315,20 +275,18 @@ Status DevicePass::Layer(int layer) {
                                                                 .rope_dim = hp_.rope_dim,
                                                                 .k_offset = form.k_offset,
                                                                 .v_offset = form.v_offset,
-                                                                .head_stride = form.head_stride})));
-  CAIRN_RETURN_IF_ERROR(downloads_->Start(layer, runs_, q_, &compute_));
-  for (const DeviceRun& run : runs_) {
-    if (run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(layer));
-  }
-  CAIRN_RETURN_IF_ERROR(UploadEarlier(layer));
+                                                                .head_stride = form.head_stride}));
+}
+
+Status DevicePass::Finish(int layer) {
+  const DeviceLayer& w = weights_.layer(layer);
   CAIRN_RETURN_IF_ERROR(Attend(layer));
   CAIRN_RETURN_IF_ERROR(Product(attended_, w.o, x_, /*accumulate=*/true));
-  CAIRN_RETURN_IF_ERROR(FeedForward(w));
-  return downloads_->Poll();
+  return FeedForward(w);
 }
 
 // Of a page that the chunk goes on with only the rows before it: the others are being computed.
-Status DevicePass::UploadEarlier(int layer) {
+Status DevicePass::AddEarlier(int layer) {
   for (const DeviceRun& run : runs_) {
     for (const size_t page : mirror_.TakeMissing(run.slots, layer)) {
       const KvMirror::Slot& slot = *run.slots[page];
@@ -345,7 +303,7 @@ Status DevicePass::UploadEarlier(int layer) {
       CAIRN_RETURN_IF_ERROR(added);
     }
   }
-  return uploads_->OrderBefore(&compute_);
+  return OkStatus();
 }
 
 Status DevicePass::Attend(int layer) {
@@ -359,7 +317,7 @@ Status DevicePass::Attend(int layer) {
     }
     CAIRN_RETURN_IF_ERROR(
         Launched("attention", kernels_.attend_prompt(compute_.native(), {.kv = form,
-                                                                         .chunks = chunks_,
+                                                                         .chunks = lists_.chunks(),
                                                                          .count = prompts_,
                                                                          .most_rows = most_rows,
                                                                          .q = q_,
@@ -369,18 +327,18 @@ Status DevicePass::Attend(int layer) {
                                                                          .scale = scale})));
   }
   if (rows_ == prompt_rows_) return OkStatus();
-  return Launched("attention",
-                  kernels_.attend_decode(compute_.native(),
-                                         {.kv = form,
-                                          .sequences = sequences_,
-                                          .q = q_ + prompt_rows_ * q_width,
-                                          .out = attended_ + prompt_rows_ * q_width,
-                                          .rows = rows_ - prompt_rows_,
-                                          .q_stride = q_width,
-                                          .out_stride = q_width,
-                                          .most_splits = most_splits_,
-                                          .scale = scale,
-                                          .scratch = At<float>(scratch_.memory.address(), 0)}));
+  return Launched(
+      "attention",
+      kernels_.attend_decode(compute_.native(), {.kv = form,
+                                                 .sequences = lists_.sequences(),
+                                                 .q = q_ + prompt_rows_ * q_width,
+                                                 .out = attended_ + prompt_rows_ * q_width,
+                                                 .rows = rows_ - prompt_rows_,
+                                                 .q_stride = q_width,
+                                                 .out_stride = q_width,
+                                                 .most_splits = splits_,
+                                                 .scale = scale,
+                                                 .scratch = At<float>(scratch_.address(), 0)}));
 }
 
 Status DevicePass::FeedForward(const DeviceLayer& w) {
@@ -397,43 +355,55 @@ Status DevicePass::FeedForward(const DeviceLayer& w) {
   return Product(activated_, w.down, x_, /*accumulate=*/true);
 }
 
-// A prompt's last row goes the way of a decoded one.
 Status DevicePass::Logits() {
-  const int64_t vocab = weights_.output().outputs;
-  for (size_t first = 0; first < wanted_.size(); first += kLogitsRows) {
-    const auto rows =
-        std::min<int64_t>(kLogitsRows, std::ssize(wanted_) - static_cast<int64_t>(first));
-    CAIRN_RETURN_IF_ERROR(
-        Launched("norm", kernels_.rms_norm(compute_.native(), {.x = x_,
-                                                               .source_rows = logits_rows_ + first,
-                                                               .weight = weights_.output_norm(),
-                                                               .y = last_normed_,
-                                                               .rows = rows,
-                                                               .cols = hp_.hidden,
-                                                               .x_stride = hp_.hidden,
-                                                               .y_stride = hp_.hidden,
-                                                               .eps = hp_.rms_eps})));
-    CAIRN_RETURN_IF_ERROR(
-        Launched("product", kernels_.gemm_few_rows(compute_.native(), {.a = last_normed_,
-                                                                       .w = weights_.output().w,
-                                                                       .y = logits_,
-                                                                       .rows = rows,
-                                                                       .outputs = vocab,
-                                                                       .cols = hp_.hidden,
-                                                                       .a_stride = hp_.hidden,
-                                                                       .w_stride = hp_.hidden,
-                                                                       .y_stride = logits_stride_,
-                                                                       .accumulate = false})));
-    const device::CopyTask task{reinterpret_cast<uint64_t>(host_logits_.bytes().data()),
-                                reinterpret_cast<uint64_t>(logits_),
-                                static_cast<uint64_t>(rows * logits_stride_) * sizeof(float)};
-    CAIRN_RETURN_IF_ERROR(compute_.Copy("download of logits", {&task, 1}));
-    CAIRN_RETURN_IF_ERROR(compute_.Record(logits_ready_));
-    CAIRN_RETURN_IF_ERROR(Await(logits_ready_, "logits"));
-    const auto* const logits = reinterpret_cast<const float*>(host_logits_.bytes().data());
-    for (int64_t i = 0; i < rows; ++i) {
-      std::copy_n(logits + i * logits_stride_, vocab, wanted_[first + static_cast<size_t>(i)].to);
-    }
+  for (int64_t first = 0; first < std::ssize(wanted_); first += kLogitsRows) {
+    const int64_t count = std::min<int64_t>(kLogitsRows, std::ssize(wanted_) - first);
+    CAIRN_RETURN_IF_ERROR(ComputeLogits(first, count));
+    CAIRN_RETURN_IF_ERROR(FetchLogits(count));
+    CAIRN_RETURN_IF_ERROR(TakeLogits(first, count));
+  }
+  return OkStatus();
+}
+
+// A prompt's last row goes the way of a decoded one.
+Status DevicePass::ComputeLogits(int64_t first, int64_t count) {
+  CAIRN_RETURN_IF_ERROR(Launched(
+      "norm", kernels_.rms_norm(compute_.native(), {.x = x_,
+                                                    .source_rows = lists_.logits_rows() + first,
+                                                    .weight = weights_.output_norm(),
+                                                    .y = last_normed_,
+                                                    .rows = count,
+                                                    .cols = hp_.hidden,
+                                                    .x_stride = hp_.hidden,
+                                                    .y_stride = hp_.hidden,
+                                                    .eps = hp_.rms_eps})));
+  return Launched("product",
+                  kernels_.gemm_few_rows(compute_.native(), {.a = last_normed_,
+                                                             .w = weights_.output().w,
+                                                             .y = logits_,
+                                                             .rows = count,
+                                                             .outputs = weights_.output().outputs,
+                                                             .cols = hp_.hidden,
+                                                             .a_stride = hp_.hidden,
+                                                             .w_stride = hp_.hidden,
+                                                             .y_stride = logits_stride_,
+                                                             .accumulate = false}));
+}
+
+Status DevicePass::FetchLogits(int64_t count) {
+  const device::CopyTask task{reinterpret_cast<uint64_t>(host_logits_.bytes().data()),
+                              reinterpret_cast<uint64_t>(logits_),
+                              static_cast<uint64_t>(count * logits_stride_) * sizeof(float)};
+  CAIRN_RETURN_IF_ERROR(compute_.Copy("download of logits", {&task, 1}));
+  return compute_.Record(logits_ready_);
+}
+
+Status DevicePass::TakeLogits(int64_t first, int64_t count) {
+  CAIRN_RETURN_IF_ERROR(Await(logits_ready_, "logits"));
+  const auto* const logits = reinterpret_cast<const float*>(host_logits_.bytes().data());
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(logits + i * logits_stride_, weights_.output().outputs,
+                wanted_[static_cast<size_t>(first + i)].to);
   }
   return OkStatus();
 }

@@ -9,6 +9,9 @@
 // The three streams wait for each other on the device. The host waits in before_layer callbacks,
 // where more than a few layers' downloads are under way, for logits, and at the end.
 //
+// A pass in which all sequences decode, and nobody waits or looks between layers, is launched as a
+// whole (decode_graphs.h): earlier pages come before it, and downloads of all layers behind it.
+//
 // Not thread-safe.
 
 #include <memory>
@@ -18,11 +21,14 @@
 #include "cairn/common/status.h"
 #include "cairn/kernels/batch/forward_kernels.h"
 #include "common/device/device.h"
+#include "services/worker/compute/device/decode_graphs.h"
 #include "services/worker/compute/device/device_run.h"
+#include "services/worker/compute/device/device_wait.h"
 #include "services/worker/compute/device/device_weights.h"
 #include "services/worker/compute/device/kv_downloads.h"
 #include "services/worker/compute/device/kv_mirror.h"
 #include "services/worker/compute/device/kv_uploads.h"
+#include "services/worker/compute/device/pass_lists.h"
 #include "services/worker/compute/device/prefix_mirror.h"
 
 namespace cairn::worker {
@@ -38,42 +44,52 @@ class DevicePass {
     KvLayout kv;
     int64_t max_rows;
     KvMirror& mirror;
+    bool graphs = true;  // Of decode steps.
   };
   static Result<std::unique_ptr<DevicePass>> Create(const Setup& setup);
 
   // When it returns nothing is under way, also after an error.
   Status Run(std::span<const SequenceChunk> chunks);
+  // Thread-safe.
+  Transformer::GraphStats graph_stats() const { return graphs_.GetStats(); }
 
  private:
-  // Memory that grows with what passes need. Nothing uses it between passes.
-  struct Growing {
-    device::DeviceMemory memory;
-    Status Grow(const char* what, uint64_t bytes, const std::shared_ptr<device::Device>& device);
-  };
-
   explicit DevicePass(const Setup& setup);
   Status Allocate();
   Status RunLayers(std::span<const SequenceChunk> chunks);
   // Prefill chunks first.
   void Arrange(std::span<const SequenceChunk> chunks);
   Status HoldPages();
-  // Writes tokens, places, tables and sequences, and copies them to the device.
   Status MakeLists();
-  template <typename T>
-  const T* AddList(const std::vector<T>& list);
+  // Whether the whole pass may be launched at once.
+  bool IsPlainDecode() const;
+  Status Decode();
+  // The kernels of such a pass, logits included, and nothing else.
+  Status LaunchDecode();
   Status Embed();
   Status Layer(int layer);
-  Status UploadEarlier(int layer);
+  // The parts of a layer: queries, keys and values; those into the pages; all that comes behind.
+  Status Project(int layer);
+  Status Store(int layer);
+  Status Finish(int layer);
+  // Adds what the device lacks of a layer to the uploads.
+  Status AddEarlier(int layer);
   Status Attend(int layer);
   Status FeedForward(const DeviceLayer& w);
   // y (+)= a w^T of all rows: those of prompts, then those that decode, each with its own kernel.
   Status Product(const uint16_t* a, const DeviceMatrix& w, float* y, bool accumulate);
   Status Normalise(const float* weight, uint16_t* y);
   Status Logits();
+  // `count` of the wanted ones from `first` on: computed, copied to the host, taken from there.
+  Status ComputeLogits(int64_t first, int64_t count);
+  Status FetchLogits(int64_t count);
+  Status TakeLogits(int64_t first, int64_t count);
   // Waits for all that was issued.
   Status Drain();
   kernels::batch::KvForm FormOf(int layer) const;
-  Status Launched(const char* what, int error) const;
+  Status Launched(const char* what, int error) const {
+    return worker::Launched(what, error, *device_);
+  }
 
   const Hyperparameters& hp_;
   const Tensor& embedding_;
@@ -84,6 +100,8 @@ class DevicePass {
   const int64_t max_rows_;
   KvMirror& mirror_;
   PrefixMirror prefixes_;
+  PassLists lists_;
+  DecodeGraphs graphs_;
   std::unique_ptr<KvDownloads> downloads_;
   std::unique_ptr<KvUploads> uploads_;
   device::Stream compute_;
@@ -102,21 +120,14 @@ class DevicePass {
   float* logits_ = nullptr;          // [kLogitsRows][logits_stride_]
   int64_t logits_stride_ = 0;
   device::PinnedMemory host_logits_;
-  Growing lists_, scratch_;
-  device::PinnedMemory host_lists_;
-  size_t lists_used_ = 0;
+  GrowingMemory scratch_;  // Of attention.
 
   // Of the current pass.
   std::vector<DeviceRun> runs_;
   int64_t rows_ = 0;
   int64_t prompt_rows_ = 0;
   int64_t prompts_ = 0;  // Runs.
-  const int32_t* tokens_ = nullptr;
-  const kernels::batch::KvPlace* places_ = nullptr;
-  const kernels::batch::SequenceKv* sequences_ = nullptr;  // Of the runs that decode.
-  const kernels::batch::PromptChunk* chunks_ = nullptr;
-  const int32_t* logits_rows_ = nullptr;
-  int64_t most_splits_ = 0;
+  int64_t splits_ = 0;   // Of attention, as launched.
   struct WantedLogits {
     int32_t row = 0;
     float* to = nullptr;

@@ -3,6 +3,7 @@
 #include "cairn/kernels/batch/slice_table.h"
 #include "common/log/log.h"
 #include "services/worker/compute/chunk_check.h"
+#include "services/worker/compute/device/device_page_encoder.h"
 #include "services/worker/compute/device/device_pass.h"
 #include "services/worker/compute/device/slice_decoder.h"
 
@@ -35,6 +36,7 @@ class DeviceTransformer final : public Transformer {
         layout_(layout),
         max_context_(max_context),
         max_rows_(max_rows),
+        graphs_(options.device_graphs),
         numerics_id_(std::move(numerics_id)),
         pool_(threads) {}
 
@@ -52,17 +54,17 @@ class DeviceTransformer final : public Transformer {
                                                       .device = device_,
                                                       .kv = layout_,
                                                       .max_rows = max_rows_,
-                                                      .mirror = *mirror_}));
+                                                      .mirror = *mirror_,
+                                                      .graphs = graphs_}));
     const auto slices =
         device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
     if (!slices.ok()) {
-      log::Info("slices_decoded_on_cpu", {{"reason", Message(slices.status())}});
+      log::Info("codecs_on_cpu", {{"reason", Message(slices.status())}});
       return OkStatus();
     }
-    CAIRN_ASSIGN_OR_RETURN(
-        decoder_,
-        SliceDecoder::Create(device_, layout_,
-                             *static_cast<const kernels::batch::SliceTable*>(*slices), *mirror_));
+    const auto& table = *static_cast<const kernels::batch::SliceTable*>(*slices);
+    CAIRN_ASSIGN_OR_RETURN(decoder_, SliceDecoder::Create(device_, layout_, table, *mirror_));
+    CAIRN_ASSIGN_OR_RETURN(encoder_, DevicePageEncoder::Create(device_, layout_, table, *mirror_));
     return OkStatus();
   }
 
@@ -90,18 +92,23 @@ class DeviceTransformer final : public Transformer {
   kernels::ThreadPool& thread_pool() override { return pool_; }
   const std::string& numerics_id() const override { return numerics_id_; }
   SliceLoader* slice_loader() override { return decoder_.get(); }
+  PageEncoder* page_encoder() override { return encoder_.get(); }
+  GraphStats graph_stats() const override { return pass_->graph_stats(); }
 
  private:
   const std::shared_ptr<device::Device> device_;
   const KvLayout layout_;
   const int64_t max_context_;
   const int64_t max_rows_;
+  const bool graphs_;
   const std::string numerics_id_;
   kernels::ThreadPool pool_;  // For what runs between passes.
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<KvMirror> mirror_;
   std::unique_ptr<DevicePass> pass_;
-  std::unique_ptr<SliceDecoder> decoder_;  // Null: the library has no kernels for that.
+  // Null: the library has no kernels for that.
+  std::unique_ptr<SliceDecoder> decoder_;
+  std::unique_ptr<DevicePageEncoder> encoder_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "services/worker/compute/device/kv_downloads.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "cairn/kernels/weight_types.h"
@@ -13,63 +14,80 @@ Result<std::unique_ptr<KvDownloads>> KvDownloads::Create(
   std::unique_ptr<KvDownloads> downloads(new KvDownloads);
   downloads->kv_ = kv;
   downloads->q_width_ = int64_t{heads} * kv.head_dim;
+  downloads->max_rows_ = max_rows;
   const size_t row =
       (2 * static_cast<size_t>(kv.kv_heads) + static_cast<size_t>(heads)) * kv.row_bytes();
   CAIRN_ASSIGN_OR_RETURN(downloads->stream_, device->NewStream());
-  for (Layer& layer : downloads->layers_) {
-    CAIRN_ASSIGN_OR_RETURN(layer.memory,
+  for (Part& part : downloads->parts_) {
+    CAIRN_ASSIGN_OR_RETURN(part.memory,
                            device->AllocatePinned(row * static_cast<size_t>(max_rows)));
-    CAIRN_ASSIGN_OR_RETURN(layer.computed, device->NewEvent());
-    CAIRN_ASSIGN_OR_RETURN(layer.arrived, device->NewEvent());
+    CAIRN_ASSIGN_OR_RETURN(part.computed, device->NewEvent());
+    CAIRN_ASSIGN_OR_RETURN(part.arrived, device->NewEvent());
   }
   return downloads;
 }
 
-Status KvDownloads::Start(int layer_index, std::span<const DeviceRun> runs, const uint16_t* queries,
+// Calls visit(place in the host, address on the device, bytes) for what the run adds to a layer.
+template <typename Visitor>
+void KvDownloads::ForEachNewRow(const DeviceRun& run, int layer, Visitor&& visit) {
+  for (int64_t page = run.tokens_before() / kv_.block_tokens; page < std::ssize(run.slots);
+       ++page) {
+    std::byte* const host = run.chunk->sequence->LayerSlice(page, layer).data() -
+                            kv_.layer_bytes() * static_cast<size_t>(layer);
+    const uint64_t device = run.slots[static_cast<size_t>(page)]->address;
+    const PageTokens tokens =
+        TokensIn(page, run.tokens_before(), run.tokens_after(), kv_.block_tokens);
+    ForEachRowRun(kv_, layer, tokens, [&](size_t offset, size_t bytes) {
+      visit(host + offset, device + offset, bytes);
+    });
+  }
+}
+
+int KvDownloads::MostLayers(int64_t rows) const {
+  return static_cast<int>(max_rows_ / std::max<int64_t>(rows, 1));
+}
+
+Status KvDownloads::Start(Layers layers, std::span<const DeviceRun> runs, const uint16_t* queries,
                           device::Stream* compute) {
-  if (next_ - first_ == kLayers) CAIRN_RETURN_IF_ERROR(EndFirst());
-  Layer& layer = layers_[next_ % kLayers];
-  layer.layer = layer_index;
-  layer.runs = runs;
-  layer.pieces.clear();
-  layer.queries.clear();
+  if (next_ - first_ == kParts) CAIRN_RETURN_IF_ERROR(EndFirst());
+  Part& part = parts_[next_ % kParts];
+  part.layers = layers;
+  part.runs = runs;
+  part.pieces.clear();
+  part.queries.clear();
   tasks_.clear();
   queries_read_ = false;
   size_t used = 0;
   const auto copy = [&](uint64_t from, size_t bytes) {
-    tasks_.push_back({reinterpret_cast<uint64_t>(layer.memory.bytes().data()) + used, from, bytes});
+    tasks_.push_back({reinterpret_cast<uint64_t>(part.memory.bytes().data()) + used, from, bytes});
     used += bytes;
+    CAIRN_CHECK(used <= part.memory.bytes().size());
   };
   for (const DeviceRun& run : runs) {
-    for (int64_t page = run.tokens_before() / kv_.block_tokens; page < std::ssize(run.slots);
-         ++page) {
-      std::byte* const host = run.chunk->sequence->LayerSlice(page, layer_index).data() -
-                              kv_.layer_bytes() * static_cast<size_t>(layer_index);
-      const uint64_t device = run.slots[static_cast<size_t>(page)]->address;
-      const PageTokens tokens =
-          TokensIn(page, run.tokens_before(), run.tokens_after(), kv_.block_tokens);
-      ForEachRowRun(kv_, layer_index, tokens, [&](size_t offset, size_t bytes) {
-        layer.pieces.push_back({host + offset, used, bytes});
-        copy(device + offset, bytes);
+    for (int layer = layers.begin; layer < layers.end; ++layer) {
+      ForEachNewRow(run, layer, [&](std::byte* host, uint64_t device, size_t bytes) {
+        part.pieces.push_back({host, used, bytes});
+        copy(device, bytes);
       });
     }
-    layer.queries.push_back(run.chunk->observe ? used : kNone);
+    part.queries.push_back(run.chunk->observe ? used : kNone);
     if (!run.chunk->observe) continue;
+    CAIRN_CHECK(layers.end - layers.begin == 1);
     queries_read_ = true;
     copy(reinterpret_cast<uint64_t>(queries + run.first_row * q_width_),
          static_cast<size_t>(run.rows * q_width_) * sizeof(uint16_t));
   }
-  CAIRN_RETURN_IF_ERROR(compute->Record(layer.computed));
-  CAIRN_RETURN_IF_ERROR(stream_.Wait(layer.computed));
+  CAIRN_RETURN_IF_ERROR(compute->Record(part.computed));
+  CAIRN_RETURN_IF_ERROR(stream_.Wait(part.computed));
   CAIRN_RETURN_IF_ERROR(stream_.Copy("download of computed KV", tasks_));
-  CAIRN_RETURN_IF_ERROR(stream_.Record(layer.arrived));
+  CAIRN_RETURN_IF_ERROR(stream_.Record(part.arrived));
   ++next_;
   return OkStatus();
 }
 
 Status KvDownloads::WaitForQueries(device::Stream* compute) {
   if (!queries_read_ || next_ == first_) return OkStatus();
-  return compute->Wait(layers_[(next_ - 1) % kLayers].arrived);
+  return compute->Wait(parts_[(next_ - 1) % kParts].arrived);
 }
 
 Status KvDownloads::Poll() {
@@ -92,28 +110,29 @@ void KvDownloads::Abandon() {
 }
 
 Status KvDownloads::EndFirst() {
-  Layer& layer = First();
-  CAIRN_RETURN_IF_ERROR(Await(layer.arrived, "download of computed KV"));
-  for (const Piece& piece : layer.pieces) {
-    std::memcpy(piece.to, layer.memory.bytes().data() + piece.from, piece.bytes);
+  Part& part = First();
+  CAIRN_RETURN_IF_ERROR(Await(part.arrived, "download of computed KV"));
+  for (const Piece& piece : part.pieces) {
+    std::memcpy(piece.to, part.memory.bytes().data() + piece.from, piece.bytes);
   }
-  for (size_t i = 0; i < layer.runs.size(); ++i) {
-    if (layer.queries[i] != kNone) Observe(layer, layer.runs[i], layer.queries[i]);
+  for (size_t i = 0; i < part.runs.size(); ++i) {
+    if (part.queries[i] != kNone) Observe(part, part.runs[i], part.queries[i]);
   }
-  for (const DeviceRun& run : layer.runs) {
-    if (run.chunk->after_layer) run.chunk->after_layer(layer.layer);
+  for (int layer = part.layers.begin; layer < part.layers.end; ++layer) {
+    for (const DeviceRun& run : part.runs) {
+      if (run.chunk->after_layer) run.chunk->after_layer(layer);
+    }
   }
   ++first_;
   return OkStatus();
 }
 
-void KvDownloads::Observe(const Layer& layer, const DeviceRun& run, size_t offset) {
+void KvDownloads::Observe(const Part& part, const DeviceRun& run, size_t offset) {
   const size_t count = static_cast<size_t>(run.rows * q_width_);
   widened_.resize(count);
-  const auto* const halves =
-      reinterpret_cast<const uint16_t*>(layer.memory.bytes().data() + offset);
+  const auto* const halves = reinterpret_cast<const uint16_t*>(part.memory.bytes().data() + offset);
   for (size_t i = 0; i < count; ++i) widened_[i] = kernels::HalfToFloat(halves[i]);
-  run.chunk->observe({layer.layer, run.first_position, run.rows, widened_.data(), q_width_});
+  run.chunk->observe({part.layers.begin, run.first_position, run.rows, widened_.data(), q_width_});
 }
 
 }  // namespace cairn::worker

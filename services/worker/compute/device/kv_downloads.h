@@ -1,7 +1,7 @@
 #pragma once
-// Brings the keys and values that a pass computes to their pages in the host, layer by layer, and
-// tells the chunks' callbacks. A few layers are under way at a time, so the host does not wait for
-// each, and the device hardly ever waits for the host.
+// Brings the keys and values that a pass computes to their pages in the host, one layer or a few at
+// a time, and tells the chunks' callbacks. A few such parts are under way at a time, so the host
+// does not wait for each, and the device hardly ever waits for the host.
 //
 // The pool's memory is not pinned (it goes back to the system while pages are free), so copies go
 // through pinned memory of this class.
@@ -24,11 +24,19 @@ class KvDownloads {
                                                      const KvLayout& kv, int heads,
                                                      int64_t max_rows);
 
-  // What `compute` has been given so far makes the layer's KV, and `queries`: [rows][heads *
+  // Layers [begin, end).
+  struct Layers {
+    int begin = 0;
+    int end = 0;
+  };
+  // What `compute` has been given so far makes the KV of these layers, and `queries`: [rows][heads *
   // head_dim], binary16. Must not be written again before WaitForQueries. `runs` stay as they are
-  // until Finish.
-  Status Start(int layer, std::span<const DeviceRun> runs, const uint16_t* queries,
+  // until Finish. REQUIRES: the layers' rows are at most MostLayers of one; queries are wanted of
+  // one layer alone.
+  Status Start(Layers layers, std::span<const DeviceRun> runs, const uint16_t* queries,
                device::Stream* compute);
+  // How many layers of so many rows fit into one Start.
+  int MostLayers(int64_t rows) const;
   // What comes next on `compute` begins when the queries of the last Start have been read.
   Status WaitForQueries(device::Stream* compute);
   // Ends the layers that have arrived.
@@ -39,16 +47,16 @@ class KvDownloads {
   void Abandon();
 
  private:
-  static constexpr size_t kLayers = 4;  // Under way at a time.
+  static constexpr size_t kParts = 4;  // Under way at a time.
   struct Piece {
     std::byte* to = nullptr;
     size_t from = 0;  // Offset in the pinned memory.
     size_t bytes = 0;
   };
-  struct Layer {
+  struct Part {
     device::PinnedMemory memory;
     device::Event computed, arrived;
-    int layer = 0;
+    Layers layers;
     std::span<const DeviceRun> runs;
     std::vector<Piece> pieces;
     std::vector<size_t> queries;  // Of each run: offset in `memory`, or kNone.
@@ -57,14 +65,17 @@ class KvDownloads {
 
   KvDownloads() = default;
   Status EndFirst();
-  void Observe(const Layer& layer, const DeviceRun& run, size_t offset);
-  Layer& First() { return layers_[first_ % kLayers]; }
+  template <typename Visitor>
+  void ForEachNewRow(const DeviceRun& run, int layer, Visitor&& visit);
+  void Observe(const Part& part, const DeviceRun& run, size_t offset);
+  Part& First() { return parts_[first_ % kParts]; }
 
   KvLayout kv_;
   int64_t q_width_ = 0;
   device::Stream stream_;
-  std::array<Layer, kLayers> layers_;
-  size_t first_ = 0, next_ = 0;  // Layers [first_, next_) are under way, each in place n % kLayers.
+  int64_t max_rows_ = 0;
+  std::array<Part, kParts> parts_;
+  size_t first_ = 0, next_ = 0;  // Parts [first_, next_) are under way, each in place n % kParts.
   bool queries_read_ = false;    // By the last Start.
   std::vector<device::CopyTask> tasks_;
   std::vector<float> widened_;

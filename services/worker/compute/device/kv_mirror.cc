@@ -9,8 +9,9 @@
 namespace cairn::worker {
 namespace {
 
-// A load has its slots for milliseconds. Longer than this only on a device that hangs.
+// A load or a read has its slots for milliseconds. Longer than this only on a device that hangs.
 constexpr Duration kMostWait = std::chrono::seconds(30);
+constexpr int64_t kReadShare = 4;  // One of so many slots may be read at a time.
 
 }  // namespace
 
@@ -46,6 +47,7 @@ KvMirror::Slot* KvMirror::Find(uint64_t stamp) {
     slot.stamp = stamp;
     slot.pass = 0;
     slot.has_layer.assign(layers_, 0);
+    slot.settled = false;
     by_use_.splice(by_use_.end(), by_use_, slot.use);
     return &slot;
   }
@@ -63,13 +65,13 @@ void KvMirror::BeginPass() {
 Result<KvMirror::Slot*> KvMirror::Hold(uint64_t stamp) {
   MutexLock lock(mu_);
   Slot* slot = Find(stamp);
-  if (slot == nullptr && loads_ > 0) {
+  if (slot == nullptr && loads_ + reads_ > 0) {
     pass_waits_ = true;
-    load_ended_.WaitUntil(mu_, SteadyClock::Get().Now() + kMostWait,
-                          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                            slot = Find(stamp);
-                            return slot != nullptr || loads_ == 0;
-                          });
+    ended_.WaitUntil(mu_, SteadyClock::Get().Now() + kMostWait,
+                     [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                       slot = Find(stamp);
+                       return slot != nullptr || loads_ + reads_ == 0;
+                     });
     pass_waits_ = false;
   }
   if (slot == nullptr) {
@@ -93,11 +95,15 @@ std::vector<size_t> KvMirror::TakeMissing(std::span<Slot* const> slots, int laye
 void KvMirror::EndPass(bool failed) {
   MutexLock lock(mu_);
   in_pass_ = false;
-  if (!failed) return;
   for (Slot& slot : slots_) {
     if (slot.stamp == 0 || slot.pass != pass_) continue;
+    if (!failed) {
+      slot.settled = HasAllLayers(slot);
+      continue;
+    }
     slot.has_layer.assign(layers_, 0);
-    if (slot.loads > 0) continue;
+    slot.settled = false;
+    if (slot.loads + slot.reads > 0) continue;
     by_stamp_.erase(slot.stamp);
     slot.stamp = 0;
   }
@@ -106,7 +112,7 @@ void KvMirror::EndPass(bool failed) {
 KvMirror::Slot* KvMirror::BeginLoad(uint64_t stamp) {
   MutexLock lock(mu_);
   Slot* const slot = pass_waits_ ? nullptr : Find(stamp);
-  if (slot == nullptr) return nullptr;
+  if (slot == nullptr || slot->reads > 0) return nullptr;
   ++slot->loads;
   ++loads_;
   return slot;
@@ -116,8 +122,34 @@ void KvMirror::EndLoad(Slot* slot, int layer, bool good) {
   MutexLock lock(mu_);
   --slot->loads;
   --loads_;
-  load_ended_.NotifyAll();
+  ended_.NotifyAll();
   slot->has_layer[static_cast<size_t>(layer)] = good ? 1 : 0;
+  slot->settled = slot->settled && good;
+}
+
+bool KvMirror::HasAllLayers(const Slot& slot) const {
+  return std::find(slot.has_layer.begin(), slot.has_layer.end(), 0) == slot.has_layer.end();
+}
+
+const KvMirror::Slot* KvMirror::BeginRead(uint64_t stamp) {
+  MutexLock lock(mu_);
+  const auto found = by_stamp_.find(stamp);
+  if (found == by_stamp_.end() || pass_waits_ ||
+      static_cast<int64_t>(reads_) >= slot_count_ / kReadShare) {
+    return nullptr;
+  }
+  Slot& slot = slots_[static_cast<size_t>(found->second)];
+  if (!slot.settled || slot.loads > 0) return nullptr;
+  ++slot.reads;
+  ++reads_;
+  return &slot;
+}
+
+void KvMirror::EndRead(const Slot* slot) {
+  MutexLock lock(mu_);
+  --slots_[static_cast<size_t>(slot - slots_.data())].reads;
+  --reads_;
+  ended_.NotifyAll();
 }
 
 }  // namespace cairn::worker

@@ -7,8 +7,9 @@
 // Pages are told apart by the stamp of their bytes (KvSequence::PageStamp), not by their address:
 // an address may have other bytes later.
 //
-// Thread-safe: one thread makes passes, and others load what they fetch (slice_decoder.h). Of a
-// slot's memory each writes layers that the other does not read yet.
+// Thread-safe: one thread makes passes, others load what they fetch (slice_decoder.h), and others
+// read whole pages to encode them (page_encoder.h). Of a slot's memory each writes layers that the
+// others do not read yet.
 
 #include <cstdint>
 #include <list>
@@ -33,6 +34,8 @@ class KvMirror {
     uint64_t stamp = 0;                // 0: unused.
     uint64_t pass = 0;                 // That used it last.
     uint32_t loads = 0;                // Under way.
+    uint32_t reads = 0;                // Under way.
+    bool settled = false;              // All layers are there, and no pass is bringing one.
     std::list<int32_t>::iterator use;  // In the order of use.
   };
 
@@ -42,8 +45,8 @@ class KvMirror {
 
   // ---- The thread that makes passes ----
   void BeginPass();
-  // The slot of these bytes, this pass's until it ends. Waits for loads that have the last free
-  // ones. RESOURCE_EXHAUSTED: the pass uses them all.
+  // The slot of these bytes, this pass's until it ends. Waits for loads and reads that have the last
+  // free ones. RESOURCE_EXHAUSTED: the pass uses them all.
   Result<Slot*> Hold(uint64_t stamp);
   // Numbers of the slots that lack the layer. They have it from now on: the caller brings it.
   std::vector<size_t> TakeMissing(std::span<Slot* const> slots, int layer);
@@ -56,6 +59,12 @@ class KvMirror {
   // `good`: the layer's rows are there.
   void EndLoad(Slot* slot, int layer, bool good);
 
+  // ---- Threads that encode ----
+  // The slot of these bytes, to read all layers, until EndRead, which comes soon. Null: it has not
+  // all of them, or enough slots are read already: a pass finds three of four without a wait.
+  const Slot* BeginRead(uint64_t stamp);
+  void EndRead(const Slot* slot);
+
   int64_t slots() const { return slot_count_; }
   uint64_t bytes() const { return memory_.bytes(); }
 
@@ -63,8 +72,10 @@ class KvMirror {
   KvMirror() = default;
   // The slot of these bytes, the last used one from now on. Null: no slot is free.
   Slot* Find(uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasAllLayers(const Slot& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsFree(const Slot& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return slot.loads == 0 && !(in_pass_ && slot.stamp != 0 && slot.pass == pass_);
+    return slot.loads == 0 && slot.reads == 0 &&
+           !(in_pass_ && slot.stamp != 0 && slot.pass == pass_);
   }
 
   // Constant after Create.
@@ -73,9 +84,10 @@ class KvMirror {
   int64_t slot_count_ = 0;
 
   Mutex mu_;
-  CondVar load_ended_;
+  CondVar ended_;                                 // A load or a read.
   uint64_t loads_ ABSL_GUARDED_BY(mu_) = 0;       // Under way.
-  bool pass_waits_ ABSL_GUARDED_BY(mu_) = false;  // For a slot: no load begins.
+  uint64_t reads_ ABSL_GUARDED_BY(mu_) = 0;       // Under way.
+  bool pass_waits_ ABSL_GUARDED_BY(mu_) = false;  // For a slot: no load nor read begins.
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);  // Never moved.
   std::unordered_map<uint64_t, int32_t> by_stamp_ ABSL_GUARDED_BY(mu_);
   // The one that was not used for the longest time first.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "services/worker/engine/worker_device.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/forward_kernels.h"
@@ -14,6 +16,26 @@ namespace {
 
 using ::cairn::testing::StatusIs;
 using ::testing::HasSubstr;
+
+using PushedParts = std::map<BlockKey, std::vector<std::byte>>;
+
+// Keeps the parts that a worker pushes.
+class RecordingClient final : public SharedClient {
+ public:
+  RecordingClient(InMemoryCacheClient& node, PushedParts* pushed)
+      : SharedClient(node), pushed_(pushed) {}
+  Result<std::vector<Status>> Push(const Digest& fingerprint,
+                                   std::span<const client::PartToPush> parts,
+                                   const client::PushOptions& options) override {
+    for (const client::PartToPush& part : parts) {
+      (*pushed_)[part.key].assign(part.bytes.begin(), part.bytes.end());
+    }
+    return SharedClient::Push(fingerprint, parts, options);
+  }
+
+ private:
+  PushedParts* const pushed_;
+};
 
 class DeviceEngineTest : public EngineFixture {
  protected:
@@ -72,6 +94,58 @@ TEST_F(DeviceEngineTest, AnswersTheSameWhereverSlicesAreDecoded) {
     EXPECT_EQ(kernels::testing::DecodedSlices() - decoded,
               answer.fetched_tokens / kBlockTokens * kLayers);
   }
+}
+
+// The same for the rows that a selection kept.
+TEST_F(DeviceEngineTest, AnswersTheSameWhereverKeptRowsAreDecoded) {
+  WorkerEngine::Options options = OnDevice();
+  options.recipe = "random:keep=0.3+turbo:bits=4";
+  GenerateRequest request = Request(150, 1, 2);
+  request.prefix_end = 128;
+  {
+    const auto cold = Worker(options);
+    EXPECT_EQ(Run(*cold, request).fetched_tokens, 0u);
+    Idle(*cold);
+  }
+  const GenerateSummary on_cpu = Run(*Worker(options), request);
+  EXPECT_EQ(on_cpu.fetched_tokens, 128u);
+  kernels::testing::AddSliceKernels(fake_.control());
+  const uint64_t decoded = kernels::testing::DecodedSlices();
+  const auto worker = Worker(options);
+  const GenerateSummary on_device = Run(*worker, request);
+  EXPECT_EQ(on_device.fetched_tokens, 128u);
+  ExpectSameAnswer(on_device, on_cpu);
+  EXPECT_EQ(kernels::testing::DecodedSlices() - decoded, 2 * kLayers * kKvHeads);
+  EXPECT_GT(worker->GetStats().codecs.at(0).decode.bytes_out, 0u);
+  // Where the device fails, the CPU goes on.
+  const auto unlucky = Worker(options);
+  fake_.control().fail("issue", 0, 1, device::Code::kOther);
+  EXPECT_EQ(Run(*unlucky, request).prompt_logits_sha256, on_cpu.prompt_logits_sha256);
+}
+
+TEST_F(DeviceEngineTest, PushesTheSamePartsWhereverTheyAreEncoded) {
+  WorkerEngine::Options options = OnDevice();
+  std::map<std::string, PushedParts> parts[2];
+  for (const bool on_device : {false, true}) {
+    if (on_device) kernels::testing::AddSliceKernels(fake_.control());
+    for (const char* const recipe : {"turbo:bits=4", "cachegen", "int8"}) {
+      SCOPED_TRACE(recipe);
+      options.recipe = recipe;
+      node_.Clear();
+      auto worker = WorkerEngine::Create(
+          options, std::make_unique<RecordingClient>(node_, &parts[on_device ? 1 : 0][recipe]));
+      ASSERT_OK(worker);
+      const uint64_t encoded = kernels::testing::EncodedSlices();
+      Run(**worker, Request(140, 1, 1));
+      Idle(**worker);
+      const uint64_t blocks = on_device ? 2 : 0;
+      EXPECT_EQ((*worker)->GetStats().push.device_blocks, blocks);
+      EXPECT_EQ(kernels::testing::EncodedSlices() - encoded, blocks * kLayers);
+      EXPECT_GT((*worker)->GetStats().codecs.at(0).encode.bytes_out, 0u);
+      EXPECT_EQ(node_.complete_blocks(), 2u);
+    }
+  }
+  EXPECT_EQ(parts[0], parts[1]);
 }
 
 // Its KV has other last bits, so a worker on the CPU must not find it.
