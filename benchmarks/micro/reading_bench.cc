@@ -13,10 +13,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -24,14 +22,9 @@
 #include <thread>
 #include <vector>
 
-#include "cairn/common/clock.h"
+#include "benchmarks/micro/reading_programs.h"
 #include "common/concurrency/executor.h"
-#include "model/model.h"
-#include "services/worker/compute/transformer.h"
-#include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/background_rows.h"
-#include "services/worker/reading/open_context.h"
-#include "services/worker/reading/rotation_calibration.h"
 
 namespace cairn::worker {
 namespace {
@@ -46,19 +39,6 @@ struct Options {
   double far_gbps = 4;
   std::vector<std::string> policies;
 };
-
-[[noreturn]] void Stop(const std::string& why) {
-  std::fprintf(stderr, "reading_bench: %s\n", why.c_str());
-  std::exit(1);
-}
-template <typename T>
-T Must(Result<T> result) {
-  if (!result.ok()) Stop(ToString(result.status()));
-  return *std::move(result);
-}
-void Must(const Status& status) {
-  if (!status.ok()) Stop(ToString(status));
-}
 
 double Median(std::vector<double> x) {
   std::ranges::sort(x);
@@ -121,16 +101,13 @@ class Bench {
  public:
   explicit Bench(const Options& options)
       : options_(options),
-        model_(Must(Model::Load(options.model))),
-        transformer_(Must(Transformer::Create(*model_, {.threads = options.threads}))),
-        pool_(Must(KvPool::Create(transformer_->kv_layout(),
-                                  PoolPages() * transformer_->kv_layout().page_bytes()))),
+        model_(options.model, {.threads = options.threads}),
+        pool_(Must(KvPool::Create(model_.kv(), PoolPages() * model_.kv().page_bytes()))),
         sequence_(pool_->NewSequence()),
-        fifth_(pool_->NewSequence()),
-        logits_(static_cast<size_t>(transformer_->vocab())) {
+        fifth_(pool_->NewSequence()) {
     std::ifstream file(options.text);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    tokens_ = Must(model_->tokenizer().Encode(text, false));
+    tokens_ = Must(model_.model().tokenizer().Encode(text, false));
     if (std::ssize(tokens_) < options.tokens + options.steps) {
       Stop(fmt::format("{}: {} tokens, expected at least {}", options.text, tokens_.size(),
                        options.tokens + options.steps));
@@ -148,18 +125,8 @@ class Bench {
   }
   std::vector<double> Read(const std::string& policy, std::string* report) {
     cairn::ThreadPool executor({.name = "far", .threads = 1});
-    ReadingTerms terms;
-    terms.policy = Must(ParseReadPolicy(policy));
-    terms.heads = model_->hp().heads;
-    terms.backend = &kernels::BestCpuBackend();
-    terms.clock = &SteadyClock::Get();
-    if (terms.policy.rotation != 0) {
-      terms.rotations = std::make_shared<const KeyRotations>(
-          Must(LoadKeyRotations("calibration", {.digest = terms.policy.rotation,
-                                                .weights = model_->weights_digest(),
-                                                .kv = transformer_->kv_layout()})));
-    }
-    const KvLayout& kv = transformer_->kv_layout();
+    ReadingTerms terms = model_.Terms(policy, "calibration");
+    const KvLayout& kv = model_.kv();
     terms.source = [&](std::shared_ptr<const FarPages> pages) {
       return std::make_unique<BackgroundRows>(
           std::make_unique<PageRows>(std::move(pages)), executor, SteadyClock::Get(),
@@ -169,7 +136,7 @@ class Bench {
     };
     const TimePoint start = SteadyClock::Get().Now();
     auto reader = Must(OpenContext(terms, sequence_, options_.tokens, options_.steps,
-                                   transformer_->thread_pool()));
+                                   model_.transformer().thread_pool()));
     const double open = Seconds(SteadyClock::Get().Now() - start);
     KvSequence own = pool_->NewSequence();
     own.StartAt(options_.tokens);
@@ -194,35 +161,23 @@ class Bench {
  private:
   size_t PoolPages() const {
     const int64_t tokens = options_.tokens + options_.tokens / 5 + 2 * options_.steps;
-    return static_cast<size_t>(tokens / transformer_->kv_layout().block_tokens + 6);
+    return static_cast<size_t>(tokens / model_.kv().block_tokens + 6);
   }
   void Prefill(KvSequence& sequence, int64_t tokens) {
     Must(sequence.Reserve(tokens + options_.steps));
-    while (sequence.length() < tokens) {
-      SequenceChunk chunk;
-      chunk.sequence = &sequence;
-      const int64_t count = std::min(transformer_->max_rows(), tokens - sequence.length());
-      chunk.tokens = std::span(tokens_).subspan(static_cast<size_t>(sequence.length()),
-                                                static_cast<size_t>(count));
-      Must(transformer_->Forward({&chunk, 1}));
-    }
+    model_.Prefill(sequence, std::span(tokens_).first(static_cast<size_t>(tokens)));
   }
   std::vector<double> Decode(KvSequence& sequence, DecodeReader* reader, AllFetched* all) {
     std::vector<double> seconds;
     const int64_t before = sequence.length();
     for (int64_t i = 0; i < options_.steps; ++i) {
-      SequenceChunk chunk;
-      chunk.sequence = &sequence;
-      chunk.tokens = std::span(tokens_).subspan(static_cast<size_t>(options_.tokens + i), 1);
-      chunk.phase = Phase::kDecode;
-      chunk.logits = logits_.data();
-      chunk.reader = reader;
       const TimePoint start = SteadyClock::Get().Now();
+      std::function<Status(int)> wait;
       if (all != nullptr) {
         all->Begin();
-        chunk.before_layer = [all](int layer) { return all->Wait(layer); };
+        wait = [all](int layer) { return all->Wait(layer); };
       }
-      Must(transformer_->Forward({&chunk, 1}));
+      model_.Decode(sequence, tokens_[static_cast<size_t>(options_.tokens + i)], reader, wait);
       seconds.push_back(Seconds(SteadyClock::Get().Now() - start));
       if (all != nullptr) all->End();
     }
@@ -231,28 +186,37 @@ class Bench {
   }
 
   const Options options_;
-  const std::unique_ptr<Model> model_;
-  const std::unique_ptr<Transformer> transformer_;
+  ReadingModel model_;
   const std::unique_ptr<KvPool> pool_;
   KvSequence sequence_;
   KvSequence fifth_;
   std::vector<int32_t> tokens_;
-  std::vector<float> logits_;
 };
 
 Options Parse(int argc, char** argv) {
   Options o;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--model") o.model = value;
-    if (flag == "--text") o.text = value;
-    if (flag == "--tokens") o.tokens = std::atoll(value.c_str()) / 64 * 64;
-    if (flag == "--steps") o.steps = std::atoll(value.c_str());
-    if (flag == "--threads") o.threads = std::atoi(value.c_str());
-    if (flag == "--trials") o.trials = std::atoi(value.c_str());
-    if (flag == "--far-gbps") o.far_gbps = std::atof(value.c_str());
-    if (flag == "--policy") o.policies.push_back(value);
-  }
+  ReadFlags(argc, argv, [&](const std::string& flag, const std::string& value) {
+    if (flag == "--model") {
+      o.model = value;
+    } else if (flag == "--text") {
+      o.text = value;
+    } else if (flag == "--tokens") {
+      o.tokens = std::atoll(value.c_str()) / 64 * 64;
+    } else if (flag == "--steps") {
+      o.steps = std::atoll(value.c_str());
+    } else if (flag == "--threads") {
+      o.threads = std::atoi(value.c_str());
+    } else if (flag == "--trials") {
+      o.trials = std::atoi(value.c_str());
+    } else if (flag == "--far-gbps") {
+      o.far_gbps = std::atof(value.c_str());
+    } else if (flag == "--policy") {
+      o.policies.push_back(value);
+    } else {
+      return false;
+    }
+    return true;
+  });
   return o;
 }
 

@@ -7,36 +7,16 @@
 // row t being bit t % 8 of byte t / 8.
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cairn/common/clock.h"
-#include "model/model.h"
-#include "services/worker/compute/transformer.h"
-#include "services/worker/kv/kv_pool.h"
-#include "services/worker/reading/open_context.h"
-#include "services/worker/reading/rotation_calibration.h"
+#include "benchmarks/micro/reading_programs.h"
 
 namespace cairn::worker {
 namespace {
-
-[[noreturn]] void Stop(const std::string& why) {
-  std::fprintf(stderr, "reading_rows: %s\n", why.c_str());
-  std::exit(1);
-}
-template <typename T>
-T Must(Result<T> result) {
-  if (!result.ok()) Stop(ToString(result.status()));
-  return *std::move(result);
-}
-void Must(const Status& status) {
-  if (!status.ok()) Stop(ToString(status));
-}
 
 struct Options {
   std::string model, tokens, policy, calibration = "calibration";
@@ -45,14 +25,19 @@ struct Options {
 
 Options Parse(int argc, char** argv) {
   Options o;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--model") o.model = value;
-    if (flag == "--tokens") o.tokens = value;
-    if (flag == "--policy") o.policy = value;
-    if (flag == "--calibration") o.calibration = value;
-    if (flag == "--context") o.context = std::atoll(value.c_str());
-  }
+  ReadFlags(argc, argv, [&](const std::string& flag, const std::string& value) {
+    if (flag == "--context") {
+      o.context = std::atoll(value.c_str());
+      return true;
+    }
+    std::string* const to = flag == "--model"         ? &o.model
+                            : flag == "--tokens"      ? &o.tokens
+                            : flag == "--policy"      ? &o.policy
+                            : flag == "--calibration" ? &o.calibration
+                                                      : nullptr;
+    if (to != nullptr) *to = value;
+    return to != nullptr;
+  });
   return o;
 }
 
@@ -79,10 +64,8 @@ void Print(const ContextReader& reader, const KvLayout& kv) {
 void Run(const Options& options) {
   std::ifstream file(options.tokens);
   const std::vector<int32_t> tokens{std::istream_iterator<int32_t>(file), {}};
-  const auto model = Must(Model::Load(options.model));
-  const auto transformer =
-      Must(Transformer::Create(*model, {.arithmetic = Arithmetic::kFloat32, .threads = 1}));
-  const KvLayout& kv = transformer->kv_layout();
+  ReadingModel model(options.model, {.arithmetic = Arithmetic::kFloat32, .threads = 1});
+  const KvLayout& kv = model.kv();
   const int64_t all = std::ssize(tokens);
   if (options.context < kv.block_tokens || options.context % kv.block_tokens != 0 ||
       options.context >= all) {
@@ -93,38 +76,15 @@ void Run(const Options& options) {
       KvPool::Create(kv, static_cast<size_t>(2 * (all / kv.block_tokens) + 4) * kv.page_bytes()));
   KvSequence sequence = pool->NewSequence();
   Must(sequence.Reserve(options.context));
-  while (sequence.length() < options.context) {
-    SequenceChunk chunk;
-    chunk.sequence = &sequence;
-    const int64_t count = std::min(transformer->max_rows(), options.context - sequence.length());
-    chunk.tokens = std::span(tokens).subspan(static_cast<size_t>(sequence.length()),
-                                             static_cast<size_t>(count));
-    Must(transformer->Forward({&chunk, 1}));
-  }
-  ReadingTerms terms;
-  terms.policy = Must(ParseReadPolicy(options.policy));
-  terms.heads = model->hp().heads;
-  terms.backend = &kernels::BestCpuBackend();
-  terms.clock = &SteadyClock::Get();
-  if (terms.policy.rotation != 0) {
-    terms.rotations = std::make_shared<const KeyRotations>(Must(LoadKeyRotations(
-        options.calibration,
-        {.digest = terms.policy.rotation, .weights = model->weights_digest(), .kv = kv})));
-  }
-  const auto reader = Must(OpenContext(terms, sequence, options.context, all - options.context,
-                                       transformer->thread_pool()));
+  model.Prefill(sequence, std::span(tokens).first(static_cast<size_t>(options.context)));
+  const auto reader =
+      Must(OpenContext(model.Terms(options.policy, options.calibration), sequence, options.context,
+                       all - options.context, model.transformer().thread_pool()));
   KvSequence own = pool->NewSequence();
   own.StartAt(options.context);
   Must(own.Reserve(all));
-  std::vector<float> logits(static_cast<size_t>(transformer->vocab()));
   for (int64_t i = options.context; i < all; ++i) {
-    SequenceChunk chunk;
-    chunk.sequence = &own;
-    chunk.tokens = std::span(tokens).subspan(static_cast<size_t>(i), 1);
-    chunk.phase = Phase::kDecode;
-    chunk.logits = logits.data();
-    chunk.reader = reader.get();
-    Must(transformer->Forward({&chunk, 1}));
+    model.Decode(own, tokens[static_cast<size_t>(i)], reader.get());
     Print(*reader, kv);
   }
 }
