@@ -1,8 +1,9 @@
 // cairn_seeded_model: writes a GGUF file of the Llama family with random weights, in the shapes of
-// an 8B model or tiny ones, and a prompt for it. So a machine needs no download to measure a
-// worker.
+// an 8B model, tiny ones, or those of a model of few weights whose KV is as large as that of
+// SmolLM2-135M and whose context is long. And a prompt for it. So a machine needs no download to
+// measure a worker.
 //
-//   cairn_seeded_model 8b|tiny MODEL.gguf PROMPT.txt TOKENS
+//   cairn_seeded_model 8b|tiny|long MODEL.gguf PROMPT.txt TOKENS
 //
 // The same file at every run. Each letter of the prompt is a token. Matrices are in Q4_0.
 
@@ -29,6 +30,7 @@ struct Shapes {
 };
 constexpr Shapes k8b = {32, 4096, 14336, 32, 8, 128256, 40960};
 constexpr Shapes kTiny = {2, 256, 512, 4, 2, 80, 512};
+constexpr Shapes kLong = {30, 192, 512, 3, 3, 80, 40960};
 
 constexpr char kLetters[] = "acdefghijklmnopqrstuvwxyz";  // No b: "a b" is a merge.
 
@@ -164,16 +166,20 @@ bool WritePrompt(const char* path, long tokens) {
 }
 
 int Run(int count, char** arguments) {
-  const std::string shapes = count == 5 ? arguments[1] : "";
+  const std::string name = count == 5 ? arguments[1] : "";
+  const Shapes* const shapes = name == "8b"     ? &k8b
+                               : name == "tiny" ? &kTiny
+                               : name == "long" ? &kLong
+                                                : nullptr;
   const long tokens = count == 5 ? std::strtol(arguments[4], nullptr, 10) : 0;
-  if ((shapes != "8b" && shapes != "tiny") || tokens < 1) {
+  if (shapes == nullptr || tokens < 1) {
     std::fprintf(stderr,
-                 "cairn_seeded_model: expected 8b|tiny MODEL.gguf PROMPT.txt TOKENS, with at least "
-                 "one token\n");
+                 "cairn_seeded_model: expected 8b|tiny|long MODEL.gguf PROMPT.txt TOKENS, with at "
+                 "least one token\n");
     return 2;
   }
   for (const auto& [path, written] :
-       {std::pair(arguments[2], ModelFile(shapes == "8b" ? k8b : kTiny).Write(arguments[2])),
+       {std::pair(arguments[2], ModelFile(*shapes).Write(arguments[2])),
         std::pair(arguments[3], WritePrompt(arguments[3], tokens))}) {
     if (written) continue;
     std::fprintf(stderr, "cairn_seeded_model: '%s' cannot be written\n", path);
