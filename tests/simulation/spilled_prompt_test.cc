@@ -276,6 +276,35 @@ TEST_F(SpilledPromptTest, ABudgetThatIsTooSmallIsRefusedBeforeAnyWork) {
   });
 }
 
+TEST_F(SpilledPromptTest, ClustersAtTheNodeSpareReadingAllThatWasSpilt) {
+  Play([](Simulation& simulation) {
+    const worker::GenerateRequest request = Prompt(kPrompt);
+    Node node(simulation);
+    node.Start();
+    const auto with = [](const char* policy) {
+      WorkerOptions options = Small();
+      options.engine.read_policy = policy;
+      return options;
+    };
+    Worker first(simulation, NewClient(node), with("clusters"));
+    const GenerateSummary made = first.Run(request);
+    ASSERT_EQ(made.reading.far_tokens, 768u) << made.reading.off;
+    EXPECT_EQ(made.reading.counters.stored_indexes, 1u);
+    first.Idle();
+    // The same KV is at the node in both runs that follow, and only the first one has the clusters.
+    Worker second(simulation, NewClient(node), with("clusters"));
+    const GenerateSummary fetched = second.Run(request);
+    EXPECT_EQ(fetched.reading.counters.fetched_indexes, 1u);
+    EXPECT_EQ(AnswerOf(fetched), AnswerOf(made));
+    Worker third(simulation, NewClient(node), with("clusters:centres=0.06"));
+    const GenerateSummary other = third.Run(request);
+    EXPECT_EQ(other.reading.counters.fetched_indexes, 0u);
+    // Of three windows a layer, one is read for the first row.
+    EXPECT_LE(second.engine().GetStats().spill.read.bytes + 2 * 256 * kTokenBytes,
+              third.engine().GetStats().spill.read.bytes);
+  });
+}
+
 TEST_F(SpilledPromptTest, ACancelledRequestLeavesNothing) {
   Play([](Simulation& simulation) {
     Node node(simulation);
