@@ -19,10 +19,10 @@ class _OnDevice:
     device = types.SimpleNamespace(type="cuda", index=0)
 
     def __init__(self, tensor):
-        self._tensor = tensor
+        self.tensor = tensor
 
     def __getattr__(self, name):
-        return getattr(self._tensor, name)
+        return getattr(self.tensor, name)
 
 
 class DeviceConnector(CairnConnector):
@@ -33,6 +33,9 @@ class DeviceConnector(CairnConnector):
         super().__init__(vllm_config, role, kv_cache_config)
 
     def register_kv_caches(self, kv_caches):
-        gpu = FakeGpu(late=False, print_reports=True)
+        gpu = FakeGpu(kernels=True, late=False, print_reports=True)
         torch.cuda.current_stream = lambda device: types.SimpleNamespace(cuda_stream=gpu.stream)
         super().register_kv_caches({name: _OnDevice(cache) for name, cache in kv_caches.items()})
+
+    def _page_access(self, kv_caches):
+        return super()._page_access({name: cache.tensor for name, cache in kv_caches.items()})

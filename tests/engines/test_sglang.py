@@ -279,3 +279,11 @@ def test_what_is_not_supported_is_refused_at_the_start(start_node, monkeypatch):
     monkeypatch.setitem(versions.TESTED, "sglang", ("0.1",))
     with pytest.raises(RuntimeError, match="sglang .* was not tested.*expected one of: 0.1"):
         storage(start_node(), pool("page_first"))
+
+
+def test_sglang_gives_linkers_no_pools_of_plain_models():
+    """Why there is no linker: docs/engines/sglang.md."""
+    from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import _PlainKvStrategy
+
+    with pytest.raises(ValueError, match="does not support the direct external linker"):
+        _PlainKvStrategy().build_direct_linker_pool_group(kvcache=None, params=None, page_size=PAGE)

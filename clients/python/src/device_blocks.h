@@ -11,7 +11,7 @@
 
 namespace cairn::python {
 
-// Knows no Python: is called without the GIL. `loader` and `fence` outlive it.
+// Knows no Python: is called without the GIL. Used by one thread. `loader` and `fence` outlive it.
 class DeviceBlocks final : public DeviceTarget {
  public:
   // One of the engine's blocks, and the position of its first token, for each block of a fetch.
