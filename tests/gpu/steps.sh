@@ -23,23 +23,26 @@ probe() { ours "$bin/cairn_gpu_probe" "$1" --library "$library" $tiny_flag; }
 
 # ---- Servers ----
 
-# start NAME PROGRAM ARGUMENTS...: waits for "ready grpc=ADDRESS admin=ADDRESS" and sets `address`.
+# start NAME PROGRAM ARGUMENTS...: waits for "ready grpc=ADDRESS admin=ADDRESS" and sets `address`
+# and `admin`.
 start() {
   local name=$1 line=
   shift
-  ours "$@" >"$scratch/$name.out" 2>&2 &
+  : >"$scratch/$name.out"  # Here: the line of an earlier step's server must not be read.
+  ours "$@" >>"$scratch/$name.out" 2>&2 &
   local pid=$!
   until line=$(grep -m 1 '^ready grpc=' "$scratch/$name.out"); do
     kill -0 $pid 2>/dev/null || fail "$name ended before it served"
     sleep 0.1
   done
   address=${line#ready grpc=} && address=${address%% *}
+  admin=${line##* admin=} && admin=${admin%% *}
 }
 
 start_node() {
   start node "$bin/cairn-cache" --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 \
     --device.library "$library" "$@"
-  node=$address
+  node=$address node_admin=$admin
 }
 
 # A number of `cairn stat --json`, by a regular expression up to it.
@@ -49,6 +52,21 @@ node_number() {
 device_blocks() { node_number '"device":\{[^}]*?"blocks":'; }
 device_reads() { node_number '"device":\{[^}]*?"read_bytes":'; }
 
+# A metric of the node, by its name and, where it has some, its labels.
+node_metric() {
+  local connection value
+  exec {connection}<>"/dev/tcp/${node_admin%:*}/${node_admin##*:}"
+  printf 'GET /metrics HTTP/1.0\r\nHost: node\r\n\r\n' >&"$connection"
+  value=$(grep "^$1 " <&"$connection" | awk '{ print $NF }')
+  exec {connection}>&-
+  printf '%.0f\n' "${value:-0}"
+}
+
+# What an earlier step measured, by the name of its row; nothing if it did not.
+measured() { awk -F'\t' -v what="$1" '$1 == "row" && $3 == what { print $4 }' "$rows"; }
+# The value of an expression of numbers.
+compute() { awk "BEGIN { print $1 }"; }
+
 # A field of the object that `cairn generate --json` prints.
 field() { grep -oP "\"$2\":\\K[0-9.e-]+" <<<"$1"; }
 
@@ -56,52 +74,68 @@ field() { grep -oP "\"$2\":\\K[0-9.e-]+" <<<"$1"; }
 
 step_limits() { probe limits; }
 
-# Every suite of kernels over the device; bounds and inputs are those of CPUs and emulation.
+# Every suite of kernels over the device; bounds and inputs are those of CPUs and emulation. They
+# run at the same time: nothing here is measured.
 step_conformance() {
-  local suite filter out passed skipped failed=0
-  for suite in codecs selections kernels; do
-    filter='*on_device*'
-    # The emulation takes minutes for all of them; CI runs them all without a device between.
-    if fake; then
-      case $suite in
-        codecs) filter='*SlicesTest*int8*on_device*:*Hash*on_device*:*CodecKernels*on_device*' ;;
-        selections) filter='*Selection*Test*on_device*' ;;
-        kernels) filter='*Batch*on_device*:*PagesTest*on_device*' ;;
-      esac
-    fi
-    out=$scratch/$suite.out
-    (cd "$data" && CAIRN_TEST_DEVICE=$library ours "$tests/${suite}_conformance_test" \
-      --gtest_filter="$filter" --gtest_brief=0) >"$out" 2>&1
-    local code=$?
-    passed=$(grep -oP '^\[  PASSED  \] \K\d+' "$out")
-    skipped=$(grep -oP '^\[  SKIPPED \] \K\d+' "$out" | head -1)
-    row 110 "conformance of kernels: $suite" "${passed:-0}" passed - - "${skipped:-0} skipped"
-    cat "$out" >&2
-    if [ $code -ne 0 ] || [ "${passed:-0}" -eq 0 ]; then
-      failed=1
-      grep -m 5 '^\[  FAILED  \]' "$out" >&2
-    fi
-  done
+  local suites=(codecs selections kernels) suite failed=0
+  for suite in "${suites[@]}"; do run_suite "$suite" & done
+  wait
+  for suite in "${suites[@]}"; do report_suite "$suite" || failed=1; done
   [ $failed -eq 0 ] || fail "a suite failed: see the log above"
 }
 
-step_rates() {
-  local failed=0
-  probe slices || failed=1
-  probe attention || failed=1
+# run_suite SUITE: leaves what it printed, and its exit code, in the scratch folder.
+run_suite() {
+  local filter='*on_device*'
+  # The emulation takes minutes for all of them; CI runs them all without a device between.
+  if fake; then
+    case $1 in
+      codecs) filter='*SlicesTest*int8*on_device*:*Hash*on_device*:*CodecKernels*on_device*' ;;
+      selections) filter='*Selection*Test*on_device*' ;;
+      kernels) filter='*Batch*on_device*:*PagesTest*on_device*' ;;
+    esac
+  fi
+  (cd "$data" && CAIRN_TEST_DEVICE=$library ours "$tests/${1}_conformance_test" \
+    --gtest_filter="$filter" --gtest_brief=0) >"$scratch/$1.out" 2>&1
+  echo $? >"$scratch/$1.code"
+}
+
+report_suite() {
+  local out=$scratch/$1.out passed skipped
+  passed=$(grep -oP '^\[  PASSED  \] \K\d+' "$out")
+  skipped=$(grep -oP '^\[  SKIPPED \] \K\d+' "$out" | head -1)
+  row 110 "conformance of kernels: $1" "${passed:-0}" passed - - "${skipped:-0} skipped"
+  cat "$out" >&2
+  [ "$(cat "$scratch/$1.code")" = 0 ] && [ "${passed:-0}" -gt 0 ] && return
+  grep -m 5 '^\[  FAILED  \]' "$out" >&2
+  return 1
+}
+
+# probes NAME...: one after the other, because each measures. On the fake device no speed means
+# anything, so they run at the same time there.
+probes() {
+  local name failed=0 running=()
+  for name in "$@"; do
+    if fake; then
+      probe "$name" >"$scratch/$name.rows" &
+      running+=($!)
+    else
+      probe "$name" || failed=1
+    fi
+  done
+  for name in "${running[@]}"; do wait "$name" || failed=1; done
+  if fake; then for name in "$@"; do cat "$scratch/$name.rows"; done; fi
   return $failed
 }
 
-step_chunks() {
-  local failed=0
-  probe chunks || failed=1
-  probe neighbour || failed=1
-  return $failed
-}
+step_rates() { probes slices attention forward save; }
+
+step_chunks() { probes chunks neighbour; }
 
 # Blocks that a client writes and reads go to the device of another process and come back, and each
 # byte is compared.
 step_tier() {
+  probe tier || return
   local load=(ours "$bin/cairn_fault_load" --seed 3 --prompts 40) report
   # Room for few blocks in host: what is read again comes from the device.
   start_node --host.capacity 16MiB --device.capacity 256MiB
@@ -119,45 +153,96 @@ step_tier() {
     "$(awk -v b="$bytes" 'BEGIN { print b / 1e6 }')" MB
 }
 
-# The prompt again, after its KV went to the node: what a request waits for its first token.
+# The prompt again, after its KV went to the node, and again after that went to its device tier:
+# what a request waits for its first token.
 step_warm() {
-  local tokens=32768 shapes=8b context=33024 kv=6GiB host=12GiB vram=4GiB answer
-  if fake; then tokens=136 shapes=tiny context=256 kv=8MiB host=256MiB vram=64MiB; fi
+  tokens=32768 shapes=8b
+  local context=33024 kv=6GiB host=12GiB vram=4GiB token_bytes=131072
+  if fake; then
+    tokens=136 shapes=tiny context=256 kv=8MiB host=256MiB vram=64MiB token_bytes=1024
+  fi
   ours "$bin/cairn_seeded_model" $shapes "$scratch/model.gguf" "$scratch/prompt" $tokens ||
     fail "no model"
   head -c 48 "$scratch/prompt" >"$scratch/short"
-  local recipe=turbo:bits=4
+  recipe=turbo:bits=4
   start_node --host.capacity $host --device.capacity $vram
   start worker "$bin/cairn-worker" --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 \
     --model "$scratch/model.gguf" --device cuda:0 --device_library "$library" --device_kv $kv \
     --context $context --cache.address "$node" --cache.recipe $recipe --cache.choose false
-  local ask=(ours "$bin/cairn" generate --worker "$address" --raw --max-tokens 1 --json)
+  worker=$address
   # Wakes clocks and loads kernels.
-  answer=$("${ask[@]}" --prompt-file "$scratch/short") || fail "the worker does not answer"
-  answer=$("${ask[@]}" --prompt-file "$scratch/short") || fail "the worker does not answer"
-  local last cold warm fetched bytes
+  ask short && ask short
+  local last cold link device blocks
   last=$(field "$answer" ttft_s)
-  answer=$("${ask[@]}" --prompt-file "$scratch/prompt") || fail "the cold request failed"
-  echo "$answer" >&2
+  ask prompt
   cold=$(field "$answer" ttft_s)
   [ "$(field "$answer" fetched_tokens)" = 0 ] || fail "the first request was not cold: $answer"
-  row 14 "TTFT cold, $tokens tokens, $shapes shapes" "$cold" s
-  answer=$("${ask[@]}" --prompt-file "$scratch/prompt") || fail "the warm request failed"
+  row 18 "TTFT cold, $tokens tokens, $shapes shapes" "$cold" s
+  print_shares_of_prefill "$cold"
+  link=$(measured "pinned copies, host to device")
+  device=$(measured "copy in the device, in and out")
+  ask_warm 10 "host tier" "$cold"
+  # Its bytes cross the link.
+  over_limit 11 "host tier" '<=1.3' '<=1.1' "${link:+$bytes / ($link * 1e9) + $last}"
+  # What was read goes to the device behind all other work.
+  blocks=$((fetched / 64))
+  for _ in {1..200}; do
+    [ "$(device_blocks)" -ge $blocks ] && break
+    sleep 0.1
+  done
+  [ "$(device_blocks)" -ge $blocks ] || fail "$(device_blocks) of $blocks blocks are on the device"
+  ask_warm 12 "device tier" "$cold"
+  [ "$(node_metric cairn_local_chunks_total)" -gt 0 ] || fail "the worker got no chunk of the device"
+  # They are read, and decoded they are written.
+  over_limit 13 "device tier" '<=1.5' '<=1.2' \
+    "${device:+($bytes + $fetched * $token_bytes) / ($device * 1e9) + $last}"
+}
+
+# ask FILE: sends a prompt of the scratch folder to the worker, and sets `answer`.
+ask() {
+  answer=$(ours "$bin/cairn" generate --worker "$worker" --raw --max-tokens 1 --json \
+    --prompt-file "$scratch/$1") || fail "the worker does not answer"
   echo "$answer" >&2
+}
+
+# ask_warm RANK TIER COLD: the prompt of before, whose KV is in the tier. Sets `warm` (s), `fetched`
+# (tokens) and `bytes`.
+ask_warm() {
+  ask prompt
   warm=$(field "$answer" ttft_s) fetched=$(field "$answer" fetched_tokens)
   bytes=$(grep -oP '"fetched_bytes":\{"host":\K[0-9]+' <<<"$answer")
-  [ "${fetched:-0}" -ge $((tokens / 2)) ] || fail "the second request was not warm: $answer"
-  row 12 "TTFT warm, $fetched tokens fetched in $recipe" "$warm" s
-  row 10 "TTFT warm: over cold" "$(awk -v w="$warm" -v c="$cold" 'BEGIN { print w / c }')" ratio \
-    '<=0.05' '<=0.02'
-  local link
-  link=$(awk -F'\t' '$3 == "pinned copies, host to device" { print $4 * 1e9 }' "$rows")
-  if [ -n "$link" ]; then
-    row 11 "TTFT warm: over (bytes / pinned copies + a block's time)" "$(awk -v w="$warm" \
-      -v b="$bytes" -v r="$link" -v l="$last" 'BEGIN { print w / (b / r + l) }')" ratio \
-      '<=1.3' '<=1.1'
+  [ "${fetched:-0}" -ge $((tokens / 2)) ] || fail "the request was not warm: $answer"
+  row "$1" "TTFT warm, $2: over cold" "$(compute "$warm / $3")" ratio '<=0.05' '<=0.02'
+  row $(($1 + 4)) "TTFT warm, $2, $fetched tokens fetched in $recipe" "$warm" s
+}
+
+# over_limit RANK TIER FLOOR GOAL SECONDS: `warm` over the least time that it could take.
+over_limit() {
+  local what="TTFT warm, $2: over (bytes / copies + a block's time)"
+  if [ -z "$5" ]; then
+    skip "$1" "$what" "the step limits did not run"
   else
-    skip 11 "TTFT warm: over (bytes / pinned copies + a block's time)" "the step limits did not run"
+    row "$1" "$what" "$(compute "$warm / ($5)")" ratio "$3" "$4"
+  fi
+}
+
+# print_shares_of_prefill COLD: the worker's prefill beside its products alone, and beside the
+# scores of a selection.
+print_shares_of_prefill() {
+  local products selection what
+  products=$(measured "products of a prefill alone, each token")
+  selection=$(measured "scores and budgets of ada-snapkv, all layers")
+  what="the worker's prefill: its products alone, of its time"
+  if [ -n "$products" ]; then
+    row 20 "$what" "$(compute "$products * 1e-6 * $tokens / $1")" ratio 0.5 0.75
+  else
+    skip 20 "$what" "the step rates did not measure the products"
+  fi
+  what="scores and budgets of ada-snapkv: over the worker's prefill"
+  if [ -n "$selection" ]; then
+    row 21 "$what" "$(compute "$selection * 1e-3 / $1")" ratio '<=0.02' '<=0.01'
+  else
+    skip 21 "$what" "the step rates did not measure them"
   fi
 }
 

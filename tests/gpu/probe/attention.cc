@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <random>
 
 #include "cairn/kernels/batch/forward_kernels.h"
+#include "tests/gpu/probe/kv_pool.h"
 #include "tests/gpu/probe/probes.h"
 #include "tests/gpu/probe/products.h"
 #include "tests/gpu/probe/rows.h"
@@ -14,7 +14,6 @@ namespace {
 
 using kernels::batch::DecodeAttentionArgs;
 using kernels::batch::ForwardKernels;
-using kernels::batch::KvForm;
 using kernels::batch::PooledPromptAttentionArgs;
 using kernels::batch::PromptAttentionArgs;
 using kernels::batch::PromptChunk;
@@ -26,56 +25,36 @@ class AttentionProbe {
                  const ProductRates& products)
       : bench_(*bench), table_(table), copy_rate_(copy_rate), products_(products) {
     const bool tiny = bench->tiny();
-    form_.kv_heads = tiny ? 1 : 8;
-    form_.group = tiny ? 2 : 4;
-    form_.head_dim = tiny ? 64 : 128;
-    form_.head_stride = 2 * static_cast<size_t>(form_.block_tokens * form_.head_dim);
-    form_.v_offset = form_.head_stride * static_cast<size_t>(form_.kv_heads);
-    page_bytes_ = 2 * form_.v_offset;
     sequences_ = tiny ? 2 : 16;
     tokens_ = tiny ? 128 : 16384;
-    scale_ = 1 / std::sqrt(static_cast<float>(form_.head_dim));
   }
 
   Status Run() {
     CAIRN_RETURN_IF_ERROR(FillPages());
+    scale_ = 1 / std::sqrt(static_cast<float>(kv_.form().head_dim));
     CAIRN_RETURN_IF_ERROR(RunDecode());
     return RunPrompt();
   }
 
  private:
-  int64_t Width() const { return int64_t{form_.kv_heads} * form_.group * form_.head_dim; }
-  int64_t PagesOf() const { return tokens_ / form_.block_tokens; }
+  int64_t Width() const { return kv_.query_width(); }
+  int64_t PagesOf() const { return tokens_ / kv_.form().block_tokens; }
 
-  // Pages of all sequences in a random order, with the same numbers in each.
+  // Pages of all sequences, and queries of all rows.
   Status FillPages() {
-    std::mt19937 rng(5);
+    CAIRN_ASSIGN_OR_RETURN(kv_, KvPool::Make(&bench_, sequences_ * tokens_));
+    std::mt19937 rng(6);
     std::normal_distribution<float> normal;
-    std::vector<uint16_t> page(page_bytes_ / 2);
-    for (uint16_t& number : page) {
+    std::vector<uint16_t> row(static_cast<size_t>(Width()));
+    for (uint16_t& number : row) {
       const auto half = static_cast<_Float16>(normal(rng));
       std::memcpy(&number, &half, sizeof(number));
     }
-    const int64_t pages = sequences_ * PagesOf();
-    pool_bytes_ = static_cast<uint64_t>(pages) * page_bytes_;
-    CAIRN_ASSIGN_OR_RETURN(pool_, bench_.Allocate(pool_bytes_));
-    CAIRN_RETURN_IF_ERROR(bench_.Move(pool_, reinterpret_cast<uint64_t>(page.data()), page_bytes_));
-    CAIRN_RETURN_IF_ERROR(bench_.Repeat(pool_, page_bytes_, pages));
-    std::vector<uint64_t> order(static_cast<size_t>(pages));
-    std::iota(order.begin(), order.end(), uint64_t{0});
-    std::shuffle(order.begin(), order.end(), rng);
-    std::vector<const std::byte*> places;
-    for (const uint64_t p : order) {
-      places.push_back(reinterpret_cast<const std::byte*>(pool_ + p * page_bytes_));
-    }
-    CAIRN_ASSIGN_OR_RETURN(table_of_pages_, bench_.Upload(places));
-    // Queries of all rows.
-    page.resize(static_cast<size_t>(Width()));
     CAIRN_ASSIGN_OR_RETURN(q_, bench_.AllocateOf<uint16_t>(Width() * MostRows()));
     const auto q = reinterpret_cast<uint64_t>(q_);
-    CAIRN_RETURN_IF_ERROR(
-        bench_.Move(q, reinterpret_cast<uint64_t>(page.data()), page.size() * sizeof(uint16_t)));
-    CAIRN_RETURN_IF_ERROR(bench_.Repeat(q, page.size() * sizeof(uint16_t), MostRows()));
+    const uint64_t bytes = row.size() * sizeof(uint16_t);
+    CAIRN_RETURN_IF_ERROR(bench_.Move(q, reinterpret_cast<uint64_t>(row.data()), bytes));
+    CAIRN_RETURN_IF_ERROR(bench_.Repeat(q, bytes, MostRows()));
     CAIRN_ASSIGN_OR_RETURN(out_, bench_.AllocateOf<uint16_t>(Width() * MostRows()));
     return OkStatus();
   }
@@ -86,10 +65,10 @@ class AttentionProbe {
     std::vector<SequenceKv> sequences;
     for (int64_t i = 0; i < sequences_; ++i) {
       sequences.push_back(
-          {.pages = table_of_pages_ + i * PagesOf(), .prefix = nullptr, .tokens = tokens_});
+          {.pages = kv_.pages() + i * PagesOf(), .prefix = nullptr, .tokens = tokens_});
     }
     DecodeAttentionArgs args;
-    args.kv = form_;
+    args.kv = kv_.form();
     CAIRN_ASSIGN_OR_RETURN(args.sequences, bench_.Upload(sequences));
     args.q = q_;
     args.out = out_;
@@ -99,11 +78,11 @@ class AttentionProbe {
     args.scale = scale_;
     CAIRN_ASSIGN_OR_RETURN(args.scratch,
                            bench_.AllocateOf<float>(kernels::batch::DecodeScratchFloats(
-                               sequences_, args.most_splits, form_)));
+                               sequences_, args.most_splits, kv_.form())));
     CAIRN_ASSIGN_OR_RETURN(const double seconds, bench_.TimeKernel("attend_decode", [&] {
       return table_.attend_decode(bench_.stream().native(), args);
     }));
-    const double rate = static_cast<double>(pool_bytes_) / seconds;
+    const double rate = static_cast<double>(kv_.bytes()) / seconds;
     Print({.rank = 300,
            .what = "decode attention, paged: its KV, of a copy in the device",
            .value = rate / copy_rate_,
@@ -116,10 +95,10 @@ class AttentionProbe {
 
   Status RunPrompt() {
     const int64_t rows = prompt_rows();
-    const PromptChunk chunk{.kv = {.pages = table_of_pages_, .prefix = nullptr, .tokens = 0},
+    const PromptChunk chunk{.kv = {.pages = kv_.pages(), .prefix = nullptr, .tokens = 0},
                             .rows = rows};
     PromptAttentionArgs args;
-    args.kv = form_;
+    args.kv = kv_.form();
     CAIRN_ASSIGN_OR_RETURN(args.chunks, bench_.Upload(std::vector<PromptChunk>{chunk}));
     args.count = 1;
     args.most_rows = rows;
@@ -141,8 +120,8 @@ class AttentionProbe {
     }
     PooledPromptAttentionArgs pooled;
     pooled.attention = args;
-    pooled.pool = reinterpret_cast<const std::byte*>(pool_);
-    pooled.pool_bytes = pool_bytes_;
+    pooled.pool = kv_.memory();
+    pooled.pool_bytes = kv_.bytes();
     CAIRN_ASSIGN_OR_RETURN(const double faster, bench_.TimeKernel("attend_pooled_prompt", [&] {
       return table_.attend_pooled_prompt(bench_.stream().native(), pooled);
     }));
@@ -167,12 +146,9 @@ class AttentionProbe {
   const ForwardKernels& table_;
   const double copy_rate_;
   const ProductRates& products_;
-  KvForm form_;
-  size_t page_bytes_ = 0;
+  KvPool kv_;
   int64_t sequences_ = 0, tokens_ = 0;
   float scale_ = 1;
-  uint64_t pool_ = 0, pool_bytes_ = 0;
-  const std::byte* const* table_of_pages_ = nullptr;
   uint16_t* q_ = nullptr;
   uint16_t* out_ = nullptr;
 };

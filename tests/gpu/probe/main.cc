@@ -2,8 +2,8 @@
 //
 //   cairn_gpu_probe PROBE [--library PATH] [--device N] [--tiny]
 //
-// PROBE: device, limits, slices, attention, chunks, neighbour, faults. Exit codes: 0; 1: it failed,
-// and stderr says how; 2: wrong arguments; 3: there is no driver or no device.
+// PROBE: one of kProbes. Exit codes: 0; 1: it failed, and stderr says how; 2: wrong arguments; 3:
+// there is no driver or no device.
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,20 +18,31 @@ namespace {
 
 constexpr int kFailed = 1, kUsage = 2, kNoDevice = 3;
 
+const std::map<std::string, Status (*)(const ProbeOptions&)> kProbes = {
+    {"device", ProbeDevice},
+    {"limits", ProbeLimits},
+    {"slices", ProbeSlices},
+    {"attention", ProbeAttention},
+    {"forward", ProbeForward},
+    {"save", ProbeSave},
+    {"tier", ProbeTier},
+    {"chunks", ProbeChunks},
+    {"neighbour", ProbeNeighbour},
+    {"faults", ProbeFaults},
+    // Another one starts it.
+    {"copy-for-ever", CopyForEver}};
+
 int Usage(const std::string& wrong) {
+  std::string names;
+  for (const auto& [name, _] : kProbes) names += (names.empty() ? "" : ", ") + name;
   std::fprintf(stderr,
                "cairn_gpu_probe: %s, expected PROBE [--library PATH] [--device N] [--tiny], with "
-               "PROBE one of device, limits, slices, attention, chunks, neighbour, faults\n",
-               wrong.c_str());
+               "PROBE one of %s\n",
+               wrong.c_str(), names.c_str());
   return kUsage;
 }
 
 int Run(const std::vector<std::string>& args) {
-  // The last one is started by another one.
-  static const std::map<std::string, Status (*)(const ProbeOptions&)> kProbes = {
-      {"device", ProbeDevice},       {"limits", ProbeLimits},       {"slices", ProbeSlices},
-      {"attention", ProbeAttention}, {"chunks", ProbeChunks},       {"neighbour", ProbeNeighbour},
-      {"faults", ProbeFaults},       {"copy-for-ever", CopyForEver}};
   if (args.empty()) return Usage("got no probe");
   ProbeOptions options;
   int socket = -1;

@@ -13,6 +13,12 @@ Status ProbeLimits(const ProbeOptions& options);
 Status ProbeSlices(const ProbeOptions& options);
 // Attention, as shares of memory and of products.
 Status ProbeAttention(const ProbeOptions& options);
+// A prefill's products alone, and the scores and budgets of a selection.
+Status ProbeForward(const ProbeOptions& options);
+// What saving its KV costs an engine's step.
+Status ProbeSave(const ProbeOptions& options);
+// Copies between a node's tiers, as shares of plain ones.
+Status ProbeTier(const ProbeOptions& options);
 // A chunk of device memory in two processes: the other one is this program again.
 Status ProbeChunks(const ProbeOptions& options);
 // The other process. `socket`: where the first one sends descriptors.
