@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What nvcc said about each kernel: registers, stack and spills, as the table resources.txt, and the
-warps that a multiprocessor has registers for.
+"""What nvcc said about each kernel: registers, stack and spills, as the table resources.txt. And
+the warps that a multiprocessor has registers for.
 
     kernels/cuda/resources.py build/release > kernels/cuda/resources.txt
 

@@ -1,5 +1,5 @@
-"""GPUs in the chart: by limit or by claim, and a worker in its node's pod that shares both the claim
-and the node's memory."""
+"""GPUs in the chart: by limit or by claim, and a worker in its node's pod that shares the claim and
+the node's memory."""
 
 import helm_python as helm
 import pytest
