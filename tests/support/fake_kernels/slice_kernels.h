@@ -11,7 +11,8 @@ namespace cairn::kernels::testing {
 
 // Makes the device find them under their name and version, until it is reset.
 void AddSliceKernels(const device::fake::FakeControl& control);
-// Slices that launches have decoded in this process.
+// Slices that launches have decoded and encoded in this process.
 uint64_t DecodedSlices();
+uint64_t EncodedSlices();
 
 }  // namespace cairn::kernels::testing
