@@ -176,13 +176,14 @@ void ForwardPass::AttendPrefill(const AttentionPiece& p, int layer, int thread) 
   a.kv_head = p.head;
   a.group = hp_.heads / hp_.kv_heads;
   a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
-  a.scratch = p.kept < 0 ? ws_.thread_scratch(thread) : KeptScratch(p);
+  a.scratch = ws_.thread_scratch(thread);
+  a.state = p.kept < 0 ? nullptr : KeptState(p);
   a.resume = p.kept >= 0;
   (bf16_attention_ ? kernels_.attention_bf16 : kernels_.attention_f32)(stream_, a);
 }
 
-void ForwardPass::AttendWindow(const AttentionPiece& p, const EarlierKv::Window& window,
-                               bool first) {
+void ForwardPass::AttendWindow(const AttentionPiece& p, const EarlierKv::Window& window, bool first,
+                               int thread) {
   const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
   kernels::AttentionArgs a;
   a.prefix = WindowView(kv_, window.slices, p.head);
@@ -194,7 +195,8 @@ void ForwardPass::AttendWindow(const AttentionPiece& p, const EarlierKv::Window&
   a.kv_head = p.head;
   a.group = hp_.heads / hp_.kv_heads;
   a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
-  a.scratch = KeptScratch(p);
+  a.scratch = ws_.thread_scratch(thread);
+  a.state = KeptState(p);
   a.resume = !first;
   a.more = true;
   (bf16_attention_ ? kernels_.attention_bf16 : kernels_.attention_f32)(stream_, a);
@@ -239,8 +241,8 @@ Status ForwardPass::AttendEarlier(const Rows& run, std::span<const AttentionPiec
     CAIRN_CHECK(window.tokens > 0 && window.tokens % EarlierKv::kUnitTokens == 0 &&
                 done + window.tokens <= earlier.tokens());
     if (run.chunk->phase == Phase::kPrefill) {
-      pool_.ParallelFor(std::ssize(mine), [&](int64_t i, int) {
-        AttendWindow(*mine[static_cast<size_t>(i)], window, done == 0);
+      pool_.ParallelFor(std::ssize(mine), [&](int64_t i, int thread) {
+        AttendWindow(*mine[static_cast<size_t>(i)], window, done == 0, thread);
       });
     } else {
       const int64_t parts = (window.tokens + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens;
@@ -340,7 +342,7 @@ void ForwardPass::GuessQueries(int layer, DecodeReader::Guess now) {
 Status ForwardPass::Attend(int layer) {
   const std::vector<AttentionPiece> pieces = PlanAttention(layer);
   if (kept_ > kept_room_) {
-    kept_scratch_ = AlignedArray<std::byte>(static_cast<size_t>(kept_) * ws_.scratch_bytes);
+    kept_state_ = AlignedArray<std::byte>(static_cast<size_t>(kept_) * KeptBytes());
     kept_room_ = kept_;
   }
   const int64_t heads = (rows_ - prefill_rows_) * most_parts_ * hp_.heads;

@@ -89,8 +89,14 @@ class ForwardPass {
     // Prefill of a chunk with EarlierKv: where its sums are kept between windows. -1: it has none.
     int64_t kept = -1;
   };
-  std::byte* KeptScratch(const AttentionPiece& piece) const {
-    return kept_scratch_.get() + static_cast<size_t>(piece.kept) * ws_.scratch_bytes;
+  // Of a piece. Two threads never share a cache line.
+  size_t KeptBytes() const {
+    const size_t bytes = kernels::AttentionStateBytes(Workspace::kAttentionRows,
+                                                      hp_.heads / hp_.kv_heads, hp_.head_dim);
+    return (bytes + 63) / 64 * 64;
+  }
+  std::byte* KeptState(const AttentionPiece& piece) const {
+    return kept_state_.get() + static_cast<size_t>(piece.kept) * KeptBytes();
   }
   // Attention of all rows: plans the pieces that threads take, runs them, and then merges the parts
   // of decode rows.
@@ -98,7 +104,8 @@ class ForwardPass {
   // The part of it that reads a run's EarlierKv, window by window.
   Status AttendEarlier(const Rows& run, std::span<const AttentionPiece> pieces, int layer);
   // Of the window's keys, the first of which is token `done`.
-  void AttendWindow(const AttentionPiece& piece, const EarlierKv::Window& window, bool first);
+  void AttendWindow(const AttentionPiece& piece, const EarlierKv::Window& window, bool first,
+                    int thread);
   void AttendWindowPart(const Rows& run, const EarlierKv::Window& window, int64_t done, int64_t i,
                         int thread);
   std::vector<AttentionPiece> PlanAttention(int layer);
@@ -172,7 +179,7 @@ class ForwardPass {
   int64_t prefill_rows_ = 0;
   int64_t most_parts_ = 0;  // Of a decode run, in the current layer.
   // Of pieces that go on where they ended, in the current layer.
-  AlignedArray<std::byte> kept_scratch_;
+  AlignedArray<std::byte> kept_state_;
   int64_t kept_ = 0, kept_room_ = 0;  // Pieces.
 };
 

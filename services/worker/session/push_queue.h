@@ -5,8 +5,8 @@
 // in order, a batch of one namespace at a time. It takes room at the node, writes the parts there
 // (on the same machine into the node's own memory, otherwise into buffers of the client) and hashes
 // while it copies. Then it lets go of the pages and commits. With a recipe other than raw it first
-// encodes the parts into its own buffers, on a device those pages that are there. It never blocks the thread that queues: blocks that do
-// not fit, or that the node refuses, are dropped and counted.
+// encodes the parts into its own buffers, those of pages in a device there. It never blocks the
+// thread that queues: blocks that do not fit, or that the node refuses, are dropped and counted.
 //
 // Pause() keeps the next batch from starting: the engine pauses pushes while a prompt is prefilled,
 // because copying and sending would take time from the first token.
@@ -92,8 +92,8 @@ class PushQueue {
     }
   };
 
-  // `client`, `clock` and `encoder` must outlive the queue. `layout`: of all namespaces; parts cover
-  // its whole rectangle. `encoder`: null where pages are in no device.
+  // `client`, `clock` and `encoder` must outlive the queue. `layout`: of all namespaces; parts
+  // cover its whole rectangle. `encoder`: null where pages are in no device.
   PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
             const Options& options, PageEncoder* encoder = nullptr);
   ~PushQueue();  // REQUIRES: nobody is in Run or RunOnce.

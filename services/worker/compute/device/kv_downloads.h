@@ -29,10 +29,10 @@ class KvDownloads {
     int begin = 0;
     int end = 0;
   };
-  // What `compute` has been given so far makes the KV of these layers, and `queries`: [rows][heads *
-  // head_dim], binary16. Must not be written again before WaitForQueries. `runs` stay as they are
-  // until Finish. REQUIRES: the layers' rows are at most MostLayers of one; queries are wanted of
-  // one layer alone.
+  // What `compute` has been given so far makes the KV of these layers, and `queries`: [rows]
+  // [heads * head_dim], binary16, which must not be written again before WaitForQueries. `runs`
+  // stay as they are until Finish. REQUIRES: at most MostLayers, and one alone where queries are
+  // wanted.
   Status Start(Layers layers, std::span<const DeviceRun> runs, const uint16_t* queries,
                device::Stream* compute);
   // How many layers of so many rows fit into one Start.

@@ -45,8 +45,8 @@ class KvMirror {
 
   // ---- The thread that makes passes ----
   void BeginPass();
-  // The slot of these bytes, this pass's until it ends. Waits for loads and reads that have the last
-  // free ones. RESOURCE_EXHAUSTED: the pass uses them all.
+  // The slot of these bytes, this pass's until it ends. Waits for loads and reads that have the
+  // last free ones. RESOURCE_EXHAUSTED: the pass uses them all.
   Result<Slot*> Hold(uint64_t stamp);
   // Numbers of the slots that lack the layer. They have it from now on: the caller brings it.
   std::vector<size_t> TakeMissing(std::span<Slot* const> slots, int layer);

@@ -1,5 +1,5 @@
-// Decode steps that are noted once and launched again, over a fake device whose kernels are the real
-// ones' emulation. The device reports accesses that no wait orders at each launch.
+// Decode steps that are noted once and launched again, over a fake device whose kernels are the
+// real ones' emulation. The device reports accesses that no wait orders at each launch.
 #include "services/worker/compute/device/decode_graphs.h"
 
 #include <gtest/gtest.h>

@@ -223,7 +223,8 @@ TEST_F(DevicePageEncoderTest, WhatFailsIsLeftToTheCpu) {
     EXPECT_TRUE(Encode(c, {{1, 64}}).empty());
     EXPECT_EQ(Encode(c, {{1, 64}}).size(), 1u);
   }
-  // Without memory, and after work of which nobody knows whether it has ended, it is not tried again.
+  // Without memory, and after work of which nobody knows whether it has ended, it is not tried
+  // again.
   for (const auto& [operation, code] :
        {std::pair{"allocate", device::Code::kOutOfMemory}, {"work", device::Code::kOther}}) {
     SCOPED_TRACE(operation);
