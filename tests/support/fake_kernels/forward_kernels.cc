@@ -1,36 +1,15 @@
 #include "tests/support/fake_kernels/forward_kernels.h"
 
-#include <vector>
-
 #include "cairn/common/status.h"
 #include "tests/conformance/kernels/emulated/emulated_forward.h"
 #include "tests/support/fake_kernels/issue.h"
+#include "tests/support/fake_kernels/touched.h"
 
 namespace cairn::kernels::testing {
 namespace {
 
 using device::Code;
 using device::fake::FakeControl;
-using device::fake::Range;
-
-struct Touched {
-  std::vector<Range> reads, writes;
-
-  template <typename T>
-  static Range Of(const T* first, int64_t count) {
-    return {reinterpret_cast<uint64_t>(first), static_cast<uint64_t>(count) * sizeof(T)};
-  }
-  template <typename T>
-  Touched& Reads(const T* first, int64_t count) {
-    if (first != nullptr && count > 0) reads.push_back(Of(first, count));
-    return *this;
-  }
-  template <typename T>
-  Touched& Writes(T* first, int64_t count) {
-    if (first != nullptr && count > 0) writes.push_back(Of(first, count));
-    return *this;
-  }
-};
 
 // Numbers from the first row's first to the last row's last.
 int64_t Span(int64_t rows, int64_t stride, int64_t cols) {

@@ -9,6 +9,7 @@
 #include "kernels/cuda/shape.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 #include "tests/support/fake_device/control.h"
+#include "tests/support/fake_kernels/touched.h"
 
 namespace cairn::kernels::testing {
 
@@ -16,9 +17,12 @@ namespace cairn::kernels::testing {
 inline const device::fake::FakeControl* fake_control = nullptr;
 
 // A launcher as kernels/cuda/forward_launches.h describes it: each kernel is a piece of work that
-// the emulation runs when it happens. The device is not told what a kernel reads and writes.
+// the emulation runs when it happens.
 struct IssueKernel {
   void* stream = nullptr;
+  const char* what = "a kernel";
+  // Of each kernel. Null: the device is not told. Outlives the call.
+  const Touched* touched = nullptr;
 
   template <typename... Parameters, typename... Arguments>
   int operator()(void (*kernel)(Parameters...), const cuda::Shape& shape,
@@ -31,8 +35,10 @@ struct IssueKernel {
     using Work = std::function<void()>;
     // A launch copies its arguments.
     auto work = std::make_unique<Work>([=] { Launch(launch, kernel, arguments...); });
+    static const Touched kNothing;
+    const Touched& t = touched == nullptr ? kNothing : *touched;
     const device::Code code = fake_control->issue(
-        stream, "a kernel", nullptr, 0, nullptr, 0,
+        stream, what, t.reads.data(), t.reads.size(), t.writes.data(), t.writes.size(),
         [](void* context) { (*static_cast<Work*>(context))(); },
         [](void* context) { delete static_cast<Work*>(context); }, work.get());
     // The device drops what it did not take, too.

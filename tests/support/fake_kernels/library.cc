@@ -7,6 +7,7 @@
 extern "C" __attribute__((visibility("default"))) void cairn_fake_device_kernels(
     const cairn::device::fake::FakeControl* control) {
   cairn::kernels::testing::AddForwardKernels(*control);
+  cairn::kernels::testing::AddSliceKernels(*control);
   cairn::kernels::testing::AddTableKernels(*control);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// The codecs' CUDA kernels for the fake device: as forward_kernels.h. The device knows all that a
-// launch reads and writes, since the lists are the host's.
+// CUDA kernels of codecs, hashes and moves of pages for the fake device, of many slices at a time.
+// Each kernel of an operation is a piece of work that happens late. The device knows all that the
+// operation reads and writes, since the lists are the host's.
 
 #include <cstdint>
 
