@@ -192,7 +192,7 @@ step_warm() {
   done
   [ "$(device_blocks)" -ge $blocks ] || fail "$(device_blocks) of $blocks blocks are on the device"
   ask_warm 12 "device tier" "$cold"
-  [ "$(node_metric cairn_local_chunks_total)" -gt 0 ] || fail "the worker got no chunk of the device"
+  [ "$(node_metric cairn_local_chunks_total)" -gt 0 ] || fail "the worker got no chunk"
   # They are read, and decoded they are written.
   over_limit 13 "device tier" '<=1.5' '<=1.2' \
     "${device:+($bytes + $fetched * $token_bytes) / ($device * 1e9) + $last}"
