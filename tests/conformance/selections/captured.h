@@ -20,9 +20,13 @@ inline constexpr int32_t kLayers = 3, kHeads = 3, kQueryHeads = 9, kDim = 64, kH
 inline constexpr int64_t kTokens = 512, kWindow = 64;
 inline constexpr int32_t kFullLayer = 1;  // Whose queries there are for all rows.
 
+// Empty when there is no such file.
 inline std::vector<char> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::vector<char> bytes(file ? static_cast<size_t>(file.tellg()) : 0);
+  file.seekg(0);
+  file.read(bytes.data(), std::ssize(bytes));
+  return bytes;
 }
 
 inline std::vector<uint16_t> ReadHalves(const std::string& path) {
