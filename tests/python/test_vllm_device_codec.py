@@ -150,6 +150,18 @@ def test_other_codecs_share_nothing(engines, keys):
         assert engine.run(f"of {codec}", prompt)[0] == 3 * SIZE
 
 
+def test_encoding_before_the_engine_has_computed_is_found(engines, gpu, keys):
+    """What the harness is for: kernels on another stream than the engine's."""
+    engine = engines(width=WIDTH, access=Pages, codec=CODEC)
+    stream, other = gpu.stream, gpu.new_stream()
+    engine.worker._worker._pages._stream = lambda: other
+    engine.run("a", keys(3))
+    engine.saved()
+    assert "'encode_slices'" in (found := gpu.reports()) and "'forward'" in found
+    for gpu.stream in (other, stream):
+        gpu.finish()
+
+
 @pytest.mark.parametrize(
     ("access", "found"),
     [
