@@ -90,6 +90,13 @@ void Block(const v1::PeerReadFrame& frame) {
     Expect(same.parts[i].rect == block->parts[i].rect);
     Expect(same.parts[i].bytes == block->parts[i].bytes);
   }
+  const auto place = cache::ToLentPlace(frame.lent(), *block);
+  if (!place.ok()) return;
+  const auto offsets = cache::LentOffsets(*block);
+  Expect(offsets.size() == block->parts.size() + 1 && offsets.back() == place->bytes);
+  for (size_t i = 0; i < block->parts.size(); ++i) {
+    Expect(offsets[i] + block->parts[i].bytes <= offsets[i + 1]);
+  }
 }
 
 void Match(const v1::PeerMatchResponse& message) {

@@ -59,6 +59,7 @@ ORDERS = {
         "block",
         "directory",
         "peer",
+        "link",
         "placement",
         "index",
         "state",

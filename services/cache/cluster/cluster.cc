@@ -42,7 +42,8 @@ Cluster::Cluster(Options options, const Dependencies& dependencies)
                .known = [this](const Digest& fingerprint) { return KnownOf(fingerprint); },
                .bumps_differ = [this](const std::string& member) { bumps_.Begin(member); },
                .timers = dependencies.timers,
-               .clock = &clock_}),
+               .clock = &clock_,
+               .fetcher = dependencies.fetcher}),
       locator_({}, &source_.search(), &links_, dependencies.timers, &clock_),
       bumps_(TellsBumpDigests(options_), &links_, dependencies.executor, &clock_),
       host_(
@@ -273,6 +274,10 @@ ClusterView Cluster::view() const {
   view.read_bytes = counts.read_bytes;
   view.failed_reads = counts.failed_reads;
   view.wrong_reads = counts.wrong_reads;
+  view.moved_blocks = counts.moved_blocks;
+  view.moved_bytes = counts.moved_bytes;
+  view.failed_moves = counts.failed_moves;
+  view.wrong_moves = counts.wrong_moves;
   view.busy_reads = counts.busy_answers;
   view.sent_bytes = host_.sent_bytes();
   view.busy_answers = host_.busy_answers();

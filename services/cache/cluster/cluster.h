@@ -50,6 +50,8 @@ struct ClusterView {
   uint64_t found_blocks = 0;  // Of keys that were asked for, those that peers said they have.
   uint64_t read_blocks = 0, read_bytes = 0, failed_reads = 0, busy_reads = 0;
   uint64_t wrong_reads = 0;  // Reads in which a member sent wrong bytes.
+  // As PeerSource::Counts.
+  uint64_t moved_blocks = 0, moved_bytes = 0, failed_moves = 0, wrong_moves = 0;
   uint64_t sent_bytes = 0, busy_answers = 0;
   uint64_t bump_exchanges = 0;
 };
@@ -71,6 +73,7 @@ class Cluster {
     Timers* timers = nullptr;
     Executor* executor = nullptr;
     const Clock* clock = nullptr;
+    BlockFetcher* fetcher = nullptr;  // As PeerSource's.
   };
   Cluster(Options options, const Dependencies& dependencies);
 

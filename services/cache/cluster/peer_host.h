@@ -38,6 +38,11 @@ class PeerHost {
   // Until Detach. `engine` has a side for peers.
   void Attach(CacheEngine* engine);
   void Detach();
+  // Whether a member has this id, as far as this node knows.
+  bool Knows(const std::string& id) const {
+    MutexLock lock(mu_);
+    return known_.contains(id);
+  }
   // Who is a member now. Sessions of others end.
   void SetMembers(const std::vector<LiveMember>& members);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/cache/engine/cache_engine.h"
+#include "services/cache/peer/block_moves.h"
 #include "services/cache/peer/peer_messages.h"
 #include "services/cache/source/block_source.h"
 
@@ -32,6 +33,9 @@ class StoredBlockRead {
   // called again. NOT_FOUND: no tier has it. DATA_LOSS: it was damaged. RESOURCE_EXHAUSTED: there
   // is no room to read it.
   virtual Result<StoredBlock> Next(TimePoint deadline) = 0;
+  // Where the block lies in the device tier, whatever other tiers have it. nullopt: it is not
+  // there. Before Next, if at all. Nothing of it is checked: the reader compares with its hashes.
+  virtual std::optional<DeviceBlock> OnDevice() { return std::nullopt; }
 };
 
 class PeerEngine {

@@ -58,6 +58,36 @@ class Read final : public StoredBlockRead {
     return OkStatus();
   }
 
+  std::optional<DeviceBlock> OnDevice() override {
+    NodeContext& context = *services_.context;
+    Tier* const tier = context.tiers.Get(TierKind::kDevice);
+    if (tier == nullptr) return std::nullopt;
+    NamespaceState& ns = *lease_->ns;
+    PartPlaces places;
+    {
+      NamespaceLock lock(ns, context.tiers);
+      const auto ref = ns.dropped.load(std::memory_order_relaxed)
+                           ? std::nullopt
+                           : ns.index.FindServed(slot_.key, context.UseTicksNow());
+      if (!ref || !ns.index.MetaAt(*ref).in(TierKind::kDevice)) return std::nullopt;
+      // The block may have gone since Find, and come back: a pin for what is here now.
+      pins_->Add(ns.index.PinBlock(*ref));
+      places = ns.index.PartsOf(*ref);
+    }
+    std::sort(places.begin(), places.end(),
+              [](const PartPlace& a, const PartPlace& b) { return a.rect < b.rect; });
+    DeviceBlock block{.block = block_, .extents = {}, .hold = pins_};
+    for (const PartPlace& place : places) {
+      const Extent extent = place.In(TierKind::kDevice);
+      if (tier->IsLost(extent)) return std::nullopt;
+      block.block.parts.push_back({place.rect, extent.length});
+      block.extents.push_back(extent);
+    }
+    // As in Next.
+    if (ns.dropped.load() || block.extents.size() > SourceBlock::kMaxParts) return std::nullopt;
+    return block;
+  }
+
   Result<StoredBlock> Next(TimePoint deadline) override {
     NodeContext& context = *services_.context;
     for (;;) {

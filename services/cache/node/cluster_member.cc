@@ -48,11 +48,9 @@ PeerHello SelfOf(const NodeConfig& config, const std::string& node_id, uint64_t 
 
 }  // namespace
 
-Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(const NodeConfig& config,
-                                                             const std::string& node_id,
-                                                             uint64_t node_epoch,
-                                                             MemoryAccount* memory,
-                                                             metrics::Registry* registry) {
+Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(
+    const NodeConfig& config, const std::string& node_id, uint64_t node_epoch, DeviceTier* devices,
+    MemoryAccount* memory, metrics::Registry* registry) {
   std::unique_ptr<ClusterMember> member(new ClusterMember(config));
   CAIRN_RETURN_IF_ERROR(member->MakeDiscovery());
   const ClusterConfig& cluster = config.cluster;
@@ -68,6 +66,9 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(const NodeConfig& c
                 .private_key = tls.mutual() ? tls.private_key : "",
                 .reload_interval = tls.reload_interval},
       .rule = member->rule_});
+  member->gpu_links_ =
+      NodeLinks::Open(config, node_id, devices, member->links_.get(), &member->timers_);
+  NodeLinks* const gpu_links = member->gpu_links_.get();
   member->cluster_ = std::make_unique<Cluster>(
       Cluster::Options{.self = self,
                        .directory = {.max_bytes = cluster.memory / 4 * 3},
@@ -77,10 +78,13 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(const NodeConfig& c
                                   .remembered_blocks = RememberedBlocks(cluster.memory)},
                        .members = {},
                        .announcer = {}},
-      Cluster::Dependencies{.links = member->links_.get(),
-                            .timers = &member->timers_,
-                            .executor = member->executor_.get(),
-                            .clock = &SteadyClock::Get()});
+      Cluster::Dependencies{
+          .links = member->links_.get(),
+          .timers = &member->timers_,
+          .executor = member->executor_.get(),
+          .clock = &SteadyClock::Get(),
+          .fetcher = gpu_links == nullptr ? nullptr : gpu_links->members().fetcher()});
+  ExportLinks(config, gpu_links, member->cluster_.get(), registry);
   ExportCluster(member->cluster_.get(), member->discovery_.get(), memory, registry);
   return member;
 }
@@ -110,7 +114,13 @@ Status ClusterMember::MakeDiscovery() {
 ClusterMember::~ClusterMember() { StopThreads(); }
 
 void ClusterMember::AddTo(rpc::CallServer* server, RpcContext* rpc) {
-  peer_reads_ = AddPeerService(server, rpc, cluster_.get(), rule_, executor_.get(), &reads_);
+  BlockLender* lender = nullptr;
+  if (gpu_links_ != nullptr) {
+    gpu_links_->AddTo(server, rpc, cluster_.get(), rule_);
+    lender = gpu_links_->members().lender();
+  }
+  peer_reads_ =
+      AddPeerService(server, rpc, cluster_.get(), rule_, executor_.get(), &reads_, lender);
 }
 
 void ClusterMember::Attach(CacheEngine* engine) {
@@ -171,6 +181,8 @@ void ClusterMember::StopThreads() {
   }
   if (thread_.joinable()) thread_.join();
   if (std::exchange(discovering_, false)) discovery_->Stop();
+  // First, so that what does not come over a link ends with the calls.
+  if (gpu_links_ != nullptr) gpu_links_->Stop();
   if (links_ != nullptr) links_->Stop();
   if (executor_ != nullptr) executor_->Stop();
   if (cluster_ != nullptr) cluster_->Detach();

@@ -10,6 +10,7 @@
 #include "common/metrics/metrics.h"
 #include "common/rpc/call_server.h"
 #include "services/cache/cluster/cluster.h"
+#include "services/cache/node/link_setup.h"
 #include "services/cache/node/node_config.h"
 #include "services/cache/rpc/grpc_peer_links.h"
 #include "services/cache/rpc/peer_read_call.h"
@@ -21,10 +22,11 @@ namespace cairn::cache {
 // AddTo, Start, and at the end Leave, StopThreads, and after the engine the destructor.
 class ClusterMember {
  public:
-  // INVALID_ARGUMENT or FAILED_PRECONDITION names the setting that cannot work.
+  // `devices`: nullptr: there is no device tier. INVALID_ARGUMENT or FAILED_PRECONDITION names the setting that cannot work.
   static Result<std::unique_ptr<ClusterMember>> Create(const NodeConfig& config,
                                                        const std::string& node_id,
-                                                       uint64_t node_epoch, MemoryAccount* memory,
+                                                       uint64_t node_epoch, DeviceTier* devices,
+                                                       MemoryAccount* memory,
                                                        metrics::Registry* registry);
   ~ClusterMember();
 
@@ -62,6 +64,7 @@ class ClusterMember {
   std::unique_ptr<membership::Resolver> resolver_;
   std::unique_ptr<membership::Discovery> discovery_;
   std::unique_ptr<GrpcPeerLinks> links_;
+  std::unique_ptr<NodeLinks> gpu_links_;  // nullptr: blocks go over gRPC alone.
   std::unique_ptr<Cluster> cluster_;
   std::shared_ptr<PeerReads> peer_reads_;
   bool discovering_ = false;

@@ -63,7 +63,9 @@ void ShowReads(const ClusterView& view, Sink& sink) {
                "Reads in which a member sent bytes that are not those of the block.", {},
                D(view.wrong_reads));
   const std::string name = "cairn_cluster_bytes_total";
-  const std::string help = "Bytes of blocks that went from member to member.";
+  const std::string help =
+      "Bytes of blocks that went from member to member. sent: over gRPC alone; what links move is "
+      "in cairn_link_bytes_total.";
   sink.Counter(name, help, {{"direction", "read"}}, D(view.read_bytes));
   sink.Counter(name, help, {{"direction", "sent"}}, D(view.sent_bytes));
   const std::string busy = "cairn_cluster_busy_total";

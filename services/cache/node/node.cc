@@ -17,6 +17,7 @@
 #include "services/cache/node/engine_metrics.h"
 #include "services/cache/node/exit_guard.h"
 #include "services/cache/node/identity.h"
+#include "services/cache/node/link_setup.h"
 #include "services/cache/node/local_metrics.h"
 #include "services/cache/node/local_socket.h"
 #include "services/cache/rpc/admin_service.h"
@@ -70,8 +71,9 @@ class Node final : public service::Service {
     rpc_.host = config_.cluster.host;
     rpc_.zone = config_.cluster.zone;
     if (config_.cluster.enabled()) {
-      CAIRN_ASSIGN_OR_RETURN(cluster_, ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch,
-                                                             &memory_, &registry_));
+      CAIRN_ASSIGN_OR_RETURN(cluster_,
+                             ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch,
+                                                   devices_.tier.get(), &memory_, &registry_));
     }
     CAIRN_RETURN_IF_ERROR(OpenEngine());
     if (cluster_ != nullptr) cluster_->Attach(engine_.get());
@@ -345,6 +347,7 @@ class Node final : public service::Service {
 }  // namespace
 
 std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry) {
+  PrepareLinks(config);
   return std::make_unique<Node>(config, registry);
 }
 

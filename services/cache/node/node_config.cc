@@ -6,6 +6,7 @@
 
 #include "common/net/address.h"
 #include "services/cache/node/cluster_config.h"
+#include "services/cache/node/link_config.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/memory_limit.h"
 
@@ -416,6 +417,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterLimits(config, schema);
   RegisterRpc(config, schema);
   RegisterCluster(config, schema);
+  RegisterLinks(config, schema);
   schema->Text("node.id", &config->node_id,
                "Name of the node in events and statistics. Empty: the name in the disk tier's "
                "directory, or a new one.",

@@ -40,6 +40,16 @@ struct ClusterConfig {
   bool enabled() const { return discovery != "none"; }
 };
 
+// link.*; registered in link_config.h.
+struct LinkConfig {
+  bool enabled = false;
+  std::string library;
+  bool trusted_network = false;
+  std::string host;
+  Duration timeout = std::chrono::seconds(1);
+  uint64_t buffer = 64ull << 20;
+};
+
 struct NodeConfig {
   service::Settings process{.admin_listen = "127.0.0.1:7401"};
   std::string listen = "127.0.0.1:7400";
@@ -97,6 +107,7 @@ struct NodeConfig {
   Duration keepalive = std::chrono::seconds(30);
 
   ClusterConfig cluster;
+  LinkConfig link;
 
   Duration drain_grace = std::chrono::seconds(1);
   Duration drain_timeout = std::chrono::seconds(10);

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cairn/common/clock.h"
 #include "services/cache/directory/directory.h"
+#include "services/cache/peer/block_moves.h"
 #include "services/cache/peer/peer_messages.h"
 #include "services/cache/source/block_source.h"
 
@@ -38,6 +40,17 @@ struct PeerMatch {
 // Whether a Match keeps the blocks that it told for a few seconds.
 enum class PeerLease : uint8_t { kTake, kNone };
 
+// How a member may give a block: as a stream alone, or by lending it too (block_moves.h).
+enum class PeerBytes : uint8_t { kStreamed, kMayBeLent };
+
+// Beside the status of a read.
+struct PeerReadAnswer {
+  // Of a member that is busy: the members that have just taken the block from it.
+  std::vector<std::string> others = {};
+  // The member has lent the block: nothing came into the sink.
+  std::optional<LentBlock> lent = {};
+};
+
 // Thread-safe. As BlockSource: no call blocks, each callback runs at most once, on any thread,
 // possibly inside the call, and links that go away destroy the callbacks that they have not run.
 // Errors: UNAVAILABLE: the member cannot be reached. DEADLINE_EXCEEDED: it did not answer in time.
@@ -48,8 +61,7 @@ class PeerLinks {
   using BumpsDone = std::function<void(Result<BumpPage>)>;
   using FindDone = std::function<void(Result<FoundHolders>)>;
   using MatchDone = std::function<void(Result<PeerMatch>)>;
-  // `others`: of a member that is busy, the members that have just taken the block from it.
-  using ReadDone = std::function<void(Status status, std::vector<std::string> others)>;
+  using ReadDone = std::function<void(Status status, PeerReadAnswer answer)>;
 
   virtual ~PeerLinks() = default;
 
@@ -76,7 +88,8 @@ class PeerLinks {
   // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`. DATA_LOSS: what
   // came is not the block; a member that says itself that its copy is damaged has none, NOT_FOUND.
   virtual void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
-                    TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) = 0;
+                    PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
+                    ReadDone done) = 0;
 };
 
 }  // namespace cairn::cache

@@ -221,7 +221,10 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       std::string holder = std::move(holders_.front());
       holders_.pop_front();
       if (holder == source_.options_.self || !tried_.insert(holder).second) continue;
-      if (source_.search_.health().MayCall(holder)) return Ask(std::move(holder));
+      if (source_.search_.health().MayCall(holder)) {
+        const PeerBytes bytes = BytesFrom(holder);
+        return Ask(std::move(holder), bytes);
+      }
     }
     if ((busy_.empty() && named_.empty()) || source_.clock_.Now() >= deadline_) {
       source_.failed_reads_.fetch_add(1);
@@ -267,20 +270,52 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     if (named_.size() > kMostNamed) named_.resize(kMostNamed);
   }
 
-  void Ask(std::string holder) {
-    struct Answer {
+  PeerBytes BytesFrom(const std::string& holder) const {
+    const BlockFetcher* const fetcher = source_.dependencies_.fetcher;
+    return fetcher != nullptr && fetcher->MayFetch(holder) ? PeerBytes::kMayBeLent
+                                                           : PeerBytes::kStreamed;
+  }
+
+  void Ask(std::string holder, PeerBytes bytes) {
+    struct Ending {
       Status status;
-      std::vector<std::string> others;
+      PeerReadAnswer answer;
     };
     auto done =
-        CalledAlways<Result<Answer>>([self = shared_from_this(), holder](Result<Answer> answer) {
-          self->Ended(holder, answer.ok() ? answer->status : answer.status(),
-                      answer.ok() ? std::move(answer->others) : std::vector<std::string>());
+        CalledAlways<Result<Ending>>([self = shared_from_this(), holder](Result<Ending> end) {
+          if (!end.ok()) return self->Ended(holder, end.status(), {});
+          if (end->status.ok() && end->answer.lent) return self->Fetch(holder, *end->answer.lent);
+          self->Ended(holder, end->status, std::move(end->answer.others));
         });
-    source_.links_.Read(holder, ns_, key_, deadline_, source_.options_.silence, &counted_,
-                        [done = std::move(done)](Status status, std::vector<std::string> others) {
-                          done(Answer{std::move(status), std::move(others)});
+    source_.links_.Read(holder, ns_, key_, bytes, deadline_, source_.options_.silence, &counted_,
+                        [done = std::move(done)](Status status, PeerReadAnswer answer) {
+                          done(Ending{std::move(status), std::move(answer)});
                         });
+  }
+
+  // The holder has lent the block.
+  void Fetch(const std::string& holder, const LentBlock& lent) {
+    auto rooms = counted_.Begin(lent.block);
+    if (!rooms.ok()) return Ended(holder, rooms.status(), {});
+    source_.dependencies_.fetcher->Fetch(
+        holder, lent, *std::move(rooms), deadline_,
+        [self = shared_from_this(), holder](const Status& moved) { self->Fetched(holder, moved); });
+  }
+
+  void Fetched(const std::string& holder, const Status& moved) {
+    Status status = moved;
+    if (status.ok()) {
+      status = counted_.Finish();
+      if (!status.ok()) source_.wrong_moves_.fetch_add(1);
+    }
+    if (status.ok()) {
+      source_.moved_blocks_.fetch_add(1);
+      source_.moved_bytes_.fetch_add(counted_.bytes());
+      return Ended(holder, status, {});
+    }
+    // It says nothing of the holder's copy, nor of its network.
+    source_.failed_moves_.fetch_add(1);
+    Ask(holder, PeerBytes::kStreamed);
   }
 
   void Ended(const std::string& holder, const Status& status, std::vector<std::string> others) {

@@ -4,7 +4,8 @@
 //   Locate   members that are known to have the first key, if any ─► their Match
 //            ─► for what is left the directory (holder_search.h) ─► the best holder's Match says
 //            how far it reaches ─► the next one's from there on
-//   Read     the block from the member that Locate named; the next one if it fails or falls silent
+//   Read     the block from the member that Locate named; the next one if it fails or falls silent.
+//            A member may lend it instead, and a GPU of this node fetches it (block_moves.h)
 //
 // What the directory says is a hint: only a Match of the holder counts.
 
@@ -49,8 +50,9 @@ class PeerSource final : public BlockSource {
     std::function<void(const std::string& member)> bumps_differ = [](const std::string&) {};
     Timers* timers = nullptr;
     const Clock* clock = nullptr;
+    BlockFetcher* fetcher = nullptr;  // nullptr: blocks come as streams alone.
   };
-  // All must outlive it, and `links` let go of its callbacks before it is destroyed.
+  // All must outlive it. `links` and `fetcher` let go of its callbacks before it is destroyed.
   PeerSource(Options options, Dependencies dependencies);
 
   void SetOwners(std::shared_ptr<const OwnerMap> owners) { search_.SetOwners(std::move(owners)); }
@@ -76,6 +78,9 @@ class PeerSource final : public BlockSource {
     uint64_t failed_reads = 0;  // Blocks.
     uint64_t wrong_reads = 0;   // Times that a member sent wrong bytes.
     uint64_t busy_answers = 0;
+    // Of the blocks that were read, those that came from GPU to GPU. Failed moves: blocks that were
+    // lent, but had to be streamed; wrong moves: those of them that came with wrong bytes.
+    uint64_t moved_blocks = 0, moved_bytes = 0, failed_moves = 0, wrong_moves = 0;
   };
   Counts counts() const {
     return {.found_blocks = found_blocks_.load(),
@@ -83,7 +88,11 @@ class PeerSource final : public BlockSource {
             .read_bytes = read_bytes_.load(),
             .failed_reads = failed_reads_.load(),
             .wrong_reads = wrong_reads_.load(),
-            .busy_answers = busy_answers_.load()};
+            .busy_answers = busy_answers_.load(),
+            .moved_blocks = moved_blocks_.load(),
+            .moved_bytes = moved_bytes_.load(),
+            .failed_moves = failed_moves_.load(),
+            .wrong_moves = wrong_moves_.load()};
   }
 
  private:
@@ -101,7 +110,8 @@ class PeerSource final : public BlockSource {
   HolderSearch search_;
   PlanTable plans_;
   std::atomic<uint64_t> found_blocks_{0}, read_blocks_{0}, read_bytes_{0}, failed_reads_{0},
-      wrong_reads_{0}, busy_answers_{0};
+      wrong_reads_{0}, busy_answers_{0}, moved_blocks_{0}, moved_bytes_{0}, failed_moves_{0},
+      wrong_moves_{0};
 };
 
 }  // namespace cairn::cache

@@ -78,7 +78,8 @@ class GrpcPeerLinks::Unary final : public Operation {
   std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader_;
 };
 
-// A block comes: first what it is, then its bytes, which go where the sink says.
+// A block comes: first what it is, then its bytes, which go where the sink says. A block that is
+// lent has no bytes here, and the sink hears nothing of it.
 class GrpcPeerLinks::BlockRead final : public Operation {
  public:
   BlockRead(GrpcPeerLinks* owner, std::shared_ptr<Connection> to, TimePoint deadline,
@@ -89,6 +90,7 @@ class GrpcPeerLinks::BlockRead final : public Operation {
         done_(std::move(done)) {}
 
   void Start(const v1::PeerReadRequest& request) {
+    may_be_lent_ = request.may_be_lent();
     Heard();
     reader_ = stub_.PrepareAsyncRead(&context_, request, &owner_.queue_);
     reader_->StartCall(Tag());
@@ -139,12 +141,13 @@ class GrpcPeerLinks::BlockRead final : public Operation {
 
   Status Take() {
     if (frame_.has_busy()) {
-      others_.assign(frame_.busy().takers().begin(), frame_.busy().takers().end());
+      answer_.others.assign(frame_.busy().takers().begin(), frame_.busy().takers().end());
       return Errorf(StatusCode::kResourceExhausted, "too many members take the block now");
     }
     if (frame_.has_block()) {
       const Result<SourceBlock> block = ToSourceBlock(frame_.block());
       if (!block.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(block.status()));
+      if (frame_.has_lent()) return TakeLent(*block);
       CAIRN_ASSIGN_OR_RETURN(rooms_, sink_.Begin(*block));
       part_ = at_ = 0;
       began_ = true;
@@ -166,6 +169,16 @@ class GrpcPeerLinks::BlockRead final : public Operation {
     return OkStatus();
   }
 
+  Status TakeLent(const SourceBlock& block) {
+    if (!may_be_lent_) {
+      return Errorf(StatusCode::kDataLoss, "the member lent the block without being asked");
+    }
+    const Result<LentPlace> place = ToLentPlace(frame_.lent(), block);
+    if (!place.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(place.status()));
+    answer_.lent = LentBlock{block, *place};
+    return OkStatus();
+  }
+
   void End() {
     Status status = verdict_;
     if (status.ok() && late_.load(std::memory_order_relaxed)) {
@@ -175,11 +188,13 @@ class GrpcPeerLinks::BlockRead final : public Operation {
     if (verdict_.ok() && status.code() == StatusCode::kDataLoss) {
       status = Errorf(StatusCode::kNotFound, "the member's copy is damaged: {}", Message(status));
     }
+    if (status.ok() && answer_.lent && !began_) return done_(status, std::move(answer_));
     if (status.ok() && (!began_ || part_ < rooms_.size())) {
       status = Errorf(StatusCode::kDataLoss, "the member sent fewer bytes than the block has");
     }
     if (status.ok()) status = sink_.Finish();
-    done_(std::move(status), std::move(others_));
+    answer_.lent.reset();
+    done_(std::move(status), std::move(answer_));
   }
 
   const Duration silence_;
@@ -190,9 +205,9 @@ class GrpcPeerLinks::BlockRead final : public Operation {
   Step step_ = Step::kStart;
   std::vector<std::span<std::byte>> rooms_;
   size_t part_ = 0, at_ = 0;
-  bool began_ = false;
+  bool may_be_lent_ = false, began_ = false;
   Status verdict_;
-  std::vector<std::string> others_;
+  PeerReadAnswer answer_;
   std::atomic<Duration::rep> silent_after_{0};
   std::atomic<bool> late_{false};
 };
@@ -388,7 +403,8 @@ void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
 }
 
 void GrpcPeerLinks::Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
-                         TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) {
+                         PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
+                         ReadDone done) {
   auto to = To(member);
   if (to == nullptr) return done(NoAddress(member), {});
   v1::PeerReadRequest request;
@@ -396,6 +412,7 @@ void GrpcPeerLinks::Read(const std::string& member, const PeerNamespace& ns, con
   request.set_fingerprint(std::string(ns.fingerprint.View()));
   request.set_bumps_digest(ns.bumps_digest);
   request.set_key(std::string(key.View()));
+  request.set_may_be_lent(bytes == PeerBytes::kMayBeLent);
   auto call =
       std::make_unique<BlockRead>(this, std::move(to), deadline, silence, sink, std::move(done));
   if (!Begin(call.get())) return;

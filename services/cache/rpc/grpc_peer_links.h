@@ -45,7 +45,15 @@ class GrpcPeerLinks final : public PeerLinks {
   void Match(const std::string& member, const PeerNamespace& ns, std::span<const BlockKey> keys,
              PeerLease lease, TimePoint deadline, MatchDone done) override;
   void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
-            TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) override;
+            PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
+            ReadDone done) override;
+
+  // The connection of these calls, for others to the same member. nullptr: nobody has the id. Any
+  // thread; waits for nothing.
+  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& member) {
+    const std::shared_ptr<Connection> to = To(member);
+    return to == nullptr ? nullptr : to->channel;
+  }
 
   // Ends reads that are silent, and closes idle connections. Some twenty times a second.
   void Tick();

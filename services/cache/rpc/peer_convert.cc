@@ -235,4 +235,19 @@ Result<SourceBlock> ToSourceBlock(const v1::PeerReadFrame::Block& block) {
   return to;
 }
 
+void ToProto(const LentPlace& place, v1::PeerReadFrame::Lent* out) {
+  out->set_memory(place.memory);
+  out->set_offset(place.offset);
+  out->set_bytes(place.bytes);
+}
+
+Result<LentPlace> ToLentPlace(const v1::PeerReadFrame::Lent& lent, const SourceBlock& block) {
+  const uint64_t expected = LentOffsets(block).back();
+  if (lent.bytes() != expected) {
+    return InvalidArgument("field 'lent.bytes': got {}, expected {} for these parts", lent.bytes(),
+                           expected);
+  }
+  return LentPlace{.memory = lent.memory(), .offset = lent.offset(), .bytes = lent.bytes()};
+}
+
 }  // namespace cairn::cache

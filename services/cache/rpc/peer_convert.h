@@ -28,4 +28,8 @@ Result<BumpPage> ToBumpPage(const v1::BumpPage& page);
 void ToProto(const SourceBlock& block, v1::PeerReadFrame::Block* out);
 Result<SourceBlock> ToSourceBlock(const v1::PeerReadFrame::Block& block);
 
+void ToProto(const LentPlace& place, v1::PeerReadFrame::Lent* out);
+// `block` is what is lent.
+Result<LentPlace> ToLentPlace(const v1::PeerReadFrame::Lent& lent, const SourceBlock& block);
+
 }  // namespace cairn::cache

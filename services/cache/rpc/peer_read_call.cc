@@ -54,7 +54,11 @@ Status PeerReadCall::Begin(const grpc::ByteBuffer& request) {
   CAIRN_ASSIGN_OR_RETURN(
       read_, reads_.host->BeginRead(caller, {fingerprint, message.bumps_digest()}, key, &takers));
   if (read_ != nullptr) {
-    Open(TimePoint());
+    if (message.may_be_lent() && reads_.lender != nullptr) {
+      LendOrOpen(caller.id);
+    } else {
+      Open(TimePoint());
+    }
     return OkStatus();
   }
   message_.mutable_busy()->mutable_takers()->Assign(takers.begin(), takers.end());
@@ -62,6 +66,27 @@ Status PeerReadCall::Begin(const grpc::ByteBuffer& request) {
   call_.Sent(frame_);
   StartWriteAndFinish(&frame_, call_.End(OkStatus()));
   return OkStatus();
+}
+
+void PeerReadCall::LendOrOpen(const std::string& member) {
+  std::optional<DeviceBlock> block = read_->block().OnDevice();
+  if (!block) return Open(TimePoint());
+  ToProto(block->block, message_.mutable_block());
+  reads_.lender->Lend(member, *std::move(block), [this](const Result<LentPlace>& place) {
+    if (place.ok()) {
+      ToProto(*place, message_.mutable_lent());
+      frame_ = rpc::ToFrame(message_);
+      call_.Sent(frame_);
+      read_->SetTaken();
+      read_.reset();
+      place_ = Gate::Pass();
+      return StartWriteAndFinish(&frame_, call_.End(OkStatus()));
+    }
+    message_.clear_block();
+    // Not on the lender's thread.
+    const Status posted = reads_.executor->Post([this] { Open(call_.Deadline(kLongestRead)); });
+    if (!posted.ok()) End(posted);
+  });
 }
 
 void PeerReadCall::Open(TimePoint deadline) {

@@ -13,6 +13,7 @@
 #include "common/rpc/call_reactor.h"
 #include "common/rpc/stream_set.h"
 #include "services/cache/cluster/peer_host.h"
+#include "services/cache/peer/block_moves.h"
 #include "services/cache/rpc/rpc_context.h"
 
 namespace cairn::cache {
@@ -25,9 +26,10 @@ struct PeerReads {
   RpcContext* rpc = nullptr;
   rpc::Method* method = nullptr;
   PeerHost* host = nullptr;
-  Executor* executor = nullptr;  // Waits for the disk.
-  Gate* gate = nullptr;          // Reads under way.
-  std::string limit;             // The setting that bounds the gate.
+  BlockLender* lender = nullptr;  // nullptr: blocks go as streams alone.
+  Executor* executor = nullptr;   // Waits for the disk.
+  Gate* gate = nullptr;           // Reads under way.
+  std::string limit;              // The setting that bounds the gate.
   // Who calls, if he may.
   std::function<Result<PeerCaller>(const rpc::Call& call, const v1::PeerCaller& caller)> caller;
   rpc::StreamSet<PeerReadCall> open;
@@ -52,6 +54,8 @@ class PeerReadCall final : public rpc::CallReactor {
 
  private:
   Status Begin(const grpc::ByteBuffer& request);
+  // Lends the block to `member`, if it lies in the device tier; else, or if that fails, streams it.
+  void LendOrOpen(const std::string& member);
   // Sends the block once it can be read. `deadline`: how long this thread may wait for it.
   void Open(TimePoint deadline);
   void SendNext();

@@ -79,7 +79,7 @@ class Service {
 
 std::shared_ptr<PeerReads> AddPeerService(rpc::CallServer* server, RpcContext* rpc,
                                           Cluster* cluster, PeerRule rule, Executor* executor,
-                                          Gate* gate) {
+                                          Gate* gate, BlockLender* lender) {
   // The methods own it together.
   const auto service = std::make_shared<Service>(cluster, std::move(rule));
   const std::string_view name = v1::Peer::service_full_name();
@@ -103,6 +103,7 @@ std::shared_ptr<PeerReads> AddPeerService(rpc::CallServer* server, RpcContext* r
   reads->rpc = rpc;
   reads->method = rpc->metrics->Add(name, "Read");
   reads->host = &cluster->host();
+  reads->lender = lender;
   reads->executor = executor;
   reads->gate = gate;
   reads->limit = "cluster.max_reads";

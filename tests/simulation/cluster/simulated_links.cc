@@ -183,8 +183,8 @@ void SimulatedLinks::Match(const std::string& member, const cache::PeerNamespace
 }
 
 void SimulatedLinks::Read(const std::string& member, const cache::PeerNamespace& ns,
-                          const BlockKey& key, TimePoint deadline, Duration silence,
-                          cache::BlockSink* sink, ReadDone done) {
+                          const BlockKey& key, cache::PeerBytes /*bytes*/, TimePoint deadline,
+                          Duration silence, cache::BlockSink* sink, ReadDone done) {
   if (ended_) return;
   const std::string* const address = AddressOf(member);
   if (address == nullptr) return done(Refused(), {});
@@ -380,7 +380,7 @@ void SimulatedLinks::EndRead(uint64_t id, const Status& status, std::vector<std:
   if (it == calls_.end()) return;
   const Call call = std::move(it->second);
   calls_.erase(it);
-  (*static_cast<ReadDone*>(call.answer.get()))(status, std::move(others));
+  (*static_cast<ReadDone*>(call.answer.get()))(status, {.others = std::move(others)});
 }
 
 void SimulatedLinks::WatchSilence(uint64_t id, TimePoint deadline) {

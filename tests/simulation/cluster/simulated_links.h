@@ -40,7 +40,8 @@ class SimulatedLinks final : public cache::PeerLinks {
              std::span<const BlockKey> keys, cache::PeerLease lease, TimePoint deadline,
              MatchDone done) override;
   void Read(const std::string& member, const cache::PeerNamespace& ns, const BlockKey& key,
-            TimePoint deadline, Duration silence, cache::BlockSink* sink, ReadDone done) override;
+            cache::PeerBytes bytes, TimePoint deadline, Duration silence, cache::BlockSink* sink,
+            ReadDone done) override;
 
   struct Counts {
     uint64_t hellos = 0, announces = 0, bumps = 0, finds = 0, matches = 0, reads = 0;

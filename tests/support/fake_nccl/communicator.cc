@@ -140,7 +140,7 @@ bool FakeCommunicator::Progress(Batch& batch) {
   Receive();
   // Here some bytes are on their way, and usually not all.
   if (!std::exchange(batch.counted, true)) batch.stuck = !Actions::Get().Work();
-  return over;
+  return over && !batch.stuck;
 }
 
 void FakeCommunicator::Send(Operation& operation) {

@@ -26,7 +26,9 @@ class FakePeers final : public PeerLinks {
     bool young = false;
     uint64_t bumps_digest = 0;        // Of all namespaces.
     std::vector<std::string> others;  // Its reads answer that it is busy, and name these.
-    int finds = 0, matches = 0, leases = 0, reads = 0;
+    // It lends what it has, if it is asked so: where the parts of a block lie.
+    std::map<BlockKey, LentBlock> lends;
+    int finds = 0, matches = 0, leases = 0, reads = 0, lent = 0;
   };
   Member& Add(const std::string& id) {
     auto& member = members_[id];
@@ -115,14 +117,19 @@ class FakePeers final : public PeerLinks {
                            done(match);
                          });
   }
-  void Read(const std::string& id, const PeerNamespace& ns, const BlockKey& key, TimePoint deadline,
-            Duration silence, BlockSink* sink, ReadDone done) override {
+  void Read(const std::string& id, const PeerNamespace& ns, const BlockKey& key, PeerBytes bytes,
+            TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.reads;
     if (member.bumps_digest != ns.bumps_digest) return done(BumpsDiffer(), {});
     if (!member.others.empty()) {
-      return done(Errorf(StatusCode::kResourceExhausted, "busy"), member.others);
+      return done(Errorf(StatusCode::kResourceExhausted, "busy"), {.others = member.others});
+    }
+    if (const auto it = member.lends.find(key);
+        bytes == PeerBytes::kMayBeLent && it != member.lends.end()) {
+      ++member.lent;
+      return done(OkStatus(), {.lent = it->second});
     }
     const TimePoint end = std::min(deadline, clock_->Now() + silence);
     member.blocks.Read(ns.fingerprint, key, end, sink,

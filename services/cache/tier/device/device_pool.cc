@@ -50,6 +50,7 @@ Status DevicePool::Open() {
   };
   CAIRN_ASSIGN_OR_RETURN(to_device_, make(CopyLane::Direction::kToDevice));
   CAIRN_ASSIGN_OR_RETURN(from_device_, make(CopyLane::Direction::kFromDevice));
+  CAIRN_ASSIGN_OR_RETURN(inner_, InnerCopies::Create(device_, &poller_));
   const auto state = device_->GetMemoryState();
   if (!state.ok()) return state.status();
   if (state->free_bytes < pool_bytes()) {
@@ -64,6 +65,7 @@ DevicePool::~DevicePool() {
   // Their streams end before the memory that they write.
   to_device_.reset();
   from_device_.reset();
+  inner_.reset();
 }
 
 Result<uint64_t> DevicePool::Reserve(std::string_view tenant, uint32_t length) {
@@ -153,6 +155,13 @@ void DevicePool::Write(uint64_t offset, std::span<const std::byte> host, IoCallb
 
 void DevicePool::Read(uint64_t offset, std::span<std::byte> host, IoCallback done) {
   from_device_->Submit(AddressOf(offset), host, std::move(done));
+}
+
+void DevicePool::CopyOut(std::span<const Inner> copies, IoCallback done) {
+  if (device_->lost()) return done(device_->LossStatus());
+  std::vector<device::CopyTask> tasks;
+  for (const Inner& copy : copies) tasks.push_back({copy.to, AddressOf(copy.offset), copy.bytes});
+  inner_->Submit(tasks, std::move(done));
 }
 
 DevicePool::ChunkPlace DevicePool::PlaceOf(uint64_t offset) const {

@@ -23,6 +23,7 @@
 #include "services/cache/tier/device/chunk_pool.h"
 #include "services/cache/tier/device/copy_lane.h"
 #include "services/cache/tier/device/host_pins.h"
+#include "services/cache/tier/device/inner_copies.h"
 #include "services/cache/tier/tier.h"
 
 namespace cairn::cache {
@@ -62,6 +63,7 @@ class DevicePool {
   ~DevicePool();
 
   const device::DeviceInfo& info() const { return device_->info(); }
+  const std::shared_ptr<device::Device>& device() const { return device_; }
   bool lost() const { return device_->lost(); }
   // Asks the device something, so that it says if it is lost.
   void Look() { (void)device_->GetMemoryState(); }
@@ -73,6 +75,18 @@ class DevicePool {
   // `host` stays valid until `done` has run.
   void Write(uint64_t offset, std::span<const std::byte> host, IoCallback done);
   void Read(uint64_t offset, std::span<std::byte> host, IoCallback done);
+  // Copies reserved bytes to other memory of the device, of which `to` gives the addresses.
+  struct Inner {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    uint64_t to = 0;
+  };
+  void CopyOut(std::span<const Inner> copies, IoCallback done);
+  // Copies from memory of the device that is not the pool's. `host` stays valid until `done` has
+  // run.
+  void CopyToHost(uint64_t address, std::span<std::byte> host, IoCallback done) {
+    from_device_->Submit(address, host, std::move(done));
+  }
 
   struct ChunkPlace {
     uint32_t chunk = 0;
@@ -126,6 +140,7 @@ class DevicePool {
   const Clock& clock_;
   std::atomic<uint32_t>& next_memory_;
   std::unique_ptr<CopyLane> to_device_, from_device_;
+  std::unique_ptr<InnerCopies> inner_;
 
   mutable Mutex mu_;
   ChunkPool pool_ ABSL_GUARDED_BY(mu_);

@@ -179,6 +179,19 @@ void DeviceTier::Read(const Extent& extent, std::span<std::byte> destination, Io
                          });
 }
 
+void DeviceTier::CopyOut(uint32_t pool, std::span<const Extent> extents,
+                         std::span<const uint64_t> addresses, IoCallback done) {
+  std::vector<DevicePool::Inner> copies;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    if (extents[i].id >> kPoolShift != pool) {
+      return done(Errorf(StatusCode::kUnimplemented, "device tier: an extent is on device {}",
+                         extents[i].id >> kPoolShift));
+    }
+    copies.push_back({OffsetOf(extents[i].id), extents[i].length, addresses[i]});
+  }
+  pools_[pool]->CopyOut(copies, std::move(done));
+}
+
 uint32_t DeviceTier::max_extent_bytes() const {
   return static_cast<uint32_t>(pools_[0]->chunk_bytes());
 }

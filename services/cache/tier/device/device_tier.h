@@ -90,6 +90,21 @@ class DeviceTier final : public Tier {
   }
   void Unshare(const Place& place) { pools_[place.pool]->Unshare(place.chunk, place.memory); }
 
+  // ---- For moves to and from GPUs of other members ----
+
+  const std::shared_ptr<device::Device>& device_of(uint32_t pool) const {
+    return pools_[pool]->device();
+  }
+  // Copies extents to other memory of `pool`'s device, one to each address. UNIMPLEMENTED, by
+  // `done`: one of them lies on another device. The extents are not released before.
+  void CopyOut(uint32_t pool, std::span<const Extent> extents, std::span<const uint64_t> addresses,
+               IoCallback done);
+  // Copies from memory of `pool`'s device that is not the tier's. `host` stays valid until `done`
+  // has run.
+  void CopyToHost(uint32_t pool, uint64_t address, std::span<std::byte> host, IoCallback done) {
+    pools_[pool]->CopyToHost(address, host, std::move(done));
+  }
+
   std::vector<DeviceTierStats> GetDeviceStats() const;
   // Pinned memory of the host tier.
   uint64_t pinned_bytes() const { return pins_ == nullptr ? 0 : pins_->pinned_bytes(); }

@@ -40,8 +40,8 @@ class HeldLinks final : public PeerLinks {
   void Find(const std::string&, const std::vector<WaymarkHash>&, TimePoint, FindDone) override {}
   void Match(const std::string&, const PeerNamespace&, std::span<const BlockKey>, PeerLease,
              TimePoint, MatchDone) override {}
-  void Read(const std::string&, const PeerNamespace&, const BlockKey&, TimePoint, Duration,
-            BlockSink*, ReadDone) override {}
+  void Read(const std::string&, const PeerNamespace&, const BlockKey&, PeerBytes, TimePoint,
+            Duration, BlockSink*, ReadDone) override {}
 
  private:
   template <typename Call>

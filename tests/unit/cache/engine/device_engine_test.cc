@@ -215,5 +215,35 @@ TEST_F(DeviceEngineTest, ALeasedChunkStaysWithItsTenant) {
   EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
 }
 
+TEST_F(DeviceEngineTest, ABlockForAnotherMembersDeviceIsFoundThereAndStays) {
+  StartOnDevice(4);
+  StoreChain(1, 2);
+  ASSERT_OK(Store(3, 2));
+  ReadOntoDevice(1, 2);
+  const auto read = engine_->for_peers()->ReadStored(ns_, TestKey(2));
+  ASSERT_OK(read);
+  const auto block = (*read)->OnDevice();
+  ASSERT_TRUE(block.has_value());
+  EXPECT_EQ(block->block.parent, TestKey(1));
+  ASSERT_EQ(block->block.parts.size(), block->extents.size());
+  // It is dropped meanwhile, and what takes its place does not take its extents.
+  ASSERT_OK(engine_->BumpEpoch(ns_));
+  StoreChain(1, 2);
+  for (size_t i = 0; i < block->extents.size(); ++i) {
+    std::vector<std::byte> bytes(block->extents[i].length);
+    std::atomic<bool> done{false};
+    tier_->Read(block->extents[i], bytes, [&](const Status& status) {
+      EXPECT_OK(status);
+      done = true;
+    });
+    Await([&] { return done.load(); }, "the copy");
+    EXPECT_EQ(bytes, TestPart(spec_.layout, 2, block->block.parts[i].rect));
+  }
+  // One that lies elsewhere is not there.
+  const auto other = engine_->for_peers()->ReadStored(ns_, TestKey(1));
+  ASSERT_OK(other);
+  EXPECT_FALSE((*other)->OnDevice().has_value());
+}
+
 }  // namespace
 }  // namespace cairn::cache::testing

@@ -33,5 +33,32 @@ TEST(NodeConfigTest, ALifeOfBlocksIsNoneOrAtLeastASecond) {
   }
 }
 
+// The same, with other settings before it.
+std::string SaidAbout(const std::vector<std::pair<std::string, std::string>>& settings) {
+  NodeConfig config;
+  config::Schema schema("cairn-cache", "Summary.");
+  NodeConfig::Register(&config, &schema);
+  Status status;
+  for (const auto& [name, value] : settings) {
+    if (status.ok()) status = schema.Set(name, value, "flag");
+  }
+  if (status.ok()) status = schema.RunChecks();
+  return status.ok() ? "" : Message(status);
+}
+
+TEST(NodeConfigTest, LinksNeedOtherMembersAndADeviceTier) {
+  EXPECT_THAT(SaidAbout({{"link.enabled", "true"}, {"device.capacity", "64MiB"}}),
+              HasSubstr("link.enabled: got true, expected false with cluster.discovery none"));
+  const std::pair<std::string, std::string> cluster[] = {{"cluster.discovery", "static"},
+                                                         {"cluster.members", "127.0.0.1:7400"}};
+  EXPECT_THAT(SaidAbout({{"link.enabled", "true"}, cluster[0], cluster[1]}),
+              HasSubstr("link.enabled: got true, expected false with device.capacity 0"));
+  EXPECT_THAT(
+      SaidAbout({{"link.enabled", "true"}, {"device.capacity", "64MiB"}, cluster[0], cluster[1]}),
+      Not(HasSubstr("link.")));
+  EXPECT_THAT(SaidAbout("link.timeout", "1ms"), HasSubstr("link.timeout"));
+  EXPECT_THAT(SaidAbout("link.buffer", "1KiB"), HasSubstr("link.buffer"));
+}
+
 }  // namespace
 }  // namespace cairn::cache

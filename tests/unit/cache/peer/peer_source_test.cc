@@ -37,6 +37,29 @@ class Sink final : public BlockSink {
   Status refuse_next;
 };
 
+// Moves what is lent at once, or fails.
+class FakeFetcher final : public BlockFetcher {
+ public:
+  bool MayFetch(const std::string&) const override { return may; }
+  void Fetch(const std::string& member, const LentBlock& block,
+             std::vector<std::span<std::byte>> rooms, TimePoint, FetchDone done) override {
+    members.push_back(member);
+    offsets.push_back(block.place.offset);
+    for (const auto& room : rooms) std::fill(room.begin(), room.end(), fill);
+    if (wait) {
+      waiting = std::move(done);
+    } else {
+      done(status);
+    }
+  }
+  bool may = true, wait = false;
+  std::byte fill{7};
+  Status status;
+  FetchDone waiting;
+  std::vector<std::string> members;
+  std::vector<uint64_t> offsets;
+};
+
 class PeerSourceTest : public ::testing::Test {
  protected:
   // Links let go of callbacks before what they call goes.
@@ -53,7 +76,8 @@ class PeerSourceTest : public ::testing::Test {
             .known = [](const Digest&) { return PeerSource::Known{.block_tokens = kBlockTokens}; },
             .bumps_differ = [this](const std::string& member) { differ_.push_back(member); },
             .timers = &timers_,
-            .clock = &clock_});
+            .clock = &clock_,
+            .fetcher = &fetcher_});
     source_->SetOwners(owners_);
     clock_.Advance(options.settling);
   }
@@ -97,6 +121,11 @@ class PeerSourceTest : public ::testing::Test {
     for (const SourceRun& run : (*located)->runs) runs.push_back(run.blocks);
     return runs;
   }
+  // The member has the block on its device, too.
+  void StoreOnDevice(const std::string& id, uint64_t n) {
+    Store(id, n, n + 1);
+    peers_.at(id).lends[Key(n)] = {.block = OneBlock(), .place = {.offset = 100 + n}};
+  }
   std::optional<Status> Read(uint64_t n) {
     read_.reset();
     source_->Read(ns_, Key(n), clock_.Now() + seconds(1), &sink_,
@@ -107,6 +136,7 @@ class PeerSourceTest : public ::testing::Test {
   const Digest ns_ = Key(1 << 20);
   FakeClock clock_;
   Timers timers_{&clock_};
+  FakeFetcher fetcher_;
   testing::FakePeers peers_{&clock_};
   std::shared_ptr<const OwnerMap> owners_;
   std::unique_ptr<PeerSource> source_;
@@ -414,6 +444,78 @@ TEST(PeerHealthTest, PausesGrowUntilACallWorks) {
   health.Worked("a");
   EXPECT_TRUE(health.MayCall("a"));
   EXPECT_EQ(health.skipped(), 0u);
+}
+
+TEST_F(PeerSourceTest, ABlockThatIsLentMovesFromDeviceToDevice) {
+  Start({"self", "a"});
+  StoreOnDevice("a", 5);
+  keys_ = {Key(5)};
+  source_->Locate(ns_, keys_, clock_.Now() + seconds(1), [](const Result<Located>&) {});
+  ASSERT_EQ(Read(5), OkStatus());
+  EXPECT_THAT(fetcher_.members, ::testing::ElementsAre("a"));
+  EXPECT_THAT(fetcher_.offsets, ::testing::ElementsAre(105u));
+  EXPECT_EQ(peers_.at("a").reads, 1) << "it is not streamed";
+  const PeerSource::Counts counts = source_->counts();
+  EXPECT_EQ(counts.moved_blocks, 1u);
+  EXPECT_EQ(counts.moved_bytes, kBytes);
+  EXPECT_EQ(counts.read_blocks, 1u);
+  EXPECT_EQ(counts.failed_moves, 0u);
+}
+
+TEST_F(PeerSourceTest, AMoveThatFailsIsStreamedByTheSameMember) {
+  Start({"self", "a"});
+  StoreOnDevice("a", 0);
+  Runs(1);
+  fetcher_.status = Errorf(StatusCode::kDeadlineExceeded, "the bytes did not come in time");
+  fetcher_.fill = std::byte{9};
+  ASSERT_EQ(Read(0), OkStatus());
+  EXPECT_EQ(peers_.at("a").reads, 2);
+  EXPECT_EQ(peers_.at("a").lent, 1);
+  EXPECT_TRUE(source_->search().health().MayCall("a")) << "its network is as well as before";
+  EXPECT_EQ(source_->counts().failed_moves, 1u);
+  EXPECT_EQ(source_->counts().moved_blocks, 0u);
+}
+
+TEST_F(PeerSourceTest, WrongBytesOfAMoveAreStreamedAndNobodyIsToBlame) {
+  Start({"self", "a"});
+  StoreOnDevice("a", 0);
+  Runs(1);
+  fetcher_.fill = std::byte{9};
+  ASSERT_EQ(Read(0), OkStatus());
+  EXPECT_EQ(source_->counts().wrong_moves, 1u);
+  EXPECT_EQ(source_->counts().failed_moves, 1u);
+  EXPECT_EQ(source_->counts().wrong_reads, 0u);
+}
+
+TEST_F(PeerSourceTest, WhereNoMoveIsPossibleNoneIsAskedFor) {
+  Start({"self", "a"});
+  StoreOnDevice("a", 0);
+  Runs(1);
+  fetcher_.may = false;
+  ASSERT_EQ(Read(0), OkStatus());
+  EXPECT_EQ(peers_.at("a").lent, 0);
+  EXPECT_EQ(peers_.at("a").reads, 1);
+}
+
+TEST_F(PeerSourceTest, ANodeThatDoesNotWantTheBytesMovesNothing) {
+  Start({"self", "a"});
+  StoreOnDevice("a", 0);
+  Runs(1);
+  sink_.refuse_next = Errorf(StatusCode::kResourceExhausted, "no room");
+  const auto read = Read(0);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_THAT(*read, StatusIs(StatusCode::kResourceExhausted, _));
+  EXPECT_TRUE(fetcher_.members.empty());
+}
+
+TEST_F(PeerSourceTest, AReadWaitsForItsMove) {
+  Start({"self", "a"});
+  StoreOnDevice("a", 0);
+  Runs(1);
+  fetcher_.wait = true;
+  EXPECT_FALSE(Read(0).has_value());
+  fetcher_.waiting(OkStatus());
+  EXPECT_EQ(read_, OkStatus());
 }
 
 }  // namespace

@@ -397,5 +397,30 @@ TEST(DeviceTierTest, AtEverySeedEachExtentHoldsItsOwnBytesAndNoWaitIsMissing) {
   }
 }
 
+TEST(DeviceTierTest, ExtentsAreCopiedToOtherMemoryOfTheirDevice) {
+  Rig rig({.devices = 2});
+  const Extent first = rig.Put("a", 5000, 1), second = rig.Put("a", 300, 2);
+  const auto pool = static_cast<uint32_t>(rig.tier->PlaceOf(first.id).pool);
+  auto memory = rig.tier->device_of(pool)->Allocate(16 << 10, /*exportable=*/false);
+  ASSERT_OK(memory);
+  const auto copy = [&](const Extent& extent, uint64_t address) {
+    return rig.Wait([&](IoCallback done) {
+      rig.tier->CopyOut(pool, {&extent, 1}, {&address, 1}, std::move(done));
+    });
+  };
+  ASSERT_OK(copy(first, memory->address() + 256));
+  std::vector<std::byte> bytes(5000);
+  ASSERT_OK(rig.Wait([&](IoCallback done) {
+    rig.tier->CopyToHost(pool, memory->address() + 256, bytes, std::move(done));
+  }));
+  EXPECT_EQ(bytes, Bytes(5000, 1));
+  // The emptiest device got the second one.
+  EXPECT_THAT(copy(second, memory->address()), StatusIs(StatusCode::kUnimplemented, _));
+  rig.fake.control().lose(pool);
+  EXPECT_THAT(copy(first, memory->address()), StatusIs(StatusCode::kUnavailable, _));
+  rig.tier->Release(first);
+  rig.tier->Release(second);
+}
+
 }  // namespace
 }  // namespace cairn::cache

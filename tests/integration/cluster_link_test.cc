@@ -1,0 +1,206 @@
+// Two real nodes whose device tiers move blocks to each other, over the fake device and the fake
+// NCCL. What is between them is real: gRPC, shared memory, kill -9.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/metrics/admin_server.h"
+#include "tests/integration/cluster_nodes.h"
+#include "tests/support/fake_device/fake_devices.h"
+#include "tests/support/fake_nccl/fake_library.h"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ClusterLinkTest : public ClusterNodesTest {
+ protected:
+  static constexpr std::chrono::seconds kLimit{20};
+
+  // Node 0 holds, node 1 reads. `nccl`: what the node's fake NCCL does (fake_nccl/actions.h).
+  void StartLinked(size_t i, const std::string& nccl = "", std::vector<std::string> extra = {}) {
+    std::vector<std::string> args = Static();
+    args.insert(args.end(), {"--device.library", device::fake::LibraryPath(), "--device.capacity",
+                             "32MiB", "--device.chunk", "1MiB", "--link.enabled", "--link.library",
+                             link::fake::LibraryPath(), "--link.buffer", "1MiB", "--link.timeout",
+                             "20s", "--cluster.read_timeout", "60s"});
+    args.insert(args.end(), extra.begin(), extra.end());
+    // They inherit it.
+    setenv("CAIRN_FAKE_DEVICE", fmt::format("seed={}", i + 1).c_str(), 1);
+    setenv("CAIRN_FAKE_NCCL", nccl.c_str(), 1);
+    StartNode(i, args);
+    unsetenv("CAIRN_FAKE_DEVICE");
+    unsetenv("CAIRN_FAKE_NCCL");
+  }
+  void StartBoth(const std::string& holder = "", const std::string& reader = "",
+                 const std::vector<std::string>& extra = {}) {
+    TakePorts(2);
+    StartLinked(0, holder, extra);
+    StartLinked(1, reader, extra);
+    ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1}); }));
+  }
+  void TearDown() override {
+    if (!HasFailure()) return;
+    for (const auto& node : nodes_) {
+      if (node == nullptr) continue;
+      std::fprintf(stderr, "---- a node said:\n%s\n", node->process().err().c_str());
+      if (!node->process().running()) continue;
+      const auto metrics = metrics::HttpGet(node->admin(), "/metrics", kLimit);
+      if (metrics.ok()) std::fprintf(stderr, "---- and has:\n%s\n", metrics->c_str());
+    }
+  }
+  static uint64_t OnDevice(const v1::StatResponse& stat) {
+    for (const auto& tier : stat.tiers()) {
+      if (tier.tier() == v1::TIER_KIND_DEVICE) return tier.blocks();
+    }
+    return 0;
+  }
+  // Blocks of a tenant of its own, in node 0's device tier.
+  void FillDevice(const std::string& tenant) {
+    Fill(0, tenant);
+    NodeClient node(addresses_[0]);
+    const uint64_t before = OnDevice(node.Stat());
+    ASSERT_TRUE(Reads(0, tenant));
+    ASSERT_TRUE(node.WaitStat(
+        [&](const v1::StatResponse& stat) { return OnDevice(stat) >= before + kBlocks; }));
+  }
+  // Reads them through node 1, until nothing is late any more.
+  bool ReadsAll(const std::string& tenant) {
+    return Eventually([&] { return Reads(1, tenant); });
+  }
+  std::string Scrape(size_t i, const std::string& path = "/metrics") {
+    const auto answer = metrics::HttpGet(nodes_[i]->admin(), path, kLimit);
+    EXPECT_OK(answer);
+    return answer.ok() ? *answer : "";
+  }
+  // A metric, as it is written: name and labels. -1: it is not there.
+  double Metric(size_t i, const std::string& name) {
+    const std::string all = "\n" + Scrape(i);
+    const size_t at = all.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::strtod(&all[at + name.size() + 2], nullptr);
+  }
+  double Received() { return Metric(1, "cairn_link_blocks_total{direction=\"received\"}"); }
+  double Failures(const std::string& reason) {
+    return Metric(1, fmt::format("cairn_link_failures_total{{reason=\"{}\"}}", reason));
+  }
+  // The first block tries the link, and all others come over gRPC meanwhile.
+  void WarmUp() {
+    FillDevice("t0");
+    ASSERT_TRUE(ReadsAll("t0"));
+    ASSERT_GE(Received(), 1);
+  }
+  void ExpectCleanEnd(size_t i) {
+    nodes_[i]->process().Signal(SIGTERM);
+    const auto exit = nodes_[i]->process().WaitExit(std::chrono::seconds(60));
+    ASSERT_OK(exit);
+    EXPECT_EQ(exit->code, 0);
+    EXPECT_THAT(nodes_[i]->process().err(), Not(HasSubstr("fake device:")));
+    EXPECT_THAT(nodes_[i]->process().err(), Not(HasSubstr("fake NCCL:")));
+  }
+  static size_t Count(const std::string& text, const std::string& word) {
+    size_t count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+};
+
+TEST_F(ClusterLinkTest, BlocksMoveFromDeviceToDevice) {
+  StartBoth();
+  EXPECT_EQ(Metric(1, "cairn_link_up"), 1);
+  EXPECT_EQ(Scrape(1, "/readyz"), "ready\n");
+  WarmUp();
+  const double before = Received();
+  const double streamed = Metric(0, "cairn_cluster_bytes_total{direction=\"sent\"}");
+  FillDevice("t");
+  ASSERT_TRUE(ReadsAll("t"));
+  EXPECT_EQ(Received() - before, kBlocks);
+  EXPECT_EQ(Metric(0, "cairn_cluster_bytes_total{direction=\"sent\"}"), streamed);
+  EXPECT_EQ(Metric(0, "cairn_link_blocks_total{direction=\"sent\"}"), Received());
+  EXPECT_EQ(Metric(1, "cairn_link_fallbacks_total"), 0);
+  EXPECT_EQ(Metric(1, "cairn_link_wrong_blocks_total"), 0);
+  EXPECT_EQ(Metric(1, "cairn_links{state=\"open\"}"), 1);
+  ExpectCleanEnd(1);
+  ExpectCleanEnd(0);
+}
+
+TEST_F(ClusterLinkTest, AHolderThatIsKilledInMidMoveCostsMissesAndComesBack) {
+  StartBoth("die=work:1");
+  FillDevice("t0");
+  FillDevice("t1");
+  // Its first move ends well, and in its second one it dies. Not all blocks come: none comes with
+  // wrong bytes, and the fetches end.
+  for (const char* const tenant : {"t0", "t1"}) (void)Reads(1, tenant);
+  const auto exit = nodes_[0]->process().WaitExit(kLimit);
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->code, SIGKILL);
+  EXPECT_EQ(Scrape(1, "/readyz"), "ready\n");
+  StartLinked(0);
+  ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1}); }));
+  FillDevice("t2");
+  EXPECT_TRUE(ReadsAll("t2"));
+}
+
+TEST_F(ClusterLinkTest, AMoveThatHangsIsLateAndItsBlockComesOverGrpc) {
+  StartBoth("", "hang=work:0", {"--link.timeout", "500ms"});
+  FillDevice("t0");
+  ASSERT_TRUE(ReadsAll("t0"));
+  EXPECT_GE(Failures("deadline"), 1);
+  EXPECT_EQ(Received(), 0);
+  EXPECT_GE(Metric(1, "cairn_link_fallbacks_total"), 1);
+  EXPECT_EQ(Metric(1, "cairn_cluster_failed_reads_total"), 0);
+  EXPECT_THAT(nodes_[1]->process().err(), HasSubstr("link_move_failed"));
+}
+
+TEST_F(ClusterLinkTest, WithoutNcclOneLineSaysSoAndGrpcServes) {
+  TakePorts(2);
+  StartLinked(0);
+  StartLinked(1, "", {"--link.library", "/nowhere/libnccl.so.2"});
+  ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1}); }));
+  FillDevice("t");
+  EXPECT_TRUE(ReadsAll("t"));
+  EXPECT_EQ(Metric(1, "cairn_link_up"), 0);
+  EXPECT_EQ(Received(), -1);
+  EXPECT_EQ(Scrape(1, "/readyz"), "ready\n");
+  EXPECT_EQ(Count(nodes_[1]->process().err(), "no_nccl"), 1u);
+  EXPECT_EQ(Metric(0, "cairn_links{state=\"open\"}"), 0);
+}
+
+TEST_F(ClusterLinkTest, AnotherHostIsRefusedUnlessTheNetworkIsTrusted) {
+  TakePorts(2);
+  StartLinked(0, "", {"--link.host", "here"});
+  StartLinked(1, "", {"--link.host", "there"});
+  ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1}); }));
+  FillDevice("t");
+  EXPECT_TRUE(ReadsAll("t"));
+  EXPECT_GE(Failures("refused"), 1);
+  EXPECT_EQ(Received(), 0);
+  EXPECT_THAT(nodes_[1]->process().err(), HasSubstr("not named trusted"));
+  // They start again.
+  for (const size_t i : {0, 1}) {
+    nodes_[i].reset();
+    StartLinked(i, "", {"--link.host", i == 0 ? "here" : "there", "--link.trusted_network"});
+  }
+  ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1}); }));
+  WarmUp();
+  EXPECT_EQ(Failures("refused"), 0);
+}
+
+TEST_F(ClusterLinkTest, AMemberWithoutLinksReadsFromOneThatHasThem) {
+  TakePorts(2);
+  StartLinked(0);
+  StartNode(1, Static());
+  ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1}); }));
+  FillDevice("t");
+  EXPECT_TRUE(ReadsAll("t"));
+  EXPECT_EQ(Metric(1, "cairn_link_up"), -1);
+}
+
+}  // namespace
+}  // namespace cairn::testing
