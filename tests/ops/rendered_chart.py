@@ -48,6 +48,10 @@ VALUES = {
     "cluster": {**TLS, "cache": {"replicas": 3}},
     "device": {**TLS, "cache": {"device": {"enabled": True, "runtimeClassName": "nvidia"}}},
     "claim": {**TLS, "cache": {"device": {"enabled": True, "gpus": 0, "claimTemplate": "gpu"}}},
+    "nccl": {
+        **TLS,
+        "cache": {"replicas": 2, "device": {"enabled": True, "ncclOnTrustedNetwork": True}},
+    },
     "worker-device": {
         **TLS,
         "worker": {**WORKER["worker"], "device": {"enabled": True, "kvMiB": 4096}},

@@ -71,6 +71,12 @@ def test_the_programs_are_told_of_their_gpu(chart):
     assert "device" not in config_of(render(chart, VALUES["worker"]), "worker")
 
 
+def test_nodes_use_nccl_only_where_the_values_call_the_network_trusted(chart):
+    link = config_of(render(chart, VALUES["nccl"]), "cache")["link"]
+    assert link == {"enabled": True, "trusted_network": True}
+    assert "link" not in config_of(render(chart, VALUES["device"]), "cache")
+
+
 def test_a_worker_beside_its_node_shares_its_claim_and_its_socket(chart):
     docs = render(chart, VALUES["beside-claim"])
     spec = pod_of(docs, "StatefulSet", "test-cache")
@@ -162,6 +168,14 @@ def beside(cache, worker, **more):
         ({**TLS, "cache": {"device": {"gpus": 17}}}, "/cache/device/gpus"),
         ({**TLS, "cache": {"device": {"capacityMiB": "8Gi"}}}, "/cache/device/capacityMiB"),
         ({**TLS, "cache": {"device": {"capacity": 1024}}}, "capacity"),
+        (
+            {**TLS, "cache": {"replicas": 2, "device": {"ncclOnTrustedNetwork": True}}},
+            "cache.device.enabled: expected true",
+        ),
+        (
+            {**TLS, "cache": {"device": {"enabled": True, "ncclOnTrustedNetwork": True}}},
+            "cache.replicas: got 1",
+        ),
         ({**TLS, "worker": {"device": {"enabled": "yes"}}}, "/worker/device/enabled"),
         ({**TLS, "worker": {"device": {"kvMiB": 1}}}, "/worker/device/kvMiB"),
         ({**TLS, "worker": {"device": {"enabled": True, "gpus": 0}}}, "claimTemplate"),

@@ -13,13 +13,19 @@ def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def stages():
+    """{name: lines} of the Dockerfile's stages; the one without a name is "", and built last."""
+    text = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    return {
+        (re.match(r"\S+ AS (\S+)", stage) or ["", ""])[1]: stage
+        for stage in text.split("\nFROM ")[1:]
+    }
+
+
 def installed_by_the_image():
-    """Packages that the Dockerfile's last stage names, and those that they depend on directly."""
-    last_stage = (
-        (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
-    )
+    """Packages that the image's stage names, and those that they depend on directly."""
     named = (
-        re.search(r"--no-install-recommends(.*?)&&", last_stage, flags=re.S)[1]
+        re.search(r"--no-install-recommends(.*?)&&", stages()["plain"], flags=re.S)[1]
         .replace("\\", " ")
         .split()
     )
@@ -58,12 +64,19 @@ def test_every_library_has_its_package(programs, program):
 
 def test_the_image_has_the_library_for_gpus_next_to_the_programs():
     """Programs look there first; a base without nvcc builds the target all the same."""
-    build, final = (
-        (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[1:]
-    )
-    assert "cairn_device_libraries" in build
-    assert "COPY --from=build /src/build/release/bin/ /usr/local/bin/" in final
-    assert re.search(r"NVIDIA_DRIVER_CAPABILITIES=(\S+)", final)[1] == "compute,utility"
+    plain = stages()["plain"]
+    assert "cairn_device_libraries" in stages()["build"]
+    assert "COPY --from=build /src/build/release/bin/ /usr/local/bin/" in plain
+    assert re.search(r"NVIDIA_DRIVER_CAPABILITIES=(\S+)", plain)[1] == "compute,utility"
+
+
+def test_the_variant_has_nccl_where_the_linker_looks_and_nobody_gets_it_by_default():
+    variant, default = stages()["with-nccl"], stages()[""]
+    assert "COPY --from=build /opt/nccl/libnccl.so.2 /usr/local/lib/" in variant
+    # Whoever runs it is no more than in the plain image.
+    assert re.findall(r"^USER (.*)$", variant, flags=re.M) == ["0:0", "10001:10001"]
+    assert "RUN ldconfig" in variant
+    assert default.strip() == "plain"
 
 
 def test_releases_are_compiled_for_all_architectures():
@@ -73,10 +86,19 @@ def test_releases_are_compiled_for_all_architectures():
     assert given == ["80", "90a", "100", "ptx"]
 
 
-@pytest.mark.parametrize("library", ["cublas", "cudnn", "nccl"])
-@pytest.mark.parametrize("program", ["cairn-cache", "cairn-worker", "libcairn_cuda.so"])
+@pytest.mark.parametrize(
+    "program, library",
+    [
+        ("cairn-cache", "cublas"),
+        ("cairn-worker", "cublas"),
+        ("cairn-worker", "nccl"),
+        ("libcairn_cuda.so", "cublas"),
+        ("libcairn_cuda.so", "nccl"),
+    ],
+)
 def test_nothing_loads_a_library_that_the_image_lacks(programs, program, library):
-    """As soon as a program loads one of these at run time, its image needs it."""
+    """As soon as a program loads one of these at run time, its image needs it. Nodes load NCCL,
+    which the variant has."""
     path = programs / program
     if program.endswith(".so") and not path.exists():
         pytest.skip("nvcc did not compile the kernels: no library either")

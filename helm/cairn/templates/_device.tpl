@@ -3,6 +3,18 @@ GPUs of a container, by its values "device": a limit of the device plugin, or a 
 its containers share (resource.k8s.io).
 */}}
 
+{{/* What the schema cannot say of the node's GPUs. */}}
+{{- define "cairn.checkDevice" -}}
+{{- if .Values.cache.device.ncclOnTrustedNetwork -}}
+{{- if not .Values.cache.device.enabled -}}
+{{- fail "cache.device.enabled: expected true, because cache.device.ncclOnTrustedNetwork=true moves blocks between GPUs" -}}
+{{- end -}}
+{{- if lt (int .Values.cache.replicas) 2 -}}
+{{- fail (printf "cache.replicas: got %v, expected at least 2, because cache.device.ncclOnTrustedNetwork=true moves blocks between nodes" .Values.cache.replicas) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Memory beside a container's own: the driver, and buffers for copies. */}}
 {{- define "cairn.driverMiB" -}}
 {{ ternary 512 0 .enabled }}
