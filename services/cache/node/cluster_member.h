@@ -22,7 +22,8 @@ namespace cairn::cache {
 // AddTo, Start, and at the end Leave, StopThreads, and after the engine the destructor.
 class ClusterMember {
  public:
-  // `devices`: nullptr: there is no device tier. INVALID_ARGUMENT or FAILED_PRECONDITION names the setting that cannot work.
+  // `devices`: nullptr: there is no device tier; else it outlives the member. INVALID_ARGUMENT or
+  // FAILED_PRECONDITION names the setting that cannot work.
   static Result<std::unique_ptr<ClusterMember>> Create(const NodeConfig& config,
                                                        const std::string& node_id,
                                                        uint64_t node_epoch, DeviceTier* devices,

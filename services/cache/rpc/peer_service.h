@@ -12,8 +12,8 @@
 namespace cairn::cache {
 
 // Adds the service before the server starts. `executor` runs what waits for the disk, `gate` bounds
-// the reads under way. `lender`: nullptr: there is no link to other members. All outlive the server.
-// The caller ticks the reads.
+// the reads under way. `lender`: nullptr: there is no link to other members. All outlive the
+// server. The caller ticks the reads.
 std::shared_ptr<PeerReads> AddPeerService(rpc::CallServer* server, RpcContext* rpc,
                                           Cluster* cluster, PeerRule rule, Executor* executor,
                                           Gate* gate, BlockLender* lender = nullptr);
