@@ -432,15 +432,19 @@ TEST_F(WorkerEngineTest, IdleWorkYieldsToARequestAndGoesOnAfterIt) {
 TEST_F(WorkerEngineTest, FullQueueRefuses) {
   WorkerEngine::Options options = Options();
   options.queue_capacity = 1;
+  options.prefix.match_deadline = std::chrono::minutes(5);
   auto worker = Worker(options);
   std::atomic<bool> release{false};
   std::atomic<int> refused{0}, served{0};
   std::vector<std::thread> callers;
+  // The first one runs until somebody was refused, however late the others begin.
+  node_.SetFaults(Fault(&Faults::hang, true));
   for (int i = 0; i < 6; ++i) {
+    if (i == 1) node_.WaitForHang();
     callers.emplace_back([&, i] {
       GenerateCallbacks callbacks;
       callbacks.cancelled = [&] { return release.load(); };
-      const auto summary = worker->Generate(Request(600, i, 400), callbacks);
+      const auto summary = worker->Generate(Request(600, i, 4), callbacks);
       if (summary.ok()) {
         ++served;
       } else {
@@ -448,6 +452,7 @@ TEST_F(WorkerEngineTest, FullQueueRefuses) {
                     testing::StatusIs(StatusCode::kResourceExhausted, HasSubstr("request queue")));
         ++refused;
         release = true;
+        node_.SetFaults({});
       }
     });
   }
@@ -491,10 +496,17 @@ TEST_F(WorkerEngineTest, SmallPoolGivesUpPushesBeforeItRefuses) {
     EXPECT_OK(worker->Generate(Request(500, seed, 4), {}));
   }
   node_.SetFaults({});
-  // What never fits is spilt to the node, unless the request says that it uses none.
+  EXPECT_OK(worker->Generate(Request(500, 1, 4), {}));
+}
+
+TEST_F(WorkerEngineTest, WhatNeverFitsIsSpiltToTheNodeOrRefused) {
+  WorkerEngine::Options options = Options();
+  options.kv_pool_bytes = 10 * kLayers * kLayerBytes;
+  auto worker = Worker(options);
   GenerateRequest large = Request(700, 9, 4);
   EXPECT_EQ(Run(*worker, large).tokens, Run(*WorkerWithoutCache(), large).tokens);
   EXPECT_GT(worker->GetStats().spill.spilled_tokens, 0u);
+  // It uses no node.
   large.no_cache = true;
   EXPECT_THAT(worker->Generate(large, {}),
               testing::StatusIs(StatusCode::kResourceExhausted, ::testing::_));
