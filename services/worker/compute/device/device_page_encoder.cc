@@ -89,7 +89,7 @@ DevicePageEncoder::Batch DevicePageEncoder::TakeBatch(const SliceForm& form,
 
 void DevicePageEncoder::EncodeBatch(const SliceForm& form, Batch* batch, const Take& take) {
   Status status = Place(form, batch);
-  off_ = status.code() == StatusCode::kResourceExhausted;
+  off_ = !status.ok();
   if (status.ok()) status = Run(form, *batch);
   for (const KvMirror::Slot* slot : batch->slots) mirror_.EndRead(slot);
   if (status.ok()) return Give(*batch, take);

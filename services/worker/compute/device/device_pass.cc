@@ -29,11 +29,11 @@ DevicePass::DevicePass(const Setup& setup)
 
 Result<std::unique_ptr<DevicePass>> DevicePass::Create(const Setup& setup) {
   std::unique_ptr<DevicePass> pass(new DevicePass(setup));
-  CAIRN_RETURN_IF_ERROR(pass->Allocate());
+  CAIRN_RETURN_IF_ERROR(pass->Allocate(setup.slices));
   return pass;
 }
 
-Status DevicePass::Allocate() {
+Status DevicePass::Allocate(const kernels::batch::SliceTable* slices) {
   const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
   const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
   logits_stride_ = (weights_.output().outputs + 3) / 4 * 4;
@@ -61,7 +61,12 @@ Status DevicePass::Allocate() {
   CAIRN_ASSIGN_OR_RETURN(
       host_logits_,
       device_->AllocatePinned(static_cast<uint64_t>(kLogitsRows * logits_stride_) * sizeof(float)));
-  CAIRN_ASSIGN_OR_RETURN(downloads_, KvDownloads::Create(device_, kv_, hp_.heads, max_rows_));
+  std::unique_ptr<RowGatherer> gatherer;
+  if (slices != nullptr) {
+    gatherer = std::make_unique<RowGatherer>(device_, kv_, mirror_.address(), *slices);
+  }
+  CAIRN_ASSIGN_OR_RETURN(
+      downloads_, KvDownloads::Create(device_, kv_, hp_.heads, max_rows_, std::move(gatherer)));
   // What is encoded or decoded beside a pass gives way to it.
   CAIRN_ASSIGN_OR_RETURN(compute_, device_->NewUrgentStream());
   CAIRN_ASSIGN_OR_RETURN(uploads_, KvUploads::Create(device_, kv_.layer_bytes()));

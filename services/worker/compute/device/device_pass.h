@@ -45,6 +45,8 @@ class DevicePass {
     int64_t max_rows;
     KvMirror& mirror;
     bool graphs = true;  // Of decode steps.
+    // To gather rows that go back. Null: the device's library has none.
+    const kernels::batch::SliceTable* slices = nullptr;
   };
   static Result<std::unique_ptr<DevicePass>> Create(const Setup& setup);
 
@@ -55,7 +57,7 @@ class DevicePass {
 
  private:
   explicit DevicePass(const Setup& setup);
-  Status Allocate();
+  Status Allocate(const kernels::batch::SliceTable* slices);
   Status RunLayers(std::span<const SequenceChunk> chunks);
   // Prefill chunks first.
   void Arrange(std::span<const SequenceChunk> chunks);

@@ -48,6 +48,10 @@ class DeviceTransformer final : public Transformer {
                              kv_bytes, layout_.page_bytes());
     }
     CAIRN_ASSIGN_OR_RETURN(mirror_, KvMirror::Create(device_, layout_, slots));
+    const auto found =
+        device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
+    const auto* const slices =
+        found.ok() ? static_cast<const kernels::batch::SliceTable*>(*found) : nullptr;
     CAIRN_ASSIGN_OR_RETURN(pass_, DevicePass::Create({.model = model,
                                                       .weights = *weights_,
                                                       .kernels = kernels,
@@ -55,16 +59,15 @@ class DeviceTransformer final : public Transformer {
                                                       .kv = layout_,
                                                       .max_rows = max_rows_,
                                                       .mirror = *mirror_,
-                                                      .graphs = graphs_}));
-    const auto slices =
-        device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
-    if (!slices.ok()) {
-      log::Info("codecs_on_cpu", {{"reason", Message(slices.status())}});
+                                                      .graphs = graphs_,
+                                                      .slices = slices}));
+    if (slices == nullptr) {
+      log::Info("codecs_on_cpu", {{"reason", Message(found.status())}});
       return OkStatus();
     }
-    const auto& table = *static_cast<const kernels::batch::SliceTable*>(*slices);
-    CAIRN_ASSIGN_OR_RETURN(decoder_, SliceDecoder::Create(device_, layout_, table, *mirror_));
-    CAIRN_ASSIGN_OR_RETURN(encoder_, DevicePageEncoder::Create(device_, layout_, table, *mirror_));
+    CAIRN_ASSIGN_OR_RETURN(decoder_, SliceDecoder::Create(device_, layout_, *slices, *mirror_));
+    CAIRN_ASSIGN_OR_RETURN(encoder_,
+                           DevicePageEncoder::Create(device_, layout_, *slices, *mirror_));
     return OkStatus();
   }
 

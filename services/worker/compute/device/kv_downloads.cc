@@ -9,12 +9,13 @@
 namespace cairn::worker {
 
 Result<std::unique_ptr<KvDownloads>> KvDownloads::Create(
-    const std::shared_ptr<device::Device>& device, const KvLayout& kv, int heads,
-    int64_t max_rows) {
+    const std::shared_ptr<device::Device>& device, const KvLayout& kv, int heads, int64_t max_rows,
+    std::unique_ptr<RowGatherer> gatherer) {
   std::unique_ptr<KvDownloads> downloads(new KvDownloads);
   downloads->kv_ = kv;
   downloads->q_width_ = int64_t{heads} * kv.head_dim;
   downloads->max_rows_ = max_rows;
+  downloads->gatherer_ = std::move(gatherer);
   const size_t row =
       (2 * static_cast<size_t>(kv.kv_heads) + static_cast<size_t>(heads)) * kv.row_bytes();
   CAIRN_ASSIGN_OR_RETURN(downloads->stream_, device->NewStream());
@@ -57,31 +58,67 @@ Status KvDownloads::Start(Layers layers, std::span<const DeviceRun> runs, const 
   part.queries.clear();
   tasks_.clear();
   queries_read_ = false;
-  size_t used = 0;
-  const auto copy = [&](uint64_t from, size_t bytes) {
-    tasks_.push_back({reinterpret_cast<uint64_t>(part.memory.bytes().data()) + used, from, bytes});
-    used += bytes;
-    CAIRN_CHECK(used <= part.memory.bytes().size());
-  };
-  for (const DeviceRun& run : runs) {
-    for (int layer = layers.begin; layer < layers.end; ++layer) {
-      ForEachNewRow(run, layer, [&](std::byte* host, uint64_t device, size_t bytes) {
-        part.pieces.push_back({host, used, bytes});
-        copy(device, bytes);
-      });
-    }
-    part.queries.push_back(run.chunk->observe ? used : kNone);
-    if (!run.chunk->observe) continue;
-    CAIRN_CHECK(layers.end - layers.begin == 1);
-    queries_read_ = true;
-    copy(reinterpret_cast<uint64_t>(queries + run.first_row * q_width_),
-         static_cast<size_t>(run.rows * q_width_) * sizeof(uint16_t));
-  }
+  const bool gathered = IsGathered(part);
+  CAIRN_RETURN_IF_ERROR(gathered ? AddGathered(compute, &part) : AddCopies(queries, &part));
   CAIRN_RETURN_IF_ERROR(compute->Record(part.computed));
   CAIRN_RETURN_IF_ERROR(stream_.Wait(part.computed));
   CAIRN_RETURN_IF_ERROR(stream_.Copy("download of computed KV", tasks_));
   CAIRN_RETURN_IF_ERROR(stream_.Record(part.arrived));
+  if (gathered) gathered_read_ = &part.arrived;
   ++next_;
+  return OkStatus();
+}
+
+Status KvDownloads::AddCopies(const uint16_t* queries, Part* part) {
+  size_t used = 0;
+  const auto copy = [&](uint64_t from, size_t bytes) {
+    tasks_.push_back({reinterpret_cast<uint64_t>(part->memory.bytes().data()) + used, from, bytes});
+    used += bytes;
+    CAIRN_CHECK(used <= part->memory.bytes().size());
+  };
+  for (const DeviceRun& run : part->runs) {
+    for (int layer = part->layers.begin; layer < part->layers.end; ++layer) {
+      ForEachNewRow(run, layer, [&](std::byte* host, uint64_t device, size_t bytes) {
+        part->pieces.push_back({host, used, bytes});
+        copy(device, bytes);
+      });
+    }
+    part->queries.push_back(run.chunk->observe ? used : kNone);
+    if (!run.chunk->observe) continue;
+    CAIRN_CHECK(part->layers.end - part->layers.begin == 1);
+    queries_read_ = true;
+    copy(reinterpret_cast<uint64_t>(queries + run.first_row * q_width_),
+         static_cast<size_t>(run.rows * q_width_) * sizeof(uint16_t));
+  }
+  return OkStatus();
+}
+
+bool KvDownloads::IsGathered(const Part& part) const {
+  // Of one layer they are few, and the next layer would wait for the copy.
+  return gatherer_ != nullptr && part.layers.end - part.layers.begin > 1 &&
+         std::all_of(part.runs.begin(), part.runs.end(), [](const DeviceRun& run) {
+           return run.decodes() && run.rows == 1 && !run.chunk->observe;
+         });
+}
+
+Status KvDownloads::AddGathered(device::Stream* compute, Part* part) {
+  if (gathered_read_ != nullptr) CAIRN_RETURN_IF_ERROR(compute->Wait(*gathered_read_));
+  CAIRN_ASSIGN_OR_RETURN(
+      const uint64_t rows,
+      gatherer_->Gather(part->layers.begin, part->layers.end, part->runs, compute));
+  size_t used = 0;
+  for (const DeviceRun& run : part->runs) {
+    // One row: a piece for each head.
+    for (int layer = part->layers.begin; layer < part->layers.end; ++layer) {
+      ForEachNewRow(run, layer, [&](std::byte* host, uint64_t, size_t bytes) {
+        part->pieces.push_back({host, used, bytes});
+        used += bytes;
+      });
+    }
+  }
+  CAIRN_CHECK(used <= part->memory.bytes().size());
+  part->queries.assign(part->runs.size(), kNone);
+  tasks_.push_back({reinterpret_cast<uint64_t>(part->memory.bytes().data()), rows, used});
   return OkStatus();
 }
 
@@ -101,12 +138,14 @@ Status KvDownloads::Poll() {
 
 Status KvDownloads::Finish() {
   while (first_ != next_) CAIRN_RETURN_IF_ERROR(EndFirst());
+  gathered_read_ = nullptr;
   return OkStatus();
 }
 
 void KvDownloads::Abandon() {
   // A lost device does nothing any more.
   for (; first_ != next_; ++first_) (void)Await(First().arrived, "an abandoned download");
+  gathered_read_ = nullptr;
 }
 
 Status KvDownloads::EndFirst() {

@@ -15,14 +15,17 @@
 
 #include "common/device/device.h"
 #include "services/worker/compute/device/device_run.h"
+#include "services/worker/compute/device/row_gatherer.h"
 
 namespace cairn::worker {
 
 class KvDownloads {
  public:
+  // `gatherer`: null where the device has no kernel for that; rows are copied one by one then.
   static Result<std::unique_ptr<KvDownloads>> Create(const std::shared_ptr<device::Device>& device,
                                                      const KvLayout& kv, int heads,
-                                                     int64_t max_rows);
+                                                     int64_t max_rows,
+                                                     std::unique_ptr<RowGatherer> gatherer);
 
   // Layers [begin, end).
   struct Layers {
@@ -65,6 +68,11 @@ class KvDownloads {
 
   KvDownloads() = default;
   Status EndFirst();
+  // Names what to copy of the part: `tasks_`, and its pieces and queries.
+  Status AddCopies(const uint16_t* queries, Part* part);
+  // The same by one task, of rows that are gathered first.
+  Status AddGathered(device::Stream* compute, Part* part);
+  bool IsGathered(const Part& part) const;
   template <typename Visitor>
   void ForEachNewRow(const DeviceRun& run, int layer, Visitor&& visit);
   void Observe(const Part& part, const DeviceRun& run, size_t offset);
@@ -77,6 +85,8 @@ class KvDownloads {
   std::array<Part, kParts> parts_;
   size_t first_ = 0, next_ = 0;  // Parts [first_, next_) are under way, each in place n % kParts.
   bool queries_read_ = false;    // By the last Start.
+  std::unique_ptr<RowGatherer> gatherer_;
+  const device::Event* gathered_read_ = nullptr;  // Of the pass: gathered rows have been copied.
   std::vector<device::CopyTask> tasks_;
   std::vector<float> widened_;
 };

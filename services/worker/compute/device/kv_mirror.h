@@ -65,6 +65,7 @@ class KvMirror {
   const Slot* BeginRead(uint64_t stamp);
   void EndRead(const Slot* slot);
 
+  uint64_t address() const { return memory_.address(); }  // Of the first slot.
   int64_t slots() const { return slot_count_; }
   uint64_t bytes() const { return memory_.bytes(); }
 

@@ -2,11 +2,13 @@
 // real ones' emulation. The device reports accesses that no wait orders at each launch.
 #include "services/worker/compute/device/decode_graphs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/forward_kernels.h"
+#include "tests/support/fake_kernels/slice_kernels.h"
 #include "tests/unit/worker/compute/generated_model.h"
 
 namespace cairn::worker {
@@ -134,6 +136,71 @@ TEST_F(DecodeGraphsTest, PagesMayLeaveBetweenSteps) {
     return all;
   };
   EXPECT_EQ(run(true), run(false));
+}
+
+// Where the device has a kernel for it, the rows of a step come back in one copy.
+TEST_F(DecodeGraphsTest, RowsThatAreGatheredFillTheSamePages) {
+  const auto run = [&](Runner& r, KvSequence& other, uint64_t* copies) {
+    (void)Decoded(r, 30, 2);
+    std::vector<float> other_logits(r.logits.size());
+    const uint64_t before = fake_->stats().copies;
+    // Over the end of a page.
+    for (int step = 0; step < 4; ++step) EXPECT_OK(DecodeTogether(r, other, other_logits));
+    *copies = fake_->stats().copies - before;
+    EXPECT_OK(other.Reserve(16));
+    std::vector<std::byte> bytes = PageBytes(r.sequence);
+    const auto rows = std::as_const(other).LayerSlice(0, 0);
+    bytes.insert(bytes.end(), rows.begin(), rows.begin() + 4 * 64 * 2);
+    return bytes;
+  };
+  for (const uint64_t seed : {1, 2}) {
+    Start(seed);
+    Runner one_by_one(*model_, Options(/*graphs=*/true));
+    KvSequence other = one_by_one.pool->NewSequence();
+    uint64_t copies = 0, gathered_copies = 0;
+    const auto want = run(one_by_one, other, &copies);
+    kernels::testing::AddSliceKernels(fake_->control());
+    Runner gathered(*model_, Options(/*graphs=*/true));
+    KvSequence gathered_other = gathered.pool->NewSequence();
+    EXPECT_EQ(run(gathered, gathered_other, &gathered_copies), want);
+    // Lists, logits and rows of each step.
+    EXPECT_EQ(gathered_copies, 4u * 3u);
+    EXPECT_EQ(copies, 4u * (2u + 2 * 2 * 2 * 2));
+  }
+}
+
+// A driver that leaves waits of streams out, when the test says so.
+const device::DriverTable* g_real = nullptr;
+bool g_waits = true;
+device::Code WaitOrNot(device::StreamHandle* stream, device::EventHandle* event,
+                       device::Failure* failure) {
+  return g_waits ? g_real->wait(stream, event, failure) : device::Code::kOk;
+}
+
+TEST_F(DecodeGraphsTest, AMissingWaitBehindAGraphIsReportedWithBothNames) {
+  for (const uint64_t seed : {1, 2}) {
+    fake_ = std::make_unique<FakeDevices>(FakeOptions{.seed = seed, .print_reports = false});
+    kernels::testing::AddForwardKernels(fake_->control());
+    kernels::testing::AddSliceKernels(fake_->control());
+    g_real = fake_->table();
+    static device::DriverTable table;
+    table = *g_real;
+    table.wait = WaitOrNot;
+    const auto driver = device::Driver::Use(&table);
+    ASSERT_OK(driver);
+    Transformer::Options options = Options(/*graphs=*/true);
+    options.device = *(*driver)->Open(0);
+    g_waits = true;
+    Runner r(*model_, options);
+    (void)Decoded(r, 20, 3);
+    EXPECT_EQ(fake_->TakeReports(), "");
+    g_waits = false;
+    ASSERT_OK(r.Run(std::vector<int32_t>{1}, Phase::kDecode));
+    g_waits = true;
+    const std::string reports = fake_->TakeReports();
+    EXPECT_THAT(reports, ::testing::HasSubstr("'gather_pages'"));
+    EXPECT_THAT(reports, ::testing::HasSubstr("'download of computed KV'"));
+  }
 }
 
 TEST_F(DecodeGraphsTest, AttendToASelectedPrefix) {

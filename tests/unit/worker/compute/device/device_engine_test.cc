@@ -56,6 +56,7 @@ TEST_F(DeviceEngineTest, AnswersTheSameColdAndFromTheCache) {
   const auto first = Worker(OnDevice());
   const GenerateSummary cold = Run(*first, Request(140, 1, 4));
   EXPECT_EQ(cold.fetched_tokens, 0u);
+  EXPECT_GT(first->GetStats().graphs.launches, 0u) << "steps that only decode are graphs";
   Idle(*first);
   const auto second = Worker(OnDevice());
   const GenerateSummary warm = Run(*second, Request(140, 1, 4));
