@@ -284,31 +284,32 @@ static void Attention(const AttentionArgs& a) {
     return p;
   };
   uint16_t* q = reinterpret_cast<uint16_t*>(take(padded * dim * 2));
-  Running run;
-  run.out = reinterpret_cast<float*>(take(padded * dim * 4));
-  run.max = reinterpret_cast<float*>(take(padded * 4));
-  run.sum = reinterpret_cast<float*>(take(padded * 16 * 4));
   uint16_t* keys = reinterpret_cast<uint16_t*>(take(kAttentionTile * dim * 2));
   uint16_t* values = reinterpret_cast<uint16_t*>(take(kAttentionTile * dim * 2));
   float* scores = reinterpret_cast<float*>(take(32 * kAttentionTile * 4));
   uint16_t* weights = reinterpret_cast<uint16_t*>(take(32 * kAttentionTile * 2));
+  if (a.state != nullptr) next = a.state;
+  Running run;
+  run.out = reinterpret_cast<float*>(take(padded * dim * 4));
+  run.max = reinterpret_cast<float*>(take(padded * 4));
+  run.sum = reinterpret_cast<float*>(take(padded * 16 * 4));
 
+  std::memset(q, 0, static_cast<size_t>(padded * dim) * 2);
   if (!a.resume) {
-    std::memset(q, 0, static_cast<size_t>(padded * dim) * 2);
     std::memset(run.out, 0, static_cast<size_t>(padded * dim) * 4);
     std::memset(run.sum, 0, static_cast<size_t>(padded) * 16 * 4);
   }
   std::memset(weights, 0, 32 * kAttentionTile * 2);
   // Scores in units of ln 2, for Exp2.
   const __m512 scale = _mm512_set1_ps(a.scale * 1.44269504088896341f);
-  for (int64_t i = 0; i < queries && !a.resume; ++i) {
+  for (int64_t i = 0; i < queries; ++i) {
     const float* src = a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
     for (int64_t d = 0; d < dim; d += 32) {
       const __m512 lo = _mm512_mul_ps(_mm512_loadu_ps(src + d), scale);
       const __m512 hi = _mm512_mul_ps(_mm512_loadu_ps(src + d + 16), scale);
       _mm512_store_si512(q + i * dim + d, (__m512i)_mm512_cvtne2ps_pbh(hi, lo));
     }
-    run.max[i] = -kInfinity;
+    if (!a.resume) run.max[i] = -kInfinity;
   }
 
   const Tiles tiles;

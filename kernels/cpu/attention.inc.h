@@ -41,17 +41,19 @@ static void AttentionFloat(const AttentionArgs& a) {
   const int64_t queries = a.rows * a.group;
   if (queries == 0) return;
   float* q = reinterpret_cast<float*>(a.scratch);
-  float* out = q + queries * dim;
-  float* scores = out + queries * width;
+  float* scores = q + queries * dim;
   float* keys = scores + queries * kAttentionTile;  // [dim][64]
   float* values = keys + dim * kAttentionTile;      // [64][width]
-  float* max = values + kAttentionTile * width;
+  float* behind = values + kAttentionTile * width;
+  float* out = a.state == nullptr ? behind : reinterpret_cast<float*>(a.state);
+  float* max = out + queries * width;
   float* sum = max + queries;
 
   // Query i is row i / group, head i % group: rows that see a tile are then a run of queries.
-  for (int64_t i = 0; i < queries && !a.resume; ++i) {
+  for (int64_t i = 0; i < queries; ++i) {
     const float* src = a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
     for (int64_t d = 0; d < dim; ++d) q[i * dim + d] = src[d] * a.scale;
+    if (a.resume) continue;
     for (int64_t d = 0; d < width; ++d) out[i * width + d] = 0.0f;
     max[i] = -kInfinity;
     sum[i] = 0.0f;

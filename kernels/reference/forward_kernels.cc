@@ -2,6 +2,7 @@
 
 #include "cairn/kernels/forward_kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -188,9 +189,9 @@ void Attend(const std::vector<Row>& rows, int64_t dim, const float* q, double sc
 }
 
 // Adds what earlier calls left for a query: its maximum, its sum, [dim] of its acc.
-void AddEarlier(const double* earlier, std::vector<double>* acc, double* max, double* sum) {
-  const double common = std::max(*max, earlier[0]);
-  const double now = std::exp(*max - common), before = std::exp(earlier[0] - common);
+void AddEarlier(const float* earlier, std::vector<double>* acc, double* max, double* sum) {
+  const double common = std::max(*max, double{earlier[0]});
+  const double now = std::exp(*max - common), before = std::exp(double{earlier[0]} - common);
   for (size_t d = 0; d < acc->size(); ++d) (*acc)[d] = (*acc)[d] * now + earlier[2 + d] * before;
   *sum = *sum * now + earlier[1] * before;
   *max = common;
@@ -207,12 +208,15 @@ void Attention(const AttentionArgs& a) {
       AddRows(a.prefix, 0, 0, a.prefix_rows, &rows);
       if (!a.more) AddRows(a.kv, a.kv_head, 0, a.first_position + r + 1, &rows);
       Attend(rows, dim, a.q + r * a.q_stride + offset, a.scale, &acc, &max, &sum);
-      double* const state = reinterpret_cast<double*>(a.scratch) + (r * a.group + g) * (dim + 2);
+      float* const state = reinterpret_cast<float*>(a.state) + (r * a.group + g) * (dim + 2);
       if (a.resume) AddEarlier(state, &acc, &max, &sum);
       if (a.more) {
-        state[0] = max;
-        state[1] = sum;
-        std::copy(acc.begin(), acc.end(), state + 2);
+        // The sums as they are with this maximum in float32.
+        state[0] = static_cast<float>(max);
+        const double factor = std::exp(max - double{state[0]});
+        state[1] = static_cast<float>(sum * factor);
+        std::ranges::transform(acc, state + 2,
+                               [=](double x) { return static_cast<float>(x * factor); });
         continue;
       }
       for (int64_t d = 0; d < dim; ++d) {

@@ -43,7 +43,7 @@ struct PagedKv {
 // What comes before may also be read in several calls, for sequences whose earlier keys and values
 // are not in memory at the same time. Each call but the last reads its `prefix` alone, with `more`;
 // each but the first goes on where the call before it ended, with `resume`. All have the same
-// queries, and the same scratch, which nobody touches between them. If every prefix but the last
+// queries, and the same `state`, which nobody touches between them. If every prefix but the last
 // has whole tiles of rows, the result is, to the last bit, that of one call over all of them.
 struct AttentionArgs {
   PagedKv kv;
@@ -59,6 +59,8 @@ struct AttentionArgs {
   int64_t group = 1;
   float scale = 1.0f;
   std::byte* scratch = nullptr;  // AttentionScratchBytes(...), 64-byte aligned.
+  // AttentionStateBytes(...), 64-byte aligned: the sums so far. May be null in a call that is alone.
+  std::byte* state = nullptr;
   bool resume = false;
   bool more = false;  // `out` is not written, and `kv` is not read.
 };
@@ -102,6 +104,12 @@ constexpr size_t AttentionScratchBytes(int64_t rows, int64_t group, int64_t head
   return static_cast<size_t>(queries * (2 * width + kAttentionTile + 4) * 4 +
                              kAttentionTile * width * 4 * 4 + 32 * kAttentionTile * 8) +
          8192;
+}
+
+constexpr size_t AttentionStateBytes(int64_t rows, int64_t group, int64_t head_dim) {
+  const int64_t queries = (rows * group + 31) / 32 * 32;
+  // Outputs; maximum of each query, and its sum in up to 16 lanes.
+  return static_cast<size_t>(queries * ((head_dim + 31) / 32 * 32 + 17) * 4 + 192);
 }
 
 // Attention over tokens [begin, end) only, for flash-decoding: splits of fixed length are computed

@@ -45,7 +45,7 @@ void Reach(Access& access, GemmArgs* a) {
 void Reach(Access& access, AttentionArgs* a) {
   access.Reach(&a->kv, a->more ? 0 : a->first_position + a->rows);
   access.Reach(&a->prefix, a->prefix_rows);
-  ReachAll(access, &a->q, &a->out, &a->scratch);
+  ReachAll(access, &a->q, &a->out, &a->scratch, &a->state);
 }
 
 void Reach(Access& access, AttentionPartArgs* a) {
