@@ -2,12 +2,15 @@
 // NCCL. What is between them is real: gRPC, shared memory, kill -9.
 
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
 
+#include "cairn/v1/link.grpc.pb.h"
 #include "common/metrics/admin_server.h"
+#include "tests/integration/cluster_certificates.h"
 #include "tests/integration/cluster_nodes.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_nccl/fake_library.h"
@@ -18,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ClusterLinkTest : public ClusterNodesTest {
+class ClusterLinkTest : public ClusterNodesTest, protected ClusterCertificates {
  protected:
   static constexpr std::chrono::seconds kLimit{20};
 
@@ -62,16 +65,16 @@ class ClusterLinkTest : public ClusterNodesTest {
   }
   // Blocks of a tenant of its own, in node 0's device tier.
   void FillDevice(const std::string& tenant) {
-    Fill(0, tenant);
-    NodeClient node(addresses_[0]);
+    Fill(0, tenant, credentials_);
+    NodeClient node(addresses_[0], credentials_);
     const uint64_t before = OnDevice(node.Stat());
-    ASSERT_TRUE(Reads(0, tenant));
+    ASSERT_TRUE(Reads(0, tenant, credentials_));
     ASSERT_TRUE(node.WaitStat(
         [&](const v1::StatResponse& stat) { return OnDevice(stat) >= before + kBlocks; }));
   }
   // Reads them through node 1, until nothing is late any more.
   bool ReadsAll(const std::string& tenant) {
-    return Eventually([&] { return Reads(1, tenant); });
+    return Eventually([&] { return Reads(1, tenant, credentials_); });
   }
   std::string Scrape(size_t i, const std::string& path = "/metrics") {
     const auto answer = metrics::HttpGet(nodes_[i]->admin(), path, kLimit);
@@ -102,6 +105,17 @@ class ClusterLinkTest : public ClusterNodesTest {
     EXPECT_THAT(nodes_[i]->process().err(), Not(HasSubstr("fake device:")));
     EXPECT_THAT(nodes_[i]->process().err(), Not(HasSubstr("fake NCCL:")));
   }
+  // What node 0 says to somebody who wants to open a link under this name.
+  grpc::Status OpenAs(const std::string& reader,
+                      const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    const auto stub = v1::Link::NewStub(grpc::CreateChannel(addresses_[0], credentials));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kLimit);
+    v1::LinkOpenRequest request;
+    request.set_reader(reader);
+    v1::LinkOpenResponse response;
+    return stub->Open(&context, request, &response);
+  }
   static size_t Count(const std::string& text, const std::string& word) {
     size_t count = 0;
     for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
@@ -109,6 +123,8 @@ class ClusterLinkTest : public ClusterNodesTest {
     }
     return count;
   }
+
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // Of the clients. nullptr: no TLS.
 };
 
 TEST_F(ClusterLinkTest, BlocksMoveFromDeviceToDevice) {
@@ -200,6 +216,36 @@ TEST_F(ClusterLinkTest, AMemberWithoutLinksReadsFromOneThatHasThem) {
   FillDevice("t");
   EXPECT_TRUE(ReadsAll("t"));
   EXPECT_EQ(Metric(1, "cairn_link_up"), -1);
+}
+
+TEST_F(ClusterLinkTest, OnlyMembersOpenLinks) {
+  StartBoth();
+  const auto plain = grpc::InsecureChannelCredentials();
+  const grpc::Status stranger = OpenAs("nobody", plain);
+  EXPECT_EQ(stranger.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(stranger.error_message(), HasSubstr("the id of a member"));
+  // A member is heard: this request of it is empty.
+  EXPECT_EQ(OpenAs("n1", plain).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ClusterLinkTest, CertificatesOfLinksAreThoseOfMembers) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority());
+  for (const char* const id : {"n0", "n1"}) IssueMember(id);
+  Issue("worker", "DNS:worker.example");
+  credentials_ = As("n0");
+  TakePorts(2);
+  for (const size_t i : {0, 1}) StartLinked(i, "", Args({}, Id(i)));
+  ASSERT_TRUE(Eventually([&] {
+    return Sees(0, Connect()) == std::vector<std::string>{"n1"} &&
+           Sees(1, Connect()) == std::vector<std::string>{"n0"};
+  }));
+  WarmUp();
+  for (const char* const certificate : {"worker", "n0"}) {
+    const grpc::Status refused = OpenAs("n1", As(certificate));
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED) << certificate;
+    EXPECT_THAT(refused.error_message(), HasSubstr("cluster.peer_identities"));
+  }
+  EXPECT_EQ(OpenAs("n1", As("n1")).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "cairn/v1/peer.grpc.pb.h"
+#include "tests/integration/cluster_certificates.h"
 #include "tests/integration/cluster_nodes.h"
 
 namespace cairn::testing {
@@ -16,57 +14,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class ClusterTlsTest : public ClusterNodesTest {
+class ClusterTlsTest : public ClusterNodesTest, protected ClusterCertificates {
  protected:
-  void Sh(const std::string& command) {
-    auto process =
-        Process::Start({.argv = {"/bin/sh", "-c", command}, .directory = directory_.path()});
-    ASSERT_OK(process);
-    const auto exit = (*process)->WaitExit(std::chrono::seconds(30));
-    ASSERT_OK(exit);
-    ASSERT_EQ(exit->code, 0) << command << (*process)->err();
-  }
-  void MakeAuthority() {
-    Sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out "
-       "ca.pem -subj /CN=ca -days 2");
-  }
-  // A certificate for loopback with one more name.
-  void Issue(const std::string& file, const std::string& name) {
-    std::ofstream(Path(file + ".ext")) << "subjectAltName=IP:127.0.0.1," << name << "\n";
-    Sh("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + file +
-       ".key -out " + file + ".csr -subj /CN=" + file + " && openssl x509 -req -in " + file +
-       ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -out " + file + ".pem -days 2 -extfile " +
-       file + ".ext");
-  }
-  std::string Path(const std::string& file) const { return directory_.path() + "/" + file; }
   std::vector<std::string> Args(const std::string& certificate) const {
-    std::vector<std::string> args = Static();
-    args.insert(args.end(), {"--tls.cert", Path(certificate + ".pem"), "--tls.key",
-                             Path(certificate + ".key"), "--tls.client_ca", Path("ca.pem"),
-                             "--cluster.peer_identities", "spiffe://example/cairn/{node_id}"});
-    return args;
+    return Args(Static(), certificate);
   }
-  std::shared_ptr<grpc::ChannelCredentials> As(const std::string& certificate) const {
-    const auto read = [&](const std::string& file) {
-      std::ifstream stream(Path(file));
-      std::ostringstream text;
-      text << stream.rdbuf();
-      return text.str();
-    };
-    grpc::SslCredentialsOptions options;
-    options.pem_root_certs = read("ca.pem");
-    options.pem_cert_chain = read(certificate + ".pem");
-    options.pem_private_key = read(certificate + ".key");
-    return grpc::SslCredentials(options);
-  }
-  client::ConnectOptions Connect() const {
-    client::ConnectOptions options;
-    options.tls.enabled = true;
-    options.tls.ca_file = Path("ca.pem");
-    options.tls.cert_file = Path("n0.pem");
-    options.tls.key_file = Path("n0.key");
-    return options;
-  }
+  using ClusterCertificates::Args;
   // Why node `i` does not take node `other` for a member.
   std::string WhyAbsent(size_t i, size_t other) const {
     for (const auto& absent : View(i, Connect()).absent) {
@@ -74,8 +27,6 @@ class ClusterTlsTest : public ClusterNodesTest {
     }
     return "";
   }
-
-  TemporaryDirectory directory_;
 };
 
 TEST_F(ClusterTlsTest, WhoseCertificateDoesNotFitItsIdIsNoMember) {
