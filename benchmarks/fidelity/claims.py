@@ -91,7 +91,8 @@ class Rows:
             rows[key] = row
 
     def answers(self, question):
-        """Column, what is kept or how large both are in bits a number, and the difference."""
+        """Column, what is kept or how large both are in bits a number, and the difference; None
+        where full KV answers nothing."""
         for column in self.columns:
             first, second = (self.named.get((column, r)) for r in (question.first, question.second))
             if first and second:
@@ -112,10 +113,11 @@ def table(rows):
     ]
     for question in QUESTIONS:
         for column, kept, found in rows.answers(question):
-            out.append(
-                f"| {question.paper} | {question.asked} | {kept} | {column} | {found.texts} "
-                f"| {found.words()} | {found.answer()} |"
-            )
+            if found is not None:
+                out.append(
+                    f"| {question.paper} | {question.asked} | {kept} | {column} | {found.texts} "
+                    f"| {found.words()} | {found.answer()} |"
+                )
     return out
 
 

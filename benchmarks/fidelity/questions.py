@@ -9,6 +9,7 @@ SELECTIONS = (
     Question("Does it beat StreamingLLM?", "h2o", "streaming", "H2O"),
     Question("Does it beat H2O?", "tova", "h2o", "TOVA"),
     Question("Does it beat StreamingLLM?", "tova", "streaming", "TOVA"),
+    Question("Does it beat StreamingLLM?", "snapkv", "streaming", "SnapKV"),
     Question("Does it beat H2O?", "snapkv", "h2o", "SnapKV"),
     Question("Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv", "SnapKV"),
     Question("Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv", "SnapKV"),
