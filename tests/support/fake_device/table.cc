@@ -9,6 +9,19 @@
 namespace cairn::device::fake {
 namespace {
 
+void AddGraphs(DriverTable* t) {
+  t->begin_capture = [](StreamHandle* stream, Failure* f) {
+    return Machine::Get().BeginCapture(stream, f);
+  };
+  t->end_capture = [](StreamHandle* stream, GraphHandle** graph, Failure* f) {
+    return Machine::Get().EndCapture(stream, graph, f);
+  };
+  t->launch_graph = [](StreamHandle* stream, GraphHandle* graph, Failure* f) {
+    return Machine::Get().LaunchGraph(stream, graph, f);
+  };
+  t->destroy_graph = [](GraphHandle* graph) { Machine::Get().DestroyGraph(graph); };
+}
+
 DriverTable MakeTable() {
   DriverTable t;
   t.version = kTableVersion;
@@ -76,16 +89,7 @@ DriverTable MakeTable() {
   t.fill = [](StreamHandle* stream, const char* what, uint64_t address, uint8_t value,
               uint64_t bytes,
               Failure* f) { return Machine::Get().Fill(stream, what, address, value, bytes, f); };
-  t.begin_capture = [](StreamHandle* stream, Failure* f) {
-    return Machine::Get().BeginCapture(stream, f);
-  };
-  t.end_capture = [](StreamHandle* stream, GraphHandle** graph, Failure* f) {
-    return Machine::Get().EndCapture(stream, graph, f);
-  };
-  t.launch_graph = [](StreamHandle* stream, GraphHandle* graph, Failure* f) {
-    return Machine::Get().LaunchGraph(stream, graph, f);
-  };
-  t.destroy_graph = [](GraphHandle* graph) { Machine::Get().DestroyGraph(graph); };
+  AddGraphs(&t);
   t.kernels = [](uint32_t device, const char* name, uint32_t version, const void** table,
                  Failure* f) { return Machine::Get().Kernels(device, name, version, table, f); };
   return t;

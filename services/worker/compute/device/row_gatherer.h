@@ -1,7 +1,7 @@
 #pragma once
 // Brings the rows that a decode step has added to pages together in one piece of a device's memory,
-// by one launch for all layers. They are short, and lie as far from each other as layers and heads:
-// copied one by one, a step of eight sequences of a model of 32 layers would be thousands of copies.
+// by one launch for all layers. They are short, and lie as far apart as layers and heads: copied
+// one by one, a step of eight sequences of a model of 32 layers would be thousands of copies.
 //
 // Not thread-safe.
 
