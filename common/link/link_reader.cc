@@ -97,6 +97,28 @@ void LinkReader::Fetch(const std::string& peer, Plan plan, std::shared_ptr<void>
   Next(peer, epoch);
 }
 
+void LinkReader::Prepare(const std::string& peer) {
+  if (!history_.MayCall(peer).ok()) return;
+  {
+    MutexLock lock(mu_);
+    if (stopped_ || peers_.find(peer) != peers_.end()) return;
+  }
+  // Without room for it a later call may find some.
+  (void)Open(peer, nullptr);
+}
+
+bool LinkReader::Ready(const std::string& peer) const {
+  std::shared_ptr<Link> link;
+  {
+    MutexLock lock(mu_);
+    const auto it = peers_.find(peer);
+    if (it == peers_.end()) return false;
+    link = it->second.link;
+  }
+  const Link::State state = link->state();
+  return state == Link::State::kIdle || state == Link::State::kMoving;
+}
+
 Result<uint64_t> LinkReader::Open(const std::string& name, const WaitingPtr& waiting) {
   const uint64_t epoch = history_.NextEpoch();
   const auto self = shared_from_this();
@@ -112,7 +134,7 @@ Result<uint64_t> LinkReader::Open(const std::string& name, const WaitingPtr& wai
   {
     MutexLock lock(mu_);
     const auto [it, fresh] = peers_.try_emplace(name);
-    it->second.waiting.push_back(waiting);
+    if (waiting != nullptr) it->second.waiting.push_back(waiting);
     if (!fresh) {
       // Another fetch was faster.
       dependencies_.table->Remove(link.get(), /*abandoned=*/false);
@@ -249,7 +271,10 @@ void LinkReader::Answered(const std::string& name, uint64_t epoch, const Waiting
 
 void LinkReader::Ending(const std::string& name, uint64_t epoch, const Status& why) {
   dependencies_.table->Ending(why);
-  if (!why.ok()) history_.Broke(name);
+  if (!why.ok()) {
+    history_.Broke(name);
+    dependencies_.broke(name, why);
+  }
   std::deque<WaitingPtr> left;
   std::shared_ptr<void> put;
   {

@@ -27,6 +27,9 @@ struct LinkDependencies {
   const Memories* memories = nullptr;
   LinkTable* table = nullptr;
   Link::Dependencies link = {};
+  // A reader tells why a link broke. Short.
+  std::function<void(const std::string& peer, const Status& why)> broke = [](const std::string&,
+                                                                             const Status&) {};
 };
 
 struct LinkOptions {
@@ -70,6 +73,11 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
   // wrong. Any other error: get the bytes in another way. Nothing of this verifies the bytes.
   void Fetch(const std::string& peer, Plan plan, std::shared_ptr<void> keep, TimePoint deadline,
              Done done);
+  // Makes a link to `peer`, unless there is one or the peer is left alone: so that no fetch has to
+  // wait until both have joined. Waits for nothing.
+  void Prepare(const std::string& peer);
+  // There is a link that both have joined.
+  bool Ready(const std::string& peer) const;
   // Takes no more fetches; those that wait end with UNAVAILABLE. The table ends the links.
   void Stop();
 
@@ -93,7 +101,7 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
     std::shared_ptr<void> put;  // What keeps its bytes, if the holder puts them.
   };
 
-  // Makes a link for a fetch from a peer that has none. Returns its epoch.
+  // Makes a link to a peer that has none, for a fetch or, nullptr, for later ones. Returns its epoch.
   Result<uint64_t> Open(const std::string& name, const WaitingPtr& waiting);
   void Ask(const std::string& name, uint64_t epoch, const UniqueId& id);
   void Opened(const std::string& name, uint64_t epoch, const UniqueId& id, const OpenRequest& said,
@@ -115,7 +123,7 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
   const LinkDependencies dependencies_;
   LinkCalls& calls_;
   PeerHistory& history_;
-  Mutex mu_;
+  mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);  // Those with a link that does not end.
   // Bytes of puts whose holder did not end its communicator. Few: such holders open no more links.

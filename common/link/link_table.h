@@ -18,9 +18,9 @@ class LinkTable {
     size_t most = 16;           // Links at a time, those that end counted.
     size_t most_abandoned = 2;  // Communicators that do not end; then no new one is made.
   };
-  // Totals since start, but for the first three.
+  // Totals since start, but for the first four.
   struct Stats {
-    size_t links = 0, ending = 0;
+    size_t links = 0, joining = 0, ending = 0;
     size_t abandoned = 0;  // They take memory of the device until the process ends.
     uint64_t opened = 0, closed = 0, broken = 0;
   };
@@ -89,10 +89,11 @@ class LinkTable {
     MutexLock lock(mu_);
     Stats stats = stats_;
     stats.links = links_.size();
-    stats.ending =
-        static_cast<size_t>(std::count_if(links_.begin(), links_.end(), [](const auto& link) {
-          return link->state() >= Link::State::kEnding;
-        }));
+    for (const std::shared_ptr<Link>& link : links_) {
+      const Link::State state = link->state();
+      if (state <= Link::State::kJoining) ++stats.joining;
+      if (state >= Link::State::kEnding) ++stats.ending;
+    }
     return stats;
   }
 

@@ -50,15 +50,24 @@ BlockReceiver::BlockReceiver(const Options& options, std::shared_ptr<ExchangeBuf
 
 bool BlockReceiver::MayFetch(const std::string& member) const {
   if (tier_.losses() > 0 || !history_.MayCall(member).ok()) return false;
+  const bool ready = reader_->Ready(member);
   const TimePoint now = clock_.Now();
-  MutexLock lock(mu_);
-  if (stopped_) return false;
-  Member& known = members_[member];
-  if (known.works) return true;
-  if (now < known.next_try) return false;
-  // The answer to this one comes within its timeout.
-  known.next_try = now + std::max(options_.timeout, options_.pause);
-  return true;
+  {
+    MutexLock lock(mu_);
+    if (stopped_) return false;
+    Member& known = members_[member];
+    if (ready) {
+      if (known.works) return true;
+      if (now < known.next_try) return false;
+      // The answer to this one comes within its timeout.
+      known.next_try = now + std::max(options_.timeout, options_.pause);
+      return true;
+    }
+    if (now < known.next_making) return false;
+    known.next_making = now + options_.pause;
+  }
+  reader_->Prepare(member);
+  return false;
 }
 
 void BlockReceiver::Fetch(const std::string& member, const LentBlock& block,
@@ -137,7 +146,9 @@ void BlockReceiver::Fail(const std::string& member, MoveFailure why, const Statu
     ++counts_.failures[static_cast<size_t>(why)];
     // A full buffer says nothing of the member.
     if (why != MoveFailure::kNoRoom) {
-      members_[member] = {.works = false, .next_try = clock_.Now() + options_.pause};
+      Member& known = members_[member];
+      known.works = false;
+      known.next_try = clock_.Now() + options_.pause;
     }
   }
   if (why != MoveFailure::kNoRoom) {

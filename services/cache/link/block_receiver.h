@@ -3,8 +3,9 @@
 //
 //   Fetch ─► room in the buffer ─► link ─► copies to the host ─► done
 //
-// A member whose link has not moved anything yet, or not since it failed, is asked for one block at
-// a time, some way apart: all others come as streams meanwhile, and wait for nothing.
+// No block waits for a link that is not there yet: it is made in the background. And one that has
+// not moved anything yet, or not since a move failed, is tried with one block at a time. All others
+// come as streams meanwhile.
 
 #include <array>
 #include <map>
@@ -53,8 +54,9 @@ class BlockReceiver final : public BlockFetcher,
 
  private:
   struct Member {
-    bool works = false;
-    TimePoint next_try{};
+    bool works = false;       // The last move ended well.
+    TimePoint next_try{};     // Of a link that does not work, with a block.
+    TimePoint next_making{};  // Of a link.
   };
   struct Copies;
 

@@ -1,8 +1,31 @@
 #include "services/cache/link/member_links.h"
 
+#include <set>
 #include <utility>
 
+#include "common/log/log.h"
+
 namespace cairn::cache {
+namespace {
+
+// Says why links break. What comes of settings comes again and again, and is said once for each
+// member.
+class BreakLog {
+ public:
+  void Note(const std::string& member, const Status& why) {
+    if (why.code() == StatusCode::kUnimplemented || why.code() == StatusCode::kPermissionDenied) {
+      MutexLock lock(mu_);
+      if (!said_.emplace(member, why.code()).second) return;
+    }
+    log::Warn("link_broke", {{"member", member}, {"error", Message(why)}});
+  }
+
+ private:
+  Mutex mu_;
+  std::set<std::pair<std::string, StatusCode>> said_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
 
 MemberLinks::MemberLinks(const Options& options, const Dependencies& dependencies)
     : options_(options),
@@ -18,12 +41,16 @@ Result<std::unique_ptr<MemberLinks>> MemberLinks::Create(const Options& options,
   CAIRN_ASSIGN_OR_RETURN(
       links->buffer_, ExchangeBuffer::Create(tier->device_of(options.pool), options.buffer_bytes));
   const uint32_t memory = links->memories_.Add(links->buffer_->address(), links->buffer_->bytes());
-  const link::LinkDependencies shared{.maker = dependencies.maker,
-                                      .memories = &links->memories_,
-                                      .table = &links->table_,
-                                      .link = {.timers = dependencies.timers,
-                                               .clock = dependencies.clock,
-                                               .threads = dependencies.threads}};
+  const link::LinkDependencies shared{
+      .maker = dependencies.maker,
+      .memories = &links->memories_,
+      .table = &links->table_,
+      .link = {.timers = dependencies.timers,
+               .clock = dependencies.clock,
+               .threads = dependencies.threads},
+      .broke = [said = std::make_shared<BreakLog>()](const std::string& member, const Status& why) {
+        said->Note(member, why);
+      }};
   links->reader_ = std::make_shared<link::LinkReader>(options.links, shared, dependencies.calls,
                                                       &links->reader_history_);
   links->lent_ = std::make_shared<LentBlocks>(

@@ -70,7 +70,9 @@ void ShowMoves(const MemberLinks::Stats& stats, metrics::Sink& sink) {
 void ShowLinks(const MemberLinks::Stats& stats, metrics::Sink& sink) {
   const std::string name = "cairn_links";
   const std::string help = "Links to other members, each way one.";
-  sink.Gauge(name, help, {{"state", "open"}}, D(stats.links.links - stats.links.ending));
+  sink.Gauge(name, help, {{"state", "joining"}}, D(stats.links.joining));
+  sink.Gauge(name, help, {{"state", "open"}},
+             D(stats.links.links - stats.links.joining - stats.links.ending));
   sink.Gauge(name, help, {{"state", "ending"}}, D(stats.links.ending));
   sink.Gauge(name, help, {{"state", "abandoned"}}, D(stats.links.abandoned));
   sink.Counter("cairn_link_opened_total", "Links that were made.", {}, D(stats.links.opened));

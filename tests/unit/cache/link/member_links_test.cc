@@ -155,6 +155,12 @@ class MemberLinksTest : public ::testing::Test {
     }
     return result;
   }
+  void Move() {
+    const auto block = Store({1000});
+    const auto place = Lend(block);
+    ASSERT_OK(place);
+    ASSERT_EQ(**Fetch({block.block, *place}), OkStatus());
+  }
   uint64_t Failures(MoveFailure why) const {
     return reader_.links->stats().received.failures[static_cast<size_t>(why)];
   }
@@ -217,6 +223,7 @@ TEST_F(MemberLinksTest, WhatNobodyMovesGivesItsRoomBack) {
 }
 
 TEST_F(MemberLinksTest, ABlockThatFindsNoRoomIsRefusedAtOnce) {
+  Move();
   EXPECT_THAT(Lend(Store({kBuffer / 2 + 1})),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("link.buffer")));
   // Both halves are as large: the reader's is full, whatever the holder says.
@@ -241,18 +248,29 @@ TEST_F(MemberLinksTest, AMoveThatIsLateEndsEarlyEnoughForAnotherWay) {
   EXPECT_FALSE(reader_.links->fetcher()->MayFetch("holder"));
 }
 
-TEST_F(MemberLinksTest, UntilALinkHasMovedSomethingOneBlockTriesIt) {
+TEST_F(MemberLinksTest, NoBlockWaitsForALinkAndOneTriesIt) {
   BlockFetcher& fetcher = *reader_.links->fetcher();
+  EXPECT_FALSE(fetcher.MayFetch("holder")) << "it is being made";
+  world_.Advance(milliseconds(20));
+  EXPECT_EQ(reader_.links->stats().links.opened, 1u);
   EXPECT_TRUE(fetcher.MayFetch("holder"));
-  EXPECT_FALSE(fetcher.MayFetch("holder"));
-  EXPECT_TRUE(fetcher.MayFetch("another"));
-  const auto block = Store({1000});
-  const auto place = Lend(block);
-  ASSERT_OK(place);
-  ASSERT_EQ(**Fetch({block.block, *place}), OkStatus());
+  EXPECT_FALSE(fetcher.MayFetch("holder")) << "one has to come back first";
+  Move();
   EXPECT_TRUE(fetcher.MayFetch("holder"));
   EXPECT_TRUE(fetcher.MayFetch("holder"));
-  EXPECT_FALSE(fetcher.MayFetch("another"));
+  EXPECT_EQ(reader_.links->stats().links.opened, 1u);
+}
+
+TEST_F(MemberLinksTest, AMemberWhoseLinkCannotBeMadeIsAskedLessAndLess) {
+  maker_.faults.fail = "Join";
+  BlockFetcher& fetcher = *reader_.links->fetcher();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(fetcher.MayFetch("holder"));
+    world_.Advance(milliseconds(100));
+  }
+  // After 1, 2, 4 seconds.
+  EXPECT_GE(reader_.links->stats().links.broken, 3u);
+  EXPECT_LE(reader_.links->stats().links.broken, 4u);
 }
 
 TEST_F(MemberLinksTest, ALostDeviceLendsAndFetchesNothing) {

@@ -425,5 +425,38 @@ TEST_F(LinkReaderTest, StopEndsWhatWaits) {
   EXPECT_THAT(ResultOf(Fetch()), StatusIs(StatusCode::kUnavailable, _));
 }
 
+TEST_F(LinkReaderTest, ALinkThatWasPreparedIsThereForTheFirstFetch) {
+  Start();
+  reader_->Prepare("holder");
+  EXPECT_FALSE(reader_->Ready("holder"));
+  reader_->Prepare("holder");
+  world_.Advance(milliseconds(10));
+  EXPECT_TRUE(reader_->Ready("holder"));
+  EXPECT_EQ(stats().opened, 1u);
+  EXPECT_EQ(stats().joining, 0u);
+  const size_t fetch = Fetch();
+  world_.Advance(milliseconds(10));
+  EXPECT_OK(ResultOf(fetch));
+  EXPECT_EQ(stats().opened, 1u);
+}
+
+TEST_F(LinkReaderTest, WhoBreaksIsNotPreparedForAWhileAndTheReasonIsTold) {
+  std::vector<std::string> told;
+  Start();
+  auto dependencies = mine_->dependencies;
+  dependencies.broke = [&told](const std::string& peer, const Status& why) {
+    told.push_back(peer + ": " + Message(why));
+  };
+  reader_ = std::make_shared<LinkReader>(LinkOptions{.host = "elsewhere"}, dependencies, &calls_,
+                                         &mine_->history);
+  reader_->Prepare("holder");
+  world_.Advance(milliseconds(10));
+  EXPECT_FALSE(reader_->Ready("holder"));
+  reader_->Prepare("holder");
+  EXPECT_EQ(stats().opened, 1u);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0], HasSubstr("holder: the peer is on host 'elsewhere'"));
+}
+
 }  // namespace
 }  // namespace cairn::link
