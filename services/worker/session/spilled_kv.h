@@ -38,7 +38,7 @@ class SpilledKv final : public EarlierKv {
     Executor& executor;
   };
   struct Options {
-    int64_t window_tokens = 1024;  // A multiple of kUnitTokens.
+    int64_t window_tokens = 512;  // A multiple of kUnitTokens. Two windows are here at a time.
     Duration match_deadline = std::chrono::milliseconds(500);
     Duration progress = std::chrono::seconds(1);   // Between two slices.
     Duration deadline = std::chrono::seconds(10);  // Of a window.
