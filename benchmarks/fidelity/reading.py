@@ -4,12 +4,13 @@
     python3 benchmarks/fidelity/reading.py --cairn REPORT.json... --against REPORT.json...
     [--reference REPORT.json...] [--bench REPORT.json] [--svg FILE]
 
-`--against`: reports of the same split with the recipes to compare with, the best selection and the
-best recipe of about the same bytes. They may have more texts: differences are paired by text, over
-the first texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py,
-those of neighbouring texts in their order; the questions are asked of them, too. `--bench`: a
-report of reading_bench. `--svg`: where the plot of the prose suite goes, all points of which are of
-the same texts: of as many as the report with the fewest has.
+`--cairn`: where several have the same policy, the one with the most texts counts. `--against`:
+reports of the same split with the recipes to compare with, the best selection and the best recipe
+of about the same bytes. They may have more texts: differences are paired by text, over the first
+texts that both have. `--reference`: reports of compare/fidelity/reading_reference.py, those of
+neighbouring texts in their order; the questions are asked of them, too. `--bench`: a report of
+reading_bench. `--svg`: where the plot of the prose suite goes, all points of which are of the same
+texts: of as many as the report with the fewest has.
 """
 
 import argparse
@@ -31,6 +32,16 @@ def name(row):
 
 def is_policy(row):
     return "read_bits_per_number" in row and row["read_bits_per_number"] > 0
+
+
+def of_most_texts(rows):
+    """One row for each policy and suite: of the report with the most texts."""
+    best = {}
+    for row in rows:
+        of_same = best.setdefault((row["suite"], row["recipe"]), row)
+        if len(row["texts"]) > len(of_same["texts"]):
+            best[row["suite"], row["recipe"]] = row
+    return list(best.values())
 
 
 def rival(rows, suite, names):
@@ -182,7 +193,7 @@ def main():
     parser.add_argument("--bench")
     parser.add_argument("--svg")
     args = parser.parse_args()
-    rows = [row for row in rows_of(args.cairn) if is_policy(row)]
+    rows = of_most_texts(row for row in rows_of(args.cairn) if is_policy(row))
     against, references = rows_of(args.against), merged(rows_of(args.reference))
     for suite in dict.fromkeys(row["suite"] for row in rows):
         print(f"\n{suite}\n")
