@@ -101,7 +101,8 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
     std::shared_ptr<void> put;  // What keeps its bytes, if the holder puts them.
   };
 
-  // Makes a link to a peer that has none, for a fetch or, nullptr, for later ones. Returns its epoch.
+  // Makes a link to a peer that has none, for a fetch or, nullptr, for later ones. Returns its
+  // epoch.
   Result<uint64_t> Open(const std::string& name, const WaitingPtr& waiting);
   void Ask(const std::string& name, uint64_t epoch, const UniqueId& id);
   void Opened(const std::string& name, uint64_t epoch, const UniqueId& id, const OpenRequest& said,
