@@ -93,8 +93,8 @@ class PromptKv {
 
   // The cache stores KV in another form than it was computed in.
   bool lossy() const { return session_ != nullptr && session_->codec().lossy(); }
-  // The key of the last of these tokens' blocks, all of them whole, of exact lineage. nullopt: there
-  // is no cache node.
+  // The key of the last of these tokens' blocks, all of them whole, of exact lineage. nullopt: no
+  // cache node.
   std::optional<BlockKey> ContextKey(std::span<const TokenId> tokens) const;
   // Of the prompts so far; 0: not known.
   double prefill_tokens_per_second() const { return prefiller_.tokens_per_second(); }

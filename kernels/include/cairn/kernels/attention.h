@@ -59,7 +59,7 @@ struct AttentionArgs {
   int64_t group = 1;
   float scale = 1.0f;
   std::byte* scratch = nullptr;  // AttentionScratchBytes(...), 64-byte aligned.
-  // AttentionStateBytes(...), 64-byte aligned: the sums so far. May be null in a call that is alone.
+  // AttentionStateBytes(...), 64-byte aligned: the sums so far. Null: the call is alone.
   std::byte* state = nullptr;
   bool resume = false;
   bool more = false;  // `out` is not written, and `kv` is not read.
