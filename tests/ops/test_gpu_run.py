@@ -1,11 +1,14 @@
 """tests/gpu/run.sh: its table appears whatever steps do, and when it is told to stop. Programs here
 are stand-ins; the real ones run on the fake device as ctest's gpu_on_fake."""
 
+import contextlib
+import http.server
 import json
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -23,11 +26,14 @@ class Stand:
         (folder / "bin").mkdir()
         (folder / "tests").mkdir()
 
+    def program(self, name, script):
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+
     def start(self, *arguments):
         cases = "\n".join(f"{name}) {does} ;;" for name, does in self.probes.items())
-        probe = self.folder / "bin" / "cairn_gpu_probe"
-        probe.write_text(f"#!/bin/bash\ncase $1 in\n{cases}\n*) exit 1 ;;\nesac\n")
-        probe.chmod(0o755)
+        self.program("cairn_gpu_probe", f"case $1 in\n{cases}\n*) exit 1 ;;\nesac")
         return subprocess.Popen(
             [RUN, "--build", self.folder, "--logs", self.folder / "logs", *arguments],
             stdout=subprocess.PIPE,
@@ -126,6 +132,96 @@ def test_rows_stand_in_the_order_of_rank_and_beside_their_targets(stand):
     written = json.loads((stand.folder / "out.json").read_text())
     assert written["finished"] is True
     assert written["rows"][-1] == {"what": "fourth", "skipped": "no library"}
+
+
+@contextlib.contextmanager
+def metrics_server(text):
+    """The address of a server that answers everything with a text."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+# What `cairn generate` prints for a short prompt, then a cold one, and two warm ones.
+ANSWERS = [(0.01, 0, 0), (0.01, 0, 0), (2.0, 0, 0), (0.05, 32704, 10**9), (0.02, 32704, 10**9)]
+
+
+def stand_for_warm(stand, admin):
+    row = r"printf 'row\t900\t{}\t{}\t{}\t-\t-\t\n'"
+    stand.probes["limits"] = "; ".join(
+        [
+            row.format("pinned copies, host to device", 50, "GB/s"),
+            row.format("copy in the device, in and out", 2500, "GB/s"),
+            # As the step rates.
+            row.format("products of a prefill alone, each token", 36.6210938, "us"),
+            row.format("scores and budgets of ada-snapkv, all layers", 30, "ms"),
+        ]
+    )
+    stand.program("cairn_seeded_model", 'touch "$2"; echo text >"$3"')
+    for name in ("cairn-cache", "cairn-worker"):
+        stand.program(name, f"echo ready grpc=127.0.0.1:1 admin={admin}; sleep 1000")
+    for i, (ttft, fetched, size) in enumerate(ANSWERS):
+        (stand.folder / f"answer{i}").write_text(
+            json.dumps(
+                {"fetched_tokens": fetched, "ttft_s": ttft, "fetched_bytes": {"host": size}},
+                separators=(",", ":"),
+            )
+        )
+    counter = stand.folder / "asked"
+    counter.write_text("0")
+    stand.program(
+        "cairn",
+        f"""if [ "$1" = stat ]; then echo '{{"device": {{"blocks": 511}}}}'; exit; fi
+n=$(cat {counter}); echo $((n + 1)) >{counter}; cat {stand.folder}/answer$n""",
+    )
+
+
+def test_warm_requests_are_compared_with_what_earlier_steps_measured(stand):
+    with metrics_server("cairn_local_chunks_total 1\n") as admin:
+        stand_for_warm(stand, admin)
+        code, out = stand.run(
+            "--steps", "limits,warm", "--json", str(stand.folder / "out.json"), "--limit", "50"
+        )
+    assert code == 0, out
+    rows = {row["what"]: row for row in json.loads((stand.folder / "out.json").read_text())["rows"]}
+
+    def value(what):
+        return rows[what]["value"]
+
+    over = "over (bytes / copies + a block's time)"
+    # 1 GB over 50 GB/s, and 10 ms for the last block.
+    assert value(f"TTFT warm, host tier: {over}") == pytest.approx(0.05 / 0.03, rel=1e-3)
+    # 1 GB is read and 4.29 GB are written.
+    assert value(f"TTFT warm, device tier: {over}") == pytest.approx(
+        0.02 / ((1e9 + 32704 * 131072) / 2.5e12 + 0.01), rel=1e-3
+    )
+    assert value("TTFT warm, host tier: over cold") == pytest.approx(0.025)
+    assert value("TTFT warm, device tier: over cold") == pytest.approx(0.01)
+    assert value("the worker's prefill: its products alone, of its time") == pytest.approx(0.6)
+    assert value("scores and budgets of ada-snapkv: over the worker's prefill") == 0.015
+
+
+def test_a_worker_that_got_no_chunk_did_not_read_the_device_tier(stand):
+    with metrics_server("cairn_local_chunks_total 0\n") as admin:
+        stand_for_warm(stand, admin)
+        code, out = stand.run("--steps", "warm", "--limit", "50")
+    assert code == 1
+    assert "the worker got no chunk" in out
 
 
 def test_without_a_gpu_every_step_is_skipped_with_the_reason(stand):
