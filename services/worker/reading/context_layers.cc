@@ -14,6 +14,11 @@ Result<std::span<const std::byte* const>> PageLayers::Next() {
   return std::span<const std::byte* const>(slices_);
 }
 
+Status PageLayers::End() {
+  if (pages_->Intact()) return OkStatus();
+  return Errorf(StatusCode::kAborted, "the cache node took lent memory back");
+}
+
 Result<std::span<const std::byte* const>> WindowLayers::Next() {
   CAIRN_ASSIGN_OR_RETURN(const EarlierKv::Window window, earlier_.Next());
   return window.slices;

@@ -35,8 +35,8 @@ class PageLayers final : public ContextLayers {
   int64_t rows() const override { return pages_->rows(); }
   Status Begin(int layer) override;
   Result<std::span<const std::byte* const>> Next() override;
-  // Whoever opens the context asks whether its pages are intact.
-  Status End() override { return OkStatus(); }
+  // ABORTED: the node took lent memory back.
+  Status End() override;
 
  private:
   const std::shared_ptr<const FarPages> pages_;

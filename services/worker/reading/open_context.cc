@@ -47,8 +47,8 @@ Result<std::unique_ptr<ContextReader>> OpenContext(const ReadingTerms& terms,
   auto reader = OpenFarContext(
       terms, kv, layers, terms.source ? terms.source(pages) : std::make_unique<PageRows>(pages),
       own_tokens, pool, name);
-  // The index and the first rows were read from lent memory, too.
-  if (!pages->Intact()) return aborted();
+  // Numbers that are not finite may have been those of somebody else.
+  if (!reader.ok() && !pages->Intact()) return aborted();
   return reader;
 }
 
