@@ -46,6 +46,16 @@ std::string VersionText(int32_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
+Result<std::shared_ptr<const Library>> Library::Probe(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const Functions functions,
+                         OpenLibrary(path.empty() ? std::string(kLibrary) : path));
+  std::shared_ptr<Library> library(new Library);
+  library->functions_ = functions;
+  CAIRN_RETURN_IF_ERROR(
+      library->ToStatus(functions.get_version(&library->version_), "ncclGetVersion"));
+  return library;
+}
+
 Result<std::shared_ptr<const Library>> Library::Load(const Options& options) {
   static Mutex* const mu = new Mutex;
   static auto* const known = new std::map<std::string, Result<std::shared_ptr<const Library>>>;
@@ -54,15 +64,7 @@ Result<std::shared_ptr<const Library>> Library::Load(const Options& options) {
   const auto it = known->find(path);
   if (it != known->end()) return it->second;
   if (!options.trusted_network) setenv("NCCL_SOCKET_IFNAME", "=lo", /*overwrite=*/1);
-  const auto load = [&path]() -> Result<std::shared_ptr<const Library>> {
-    CAIRN_ASSIGN_OR_RETURN(const Functions functions, OpenLibrary(path));
-    std::shared_ptr<Library> library(new Library);
-    library->functions_ = functions;
-    CAIRN_RETURN_IF_ERROR(
-        library->ToStatus(functions.get_version(&library->version_), "ncclGetVersion"));
-    return library;
-  };
-  Result<std::shared_ptr<const Library>> library = load();
+  Result<std::shared_ptr<const Library>> library = Probe(path);
   if (!library.ok()) log::Warn("no_nccl", {{"reason", Message(library.status())}});
   return known->emplace(path, std::move(library)).first->second;
 }

@@ -303,6 +303,22 @@ Check CheckDeviceTier(const Status& library, bool has_driver,
   return check;
 }
 
+Check CheckLinks(const Result<std::string>& nccl, bool has_driver) {
+  Check check{.name = "links"};
+  if (nccl.ok()) {
+    check.found = "NCCL " + *nccl;
+    return check;
+  }
+  if (!has_driver || nccl.status().code() == StatusCode::kNotFound) {
+    check.found = "no NCCL: members of a cluster stream blocks (optional)";
+    return check;
+  }
+  check.verdict = Verdict::kWarn;
+  check.found = Message(nccl.status());
+  check.fix = "optional: install a newer NCCL, or name one with link.library; docs/gpu.md";
+  return check;
+}
+
 Check CheckProgram(std::string_view name, std::string_view path, bool executable) {
   Check check{.name = std::string(name), .found = std::string(path)};
   if (!executable) {

@@ -68,6 +68,9 @@ Check CheckCuda(std::optional<int> driver_version, int devices);
 // used. `has_driver`: as CheckCuda's. `devices`: one text for each GPU.
 Check CheckDeviceTier(const Status& library, bool has_driver,
                       const std::vector<std::string>& devices);
+// What moves of blocks between GPUs of members would find. `nccl`: its version, or why it cannot be
+// used.
+Check CheckLinks(const Result<std::string>& nccl, bool has_driver);
 Check CheckProgram(std::string_view name, std::string_view path, bool executable);
 
 // The worst verdict of all.

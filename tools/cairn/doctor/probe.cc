@@ -20,6 +20,7 @@
 #include <sstream>
 
 #include "common/device/driver.h"
+#include "common/link/nccl/library.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/programs.h"
 
@@ -161,6 +162,13 @@ Check DeviceTier() {
   return CheckDeviceTier(driver.status(), cuda != nullptr, devices);
 }
 
+Check Links() {
+  const auto library = link::nccl::Library::Probe("");
+  const bool has_driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr;
+  if (!library.ok()) return CheckLinks(library.status(), has_driver);
+  return CheckLinks(link::nccl::VersionText((*library)->version()), has_driver);
+}
+
 }  // namespace
 
 std::vector<Check> ProbeMachine(const ProbeOptions& options) {
@@ -205,6 +213,7 @@ std::vector<Check> ProbeMachine(const ProbeOptions& options) {
   }
   checks.push_back(Cuda());
   checks.push_back(DeviceTier());
+  checks.push_back(Links());
   return checks;
 }
 

@@ -120,6 +120,16 @@ TEST(DoctorTest, TheDeviceTierIsOptionalAndSaysWhatIsMissing) {
   EXPECT_EQ(CheckDeviceTier(OkStatus(), true, {}).verdict, Verdict::kWarn);
 }
 
+TEST(DoctorTest, LinksAreOptionalAndSayWhatIsOld) {
+  const Status none(StatusCode::kNotFound, "no NCCL");
+  const Status old(StatusCode::kFailedPrecondition, "got NCCL 2.27.3, expected at least 2.29.2");
+  EXPECT_EQ(CheckLinks(std::string("2.29.2"), true).found, "NCCL 2.29.2");
+  EXPECT_EQ(CheckLinks(none, true).verdict, Verdict::kOk);
+  EXPECT_EQ(CheckLinks(old, false).verdict, Verdict::kOk);
+  EXPECT_EQ(CheckLinks(old, true).verdict, Verdict::kWarn);
+  EXPECT_THAT(CheckLinks(old, true).found, HasSubstr("2.27.3"));
+}
+
 TEST(DoctorTest, WorstVerdictWins) {
   EXPECT_EQ(Worst({}), Verdict::kOk);
   EXPECT_EQ(Worst({{.name = "a"}, {.name = "b", .verdict = Verdict::kFail}, {.name = "c"}}),
