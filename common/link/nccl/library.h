@@ -25,8 +25,8 @@ class Library {
   // kOldestVersion. The first failure of each path is logged too; later calls return it without a
   // log line. It may change the environment, so call it before there are other threads.
   static Result<std::shared_ptr<const Library>> Load(const Options& options);
-  // As Load, but it logs nothing, remembers nothing and leaves the environment alone: to see what is
-  // there.
+  // As Load, but it logs nothing, remembers nothing and leaves the environment alone: to see what
+  // there is.
   static Result<std::shared_ptr<const Library>> Probe(const std::string& path);
 
   int32_t version() const { return version_; }
