@@ -172,16 +172,17 @@ def bench_table(report):
     print(
         f"{report['tokens']} tokens, {report['threads']} thread(s), far tier of "
         f"{report['far_gbps']:g} GB/s:\n\n"
-        "| mode | ms a step | speed of resident | over fetch-all | near | hit | late |\n"
-        "|---|---|---|---|---|---|---|"
+        "| mode | ms a step | speed of resident | over fetch-all | processor ms | near | hit | late |"
+        "\n|---|---|---|---|---|---|---|---|"
     )
     for row in report["rows"]:
         near = f"{row['near_share']:.1%}" if "near_share" in row else "100%"
         hit = f"{row['hit_share']:.0%}" if "hit_share" in row else "-"
         late = f"{row['late_share']:.1%}" if "late_share" in row else "-"
+        used = f"{row['processor_ms']:.1f}" if "processor_ms" in row else "-"
         print(
             f"| `{row['mode']}` | {row['step_ms']:.1f} | {resident / row['step_ms']:.2f} | "
-            f"{fetched / row['step_ms']:.2f} | {near} | {hit} | {late} |"
+            f"{fetched / row['step_ms']:.2f} | {used} | {near} | {hit} | {late} |"
         )
 
 

@@ -8,12 +8,14 @@
 // The context is real text, prefilled once; each mode decodes the same tokens after it, and modes
 // take turns. The far tier is host memory behind a limit of X GB/s (0: none) with a thread of its
 // own. "fetch-all" copies each layer's KV from it into the pages, layer after layer, ahead of the
-// computing as far as the tier allows.
+// computing as far as the tier allows. Beside the time on the clock is the processor time of all
+// threads, which tells more where the machine has other work.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -44,6 +46,17 @@ double Median(std::vector<double> x) {
   std::ranges::sort(x);
   return x[x.size() / 2];
 }
+
+double ProcessorSeconds() {
+  timespec used{};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) Stop("no clock of processor time");
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+// Of each step.
+struct StepSeconds {
+  std::vector<double> clock, processor;
+};
 
 // Brings a sequence's layers from far memory into its pages, one after the other.
 class AllFetched {
@@ -117,13 +130,13 @@ class Bench {
   }
 
   // Seconds of each step; the sequence is then as before.
-  std::vector<double> Resident() { return Decode(sequence_, nullptr, nullptr); }
-  std::vector<double> FifthResident() { return Decode(fifth_, nullptr, nullptr); }
-  std::vector<double> FetchAll() {
+  StepSeconds Resident() { return Decode(sequence_, nullptr, nullptr); }
+  StepSeconds FifthResident() { return Decode(fifth_, nullptr, nullptr); }
+  StepSeconds FetchAll() {
     AllFetched all(sequence_, options_.tokens / sequence_.layout().block_tokens, options_.far_gbps);
     return Decode(sequence_, nullptr, &all);
   }
-  std::vector<double> Read(const std::string& policy, std::string* report) {
+  StepSeconds Read(const std::string& policy, std::string* report) {
     cairn::ThreadPool executor({.name = "far", .threads = 1});
     ReadingTerms terms = model_.Terms(policy, "calibration");
     const KvLayout& kv = model_.kv();
@@ -141,7 +154,7 @@ class Bench {
     KvSequence own = pool_->NewSequence();
     own.StartAt(options_.tokens);
     Must(own.Reserve(options_.tokens + options_.steps));
-    const std::vector<double> seconds = Decode(own, reader.get(), nullptr);
+    const StepSeconds seconds = Decode(own, reader.get(), nullptr);
     const ReadCounters& c = reader->counters();
     const double all =
         static_cast<double>(options_.tokens) * static_cast<double>(kv.bytes_per_token());
@@ -167,19 +180,21 @@ class Bench {
     Must(sequence.Reserve(tokens + options_.steps));
     model_.Prefill(sequence, std::span(tokens_).first(static_cast<size_t>(tokens)));
   }
-  std::vector<double> Decode(KvSequence& sequence, DecodeReader* reader, AllFetched* all) {
-    std::vector<double> seconds;
+  StepSeconds Decode(KvSequence& sequence, DecodeReader* reader, AllFetched* all) {
+    StepSeconds seconds;
     const int64_t before = sequence.length();
     for (int64_t i = 0; i < options_.steps; ++i) {
       const TimePoint start = SteadyClock::Get().Now();
+      const double used = ProcessorSeconds();
       std::function<Status(int)> wait;
       if (all != nullptr) {
         all->Begin();
         wait = [all](int layer) { return all->Wait(layer); };
       }
       model_.Decode(sequence, tokens_[static_cast<size_t>(options_.tokens + i)], reader, wait);
-      seconds.push_back(Seconds(SteadyClock::Get().Now() - start));
+      seconds.clock.push_back(Seconds(SteadyClock::Get().Now() - start));
       if (all != nullptr) all->End();
+      seconds.processor.push_back(ProcessorSeconds() - used);
     }
     sequence.SetLength(before);
     return seconds;
@@ -224,7 +239,7 @@ void Run(const Options& options) {
   Bench bench(options);
   struct Mode {
     std::string name;
-    std::vector<double> steps;  // Of all trials.
+    StepSeconds steps;  // Of all trials.
     std::string report;
   };
   std::vector<Mode> modes = {
@@ -232,12 +247,16 @@ void Run(const Options& options) {
   for (const std::string& policy : options.policies) modes.push_back({policy, {}, ""});
   for (int trial = 0; trial < options.trials; ++trial) {
     for (size_t m = 0; m < modes.size(); ++m) {
-      const std::vector<double> steps = m == 0   ? bench.Resident()
-                                        : m == 1 ? bench.FetchAll()
-                                        : m == 2 ? bench.FifthResident()
-                                                 : bench.Read(modes[m].name, &modes[m].report);
+      const StepSeconds steps = m == 0   ? bench.Resident()
+                                : m == 1 ? bench.FetchAll()
+                                : m == 2 ? bench.FifthResident()
+                                         : bench.Read(modes[m].name, &modes[m].report);
       // The first steps fill working sets and caches.
-      modes[m].steps.insert(modes[m].steps.end(), steps.begin() + options.steps / 4, steps.end());
+      const auto add = [&](const std::vector<double>& from, std::vector<double>& to) {
+        to.insert(to.end(), from.begin() + options.steps / 4, from.end());
+      };
+      add(steps.clock, modes[m].steps.clock);
+      add(steps.processor, modes[m].steps.processor);
     }
   }
   std::printf(
@@ -246,8 +265,9 @@ void Run(const Options& options) {
       static_cast<long long>(options.tokens), static_cast<long long>(options.steps), options.trials,
       options.threads, options.far_gbps);
   for (size_t m = 0; m < modes.size(); ++m) {
-    std::printf("  {\"mode\": \"%s\", \"step_ms\": %.2f%s%s}%s\n", modes[m].name.c_str(),
-                1e3 * Median(modes[m].steps), modes[m].report.empty() ? "" : ", ",
+    std::printf("  {\"mode\": \"%s\", \"step_ms\": %.2f, \"processor_ms\": %.2f%s%s}%s\n",
+                modes[m].name.c_str(), 1e3 * Median(modes[m].steps.clock),
+                1e3 * Median(modes[m].steps.processor), modes[m].report.empty() ? "" : ", ",
                 modes[m].report.c_str(), m + 1 < modes.size() ? "," : "");
   }
   std::printf("]}\n");
