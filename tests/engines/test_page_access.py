@@ -105,3 +105,25 @@ def test_numbers_are_read_where_they_are_said_to_be():
     [at] = np.flatnonzero(numbers)
     assert numbers[at] == 42
     assert addresses[at] == tensors["layer1"][3, 1, 7, 5:].data_ptr()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("isa", ["vec", "vec16"])
+def test_vllm_s_kernels_for_cpus_pack_keys(isa, dtype):
+    """vLLM's own operation, without an engine around it."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+
+    backend = types.SimpleNamespace(attn_type="decoder", kv_cache_dtype="auto")
+    layer = types.SimpleNamespace(
+        isa=isa,
+        _k_scale_float=1.0,
+        _v_scale_float=1.0,
+        impl=types.SimpleNamespace(
+            do_kv_cache_update=lambda *a: CPUAttentionBackendImpl.do_kv_cache_update(backend, *a)
+        ),
+    )
+    tokens = 32
+    cache = torch.zeros(BLOCKS, HEADS, tokens, 2 * DIM, dtype=dtype)
+    pages = VllmPages({"layer": layer}, {"layer": cache}, BLOCKS, tokens)
+    with pytest.raises(ValueError, match="the engine packs keys in an order of its own"):
+        find_numbers(pages, ["layer"], BLOCKS, PlaneShape(HEADS, DIM, DIM, tokens))
