@@ -1,4 +1,4 @@
-"""What papers claim of each other and of their forms, as questions about recipes and read policies."""
+"""What papers claim of each other and of their forms: questions about recipes and policies."""
 
 from paired import Question
 

@@ -1,5 +1,5 @@
-"""Methods that ask all rows of a segment or none, from the papers' formulas or the authors' programs,
-and methods made of others, in torch. captured.py says what a method is.
+"""Methods that ask all rows of a segment or none, from the papers' formulas or the authors'
+programs, and methods made of others, in torch. captured.py says what a method is.
 """
 
 import numpy as np

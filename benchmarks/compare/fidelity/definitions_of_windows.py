@@ -1,5 +1,5 @@
-"""Methods that ask the last rows of a segment, from the papers' formulas or the authors' programs, in
-torch. captured.py says what a method is.
+"""Methods that ask the last rows of a segment, from the papers' formulas or the authors' programs,
+in torch. captured.py says what a method is.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""kvpress's presses on captured keys, values and queries: what Cairn's selections are compared with.
-They run without hooks and get what a hook would give them. kvpress 0.5.5.
+"""kvpress's presses on captured keys, values and queries, which Cairn's selections are compared
+with. They run without hooks and get what a hook would give them. kvpress 0.5.5.
 
 captured.py says what a method is; definitions.py and definitions_of_windows.py have those that
 kvpress lacks.
