@@ -9,7 +9,9 @@
 namespace cairn::cli {
 namespace {
 
-constexpr uint32_t kPromptTokens = 8000;  // If the model's context has room for them.
+// If the model's context has room for them. More would take machines without matrix units longer
+// than a minute.
+constexpr uint32_t kPromptTokens = 6000;
 constexpr const char* kPolicy = "precision:near=turbo3,rows=0.02,query=attention";
 constexpr uint64_t kLeastHostBytes = 1ULL << 20;  // The smallest arena of a node.
 constexpr uint64_t kSpilledTokens = 256;          // That a worker spills at a time, at least.
