@@ -172,8 +172,8 @@ def bench_table(report):
     print(
         f"{report['tokens']} tokens, {report['threads']} thread(s), far tier of "
         f"{report['far_gbps']:g} GB/s:\n\n"
-        "| mode | ms a step | speed of resident | over fetch-all | processor ms | near | hit | late |"
-        "\n|---|---|---|---|---|---|---|---|"
+        "| mode | ms a step | speed of resident | over fetch-all | processor ms | near | hit "
+        "| late |\n|---|---|---|---|---|---|---|---|"
     )
     for row in report["rows"]:
         near = f"{row['near_share']:.1%}" if "near_share" in row else "100%"
