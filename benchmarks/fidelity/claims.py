@@ -15,7 +15,7 @@ import argparse
 import pathlib
 
 from paired import ANSWERS, difference, rows_of
-from questions import CODECS, READING, SELECTIONS
+from questions import CODECS, READING, SELECTIONS, name_of
 
 QUESTIONS = SELECTIONS + CODECS + READING
 
@@ -47,13 +47,6 @@ def of_question(recipe, keep):
     return name, frozenset(tuple(p.split("=", 1)) for p in text.split(",") if p), keep
 
 
-def as_named(recipe):
-    """As questions name a recipe or policy whole: which calibration file it reads does not
-    matter."""
-    before, given, digits = recipe.removesuffix("+raw").partition("rotation=")
-    return before + given + ("FILE" if digits not in ("", "context") else digits)
-
-
 def size(row):
     if row.get("read_bits_per_number"):
         return f"{row['read_bits_per_number']:.2f} read"
@@ -77,7 +70,7 @@ class Rows:
             column = f"{row['suite']}{' ' + label if label else ''}"
             if column not in self.columns:
                 self.columns.append(column)
-            self._take(self.named, (column, as_named(row["recipe"])), row)
+            self._take(self.named, (column, name_of(row["recipe"])), row)
             key = parse(row["recipe"])
             if key is None:
                 continue

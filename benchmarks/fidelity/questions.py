@@ -161,3 +161,10 @@ READING = (
         "InfiniGen",
     ),
 )
+
+
+def name_of(recipe):
+    """What CODECS and READING call a recipe or policy of a report: which calibration file it reads
+    does not matter."""
+    before, given, digits = recipe.removesuffix("+raw").partition("rotation=")
+    return before + given + ("FILE" if digits not in ("", "context") else digits)

@@ -19,7 +19,7 @@ import json
 import reading_plot
 from compare import number
 from paired import difference, interval, ratio, rows_of
-from questions import READING
+from questions import READING, name_of
 
 # Of half precision: 16 bits.
 RIVALS = ("layer-defensive:keep=0.2+raw", "layer-defensive:keep=0.18+raw")
@@ -61,12 +61,6 @@ def over(row, other):
     return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
-def of_question(row):
-    """The name by which questions know it: which calibration file it is does not matter."""
-    before, given, digits = name(row).partition("rotation=")
-    return before + given + ("FILE" if digits not in ("", "context") else digits)
-
-
 def of_first_texts(row, count):
     """The row as if only its first texts had been measured: sums of KL, and positions."""
     texts = row["texts"][:count]
@@ -74,7 +68,7 @@ def of_first_texts(row, count):
 
 
 def question_table(suite, rows, against):
-    known = {of_question(row): row for row in against + rows if row["suite"] == suite}
+    known = {name_of(row["recipe"]): row for row in against + rows if row["suite"] == suite}
     answers_count = any(row.get("needles_n") for row in rows)
     unit = "points more" if answers_count else "KL over the second's"
     lines = []
