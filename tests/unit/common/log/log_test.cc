@@ -144,12 +144,13 @@ TEST_F(LogTest, AFullPipeCostsLinesAndNoTime) {
   ASSERT_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
   close(ends[1]);
   const uint64_t before = GetLosses().dropped;
-  // 64 KiB in the pipe, 1 MiB in the queue.
+  // 64 KiB in the pipe, 1 MiB in the queue, and up to as much in the batch that is being written:
+  // how much, depends on when the writer took it.
   const std::string value(1000, 'x');
   for (int i = 0; i < 3000; ++i) Debug("filler", {{"value", value}});
   EXPECT_FALSE(Flush(std::chrono::milliseconds(1)));
   const uint64_t dropped = GetLosses().dropped - before;
-  EXPECT_GT(dropped, 1500u);
+  EXPECT_GT(dropped, 900u);
   EXPECT_LT(dropped, 2500u);
   // When somebody reads again, the number is told.
   std::string read_back;
