@@ -15,6 +15,7 @@ void Link::Begin(std::function<void()> first) {
   thread_ = dependencies_.threads("cairn-link");
   {
     MutexLock lock(mu_);
+    if (state_ != State::kOpening) return;  // Whoever stops links ended it before it began.
     deadline_ = dependencies_.timers->At(dependencies_.clock->Now() + options_.join, [self] {
       self->End(Errorf(StatusCode::kDeadlineExceeded, "the peer did not join in {} s",
                        Seconds(self->options_.join)));

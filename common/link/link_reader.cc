@@ -133,6 +133,10 @@ Result<uint64_t> LinkReader::Open(const std::string& name, const WaitingPtr& wai
   CAIRN_RETURN_IF_ERROR(dependencies_.table->Add(link));
   {
     MutexLock lock(mu_);
+    if (stopped_) {
+      dependencies_.table->Remove(link.get(), /*abandoned=*/false);
+      return Errorf(StatusCode::kUnavailable, "links are stopped");
+    }
     const auto [it, fresh] = peers_.try_emplace(name);
     if (waiting != nullptr) it->second.waiting.push_back(waiting);
     if (!fresh) {

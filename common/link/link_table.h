@@ -16,6 +16,7 @@ class LinkTable {
  public:
   struct Options {
     size_t most = 16;           // Links at a time, those that end counted.
+    Duration least_rest{};      // A link is closed for another one if it moved nothing for so long.
     size_t most_abandoned = 2;  // Communicators that do not end; then no new one is made.
   };
   // Totals since start, but for the first four.
@@ -26,8 +27,9 @@ class LinkTable {
   };
   explicit LinkTable(Options options) : options_(options) {}
 
-  // Room for a link. RESOURCE_EXHAUSTED: there is none; then the least used link that moves nothing
-  // is closed, so that a later call finds room. UNAVAILABLE: too many communicators are abandoned.
+  // Room for a link that was just made. RESOURCE_EXHAUSTED: there is none; then the least used one
+  // that moves nothing, and has not for `least_rest`, is closed, so that a later call finds room.
+  // UNAVAILABLE: too many communicators are abandoned.
   Status Add(const std::shared_ptr<Link>& link) {
     std::shared_ptr<Link> closed;
     Status status;
@@ -45,6 +47,7 @@ class LinkTable {
       }
       for (const std::shared_ptr<Link>& other : links_) {
         if (other->state() != Link::State::kIdle) continue;
+        if (link->used() - other->used() < options_.least_rest) continue;
         if (closed == nullptr || other->used() < closed->used()) closed = other;
       }
       status =

@@ -2,7 +2,7 @@
 // The links of this node to other members: what they share, from start to end. Which library moves
 // the bytes, and how holders are called, its owner says.
 //
-// Thread-safe after Create.
+// Thread-safe after Create, but for Close and Stop, which one thread calls.
 
 #include <memory>
 
@@ -16,7 +16,8 @@ class MemberLinks {
  public:
   struct Options {
     link::LinkOptions links = {};
-    link::LinkTable::Options table = {};
+    // In a large cluster there are more pairs of members than links. Those that are in use stay.
+    link::LinkTable::Options table = {.least_rest = std::chrono::seconds(10)};
     link::PeerHistory::Options history = {};
     uint64_t buffer_bytes = 64 << 20;
     Duration timeout = std::chrono::seconds(1);  // Of one move.

@@ -349,6 +349,23 @@ TEST_F(LinkReaderTest, ALinkThatMovesIsNotClosedForAnother) {
   world_.Advance(seconds(2));
 }
 
+TEST_F(LinkReaderTest, ALinkThatMovedSomethingLatelyIsNotClosedForAnother) {
+  Start({.host = "here"}, {.host = "here"}, {.most = 1, .least_rest = seconds(10)});
+  AddHolder("b");
+  const size_t fetch = Fetch();
+  world_.Advance(milliseconds(5));
+  EXPECT_OK(ResultOf(fetch));
+  for (const uint64_t closed : {0, 1}) {
+    const size_t refused = Fetch(0, 1, seconds(1), "b");
+    EXPECT_THAT(ResultOf(refused), StatusIs(StatusCode::kResourceExhausted, _));
+    EXPECT_EQ(stats().closed, closed);
+    world_.Advance(seconds(10));
+  }
+  const size_t late = Fetch(0, 1, seconds(1), "b");
+  world_.Advance(milliseconds(5));
+  EXPECT_OK(ResultOf(late));
+}
+
 TEST_F(LinkReaderTest, AfterAbortsThatHangNoMoreCommunicatorsAreMade) {
   Start({.host = "here"}, {.host = "here"}, {.most_abandoned = 1});
   maker_.faults.never_moves = true;

@@ -216,5 +216,14 @@ TEST_F(LinkTest, ALinkWhoseFirstStepFailsHasNothingToAbort) {
   EXPECT_THAT(ended_, ElementsAre(false));
 }
 
+TEST_F(LinkTest, ALinkThatWasEndedBeforeItBeganDoesNothing) {
+  const auto link = NewLink();
+  link->End(OkStatus());
+  link->Begin([] { FAIL() << "nobody is to be asked any more"; });
+  world_.Run();
+  EXPECT_EQ(link->state(), State::kEnded);
+  EXPECT_THAT(ended_, ElementsAre(false));
+}
+
 }  // namespace
 }  // namespace cairn::link
