@@ -145,11 +145,7 @@ void BlockReceiver::Fail(const std::string& member, MoveFailure why, const Statu
     MutexLock lock(mu_);
     ++counts_.failures[static_cast<size_t>(why)];
     // A full buffer says nothing of the member.
-    if (why != MoveFailure::kNoRoom) {
-      Member& known = members_[member];
-      known.works = false;
-      known.next_try = clock_.Now() + options_.pause;
-    }
+    if (why != MoveFailure::kNoRoom) Rest(member);
   }
   if (why != MoveFailure::kNoRoom) {
     log::Warn("link_move_failed", {{"member", member},
@@ -157,6 +153,20 @@ void BlockReceiver::Fail(const std::string& member, MoveFailure why, const Statu
                                    {"error", Message(status)}});
   }
   End(status, done);
+}
+
+void BlockReceiver::NoteWrong(const std::string& member, const Status& why) {
+  {
+    MutexLock lock(mu_);
+    Rest(member);
+  }
+  log::Warn("link_moved_wrong_bytes", {{"member", member}, {"error", Message(why)}});
+}
+
+void BlockReceiver::Rest(const std::string& member) {
+  Member& known = members_[member];
+  known.works = false;
+  known.next_try = clock_.Now() + options_.pause;
 }
 
 void BlockReceiver::End(const Status& status, const FetchDone& done) {

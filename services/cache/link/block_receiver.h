@@ -43,6 +43,7 @@ class BlockReceiver final : public BlockFetcher,
   bool MayFetch(const std::string& member) const override;
   void Fetch(const std::string& member, const LentBlock& block,
              std::vector<std::span<std::byte>> rooms, TimePoint deadline, FetchDone done) override;
+  void NoteWrong(const std::string& member, const Status& why) override;
   // Takes no more, and waits until all fetches have ended. The links have.
   void Stop();
 
@@ -67,6 +68,8 @@ class BlockReceiver final : public BlockFetcher,
   void Copied(const std::string& member, const ExchangeBuffer::Room& room, const Status& copied,
               const FetchDone& done);
   void End(const Status& status, const FetchDone& done);
+  // Lets the member rest, and then one block at a time try it.
+  void Rest(const std::string& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   const std::shared_ptr<ExchangeBuffer> buffer_;

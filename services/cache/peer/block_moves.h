@@ -74,14 +74,16 @@ class BlockFetcher {
 
   virtual ~BlockFetcher() = default;
   // Whether it is worth while to ask the member for a block that it lends: false while moves from
-  // there fail.
+  // there fail, or bring wrong bytes.
   virtual bool MayFetch(const std::string& member) const = 0;
-  // Brings the bytes of each part into its room in memory of the host. `rooms` are valid until
-  // `done` has run. It runs once, on any thread, perhaps inside the call, early enough before
+  // Brings the bytes of each part into its room in memory of the host: one for each part, of which
+  // there is at least one. `rooms` are valid until `done` has run. It runs once, on any thread, perhaps inside the call, early enough before
   // `deadline` to take another way. Not OK: the rooms hold anything. Nobody compares hashes.
   virtual void Fetch(const std::string& member, const LentBlock& block,
                      std::vector<std::span<std::byte>> rooms, TimePoint deadline,
                      FetchDone done) = 0;
+  // What a Fetch from the member brought has other hashes than the block: `why` says which.
+  virtual void NoteWrong(const std::string& member, const Status& why) = 0;
 };
 
 }  // namespace cairn::cache

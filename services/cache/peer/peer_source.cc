@@ -306,7 +306,10 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     Status status = moved;
     if (status.ok()) {
       status = counted_.Finish();
-      if (!status.ok()) source_.wrong_moves_.fetch_add(1);
+      if (!status.ok()) {
+        source_.wrong_moves_.fetch_add(1);
+        source_.dependencies_.fetcher->NoteWrong(holder, status);
+      }
     }
     if (status.ok()) {
       source_.moved_blocks_.fetch_add(1);

@@ -275,9 +275,23 @@ TEST_F(MemberLinksTest, AMemberWhoseLinkCannotBeMadeIsAskedLessAndLess) {
 
 TEST_F(MemberLinksTest, ALostDeviceLendsAndFetchesNothing) {
   const auto block = Store({1000});
-  fake_.control().lose(0);
-  EXPECT_FALSE(Lend(block).ok());
-  holder_.tier->Step();
+  Move();
+  EXPECT_TRUE(reader_.links->fetcher()->MayFetch("holder"));
+  fake_.control().lose(0);  // Both have this one.
+  EXPECT_THAT(Lend(block), StatusIs(StatusCode::kUnavailable, _));
+  (void)reader_.tier->device_of(0)->GetMemoryState();  // It notices.
+  EXPECT_FALSE(reader_.links->fetcher()->MayFetch("holder"));
+}
+
+TEST_F(MemberLinksTest, AMemberWhoseBytesWereWrongIsLeftAloneAndThenOneTriesIt) {
+  Move();
+  BlockFetcher& fetcher = *reader_.links->fetcher();
+  fetcher.NoteWrong("holder", Errorf(StatusCode::kDataLoss, "a hash differs"));
+  EXPECT_FALSE(fetcher.MayFetch("holder"));
+  world_.Advance(seconds(1));
+  EXPECT_TRUE(fetcher.MayFetch("holder"));
+  EXPECT_FALSE(fetcher.MayFetch("holder")) << "one has to come back first";
+  EXPECT_EQ(reader_.links->stats().links.broken, 0u) << "the link itself is well";
 }
 
 }  // namespace

@@ -52,11 +52,12 @@ class FakeFetcher final : public BlockFetcher {
       done(status);
     }
   }
+  void NoteWrong(const std::string& member, const Status&) override { wrong.push_back(member); }
   bool may = true, wait = false;
   std::byte fill{7};
   Status status;
   FetchDone waiting;
-  std::vector<std::string> members;
+  std::vector<std::string> members, wrong;
   std::vector<uint64_t> offsets;
 };
 
@@ -471,6 +472,7 @@ TEST_F(PeerSourceTest, AMoveThatFailsIsStreamedByTheSameMember) {
   ASSERT_EQ(Read(0), OkStatus());
   EXPECT_EQ(peers_.at("a").reads, 2);
   EXPECT_EQ(peers_.at("a").lent, 1);
+  EXPECT_TRUE(fetcher_.wrong.empty()) << "no bytes came";
   EXPECT_TRUE(source_->search().health().MayCall("a")) << "its network is as well as before";
   EXPECT_EQ(source_->counts().failed_moves, 1u);
   EXPECT_EQ(source_->counts().moved_blocks, 0u);
@@ -482,6 +484,7 @@ TEST_F(PeerSourceTest, WrongBytesOfAMoveAreStreamedAndNobodyIsToBlame) {
   Runs(1);
   fetcher_.fill = std::byte{9};
   ASSERT_EQ(Read(0), OkStatus());
+  EXPECT_THAT(fetcher_.wrong, ::testing::ElementsAre("a")) << "the link hears of it";
   EXPECT_EQ(source_->counts().wrong_moves, 1u);
   EXPECT_EQ(source_->counts().failed_moves, 1u);
   EXPECT_EQ(source_->counts().wrong_reads, 0u);
