@@ -69,11 +69,10 @@ void LentBlocks::Expire(uint64_t offset, const std::weak_ptr<void>& keep) {
 }
 
 Result<std::shared_ptr<void>> LentBlocks::Grant(const std::string& member, const link::Plan& plan) {
-  const auto refuse = [&]() -> Status {
-    return Errorf(StatusCode::kNotFound, "no block is lent to '{}' at these {} places", member,
-                  plan.pieces.size());
-  };
-  if (plan.pieces.size() != 1) return refuse();
+  if (plan.pieces.size() != 1) {
+    return InvalidArgument("pieces: got {}, expected 1: a block is lent as a whole",
+                           plan.pieces.size());
+  }
   const link::Piece& piece = plan.pieces.front();
   Timers::Id timer = 0;
   std::shared_ptr<void> keep;
@@ -82,7 +81,10 @@ Result<std::shared_ptr<void>> LentBlocks::Grant(const std::string& member, const
     const auto it = lent_.find(piece.source_offset);
     if (piece.source != options_.memory || it == lent_.end() || it->second.member != member ||
         it->second.room.bytes != piece.bytes) {
-      return refuse();
+      return Errorf(StatusCode::kNotFound,
+                    "no block is lent to '{}': got {} bytes at {} of memory {}, expected what was "
+                    "lent in the last {} s",
+                    member, piece.bytes, piece.source_offset, piece.source, Seconds(options_.life));
     }
     timer = it->second.timer;
     keep = std::move(it->second.room.keep);

@@ -8,15 +8,13 @@ Status CheckLinks(const NodeConfig& config) {
   if (!config.cluster.enabled()) {
     return InvalidArgument(
         "link.enabled: got true, expected false with cluster.discovery {}, because links go to "
-        "other "
-        "members",
+        "other members",
         config.cluster.discovery);
   }
   if (config.device_capacity == 0) {
     return InvalidArgument(
-        "link.enabled: got true, expected false with device.capacity 0, because links move blocks "
-        "of "
-        "the device tier");
+        "link.enabled: got true, expected false with device.capacity 0, because links move "
+        "blocks of the device tier");
   }
   return OkStatus();
 }

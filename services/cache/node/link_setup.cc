@@ -69,7 +69,7 @@ void ShowMoves(const MemberLinks::Stats& stats, metrics::Sink& sink) {
 
 void ShowLinks(const MemberLinks::Stats& stats, metrics::Sink& sink) {
   const std::string name = "cairn_links";
-  const std::string help = "Links to other members, each way one.";
+  const std::string help = "Links to other members, one for each direction.";
   sink.Gauge(name, help, {{"state", "joining"}}, D(stats.links.joining));
   sink.Gauge(name, help, {{"state", "open"}},
              D(stats.links.links - stats.links.joining - stats.links.ending));

@@ -184,8 +184,9 @@ void DeviceTier::CopyOut(uint32_t pool, std::span<const Extent> extents,
   std::vector<DevicePool::Inner> copies;
   for (size_t i = 0; i < extents.size(); ++i) {
     if (extents[i].id >> kPoolShift != pool) {
-      return done(Errorf(StatusCode::kUnimplemented, "device tier: an extent is on device {}",
-                         extents[i].id >> kPoolShift));
+      return done(Errorf(StatusCode::kUnimplemented,
+                         "device tier: got an extent on device {}, expected one on {}",
+                         extents[i].id >> kPoolShift, pool));
     }
     copies.push_back({OffsetOf(extents[i].id), extents[i].length, addresses[i]});
   }
