@@ -97,6 +97,10 @@ void Block(const v1::PeerReadFrame& frame) {
   for (size_t i = 0; i < block->parts.size(); ++i) {
     Expect(offsets[i] + block->parts[i].bytes <= offsets[i + 1]);
   }
+  v1::PeerReadFrame::Lent lent;
+  cache::ToProto(*place, &lent);
+  const auto same_place = fuzz::Get(cache::ToLentPlace(lent, *block));
+  Expect(same_place.memory == place->memory && same_place.offset == place->offset);
 }
 
 void Match(const v1::PeerMatchResponse& message) {
