@@ -18,7 +18,7 @@ using pages::PageMover;
 constexpr int kRank = 60;
 constexpr char kWhat[] = "a save: of the step whose tokens are saved";
 
-// Steps of an engine on the bench's stream; each computes kTokens tokens, whose KV is then saved.
+// Steps of an engine on the bench's stream, each of as many tokens, whose KV is then saved.
 class Engine {
  public:
   Engine(Bench* bench, ModelProducts* products) : bench_(*bench), products_(*products) {}
