@@ -54,7 +54,4 @@ const kernels::batch::SliceTable* SliceKernelsOf(device::Device* device);
 Result<std::unique_ptr<BlockForm>> OpaqueForm(EnginePages pages,
                                               const kernels::batch::SliceTable* kernels);
 
-// What a launch returned. `what` names it.
-Status LaunchStatus(device::Stream* stream, const char* what, int error);
-
 }  // namespace cairn::pages

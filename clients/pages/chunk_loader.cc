@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/device/launched.h"
 #include "common/log/log.h"
 
 namespace cairn::pages {
@@ -94,9 +95,10 @@ Status ChunkLoader::IssueBatch(const Fence& fence, std::span<const Source> sourc
   std::memset(faults_.bytes().data(), 0, sources.size() * sizeof(uint32_t));
   CAIRN_RETURN_IF_ERROR(stream_.Copy("clearing of faults", clear));
   CAIRN_RETURN_IF_ERROR(stream_.Copy("copy out of a chunk", in));
-  CAIRN_RETURN_IF_ERROR(LaunchStatus(
-      &stream_, "hashes of blocks",
-      kernels_.hash_runs(stream_.native(), {runs.data(), static_cast<int64_t>(runs.size())})));
+  CAIRN_RETURN_IF_ERROR(device::Launched(
+      "hashes of blocks",
+      kernels_.hash_runs(stream_.native(), {runs.data(), static_cast<int64_t>(runs.size())}),
+      *device_));
   CAIRN_RETURN_IF_ERROR(stream_.Wait(fence.event_));
   CAIRN_RETURN_IF_ERROR(form_.Scatter(&stream_, places));
   return stream_.Copy("faults of blocks", out);

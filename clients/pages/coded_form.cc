@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/device/launched.h"
+
 namespace cairn::pages {
 namespace {
 
@@ -53,9 +55,9 @@ class CodedBlocks final : public BlockForm {
         encoded += task.bytes;
       }
     }
-    return LaunchStatus(
-        stream, what,
-        launch(stream->native(), {form_, tasks.data(), static_cast<int64_t>(tasks.size())}));
+    return device::Launched(
+        what, launch(stream->native(), {form_, tasks.data(), static_cast<int64_t>(tasks.size())}),
+        *stream->device());
   }
 
   const BlockCodec codec_;
@@ -80,10 +82,14 @@ Status Validate(const BlockCodec& codec, const CodedPages& pages) {
           i, layer.k, layer.v, layer.block_stride, kAlignment);
     }
   }
-  for (const int64_t stride : {pages.k.head, pages.k.token, pages.v.head, pages.v.token}) {
+  const std::pair<const char*, int64_t> strides[] = {{"k.head", pages.k.head},
+                                                     {"k.token", pages.k.token},
+                                                     {"v.head", pages.v.head},
+                                                     {"v.token", pages.v.token}};
+  for (const auto& [field, stride] : strides) {
     if (stride <= 0 || static_cast<uint64_t>(stride) * sizeof(uint16_t) % kAlignment != 0) {
-      return InvalidArgument("field 'strides': got {} numbers, expected a multiple of {}", stride,
-                             kAlignment / sizeof(uint16_t));
+      return InvalidArgument("field '{}': got {} numbers, expected a positive multiple of {}",
+                             field, stride, kAlignment / sizeof(uint16_t));
     }
   }
   return OkStatus();

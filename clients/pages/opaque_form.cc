@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "clients/pages/block_form.h"
+#include "common/device/launched.h"
 #include "common/log/log.h"
 
 namespace cairn::pages {
@@ -86,7 +87,8 @@ class MovedBlocks final : public BlockForm {
                                             .piece_bytes = piece_bytes_},
                                   .blocks = reinterpret_cast<std::byte*>(first),
                                   .block_stride = distance};
-      CAIRN_RETURN_IF_ERROR(LaunchStatus(stream, what, launch(stream->native(), args)));
+      CAIRN_RETURN_IF_ERROR(
+          device::Launched(what, launch(stream->native(), args), *stream->device()));
       index.clear();
     }
     return OkStatus();
@@ -108,12 +110,6 @@ const kernels::batch::SliceTable* SliceKernelsOf(device::Device* device) {
   if (table.ok()) return static_cast<const kernels::batch::SliceTable*>(*table);
   log::Info("no_kernels_for_pages", {{"reason", Message(table.status())}});
   return nullptr;
-}
-
-Status LaunchStatus(device::Stream* stream, const char* what, int error) {
-  if (error == 0) return OkStatus();
-  if (stream->device()->lost()) return stream->device()->LossStatus();
-  return Errorf(StatusCode::kInternal, "{}: the launch failed with error {}", what, error);
 }
 
 Result<std::unique_ptr<BlockForm>> OpaqueForm(EnginePages pages,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/device/launched.h"
+
 namespace cairn::gpu {
 
 Result<std::unique_ptr<Bench>> Bench::Open(const ProbeOptions& options) {
@@ -79,11 +81,7 @@ Result<double> Bench::Time(const std::function<Status()>& launch) {
 }
 
 Result<double> Bench::TimeKernel(const char* what, const std::function<int()>& launch) {
-  return Time([&]() -> Status {
-    const int error = launch();
-    if (error == 0) return OkStatus();
-    return Errorf(StatusCode::kInternal, "{}: the launch failed with error {}", what, error);
-  });
+  return Time([&] { return device::Launched(what, launch(), *device_); });
 }
 
 Result<double> CopyRate(Bench* bench) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cairn/kernels/batch/unit_table.h"
+#include "common/device/launched.h"
 #include "tests/gpu/probe/kv_pool.h"
 #include "tests/gpu/probe/model_products.h"
 #include "tests/gpu/probe/probes.h"
@@ -130,10 +131,9 @@ class SelectionProbe {
   template <typename Args>
   Status Issue(const char* what, kernels::batch::UnitsLaunch<Args> launch,
                const std::vector<Args>& units) {
-    const int error =
-        launch(bench_.stream().native(), {units.data(), static_cast<int64_t>(units.size())});
-    if (error == 0) return OkStatus();
-    return Errorf(StatusCode::kInternal, "{}: the launch failed with error {}", what, error);
+    return device::Launched(
+        what, launch(bench_.stream().native(), {units.data(), static_cast<int64_t>(units.size())}),
+        *bench_.device());
   }
   Status Launch() {
     CAIRN_RETURN_IF_ERROR(Issue("window_attention", table_.window_attention, windows_));

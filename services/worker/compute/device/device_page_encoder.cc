@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "common/device/launched.h"
 #include "common/log/log.h"
 #include "services/worker/compute/device/arena.h"
 #include "services/worker/compute/device/device_wait.h"
@@ -180,7 +181,7 @@ Status DevicePageEncoder::Run(const SliceForm& form, const Batch& batch) {
   }
   copies.push_back(words);
   const auto fetch = [&]() -> Status {
-    CAIRN_RETURN_IF_ERROR(Launched(
+    CAIRN_RETURN_IF_ERROR(device::Launched(
         "hashes", kernels_.hash_runs(stream_.native(), {runs.data(), std::ssize(runs)}), *device_));
     return stream_.Copy("download of encoded pages", copies);
   };

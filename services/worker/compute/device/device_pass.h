@@ -21,9 +21,9 @@
 #include "cairn/common/status.h"
 #include "cairn/kernels/batch/forward_kernels.h"
 #include "common/device/device.h"
+#include "common/device/launched.h"
 #include "services/worker/compute/device/decode_graphs.h"
 #include "services/worker/compute/device/device_run.h"
-#include "services/worker/compute/device/device_wait.h"
 #include "services/worker/compute/device/device_weights.h"
 #include "services/worker/compute/device/kv_downloads.h"
 #include "services/worker/compute/device/kv_mirror.h"
@@ -90,7 +90,7 @@ class DevicePass {
   Status Drain();
   kernels::batch::KvForm FormOf(int layer) const;
   Status Launched(const char* what, int error) const {
-    return worker::Launched(what, error, *device_);
+    return device::Launched(what, error, *device_);
   }
 
   const Hyperparameters& hp_;

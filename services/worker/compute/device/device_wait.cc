@@ -31,10 +31,4 @@ Status Await(const device::Event& event, const char* what) {
   }
 }
 
-Status Launched(const char* what, int error, const device::Device& device) {
-  if (error == 0) return OkStatus();
-  if (device.lost()) return device.LossStatus();
-  return Errorf(StatusCode::kInternal, "{}: the launch failed with error {}", what, error);
-}
-
 }  // namespace cairn::worker

@@ -1,5 +1,5 @@
 #pragma once
-// Waits for a device without a call of the driver that blocks, and what launches of kernels say.
+// Waits for a device without a call of the driver that blocks.
 
 #include "cairn/common/status.h"
 #include "common/device/device.h"
@@ -9,9 +9,5 @@ namespace cairn::worker {
 // Until the event has happened. The first error of the device; DEADLINE_EXCEEDED after half a
 // minute, because no piece of work here takes that long on a device that works.
 Status Await(const device::Event& event, const char* what);
-
-// What the number that an entry of a table of kernels (cairn/kernels/batch) returned means.
-// UNAVAILABLE: the device is lost. INTERNAL: the launch failed.
-Status Launched(const char* what, int error, const device::Device& device);
 
 }  // namespace cairn::worker

@@ -133,7 +133,8 @@ class DeviceWeights::Loader {
             Upload(order.data(), staging_.address() + staged_order_, order.size() * 4));
         args.source_rows = At<int32_t>(staging_.address(), staged_order_);
       }
-      CAIRN_RETURN_IF_ERROR(Launched(kernels_.dequantise(stream_.native(), args)));
+      CAIRN_RETURN_IF_ERROR(device::Launched(
+          "dequantising weights", kernels_.dequantise(stream_.native(), args), *device_));
       out += tensor.rows * tensor.cols;
     }
     return OkStatus();
@@ -185,10 +186,6 @@ class DeviceWeights::Loader {
   Status Upload(const void* from, uint64_t to, size_t bytes) {
     const device::CopyTask task{to, reinterpret_cast<uint64_t>(from), bytes};
     return stream_.Copy("upload of weights", {&task, 1});
-  }
-  static Status Launched(int error) {
-    if (error == 0) return OkStatus();
-    return Errorf(StatusCode::kInternal, "dequantising weights: the launch failed with {}", error);
   }
 
   const Model& model_;

@@ -1,7 +1,7 @@
 #include "services/worker/compute/device/row_gatherer.h"
 
+#include "common/device/launched.h"
 #include "services/worker/compute/device/arena.h"
-#include "services/worker/compute/device/device_wait.h"
 
 namespace cairn::worker {
 
@@ -26,7 +26,7 @@ Result<uint64_t> RowGatherer::Gather(int begin_layer, int end_layer,
   }
   const uint64_t stride = pieces_.size() * kv_.row_bytes();
   CAIRN_RETURN_IF_ERROR(rows_.Grow("rows of a decode step", stride * runs.size(), device_));
-  CAIRN_RETURN_IF_ERROR(Launched(
+  CAIRN_RETURN_IF_ERROR(device::Launched(
       "gathering rows",
       kernels_.gather_pages(stream->native(),
                             {.pages = {.pieces = pieces_.data(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/device/launched.h"
 #include "services/worker/compute/device/arena.h"
 #include "services/worker/compute/device/device_wait.h"
 #include "services/worker/compute/device/device_weights.h"
@@ -133,10 +134,10 @@ Status SliceBatch::Issue(const SliceForm& form) {
       {reinterpret_cast<uint64_t>(faults_.bytes().data()), work_there_.address(), fault_bytes});
   CAIRN_RETURN_IF_ERROR(stream_.Fill("faults of slices", work_there_.address(), 0, fault_bytes));
   CAIRN_RETURN_IF_ERROR(stream_.Copy("upload of encoded slices", uploads_));
-  CAIRN_RETURN_IF_ERROR(Launched(
+  CAIRN_RETURN_IF_ERROR(device::Launched(
       "hashes", kernels_.hash_runs(stream_.native(), {runs_.data(), std::ssize(runs_)}), *device_));
   if (!tasks_.empty()) {
-    CAIRN_RETURN_IF_ERROR(Launched(
+    CAIRN_RETURN_IF_ERROR(device::Launched(
         "decoding",
         kernels_.decode_slices(stream_.native(), {form, tasks_.data(), std::ssize(tasks_)}),
         *device_));

@@ -328,8 +328,8 @@ TEST(CodedPagesTest, PlacesThatKernelsCannotReadAreNamed) {
   EXPECT_THAT(refusal([](CodedPages& p) { p.layers[0].v += 8; }), HasSubstr("'layers[0]'"));
   EXPECT_THAT(refusal([](CodedPages& p) { p.layers[0].block_stride = 72; }),
               HasSubstr("'layers[0]'"));
-  EXPECT_THAT(refusal([](CodedPages& p) { p.v.token = 68; }), HasSubstr("'strides': got 68"));
-  EXPECT_THAT(refusal([](CodedPages& p) { p.k.head = 0; }), HasSubstr("'strides': got 0"));
+  EXPECT_THAT(refusal([](CodedPages& p) { p.v.token = 68; }), HasSubstr("'v.token': got 68"));
+  EXPECT_THAT(refusal([](CodedPages& p) { p.k.head = 0; }), HasSubstr("'k.head': got 0"));
 }
 
 }  // namespace
