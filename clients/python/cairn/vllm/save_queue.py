@@ -48,9 +48,12 @@ class SaveQueue(Generic[_T]):
             return True
 
     def put(self, item: _T, keys: list[bytes]) -> None:
-        """`item` has the claimed blocks `keys`."""
+        """`item` has the claimed blocks `keys`. After `close` it is dropped."""
         with self._changed:
-            self._items.append((item, keys))
+            if self._ended:
+                self._under_way.difference_update(keys)
+            else:
+                self._items.append((item, keys))
             self._changed.notify_all()
 
     def forget(self, keys: Iterable[bytes]) -> None:
