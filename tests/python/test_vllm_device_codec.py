@@ -70,13 +70,20 @@ class ForgetfulPages(Pages):
         super().write(layer, block, keys, keys)
 
 
-class ShiftedPages(Pages):
-    """The last block's tokens are in another order."""
+class SwappedPages(Pages):
+    """The last block's values come before its keys."""
 
     def write(self, layer, block, keys, values):
         if block:
-            keys, values = keys[::-1], values[::-1]
+            keys, values = values, keys
         super().write(layer, block, keys, values)
+
+
+class BackwardPages(Pages):
+    """Blocks follow each other from the last one to the first."""
+
+    def addresses(self, layer, block):
+        return super().addresses(layer, BLOCKS - 1 - block)
 
 
 def check_nearly(engine, blocks, keys):
@@ -168,7 +175,8 @@ def test_encoding_before_the_engine_has_computed_is_found(engines, gpu, keys):
         (PackedPages, "layer 'layer0': the engine packs keys in an order of its own"),
         (RoundedPages, "none that the engine was given"),
         (ForgetfulPages, "some keys and values are twice in a block's memory"),
-        (ShiftedPages, "its block 23|the engine packs keys"),
+        (SwappedPages, "its block 23 does not lie as block 0 does"),
+        (BackwardPages, "its block 23 does not lie as block 0 does"),
     ],
 )
 def test_a_layout_that_is_not_proved_is_refused(gpu, node, access, found):

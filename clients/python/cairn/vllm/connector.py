@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-    from cairn.vllm.options import ConnectorOptions
     from cairn.vllm.number_places import PageAccess
+    from cairn.vllm.options import ConnectorOptions
 
 __all__ = ["CairnConnector"]
 

@@ -82,7 +82,11 @@ def find_numbers(
             last_k, last_v = _planes(pages, layer, last, shape)
             stride = (last_k.address - k.address) // last
             moved = _Plane(k.address + last * stride, k.strides)
-            if last_k != moved or last_v != _Plane(v.address + last * stride, v.strides):
+            if (
+                stride <= 0
+                or last_k != moved
+                or last_v != _Plane(v.address + last * stride, v.strides)
+            ):
                 raise ValueError(
                     f"layer '{layer}': its block {last} does not lie as block 0 does, "
                     "expected blocks at equal distances"
