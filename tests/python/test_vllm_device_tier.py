@@ -62,13 +62,11 @@ def test_blocks_of_the_nodes_device_tier_go_to_the_pages(gpu, tiered, keys, layo
         check_nearly(writer, blocks, prompt)
         wait_until(lambda: blocks_on_device(tiered) >= before + 6, SLOW, "blocks on the device")
         assert reader.run("first", keys(1))[0] == 0
-        copied = gpu.stats().copied_bytes
         loaded, blocks = reader.run("again", prompt)
         assert loaded == 6 * SIZE
         check_nearly(reader, blocks, prompt)
         assert reader.counts()["device_loaded_blocks"] == 6
         assert reader.counts()["loaded_blocks"] == 6
-        assert gpu.stats().copied_bytes > copied
         for one in made:
             no_bugs(one)
     finally:

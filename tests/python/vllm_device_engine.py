@@ -2,12 +2,11 @@
 classes, and stand-ins for vLLM, torch and a model whose KV is known."""
 
 import ctypes
-import time
 import types
 
 import pytest
 
-from conftest import SLOW
+from conftest import SLOW, wait_until
 from fake_gpu import LIBRARY, FakeGpu, FakeTensor
 from vllm_standins import KVConnectorRole, cache_config, engine_config, standing_in
 
@@ -16,13 +15,6 @@ LAYERS, BLOCKS, HEADS = 3, 24, 2
 WIDTH = 8  # Numbers of a token in one head: half of them keys, half of them values.
 PAGE = HEADS * SIZE * WIDTH * 2  # Bytes of a block in one layer.
 BLOCK = LAYERS * PAGE
-
-
-def wait_until(done, what):
-    until = time.monotonic() + SLOW
-    while not done():
-        assert time.monotonic() < until, what
-        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -215,7 +207,7 @@ class Engine:
             found[0] = self.scheduler.get_num_new_matched_tokens(request, 0)[0]
             return found[0] is not None
 
-        wait_until(answered, "an answer")
+        wait_until(answered, SLOW, "an answer")
         external = found[0]
         self.scheduler.update_state_after_alloc(
             request, types.SimpleNamespace(get_block_ids=lambda: (blocks,)), external
@@ -230,7 +222,7 @@ class Engine:
                 bad.update(wrong)
                 return name in ended
 
-            wait_until(loaded, "the load's end")
+            wait_until(loaded, SLOW, "the load's end")
         good = next((i for i in range(external // SIZE) if blocks[i] in bad), external // SIZE)
         work = [(blocks[i], keys[i]) for i in range(good, len(keys))]
         self.step({name: (good * SIZE, tokens - good * SIZE, blocks, work)})
