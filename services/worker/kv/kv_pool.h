@@ -153,10 +153,10 @@ class KvSequence {
   // The first page whose loan is no longer intact, or page_count() if all are intact.
   int64_t FirstBrokenLoan() const;
 
-  // May be asked for while another thread lends the page.
   // Stands for the bytes that the page has now, and those that this sequence writes into it.
   // Another page, and other bytes in the place of this one (lent, taken back), have another stamp;
-  // sequences that share a page share its stamp. For copies of pages in other memory. Never 0.
+  // sequences that share a page share its stamp. For copies of pages in other memory. Never 0. May
+  // be called while another thread lends the page.
   // REQUIRES: page < page_count().
   uint64_t PageStamp(int64_t page);
 

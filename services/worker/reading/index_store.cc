@@ -27,8 +27,8 @@ class IndexSink final : public client::FetchSink {
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
     if (!index_.Load(static_cast<int>(slice.block), data)) {
       return Errorf(StatusCode::kDataLoss,
-                    "index of layer {}: {} bytes that are none of {} rows, expected {} bytes",
-                    slice.block, data.size(), index_.units(), index_.LayerBytes());
+                    "index of layer {}: got {} bytes, expected the {} bytes of an index of {} rows",
+                    slice.block, data.size(), index_.LayerBytes(), index_.units());
     }
     ++loaded_;
     return OkStatus();

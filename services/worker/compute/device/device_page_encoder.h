@@ -6,7 +6,8 @@
 //
 // On a stream of its own, which gives way to passes; the thread that pushes waits for its end.
 //
-// Thread-safe: one batch at a time; who comes meanwhile is told that the device is busy.
+// Thread-safe: while one caller is served, Encode of another one returns at once, and encodes
+// nothing.
 
 #include <atomic>
 #include <cstddef>

@@ -25,8 +25,6 @@ class RowGatherer {
               const kernels::batch::SliceTable& kernels)
       : device_(std::move(device)), kv_(kv), pool_(pool), kernels_(kernels) {}
 
-  // Bytes of a row in all heads of K and V of one layer.
-  size_t LayerRowBytes() const { return 2 * static_cast<size_t>(kv_.kv_heads) * kv_.row_bytes(); }
   // Of runs of one row each, after what `stream` has been given so far: [runs][layers][K, V]
   // [kv_heads][head_dim]. Returns the address, where the rows stay until the next call.
   Result<uint64_t> Gather(int begin_layer, int end_layer, std::span<const DeviceRun> runs,

@@ -63,8 +63,8 @@ class SliceDecoder final : public SliceLoader {
 
   Mutex mu_;
   std::unique_ptr<SliceBatch> batch_ ABSL_GUARDED_BY(mu_);
-  device::DeviceMemory rows_there_
-      ABSL_GUARDED_BY(mu_);  // Kept rows, decoded. From their first on.
+  // Decoded kept rows of a batch. Empty until the first such batch.
+  device::DeviceMemory rows_there_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::worker

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/forward_kernels.h"
