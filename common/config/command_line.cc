@@ -78,8 +78,7 @@ class Loader {
         if (field == nullptr) return UnknownFlag(name);
         // A boolean may stand alone: --tls.enabled.
         const bool alone =
-            field->is_bool && !inlined &&
-            (i + 1 >= args_.size() || (args_[i + 1] != "true" && args_[i + 1] != "false"));
+            field->is_bool && !inlined && (i + 1 >= args_.size() || !ParseBool(args_[i + 1]).ok());
         if (alone) {
           settings_.emplace_back(name, "true");
         } else {

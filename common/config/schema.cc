@@ -22,12 +22,6 @@ Result<double> ParseReal(std::string_view text) {
   return value;
 }
 
-Result<bool> ParseBool(std::string_view text) {
-  if (text == "true" || text == "yes" || text == "on") return true;
-  if (text == "false" || text == "no" || text == "off") return false;
-  return InvalidArgument("no boolean");
-}
-
 std::string Join(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
@@ -116,6 +110,12 @@ std::function<Status(std::string_view)> IntegerParser(Target* target,
 }
 
 }  // namespace
+
+Result<bool> ParseBool(std::string_view text) {
+  if (text == "true" || text == "yes" || text == "on") return true;
+  if (text == "false" || text == "no" || text == "off") return false;
+  return InvalidArgument("no boolean");
+}
 
 Schema::Schema(std::string program, std::string summary, std::string example)
     : program_(std::move(program)), summary_(std::move(summary)), example_(std::move(example)) {}

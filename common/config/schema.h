@@ -20,6 +20,9 @@ struct Schema::Field {
   std::string default_yaml = {};
 };
 
+// true, yes, on; false, no, off. INVALID_ARGUMENT: anything else.
+Result<bool> ParseBool(std::string_view text);
+
 struct Schema::SwitchField {
   std::string name;
   bool* target;

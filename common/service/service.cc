@@ -145,18 +145,20 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   program.add_settings(&schema);
   const Result<config::CommandLine> line = config::Load(schema, args);
   if (!line.ok()) return fail(line.status(), 2);
+  const bool health = line->words == std::vector<std::string>{"health"};
+  // A mistyped value of a boolean is such a word, so --check-config has to refuse it, too.
+  if (!health && !line->words.empty()) {
+    return fail(
+        InvalidArgument("unknown command '{}', expected none, or 'health'", line->words.front()),
+        2);
+  }
   if (line->exit) {
     std::fputs(line->output.c_str(), stdout);
     return 0;
   }
-  if (line->words == std::vector<std::string>{"health"}) {
+  if (health) {
     const Status ready = Health(*program.settings);
     return ready.ok() ? 0 : fail(ready, 1);
-  }
-  if (!line->words.empty()) {
-    return fail(
-        InvalidArgument("unknown command '{}', expected none, or 'health'", line->words.front()),
-        2);
   }
   const Status status = Serve(program, signals);
   if (status.ok()) return 0;

@@ -60,6 +60,7 @@ TEST(NodeSettings, MistakesAreNamedAndNothingStarts) {
       {{"--tls.cert", "/nowhere.pem", "--tls.key", "/nowhere.pem"}, {"tls.cert", "/nowhere.pem"}},
       {{"--lisen", "x"}, {"did you mean '--listen'?"}},
       {{"helth"}, {"unknown command 'helth'"}},
+      {{"--check-config", "--host.prefault", "maybe"}, {"unknown command 'maybe'"}},
   };
   for (const auto& [args, expected] : cases) {
     const Outcome outcome = RunOnce(args);

@@ -15,6 +15,7 @@ using cairn::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 struct Options {
@@ -132,6 +133,20 @@ TEST_F(ConfigTest, YamlOfTheWrongShapeIsAnErrorWithItsLine) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("f line 1: listen: got no value")));
   EXPECT_OK(schema.ApplyYaml("listen: \"\"\n", "f"));
   EXPECT_OK(schema.ApplyYaml("# nothing\n", "f"));
+}
+
+TEST_F(ConfigTest, ABooleanStandsAloneOrTakesTheNextWord) {
+  for (const std::string value : {"false", "no", "off"}) {
+    options.tls = true;
+    const auto line = Load(schema, {"--tls.enabled", value});
+    ASSERT_OK(line);
+    EXPECT_FALSE(options.tls) << value;
+    EXPECT_THAT(line->words, IsEmpty());
+  }
+  const auto line = Load(schema, {"--tls.enabled", "serve"});
+  ASSERT_OK(line);
+  EXPECT_TRUE(options.tls);
+  EXPECT_THAT(line->words, ElementsAre("serve"));
 }
 
 TEST_F(ConfigTest, AListMayComeInSeveralFlags) {
