@@ -243,6 +243,11 @@ Status CheckDevices(const NodeConfig& config) {
     return InvalidArgument("device.chunk: got {} bytes, expected a multiple of {}",
                            config.device_chunk, kPage);
   }
+  for (auto id = config.device_ids.begin(); id != config.device_ids.end(); ++id) {
+    if (std::find(config.device_ids.begin(), id, *id) != id) {
+      return InvalidArgument("device.ids: got '{}' twice, expected each GPU once", *id);
+    }
+  }
   if (config.device_capacity == 0 || config.device_capacity >= config.device_chunk) {
     return OkStatus();
   }

@@ -60,5 +60,9 @@ TEST(NodeConfigTest, LinksNeedOtherMembersAndADeviceTier) {
   EXPECT_THAT(SaidAbout("link.buffer", "1KiB"), HasSubstr("link.buffer"));
 }
 
+TEST(NodeConfigTest, AGpuIsNamedOnce) {
+  EXPECT_THAT(SaidAbout("device.ids", "0,1,0"), HasSubstr("device.ids: got '0' twice"));
+}
+
 }  // namespace
 }  // namespace cairn::cache
