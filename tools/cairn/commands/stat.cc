@@ -41,7 +41,15 @@ int RunStat(const StatOptions& options) {
                                      std::chrono::duration<double>(options.timeout_s)),
                                  .trace = ""};
   const auto stats = (*client)->Stat(call);
-  if (!stats.ok()) return Fail(Annotate(stats.status(), "cache node at " + options.cache));
+  if (!stats.ok()) {
+    if (stats.status().code() == StatusCode::kUnavailable) {
+      std::fprintf(stderr,
+                   "cairn: no node answers at %s. --cache names another one; cairn top shows those "
+                   "of cairn up\n",
+                   options.cache.c_str());
+    }
+    return Fail(Annotate(stats.status(), "cache node at " + options.cache));
+  }
 
   // One of several nodes may have answered.
   const client::ClientStats told = (*client)->GetStats();

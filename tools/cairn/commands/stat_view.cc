@@ -55,11 +55,17 @@ std::string Totals(const client::NodeStats& stats, const Terminal& terminal) {
        fmt::format("{} ({})", Grouped(stats.reservations), HumanBytes(stats.reserved_bytes))});
   table.AddRow(
       {"  from disk", HumanBytes(stats.fetched_disk_bytes), "sessions", Grouped(stats.sessions)});
+  const uint64_t known = stats.fetched_host_bytes + stats.fetched_disk_bytes;
+  if (stats.fetched_bytes > known) {
+    table.AddRow({"  from GPUs and members", HumanBytes(stats.fetched_bytes - known), "", ""});
+  }
   table.AddRow({"taken from workers", HumanBytes(stats.pushed_bytes), "not yet on disk",
                 HumanBytes(stats.unflushed_bytes)});
   table.AddRow(
       {"promoted blocks", Grouped(stats.promoted_blocks), "namespaces", Grouped(stats.namespaces)});
-  table.AddRow({"prefill saved", HumanSeconds(stats.prefill_seconds_saved), "index",
+  // 0: no worker has said how fast it computes, as those of a single request do not.
+  const double saved = stats.prefill_seconds_saved;
+  table.AddRow({"prefill saved", saved > 0 ? HumanSeconds(saved) : "-", "index",
                 HumanBytes(stats.index_bytes)});
   const Style corrupt = stats.corrupt_blocks > 0 ? Style::kRed : Style::kPlain;
   table.AddRow({"corrupt blocks", Cell(Grouped(stats.corrupt_blocks), corrupt), "", ""});
