@@ -10,6 +10,15 @@ VALUES = {
     "tls": TLS,
     "plaintext": {"tls": {"acceptPlaintextOnTheNetwork": True}},
     "worker": {**TLS, **WORKER},
+    "worker-by-rows": {
+        **TLS,
+        "worker": {
+            **WORKER["worker"],
+            "recipe": "turbo:bits=4",
+            "readPolicy": "precision:near=turbo3,rows=0.02",
+            "kvBudgetMiB": 256,
+        },
+    },
     "router": {**TLS, **WORKER, **ROUTER},
     "gateway": {
         "tls": {"acceptPlaintextOnTheNetwork": True},

@@ -153,11 +153,24 @@ def test_workers_use_the_nodes_that_the_values_name(chart, address, expected):
     assert host["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
 
 
+def test_workers_store_and_read_kv_as_the_values_say(chart):
+    def config(**worker):
+        docs = render(chart, {**VALUES["worker"], "worker": {**VALUES["worker"]["worker"], **worker}})
+        return yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
+
+    plain = config()
+    assert plain["cache"]["recipe"] == "raw" and "read_policy" not in plain
+    rows = config(recipe="int8", readPolicy="precision:rows=0.02", kvBudgetMiB=256)
+    assert rows["cache"]["recipe"] == "int8"
+    assert (rows["read_policy"], rows["kv_budget"]) == ("precision:rows=0.02", "256MiB")
+
+
 def test_workers_of_a_cluster_use_one_of_its_nodes(chart):
     cluster = {"replicas": 3, "cluster": {"zone": "z"}}
     docs = render(chart, {**TLS, **WORKER, "cache": cluster})
     config = yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
     assert config["cache"] == {
+        "recipe": "raw",
         "address": "dns:test-cache-peers.kv.svc:7400",
         "server_name": "test-cache.kv.svc",
         "zone": "z",

@@ -98,6 +98,7 @@ def test_a_worker_beside_its_node_shares_its_claim_and_its_socket(chart):
     # Whoever names no tenant may map any tenant's memory.
     assert config_of(docs, "cache")["local"]["require_tenant"] is True
     assert config_of(docs, "worker")["cache"] == {
+        "recipe": "raw",
         "address": "127.0.0.1:7400",
         "server_name": "test-cache.kv.svc",
     }
