@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "common/device/launched.h"
 #include "services/worker/compute/device/arena.h"
 #include "services/worker/compute/device/device_wait.h"
 
