@@ -37,7 +37,7 @@ class Difference:
     is_points: bool
 
     def __str__(self):
-        form = "{:+.1f} ({:+.1f} to {:+.1f})" if self.is_points else "{:.2f} ({:.2f} to {:.2f})"
+        form = "{:+.1f} ({:+.1f} to {:+.1f})" if self.is_points else "{:.3f} ({:.3f} to {:.3f})"
         return form.format(self.value, self.low, self.high)
 
     def words(self):

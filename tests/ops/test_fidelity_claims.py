@@ -91,7 +91,7 @@ def contexts(*answers):
 def test_documents_are_compared_by_the_ratio_of_kl():
     found = paired.difference(documents(1, 2, 3), documents(2, 4, 6))
     assert (found.value, found.low, found.high, found.texts) == (0.5, 0.5, 0.5, 3)
-    assert found.words() == "KL x 0.50 (0.50 to 0.50)"
+    assert found.words() == "KL x 0.500 (0.500 to 0.500)"
     assert found.answer() == "yes"
     assert paired.difference(documents(2, 4), documents(1, 2)).answer() == "no"
 
