@@ -155,7 +155,9 @@ def test_workers_use_the_nodes_that_the_values_name(chart, address, expected):
 
 def test_workers_store_and_read_kv_as_the_values_say(chart):
     def config(**worker):
-        docs = render(chart, {**VALUES["worker"], "worker": {**VALUES["worker"]["worker"], **worker}})
+        docs = render(
+            chart, {**VALUES["worker"], "worker": {**VALUES["worker"]["worker"], **worker}}
+        )
         return yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
 
     plain = config()
