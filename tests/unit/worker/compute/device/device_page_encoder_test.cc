@@ -7,16 +7,13 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <random>
 #include <thread>
 
 #include "cairn/common/hash.h"
 #include "common/status/matchers.h"
 #include "kernels/codecs/registry.h"
-#include "kernels/codecs/slice_forms.h"
-#include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/forward_kernels.h"
-#include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/unit/worker/compute/device/slice_fixture.h"
 #include "tests/unit/worker/compute/generated_model.h"
 
 namespace cairn::worker {
@@ -26,30 +23,17 @@ using device::fake::FakeDevices;
 using device::fake::FakeOptions;
 using kernels::SliceForm;
 using kernels::batch::SliceTable;
+using testing::CodecCase;
+using testing::kCodecCases;
 
-constexpr KvLayout kKv{.layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
+constexpr KvLayout kKv = testing::kSliceKv;
 
-struct Case {
-  std::string codec;
-  std::vector<int64_t> values;
-};
-const Case kCases[] = {
-    {"raw", {}},  {"int8", {64, 0}},     {"int4", {64, 1}},        {"turbo", {4, 2, 1}},
-    {"fp8", {0}}, {"mixed", {64, 2, 1}}, {"cachegen", {10, 10, 1}}};
-
-SliceForm FormOf(const Case& c, const KvLayout& kv) {
-  SliceForm form = *codecs::SliceFormOf(c.codec, c.values);
-  for (kernels::PlaneForm* const plane : {&form.k, &form.v}) {
-    plane->heads = kv.kv_heads;
-    plane->dim = kv.head_dim;
-    plane->head_stride = int64_t{kv.block_tokens} * kv.head_dim;
-    plane->token_stride = kv.head_dim;
-  }
-  return form;
+SliceForm FormOf(const CodecCase& c, const KvLayout& kv) {
+  return testing::FormOf(c, kv, kv.kv_heads);
 }
 
 // A layer of a page as the CPU's codec stores it.
-std::vector<std::byte> EncodedOnCpu(const Case& c, const KvLayout& kv, int layer,
+std::vector<std::byte> EncodedOnCpu(const CodecCase& c, const KvLayout& kv, int layer,
                                     int64_t first_position, const std::byte* numbers) {
   const auto codec = codecs::MakeCodec(c.codec, c.values);
   const auto* const halves = reinterpret_cast<const uint16_t*>(numbers);
@@ -79,28 +63,18 @@ PageEncoder::Take Into(TakenByPage* taken) {
   };
 }
 
-class DevicePageEncoderTest : public ::testing::Test {
+class DevicePageEncoderTest : public testing::SliceFixture {
  protected:
   void Start(uint64_t seed, int64_t slots = 16) {
     encoder_.reset();
-    mirror_.reset();
-    device_.reset();
-    fake_.reset();
-    fake_ = std::make_unique<FakeDevices>(FakeOptions{.seed = seed});
-    kernels::testing::AddSliceKernels(fake_->control());
-    device_ = fake_->Open();
-    mirror_ = *KvMirror::Create(device_, kKv, slots);
-    const void* const table =
-        *device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
-    encoder_ =
-        *DevicePageEncoder::Create(device_, kKv, *static_cast<const SliceTable*>(table), *mirror_);
+    StartDevice(seed, slots);
+    encoder_ = *DevicePageEncoder::Create(device_, kKv, *kernels_, *mirror_);
   }
   // What a pass left in the slot of `stamp`.
   std::vector<std::byte> Compute(uint64_t stamp) {
     std::vector<std::byte> page(kKv.page_bytes());
     for (size_t i = 0; i < page.size(); i += 2) {
-      // Halves of both signs between 1/16 and 2.
-      const auto half = static_cast<uint16_t>((random_() & 0x8000) | (0x2c00 + random_() % 0x1400));
+      const uint16_t half = RandomHalf();
       std::memcpy(page.data() + i, &half, sizeof(half));
     }
     mirror_->BeginPass();
@@ -112,12 +86,12 @@ class DevicePageEncoderTest : public ::testing::Test {
     mirror_->EndPass(/*failed=*/false);
     return page;
   }
-  TakenByPage Encode(const Case& c, const std::vector<PageEncoder::Page>& pages) {
+  TakenByPage Encode(const CodecCase& c, const std::vector<PageEncoder::Page>& pages) {
     TakenByPage taken;
     encoder_->Encode(FormOf(c, kKv), pages, Into(&taken));
     return taken;
   }
-  static void ExpectAsOnCpu(const Case& c, const Taken& taken, int64_t first_position,
+  static void ExpectAsOnCpu(const CodecCase& c, const Taken& taken, int64_t first_position,
                             const std::vector<std::byte>& page) {
     std::vector<std::byte> all;
     for (int layer = 0; layer < kKv.layers; ++layer) {
@@ -130,15 +104,11 @@ class DevicePageEncoderTest : public ::testing::Test {
     EXPECT_EQ(taken.bytes, all);
   }
 
-  std::mt19937 random_{5};
-  std::unique_ptr<FakeDevices> fake_;
-  std::shared_ptr<device::Device> device_;
-  std::unique_ptr<KvMirror> mirror_;
   std::unique_ptr<DevicePageEncoder> encoder_;
 };
 
 TEST_F(DevicePageEncoderTest, GivesTheBytesAndHashesOfTheCpu) {
-  for (const Case& c : kCases) {
+  for (const CodecCase& c : kCodecCases) {
     SCOPED_TRACE(c.codec);
     Start(/*seed=*/c.codec.size());
     const auto first = Compute(11), second = Compute(12);
@@ -151,7 +121,7 @@ TEST_F(DevicePageEncoderTest, GivesTheBytesAndHashesOfTheCpu) {
 
 TEST_F(DevicePageEncoderTest, PagesThatAreNotThereAreLeftOut) {
   Start(1);
-  const Case c{"fp8", {0}};
+  const CodecCase c{"fp8", {0}};
   const auto page = Compute(7);
   const TakenByPage taken = Encode(c, {{0, 0}, {7, 64}, {8, 128}});
   ASSERT_EQ(taken.size(), 1u);
@@ -159,7 +129,7 @@ TEST_F(DevicePageEncoderTest, PagesThatAreNotThereAreLeftOut) {
 }
 
 TEST_F(DevicePageEncoderTest, NumbersThatAreNotFiniteAreLeftToTheCpuWhichNamesThem) {
-  for (const Case& c : {kCases[1], kCases[6]}) {
+  for (const CodecCase& c : {kCodecCases[1], kCodecCases[6]}) {
     SCOPED_TRACE(c.codec);
     Start(1);
     Compute(1);
@@ -177,7 +147,7 @@ TEST_F(DevicePageEncoderTest, NumbersThatAreNotFiniteAreLeftToTheCpuWhichNamesTh
 TEST_F(DevicePageEncoderTest, APageThatAPassIsBringingIsLeftOut) {
   Start(1);
   Compute(1);
-  const Case c{"fp8", {0}};
+  const CodecCase c{"fp8", {0}};
   mirror_->BeginPass();
   KvMirror::Slot* const slot = *mirror_->Hold(2);
   for (int layer = 0; layer < kKv.layers; ++layer) {
@@ -214,7 +184,7 @@ TEST_F(DevicePageEncoderTest, WhoComesWhileItIsBusyIsToldAtOnce) {
 }
 
 TEST_F(DevicePageEncoderTest, WhatFailsIsLeftToTheCpu) {
-  const Case c{"turbo", {4, 4, 1}};
+  const CodecCase c{"turbo", {4, 4, 1}};
   for (const char* const operation : {"issue", "copy"}) {
     SCOPED_TRACE(operation);
     Start(1);
@@ -279,7 +249,7 @@ TEST(DevicePageEncoderBesidePassesTest, NoPassWaitsForAnEncoding) {
     testing::Runner r(*model, options);
     ASSERT_OK(r.Run(testing::Tokens(48), Phase::kPrefill));
     const KvLayout kv = r.transformer->kv_layout();
-    const Case c{"turbo", {4, 4, 1}};
+    const CodecCase c{"turbo", {4, 4, 1}};
     const SliceForm form = FormOf(c, kv);
     const std::vector<PageEncoder::Page> pages = {{r.sequence.PageStamp(0), 0},
                                                   {r.sequence.PageStamp(1), 16}};

@@ -4,33 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 
 #include "cairn/common/hash.h"
 #include "common/status/matchers.h"
 #include "kernels/codecs/registry.h"
-#include "kernels/codecs/slice_forms.h"
 #include "services/worker/compute/device/slice_decoder.h"
-#include "tests/support/fake_device/fake_devices.h"
-#include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/unit/worker/compute/device/slice_fixture.h"
 
 namespace cairn::worker {
 namespace {
 
-using device::fake::FakeDevices;
-using device::fake::FakeOptions;
+using testing::CodecCase;
 using Outcome = SliceLoader::Outcome;
 
-constexpr KvLayout kKv{.layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
+constexpr KvLayout kKv = testing::kSliceKv;
 
-struct Case {
-  std::string codec;
-  std::vector<int64_t> values;
-};
-const Case kCases[] = {{"int8", {64, 1}}, {"int4", {64, 1}},     {"turbo", {4, 2, 1}},
-                       {"fp8", {1}},      {"mixed", {64, 2, 1}}, {"cachegen", {10, 10, 1}}};
+// All store the sequence's first token in full.
+const CodecCase kCases[] = {{"int8", {64, 1}}, {"int4", {64, 1}},     {"turbo", {4, 2, 1}},
+                            {"fp8", {1}},      {"mixed", {64, 2, 1}}, {"cachegen", {10, 10, 1}}};
 
-class RowSlicesTest : public ::testing::Test {
+class RowSlicesTest : public testing::SliceFixture {
  protected:
   // A slice as it is stored: bytes of no interest where masks and lengths are, and encoded heads.
   struct Encoded {
@@ -45,29 +38,15 @@ class RowSlicesTest : public ::testing::Test {
 
   void Start(uint64_t seed) {
     decoder_.reset();
-    mirror_.reset();
-    device_.reset();
-    fake_.reset();
-    fake_ = std::make_unique<FakeDevices>(FakeOptions{.seed = seed});
-    kernels::testing::AddSliceKernels(fake_->control());
-    device_ = fake_->Open();
-    mirror_ = *KvMirror::Create(device_, kKv, 2);
-    const void* const table =
-        *device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
-    decoder_ = *SliceDecoder::Create(
-        device_, kKv, *static_cast<const kernels::batch::SliceTable*>(table), *mirror_);
+    StartDevice(seed, /*slots=*/2);
+    decoder_ = *SliceDecoder::Create(device_, kKv, *kernels_, *mirror_);
   }
 
   // One slice a layer, of heads with so many rows; the first head of the first one begins the
   // sequence.
-  std::vector<Encoded> Encode(const Case& c, const std::vector<std::vector<int32_t>>& rows) {
+  std::vector<Encoded> Encode(const CodecCase& c, const std::vector<std::vector<int32_t>>& rows) {
     const auto codec = codecs::MakeCodec(c.codec, c.values);
-    form_ = *codecs::SliceFormOf(c.codec, c.values);
-    for (kernels::PlaneForm* const plane : {&form_.k, &form_.v}) {
-      plane->heads = 1;
-      plane->dim = kKv.head_dim;
-      plane->token_stride = kKv.head_dim;
-    }
+    form_ = testing::FormOf(c, kKv, /*heads=*/1);
     std::vector<Encoded> all;
     for (const std::vector<int32_t>& heads : rows) {
       Encoded& e = all.emplace_back();
@@ -96,21 +75,14 @@ class RowSlicesTest : public ::testing::Test {
     return taken;
   }
 
-  std::mt19937 random_{11};
   kernels::SliceForm form_;
-  std::unique_ptr<FakeDevices> fake_;
-  std::shared_ptr<device::Device> device_;
-  std::unique_ptr<KvMirror> mirror_;
   std::unique_ptr<SliceDecoder> decoder_;
 
  private:
   void AddHead(const codecs::Codec& codec, int32_t rows, bool sequence_start, Encoded* to) {
     const auto plane = static_cast<size_t>(rows) * static_cast<size_t>(kKv.head_dim);
     std::vector<uint16_t> numbers(2 * plane);
-    for (uint16_t& n : numbers) {
-      // Halves of both signs between 1/16 and 2.
-      n = static_cast<uint16_t>((random_() & 0x8000) | (0x2c00 + random_() % 0x1400));
-    }
+    for (uint16_t& n : numbers) n = RandomHalf();
     const int64_t stride = static_cast<int64_t>(plane);
     const codecs::Plane k{numbers.data(), 1, kKv.head_dim, stride, kKv.head_dim};
     codecs::Plane v = k;
@@ -136,7 +108,7 @@ class RowSlicesTest : public ::testing::Test {
 };
 
 TEST_F(RowSlicesTest, AreWhatTheCpuDecodesWhateverHeadsKeep) {
-  for (const Case& c : kCases) {
+  for (const CodecCase& c : kCases) {
     SCOPED_TRACE(c.codec);
     Start(/*seed=*/c.codec.size());
     const std::vector<Encoded> all = Encode(c, {{1, 64}, {}, {33, 7}, {2}});
@@ -147,7 +119,7 @@ TEST_F(RowSlicesTest, AreWhatTheCpuDecodesWhateverHeadsKeep) {
 }
 
 TEST_F(RowSlicesTest, ABitFlipAnywhereInASliceIsFoundAndTouchesNoOther) {
-  for (const Case& c : {kCases[2], kCases[5]}) {
+  for (const CodecCase& c : {kCases[2], kCases[5]}) {
     SCOPED_TRACE(c.codec);
     Start(1);
     const std::vector<Encoded> good = Encode(c, {{9, 20}, {9, 20}});

@@ -5,72 +5,43 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 
 #include "cairn/common/hash.h"
 #include "common/status/matchers.h"
 #include "kernels/codecs/registry.h"
-#include "kernels/codecs/slice_forms.h"
-#include "tests/support/fake_device/fake_devices.h"
-#include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/unit/worker/compute/device/slice_fixture.h"
 
 namespace cairn::worker {
 namespace {
 
 using codecs::Plane;
-using device::fake::FakeDevices;
-using device::fake::FakeOptions;
+using testing::CodecCase;
+using testing::kCodecCases;
 using Outcome = SliceLoader::Outcome;
 
-constexpr KvLayout kKv{.layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
+constexpr KvLayout kKv = testing::kSliceKv;
 
-struct Case {
-  std::string codec;
-  std::vector<int64_t> values;
-};
-const Case kCases[] = {
-    {"raw", {}},  {"int8", {64, 0}},     {"int4", {64, 1}},        {"turbo", {4, 2, 1}},
-    {"fp8", {0}}, {"mixed", {64, 2, 1}}, {"cachegen", {10, 10, 1}}};
-
-class SliceDecoderTest : public ::testing::Test {
+class SliceDecoderTest : public testing::SliceFixture {
  protected:
   void Start(uint64_t seed, int64_t slots = 8) {
     decoder_.reset();
-    mirror_.reset();
-    device_.reset();
-    fake_.reset();
-    fake_ = std::make_unique<FakeDevices>(FakeOptions{.seed = seed});
-    kernels::testing::AddSliceKernels(fake_->control());
-    device_ = fake_->Open();
-    mirror_ = *KvMirror::Create(device_, kKv, slots);
-    const void* const table =
-        *device_->Kernels(kernels::batch::kSliceTableName, kernels::batch::kSliceTableVersion);
-    decoder_ = *SliceDecoder::Create(
-        device_, kKv, *static_cast<const kernels::batch::SliceTable*>(table), *mirror_);
+    StartDevice(seed, slots);
+    decoder_ = *SliceDecoder::Create(device_, kKv, *kernels_, *mirror_);
   }
   // Encoded slices of blocks and layers, the planes that the CPU decodes, and pages to fill.
   struct Encoded {
     std::vector<std::byte> bytes, decoded, page;
     SliceLoader::Slice slice;
   };
-  std::vector<Encoded> Encode(const Case& c, int blocks) {
+  std::vector<Encoded> Encode(const CodecCase& c, int blocks) {
     const auto codec = codecs::MakeCodec(c.codec, c.values);
-    form_ = *codecs::SliceFormOf(c.codec, c.values);
-    for (kernels::PlaneForm* const plane : {&form_.k, &form_.v}) {
-      plane->heads = kKv.kv_heads;
-      plane->dim = kKv.head_dim;
-      plane->head_stride = int64_t{kKv.block_tokens} * kKv.head_dim;
-      plane->token_stride = kKv.head_dim;
-    }
+    form_ = testing::FormOf(c, kKv, kKv.kv_heads);
     std::vector<Encoded> all;
     for (int block = 0; block < blocks; ++block) {
       for (int layer = 0; layer < kKv.layers; ++layer) {
         Encoded e;
         std::vector<uint16_t> numbers(kKv.layer_bytes() / 2);
-        for (uint16_t& n : numbers) {
-          // Halves of both signs between 1/16 and 2.
-          n = static_cast<uint16_t>((random_() & 0x8000) | (0x2c00 + random_() % 0x1400));
-        }
+        for (uint16_t& n : numbers) n = RandomHalf();
         const codecs::SlicePlace place{layer, int64_t{block} * kKv.block_tokens};
         const int64_t stride = int64_t{kKv.block_tokens} * kKv.head_dim;
         const Plane k{numbers.data(), kKv.kv_heads, kKv.head_dim, stride, kKv.head_dim};
@@ -121,16 +92,12 @@ class SliceDecoderTest : public ::testing::Test {
     return bytes;
   }
 
-  std::mt19937 random_{7};
   kernels::SliceForm form_;
-  std::unique_ptr<FakeDevices> fake_;
-  std::shared_ptr<device::Device> device_;
-  std::unique_ptr<KvMirror> mirror_;
   std::unique_ptr<SliceDecoder> decoder_;
 };
 
 TEST_F(SliceDecoderTest, SlotsAndPagesHaveWhatTheCpuDecodes) {
-  for (const Case& c : kCases) {
+  for (const CodecCase& c : kCodecCases) {
     SCOPED_TRACE(c.codec);
     Start(/*seed=*/c.codec.size());
     // Half of them lie in the device's memory, as in a node's chunk, at any byte.
