@@ -14,6 +14,7 @@
 #include "common/status/matchers.h"
 #include "tests/integration/node_client.h"
 #include "tests/support/fake_device/fake_devices.h"
+#include "tests/support/fake_nccl/fake_library.h"
 #include "tests/support/process.h"
 
 namespace cairn::testing {
@@ -205,10 +206,11 @@ TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   TemporaryDirectory directory;
   // Of a cluster in which it finds nobody else.
   const std::string nobody = "127.0.0.1:1";
-  auto node = CacheNode::Start({"--disk.path", directory.path(), "--cluster.discovery", "static",
-                                "--cluster.members", nobody, "--cluster.advertise", nobody,
-                                "--device.library", device::fake::LibraryPath(),
-                                "--device.capacity", "4MiB", "--device.chunk", "1MiB"});
+  auto node = CacheNode::Start(
+      {"--disk.path", directory.path(), "--cluster.discovery", "static", "--cluster.members",
+       nobody, "--cluster.advertise", nobody, "--device.library", device::fake::LibraryPath(),
+       "--device.capacity", "4MiB", "--device.chunk", "1MiB", "--link.enabled", "--link.library",
+       link::fake::LibraryPath(), "--link.buffer", "1MiB"});
   ASSERT_OK(node);
   NodeClient client((*node)->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());
