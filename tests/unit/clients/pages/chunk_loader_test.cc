@@ -13,6 +13,7 @@
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/unit/clients/pages/value.h"
 
 namespace cairn::pages {
 namespace {
@@ -26,12 +27,6 @@ using Outcome = ChunkLoader::Outcome;
 
 constexpr uint32_t kLayers = 3, kBlocks = 8;
 constexpr uint64_t kPage = 512, kBlock = kLayers * kPage;
-
-template <typename T>
-T Value(Result<T> result) {
-  CAIRN_CHECK(result.ok());
-  return *std::move(result);
-}
 
 // A node's chunk with blocks at odd addresses, and an engine's pages.
 class ChunkLoaderTest : public ::testing::Test {

@@ -15,6 +15,7 @@
 #include "kernels/slices/bfloat16.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/unit/clients/pages/value.h"
 
 namespace cairn::pages {
 namespace {
@@ -27,12 +28,6 @@ using ::testing::IsEmpty;
 
 constexpr uint32_t kLayers = 2, kHeads = 2, kDim = 64, kTokens = 16, kBlocks = 8;
 constexpr uint64_t kNumbers = uint64_t{kHeads} * kTokens * kDim;  // Of keys, in a block's layer.
-
-template <typename T>
-T Value(Result<T> result) {
-  CAIRN_CHECK(result.ok());
-  return *std::move(result);
-}
 
 // How engines keep a layer of a block: [tokens][heads][keys, values] and so on.
 enum class Order { kHeadsTokens, kTokensHeads, kHeadsBeforeBlocks };

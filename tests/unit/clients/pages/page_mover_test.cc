@@ -12,6 +12,7 @@
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/unit/clients/pages/value.h"
 
 namespace cairn::pages {
 namespace {
@@ -33,12 +34,6 @@ constexpr uint32_t kBlocks = 16;
 constexpr uint64_t kPage = 512;
 constexpr uint64_t kBlock = kLayers * kPage;
 constexpr uint64_t kSeeds = 20;
-
-template <typename T>
-T Value(Result<T> result) {
-  CAIRN_CHECK(result.ok());
-  return *std::move(result);
-}
 
 // How an engine may keep its layers. With kernels, blocks that have several runs are moved by them.
 enum class Layout { kByLayer, kByBlock, kByLayerWithKernels };

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <utility>
+
+#include "cairn/common/status.h"
+
+namespace cairn::pages {
+
+// Of a result that cannot be an error here.
+template <typename T>
+T Value(Result<T> result) {
+  CAIRN_CHECK(result.ok());
+  return *std::move(result);
+}
+
+}  // namespace cairn::pages
