@@ -192,9 +192,16 @@ void ContextReader::Gather(int layer) {
     Limit(head, &missing);
     if (!missing.empty()) request.heads.push_back({head, std::move(missing), nullptr, nullptr});
   }
-  const auto place = std::ranges::find(staging_free_, true);
   // What an earlier step asked for is still under way: the far tier has enough to do.
-  if (request.heads.empty() || l.gather != nullptr || place == staging_free_.end()) return;
+  if (request.heads.empty() || l.gather != nullptr) return;
+  auto place = std::ranges::find(staging_free_, true);
+  if (place == staging_free_.end()) {
+    // Late rows of other layers may have come by now. Their layers would take them only in the next
+    // step, and no other layer could ask for any until then.
+    for (int other = 0; other < s_.kv.layers; ++other) Settle(other);
+    place = std::ranges::find(staging_free_, true);
+  }
+  if (place == staging_free_.end()) return;
   *place = false;
   l.staging = static_cast<int>(place - staging_free_.begin());
   const size_t plane = static_cast<size_t>(s_.near.step_rows) * row_bytes_;

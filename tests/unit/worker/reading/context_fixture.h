@@ -19,7 +19,8 @@
 
 namespace cairn::worker {
 
-inline constexpr KvLayout kKv{.layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
+// More layers than gathers may be under way.
+inline constexpr KvLayout kKv{.layers = 6, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
 inline constexpr int32_t kHeads = 6;
 inline constexpr int kGroup = kHeads / kKv.kv_heads;
 inline constexpr int64_t kDim = kKv.head_dim;

@@ -87,6 +87,20 @@ TEST_F(ContextReaderTest, LateRowsAreReadFromTheCopyAndServeTheNextStep) {
   EXPECT_EQ(orders_.size(), 1u);
 }
 
+// Rows that came after their layer's attention used to keep their places in the staging memory until
+// the next step, so that only the first layers ever asked for rows.
+TEST_F(ContextReaderTest, RowsThatComeLateDoNotKeepLaterLayersFromAsking) {
+  const auto reader = Open("precision:rows=0.05", true);
+  reader->BeginStep();
+  for (int layer = 0; layer < kKv.layers; ++layer) {
+    const std::vector<float> q = RandomQuery();
+    std::vector<float> out(kHeads * kDim);
+    ASSERT_OK(reader->Attend(layer, q.data(), OwnView(own_, layer), 1, out.data(), pool_));
+    ASSERT_EQ(std::ssize(orders_), layer + 1);
+    Courier::Bring(pages_, orders_.back());
+  }
+}
+
 TEST_F(ContextReaderTest, LostRowsAreReadFromTheCopyAndAskedForAgain) {
   const auto reader = Open("precision:rows=0.05", true);
   const std::vector<float> q = RandomQuery();
@@ -110,8 +124,8 @@ TEST_F(ContextReaderTest, APolicyWithoutACopyEndsWithAnErrorWhenRowsAreLost) {
 }
 
 TEST_F(ContextReaderTest, AStepReadsNoMoreThanItMay) {
-  // 2 layers of 2 heads; 3 rows of 256 bytes each.
-  const auto reader = Open("precision:rows=0.1,step=3072", false);
+  // 6 layers of 2 heads; 3 rows of 256 bytes each.
+  const auto reader = Open("precision:rows=0.1,step=9216", false);
   Step(*reader, RandomQuery());
   EXPECT_EQ(reader->counters().read_bytes, 2u * 3 * 256);
   EXPECT_GT(reader->counters().late_rows, 0u);
