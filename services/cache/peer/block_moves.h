@@ -77,8 +77,9 @@ class BlockFetcher {
   // there fail, or bring wrong bytes.
   virtual bool MayFetch(const std::string& member) const = 0;
   // Brings the bytes of each part into its room in memory of the host: one for each part, of which
-  // there is at least one. `rooms` are valid until `done` has run. It runs once, on any thread, perhaps inside the call, early enough before
-  // `deadline` to take another way. Not OK: the rooms hold anything. Nobody compares hashes.
+  // there is at least one. `rooms` are valid until `done` has run. It runs once, on any thread,
+  // perhaps inside the call, early enough before `deadline` to take another way. Not OK: the rooms
+  // hold anything. Nobody compares hashes.
   virtual void Fetch(const std::string& member, const LentBlock& block,
                      std::vector<std::span<std::byte>> rooms, TimePoint deadline,
                      FetchDone done) = 0;
