@@ -87,8 +87,8 @@ TEST_F(ContextReaderTest, LateRowsAreReadFromTheCopyAndServeTheNextStep) {
   EXPECT_EQ(orders_.size(), 1u);
 }
 
-// Rows that came after their layer's attention used to keep their places in the staging memory until
-// the next step, so that only the first layers ever asked for rows.
+// Rows that came after their layer's attention used to keep their places in the staging memory
+// until the next step, so that only the first layers ever asked for rows.
 TEST_F(ContextReaderTest, RowsThatComeLateDoNotKeepLaterLayersFromAsking) {
   const auto reader = Open("precision:rows=0.05", true);
   reader->BeginStep();
