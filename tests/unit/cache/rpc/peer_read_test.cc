@@ -1,4 +1,4 @@
-// Reads of other members whose reader takes nothing.
+// Reads of other members: streams, also to readers that take nothing, and blocks that are lent.
 
 #include <gmock/gmock.h>
 
@@ -13,6 +13,7 @@ namespace cairn::cache {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Has one block, which is larger than what gRPC keeps for a reader that takes nothing.
@@ -29,6 +30,13 @@ class LargeBlock final : public PeerEngine {
         StoredBlock block;
         block.parts.push_back({{0, 1, 0, 1}, kBytes});
         block.bytes.emplace_back(*owner_.bytes_);
+        block.hold = owner_.bytes_;
+        return block;
+      }
+      std::optional<DeviceBlock> OnDevice() override {
+        DeviceBlock block;
+        block.block.parts.push_back({{0, 1, 0, 1}, kBytes});
+        block.extents.push_back({.length = kBytes});
         block.hold = owner_.bytes_;
         return block;
       }
@@ -51,6 +59,19 @@ class LargeBlock final : public PeerEngine {
       std::make_shared<std::vector<std::byte>>(kBytes);
 };
 
+// Lends every block at the same place, or none.
+class FakeLender final : public BlockLender {
+ public:
+  void Lend(const std::string& member, DeviceBlock block, LendDone done) override {
+    members.push_back(member);
+    block.hold.reset();
+    if (!refuses.ok()) return done(refuses);
+    done(LentPlace{.memory = 3, .offset = 512, .bytes = LentOffsets(block.block).back()});
+  }
+  Status refuses;
+  std::vector<std::string> members;
+};
+
 class PeerReadTest : public ServiceTest {
  protected:
   void SetUp() override {
@@ -61,7 +82,9 @@ class PeerReadTest : public ServiceTest {
     ServiceTest::SetUp();
     peers_ = v1::Peer::NewStub(channel);
   }
-  void AddMore() override { reads_ = AddPeerService(&calls, &rpc, &cluster_, {}, &pool, &places_); }
+  void AddMore() override {
+    reads_ = AddPeerService(&calls, &rpc, &cluster_, {}, &pool, &places_, &lender_);
+  }
   void TickMore() override { reads_->Tick(); }
   void TearDown() override {
     ServiceTest::TearDown();
@@ -85,7 +108,7 @@ class PeerReadTest : public ServiceTest {
       return stream->Finish();
     }
   };
-  std::unique_ptr<Reader> Read(const std::string& member) {
+  std::unique_ptr<Reader> Read(const std::string& member, bool may_be_lent = false) {
     auto reader = std::make_unique<Reader>();
     v1::PeerReadRequest request;
     request.mutable_caller()->set_cluster("test");
@@ -93,6 +116,7 @@ class PeerReadTest : public ServiceTest {
     request.mutable_caller()->set_incarnation(1);
     request.set_fingerprint(std::string(32, 'f'));
     request.set_key(std::string(32, 'k'));
+    request.set_may_be_lent(may_be_lent);
     reader->stream = peers_->Read(&reader->context, request);
     EXPECT_TRUE(reader->stream->Read(&reader->first));
     return reader;
@@ -114,6 +138,7 @@ class PeerReadTest : public ServiceTest {
   Cluster cluster_{
       OptionsOf(),
       {.links = &links_, .timers = &timers_, .executor = &pool, .clock = &SteadyClock::Get()}};
+  FakeLender lender_;
   Gate places_{16};
   std::shared_ptr<PeerReads> reads_;
   std::unique_ptr<v1::Peer::Stub> peers_;
@@ -153,6 +178,39 @@ TEST_F(PeerReadTest, OneThatHoldsUpAnotherIsCutOffSooner) {
     (*reader)->context.TryCancel();
     (void)(*reader)->End();
   }
+}
+
+TEST_F(PeerReadTest, ABlockThatIsLentSendsNoBytes) {
+  const auto reader = Read("a", /*may_be_lent=*/true);
+  ASSERT_TRUE(reader->first.has_block());
+  ASSERT_TRUE(reader->first.has_lent());
+  EXPECT_EQ(reader->first.block().parts_size(), 1);
+  EXPECT_EQ(reader->first.lent().memory(), 3u);
+  EXPECT_EQ(reader->first.lent().offset(), 512u);
+  EXPECT_EQ(reader->first.lent().bytes(), LargeBlock::kBytes);
+  EXPECT_TRUE(reader->End().ok());
+  EXPECT_THAT(lender_.members, ElementsAre("a"));
+  EXPECT_EQ(cluster_.host().sent_bytes(), 0u);
+  EXPECT_TRUE(WaitForReaders(NoReader));
+  EXPECT_EQ(places_.inside(), 0u);
+}
+
+TEST_F(PeerReadTest, ABlockThatCannotBeLentIsStreamed) {
+  lender_.refuses = Errorf(StatusCode::kResourceExhausted, "no room");
+  const auto reader = Read("a", /*may_be_lent=*/true);
+  EXPECT_TRUE(reader->first.has_block());
+  EXPECT_FALSE(reader->first.has_lent());
+  EXPECT_TRUE(reader->End().ok());
+  EXPECT_THAT(lender_.members, ElementsAre("a"));
+  EXPECT_EQ(cluster_.host().sent_bytes(), LargeBlock::kBytes);
+  EXPECT_TRUE(WaitForReaders(NoReader));
+}
+
+TEST_F(PeerReadTest, NothingIsLentToAReaderThatDoesNotAskForIt) {
+  const auto reader = Read("a");
+  EXPECT_FALSE(reader->first.has_lent());
+  EXPECT_TRUE(reader->End().ok());
+  EXPECT_TRUE(lender_.members.empty());
 }
 
 }  // namespace
