@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <string>
+#include <type_traits>
 
 namespace cairn::worker {
 namespace {
@@ -60,13 +62,25 @@ Status ReadName(const Named<T> (&table)[n], std::string_view parameter, std::str
   return OkStatus();
 }
 
+// Without an exponent: 0.000001.
+template <typename T>
+std::string Plain(T value) {
+  std::string text = fmt::format("{}", value);
+  if constexpr (std::is_floating_point_v<T>) {
+    text = fmt::format("{:.6f}", value);
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') text.pop_back();
+  }
+  return text;
+}
+
 template <typename T>
 Status ReadNumber(std::string_view parameter, std::string_view text, T least, T greatest,
                   T* value) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, *value);
   if (error != std::errc() || at != end || !(*value >= least && *value <= greatest)) {
-    return Wrong(parameter, text, fmt::format("{} to {}", least, greatest));
+    return Wrong(parameter, text, fmt::format("{} to {}", Plain(least), Plain(greatest)));
   }
   return OkStatus();
 }

@@ -48,7 +48,7 @@ TEST(ReadPolicyTest, ErrorsNameParameterValueAndWhatWasExpected) {
   expect("precision:", "expected NAME=VALUE after ':'");
   expect("precision:rows", "got 'rows', expected NAME=VALUE with one of rows, query");
   expect("precision:page=4", "got 'page=4', expected NAME=VALUE with one of rows");
-  expect("precision:rows=0", "'rows': got '0', expected 1e-06 to 1");
+  expect("precision:rows=0", "'rows': got '0', expected 0.000001 to 1");
   expect("precision:rows=nan", "'rows': got 'nan'");
   expect("precision:rows=0.1x", "'rows': got '0.1x'");
   expect("precision:near=turbo5", "'near': got 'turbo5', expected one of turbo2");
