@@ -448,8 +448,11 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);
     connection->session->SendAllSegments();
-    // The client's first call is about to come.
-    MakeHot(connection);
+    // The client's first call is about to come. Where there are GPUs it says before that which of
+    // them it imports: a node that sleeps reads the socket first, so the call cannot overtake this.
+    if (dependencies_.devices == nullptr || connection->session->ring().GoToSleep()) {
+      MakeHot(connection);
+    }
     return OkStatus();
   };
   const Status greeted = greet();
