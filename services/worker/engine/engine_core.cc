@@ -13,6 +13,8 @@ namespace {
 // Of what the node is asked for a request that waits: long enough for one nearby. Without an
 // answer, all of the prompt counts.
 constexpr std::chrono::milliseconds kQueueCallDeadline{10};
+// How long after the last push a finished turn may begin.
+constexpr std::chrono::milliseconds kLookAtPushes{5};
 // The longest time ahead that a node takes hints for (CacheClient::Prefetch).
 constexpr double kMostAheadSeconds = 300;
 
@@ -258,7 +260,11 @@ void EngineCore::Run() {
       case Progress::kWorked:
         break;
       case Progress::kWaiting:
-        loop_->WaitBriefly();
+        if (loop_->empty()) {
+          queue_.WaitForJob(clock_.Now() + kLookAtPushes);
+        } else {
+          loop_->WaitBriefly();
+        }
         break;
       case Progress::kIdle:
         queue_.WaitForJob();
@@ -277,7 +283,7 @@ EngineCore::Progress EngineCore::Step() {
     return round.progressed ? Progress::kWorked : Progress::kWaiting;
   }
   if (queue_.closed()) return queue_.size() == 0 ? Progress::kFinished : Progress::kWorked;
-  return RunIdleTurn() ? Progress::kWorked : Progress::kIdle;
+  return RunIdleTurn();
 }
 
 void EngineCore::StartJobs() {
@@ -483,17 +489,24 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
   if (parts_.options.idle_turns > 0) idle_.push_back(std::move(turn));
 }
 
-bool EngineCore::RunIdleTurn() {
+EngineCore::Progress EngineCore::RunIdleTurn() {
   IdleTurn turn;
   {
     MutexLock lock(mu_);
-    if (idle_.empty()) return false;
+    if (idle_.empty()) return Progress::kIdle;
+    // A turn without pages fetches what its request has pushed. Before that is at the node it would
+    // compute the whole prompt once more.
+    if (idle_.front().sequence == nullptr && Pushing()) return Progress::kWaiting;
     turn = std::move(idle_.front());
     idle_.pop_front();
     idle_running_ = true;
   }
   PrefillIdleTurn(std::move(turn));
-  return true;
+  return Progress::kWorked;
+}
+
+bool EngineCore::Pushing() const {
+  return push_->GetStats().queued_blocks + urgent_push_->GetStats().queued_blocks > 0;
 }
 
 void EngineCore::PrefillIdleTurn(IdleTurn turn) {

@@ -68,7 +68,9 @@ class EngineCore {
   // The driver. ---------------------------------------------------------------------------------
   enum class Progress : uint8_t {
     kWorked,    // Step again.
-    kWaiting,   // All requests that may step wait, for fetched bytes or for a reader.
+    // All requests that may step wait, for fetched bytes or for a reader; or a finished turn waits
+    // for its request's blocks to be pushed.
+    kWaiting,
     kIdle,      // There is nothing to do before the next request.
     kFinished,  // Closed, and all requests are finished.
   };
@@ -127,8 +129,9 @@ class EngineCore {
   void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
-  // False: there is none.
-  bool RunIdleTurn();
+  Progress RunIdleTurn();
+  // Blocks of requests are on their way to the node. REQUIRES: there is one.
+  bool Pushing() const;
   void PrefillIdleTurn(IdleTurn turn);
   // Why prompts that do not fit into the pool cannot be spilt. Empty: they can.
   std::string WhyNoSpill() const;

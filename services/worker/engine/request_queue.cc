@@ -142,10 +142,11 @@ Status RequestQueue::Refusal(const PromptQueue::Outcome& outcome, const Job& job
                             prompts_.options().capacity));
 }
 
-void RequestQueue::WaitForJob() {
+void RequestQueue::WaitForJob(TimePoint until) {
   MutexLock lock(mu_);
-  changed_.Wait(mu_, clock_,
-                [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !jobs_.empty() || closed_; });
+  changed_.WaitUntil(mu_, clock_, until, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !jobs_.empty() || closed_;
+  });
 }
 
 std::shared_ptr<Job> RequestQueue::Take(const std::function<bool(const Job&)>& fits) {

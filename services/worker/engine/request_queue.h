@@ -137,8 +137,8 @@ class RequestQueue {
   std::optional<PromptClaim> FirstClaim() const;
   // A job that was accepted is over.
   void Over(const Job& job);
-  // Waits until there is a request, or the queue is closed.
-  void WaitForJob();
+  // Waits until there is a request, or the queue is closed, or `until`.
+  void WaitForJob(TimePoint until = TimePoint::max());
 
   // Takes those out that are cancelled or past their deadline, so that they hold no place.
   std::vector<std::shared_ptr<Job>> TakeEnded();

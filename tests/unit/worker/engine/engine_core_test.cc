@@ -316,6 +316,26 @@ TEST_F(EngineCoreTest, AFinishedTurnIsAStepOfItsOwn) {
   EXPECT_EQ(core->Step(), Progress::kIdle);
 }
 
+TEST_F(EngineCoreTest, AFinishedTurnWithoutPagesWaitsForThePushesOfItsRequest) {
+  WorkerEngine::Options options = Options();
+  options.read_policy = "precision:rows=0.05";
+  auto parts = LoadEngineParts(options, std::make_unique<SharedClient>(node_), nullptr, clock_);
+  ASSERT_OK(parts);
+  InlineExecutor executor;
+  EngineCore core(*std::move(parts), &executor);
+  GenerateRequest request = Request(250, 1, 20);
+  request.keep_turn = true;
+  const auto job = Submit(core, request);
+  EXPECT_EQ(Drive(core), Progress::kWaiting);
+  EXPECT_OK(job->Consume({}));
+  EXPECT_EQ(core.GetStats().idle_prefilled_tokens, 0u);
+  while (core.push_queue()->RunOnce()) {
+  }
+  EXPECT_EQ(core.Step(), Progress::kWorked);
+  EXPECT_EQ(core.GetStats().idle_prefilled_tokens, 64u) << "the three blocks before are fetched";
+  EXPECT_EQ(core.Step(), Progress::kIdle);
+}
+
 TEST_F(EngineCoreTest, ClosingCancelsWhatIsNotDoneByTheDeadline) {
   auto core = Core(nullptr);
   const auto running = Submit(*core, Request(900));
