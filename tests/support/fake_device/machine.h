@@ -81,6 +81,11 @@ struct EventHandle {
 
 namespace cairn::device::fake {
 
+// Where the work of a stream stands.
+inline StreamHandle* Own(StreamHandle* stream) {
+  return stream->lender == nullptr ? stream : stream->lender;
+}
+
 class Machine {
  public:
   // The one of this process. Options come from CAIRN_FAKE_DEVICE until the first Reset.
