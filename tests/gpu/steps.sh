@@ -210,7 +210,7 @@ ask() {
 ask_warm() {
   ask prompt
   warm=$(field "$answer" ttft_s) fetched=$(field "$answer" fetched_tokens)
-  bytes=$(grep -oP '"fetched_bytes":\{"host":\K[0-9]+' <<<"$answer")
+  bytes=$(($(grep -oP '"fetched_bytes":\{\K[^}]*' <<<"$answer" | grep -o '[0-9]*' | paste -sd+)))
   [ "${fetched:-0}" -ge $((tokens / 2)) ] || fail "the request was not warm: $answer"
   row "$1" "TTFT warm, $2: over cold" "$(compute "$warm / $3")" ratio '<=0.05' '<=0.02'
   row $(($1 + 4)) "TTFT warm, $2, $fetched tokens fetched in $recipe" "$warm" s

@@ -101,6 +101,8 @@ TEST_F(WorkerChunksTest, AnswersAreThoseOfTheHostsWay) {
     const GenerateSummary warm = Run(*worker, request);
     EXPECT_EQ(warm.fetched_tokens, 128u);
     EXPECT_EQ(warm.fetch_path, client::Path::kLocal);
+    EXPECT_GT(warm.fetched.device, 0u);
+    EXPECT_EQ(warm.fetched.device, warm.fetched.total());
     ExpectSameAnswer(warm, host);
     EXPECT_EQ(kernels::testing::DecodedSlices() - decoded, 2u * kLayers);
   }

@@ -78,7 +78,7 @@ TEST_F(SpilledPromptTest, TheAnswerIsThatOfAWorkerWithRoom) {
   EXPECT_GE(stats.spilled_tokens, kPrompt - 448);
   EXPECT_EQ(stats.repeated_passes + stats.lost_tokens, 0u);
   // Each chunk and each token of the answer has read all that was spilt before it.
-  EXPECT_GT(stats.read.bytes, 10 * kPrompt * kTokenBytes);
+  EXPECT_GT(stats.read.bytes.total(), 10 * kPrompt * kTokenBytes);
 }
 
 TEST_F(SpilledPromptTest, WhatTheNodeHasIsNotComputedAgain) {
@@ -92,7 +92,7 @@ TEST_F(SpilledPromptTest, WhatTheNodeHasIsNotComputedAgain) {
     EXPECT_EQ(cold.fetched_tokens, 0u);
     EXPECT_EQ(cold.miss_reason, MissReason::kAbsent);
     // What it had spilt it has read back, each time from the node's memory.
-    EXPECT_EQ(cold.fetched.host, worker.engine().GetStats().spill.read.bytes);
+    EXPECT_EQ(cold.fetched.host, worker.engine().GetStats().spill.read.bytes.host);
     EXPECT_GT(cold.fetched.host, kPrompt * kTokenBytes);
     EXPECT_EQ(cold.fetched.disk + cold.fetched.lent, 0u);
     worker.Idle();
@@ -300,8 +300,8 @@ TEST_F(SpilledPromptTest, ClustersAtTheNodeSpareReadingAllThatWasSpilt) {
     const GenerateSummary other = third.Run(request);
     EXPECT_EQ(other.reading.counters.fetched_indexes, 0u);
     // Of three windows a layer, one is read for the first row.
-    EXPECT_LE(second.engine().GetStats().spill.read.bytes + 2 * 256 * kTokenBytes,
-              third.engine().GetStats().spill.read.bytes);
+    EXPECT_LE(second.engine().GetStats().spill.read.bytes.total() + 2 * 256 * kTokenBytes,
+              third.engine().GetStats().spill.read.bytes.total());
   });
 }
 

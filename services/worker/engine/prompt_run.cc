@@ -276,9 +276,7 @@ void PromptRun::SettleFetch(bool wait) {
 }
 
 void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
-  report_.fetched.host += outcome.bytes.host;
-  report_.fetched.disk += outcome.bytes.disk;
-  report_.fetched.lent += outcome.bytes.lent;
+  report_.fetched += outcome.bytes;
   report_.path = outcome.path;
   report_.fetch_seconds += outcome.seconds;
   report_.fetched_blocks = held_blocks_ + outcome.fetched_blocks;

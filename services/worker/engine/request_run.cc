@@ -511,9 +511,7 @@ void RequestRun::Finish(Status status) {
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
   if (reader_ != nullptr) summary_.reading.counters = reader_->counters();
   if (spilled_) {
-    const SpillReadStats read = spilled_->GetStats().read;
-    summary_.fetched = {
-        .host = read.bytes - read.disk_bytes, .disk = read.disk_bytes, .lent = read.lent_bytes};
+    summary_.fetched = spilled_->GetStats().read.bytes;
     summary_.fetch_path = parts_.spill->client.GetStats().path;
   }
   if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();

@@ -112,6 +112,7 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   const std::string bytes_help = "Verified bytes from the cache node, by its tier.";
   sink.Counter(bytes, bytes_help, {{"tier", "host"}}, number(prefix.fetched.host));
   sink.Counter(bytes, bytes_help, {{"tier", "disk"}}, number(prefix.fetched.disk));
+  sink.Counter(bytes, bytes_help, {{"tier", "device"}}, number(prefix.fetched.device));
   for (size_t i = 1; i < kMissReasonCount; ++i) {
     sink.Counter("cairn_worker_missed_blocks_total",
                  "Full prompt blocks that were computed instead of fetched, by the miss reason of "
@@ -152,9 +153,9 @@ void ExportSpill(const SpillStats& spill, metrics::Sink& sink) {
                number(spill.repeated_passes));
   const std::string bytes = "cairn_worker_spilled_read_bytes_total";
   const std::string bytes_help = "Bytes of spilt KV that were read back.";
-  sink.Counter(bytes, bytes_help, {{"how", "lent"}}, number(spill.read.lent_bytes));
+  sink.Counter(bytes, bytes_help, {{"how", "lent"}}, number(spill.read.bytes.lent));
   sink.Counter(bytes, bytes_help, {{"how", "copied"}},
-               number(spill.read.bytes - spill.read.lent_bytes));
+               number(spill.read.bytes.total() - spill.read.bytes.lent));
   const std::string windows = "cairn_worker_spilled_windows_total";
   const std::string windows_help =
       "Windows of spilt KV that attention read: already there, or waited for.";

@@ -123,6 +123,7 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   };
   add_tier(v1::TIER_KIND_HOST, summary.fetched.host);
   add_tier(v1::TIER_KIND_DISK, summary.fetched.disk);
+  add_tier(v1::TIER_KIND_DEVICE, summary.fetched.device);
   out->set_lent_bytes(summary.fetched.lent);
   if (summary.fetched.total() > 0) out->set_fetch_path(std::string(Name(summary.fetch_path)));
   out->set_chosen_tokens(summary.chosen_tokens);

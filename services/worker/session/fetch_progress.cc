@@ -104,7 +104,8 @@ void FetchProgress::EndWrite(uint32_t block) {
   if (block >= claim_begin_ && block < claim_end_) changed_.NotifyAll();
 }
 
-void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, bool lent) {
+void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, std::optional<TierKind> from,
+                            bool lent) {
   const TimePoint now = clock_.Now();
   MutexLock lock(mu_);
   const uint32_t heads = MissingLocked(piece);
@@ -114,7 +115,7 @@ void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, 
   }
   block_missing_[piece.block] -= heads;
   last_arrival_ = activity_ = now;
-  (from_disk ? bytes_.disk : bytes_.host) += bytes;
+  bytes_.Of(from) += bytes;
   if (lent) bytes_.lent += bytes;
   LayerTimes& times = layer_times_[piece.layer];
   times.last = Since(now);

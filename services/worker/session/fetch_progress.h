@@ -67,7 +67,7 @@ class FetchProgress {
   void EndWrite(uint32_t block);
   // The piece is in its page and verified. Parts may overlap: heads that were there are not counted
   // again. `lent`: it is read where it lies. REQUIRES: Missing(piece) > 0.
-  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, bool lent = false);
+  void Arrived(const Piece& piece, uint64_t bytes, std::optional<TierKind> from, bool lent = false);
   // True when no piece of the block has arrived.
   bool Untouched(uint32_t block) const;
   // The block will not come.

@@ -2,6 +2,9 @@
 // Where fetched bytes came from.
 
 #include <cstdint>
+#include <optional>
+
+#include "cairn/common/tier_kind.h"
 
 namespace cairn::worker {
 
@@ -9,8 +12,23 @@ namespace cairn::worker {
 struct BytesByTier {
   uint64_t host = 0;
   uint64_t disk = 0;
+  uint64_t device = 0;
   uint64_t lent = 0;  // How many of these were used in place in the node's memory, without a copy.
-  uint64_t total() const { return host + disk; }
+
+  // nullopt: in no tier of the node, which got them from another place. They passed through its
+  // memory, and count as the host tier's.
+  uint64_t& Of(std::optional<TierKind> tier) {
+    if (tier == TierKind::kDisk) return disk;
+    return tier == TierKind::kDevice ? device : host;
+  }
+  uint64_t total() const { return host + disk + device; }
+  BytesByTier& operator+=(const BytesByTier& other) {
+    host += other.host;
+    disk += other.disk;
+    device += other.device;
+    lent += other.lent;
+    return *this;
+  }
 };
 
 }  // namespace cairn::worker

@@ -292,7 +292,7 @@ void PageSink::Copy(const client::SliceInfo& slice, std::span<const std::byte> d
 
 void PageSink::Arrived(const client::SliceInfo& slice, size_t bytes, bool lent) {
   as_pushed_ = as_pushed_ && slice.codec == codec_.id();
-  progress_.Arrived(PieceOf(slice), bytes, slice.tier == client::TierKind::kDisk, lent);
+  progress_.Arrived(PieceOf(slice), bytes, slice.tier, lent);
 }
 
 bool PageSink::Fits(const client::SliceInfo& slice) const {

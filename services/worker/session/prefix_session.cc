@@ -418,9 +418,7 @@ void PrefixSession::CountFetched(uint64_t used, uint64_t abandoned, const BytesB
   MutexLock lock(mu_);
   totals_.fetched_blocks += used;
   totals_.abandoned_blocks += abandoned;
-  totals_.fetched.host += bytes.host;
-  totals_.fetched.disk += bytes.disk;
-  totals_.fetched.lent += bytes.lent;
+  totals_.fetched += bytes;
 }
 
 std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& sequence,

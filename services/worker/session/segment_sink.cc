@@ -65,7 +65,7 @@ Status SegmentSink::Take(const client::SliceInfo& slice, std::span<const std::by
     stored.heads.push_back(head);
   }
   if (!stored.heads.empty()) slices_.push_back(std::move(stored));
-  (slice.tier == client::TierKind::kDisk ? bytes_.disk : bytes_.host) += data.size();
+  bytes_.Of(slice.tier) += data.size();
   return OkStatus();
 }
 

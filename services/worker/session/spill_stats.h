@@ -3,21 +3,19 @@
 
 #include <cstdint>
 
+#include "services/worker/session/fetched_bytes.h"
+
 namespace cairn::worker {
 
 // Of reading it back.
 struct SpillReadStats {
-  uint64_t bytes = 0;
-  uint64_t lent_bytes = 0;  // Of these, read where they lie at the node.
-  uint64_t disk_bytes = 0;  // Of these, from the node's disk.
+  BytesByTier bytes;
   uint64_t windows = 0;
   uint64_t late_windows = 0;  // That attention had to wait for.
   double wait_seconds = 0;
 
   SpillReadStats& operator+=(const SpillReadStats& other) {
     bytes += other.bytes;
-    lent_bytes += other.lent_bytes;
-    disk_bytes += other.disk_bytes;
     windows += other.windows;
     late_windows += other.late_windows;
     wait_seconds += other.wait_seconds;

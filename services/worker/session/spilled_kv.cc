@@ -14,7 +14,7 @@ struct SpilledKv::Slot {
   std::unique_ptr<std::byte[]> staging;  // As large as a whole window; made when it is needed.
   std::vector<const std::byte*> slices;
   std::vector<std::shared_ptr<const client::LentHold>> holds;
-  uint64_t bytes = 0, lent_bytes = 0, disk_bytes = 0;
+  BytesByTier bytes;
   Status status;
   std::stop_source stop;
 
@@ -59,9 +59,7 @@ class WindowSink final : public client::FetchSink {
     std::byte* staging;
     std::vector<const std::byte*>* slices;
     std::vector<std::shared_ptr<const client::LentHold>>* holds;
-    uint64_t* bytes;
-    uint64_t* lent_bytes;
-    uint64_t* disk_bytes;
+    BytesByTier* bytes;
   };
   WindowSink(const KvLayout& kv, int layer, uint32_t first_block, bool lend, const Into& into)
       : kv_(kv),
@@ -83,7 +81,7 @@ class WindowSink final : public client::FetchSink {
                      std::shared_ptr<const client::LentHold> hold) override {
     if (!Fits(slice)) return Wrong(slice);
     if (into_.holds->empty() || into_.holds->back() != hold) into_.holds->push_back(hold);
-    *into_.lent_bytes += data.size();
+    into_.bytes->lent += data.size();
     return Take(slice, data);
   }
   void OnBlockFailed(uint32_t block, MissReason reason) override {
@@ -111,8 +109,7 @@ class WindowSink final : public client::FetchSink {
   }
   Status Take(const client::SliceInfo& slice, std::span<const std::byte> data) {
     (*into_.slices)[slice.block - first_] = data.data();
-    *into_.bytes += data.size();
-    if (slice.tier == TierKind::kDisk) *into_.disk_bytes += data.size();
+    into_.bytes->Of(slice.tier) += data.size();
     return OkStatus();
   }
 
@@ -211,9 +208,7 @@ Result<EarlierKv::Window> SpilledKv::Next() {
   stats_.late_windows += late ? 1 : 0;
   stats_.wait_seconds += Seconds(dependencies_.clock.Now() - start);
   CAIRN_RETURN_IF_ERROR(slot.status);
-  stats_.bytes += std::exchange(slot.bytes, 0);
-  stats_.lent_bytes += std::exchange(slot.lent_bytes, 0);
-  stats_.disk_bytes += std::exchange(slot.disk_bytes, 0);
+  stats_.bytes += std::exchange(slot.bytes, {});
   current_ = &slot;
   next_block_ = range.end;
   FetchAhead(After(range));
@@ -262,7 +257,7 @@ void SpilledKv::Fill(Slot& slot) {
   const Range range = slot.range;
   slot.slices.assign(range.end - range.begin, nullptr);
   slot.holds.clear();
-  slot.bytes = slot.lent_bytes = slot.disk_bytes = 0;
+  slot.bytes = {};
   if (slot.staging == nullptr) {
     const auto blocks = static_cast<size_t>(options_.window_tokens / kv_.block_tokens);
     slot.staging = std::make_unique_for_overwrite<std::byte[]>(blocks * kv_.layer_bytes());
@@ -271,9 +266,7 @@ void SpilledKv::Fill(Slot& slot) {
                   {.staging = slot.staging.get(),
                    .slices = &slot.slices,
                    .holds = &slot.holds,
-                   .bytes = &slot.bytes,
-                   .lent_bytes = &slot.lent_bytes,
-                   .disk_bytes = &slot.disk_bytes});
+                   .bytes = &slot.bytes});
   client::FetchOptions options;
   options.progress = options_.progress;
   options.deadline = options_.deadline;

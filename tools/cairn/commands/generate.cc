@@ -13,16 +13,21 @@ namespace cairn::cli {
 
 namespace {
 
-// " (46 MB from shared memory, none copied)".
+// " (46 MB from shared memory, none copied)", or where the node has a GPU " (40 MB from the node's
+// GPU, 6 MB from shared memory, none copied)".
 std::string HowFetched(const worker::GenerateSummary& summary) {
   const uint64_t bytes = summary.fetched.total();
   if (bytes == 0) return "";
+  const uint64_t device = summary.fetched.device;
   if (summary.fetch_path == client::Path::kGrpc) {
-    return fmt::format(" ({} over gRPC)", HumanBytes(bytes));
+    return fmt::format(" ({} over gRPC{})", HumanBytes(bytes),
+                       device == 0 ? "" : fmt::format(", {} from a GPU", HumanBytes(device)));
   }
-  const uint64_t copied = bytes - summary.fetched.lent;
-  return fmt::format(" ({} from shared memory, {} copied)", HumanBytes(bytes),
-                     copied == 0 ? "none" : HumanBytes(copied));
+  if (device == bytes) return fmt::format(" ({} from the node's GPU)", HumanBytes(bytes));
+  const uint64_t copied = bytes - device - summary.fetched.lent;
+  return fmt::format(" ({}{} from shared memory, {} copied)",
+                     device == 0 ? "" : HumanBytes(device) + " from the node's GPU, ",
+                     HumanBytes(bytes - device), copied == 0 ? "none" : HumanBytes(copied));
 }
 
 // "; 1,536 tokens read by rows: 20.5 MB near, 97 % of the rows there, 0 late".

@@ -82,7 +82,10 @@ Json ToJson(const worker::GenerateSummary& summary) {
                {"finish_reason", summary.finish_reason},
                {"miss_reason", std::string(Name(summary.miss_reason))},
                {"fetch_s", summary.fetch_seconds},
-               {"fetched_bytes", {{"host", summary.fetched.host}, {"disk", summary.fetched.disk}}},
+               {"fetched_bytes",
+                {{"host", summary.fetched.host},
+                 {"disk", summary.fetched.disk},
+                 {"device", summary.fetched.device}}},
                {"lent_bytes", summary.fetched.lent},
                {"fetch_path", summary.fetched.total() == 0 ? std::string()
                                                            : std::string(Name(summary.fetch_path))},

@@ -25,8 +25,7 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
                             ? static_cast<MissReason>(reason)
                             : MissReason::kNone;
   for (const v1::TierBytes& tier : proto.fetched_by_tier()) {
-    if (tier.tier() == v1::TIER_KIND_HOST) summary.fetched.host += tier.bytes();
-    if (tier.tier() == v1::TIER_KIND_DISK) summary.fetched.disk += tier.bytes();
+    if (const auto kind = TierFromCode(tier.tier())) summary.fetched.Of(*kind) += tier.bytes();
   }
   summary.fetched.lent = proto.lent_bytes();
   summary.fetch_path = proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;

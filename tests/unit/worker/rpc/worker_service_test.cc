@@ -92,7 +92,7 @@ TEST(ToProtoTest, SummaryKeepsEveryField) {
   summary.finish_reason = "stop";
   summary.prompt_logits_sha256 = Sha256::Of("x");
   summary.miss_reason = MissReason::kUnavailable;
-  summary.fetched = {.host = 10, .disk = 5};
+  summary.fetched = {.host = 10, .disk = 5, .device = 7};
   v1::GenerateSummary proto;
   ToProto(summary, &proto);
   EXPECT_EQ(proto.prompt_tokens(), 200u);
@@ -107,9 +107,11 @@ TEST(ToProtoTest, SummaryKeepsEveryField) {
   EXPECT_EQ(proto.finish_reason(), "stop");
   EXPECT_EQ(proto.prompt_logits_sha256(), Sha256::Of("x").View());
   EXPECT_EQ(proto.miss_reason(), v1::MISS_REASON_UNAVAILABLE);
-  EXPECT_EQ(proto.fetched_bytes(), 15u);
-  ASSERT_EQ(proto.fetched_by_tier_size(), 2);
+  EXPECT_EQ(proto.fetched_bytes(), 22u);
+  ASSERT_EQ(proto.fetched_by_tier_size(), 3);
   EXPECT_EQ(proto.fetched_by_tier(1).tier(), v1::TIER_KIND_DISK);
+  EXPECT_EQ(proto.fetched_by_tier(2).tier(), v1::TIER_KIND_DEVICE);
+  EXPECT_EQ(proto.fetched_by_tier(2).bytes(), 7u);
 }
 
 class WorkerServiceTest : public EngineFixture {

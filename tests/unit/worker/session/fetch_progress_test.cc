@@ -30,7 +30,7 @@ class WaitedClock final : public Clock {
 class FetchProgressTest : public ::testing::Test {
  protected:
   void Arrive(uint32_t block, uint32_t layer) {
-    progress_.Arrived({block, layer, 0, kHeads}, 10, false);
+    progress_.Arrived({block, layer, 0, kHeads}, 10, TierKind::kHost);
   }
   void ArriveAll() {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
@@ -73,13 +73,13 @@ TEST_F(FetchProgressTest, PollingSaysWhenTheFetchIsOver) {
 }
 
 TEST_F(FetchProgressTest, HeadsOfSeveralPartsMakeALayer) {
-  progress_.Arrived({0, 0, 0, 1}, 1, false);
+  progress_.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   EXPECT_EQ(progress_.Missing({0, 0, 0, 2}), 1u);
   EXPECT_EQ(progress_.Missing({0, 0, 0, 1}), 0u);
   // Overlaps what is there: counted once.
-  progress_.Arrived({0, 0, 0, 2}, 1, false);
+  progress_.Arrived({0, 0, 0, 2}, 1, TierKind::kHost);
   EXPECT_EQ(progress_.Missing({0, 0, 0, 2}), 0u);
-  progress_.Arrived({0, 1, 0, 2}, 1, false);
+  progress_.Arrived({0, 1, 0, 2}, 1, TierKind::kHost);
   EXPECT_EQ(progress_.CompletePrefix(), 1u);
 }
 
@@ -139,7 +139,7 @@ TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
 TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
   FetchProgress progress(clock_, {2, 1, 1}, start_, milliseconds(25), seconds(60));
   clock_.Advance(milliseconds(20));
-  progress.Arrived({0, 0, 0, 1}, 1, false);
+  progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   progress.WaitDone();
   EXPECT_EQ(Passed(), milliseconds(45));
   EXPECT_EQ(progress.CompletePrefix(), 1u);
@@ -148,7 +148,7 @@ TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
 TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
   FetchProgress progress(clock_, {2, 1, 1}, start_, milliseconds(25), milliseconds(40));
   clock_.Advance(milliseconds(20));
-  progress.Arrived({0, 0, 0, 1}, 1, false);
+  progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   EXPECT_FALSE(progress.WaitLayer(0).ok());
   EXPECT_EQ(Passed(), milliseconds(40));
   EXPECT_TRUE(progress.TimedOut());
