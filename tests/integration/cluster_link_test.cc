@@ -18,6 +18,7 @@
 namespace cairn::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -196,9 +197,19 @@ TEST_F(ClusterLinkTest, WithoutNcclOneLineSaysSoAndGrpcServes) {
   EXPECT_TRUE(ReadsAll("t"));
   EXPECT_EQ(Metric(1, "cairn_link_up"), 0);
   EXPECT_EQ(Received(), -1);
-  EXPECT_EQ(Scrape(1, "/readyz"), "ready\n");
+  EXPECT_EQ(Scrape(0, "/readyz"), "ready\n");
+  EXPECT_THAT(Scrape(1, "/readyz"),
+              HasSubstr("ready, degraded: no links: no NCCL: /nowhere/libnccl.so.2"));
   EXPECT_EQ(Count(nodes_[1]->process().err(), "no_nccl"), 1u);
   EXPECT_EQ(Metric(0, "cairn_links{state=\"open\"}"), 0);
+}
+
+TEST_F(ClusterLinkTest, WithoutAGpuTheNodeServesAndGivesBothReasons) {
+  TakePorts(2);
+  StartLinked(0, "", {"--device.library", "/nowhere/libcairn_cuda.so"});
+  EXPECT_THAT(Scrape(0, "/readyz"),
+              AllOf(HasSubstr("ready, degraded: no device tier: no library of devices: /nowhere"),
+                    HasSubstr("; no links: there is no device tier\n")));
 }
 
 TEST_F(ClusterLinkTest, AnotherHostIsRefusedUnlessTheNetworkIsTrusted) {

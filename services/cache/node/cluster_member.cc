@@ -66,8 +66,12 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(
                 .private_key = tls.mutual() ? tls.private_key : "",
                 .reload_interval = tls.reload_interval},
       .rule = member->rule_});
-  member->gpu_links_ =
-      NodeLinks::Open(config, node_id, devices, member->links_.get(), &member->timers_);
+  auto opened = NodeLinks::Open(config, node_id, devices, member->links_.get(), &member->timers_);
+  if (opened.ok()) {
+    member->gpu_links_ = *std::move(opened);
+  } else {
+    member->no_links_ = Message(opened.status());
+  }
   NodeLinks* const gpu_links = member->gpu_links_.get();
   member->cluster_ = std::make_unique<Cluster>(
       Cluster::Options{.self = self,

@@ -2,6 +2,7 @@
 // The node's part in a cluster, as a process has it: discovery, connections, threads.
 
 #include <memory>
+#include <string>
 
 #include "common/concurrency/executor.h"
 #include "common/concurrency/timers.h"
@@ -34,6 +35,9 @@ class ClusterMember {
   BlockSource* source() { return cluster_->source(); }
   Timers* timers() { return &timers_; }
   Cluster& cluster() { return *cluster_; }
+  // Why it has no links between GPUs, though its settings ask for them. Empty: it has what they ask
+  // for. Any thread.
+  const std::string& no_links() const { return no_links_; }
   // The service for other members, before the server starts.
   void AddTo(rpc::CallServer* server, RpcContext* rpc);
   // The engine is there. Before the server starts.
@@ -66,6 +70,7 @@ class ClusterMember {
   std::unique_ptr<membership::Discovery> discovery_;
   std::unique_ptr<GrpcPeerLinks> links_;
   std::unique_ptr<NodeLinks> gpu_links_;  // nullptr: blocks go over gRPC alone.
+  std::string no_links_;
   std::unique_ptr<Cluster> cluster_;
   std::shared_ptr<PeerReads> peer_reads_;
   bool discovering_ = false;

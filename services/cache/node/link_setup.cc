@@ -41,7 +41,10 @@ uint64_t EpochBase() {
          << 16;
 }
 
-void Missing(const std::string& reason) { log::Warn("no_links", {{"reason", reason}}); }
+Status Missing(const Status& status) {
+  log::Warn("no_links", {{"reason", Message(status)}});
+  return status;
+}
 
 double D(uint64_t value) { return static_cast<double>(value); }
 
@@ -92,15 +95,15 @@ void PrepareLinks(const NodeConfig& config) {
   if (config.link.enabled) (void)LoadLibrary(config.link);
 }
 
-std::unique_ptr<NodeLinks> NodeLinks::Open(const NodeConfig& config, const std::string& node_id,
-                                           DeviceTier* tier, GrpcPeerLinks* peers, Timers* timers) {
+Result<std::unique_ptr<NodeLinks>> NodeLinks::Open(const NodeConfig& config,
+                                                   const std::string& node_id, DeviceTier* tier,
+                                                   GrpcPeerLinks* peers, Timers* timers) {
   if (!config.link.enabled) return nullptr;
   // Its failure is logged there.
   const auto library = LoadLibrary(config.link);
-  if (!library.ok()) return nullptr;
+  if (!library.ok()) return library.status();
   if (tier == nullptr) {
-    Missing("there is no device tier");
-    return nullptr;
+    return Missing(Status(StatusCode::kFailedPrecondition, "there is no device tier"));
   }
   std::unique_ptr<NodeLinks> links(new NodeLinks);
   const auto& device = tier->device_of(0);
@@ -119,10 +122,7 @@ std::unique_ptr<NodeLinks> NodeLinks::Open(const NodeConfig& config, const std::
        .timers = timers,
        .clock = &SteadyClock::Get(),
        .threads = [](const char* name) { return std::make_shared<link::LoneThread>(name); }});
-  if (!members.ok()) {
-    Missing(Message(members.status()));
-    return nullptr;
-  }
+  if (!members.ok()) return Missing(members.status());
   links->members_ = *std::move(members);
   log::Info("links", {{"nccl", link::nccl::VersionText((*library)->version())},
                       {"device", device->info().uuid},

@@ -25,10 +25,11 @@ void PrepareLinks(const NodeConfig& config);
 
 class NodeLinks {
  public:
-  // nullptr: the settings ask for no links, or something is missing, such as NCCL or a GPU, which
-  // is logged: blocks go over gRPC. `tier`: nullptr where the node has none. All outlive it.
-  static std::unique_ptr<NodeLinks> Open(const NodeConfig& config, const std::string& node_id,
-                                         DeviceTier* tier, GrpcPeerLinks* peers, Timers* timers);
+  // nullptr: the settings ask for no links. Errors say what is missing, such as NCCL or a GPU, and
+  // are logged: blocks go over gRPC. `tier`: nullptr where the node has none. All outlive it.
+  static Result<std::unique_ptr<NodeLinks>> Open(const NodeConfig& config,
+                                                 const std::string& node_id, DeviceTier* tier,
+                                                 GrpcPeerLinks* peers, Timers* timers);
   ~NodeLinks() { Stop(); }
 
   MemberLinks& members() { return *members_; }

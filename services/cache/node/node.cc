@@ -90,7 +90,13 @@ class Node final : public service::Service {
     grpc_health_.Tick();
   }
 
-  std::string Degraded() const override { return DegradedDevices(devices_); }
+  std::string Degraded() const override {
+    std::string reasons = DegradedDevices(devices_);
+    if (cluster_ != nullptr && !cluster_->no_links().empty()) {
+      reasons += (reasons.empty() ? "no links: " : "; no links: ") + cluster_->no_links();
+    }
+    return reasons;
+  }
 
   Duration BusyFor() const override { return server_.calls().BusyFor(); }
 
