@@ -42,13 +42,10 @@ int RunStat(const StatOptions& options) {
                                  .trace = ""};
   const auto stats = (*client)->Stat(call);
   if (!stats.ok()) {
-    if (stats.status().code() == StatusCode::kUnavailable) {
-      std::fprintf(stderr,
-                   "cairn: no node answers at %s. --cache names another one; cairn top shows those "
-                   "of cairn up\n",
-                   options.cache.c_str());
-    }
-    return Fail(Annotate(stats.status(), "cache node at " + options.cache));
+    const char* const hint = stats.status().code() == StatusCode::kUnavailable
+                                 ? " (--cache names another one; cairn top shows those of cairn up)"
+                                 : "";
+    return Fail(Annotate(stats.status(), "cache node at " + options.cache + hint));
   }
 
   // One of several nodes may have answered.
