@@ -270,7 +270,7 @@ TEST_F(CliUpTest, WrongSettingsAreFoundBeforeAnythingStarts) {
   for (const auto& [flag, setting, message] :
        {Wrong{"--router-set", "max_wait=long", "cairn-router: flag: max_wait: got 'long'"},
         Wrong{"--router-set", "max_wit=1s", "did you mean 'max_wait'?"},
-        Wrong{"--worker-set", "cache.recipe=nonsense", "cairn-worker: option 'recipe'"},
+        Wrong{"--worker-set", "cache.recipe=nonsense", "cairn-worker: cache.recipe: codec"},
         Wrong{"--node-set", "host.capacity=much", "cairn-cache: flag: host.capacity"}}) {
     const CommandResult refused = Up({flag, setting});
     EXPECT_EQ(refused.code, 2) << setting;

@@ -18,8 +18,7 @@ Status LoadModel(EngineParts& parts) {
   CAIRN_ASSIGN_OR_RETURN(parts.model, Model::Load(options.model_path));
   const auto context = parts.model->hp().context;
   if (options.max_context < 0 || options.max_context > context) {
-    return InvalidArgument("option 'max_context': got {}, expected 0 to {}", options.max_context,
-                           context);
+    return InvalidArgument("context: got {}, expected 0 to {}", options.max_context, context);
   }
   if (options.max_context == 0) options.max_context = context;
   Transformer::Options compute;

@@ -62,7 +62,7 @@ Status CheckOptions(const WorkerEngine::Options& options) {
   if (!recipe.ok()) return Annotate(recipe.status(), "option 'recipe'");
   for (const std::string& published : options.publish) {
     const Status status = ParseRecipe(published).status();
-    if (!status.ok()) return Annotate(status, "option 'publish'");
+    if (!status.ok()) return Annotate(status, "cache.publish");
   }
   return CheckReadOptions(options, *recipe);
 }

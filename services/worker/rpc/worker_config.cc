@@ -9,6 +9,8 @@
 #include <sstream>
 #include <utility>
 
+#include "common/recipe/recipe.h"
+#include "common/service/tls_settings.h"
 #include "model/gguf.h"
 #include "services/worker/engine/option_check.h"
 
@@ -160,16 +162,8 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
 }
 
 void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
-  schema.Text("tls.cert", &c.tls.certificate,
-              "PEM file with the server's certificate chain. Empty: no TLS.");
-  schema.Text("tls.key", &c.tls.private_key, "PEM file with the key of tls.cert.");
-  schema.Text("tls.client_ca", &c.tls.client_ca,
-              "PEM file with the authority that signs clients' certificates. If set, clients must "
-              "show one.");
-  schema.Bool("tls.allow_plaintext_beyond_loopback", &c.tls.allow_plaintext_beyond_loopback,
-              "Allow a data port on the network without TLS: anyone there can connect.");
-  schema.Switch("i-accept-plaintext-on-the-network", &c.accept_plaintext,
-                "The same as tls.allow_plaintext_beyond_loopback.");
+  service::RegisterTls(&c.tls, &c.accept_plaintext,
+                       "PEM file with the server's certificate chain. Empty: no TLS.", &schema);
   service::Settings::RegisterLog(&c.process, &schema);
   service::Settings::RegisterJson(&c.process, &schema);
 }
@@ -212,6 +206,7 @@ void Register(config::Schema& schema, WorkerConfig& c) {
   });
   schema.Check([&c] { return CheckAddresses(c); });
   schema.Check([&c] { return ParseTenants(c.queue_tenants).status(); });
+  schema.Check([&c] { return Annotate(ParseRecipe(c.recipe).status(), "cache.recipe"); });
   schema.CheckOnRequest([&c] { return CheckWithoutLoading(c); });
 }
 

@@ -65,8 +65,9 @@ Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inpu
     CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.ns, inputs.kv, clock));
     CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(target.ns.recipe, inputs));
     if (std::ranges::find(seen, target.ns.fingerprint) != seen.end()) {
-      return InvalidArgument("option 'publish': '{}' is given twice, or is the worker's own recipe",
-                             recipe);
+      return InvalidArgument(
+          "cache.publish: got '{}' twice, or as the worker's own recipe, expected each recipe once",
+          recipe);
     }
     seen.push_back(target.ns.fingerprint);
   }

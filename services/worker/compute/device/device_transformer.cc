@@ -1,6 +1,7 @@
 #include "services/worker/compute/device/device_transformer.h"
 
 #include "cairn/kernels/batch/slice_table.h"
+#include "common/config/config.h"
 #include "common/log/log.h"
 #include "services/worker/compute/chunk_check.h"
 #include "services/worker/compute/device/device_page_encoder.h"
@@ -44,8 +45,9 @@ class DeviceTransformer final : public Transformer {
     CAIRN_ASSIGN_OR_RETURN(weights_, DeviceWeights::Load(model, max_context_, device_, kernels));
     const int64_t slots = kv_bytes / static_cast<int64_t>(layout_.page_bytes());
     if (slots < 1) {
-      return InvalidArgument("transformer option 'device_kv_bytes': got {}, expected at least {}",
-                             kv_bytes, layout_.page_bytes());
+      return InvalidArgument("device_kv: got {}, expected at least {}",
+                             config::FormatBytes(static_cast<uint64_t>(kv_bytes)),
+                             config::FormatBytes(layout_.page_bytes()));
     }
     CAIRN_ASSIGN_OR_RETURN(mirror_, KvMirror::Create(device_, layout_, slots));
     const auto found =

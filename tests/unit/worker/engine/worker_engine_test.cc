@@ -579,7 +579,8 @@ TEST_F(WorkerEngineTest, OptionsAreChecked) {
   options = Options();
   options.max_context = 100000;
   EXPECT_THAT(WorkerEngine::Create(options, nullptr),
-              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_context")));
+              testing::StatusIs(StatusCode::kInvalidArgument,
+                                HasSubstr("context: got 100000, expected 0 to ")));
   options = Options();
   options.model_path = "no/such/file.gguf";
   EXPECT_FALSE(WorkerEngine::Create(options, nullptr).ok());

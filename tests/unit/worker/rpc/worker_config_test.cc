@@ -80,8 +80,8 @@ TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
 
   const std::pair<std::vector<std::string>, const char*> wrong[] = {
       {{"--device", "gpu"}, "option 'device': got 'gpu', expected cpu, or cuda:N"},
-      {{"--cache.recipe", "int9"}, "option 'recipe': codec: got 'int9'"},
-      {{"--cache.publish", "int8;int9"}, "option 'publish': codec: got 'int9'"},
+      {{"--cache.recipe", "int9"}, "cache.recipe: codec: got 'int9'"},
+      {{"--cache.publish", "int8;int9"}, "cache.publish: codec: got 'int9'"},
       {{"--read_policy", "all"}, "read policy: got 'all', expected one of precision"},
       {{"--read_policy", "precision:rows=2"}, "read policy parameter 'rows': got '2'"},
       {{"--read_policy", "precision", "--device", "cuda:0"}, "on the CPU only"},
