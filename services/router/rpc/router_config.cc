@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/service/tls_settings.h"
 #include "services/router/picker/endpoint.h"
 #include "services/router/policy/policy.h"
 
@@ -76,16 +77,9 @@ void RegisterTls(config::Schema& schema, RouterConfig& c) {
   schema.Text("cache_tls.key", &c.cache_private_key, "PEM file with the key of cache_tls.cert.");
   schema.Text("cache_tls.server_name", &c.cache_server_name,
               "Name expected in the nodes' certificates. Empty: the name in the address.");
-  schema.Text("tls.cert", &c.tls.certificate,
-              "PEM file with the server's certificate chain, for gRPC and HTTP. Empty: no TLS.");
-  schema.Text("tls.key", &c.tls.private_key, "PEM file with the key of tls.cert.");
-  schema.Text("tls.client_ca", &c.tls.client_ca,
-              "PEM file with the authority that signs clients' certificates. If set, clients must "
-              "show one.");
-  schema.Bool("tls.allow_plaintext_beyond_loopback", &c.tls.allow_plaintext_beyond_loopback,
-              "Allow a data port on the network without TLS: anyone there can connect.");
-  schema.Switch("i-accept-plaintext-on-the-network", &c.accept_plaintext,
-                "The same as tls.allow_plaintext_beyond_loopback.");
+  service::RegisterTls(
+      &c.tls, &c.accept_plaintext,
+      "PEM file with the server's certificate chain, for gRPC and HTTP. Empty: no TLS.", &schema);
   service::Settings::RegisterLog(&c.process, &schema);
   service::Settings::RegisterJson(&c.process, &schema);
 }
