@@ -68,20 +68,6 @@ struct ReadOperation {
   const uint64_t bytes;
 };
 
-MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key) {
-  switch (context.gone.Find(ns.fingerprint, key)) {
-    case RecentlyGone::Why::kEvicted:
-      return MissReason::kEvicted;
-    case RecentlyGone::Why::kCorrupt:
-      return MissReason::kCorrupt;
-    case RecentlyGone::Why::kExpired:
-      return MissReason::kExpired;
-    case RecentlyGone::Why::kUnknown:
-      break;
-  }
-  return MissReason::kAbsent;
-}
-
 // The parts are there. They are sent in the order of their rectangles, whatever order they came in.
 void PartsReady(FetchSlot& slot) {
   const auto before = [](const FetchSlot::Part& a, const FetchSlot::Part& b) {
@@ -284,6 +270,20 @@ void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span
 }
 
 }  // namespace
+
+MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key) {
+  switch (context.gone.Find(ns.fingerprint, key)) {
+    case RecentlyGone::Why::kEvicted:
+      return MissReason::kEvicted;
+    case RecentlyGone::Why::kCorrupt:
+      return MissReason::kCorrupt;
+    case RecentlyGone::Why::kExpired:
+      return MissReason::kExpired;
+    case RecentlyGone::Why::kUnknown:
+      break;
+  }
+  return MissReason::kAbsent;
+}
 
 const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
   if (!in_layer || *in_layer != layer) EnterLayer(layer);

@@ -108,6 +108,9 @@ struct FetchSlot {
   }
 };
 
+// Of a block that lies in no tier of the node.
+MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key);
+
 // How far LocateSlots came.
 struct LocatedSlots {
   enum class Stop : uint8_t { kNone, kElsewhere, kNoRoom, kEnoughWork };

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/keys/call_limits.h"
 #include "services/cache/engine/arrival_wait.h"
+#include "services/cache/engine/fetch_slot.h"
 #include "services/cache/engine/layered_fetch.h"
 #include "services/cache/engine/path_pins.h"
 #include "services/cache/engine/row_fetch.h"
@@ -331,17 +332,7 @@ MissReason ReadPath::WhyMissed(NamespaceState& ns, const BlockKey& key) {
   if (ns.pending.Contains(key)) return MissReason::kIncomplete;
   const auto here = ns.index.FindAlive(key);
   if (here && ns.index.IsOver(*here, context_.UseTicksNow())) return MissReason::kExpired;
-  switch (context_.gone.Find(ns.fingerprint, key)) {
-    case RecentlyGone::Why::kEvicted:
-      return MissReason::kEvicted;
-    case RecentlyGone::Why::kCorrupt:
-      return MissReason::kCorrupt;
-    case RecentlyGone::Why::kExpired:
-      return MissReason::kExpired;
-    case RecentlyGone::Why::kUnknown:
-      return MissReason::kAbsent;
-  }
-  return MissReason::kAbsent;
+  return WhyGone(context_, ns, key);
 }
 
 bool ReadPath::SimilarHasBlocks(NamespaceState& ns) {
