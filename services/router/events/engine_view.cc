@@ -10,7 +10,7 @@ namespace {
 
 using Mark = client::MemberEvent::Kind;
 
-uint8_t PlaceOf(const EngineMedium& medium) {
+uint8_t BitOf(const EngineMedium& medium) {
   const auto tier = static_cast<unsigned>(medium.tier);
   return static_cast<uint8_t>(1u << (2 * tier + (medium.remote ? 1 : 0)));
 }
@@ -38,17 +38,24 @@ void EngineView::Apply(const EngineEventBatch& batch) {
   numbers_.unknown += batch.unknown;
 }
 
+std::optional<EngineView::Places> EngineView::PlaceOf(const EngineGroup& group,
+                                                      const std::optional<EngineMedium>& medium,
+                                                      uint64_t blocks) {
+  if (!group.is_main()) {
+    numbers_.skipped.group += blocks;
+    return std::nullopt;
+  }
+  if (!medium) {
+    numbers_.skipped.medium += blocks;
+    return std::nullopt;
+  }
+  return BitOf(*medium);
+}
+
 void EngineView::Stored(const EngineBlocksStored& event) {
   const uint64_t blocks = event.hashes.size();
-  if (!event.group.is_main()) {
-    numbers_.skipped.group += blocks;
-    return;
-  }
-  if (!event.medium) {
-    numbers_.skipped.medium += blocks;
-    return;
-  }
-  const Places place = PlaceOf(*event.medium);
+  const std::optional<Places> place = PlaceOf(event.group, event.medium, blocks);
+  if (!place) return;
   if (event.tokens.empty()) {
     // Of a tier below the engine, which knows hashes alone. What they stand for may be said later.
     for (const EngineHash& hash : event.hashes) {
@@ -56,7 +63,7 @@ void EngineView::Stored(const EngineBlocksStored& event) {
       if (!blocks_[number].name && options_.ask) {
         if (const auto name = options_.ask(hash)) SetName(number, *name);
       }
-      SetPlaces(number, static_cast<Places>(blocks_[number].places | place));
+      SetPlaces(number, static_cast<Places>(blocks_[number].places | *place));
     }
     return;
   }
@@ -83,7 +90,7 @@ void EngineView::Stored(const EngineBlocksStored& event) {
     const BlockKey key = chain_.Next(parent, tokens);
     const uint32_t number = NumberOf(event.hashes[i]);
     SetName(number, {.key = key, .parent = parent});
-    SetPlaces(number, static_cast<Places>(blocks_[number].places | place));
+    SetPlaces(number, static_cast<Places>(blocks_[number].places | *place));
     parent = key;
   }
   // A prompt's last blocks leave before its first ones, without which they are worth nothing.
@@ -92,20 +99,12 @@ void EngineView::Stored(const EngineBlocksStored& event) {
 }
 
 void EngineView::Removed(const EngineBlocksRemoved& event) {
-  const uint64_t blocks = event.hashes.size();
-  if (!event.group.is_main()) {
-    numbers_.skipped.group += blocks;
-    return;
-  }
-  if (!event.medium) {
-    numbers_.skipped.medium += blocks;
-    return;
-  }
-  const Places place = PlaceOf(*event.medium);
+  const std::optional<Places> place = PlaceOf(event.group, event.medium, event.hashes.size());
+  if (!place) return;
   for (const EngineHash& hash : event.hashes) {
     const auto found = numbers_of_.find(hash);
     if (found == numbers_of_.end()) continue;
-    SetPlaces(found->second, static_cast<Places>(blocks_[found->second].places & ~place));
+    SetPlaces(found->second, static_cast<Places>(blocks_[found->second].places & ~*place));
   }
 }
 

@@ -94,6 +94,9 @@ class EngineView {
     uint32_t newest = kNone, oldest = kNone;
   };
 
+  // Where an event's blocks are. nullopt: such blocks are not followed, and were counted.
+  std::optional<Places> PlaceOf(const EngineGroup& group, const std::optional<EngineMedium>& medium,
+                                uint64_t blocks);
   void Stored(const EngineBlocksStored& event);
   void Removed(const EngineBlocksRemoved& event);
   // The block's number; it comes into being.
