@@ -55,7 +55,7 @@ class Player {
     CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
                            node.Match(bytes_->fingerprint(), keys, ask));
     const size_t matched = std::min<size_t>(found.matched_blocks, keys.size());
-    Count(request, matched);
+    result_.Count(trace_, request, matched);
     for (size_t begin = matched; begin < keys.size(); begin += kPartsPerCall) {
       const size_t end = std::min(keys.size(), begin + kPartsPerCall);
       CAIRN_RETURN_IF_ERROR(Store(request, keys, begin, end, node));
@@ -66,17 +66,6 @@ class Player {
   ReplayResult& result() { return result_; }
 
  private:
-  void Count(const TraceRequest& request, size_t matched) {
-    const uint64_t hit =
-        std::min<uint64_t>(uint64_t{matched} * trace_.block_tokens, request.input_tokens);
-    ++result_.requests;
-    result_.blocks += request.blocks.size();
-    result_.hit_blocks += matched;
-    result_.tokens += request.input_tokens;
-    result_.hit_tokens += hit;
-    result_.seconds_saved += PrefillSeconds(static_cast<double>(hit));
-  }
-
   Status Store(const TraceRequest& request, std::span<const BlockKey> keys, size_t begin,
                size_t end, CacheClient& node) {
     std::vector<client::PartToPush> parts;

@@ -51,7 +51,7 @@ class Replayer {
     prompt_.clear();
     for (const uint32_t block : request.blocks) prompt_.push_back(keys_[block]);
     const auto walk = index_.Match(prompt_, now_, /*touch=*/true, request.next);
-    Count(request, walk.matched);
+    result_.Count(trace_, request, walk.matched);
     cache::PinId pin = cache::kNoPin;
     if (walk.matched > 0) pin = index_.PinBlock(walk.path_runs.back().deepest);
     if (capacity_[TierKind::kDisk] > 0) {
@@ -75,17 +75,6 @@ class Replayer {
 
  private:
   static constexpr format::PartRect kWhole{0, 1, 0, 1};
-
-  void Count(const TraceRequest& request, uint32_t matched) {
-    const uint64_t hit =
-        std::min<uint64_t>(uint64_t{matched} * trace_.block_tokens, request.input_tokens);
-    ++result_.requests;
-    result_.blocks += request.blocks.size();
-    result_.hit_blocks += matched;
-    result_.tokens += request.input_tokens;
-    result_.hit_tokens += hit;
-    result_.seconds_saved += PrefillSeconds(static_cast<double>(hit));
-  }
 
   // False: everything left is pinned, or it was `keep` that went.
   bool MakeRoom(TierKind tier, const BlockKey* keep) {
@@ -155,6 +144,16 @@ double PrefillSeconds(double tokens) {
   return (tokens + tokens * tokens / (2 * kContextThatDoubles)) / kTokensPerSecond;
 }
 
+void ReplayResult::Count(const Trace& trace, const TraceRequest& request, uint64_t matched) {
+  const uint64_t hit = std::min<uint64_t>(matched * trace.block_tokens, request.input_tokens);
+  ++requests;
+  blocks += request.blocks.size();
+  hit_blocks += matched;
+  tokens += request.input_tokens;
+  hit_tokens += hit;
+  seconds_saved += PrefillSeconds(static_cast<double>(hit));
+}
+
 ReplayResult Replay(const Trace& trace, const ReplayOptions& options,
                     const ReplayProgress& progress) {
   Replayer replayer(trace, options);
@@ -190,12 +189,11 @@ ReplayResult ReplayOptimum(const Trace& trace, uint64_t capacity_tokens) {
   for (uint32_t i = 0; i < requests; ++i) {
     const TraceRequest& request = trace.requests[i];
     bool hit = true;
-    uint64_t hit_tokens = 0;
+    uint64_t matched = 0;
     for (uint32_t at = 0; at < request.blocks.size(); ++at) {
       const uint32_t block = request.blocks[at];
       hit &= places[block].has_value();
-      result.hit_blocks += hit;
-      if (hit) hit_tokens += trace.TokensOf(request, at);
+      matched += hit;
       if (places[block]) held.erase(*places[block]);
       places[block] = Held{next_uses[i][at], at, block};
       held.insert(*places[block]);
@@ -206,11 +204,7 @@ ReplayResult ReplayOptimum(const Trace& trace, uint64_t capacity_tokens) {
       held.erase(last);
       ++result.evictions;
     }
-    ++result.requests;
-    result.blocks += request.blocks.size();
-    result.tokens += request.input_tokens;
-    result.hit_tokens += hit_tokens;
-    result.seconds_saved += PrefillSeconds(static_cast<double>(hit_tokens));
+    result.Count(trace, request, matched);
   }
   result.replay_seconds = SecondsSince(start);
   return result;

@@ -29,6 +29,8 @@ struct ReplayResult {
   uint64_t refused_blocks = 0;  // By real nodes, which had no room. Of ReplayOnNodes only.
   double replay_seconds = 0;    // That the replay itself took.
 
+  // One more request, whose first `matched` blocks were hit.
+  void Count(const Trace& trace, const TraceRequest& request, uint64_t matched);
   double HitRateBlocks() const { return Ratio(hit_blocks, blocks); }
   double HitRateTokens() const { return Ratio(hit_tokens, tokens); }
 
