@@ -2,14 +2,17 @@
 // a far tier at each step, with a fifth of the KV resident and nothing else, as after a selection
 // of a fifth of the tokens, and read by rows under each policy given.
 //
-//   reading_bench [--model FILE] [--text FILE] [--tokens N] [--steps N] [--threads N]
-//                 [--far-gbps X] [--trials N] [--policy POLICY]... > report.json
+// --help prints the arguments; the report goes to standard output.
 //
 // The context is real text, prefilled once; each mode decodes the same tokens after it, and modes
 // take turns. The far tier is host memory behind a limit of X GB/s (0: none) with a thread of its
 // own. "fetch-all" copies each layer's KV from it into the pages, layer after layer, ahead of the
 // computing as far as the tier allows. Beside the time on the clock is the processor time of all
 // threads, which tells more where the machine has other work.
+//
+// With --node, rows come from a cache node that runs at this address. The context is pushed to it
+// first, where it has not got it from an earlier run: a node that was started again since, with
+// less memory than the context takes, has most of it on disk only.
 
 #include <algorithm>
 #include <chrono>
@@ -24,12 +27,17 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/micro/reading_node.h"
 #include "benchmarks/micro/reading_programs.h"
 #include "common/concurrency/executor.h"
 #include "services/worker/reading/background_rows.h"
 
 namespace cairn::worker {
 namespace {
+
+constexpr char kUsage[] =
+    "reading_bench [--model FILE] [--text FILE] [--tokens N] [--steps N] [--threads N]\n"
+    "           [--far-gbps X] [--node ADDRESS] [--trials N] [--policy POLICY]... > report.json";
 
 struct Options {
   std::string model = "build/models/SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -39,6 +47,7 @@ struct Options {
   int threads = 1;
   int trials = 3;
   double far_gbps = 4;
+  std::string node;
   std::vector<std::string> policies;
 };
 
@@ -127,6 +136,10 @@ class Bench {
     }
     Prefill(sequence_, options.tokens);
     Prefill(fifth_, options.tokens / 5);
+    if (options.node.empty()) return;
+    node_ = std::make_unique<const ContextAtNode>(
+        options.node, model_, sequence_,
+        std::span(tokens_).first(static_cast<size_t>(options.tokens)));
   }
 
   // Seconds of each step; the sequence is then as before.
@@ -140,7 +153,8 @@ class Bench {
     cairn::ThreadPool executor({.name = "far", .threads = 1});
     ReadingTerms terms = model_.Terms(policy, "calibration");
     const KvLayout& kv = model_.kv();
-    terms.source = [&](std::shared_ptr<const FarPages> pages) {
+    terms.source = [&](std::shared_ptr<const FarPages> pages) -> std::unique_ptr<RowSource> {
+      if (node_ != nullptr) return node_->Rows(executor);
       return std::make_unique<BackgroundRows>(
           std::make_unique<PageRows>(std::move(pages)), executor, SteadyClock::Get(),
           BackgroundRows::Options{
@@ -154,6 +168,7 @@ class Bench {
     KvSequence own = pool_->NewSequence();
     own.StartAt(options_.tokens);
     Must(own.Reserve(options_.tokens + options_.steps));
+    const ContextAtNode::Sent before = node_ ? node_->GetSent() : ContextAtNode::Sent();
     const StepSeconds seconds = Decode(own, reader.get(), nullptr);
     const ReadCounters& c = reader->counters();
     const double all =
@@ -168,6 +183,11 @@ class Bench {
         static_cast<double>(reader->near().total() - reader->near().own_bytes) / all, open,
         share(c.hit_rows), share(c.late_rows),
         static_cast<double>(c.read_bytes) / static_cast<double>(c.steps) / all);
+    if (node_ == nullptr) return seconds;
+    const ContextAtNode::Sent sent = node_->GetSent();
+    *report += fmt::format(", \"from_disk_share\": {:.3f}",
+                           static_cast<double>(sent.disk - before.disk) /
+                               static_cast<double>(std::max<uint64_t>(1, sent.all - before.all)));
     return seconds;
   }
 
@@ -206,11 +226,12 @@ class Bench {
   KvSequence sequence_;
   KvSequence fifth_;
   std::vector<int32_t> tokens_;
+  std::unique_ptr<const ContextAtNode> node_;  // Null: rows come from host memory.
 };
 
 Options Parse(int argc, char** argv) {
   Options o;
-  ReadFlags(argc, argv, [&](const std::string& flag, const std::string& value) {
+  ReadFlags(argc, argv, kUsage, [&](const std::string& flag, const std::string& value) {
     if (flag == "--model") {
       o.model = value;
     } else if (flag == "--text") {
@@ -225,6 +246,8 @@ Options Parse(int argc, char** argv) {
       o.trials = std::atoi(value.c_str());
     } else if (flag == "--far-gbps") {
       o.far_gbps = std::atof(value.c_str());
+    } else if (flag == "--node") {
+      o.node = value;
     } else if (flag == "--policy") {
       o.policies.push_back(value);
     } else {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,10 +37,15 @@ inline void Must(const Status& status) {
   if (!status.ok()) Stop(ToString(status));
 }
 
-// Calls take(flag, value) for each pair of arguments; false: there is no such flag.
-inline void ReadFlags(int argc, char** argv,
+// Calls take(flag, value) for each pair of arguments; false: there is no such flag. --help prints
+// `usage` and ends the program.
+inline void ReadFlags(int argc, char** argv, const char* usage,
                       const std::function<bool(const std::string&, const std::string&)>& take) {
   for (int i = 1; i < argc; i += 2) {
+    if (std::string_view(argv[i]) == "--help") {
+      std::printf("usage: %s\n", usage);
+      std::exit(0);
+    }
     if (i + 1 == argc) Stop(std::string(argv[i]) + ": expected a value");
     if (!take(argv[i], argv[i + 1])) Stop(std::string("unknown argument ") + argv[i]);
   }
@@ -55,6 +61,7 @@ class ReadingModel {
 
   const Model& model() const { return *model_; }
   Transformer& transformer() { return *transformer_; }
+  const Transformer& transformer() const { return *transformer_; }
   const KvLayout& kv() const { return transformer_->kv_layout(); }
 
   // Of this policy, whose calibration files lie in the folder.

@@ -1,6 +1,6 @@
 // Which rows of a context a read policy chooses, token by token, in float32 arithmetic.
 //
-//   reading_rows --model FILE --tokens FILE --context N --policy POLICY [--calibration FOLDER]
+// --help prints the arguments.
 //
 // The file has the numbers of tokens: N of a context, whole blocks, then those that follow. Prints
 // for each that follows a line per layer: for each KV head the chosen rows as hexadecimal digits,
@@ -23,9 +23,12 @@ struct Options {
   int64_t context = 0;
 };
 
+constexpr char kUsage[] =
+    "reading_rows --model FILE --tokens FILE --context N --policy POLICY [--calibration FOLDER]";
+
 Options Parse(int argc, char** argv) {
   Options o;
-  ReadFlags(argc, argv, [&](const std::string& flag, const std::string& value) {
+  ReadFlags(argc, argv, kUsage, [&](const std::string& flag, const std::string& value) {
     if (flag == "--context") {
       o.context = std::atoll(value.c_str());
       return true;

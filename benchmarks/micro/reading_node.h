@@ -1,0 +1,45 @@
+#pragma once
+// A context that lies at a cache node, for reading_bench: rows come from there, as those of a spilt
+// prompt do.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "benchmarks/micro/reading_programs.h"
+#include "cairn/client/cache_client.h"
+#include "cairn/common/namespace_spec.h"
+#include "common/concurrency/executor.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/reading/row_source.h"
+#include "services/worker/session/worker_namespace.h"
+
+namespace cairn::worker {
+
+class ContextAtNode {
+ public:
+  // Pushes the whole blocks of `tokens`, whose KV `sequence` has, and waits until they are on the
+  // node's disk, if it has one. Ends the program with a message if the node does not take them.
+  // `model` must outlive it.
+  ContextAtNode(const std::string& address, const ReadingModel& model, const KvSequence& sequence,
+                std::span<const int32_t> tokens);
+
+  // Leases the blocks. Gathers run on `executor`, of one thread, which must outlive the source.
+  std::unique_ptr<RowSource> Rows(Executor& executor) const;
+
+  // Bytes that the node has sent since it started, and those of them that came from its disk.
+  struct Sent {
+    uint64_t all = 0, disk = 0;
+  };
+  Sent GetSent() const;
+
+ private:
+  const ReadingModel& model_;
+  std::unique_ptr<client::CacheClient> client_;
+  const CheckedNamespace ns_;
+  const std::vector<BlockKey> keys_;
+};
+
+}  // namespace cairn::worker
