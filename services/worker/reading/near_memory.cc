@@ -34,7 +34,12 @@ Result<NearMemory> ShareBudget(const ReadPolicy& policy, const KvLayout& kv, int
   near.set_rows = least;
   near.set_bytes = bytes(least);
   if (near.total() > share) {
-    using config::FormatBytesUp;
+    // Of one unit, so that people can compare them.
+    const bool large = near.total() >= uint64_t{1} << 30;
+    const auto size = [large](uint64_t n) {
+      const int shift = large ? 20 : 10;
+      return fmt::format("{}{}", (n + (uint64_t{1} << shift) - 1) >> shift, large ? "MiB" : "KiB");
+    };
     const std::string sharing =
         budget.requests == 1
             ? ""
@@ -42,10 +47,10 @@ Result<NearMemory> ShareBudget(const ReadPolicy& policy, const KvLayout& kv, int
     return InvalidArgument(
         "kv_budget: got {}{}, expected at least {}: a context of {} tokens needs {} with the read "
         "policy {} (copy or index {}, working set {}, rows that arrive {}, own tokens {})",
-        config::FormatBytes(budget.bytes), sharing, FormatBytesUp(near.total() * budget.requests),
-        rows, FormatBytesUp(near.total()), policy.ToString(), FormatBytesUp(near.index_bytes),
-        FormatBytesUp(near.set_bytes), FormatBytesUp(near.staging_bytes),
-        FormatBytesUp(near.own_bytes));
+        config::FormatBytes(budget.bytes), sharing,
+        config::FormatBytesUp(near.total() * budget.requests), rows, size(near.total()),
+        policy.ToString(), size(near.index_bytes), size(near.set_bytes), size(near.staging_bytes),
+        size(near.own_bytes));
   }
   const uint64_t row = bytes(1);
   near.set_rows += static_cast<int64_t>((share - near.total()) / row);

@@ -65,13 +65,14 @@ Status ReadName(const Named<T> (&table)[n], std::string_view parameter, std::str
 // Without an exponent: 0.000001.
 template <typename T>
 std::string Plain(T value) {
-  std::string text = fmt::format("{}", value);
   if constexpr (std::is_floating_point_v<T>) {
-    text = fmt::format("{:.6f}", value);
+    std::string text = fmt::format("{:.6f}", value);
     text.erase(text.find_last_not_of('0') + 1);
     if (text.back() == '.') text.pop_back();
+    return text;
+  } else {
+    return fmt::format("{}", value);
   }
-  return text;
 }
 
 template <typename T>
