@@ -67,7 +67,7 @@ class EngineCore {
 
   // The driver. ---------------------------------------------------------------------------------
   enum class Progress : uint8_t {
-    kWorked,    // Step again.
+    kWorked,  // Step again.
     // All requests that may step wait, for fetched bytes or for a reader; or a finished turn waits
     // for its request's blocks to be pushed.
     kWaiting,
