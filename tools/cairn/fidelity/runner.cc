@@ -251,7 +251,11 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
     CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after,
                            client_->Stat({.deadline = kCall, .trace = ""}));
     const uint64_t counted = after.matched_tokens - before.matched_tokens;
-    if (summary.fetched_tokens != text.context.size() || counted != text.context.size()) {
+    // Blocks of an index, which are matched after those of the context, count for the node.
+    const bool counted_all = summary.reading.counters.fetched_indexes > 0
+                                 ? counted > text.context.size()
+                                 : counted == text.context.size();
+    if (summary.fetched_tokens != text.context.size() || !counted_all) {
       return Errorf(StatusCode::kFailedPrecondition,
                     "text '{}': of {} context tokens {} were fetched (the node counted {}, miss "
                     "reason {}), expected all",
@@ -259,7 +263,7 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
                     Name(summary.miss_reason));
     }
     if (!summary.reading.policy.empty()) NoteReading(summary, text, arm, totals);
-    totals->fetched_tokens += counted;
+    totals->fetched_tokens += summary.fetched_tokens;
     totals->computed_tokens += summary.computed_tokens;
     if (text.needles()) {
       const bool answered = IsAnswered(continuation, most_likely);
