@@ -85,6 +85,13 @@ PeerHelloAnswer PeerHost::Hello(const PeerHello& hello) {
 
 Status PeerHost::Announce(const PeerCaller& caller, const Announcement& message) {
   CAIRN_RETURN_IF_ERROR(Check(caller));
+  // Another process with this node's id, on its way to a member that had this address before. It
+  // would take the place of what this node tells itself, and nobody would notice: it does not greet
+  // itself.
+  if (caller.id == self_().caller.id) {
+    return Errorf(StatusCode::kPermissionDenied, "field 'id': got '{}', the id of this node",
+                  caller.id);
+  }
   return directory_.Apply(caller.id, caller.incarnation, message);
 }
 

@@ -40,7 +40,15 @@ class PeerHostTest : public ::testing::Test {
   LightEngine engine_{{}, &clock_, nullptr, 1, [](const std::string&) {}};
   MemberList members_{{}, {}};
   Directory directory_{{}};
-  PeerHost host_{"test", /*tells_digests=*/true, [] { return PeerHello(); }, &members_, &directory_,
+  PeerHost host_{"test",
+                 /*tells_digests=*/true,
+                 [] {
+                   PeerHello self;
+                   self.caller = CallerOf("here");
+                   return self;
+                 },
+                 &members_,
+                 &directory_,
                  &clock_};
 };
 
@@ -82,6 +90,15 @@ TEST_F(PeerHostTest, AnOlderProcessOfAMemberIsRefused) {
   EXPECT_THAT(host_.Announce(CallerOf("a", 1), {.sequence = 1, .begins = true, .complete = true}),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("newer process")));
   EXPECT_EQ(directory_.SequenceOf("a", 2), 1u);
+}
+
+TEST_F(PeerHostTest, AnotherProcessWithTheIdOfThisOneTellsItNothing) {
+  directory_.SetMembers({"here"});
+  const Announcement all{.sequence = 1, .begins = true, .complete = true};
+  ASSERT_OK(directory_.Apply("here", 2, all));
+  EXPECT_THAT(host_.Announce(CallerOf("here", 1), all),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("got 'here', the id of this")));
+  EXPECT_EQ(directory_.SequenceOf("here", 2), 1u);
 }
 
 TEST_F(PeerHostTest, SessionsEndWithTheirMembers) {
