@@ -9,17 +9,17 @@
 
 namespace cairn::service {
 
-// main calls it first, before any thread exists. `heap_bytes`: how much freed memory the process
-// keeps for reuse.
-inline void InitProcess(int heap_bytes = 256 << 20) {
+// main calls it first, before any thread exists. `arenas`: glibc's, each with a lock and with the
+// memory that was freed in it.
+inline void InitProcess(int arenas = 4) {
   // By default glibc maps each large buffer again and returns it at once, so each message pays for
   // its page faults: four times the cost of the copy itself.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, heap_bytes);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
   mallopt(M_TOP_PAD, 16 << 20);
   // Threads of gRPC free memory that other threads allocated. With many arenas each arena would
   // keep its own share.
-  mallopt(M_ARENA_MAX, 4);
+  mallopt(M_ARENA_MAX, arenas);
   // gRPC's own log has another format and would print a dump before our errors. gRPC reads the
   // variable once, when it starts. GRPC_VERBOSITY=DEBUG or ERROR in the environment turns the log
   // on again.

@@ -135,7 +135,7 @@ void Settings::RegisterJson(Settings* settings, config::Schema* schema) {
 }
 
 int Run(const Program& program, const std::vector<std::string>& args) {
-  InitProcess();
+  InitProcess(program.arenas);
   ShutdownSignals signals;
   const auto fail = [&](const Status& status, int code) {
     std::fprintf(stderr, "%s: %s\n", program.name.c_str(), Message(status).c_str());

@@ -14,6 +14,9 @@ int main(int argc, char** argv) {
                   "container probes.",
        .example = "cairn-worker --model model.gguf --cache 127.0.0.1:7400",
        .starting = "loading the model",
+       // Pushes, fetches and steps run on threads of their own and take large buffers one after the
+       // other. With an arena each, the process would keep all of them.
+       .arenas = 1,
        .settings = &config.process,
        .add_settings = [&](auto* schema) { cairn::worker::Register(*schema, config); },
        .make = [&](auto* registry) { return cairn::worker::MakeWorker(config, registry); }},
