@@ -200,6 +200,8 @@ TEST_F(EtcdTest, UsersLogInAndOthersAreRefused) {
   StartCluster({.members = 1});
   const std::string password = AskForUsers();
   auto options = Options();
+  // etcd takes a tenth of a second of processor time for each log-in, more where others want it.
+  options.etcd.timeout = std::chrono::seconds(5);
   const auto without = Join(5, options);
   options.etcd.password_file = password;
   options.etcd.user = "stranger";
@@ -227,6 +229,7 @@ TEST_F(EtcdTest, WithTlsAndUsersALostMemberOfEtcdChangesNoView) {
   ASSERT_EQ(made->code, 0) << (*openssl)->err();
   ASSERT_NO_FATAL_FAILURE(StartCluster({.certificate = certificate, .key = key}));
   auto options = Options();
+  options.etcd.timeout = std::chrono::seconds(5);  // For log-ins, as above.
   options.etcd.password_file = AskForUsers();
   options.etcd.user = "cairn";
   const auto plain = Join(5, options);
