@@ -428,6 +428,10 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     int fd = -1;
     CAIRN_ASSIGN_OR_RETURN(shm::RingMemory memory, shm::RingMemory::Create(options_.ring, &fd));
     const shm::Descriptor ring_fd(fd);
+    shm::NodeRing ring(std::move(memory));
+    // The client's first call is about to come. Where there are GPUs it says before that which of
+    // them it imports: a node that sleeps reads the socket first, so the call cannot overtake this.
+    const bool asleep = dependencies_.devices != nullptr && !ring.GoToSleep();
     shm::Welcome welcome;
     welcome.header.type = static_cast<uint16_t>(shm::MessageType::kWelcome);
     welcome.entries = options_.ring.entries;
@@ -444,15 +448,11 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
         LocalServerSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
                                      &stats_, &buffers_, dependencies_.observer,
                                      dependencies_.devices},
-        std::move(options), shm::NodeRing(std::move(memory)), connection);
+        std::move(options), std::move(ring), connection);
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);
     connection->session->SendAllSegments();
-    // The client's first call is about to come. Where there are GPUs it says before that which of
-    // them it imports: a node that sleeps reads the socket first, so the call cannot overtake this.
-    if (dependencies_.devices == nullptr || connection->session->ring().GoToSleep()) {
-      MakeHot(connection);
-    }
+    if (!asleep) MakeHot(connection);
     return OkStatus();
   };
   const Status greeted = greet();
