@@ -49,6 +49,11 @@ ContextAtNode::ContextAtNode(const std::string& address, const ReadingModel& mod
   while (push.RunOnce()) {
   }
   Must(push.last_failure());
+  if (const uint64_t dropped = push.GetStats().dropped_blocks; dropped > 0) {
+    Must(Errorf(StatusCode::kResourceExhausted,
+                "{} of {} blocks had no room in the queue of pushes: take a shorter context",
+                dropped, keys_.size()));
+  }
   Must(client_->Flush({.deadline = kCall, .trace = ""}));
 }
 

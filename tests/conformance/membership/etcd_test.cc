@@ -230,6 +230,7 @@ TEST_F(EtcdTest, WithTlsAndUsersALostMemberOfEtcdChangesNoView) {
   ASSERT_NO_FATAL_FAILURE(StartCluster({.certificate = certificate, .key = key}));
   auto options = Options();
   options.etcd.timeout = std::chrono::seconds(5);  // For log-ins, as above.
+  options.ttl = std::chrono::seconds(15);          // Or a call that hangs could end a lease.
   options.etcd.password_file = AskForUsers();
   options.etcd.user = "cairn";
   const auto plain = Join(5, options);
