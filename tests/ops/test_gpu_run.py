@@ -178,7 +178,11 @@ def stand_for_warm(stand, admin):
     for i, (ttft, fetched, size) in enumerate(ANSWERS):
         (stand.folder / f"answer{i}").write_text(
             json.dumps(
-                {"fetched_tokens": fetched, "ttft_s": ttft, "fetched_bytes": {"host": size}},
+                {
+                    "fetched_tokens": fetched,
+                    "ttft_s": ttft,
+                    "fetched_bytes": {"host": size // 4, "device": size - size // 4},
+                },
                 separators=(",", ":"),
             )
         )
