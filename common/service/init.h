@@ -9,9 +9,11 @@
 
 namespace cairn::service {
 
+constexpr int kArenas = 4;
+
 // main calls it first, before any thread exists. `arenas`: glibc's, each with a lock and with the
 // memory that was freed in it.
-inline void InitProcess(int arenas = 4) {
+inline void InitProcess(int arenas = kArenas) {
   // By default glibc maps each large buffer again and returns it at once, so each message pays for
   // its page faults: four times the cost of the copy itself.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);

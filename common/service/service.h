@@ -24,6 +24,7 @@
 #include "cairn/common/status.h"
 #include "common/config/config.h"
 #include "common/metrics/metrics.h"
+#include "common/service/init.h"
 
 namespace cairn::service {
 
@@ -71,7 +72,7 @@ struct Program {
   std::string summary;                 // Opens --help.
   std::string example;                 // One command line that works.
   std::string starting = "starting";   // What /readyz answers until Start returns.
-  int arenas = 4;                      // Of the heap: init.h.
+  int arenas = kArenas;                // Of the heap: init.h.
   const Settings* settings = nullptr;  // Read after the settings were loaded.
   std::function<void(config::Schema*)> add_settings;
   // `registry` outlives the service. Called after the settings were loaded.
