@@ -249,9 +249,18 @@ def main():
     parser.add_argument("--pairs", type=int, default=1, help="values of a context of tracking")
     parser.add_argument("--others", type=int, default=1, help="other words of aggregation")
     parser.add_argument("--values", choices=VALUES, default="cities", help="what facts tell")
-    parser.add_argument("--tokens", type=int, default=1024)
-    parser.add_argument("--contexts", type=int, default=12)
-    parser.add_argument("--out", type=pathlib.Path, default=TEXTS)
+    parser.add_argument(
+        "--tokens", type=int, default=1024, help="least tokens of a context (%(default)s)"
+    )
+    parser.add_argument(
+        "--contexts", type=int, default=12, help="how many contexts a file has (%(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=TEXTS,
+        help="folder of the files; the one in the repository if missing",
+    )
     arguments = parser.parse_args()
     suites = arguments.suite or list(SUITES)
     for name, least, most in (("keys", 2, 10), ("pairs", 1, 10), ("others", 1, 9)):

@@ -2,7 +2,7 @@
 """What papers claim of each other and of their forms, as questions with paired intervals, from
 reports of `cairn fidelity --json`.
 
-    python3 benchmarks/fidelity/claims.py [LABEL=]REPORT.json...
+    python3 benchmarks/fidelity/claims.py [LABEL=]REPORT.json ...
 
 LABEL tells contexts of other lengths apart: rows of one suite with different labels are never
 compared. Of a recipe that several reports have, the row with the most texts counts; two recipes are
@@ -14,7 +14,7 @@ twice are the same to ten digits.
 import argparse
 import pathlib
 
-from paired import ANSWERS, difference, rows_of
+from paired import ANSWERS, ReportError, difference, rows_of
 from questions import CODECS, READING, SELECTIONS, name_of
 
 QUESTIONS = SELECTIONS + CODECS + READING
@@ -47,10 +47,19 @@ def of_question(recipe, keep):
     return name, frozenset(tuple(p.split("=", 1)) for p in text.split(",") if p), keep
 
 
-def size(row):
-    if row.get("read_bits_per_number"):
-        return f"{row['read_bits_per_number']:.2f} read"
-    return f"{row['bits_per_number']:.2f}"
+def sizes(first, second):
+    """How large two rows are in bits a number: of a policy what a step reads of the whole KV, of a
+    recipe what is stored. The word stands only where policies are compared."""
+    pair = [
+        (row["read_bits_per_number"], "read")
+        if row.get("read_bits_per_number")
+        else (row["bits_per_number"], "stored")
+        for row in (first, second)
+    ]
+    (a, of_first), (b, of_second) = pair
+    if of_first != of_second:
+        return f"{a:.2f} bits {of_first}, {b:.2f} bits {of_second}"
+    return f"{a:.2f}, {b:.2f} bits" + (" read" if of_first == "read" else "")
 
 
 class Rows:
@@ -89,7 +98,7 @@ class Rows:
         for column in self.columns:
             first, second = (self.named.get((column, r)) for r in (question.first, question.second))
             if first and second:
-                yield column, f"{size(first)}, {size(second)} bits", difference(first, second)
+                yield column, sizes(first, second), difference(first, second)
         for keep in self.keeps:
             keys = [of_question(r, keep) for r in (question.first, question.second)]
             for column in self.columns:
@@ -134,9 +143,19 @@ def values(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("reports", nargs="+", metavar="[LABEL=]REPORT.json")
-    rows = Rows(parser.parse_args().reports)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "reports",
+        nargs="+",
+        metavar="[LABEL=]REPORT.json",
+        help="reports of cairn fidelity --json; those of other context lengths with a label",
+    )
+    try:
+        rows = Rows(parser.parse_args().reports)
+    except ReportError as error:
+        parser.error(str(error))
     for title, lines in (("Claims", table(rows)), ("Values", values(rows))):
         print("\n".join([f"### {title}", *lines, ""]))
 

@@ -10,7 +10,8 @@ beside it what it would be if each kept as many rows at random.
 """
 
 import argparse
-import json
+
+from paired import ReportError, entries
 
 
 def jaccard(a, b):
@@ -24,12 +25,18 @@ def by_chance(a, b, tokens):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kept")
-    parser.add_argument("--kv-heads", type=int, default=3)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kept", metavar="KEPT.json", help="file of cairn fidelity --kept")
+    parser.add_argument(
+        "--kv-heads", type=int, default=3, help="KV heads of a layer of the model (%(default)s)"
+    )
     arguments = parser.parse_args()
-    with open(arguments.kept, encoding="utf-8") as file:
-        recipes = json.load(file)["recipes"]
+    try:
+        recipes = entries(arguments.kept, "recipes", ("recipe", "texts"))
+    except ReportError as error:
+        parser.error(str(error))
     print("| recipe | texts | Jaccard of neighbours | by chance |\n|---|---|---|---|")
     for recipe in recipes:
         found, chance = [], []

@@ -11,12 +11,8 @@ mean over texts, layers and heads, and the least head.
 """
 
 import argparse
-import json
 
-
-def load(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)["recipes"]
+from paired import ReportError, entries
 
 
 def method(recipe, keep=None):
@@ -43,12 +39,24 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cairn", required=True)
-    parser.add_argument("--reference", required=True)
+    parser.add_argument(
+        "--cairn", required=True, metavar="KEPT.json", help="file of cairn fidelity --kept"
+    )
+    parser.add_argument(
+        "--reference",
+        required=True,
+        metavar="KEPT.json",
+        help="file of selections_reference.py --kept",
+    )
     arguments = parser.parse_args()
-    references = {method(r["selection"], r["keep"]): r for r in load(arguments.reference)}
+    try:
+        recipes = entries(arguments.cairn, "recipes", ("recipe", "texts"))
+        kept = entries(arguments.reference, "recipes", ("recipe", "texts", "selection", "keep"))
+    except ReportError as error:
+        parser.error(str(error))
+    references = {method(r["selection"], r["keep"]): r for r in kept}
     print("| recipe | reference | texts | overlap, mean | least head |\n|---|---|---|---|---|")
-    for recipe in load(arguments.cairn):
+    for recipe in recipes:
         reference = references.get(method(recipe["recipe"]))
         if reference is None:
             continue

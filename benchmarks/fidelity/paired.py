@@ -16,6 +16,10 @@ ROUNDS = 4000
 ANSWERS = ("needles", "multiturn", "keys", "tracking", "aggregation", "sums")
 
 
+class ReportError(Exception):
+    """A file is not the report that it was given as. Says which file, and what is wrong with it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Question:
     """Whether the first of two recipes is better than the second."""
@@ -53,12 +57,28 @@ class Difference:
         return "yes" if better else "no" if worse else "not told apart"
 
 
-def rows_of(paths):
-    rows = []
-    for path in paths:
+def entries(path, name, fields):
+    """The list `name` of a report, whose entries have at least these fields; else ReportError."""
+    try:
         with open(path, encoding="utf-8") as file:
-            rows += json.load(file)["rows"]
-    return rows
+            report = json.load(file)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ReportError(f"{path}: is not JSON: {error}") from error
+    found = report.get(name) if isinstance(report, dict) else None
+    if not isinstance(found, list):
+        raise ReportError(f"{path}: expected an object with the list '{name}'")
+    for entry in found:
+        missing = [f for f in fields if not isinstance(entry, dict) or f not in entry]
+        if missing:
+            raise ReportError(f"{path}: an entry of '{name}' lacks '{missing[0]}'")
+    return found
+
+
+def rows_of(paths):
+    """Rows of reports of `cairn fidelity --json` or of programs that measure references."""
+    return [row for path in paths for row in entries(path, "rows", ("suite", "recipe", "texts"))]
 
 
 def interval(groups, statistic):

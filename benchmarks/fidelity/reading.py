@@ -18,7 +18,7 @@ import json
 
 import reading_plot
 from compare import number
-from paired import difference, interval, ratio, rows_of
+from paired import ReportError, difference, interval, ratio, rows_of
 from questions import READING, name_of
 
 # Of half precision: 16 bits.
@@ -188,8 +188,11 @@ def main():
     parser.add_argument("--bench")
     parser.add_argument("--svg")
     args = parser.parse_args()
-    rows = of_most_texts(row for row in rows_of(args.cairn) if is_policy(row))
-    against, references = rows_of(args.against), merged(rows_of(args.reference))
+    try:
+        rows = of_most_texts(row for row in rows_of(args.cairn) if is_policy(row))
+        against, references = rows_of(args.against), merged(rows_of(args.reference))
+    except ReportError as error:
+        parser.error(str(error))
     for suite in dict.fromkeys(row["suite"] for row in rows):
         print(f"\n{suite}\n")
         of_suite = [row for row in rows if row["suite"] == suite]

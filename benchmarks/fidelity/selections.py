@@ -12,7 +12,7 @@ Cairn's selection of the same method and share, with the codec raw. Differences 
 import argparse
 
 from compare import Plot, number
-from paired import ANSWERS, SLACK, difference, rows_of
+from paired import ANSWERS, SLACK, ReportError, difference, rows_of
 
 
 class Recipe:
@@ -231,7 +231,10 @@ def main():
     )
     parser.add_argument("--svg", help="where the plot of the prose suite goes")
     arguments = parser.parse_args()
-    rows, references = rows_of(arguments.cairn), rows_of(arguments.reference)
+    try:
+        rows, references = rows_of(arguments.cairn), rows_of(arguments.reference)
+    except ReportError as error:
+        parser.error(str(error))
     for suite in dict.fromkeys(row["suite"] for row in rows):
         show(f"{suite}: selections", selections_table(suite, rows, references))
         show(f"{suite}: mixtures", mixtures_table(suite, rows))

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -78,6 +79,46 @@ def test_every_method_keeps_the_rows_of_its_reference_end_to_end():
     assert not set(methods()) - {method for method, _ in found}
     for method, mean in found:
         assert mean >= LEAST_OVERLAP, method
+
+
+def test_sizes_say_what_is_read_and_what_is_stored():
+    read, stored = {"read_bits_per_number": 0.742, "bits_per_number": 5}, {"bits_per_number": 3.2}
+    assert claims.sizes(read, stored) == "0.74 bits read, 3.20 bits stored"
+    assert claims.sizes(read, read) == "0.74, 0.74 bits read"
+    assert claims.sizes(stored, stored) == "3.20, 3.20 bits"
+
+
+def run(program, *arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / "benchmarks/fidelity" / program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("claims.py", [[]]),
+        ("compare.py", [["--cairn"]]),
+        ("selections.py", [["--cairn"]]),
+        ("reading.py", [["--cairn"]]),
+        ("kept_neighbours.py", [[]]),
+        ("kept_overlap.py", [["--cairn"], ["--reference"]]),
+    ],
+)
+def test_files_that_are_no_reports_are_named_without_a_traceback(program, flags, tmp_path):
+    texts = {"none.json": None, "page.md": "# A page", "list.json": "[]", "other.json": '{"a": 1}'}
+    rows = '{"rows": [{"suite": "prose"}], "recipes": [{"recipe": "raw"}]}'
+    for name, text in (texts | {"rows.json": rows}).items():
+        path = tmp_path / name
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        done = run(program, *(word for flag in flags for word in [*flag, str(path)]))
+        assert done.returncode == 2, (name, done.stderr)
+        assert f"error: {path}: " in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def documents(*kls):
