@@ -74,6 +74,27 @@ TEST(CliGenerateTest, TheSecondCallFetchesWhatTheFirstOnePushed) {
   EXPECT_THAT(table.out, HasSubstr("hit tokens"));
 }
 
+TEST(CliGenerateTest, TheTextSaysWhyNothingWasFetched) {
+  const auto node = CacheNode::Start({});
+  ASSERT_TRUE(node.ok()) << node.status();
+  const auto ask = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {"generate", "--model",      kTinyModel,        "--max-tokens",
+                                     "4",        "--ignore-eos", "--raw",           "--prompt",
+                                     kPrompt,    "--cache",      (*node)->address()};
+    args.insert(args.end(), more.begin(), more.end());
+    return Cairn(args).err;
+  };
+  EXPECT_THAT(ask({}), HasSubstr("0 fetched (absent), "));
+  EXPECT_THAT(ask({}), Not(HasSubstr("absent")));
+  // The last tokens decide what is kept, and nobody says that others have a question of their own.
+  const char* selecting = "snapkv:keep=0.5+raw";
+  const std::string alone = ask({"--recipe", selecting});
+  EXPECT_THAT(alone, HasSubstr("0 fetched, "));
+  EXPECT_THAT(alone, HasSubstr("give --prefix-end"));
+  EXPECT_THAT(ask({"--recipe", selecting, "--prefix-end", "128"}), Not(HasSubstr("--prefix-end")));
+  EXPECT_THAT(ask({"--recipe", selecting, "--prefix-end", "128"}), Not(HasSubstr("0 fetched")));
+}
+
 TEST(CliGenerateTest, AWorkerAtAnAddressGivesTheSameAnswer) {
   auto worker = Process::Start({.argv = {Binary("cairn-worker"), "--model", kTinyModel, "--listen",
                                          "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"},

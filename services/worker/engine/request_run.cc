@@ -268,8 +268,10 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   if (resumed_) return EndPromptAgain(report.status);
   summary_.fetched_tokens = report.fetched_blocks * block_tokens;
   summary_.shared_tokens = report.shared_blocks * block_tokens;
-  summary_.computed_tokens = static_cast<uint32_t>(PromptTokens().size()) -
-                             summary_.fetched_tokens - summary_.shared_tokens;
+  summary_.computed_tokens = report.status.ok()
+                                 ? static_cast<uint32_t>(PromptTokens().size()) -
+                                       summary_.fetched_tokens - summary_.shared_tokens
+                                 : report.computed_tokens;
   // All but the first block.
   if (report.fetched_blocks >= turned_.blocks && turned_.blocks > 0) {
     summary_.turned_tokens = (turned_.blocks - 1) * block_tokens;

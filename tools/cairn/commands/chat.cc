@@ -10,6 +10,7 @@
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/generator/answer_text.h"
 #include "tools/cairn/output/terminal.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/cache_node.h"
@@ -128,7 +129,8 @@ class Conversation {
           (summary.dropped_tokens == 0
                ? ""
                : fmt::format("; {} oldest dropped, {} turned back", Grouped(summary.dropped_tokens),
-                             Grouped(summary.turned_tokens)));
+                             Grouped(summary.turned_tokens))) +
+          HowRead(summary);
       std::printf("\n%s\n", out_.Paint(line, Style::kDim).c_str());
     }
     std::fflush(stdout);

@@ -5,44 +5,13 @@
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/generator/answer_text.h"
 #include "tools/cairn/output/terminal.h"
-#include "tools/cairn/output/units.h"
 #include "tools/cairn/process/interrupt.h"
 
 namespace cairn::cli {
 
 namespace {
-
-// " (46 MB from shared memory, none copied)", or where the node has a GPU " (40 MB from the node's
-// GPU, 6 MB from shared memory, none copied)".
-std::string HowFetched(const worker::GenerateSummary& summary) {
-  const uint64_t bytes = summary.fetched.total();
-  if (bytes == 0) return "";
-  const uint64_t device = summary.fetched.device;
-  if (summary.fetch_path == client::Path::kGrpc) {
-    return fmt::format(" ({} over gRPC{})", HumanBytes(bytes),
-                       device == 0 ? "" : fmt::format(", {} from a GPU", HumanBytes(device)));
-  }
-  if (device == bytes) return fmt::format(" ({} from the node's GPU)", HumanBytes(bytes));
-  const uint64_t copied = bytes - device - summary.fetched.lent;
-  return fmt::format(" ({}{} from shared memory, {} copied)",
-                     device == 0 ? "" : HumanBytes(device) + " from the node's GPU, ",
-                     HumanBytes(bytes - device), copied == 0 ? "none" : HumanBytes(copied));
-}
-
-// "; 1,536 tokens read by rows: 20.5 MB near, 97 % of the rows there, 0 late".
-std::string HowRead(const worker::GenerateSummary& summary) {
-  if (!summary.reading.off.empty()) return "; not read by rows: " + summary.reading.off;
-  if (summary.reading.policy.empty()) return "";
-  const worker::ReadCounters& counters = summary.reading.counters;
-  const double hits = counters.chosen_rows == 0 ? 0
-                                                : static_cast<double>(counters.hit_rows) /
-                                                      static_cast<double>(counters.chosen_rows);
-  return fmt::format(
-      "; {} tokens read by rows: {} near, {} read, {:.0f} % of the rows hit, {} late",
-      Grouped(summary.reading.far_tokens), HumanBytes(summary.reading.near_bytes),
-      HumanBytes(counters.read_bytes), 100 * hits, Grouped(counters.late_rows));
-}
 
 Status Check(const GenerateOptions& options) {
   if (options.prompt.empty() && options.prompt_file.empty()) {
@@ -156,22 +125,22 @@ int RunGenerate(const GenerateOptions& options) {
     std::fputc('\n', stdout);
     std::fflush(stdout);  // Before stderr, for those who read both in one stream.
     const Terminal terminal = Terminal::Detect(stderr);
-    const std::string line = fmt::format(
-        "{} prompt tokens: {} fetched{}, {} computed; first token {}, all {}{}",
-        Grouped(summary->prompt_tokens), Grouped(summary->fetched_tokens), HowFetched(*summary),
-        Grouped(summary->computed_tokens), HumanSeconds(summary->ttft_seconds),
-        HumanSeconds(summary->total_seconds), HowRead(*summary));
-    std::fprintf(stderr, "%s\n", terminal.Paint(line, Style::kDim).c_str());
+    std::fprintf(stderr, "%s\n", terminal.Paint(AnswerLine(*summary), Style::kDim).c_str());
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     return Fail(Errorf(StatusCode::kInternal, "cannot write the answer to standard output"));
   }
   if (summary->finish_reason == "cancelled") return kExitInterrupted;
+  const bool cached = !options.worker.cache.empty() || !options.worker.worker.empty();
+  if (cached && NothingWasShared(request, *summary)) {
+    std::fprintf(stderr,
+                 "cairn: hint: the recipe selects tokens, and nothing says which of them other "
+                 "prompts share, so none were looked for or kept at the node; give --prefix-end\n");
+  }
 
   // Else the process would end before its blocks are at the node, and the next call would not find
   // them.
-  if (!options.worker.no_cache &&
-      (!options.worker.cache.empty() || !options.worker.worker.empty())) {
+  if (!options.worker.no_cache && cached) {
     const Status idle = (*worker)->WaitIdle(kPushTimeout);
     if (!idle.ok()) std::fprintf(stderr, "cairn: warning: %s\n", Message(idle).c_str());
   }

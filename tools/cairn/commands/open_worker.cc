@@ -70,51 +70,6 @@ worker::GenerateRequest RequestFromFlags(const SamplingFlags& flags, const Worke
   return request;
 }
 
-Json ToJson(const worker::GenerateSummary& summary) {
-  Json json = {{"prompt_tokens", summary.prompt_tokens},
-               {"fetched_tokens", summary.fetched_tokens},
-               {"computed_tokens", summary.computed_tokens},
-               {"shared_tokens", summary.shared_tokens},
-               {"tokens", summary.tokens},
-               {"text", summary.text},
-               {"ttft_s", summary.ttft_seconds},
-               {"total_s", summary.total_seconds},
-               {"finish_reason", summary.finish_reason},
-               {"miss_reason", std::string(Name(summary.miss_reason))},
-               {"fetch_s", summary.fetch_seconds},
-               {"fetched_bytes",
-                {{"host", summary.fetched.host},
-                 {"disk", summary.fetched.disk},
-                 {"device", summary.fetched.device}}},
-               {"lent_bytes", summary.fetched.lent},
-               {"fetch_path", summary.fetched.total() == 0 ? std::string()
-                                                           : std::string(Name(summary.fetch_path))},
-               {"chosen_tokens", summary.chosen_tokens},
-               {"selected_tokens", summary.selected_tokens},
-               {"dropped_tokens", summary.dropped_tokens},
-               {"turned_tokens", summary.turned_tokens},
-               {"kept_share", summary.kept_share}};
-  if (!summary.reading.policy.empty()) {
-    const worker::ReadCounters& counters = summary.reading.counters;
-    json["reading"] = {{"policy", summary.reading.policy},
-                       {"far_tokens", summary.reading.far_tokens},
-                       {"near_bytes", summary.reading.near_bytes},
-                       {"steps", counters.steps},
-                       {"chosen_rows", counters.chosen_rows},
-                       {"hit_rows", counters.hit_rows},
-                       {"late_rows", counters.late_rows},
-                       {"useless_rows", counters.useless_rows},
-                       {"lost_rows", counters.lost_rows},
-                       {"read_bytes", counters.read_bytes},
-                       {"index_fetched", counters.fetched_indexes > 0}};
-  } else if (!summary.reading.off.empty()) {
-    json["reading"] = {{"policy", ""}, {"off", summary.reading.off}};
-  }
-  if (summary.prompt_logits_sha256)
-    json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
-  return json;
-}
-
 Result<std::string> ReadText(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {

@@ -1,5 +1,5 @@
 #pragma once
-// What generate and chat share: a worker as asked for, requests from flags, summaries as JSON.
+// What generate and chat share: a worker as asked for, and requests from flags.
 
 #include <memory>
 #include <string>
@@ -7,7 +7,6 @@
 #include "cairn/common/status.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/options.h"
-#include "tools/cairn/output/json.h"
 
 namespace cairn::cli {
 
@@ -21,8 +20,6 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options);
 
 // Everything but the prompt.
 worker::GenerateRequest RequestFromFlags(const SamplingFlags& flags, const WorkerOptions& worker);
-
-Json ToJson(const worker::GenerateSummary& summary);
 
 // "-" is standard input. NOT_FOUND naming the file.
 Result<std::string> ReadText(const std::string& path);
