@@ -37,7 +37,8 @@ std::string FormatBytes(uint64_t bytes);
 // A size to ask for: rounded up by less than a thousandth, with a unit, so that a person can type
 // it.
 std::string FormatBytesUp(uint64_t bytes);
-// Parses a duration: "1s", "250ms", "1.5m", "2h", "100us", "0". A unit is required except for 0.
+// Parses a duration: "1s", "250ms", "1.5m", "2h", "90d", "100us", "0". A unit is
+// required except for 0.
 Result<Duration> ParseDuration(std::string_view text);
 std::string FormatDuration(Duration duration);
 
@@ -69,6 +70,7 @@ struct BytesOptions {
 struct TimeOptions {
   Duration min{0};
   Duration max = std::chrono::hours(24 * 365);
+  bool or_zero = false;  // 0 is legal beside the range.
 };
 
 class Schema {

@@ -31,8 +31,8 @@ constexpr std::array<Unit, 10> kByteUnits = {{{"", 1},
                                               {"MB", 1e6},
                                               {"GB", 1e9},
                                               {"TB", 1e12}}};
-constexpr std::array<Unit, 6> kTimeUnits = {
-    {{"h", 3600e9}, {"m", 60e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}}};
+constexpr std::array<Unit, 7> kTimeUnits = {
+    {{"d", 86400e9}, {"h", 3600e9}, {"m", 60e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}}};
 
 }  // namespace
 
@@ -83,14 +83,14 @@ Result<Duration> ParseDuration(std::string_view text) {
       return Duration(static_cast<int64_t>(std::llround(ns)));
     }
   }
-  return InvalidArgument("got '{}', expected a time such as 250ms, 1s or 5m", text);
+  return InvalidArgument("got '{}', expected a time such as 250ms, 1s, 5m or 2d", text);
 }
 
 std::string FormatDuration(Duration duration) {
   const int64_t ns = duration.count();
   if (ns == 0) return "0s";
-  static constexpr std::array<int64_t, 6> kScales = {
-      3'600'000'000'000, 60'000'000'000, 1'000'000'000, 1'000'000, 1'000, 1};
+  static constexpr std::array<int64_t, 7> kScales = {
+      86'400'000'000'000, 3'600'000'000'000, 60'000'000'000, 1'000'000'000, 1'000'000, 1'000, 1};
   for (size_t i = 0; i < kScales.size(); ++i) {
     if (ns % kScales[i] == 0) return fmt::format("{}{}", ns / kScales[i], kTimeUnits[i].name);
   }

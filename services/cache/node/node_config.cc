@@ -256,15 +256,6 @@ Status CheckDevices(const NodeConfig& config) {
                          config::FormatBytes(config.device_chunk));
 }
 
-// As for a life that a client asks for.
-Status CheckLife(const NodeConfig& config) {
-  const Duration life = config.engine.block_life;
-  if (life.count() == 0 || life >= kShortestBlockLife) return OkStatus();
-  return InvalidArgument("blocks.life: got {}, expected 0, or {} to {}",
-                         config::FormatDuration(life), config::FormatDuration(kShortestBlockLife),
-                         config::FormatDuration(kLongestBlockLife));
-}
-
 Status CheckEviction(NodeConfig* config) {
   config->engine.eviction = *ParseEvictionKind(config->eviction_policy);
   return OkStatus();
@@ -321,8 +312,9 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
       {.min = 1, .max = 1000000});
   s->Time("blocks.life", &e.block_life,
           "How long a block is served after its last use, in namespaces that are new and whose "
-          "client says nothing: at least 1 second. 0: for ever.",
-          {.max = kLongestBlockLife});
+          "client says nothing. 0: for ever.",
+          // As for a life that a client asks for.
+          {.min = kShortestBlockLife, .max = kLongestBlockLife, .or_zero = true});
   s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",
@@ -437,7 +429,6 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   schema->Check([config] { return CheckEviction(config); });
   schema->Check([config] { return CheckLocal(*config); });
   schema->Check([config] { return CheckDevices(*config); });
-  schema->Check([config] { return CheckLife(*config); });
   schema->Check([config] { return CheckMemory(*config); });
 }
 

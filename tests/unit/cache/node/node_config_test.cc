@@ -26,9 +26,9 @@ std::string SaidAbout(const std::string& name, const std::string& value) {
 // The bounds of a life that a client asks for.
 TEST(NodeConfigTest, ALifeOfBlocksIsNoneOrAtLeastASecond) {
   EXPECT_THAT(SaidAbout("blocks.life", "999ms"),
-              HasSubstr("blocks.life: got 999ms, expected 0, or 1s to 2160h"));
+              HasSubstr("got '999ms', expected 0, or a time from 1s to 90d, such as 1s or 5m"));
   EXPECT_THAT(SaidAbout("blocks.life", "2161h"), HasSubstr("blocks.life"));
-  for (const char* const life : {"0", "0s", "1s", "2160h"}) {
+  for (const char* const life : {"0", "0s", "1s", "2160h", "90d"}) {
     EXPECT_THAT(SaidAbout("blocks.life", life), Not(HasSubstr("blocks.life"))) << life;
   }
 }

@@ -280,6 +280,20 @@ TEST(UnitsTest, ASizeToAskForIsRoundedUpABit) {
   }
 }
 
+TEST(UnitsTest, AnErrorOfATimeHasBoundsAndExamplesThatAreAccepted) {
+  Duration life{0};
+  Schema schema("program", "Summary.");
+  schema.Time(
+      "life", &life, "Life.",
+      {.min = std::chrono::seconds(1), .max = std::chrono::hours(24 * 90), .or_zero = true});
+  EXPECT_THAT(Message(schema.Set("life", "500ms", "flag")),
+              HasSubstr("got '500ms', expected 0, or a time from 1s to 90d, such as 1s or 5m"));
+  for (const char* const legal : {"0", "1s", "5m", "1d", "90d"}) {
+    EXPECT_TRUE(schema.Set("life", legal, "flag").ok()) << legal;
+  }
+  EXPECT_FALSE(schema.Set("life", "91d", "flag").ok());
+}
+
 TEST(UnitsTest, SizesAndTimesRoundTrip) {
   for (const uint64_t bytes :
        {0ull, 1ull, 1023ull, 1024ull, 1536ull, 1ull << 20, 3ull << 30, 5ull << 40}) {
@@ -287,10 +301,12 @@ TEST(UnitsTest, SizesAndTimesRoundTrip) {
   }
   EXPECT_EQ(*ParseBytes("1.5GiB"), 3ull << 29);
   EXPECT_EQ(*ParseBytes("10GB"), 10'000'000'000ull);
-  for (const int64_t ns :
-       {0ll, 1ll, 1500ll, 1'000'000ll, 1'500'000'000ll, 60'000'000'000ll, 7'200'000'000'000ll}) {
+  for (const int64_t ns : {0ll, 1ll, 1500ll, 1'000'000ll, 1'500'000'000ll, 60'000'000'000ll,
+                           7'200'000'000'000ll, 172'800'000'000'000ll}) {
     EXPECT_EQ(ParseDuration(FormatDuration(Duration(ns)))->count(), ns);
   }
+  EXPECT_EQ(FormatDuration(std::chrono::hours(48)), "2d");
+  EXPECT_EQ(ParseDuration("1.5d")->count(), 129'600'000'000'000ll);
   EXPECT_FALSE(ParseDuration("-1s").ok());
   EXPECT_FALSE(ParseDuration("1 fortnight").ok());
 }

@@ -100,7 +100,7 @@ TEST(StatViewTest, TheLifeOfBlocksIsShown) {
   list[0].block_life = std::chrono::hours(24);
   list[1].spec.recipe = "int8";
   const std::string text = StatText(SomeStats(), list, {});
-  EXPECT_THAT(text, AllOf(HasSubstr("life of a block"), ContainsRegex("raw [^\n]* 24h"),
+  EXPECT_THAT(text, AllOf(HasSubstr("life of a block"), ContainsRegex("raw [^\n]* 1d"),
                           ContainsRegex("int8 [^\n]* -")));
   EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["block_life_seconds"], 86400.0);
 }
