@@ -77,11 +77,11 @@ TEST(CliSizeTest, ShapesComeFromFlagsAndFolders) {
 
 TEST(CliSizeTest, WhatItCannotTellItSays) {
   const TemporaryDirectory dir;
-  std::ofstream(dir.path() + "/config.json") << R"({"model_type": "mamba2"})";
+  std::ofstream(dir.path() + "/config.json") << R"({"model_type": "nothing"})";
   const CommandResult unknown = Cairn({"size", dir.path()});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_EQ(unknown.out, "");
-  EXPECT_THAT(unknown.err, HasSubstr("'model_type' is \"mamba2\", which is not known"));
+  EXPECT_THAT(unknown.err, HasSubstr("'model_type' is \"nothing\", which is not known"));
   EXPECT_EQ(Cairn({"size", dir.path() + "/none"}).code, 1);
   EXPECT_EQ(Cairn({"size"}).code, 2);
   EXPECT_EQ(Cairn({"size", kTinyModel, "--layers", "3"}).code, 2);
@@ -118,6 +118,31 @@ TEST(CliSizeTest, ShapesThatNoModelHasAreRefused) {
                    "--window", "512", "--window-layers", "4", "--ram", "1MiB"})
                 .code,
             0);
+}
+
+TEST(CliSizeTest, AWrongCommandLineIsExitCodeTwo) {
+  const std::pair<std::vector<std::string>, const char*> wrong[] = {
+      {{"--layers", "32"}, "--heads (or --kv-heads"},
+      {{kTinyModel, "--recipe", "int9"}, "--recipe int9: codec: got 'int9'"},
+      {{kTinyModel, "--recipe", ""}, "--recipe: got ''"},
+      {{kTinyModel, "--ram", "16"}, "--ram: got '16', expected a size with a unit, such as 16MiB"},
+  };
+  for (const auto& [args, message] : wrong) {
+    std::vector<std::string> all = {"size"};
+    all.insert(all.end(), args.begin(), args.end());
+    const CommandResult result = Cairn(all);
+    EXPECT_EQ(result.code, 2) << message;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+}
+
+TEST(CliSizeTest, AFolderWithAGgufAndANameOfAHubAreExplained) {
+  const TemporaryDirectory dir;
+  EXPECT_THAT(Refused({dir.path()}), HasSubstr("has no config.json\n"));
+  std::ofstream(dir.path() + "/m.gguf") << "GGUF";
+  EXPECT_THAT(Refused({dir.path()}), HasSubstr("give the GGUF file itself: m.gguf"));
+  EXPECT_THAT(Refused({"meta-llama/Llama-3.1-8B"}), HasSubstr("names of a hub are not fetched"));
 }
 
 TEST(CliSizeTest, FilesThatAreNoModelsAreNamedForWhatTheyAre) {

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/config/config.h"
+
 namespace cairn::cli {
 
 void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
@@ -81,6 +83,15 @@ void AddSamplingFlags(CLI::App& command, SamplingFlags& flags) {
       ->capture_default_str();
   command.add_option("--seed", flags.seed, "The same seed and prompt give the same answer")
       ->capture_default_str();
+}
+
+Result<uint64_t> ParseSize(const char* flag, const std::string& text) {
+  const Result<uint64_t> bytes = config::ParseBytes(text);
+  if (!bytes.ok()) return Annotate(bytes.status(), flag);
+  const bool bare = text.find_first_not_of("0123456789") == std::string::npos;
+  if (!bare || *bytes == 0 || *bytes >= 1024) return *bytes;
+  return InvalidArgument("{}: got '{}', expected a size with a unit, such as {}MiB", flag, text,
+                         *bytes);
 }
 
 void AddJson(CLI::App& command, bool& json, const char* what) {

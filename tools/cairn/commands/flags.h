@@ -1,6 +1,7 @@
 #pragma once
 // Flags that several commands share.
 
+#include "cairn/common/status.h"
 #include "tools/cairn/options.h"
 
 namespace CLI {
@@ -13,6 +14,9 @@ void AddTlsFlags(CLI::App& command, TlsFlags& tls);
 // Of generate and chat.
 void AddWorkerFlags(CLI::App& command, WorkerOptions& options);
 void AddSamplingFlags(CLI::App& command, SamplingFlags& flags);
+// A size that a person typed after `flag`: of a bare number below 1024 the unit was forgotten.
+// INVALID_ARGUMENT naming the flag.
+Result<uint64_t> ParseSize(const char* flag, const std::string& text);
 // --json; `what` is its help text.
 void AddJson(CLI::App& command, bool& json, const char* what);
 

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "common/config/config.h"
+#include "common/recipe/recipe.h"
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
@@ -32,10 +32,38 @@ std::optional<DType> TypeOf(const std::string& name) {
   return std::nullopt;  // Empty: the file's own.
 }
 
+// A folder whose model is a GGUF file has no config.json.
+Status NoConfig(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".gguf") files.push_back(it->path().filename().string());
+  }
+  if (files.empty()) return Errorf(StatusCode::kNotFound, "{}: has no config.json", folder);
+  return Errorf(StatusCode::kNotFound, "{}: has no config.json; give the GGUF file itself: {}",
+                folder, *std::min_element(files.begin(), files.end()));
+}
+
+// "meta-llama/Llama-3.1-8B"
+bool LooksLikeANameOfAHub(const std::string& path) {
+  return std::count(path.begin(), path.end(), '/') == 1 && path.front() != '/' &&
+         path.front() != '.' && path.back() != '/' && !path.ends_with(".gguf") &&
+         !path.ends_with(".json");
+}
+
 Result<size::ModelShape> FromFile(const SizeFlags& flags) {
   std::string path = flags.model;
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) path += "/config.json";
+  if (std::filesystem::is_directory(path, error)) {
+    path += "/config.json";
+    if (!std::filesystem::exists(path, error)) return NoConfig(flags.model);
+  } else if (!std::filesystem::exists(path, error) && LooksLikeANameOfAHub(path)) {
+    return Errorf(StatusCode::kNotFound,
+                  "{}: No such file or directory, and names of a hub are not fetched; give the "
+                  "GGUF file, the config.json or the folder on this machine",
+                  path);
+  }
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   std::ifstream in(path, std::ios::binary);
   if (error || !in) {
@@ -77,7 +105,7 @@ Result<size::ModelShape> FromFlags(const SizeFlags& flags) {
     planes = size::LatentPlanes(flags.latent_dim, flags.rope_dim, dtype);
   } else {
     const uint32_t kv_heads = flags.kv_heads > 0 ? flags.kv_heads : flags.heads;
-    if (kv_heads == 0) return missing("--kv-heads");
+    if (kv_heads == 0) return missing("--heads (or --kv-heads, or --latent-dim of MLA)");
     if (flags.head_dim == 0) return missing("--head-dim");
     if (flags.heads % kv_heads != 0) {
       return InvalidArgument("--kv-heads: got {}, expected a divisor of the {} of --heads",
@@ -150,10 +178,11 @@ void AddSize(CLI::App& app, SizeFlags& o) {
                "How KV is stored, as in the worker's setting cache.recipe; may be given several "
                "times")
       ->capture_default_str();
-  c.add_option("--context", o.context_tokens, "Tokens of a context; default: the model's own")
+  c.add_option("--context", o.context_tokens,
+               "Tokens of a context; default: the model's own, or 8192 if none is known")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
-  c.add_option("--ram", o.ram, "Also say how many blocks fit into a host tier, such as 16GiB");
-  c.add_option("--disk", o.disk, "Also say how many blocks fit into a disk tier, such as 1TiB");
+  c.add_option("--ram", o.ram, "Also say how much fits into a host tier, such as 16GiB");
+  c.add_option("--disk", o.disk, "Also say how much fits into a disk tier, such as 1TiB");
   AddJson(c, o.json, "Print one JSON object");
   c.footer(
       "Examples:\n"
@@ -167,6 +196,12 @@ int RunSize(const SizeFlags& flags) {
   if (!flags.model.empty() && has_shape) {
     return FailUsage("size: give a model file or --layers, not both");
   }
+  for (const std::string& recipe : flags.recipes) {
+    const Status grammar = ParseRecipe(recipe).status();
+    if (recipe.empty()) return FailUsage("size: --recipe: got '', expected one such as int8");
+    if (!grammar.ok())
+      return FailUsage(fmt::format("size: --recipe {}: {}", recipe, Message(grammar)));
+  }
   auto shape = flags.model.empty() ? FromFlags(flags) : FromFile(flags);
   if (!shape.ok()) {
     return flags.model.empty() ? FailUsage("size: " + Message(shape.status()))
@@ -179,8 +214,8 @@ int RunSize(const SizeFlags& flags) {
        {std::tuple("--ram", &flags.ram, &question.host_bytes),
         std::tuple("--disk", &flags.disk, &question.disk_bytes)}) {
     if (text->empty()) continue;
-    const Result<uint64_t> parsed = config::ParseBytes(*text);
-    if (!parsed.ok()) return FailUsage(std::string(flag) + ": " + Message(parsed.status()));
+    const Result<uint64_t> parsed = ParseSize(flag, *text);
+    if (!parsed.ok()) return FailUsage("size: " + Message(parsed.status()));
     if (*parsed == 0) {
       return FailUsage(
           fmt::format("{}: got '{}', expected a size above 0, such as 16GiB", flag, *text));

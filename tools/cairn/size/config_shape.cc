@@ -297,6 +297,20 @@ Result<const ModelType*> TypeOf(const Json& config, const std::string& name) {
   for (const ModelType& type : kModelTypes) {
     if (Is(*found, type.name)) return &type;
   }
+  const std::string asked = found->is_string() ? found->get<std::string>() : "";
+  if (const std::string_view state = StateOf(asked); !state.empty()) {
+    return Errorf(StatusCode::kUnimplemented,
+                  "{}: field 'model_type' is {}: such a model has layers of {}, which keep a state "
+                  "instead of KV, and a node stores no states of them",
+                  name, Quoted(*found), state);
+  }
+  for (const ModelType& type : kModelTypes) {
+    if (type.name != asked + "_text") continue;
+    return Errorf(StatusCode::kUnimplemented,
+                  "{}: field 'model_type' is {}, a model of text and pictures; expected an object "
+                  "'text_config' with the 'model_type' \"{}\" in it",
+                  name, Quoted(*found), type.name);
+  }
   std::string known;
   for (const ModelType& type : kModelTypes) {
     known += known.empty() ? "" : ", ";

@@ -5,6 +5,55 @@
 namespace cairn::cli::size {
 namespace {
 
+struct StateModel {
+  std::string_view architecture;
+  std::string_view layers;
+};
+constexpr std::string_view kMamba = "Mamba", kLinear = "linear attention",
+                           kConvolution = "convolutions", kRecurrent = "recurrent layers";
+constexpr StateModel kStateModels[] = {
+    // transformers
+    {"bamba", kMamba},
+    {"falcon_h1", kMamba},
+    {"falcon_mamba", kMamba},
+    {"granitemoehybrid", kMamba},
+    {"jamba", kMamba},
+    {"kimi_linear", kLinear},
+    {"lfm2", kConvolution},
+    {"lfm2_moe", kConvolution},
+    {"mamba", kMamba},
+    {"mamba2", kMamba},
+    {"minimax", kLinear},
+    {"nemotron_h", kMamba},
+    {"qwen3_next", kLinear},
+    {"recurrent_gemma", kRecurrent},
+    {"rwkv", kLinear},
+    {"xlstm", kRecurrent},
+    {"zamba", kMamba},
+    {"zamba2", kMamba},
+    // llama.cpp, where it has another name
+    {"arwkv7", kLinear},
+    {"falcon-h1", kMamba},
+    {"granitehybrid", kMamba},
+    {"kimi-linear", kLinear},
+    {"lfm2moe", kConvolution},
+    {"plamo2", kMamba},
+    {"qwen3next", kLinear},
+    {"rwkv6", kLinear},
+    {"rwkv6qwen2", kLinear},
+    {"rwkv7", kLinear},
+};
+
+}  // namespace
+
+std::string_view StateOf(std::string_view architecture) {
+  for (const StateModel& model : kStateModels) {
+    if (model.architecture == architecture) return model.layers;
+  }
+  return {};
+}
+namespace {
+
 uint64_t BytesOfLayer(const LayerShape& layer) {
   uint64_t bytes = 0;
   for (const Plane& plane : layer.planes) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cairn/common/namespace_spec.h"
@@ -34,6 +35,10 @@ struct ModelShape {
 inline constexpr uint32_t kMaxLayers = 4096;
 inline constexpr uint32_t kMaxHeads = 1024;
 inline constexpr uint32_t kMaxDim = 65536;
+
+// What layers of this architecture keep instead of KV, or beside it, where that is a state: a
+// model_type of transformers, or an architecture of llama.cpp. Empty: it is none of those known to.
+std::string_view StateOf(std::string_view architecture);
 
 // Planes `k` and `v` of one layer.
 std::vector<Plane> KeysAndValues(uint32_t kv_heads, uint32_t k_dim, uint32_t v_dim, DType dtype);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tools/cairn/output/table.h"
@@ -42,6 +43,13 @@ NativeLayout InHalves(NativeLayout layout) {
   return layout;
 }
 
+// How often a context of the question fits into so many blocks. None: it is shorter than a block.
+std::optional<uint64_t> ContextsIn(uint64_t blocks, const Question& question) {
+  const uint64_t of_one = BlocksOf(question.context_tokens, question.block_tokens);
+  if (of_one == 0) return std::nullopt;
+  return blocks / of_one;
+}
+
 Section MakeSection(std::string of, const std::vector<LayerShape>& layers,
                     const Question& question) {
   Section section{.of = std::move(of), .layers = layers, .layout = {}, .rows = {}};
@@ -55,6 +63,8 @@ Section MakeSection(std::string of, const std::vector<LayerShape>& layers,
   }
   return section;
 }
+
+Json OrNull(std::optional<uint64_t> number) { return number ? Json(*number) : Json(); }
 
 Json RowJson(const Row& row, const Question& question) {
   Json json;
@@ -78,11 +88,13 @@ Json RowJson(const Row& row, const Question& question) {
     const uint64_t fit = BlocksInHost(question.host_bytes, size.HostRoom());
     json["host_blocks"] = fit;
     json["host_tokens"] = fit * question.block_tokens;
+    json["host_contexts"] = OrNull(ContextsIn(fit, question));
   }
   if (question.disk_bytes > 0) {
     const uint64_t fit = question.disk_bytes / size.DiskRoom();
     json["disk_blocks"] = fit;
     json["disk_tokens"] = fit * question.block_tokens;
+    json["disk_contexts"] = OrNull(ContextsIn(fit, question));
   }
   return json;
 }
@@ -100,9 +112,13 @@ std::string TableOf(const Section& section, const Question& question, const Term
       {fmt::format("{} tokens", Grouped(question.context_tokens)), Align::kRight}};
   if (question.host_bytes > 0) {
     columns.push_back({"blocks in " + HumanBytes(question.host_bytes) + " RAM", Align::kRight});
+    columns.push_back({"tokens", Align::kRight});
+    columns.push_back({"contexts", Align::kRight});
   }
   if (question.disk_bytes > 0) {
-    columns.push_back({"on " + HumanBytes(question.disk_bytes) + " disk", Align::kRight});
+    columns.push_back({"blocks on " + HumanBytes(question.disk_bytes) + " disk", Align::kRight});
+    columns.push_back({"tokens", Align::kRight});
+    columns.push_back({"contexts", Align::kRight});
   }
   Table table(std::move(columns));
   for (const Row& row : section.rows) {
@@ -116,13 +132,16 @@ std::string TableOf(const Section& section, const Question& question, const Term
         size.recipe, About(size.host, HumanBytes(size.host.bytes / question.block_tokens)),
         About(size.host, HumanBytes(size.host.bytes)),
         About(size.host, HumanBytes(blocks * size.HostRoom()))};
+    const auto add_room = [&](const BlockSize& of, uint64_t fit) {
+      const auto contexts = ContextsIn(fit, question);
+      cells.emplace_back(About(of, Grouped(fit)));
+      cells.emplace_back(About(of, Grouped(fit * question.block_tokens)));
+      cells.emplace_back(contexts ? About(of, Grouped(*contexts)) : "-");
+    };
     if (question.host_bytes > 0) {
-      cells.emplace_back(
-          About(size.host, Grouped(BlocksInHost(question.host_bytes, size.HostRoom()))));
+      add_room(size.host, BlocksInHost(question.host_bytes, size.HostRoom()));
     }
-    if (question.disk_bytes > 0) {
-      cells.emplace_back(About(size.disk, Grouped(question.disk_bytes / size.DiskRoom())));
-    }
+    if (question.disk_bytes > 0) add_room(size.disk, question.disk_bytes / size.DiskRoom());
     table.AddRow(std::move(cells));
   }
   return table.Render(terminal);
@@ -165,10 +184,14 @@ bool Report::AllRefused() const {
 }
 
 Report MakeReport(ModelShape shape, Question question) {
+  const bool assumed = question.context_tokens == 0 && shape.context_tokens == 0;
   if (question.context_tokens == 0) {
     question.context_tokens = shape.context_tokens > 0 ? shape.context_tokens : kOrdinaryContext;
   }
-  Report report{.shape = std::move(shape), .question = std::move(question), .sections = {}};
+  Report report{.shape = std::move(shape),
+                .question = std::move(question),
+                .sections = {},
+                .context_assumed = assumed};
   report.sections.push_back(MakeSection("sequence", report.shape.layers, report.question));
   if (!report.shape.cross_layers.empty()) {
     report.sections.push_back(
@@ -212,6 +235,11 @@ std::string ToText(const Report& report, const Terminal& terminal) {
       estimated |= row.size.ok() && (row.size->host.certainty == Certainty::kEstimated ||
                                      row.size->disk.certainty == Certainty::kEstimated);
     }
+  }
+  if (report.context_assumed) {
+    text +=
+        fmt::format("No context is given: {} tokens are taken for one, --context says another.\n",
+                    Grouped(report.question.context_tokens));
   }
   if (estimated) text += "~: depends on the numbers; this is for normally distributed ones.\n";
   return text;

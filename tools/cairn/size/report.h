@@ -40,6 +40,7 @@ struct Report {
   ModelShape shape;
   Question question;
   std::vector<Section> sections;
+  bool context_assumed = false;  // Neither the question nor the model names a context.
   bool AllRefused() const;
 };
 

@@ -1,5 +1,6 @@
 #include "tools/cairn/size/config_shape.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,15 +91,33 @@ TEST(ConfigShapeTest, AnEncoderDecoderHasTwoKinds) {
 }
 
 TEST(ConfigShapeTest, WhatItDoesNotKnowItNames) {
-  const auto unknown = Read(R"({"model_type": "mamba2", "num_hidden_layers": 64})");
+  const auto unknown = Read(R"({"model_type": "nothing", "num_hidden_layers": 64})");
   EXPECT_EQ(unknown.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(Message(unknown.status()), HasSubstr("'model_type' is \"mamba2\""));
+  EXPECT_THAT(Message(unknown.status()), HasSubstr("'model_type' is \"nothing\""));
   EXPECT_THAT(Message(unknown.status()), HasSubstr("deepseek_v3"));
 
   const auto linear = Read(R"({"model_type": "qwen3", "num_hidden_layers": 2, "head_dim": 128,
     "num_attention_heads": 8, "layer_types": ["linear_attention", "full_attention"]})");
   EXPECT_EQ(linear.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(Message(linear.status()), HasSubstr("layer 0 has the type \"linear_attention\""));
+}
+
+TEST(ConfigShapeTest, ModelsWithStatesAreRefusedByTheKindOfTheirLayers) {
+  for (const auto& [type, layers] : {std::pair("mamba", "layers of Mamba,"),
+                                     {"jamba", "layers of Mamba,"},
+                                     {"qwen3_next", "layers of linear attention,"},
+                                     {"lfm2", "layers of convolutions,"}}) {
+    const auto shape = Read(fmt::format(R"({{"model_type": "{}"}})", type));
+    EXPECT_EQ(shape.status().code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(Message(shape.status()), HasSubstr(layers)) << type;
+  }
+}
+
+TEST(ConfigShapeTest, AModelOfTextAndPicturesNeedsItsTextConfig) {
+  const auto shape = Read(R"({"model_type": "gemma3", "num_hidden_layers": 34})");
+  EXPECT_EQ(shape.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(Message(shape.status()),
+              HasSubstr("'text_config' with the 'model_type' \"gemma3_text\""));
 }
 
 TEST(ConfigShapeTest, WrongFieldsAreNamed) {

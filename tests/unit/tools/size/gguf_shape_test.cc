@@ -90,9 +90,13 @@ TEST(GgufShapeTest, WeightsOfAnyTypeAreNoError) {
 }
 
 TEST(GgufShapeTest, WhatIsWrongIsNamed) {
-  const auto unknown = Read(Model("rwkv6", 1));
+  const auto state = Read(Model("rwkv6", 1));
+  EXPECT_EQ(state.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(Message(state.status()), HasSubstr("'rwkv6': such a model has layers of linear"));
+  const auto unknown = Read(Model("nothing", 1));
   EXPECT_EQ(unknown.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(Message(unknown.status()), HasSubstr("general.architecture is 'rwkv6'"));
+  EXPECT_THAT(Message(unknown.status()),
+              HasSubstr("general.architecture is 'nothing', which is not known"));
   EXPECT_THAT(Message(Read(Model("llama", 1)).status()),
               HasSubstr("'llama.attention.head_count' is missing"));
   EXPECT_THAT(Message(Read(Model("llama", 0)).status()),

@@ -95,7 +95,9 @@ TEST(SizeReportTest, SaysTheSameInBothForms) {
   EXPECT_EQ(raw["context_bytes"], 128 * 1478656);
   EXPECT_EQ(raw["host_blocks"], 45);
   EXPECT_EQ(raw["host_tokens"], 45 * 64);
+  EXPECT_EQ(raw["host_contexts"], 0);
   EXPECT_EQ(raw["disk_blocks"], 726);
+  EXPECT_EQ(raw["disk_contexts"], 5);
   EXPECT_EQ(json["kv"][0]["layers_with_window"], 1);
   EXPECT_THAT(json["kv"][0]["recipes"][2]["refused"].get<std::string>(), HasSubstr("fp9"));
   EXPECT_FALSE(report.AllRefused());
@@ -103,7 +105,26 @@ TEST(SizeReportTest, SaysTheSameInBothForms) {
   EXPECT_THAT(text, HasSubstr("30 x {k: 3 x 64 f16, v: 3 x 64 f16}"));
   EXPECT_THAT(text, HasSubstr("1 layers have a window"));
   EXPECT_THAT(text, HasSubstr("refused"));
-  EXPECT_THAT(text, HasSubstr("45"));
+  EXPECT_THAT(text, testing::ContainsRegex("45 [|] +2,880 [|] +0 [|] +726 [|] +46,464 [|] +5 "));
+  EXPECT_THAT(text, Not(HasSubstr("No context is given")));
+}
+
+TEST(SizeReportTest, SaysWhichContextItTakesWhereNoneIsGiven) {
+  const ModelShape shape{.architecture = "",
+                         .attention = Attention::kGqa,
+                         .context_tokens = 0,
+                         .layers = Layers(2, KeysAndValues(2, 64, 64, DType::kF16)),
+                         .cross_layers = {}};
+  Question question;
+  question.recipes = {"raw"};
+  const Terminal plain{.colors = false, .unicode = false};
+  EXPECT_THAT(ToText(MakeReport(shape, question), plain),
+              HasSubstr("No context is given: 8,192 tokens are taken for one, --context"));
+  question.context_tokens = 20;  // Shorter than a block.
+  question.host_bytes = 64 << 20;
+  const Report brief = MakeReport(shape, question);
+  EXPECT_THAT(ToText(brief, plain), Not(HasSubstr("No context is given")));
+  EXPECT_TRUE(ToJson(brief)["kv"][0]["recipes"][0]["host_contexts"].is_null());
 }
 
 // Most models' files say bf16, which no codec reads.
