@@ -5,12 +5,14 @@
 //
 //   cairn_seeded_model 8b|tiny|long MODEL.gguf PROMPT.txt TOKENS
 //
-// The same file at every run. Each letter of the prompt is a token. Matrices are in Q4_0.
+// The same files at every run; one that exists is never overwritten. Each letter of the prompt is a
+// token. Matrices are in Q4_0.
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -177,6 +179,14 @@ int Run(int count, char** arguments) {
                  "cairn_seeded_model: expected 8b|tiny|long MODEL.gguf PROMPT.txt TOKENS, with at "
                  "least one token\n");
     return 2;
+  }
+  // The name may be that of somebody's own model.
+  for (const char* const path : {arguments[2], arguments[3]}) {
+    std::error_code unknown;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path, unknown))) continue;
+    std::fprintf(stderr, "cairn_seeded_model: '%s' exists; remove it, or give another name\n",
+                 path);
+    return 1;
   }
   for (const auto& [path, written] :
        {std::pair(arguments[2], ModelFile(*shapes).Write(arguments[2])),
