@@ -210,6 +210,7 @@ TEST(CliGenerateTest, WhatNoModelCanDoIsAWrongCommandLine) {
       {{"--read-policy", "precision", "--recipe", "streaming:keep=0.4+raw"},
        "which selects tokens"},
       {{"--read-policy", "precision", "--kv-budget", "much"}, "--kv-budget"},
+      {{"--read-policy", "precision", "--kv-budget", "64"}, "a unit, such as 64MiB"},
       {{"--recipe", "int9"}, "option 'recipe': codec: got 'int9'"},
       {{"--device", "gpu"}, "option 'device': got 'gpu', expected cpu, or cuda:N"},
   };

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log/log.h"
 #include "services/worker/engine/option_check.h"
 #include "services/worker/engine/worker_device.h"
+#include "services/worker/reading/near_memory.h"
 #include "services/worker/reading/rotation_calibration.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
@@ -85,7 +87,12 @@ Status MakeReading(EngineParts& parts) {
                                                .kv = parts.transformer->kv_layout()}));
     terms.rotations = std::make_shared<const KeyRotations>(std::move(rotations));
   }
-  CAIRN_RETURN_IF_ERROR(CheckReading(terms, parts.transformer->kv_layout()));
+  const KvLayout& kv = parts.transformer->kv_layout();
+  CAIRN_RETURN_IF_ERROR(CheckReading(terms, kv));
+  // Prompts without a whole block could still be answered.
+  const auto least =
+      ShareBudget(terms.policy, kv, kv.block_tokens, kv.bytes_for(kv.block_tokens), terms.budget);
+  if (!least.ok()) log::Warn("kv_budget_too_small", {{"error", Message(least.status())}});
   if (parts.cache != nullptr && parts.codec->raw() && IndexStore::Keeps(terms.policy)) {
     parts.indexes = std::make_unique<const IndexStore>(*parts.cache, parts.ns->spec, terms.policy,
                                                        IndexStore::Options{});

@@ -46,7 +46,8 @@ Result<NearMemory> ShareBudget(const ReadPolicy& policy, const KvLayout& kv, int
             : fmt::format(" for the {} requests that may run at a time", budget.requests);
     return InvalidArgument(
         "kv_budget: got {}{}, expected at least {}: a context of {} tokens needs {} with the read "
-        "policy {} (copy or index {}, working set {}, rows that arrive {}, own tokens {})",
+        "policy {} (copy or index {}, working set {}, rows that arrive {}, own tokens {}, which "
+        "grow with max_tokens)",
         config::FormatBytes(budget.bytes), sharing,
         config::FormatBytesUp(near.total() * budget.requests), rows, size(near.total()),
         policy.ToString(), size(near.index_bytes), size(near.set_bytes), size(near.staging_bytes),

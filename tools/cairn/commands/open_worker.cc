@@ -6,7 +6,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "common/config/config.h"
+#include "tools/cairn/commands/flags.h"
 
 namespace cairn::cli {
 namespace {
@@ -14,9 +14,7 @@ namespace {
 Result<LocalWorkerOptions> LocalOptions(const WorkerOptions& options) {
   uint64_t budget = 0;
   if (!options.kv_budget.empty()) {
-    const Result<uint64_t> bytes = config::ParseBytes(options.kv_budget);
-    if (!bytes.ok()) return Annotate(bytes.status(), "--kv-budget");
-    budget = *bytes;
+    CAIRN_ASSIGN_OR_RETURN(budget, ParseSize("--kv-budget", options.kv_budget));
   }
   return LocalWorkerOptions{.model_path = options.model,
                             .arithmetic = options.arithmetic,
