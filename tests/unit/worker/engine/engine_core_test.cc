@@ -219,6 +219,22 @@ TEST_F(EngineCoreTest, ACallerThatLeavesGivesItsPagesBackInOneStep) {
   EXPECT_EQ(Drive(*core), Progress::kIdle);
 }
 
+TEST_F(EngineCoreTest, WhatIsCancelledInItsPromptSaysHowFarItGot) {
+  auto core = Batch(Options());
+  const auto job = Submit(*core, Request(900, 1, 20));
+  // A chunk has at most 512 tokens.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(core->Step(), Progress::kWorked);
+  job->Cancel();
+  Drive(*core);
+  const auto got = job->Consume({});
+  ASSERT_OK(got);
+  EXPECT_EQ(got->finish_reason, "cancelled");
+  EXPECT_GT(got->computed_tokens, 0u);
+  EXPECT_LT(got->computed_tokens, 900u);
+  EXPECT_EQ(got->computed_tokens % kBlockTokens, 0u);
+  EXPECT_EQ(got->ttft_seconds, 0);
+}
+
 TEST_F(EngineCoreTest, AnAnswerEndsBeforeItsStopText) {
   auto core = Core(nullptr);
   GenerateRequest request = Request(50, 3, 40);
