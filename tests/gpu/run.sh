@@ -25,8 +25,9 @@ cache node's device tier, a worker's time to first token, NCCL, torch, faults, c
 
 Each step is a process of its own with a time limit; a step that fails or hangs stops no other. The
 table is printed at the end, and when this script is told to stop (Ctrl-C, SIGTERM, SIGHUP).
-Exit code 0: no step failed, 1: one did, 2: wrong arguments, 130 or 143: told to stop. What is below
-a target is marked, but is no failure. Nothing is installed, and no setting of the GPU is changed.
+Exit code 0: no step failed, 1: one did, 2: wrong arguments, 3: there is no GPU, and nothing ran,
+130 or 143: told to stop. What is below a target is marked, but is no failure. Nothing is installed,
+and no setting of the GPU is changed.
 END
 }
 
@@ -167,7 +168,7 @@ write_json() {
 # ---- Running steps ----
 
 begin=$SECONDS
-finished=false running= step= step_begin=0
+finished=false missing= running= step= step_begin=0
 
 collect_rows() { grep -E $'^(row|skip)\t' "$logs/$step.out" >>"$rows"; }
 
@@ -232,7 +233,10 @@ case $? in
     ;;
   3)
     device_name=
-    reason=$(tail -1 "$logs/device.log")
+    # The library's warning is in the same log.
+    reason=$(grep '^device: ' "$logs/device.log" | tail -1)
+    reason=${reason#device: }
+    missing=true
     for step in ${steps//,/ }; do note "$step" skipped 0 "no GPU: $reason"; done
     ;;
   *)
@@ -242,5 +246,6 @@ case $? in
     ;;
 esac
 finished=true
-[ "$(count failed)" -eq 0 ] && finish 0
-finish 1
+[ "$(count failed)" -eq 0 ] || finish 1
+[ -n "$missing" ] && finish 3
+finish 0

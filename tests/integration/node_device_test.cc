@@ -132,6 +132,9 @@ TEST_F(NodeDeviceTest, WithoutDriverOrLibraryTheNodeServesAndSaysSo) {
     Start(fake);
     EXPECT_THAT(Ready(), HasSubstr("ready, degraded: " + reason));
     EXPECT_FALSE(HasThread("cairn-device"));
+    const auto scrape = metrics::HttpGet(node_->admin(), "/metrics", kTimeout);
+    ASSERT_OK(scrape);
+    EXPECT_THAT(*scrape, HasSubstr("\ncairn_device_up 0\n"));
   }
   Start("", {"--device.library", "/nowhere/libcairn_cuda.so"});
   EXPECT_THAT(Ready(), HasSubstr("no device tier: no library of devices: /nowhere"));

@@ -229,11 +229,14 @@ def test_a_worker_that_got_no_chunk_did_not_read_the_device_tier(stand):
 
 
 def test_without_a_gpu_every_step_is_skipped_with_the_reason(stand):
-    stand.probes["device"] = "echo 'device: cuda driver: this machine has no driver' >&2; exit 3"
+    stand.probes["device"] = (
+        "echo 'device: cuda driver: this machine has no driver' >&2; "
+        "echo '2026-11-27T00:00:00Z warning no_device_driver' >&2; exit 3"
+    )
     code, out = stand.run()
-    assert code == 0
+    assert code == 3
     assert "10 skipped" in out and "0 steps ok, 0 failed" in out
-    assert out.count("no GPU: device: cuda driver: this machine has no driver") == 10
+    assert out.count("no GPU: cuda driver: this machine has no driver\n") == 10
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,10 @@
 namespace cairn::cache {
 namespace {
 
+constexpr char kUpHelp[] =
+    "1 as long as the GPU was not lost. 0 without a label: there is no device tier, although the "
+    "settings ask for one.";
+
 Result<std::unique_ptr<DeviceTier>> Open(const NodeConfig& config, HostTier* host,
                                          const Clock* clock) {
   CAIRN_ASSIGN_OR_RETURN(auto driver, device::Driver::Load(config.device_library));
@@ -43,13 +47,16 @@ std::string DegradedDevices(const OpenedDevices& devices) {
 }
 
 void ExportDevices(const OpenedDevices& devices, metrics::Registry* registry) {
+  if (!devices.missing.empty()) {
+    registry->AddCollector(
+        [](metrics::Sink& sink) { sink.Gauge("cairn_device_up", kUpHelp, {}, 0); });
+  }
   if (devices.tier == nullptr) return;
   registry->AddCollector([tier = devices.tier.get()](metrics::Sink& sink) {
     for (const DeviceTierStats& device : tier->GetDeviceStats()) {
       const metrics::Labels labels = {{"device", device.uuid}};
       const auto number = [](uint64_t value) { return static_cast<double>(value); };
-      sink.Gauge("cairn_device_up", "1 as long as the GPU was not lost.", labels,
-                 device.lost ? 0 : 1);
+      sink.Gauge("cairn_device_up", kUpHelp, labels, device.lost ? 0 : 1);
       sink.Gauge("cairn_device_memory_bytes", "Memory of the GPU that the device tier has taken.",
                  labels, number(device.memory_bytes));
       sink.Gauge("cairn_device_used_bytes", "Bytes of blocks on the GPU, rounding included.",

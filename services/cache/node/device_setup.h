@@ -25,7 +25,8 @@ Result<OpenedDevices> OpenDevices(const NodeConfig& config, HostTier* host, cons
 // nothing. Any thread.
 std::string DegradedDevices(const OpenedDevices& devices);
 
-// Metrics of the GPUs, for as long as the tier is there. No effect without one.
+// Metrics of the GPUs, for as long as the tier is there, or that it is missing. No effect if the
+// settings ask for none.
 void ExportDevices(const OpenedDevices& devices, metrics::Registry* registry);
 
 }  // namespace cairn::cache

@@ -136,7 +136,11 @@ void Machine::AddKernels(const std::string& name, uint32_t version, const void* 
 Code Machine::Initialize(Failure* failure) {
   Lock lock(mu_);
   if (!bad_option_.empty()) {
-    return Say(Code::kInvalid, "CAIRN_FAKE_DEVICE: '" + bad_option_ + "' is not understood",
+    return Say(Code::kInvalid,
+               "CAIRN_FAKE_DEVICE: '" + bad_option_ +
+                   "' is not understood, expected seed=, devices=, memory=, granularity=, "
+                   "pinned=, rate=, kernels=, fail=, at_once, no_driver, old_driver, no_export, "
+                   "no_register or no_read_only",
                failure);
   }
   if (!options_.has_driver) return Say(Code::kNoDriver, "no driver is installed", failure);
