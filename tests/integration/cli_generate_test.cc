@@ -82,7 +82,9 @@ TEST(CliGenerateTest, TheTextSaysWhyNothingWasFetched) {
                                      "4",        "--ignore-eos", "--raw",           "--prompt",
                                      kPrompt,    "--cache",      (*node)->address()};
     args.insert(args.end(), more.begin(), more.end());
-    return Cairn(args).err;
+    const CommandResult result = Cairn(args);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
   };
   EXPECT_THAT(ask({}), HasSubstr("0 fetched (absent), "));
   EXPECT_THAT(ask({}), Not(HasSubstr("absent")));
@@ -92,7 +94,7 @@ TEST(CliGenerateTest, TheTextSaysWhyNothingWasFetched) {
   EXPECT_THAT(alone, HasSubstr("0 fetched, "));
   EXPECT_THAT(alone, HasSubstr("give --prefix-end"));
   EXPECT_THAT(ask({"--recipe", selecting, "--prefix-end", "128"}), Not(HasSubstr("--prefix-end")));
-  EXPECT_THAT(ask({"--recipe", selecting, "--prefix-end", "128"}), Not(HasSubstr("0 fetched")));
+  EXPECT_THAT(ask({"--recipe", selecting, "--prefix-end", "128"}), HasSubstr(": 128 fetched ("));
 }
 
 TEST(CliGenerateTest, AWorkerAtAnAddressGivesTheSameAnswer) {
@@ -246,6 +248,17 @@ TEST(CliChatTest, ATurnFetchesTheTurnBefore) {
   EXPECT_EQ(turns[0]["fetched_tokens"], 0);
   EXPECT_GT(turns[1]["fetched_tokens"].get<int>(), 0);
   EXPECT_GT(turns[1]["prompt_tokens"].get<int>(), turns[0]["prompt_tokens"].get<int>());
+}
+
+TEST(CliChatTest, TheTextSaysOfEachTurnWhatGenerateSays) {
+  const CommandResult result = RunProcess(
+      {"/bin/sh", "-c",
+       std::string("echo 'Who built the first stack of stones on the hill above the sea?' | ") +
+           Binary("cairn") + " chat --max-tokens 4 --model " + kTinyModel});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("  turn 1: "));
+  EXPECT_THAT(result.out, HasSubstr(" prompt tokens: 0 fetched (absent), "));
+  EXPECT_THAT(result.out, HasSubstr("; first token "));
 }
 
 TEST(CliStatTest, ANodeThatIsAwayIsAFailureInTime) {

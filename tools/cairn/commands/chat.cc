@@ -123,14 +123,11 @@ class Conversation {
       std::printf("%s\n", Dump(json).c_str());
     } else {
       const std::string line =
-          fmt::format("  turn {}: {} prompt tokens, {} fetched, {} computed, first token {}", turn_,
-                      Grouped(summary.prompt_tokens), Grouped(summary.fetched_tokens),
-                      Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds)) +
+          fmt::format("  turn {}: {}", turn_, AnswerLine(summary)) +
           (summary.dropped_tokens == 0
                ? ""
                : fmt::format("; {} oldest dropped, {} turned back", Grouped(summary.dropped_tokens),
-                             Grouped(summary.turned_tokens))) +
-          HowRead(summary);
+                             Grouped(summary.turned_tokens)));
       std::printf("\n%s\n", out_.Paint(line, Style::kDim).c_str());
     }
     std::fflush(stdout);

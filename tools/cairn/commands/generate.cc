@@ -134,8 +134,9 @@ int RunGenerate(const GenerateOptions& options) {
   const bool cached = !options.worker.cache.empty() || !options.worker.worker.empty();
   if (cached && NothingWasShared(request, *summary)) {
     std::fprintf(stderr,
-                 "cairn: hint: the recipe selects tokens, and nothing says which of them other "
-                 "prompts share, so none were looked for or kept at the node; give --prefix-end\n");
+                 "cairn: hint: the prompt's last tokens decide which ones the recipe keeps, and "
+                 "nothing says which tokens other prompts share, so none were fetched or stored; "
+                 "give --prefix-end\n");
   }
 
   // Else the process would end before its blocks are at the node, and the next call would not find

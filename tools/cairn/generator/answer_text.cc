@@ -7,15 +7,17 @@
 namespace cairn::cli {
 namespace {
 
-// " (46 MB from shared memory, none copied)", or where the node has a GPU " (40 MB from the node's
-// GPU, 6 MB from shared memory, none copied)". " (expired)" where nothing came.
+// " (46.0 MiB from shared memory, none copied)", or where the node has a GPU " (40.0 MiB from the
+// node's GPU, 6.0 MiB from shared memory, none copied)". " (expired)" where nothing was fetched,
+// also if bytes came that could not be used.
 std::string HowFetched(const worker::GenerateSummary& summary) {
-  const uint64_t bytes = summary.fetched.total();
-  if (bytes == 0) {
-    return summary.fetched_tokens == 0 && summary.miss_reason != MissReason::kNone
-               ? fmt::format(" ({})", Name(summary.miss_reason))
-               : "";
+  if (summary.fetched_tokens == 0) {
+    return summary.miss_reason == MissReason::kNone
+               ? ""
+               : fmt::format(" ({})", Name(summary.miss_reason));
   }
+  const uint64_t bytes = summary.fetched.total();
+  if (bytes == 0) return "";
   const uint64_t device = summary.fetched.device;
   if (summary.fetch_path == client::Path::kGrpc) {
     return fmt::format(" ({} over gRPC{})", HumanBytes(bytes),
@@ -28,7 +30,7 @@ std::string HowFetched(const worker::GenerateSummary& summary) {
                      HumanBytes(bytes - device), copied == 0 ? "none" : HumanBytes(copied));
 }
 
-// "first token 40 ms, all 1.2 s", or "cancelled before the first token, after 5.8 s".
+// "first token 40 ms, all 1.20 s", or "cancelled before the first token, after 5.82 s".
 std::string HowLong(const worker::GenerateSummary& summary) {
   const std::string early = summary.finish_reason == "cancelled"  ? "cancelled"
                             : summary.finish_reason == "deadline" ? "over its deadline"
@@ -39,6 +41,19 @@ std::string HowLong(const worker::GenerateSummary& summary) {
                        early.empty() ? "all" : early + " after", all);
   }
   return fmt::format("{} before the first token, after {}", early.empty() ? "ended" : early, all);
+}
+
+std::string HowRead(const worker::GenerateSummary& summary) {
+  if (!summary.reading.off.empty()) return "; not read by rows: " + summary.reading.off;
+  if (summary.reading.policy.empty()) return "";
+  const worker::ReadCounters& counters = summary.reading.counters;
+  const double hits = counters.chosen_rows == 0 ? 0
+                                                : static_cast<double>(counters.hit_rows) /
+                                                      static_cast<double>(counters.chosen_rows);
+  return fmt::format(
+      "; {} tokens read by rows: {} near, {} read, {:.0f} % of the rows hit, {} late",
+      Grouped(summary.reading.far_tokens), HumanBytes(summary.reading.near_bytes),
+      HumanBytes(counters.read_bytes), 100 * hits, Grouped(counters.late_rows));
 }
 
 }  // namespace
@@ -99,23 +114,12 @@ std::string AnswerLine(const worker::GenerateSummary& summary) {
                      HowRead(summary));
 }
 
-std::string HowRead(const worker::GenerateSummary& summary) {
-  if (!summary.reading.off.empty()) return "; not read by rows: " + summary.reading.off;
-  if (summary.reading.policy.empty()) return "";
-  const worker::ReadCounters& counters = summary.reading.counters;
-  const double hits = counters.chosen_rows == 0 ? 0
-                                                : static_cast<double>(counters.hit_rows) /
-                                                      static_cast<double>(counters.chosen_rows);
-  return fmt::format(
-      "; {} tokens read by rows: {} near, {} read, {:.0f} % of the rows hit, {} late",
-      Grouped(summary.reading.far_tokens), HumanBytes(summary.reading.near_bytes),
-      HumanBytes(counters.read_bytes), 100 * hits, Grouped(counters.late_rows));
-}
-
 bool NothingWasShared(const worker::GenerateRequest& request,
                       const worker::GenerateSummary& summary) {
-  return !request.no_cache && request.prefix_end == 0 && summary.selected_tokens > 0 &&
-         summary.fetched_tokens == 0 && summary.miss_reason == MissReason::kNone;
+  // The worker selects to the last token only what nobody shares: a shared prompt's last token is
+  // computed after the selection, for its logits.
+  return !request.no_cache && summary.selected_tokens > 0 &&
+         summary.selected_tokens == summary.prompt_tokens;
 }
 
 }  // namespace cairn::cli

@@ -10,14 +10,12 @@ namespace cairn::cli {
 
 // What docs/cli.md says of --json.
 Json ToJson(const worker::GenerateSummary& summary);
-// For people: "1,600 prompt tokens: 1,536 fetched (46 MB from shared memory, none copied), 64
-// computed; first token 40 ms, all 1.2 s".
+// For people: "1,600 prompt tokens: 1,536 fetched (46.0 MiB from shared memory, none copied), 64
+// computed; first token 40 ms, all 1.20 s". With a read policy, it goes on with "; 1,536 tokens
+// read by rows: 20.5 MiB near, 1.2 MiB read, 97 % of the rows hit, 0 late".
 std::string AnswerLine(const worker::GenerateSummary& summary);
-// "; 1,536 tokens read by rows: 20.5 MB near, 97 % of the rows there, 0 late". Empty without a read
-// policy.
-std::string HowRead(const worker::GenerateSummary& summary);
-// Whether nothing was looked for at the node, since no flag says how much of a prompt that was
-// selected others share.
+// Whether nothing of the prompt was looked for at the node: its last tokens decide what is kept,
+// and no `prefix_end` says which tokens others share.
 bool NothingWasShared(const worker::GenerateRequest& request,
                       const worker::GenerateSummary& summary);
 

@@ -59,6 +59,8 @@ TEST(AnswerTextTest, SaysWhyNothingWasFetched) {
   summary.computed_tokens = 1600;
   summary.miss_reason = MissReason::kExpired;
   EXPECT_TRUE(AnswerLine(summary).starts_with("1,600 prompt tokens: 0 fetched (expired), "));
+  summary.fetched.host = 3 << 20;  // They came and were given up.
+  EXPECT_TRUE(AnswerLine(summary).starts_with("1,600 prompt tokens: 0 fetched (expired), "));
 }
 
 TEST(AnswerTextTest, ASelectionThatNobodySharesIsTold) {
@@ -66,10 +68,14 @@ TEST(AnswerTextTest, ASelectionThatNobodySharesIsTold) {
   worker::GenerateSummary summary;
   summary.prompt_tokens = summary.selected_tokens = 600;
   EXPECT_TRUE(NothingWasShared(request, summary));
-  summary.miss_reason = MissReason::kAbsent;  // It was looked for.
+  // A shared one is selected to the end of a block before its last token, also at a worker without
+  // a node, which has no miss reason.
+  summary.selected_tokens = 576;
   EXPECT_FALSE(NothingWasShared(request, summary));
-  summary.miss_reason = MissReason::kNone;
-  request.prefix_end = 400;
+  summary.selected_tokens = 0;
+  EXPECT_FALSE(NothingWasShared(request, summary));
+  summary.selected_tokens = 600;
+  request.no_cache = true;
   EXPECT_FALSE(NothingWasShared(request, summary));
 }
 
