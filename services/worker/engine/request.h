@@ -97,12 +97,13 @@ struct GenerateSummary {
   uint32_t dropped_tokens = 0;  // With drop_oldest.
   uint32_t turned_tokens = 0;   // Of fetched_tokens: with keys that were turned back for that.
   uint32_t fetched_tokens = 0;
-  uint32_t shared_tokens = 0;    // Taken from other requests, which computed the same tokens.
-  uint32_t computed_tokens = 0;  // The rest; of a request that ended before, what it got to.
-  std::vector<TokenId> tokens;   // The end token is not among them; those of a stop text are.
-  std::string text;              // Without the stop text, and what its tokens had after it.
-  double ttft_seconds = 0;       // From leaving the queue to the first token; 0: there was none.
-  double total_seconds = 0;      // From leaving the queue to the last token.
+  uint32_t shared_tokens = 0;  // Taken from other requests, which computed the same tokens.
+  // prompt_tokens - fetched_tokens - shared_tokens; fewer if the request ended during its prompt.
+  uint32_t computed_tokens = 0;
+  std::vector<TokenId> tokens;  // The end token is not among them; those of a stop text are.
+  std::string text;             // Without the stop text, and what its tokens had after it.
+  double ttft_seconds = 0;      // From leaving the queue to the first token; 0: there was none.
+  double total_seconds = 0;     // From leaving the queue to the last token.
   double queue_seconds = 0;
   double match_seconds = 0;
   double fetch_seconds = 0;   // From the match's answer to the last slice.
