@@ -14,7 +14,7 @@ twice are the same to ten digits.
 import argparse
 import pathlib
 
-from paired import ANSWERS, ReportError, difference, rows_of
+from paired import ANSWERS, difference, or_exit, rows_of
 from questions import CODECS, READING, SELECTIONS, name_of
 
 QUESTIONS = SELECTIONS + CODECS + READING
@@ -152,10 +152,8 @@ def main():
         metavar="[LABEL=]REPORT.json",
         help="reports of cairn fidelity --json; those of other context lengths with a label",
     )
-    try:
-        rows = Rows(parser.parse_args().reports)
-    except ReportError as error:
-        parser.error(str(error))
+    arguments = parser.parse_args()
+    rows = or_exit(parser, lambda: Rows(arguments.reports))
     for title, lines in (("Claims", table(rows)), ("Values", values(rows))):
         print("\n".join([f"### {title}", *lines, ""]))
 

@@ -13,7 +13,7 @@ import argparse
 import math
 
 from label_places import LabelPlaces
-from paired import ANSWERS, SLACK, ReportError, difference, rows_of
+from paired import ANSWERS, SLACK, difference, or_exit, rows_of
 
 
 def reference_of(row, references):
@@ -197,10 +197,9 @@ def main():
     parser.add_argument("--reference", nargs="*", default=[], help="reports of reference.py")
     parser.add_argument("--svg", help="where the plot of the prose suite goes")
     arguments = parser.parse_args()
-    try:
-        ours, references = rows_of(arguments.cairn), rows_of(arguments.reference)
-    except ReportError as error:
-        parser.error(str(error))
+    ours, references = or_exit(
+        parser, lambda: (rows_of(arguments.cairn), rows_of(arguments.reference))
+    )
     for suite in dict.fromkeys(r["suite"] for r in ours):
         print(f"### {suite}")
         if suite in ANSWERS:

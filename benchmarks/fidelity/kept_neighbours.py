@@ -11,7 +11,7 @@ beside it what it would be if each kept as many rows at random.
 
 import argparse
 
-from paired import ReportError, entries
+from paired import entries, or_exit
 
 
 def jaccard(a, b):
@@ -33,10 +33,7 @@ def main():
         "--kv-heads", type=int, default=3, help="KV heads of a layer of the model (%(default)s)"
     )
     arguments = parser.parse_args()
-    try:
-        recipes = entries(arguments.kept, "recipes", ("recipe", "texts"))
-    except ReportError as error:
-        parser.error(str(error))
+    recipes = or_exit(parser, lambda: entries(arguments.kept, "recipes", ("recipe", "texts")))
     print("| recipe | texts | Jaccard of neighbours | by chance |\n|---|---|---|---|")
     for recipe in recipes:
         found, chance = [], []

@@ -12,7 +12,7 @@ mean over texts, layers and heads, and the least head.
 
 import argparse
 
-from paired import ReportError, entries
+from paired import entries, or_exit
 
 
 def method(recipe, keep=None):
@@ -49,11 +49,13 @@ def main():
         help="file of selections_reference.py --kept",
     )
     arguments = parser.parse_args()
-    try:
-        recipes = entries(arguments.cairn, "recipes", ("recipe", "texts"))
-        kept = entries(arguments.reference, "recipes", ("recipe", "texts", "selection", "keep"))
-    except ReportError as error:
-        parser.error(str(error))
+    recipes, kept = or_exit(
+        parser,
+        lambda: (
+            entries(arguments.cairn, "recipes", ("recipe", "texts")),
+            entries(arguments.reference, "recipes", ("recipe", "texts", "selection", "keep")),
+        ),
+    )
     references = {method(r["selection"], r["keep"]): r for r in kept}
     print("| recipe | reference | texts | overlap, mean | least head |\n|---|---|---|---|---|")
     for recipe in recipes:

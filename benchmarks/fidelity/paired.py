@@ -57,8 +57,8 @@ class Difference:
         return "yes" if better else "no" if worse else "not told apart"
 
 
-def entries(path, name, fields):
-    """The list `name` of a report, whose entries have at least these fields; else ReportError."""
+def report_of(path, name, fields):
+    """A report with the list `name`, whose entries have at least these fields; else ReportError."""
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
@@ -73,12 +73,25 @@ def entries(path, name, fields):
         missing = [f for f in fields if not isinstance(entry, dict) or f not in entry]
         if missing:
             raise ReportError(f"{path}: an entry of '{name}' lacks '{missing[0]}'")
-    return found
+    return report
+
+
+def entries(path, name, fields):
+    """That list of the report."""
+    return report_of(path, name, fields)[name]
 
 
 def rows_of(paths):
     """Rows of reports of `cairn fidelity --json` or of programs that measure references."""
     return [row for path in paths for row in entries(path, "rows", ("suite", "recipe", "texts"))]
+
+
+def or_exit(parser, read):
+    """What `read` returns. A file that is no report ends the program, as a wrong argument does."""
+    try:
+        return read()
+    except ReportError as error:
+        parser.error(str(error))
 
 
 def interval(groups, statistic):

@@ -14,11 +14,10 @@ texts: of as many as the report with the fewest has.
 """
 
 import argparse
-import json
 
 import reading_plot
 from compare import number
-from paired import ReportError, difference, interval, ratio, rows_of
+from paired import difference, interval, or_exit, ratio, report_of, rows_of
 from questions import READING, name_of
 
 # Of half precision: 16 bits.
@@ -188,11 +187,16 @@ def main():
     parser.add_argument("--bench")
     parser.add_argument("--svg")
     args = parser.parse_args()
-    try:
-        rows = of_most_texts(row for row in rows_of(args.cairn) if is_policy(row))
-        against, references = rows_of(args.against), merged(rows_of(args.reference))
-    except ReportError as error:
-        parser.error(str(error))
+    measured, against, references, bench = or_exit(
+        parser,
+        lambda: (
+            rows_of(args.cairn),
+            rows_of(args.against),
+            merged(rows_of(args.reference)),
+            report_of(args.bench, "rows", ("mode", "step_ms")) if args.bench else None,
+        ),
+    )
+    rows = of_most_texts(row for row in measured if is_policy(row))
     for suite in dict.fromkeys(row["suite"] for row in rows):
         print(f"\n{suite}\n")
         of_suite = [row for row in rows if row["suite"] == suite]
@@ -206,10 +210,7 @@ def main():
             continue  # There is no interval.
         print(f"\n{suite}, in torch, {len(of_suite[0]['texts'])} texts")
         question_table(suite, of_suite, against)
-    bench = None
-    if args.bench:
-        with open(args.bench, encoding="utf-8") as file:
-            bench = json.load(file)
+    if bench is not None:
         print()
         bench_table(bench)
     if args.svg:

@@ -12,7 +12,7 @@ Cairn's selection of the same method and share, with the codec raw. Differences 
 import argparse
 
 from compare import Plot, number
-from paired import ANSWERS, SLACK, ReportError, difference, rows_of
+from paired import ANSWERS, SLACK, difference, or_exit, rows_of
 
 
 class Recipe:
@@ -231,10 +231,9 @@ def main():
     )
     parser.add_argument("--svg", help="where the plot of the prose suite goes")
     arguments = parser.parse_args()
-    try:
-        rows, references = rows_of(arguments.cairn), rows_of(arguments.reference)
-    except ReportError as error:
-        parser.error(str(error))
+    rows, references = or_exit(
+        parser, lambda: (rows_of(arguments.cairn), rows_of(arguments.reference))
+    )
     for suite in dict.fromkeys(row["suite"] for row in rows):
         show(f"{suite}: selections", selections_table(suite, rows, references))
         show(f"{suite}: mixtures", mixtures_table(suite, rows))

@@ -104,6 +104,7 @@ def run(program, *arguments):
         ("compare.py", [["--cairn"]]),
         ("selections.py", [["--cairn"]]),
         ("reading.py", [["--cairn"]]),
+        ("reading.py", [["--bench"]]),
         ("kept_neighbours.py", [[]]),
         ("kept_overlap.py", [["--cairn"], ["--reference"]]),
     ],
