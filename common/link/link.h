@@ -59,7 +59,7 @@ class Link : public std::enable_shared_from_this<Link> {
     TimePoint deadline{};
     std::shared_ptr<void> keep = {};  // Keeps the bytes as they are.
     // Runs once. Not OK: the bytes may be there in part.
-    std::function<void(Status)> done = [](Status) {};
+    std::function<void(Status)> done = [](const Status&) {};
   };
   enum class State { kOpening, kJoining, kIdle, kMoving, kEnding, kEnded, kAbandoned };
 

@@ -14,7 +14,6 @@ namespace cairn::cli::replay {
 namespace {
 
 using cache::BlockIndex;
-using cache::BlockMeta;
 using cache::PartPlace;
 using cache::ReleaseList;
 
