@@ -298,12 +298,8 @@ Result<const ModelType*> TypeOf(const Json& config, const std::string& name) {
     if (Is(*found, type.name)) return &type;
   }
   const std::string asked = found->is_string() ? found->get<std::string>() : "";
-  if (const std::string_view state = StateOf(asked); !state.empty()) {
-    return Errorf(StatusCode::kUnimplemented,
-                  "{}: field 'model_type' is {}: such a model has layers of {}, which keep a state "
-                  "instead of KV, and a node stores no states of them",
-                  name, Quoted(*found), state);
-  }
+  CAIRN_RETURN_IF_ERROR(
+      CheckKeepsKv(asked, fmt::format("{}: field 'model_type' is {}", name, Quoted(*found))));
   for (const ModelType& type : kModelTypes) {
     if (type.name != asked + "_text") continue;
     return Errorf(StatusCode::kUnimplemented,

@@ -178,12 +178,8 @@ Result<ModelShape> ShapeOfGguf(const worker::GgufFile& file, DType dtype) {
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name == found) return Reader(file, architecture, dtype).Read();
   }
-  if (const std::string_view state = StateOf(found); !state.empty()) {
-    return Errorf(StatusCode::kUnimplemented,
-                  "model file '{}': general.architecture is '{}': such a model has layers of {}, "
-                  "which keep a state instead of KV, and a node stores no states of them",
-                  file.name(), found, state);
-  }
+  CAIRN_RETURN_IF_ERROR(CheckKeepsKv(
+      found, fmt::format("model file '{}': general.architecture is '{}'", file.name(), found)));
   std::string known;
   for (const Architecture& architecture : kArchitectures) {
     known += known.empty() ? "" : ", ";

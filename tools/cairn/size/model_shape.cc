@@ -44,16 +44,6 @@ constexpr StateModel kStateModels[] = {
     {"rwkv7", kLinear},
 };
 
-}  // namespace
-
-std::string_view StateOf(std::string_view architecture) {
-  for (const StateModel& model : kStateModels) {
-    if (model.architecture == architecture) return model.layers;
-  }
-  return {};
-}
-namespace {
-
 uint64_t BytesOfLayer(const LayerShape& layer) {
   uint64_t bytes = 0;
   for (const Plane& plane : layer.planes) {
@@ -63,6 +53,17 @@ uint64_t BytesOfLayer(const LayerShape& layer) {
 }
 
 }  // namespace
+
+Status CheckKeepsKv(std::string_view architecture, std::string_view said) {
+  for (const StateModel& model : kStateModels) {
+    if (model.architecture != architecture) continue;
+    return Errorf(StatusCode::kUnimplemented,
+                  "{}: such a model has layers of {}, which keep a state instead of KV, and a node "
+                  "stores no states of them",
+                  said, model.layers);
+  }
+  return OkStatus();
+}
 
 std::string_view Name(Attention attention) {
   switch (attention) {

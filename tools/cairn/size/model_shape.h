@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli::size {
 
@@ -36,9 +37,10 @@ inline constexpr uint32_t kMaxLayers = 4096;
 inline constexpr uint32_t kMaxHeads = 1024;
 inline constexpr uint32_t kMaxDim = 65536;
 
-// What layers of this architecture keep instead of KV, or beside it, where that is a state: a
-// model_type of transformers, or an architecture of llama.cpp. Empty: it is none of those known to.
-std::string_view StateOf(std::string_view architecture);
+// UNIMPLEMENTED if layers of this architecture are known to keep a state instead of KV, or beside
+// it: a model_type of transformers, or an architecture of llama.cpp. `said` begins the error: the
+// file, its field and what that says.
+Status CheckKeepsKv(std::string_view architecture, std::string_view said);
 
 // Planes `k` and `v` of one layer.
 std::vector<Plane> KeysAndValues(uint32_t kv_heads, uint32_t k_dim, uint32_t v_dim, DType dtype);
