@@ -109,6 +109,26 @@ std::function<Status(std::string_view)> IntegerParser(Target* target,
   };
 }
 
+// "0, or a time from 1s to 90d, such as 1s or 5m": two examples that are in the range, if possible.
+std::string TimeExpectation(const TimeOptions& options) {
+  using std::chrono::milliseconds, std::chrono::seconds, std::chrono::minutes;
+  std::vector<Duration> examples;
+  for (const Duration example :
+       {Duration(milliseconds(250)), Duration(seconds(1)), Duration(minutes(5)),
+        Duration(seconds(5)), Duration(milliseconds(10))}) {
+    if (examples.size() < 2 && example >= options.min && example <= options.max) {
+      examples.push_back(example);
+    }
+  }
+  std::sort(examples.begin(), examples.end());
+  std::string text = fmt::format("{}a time from {} to {}", options.or_zero ? "0, or " : "",
+                                 FormatDuration(options.min), FormatDuration(options.max));
+  for (size_t i = 0; i < examples.size(); ++i) {
+    text += (i == 0 ? ", such as " : " or ") + FormatDuration(examples[i]);
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<bool> ParseBool(std::string_view text) {
@@ -200,30 +220,6 @@ void Schema::Bytes(std::string name, uint64_t* target, std::string doc, BytesOpt
        },
        .print = [=] { return FormatBytes(*target); }});
 }
-
-namespace {
-
-// "0, or a time from 1s to 90d, such as 1s or 5m": two examples that are in the range, if possible.
-std::string TimeExpectation(const TimeOptions& options) {
-  using std::chrono::milliseconds, std::chrono::seconds, std::chrono::minutes;
-  std::vector<Duration> examples;
-  for (const Duration example :
-       {Duration(milliseconds(250)), Duration(seconds(1)), Duration(minutes(5)),
-        Duration(seconds(5)), Duration(milliseconds(10))}) {
-    if (examples.size() < 2 && example >= options.min && example <= options.max) {
-      examples.push_back(example);
-    }
-  }
-  std::sort(examples.begin(), examples.end());
-  std::string text = fmt::format("{}a time from {} to {}", options.or_zero ? "0, or " : "",
-                                 FormatDuration(options.min), FormatDuration(options.max));
-  for (size_t i = 0; i < examples.size(); ++i) {
-    text += (i == 0 ? ", such as " : " or ") + FormatDuration(examples[i]);
-  }
-  return text;
-}
-
-}  // namespace
 
 void Schema::Time(std::string name, Duration* target, std::string doc, TimeOptions options) {
   Add({.name = std::move(name),
