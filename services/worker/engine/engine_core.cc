@@ -490,13 +490,14 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
 }
 
 EngineCore::Progress EngineCore::RunIdleTurn() {
+  const bool pushing = Pushing();
   IdleTurn turn;
   {
     MutexLock lock(mu_);
     if (idle_.empty()) return Progress::kIdle;
     // A turn without pages fetches what its request has pushed. Before that is at the node it would
     // compute the whole prompt once more.
-    if (idle_.front().sequence == nullptr && Pushing()) return Progress::kWaiting;
+    if (idle_.front().sequence == nullptr && pushing) return Progress::kWaiting;
     turn = std::move(idle_.front());
     idle_.pop_front();
     idle_running_ = true;
@@ -506,7 +507,7 @@ EngineCore::Progress EngineCore::RunIdleTurn() {
 }
 
 bool EngineCore::Pushing() const {
-  return push_->GetStats().queued_blocks + urgent_push_->GetStats().queued_blocks > 0;
+  return push_ && push_->GetStats().queued_blocks + urgent_push_->GetStats().queued_blocks > 0;
 }
 
 void EngineCore::PrefillIdleTurn(IdleTurn turn) {

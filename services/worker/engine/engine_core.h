@@ -130,7 +130,7 @@ class EngineCore {
   void FinishRun(std::unique_ptr<RequestRun> run);
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
   Progress RunIdleTurn();
-  // Blocks of requests are on their way to the node. REQUIRES: there is a cache node.
+  // Blocks of requests are on their way to the node.
   bool Pushing() const;
   void PrefillIdleTurn(IdleTurn turn);
   // Why prompts that do not fit into the pool cannot be spilt. Empty: they can.
