@@ -54,22 +54,24 @@ def failures(output):
     return found
 
 
+def reasons(name, output):
+    """Why the test `name` failed that printed `output`, as lines."""
+    lines = [f"{name}:"]
+    some = failures(output)
+    if not some:
+        lines.append("  no failed expectation; its last lines:")
+        lines += [f"    {line}" for line in output.splitlines()[-LAST_LINES:]]
+    for block in some[:MOST_FAILURES]:
+        lines += [f"  {block[0]}"] + [f"    {line}" for line in block[1:]]
+    if len(some) > MOST_FAILURES:
+        lines.append(f"  and {len(some) - MOST_FAILURES} more")
+    return lines
+
+
 def summary(failed, log):
     """The text for the tests named in `failed`, from the text of ctest's log."""
     printed = outputs(log)
-    lines = []
-    for name in failed:
-        output = printed.get(name, "")
-        lines.append(f"{name}:")
-        some = failures(output)
-        if not some:
-            lines.append("  no failed expectation; its last lines:")
-            lines += [f"    {line}" for line in output.splitlines()[-LAST_LINES:]]
-        for block in some[:MOST_FAILURES]:
-            lines += [f"  {block[0]}"] + [f"    {line}" for line in block[1:]]
-        if len(some) > MOST_FAILURES:
-            lines.append(f"  and {len(some) - MOST_FAILURES} more")
-    return "\n".join(lines)
+    return "\n".join(line for name in failed for line in reasons(name, printed.get(name, "")))
 
 
 def main():
