@@ -363,7 +363,7 @@ class Stress:
         command = program.filtered(self.options.filter)
         if program.kind() == "pytest":
             command = [*command, f"--junitxml={xml}"]
-        environment = {**os.environ, **program.environment, **condition.environment()}
+        environment = condition.environment({**os.environ, **program.environment})
         environment |= {"TMPDIR": str(place), "TEST_TMPDIR": f"{place}/"}
         if program.kind() == "gtest":
             environment["GTEST_OUTPUT"] = f"xml:{xml}"
@@ -394,7 +394,7 @@ class Stress:
     def _judge(self, program, condition, number, run, how, limit, output, log):
         status = run.main.returncode
         if how == "timeout":
-            why = f"no end after {limit:.0f} s"
+            why = f"no end after {limit:g} s"
         elif status is not None and status < 0:
             why = f"killed by {signal.Signals(-status).name}"
         else:
@@ -440,7 +440,7 @@ def parse(arguments):
     parser.add_argument(
         "--no-cgroups",
         action="store_true",
-        help="pause with SIGSTOP even where cgroups could be used",
+        help="do without cgroups even where they could be used",
     )
     parser.add_argument("--list", action="store_true", help="only print the chosen programs")
     options = parser.parse_args(arguments)
@@ -492,10 +492,9 @@ def stress(options, programs, build):
         guard.end()
 
 
-def main():
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def main(arguments):
     try:
-        options = parse(sys.argv[1:])
+        options = parse(arguments)
         build = options.build.resolve()
         programs = choose(entries(build), options.names, options.label, options.filter)
         if options.list:
@@ -513,4 +512,5 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
