@@ -31,14 +31,16 @@ CGROUPS = cgroups()
 
 @pytest.fixture
 def stress(tmp_path):
-    return Stress(tmp_path)
+    calls = Stress(tmp_path)
+    yield calls
+    calls.end()
 
 
 class Stress:
     """A build folder with programs of Python, and calls of the tool on it."""
 
     def __init__(self, folder):
-        self.folder, self.tests = folder, []
+        self.folder, self.tests, self.started = folder, [], []
         self.temporary = folder / "t"
         self.temporary.mkdir()
         self.add("unbuilt", None)
@@ -59,13 +61,23 @@ class Stress:
     def start(self, *arguments, way="--no-cgroups"):
         if way == "--no-cgroups":
             arguments = (*arguments, way)
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [sys.executable, ROOT / "tools/stress_tests.py", "--build", self.folder, *arguments],
             env={**os.environ, "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.started.append(started)
+        return started
+
+    def end(self):
+        """Of a test that failed: what it started is not to run on."""
+        for started in self.started:
+            if started.poll() is None:
+                started.kill()
+            started.stdout.close()
+            started.wait()
 
     def run(self, *arguments, way="--no-cgroups"):
         """Its exit status, and what it printed."""
