@@ -103,9 +103,12 @@ class Program:
 
     def has_cases(self, pattern):
         """Whether the filter leaves any: a run without one would pass."""
-        more = "--gtest_list_tests" if self.kind() == "gtest" else "--collect-only"
+        # A list is no result: the one of the last ctest stays.
+        no_result = f"--junitxml={os.devnull}"
+        gtest = self.kind() == "gtest"
+        more = ["--gtest_list_tests"] if gtest else ["--collect-only", no_result]
         listed = subprocess.run(
-            [*self.filtered(pattern), more],
+            [*self.filtered(pattern), *more],
             env={**os.environ, **self.environment, "GTEST_OUTPUT": ""},
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
