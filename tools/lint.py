@@ -1,11 +1,19 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy (.clang-tidy) on the product's C++ files that differ from a commit.
+"""Clang's checks of the product's C++ files that differ from a commit, or include one that does.
 
-It needs the compile commands and the generated sources of the preset `clang`, which `make lint`
-builds first. Tests, examples and benchmarks are not checked: that preset does not build them. A
-changed header is checked through a source that includes it.
+1. It compiles them with the preset `clang` (-Werror, -Wthread-safety): every affected source, and
+   every affected header alone (cmake/StaticChecks.cmake). What includes a changed file is part of
+   it, because a header's annotation of a lock is broken by those that use it.
+2. It runs clang-tidy (.clang-tidy) on the files that differ. A header is checked through a source
+   that includes it.
 
-Exit status: 0 nothing found, 1 findings, 2 clang-tidy cannot run.
+Tests, examples and benchmarks are not checked. A change of CMake files or of .clang-tidy reaches no
+source: it may mean anything, and `--base all` compiles and checks everything.
+
+The native module of the Python package (clients/python/src) is compiled if the virtual environment
+build/venv has nanobind. If it does not and that module is affected, this fails.
+
+Exit status: 0 nothing found, 1 findings, 2 the checks cannot run.
 """
 
 import argparse
@@ -14,15 +22,21 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 
+import changes as differences
+import presets
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PRESET = "clang"
 PROGRAM = "clang-tidy-14"
-LAST = "HEAD~1"
 PRODUCT = ("clients/", "common/", "kernels/", "model/", "protocol/", "services/", "tools/")
+NATIVE = "clients/python/src/"
+PYTHON = ROOT / "build/venv/bin/python"
 # Of every clang-tidy run, about what it did not show.
 CHATTER = re.compile(
     r"^(\d+ warnings? (treated as|generated)|Suppressed|Use -header-filter).*\n?", re.M
@@ -34,73 +48,71 @@ def fail(message):
     sys.exit(2)
 
 
-def git(*arguments):
-    """The lines that git prints; None if it fails."""
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
-    )
-    return done.stdout.splitlines() if done.returncode == 0 else None
-
-
-def changed(base):
-    """Names of the product's C++ files that differ from the commit `base`, committed or not."""
-    differing = git("diff", "--name-only", "--diff-filter=d", base, "--")
-    if differing is None:
-        return None
-    new = git("ls-files", "--others", "--exclude-standard")
+def cpp_of_product(names, under):
+    """The product's C++ files of `names`; with `under` only those in these folders."""
     return sorted(
-        {
-            name
-            for name in differing + new
-            if name.startswith(PRODUCT) and name.endswith((".h", ".cc"))
-        }
+        name
+        for name in names
+        if name.startswith(PRODUCT)
+        and name.endswith((".h", ".cc"))
+        and (ROOT / name).is_file()
+        and (not under or any(name == u or name.startswith(u + "/") for u in under))
     )
 
 
-def compiled(build):
-    """Names, relative to the repository, of all sources with a compile command."""
+def python_definitions(native):
+    """Settings of CMake for the native module of Python. `native` names a reason to compile it."""
+    has_nanobind = [str(PYTHON), "-c", "import nanobind"]
+    quiet = subprocess.DEVNULL
+    if PYTHON.exists() and subprocess.run(has_nanobind, stderr=quiet, check=False).returncode == 0:
+        return [("CAIRN_PYTHON", "ON"), ("Python_EXECUTABLE", str(PYTHON))]
+    if native:
+        fail(
+            f"build/venv: got no Python with nanobind, expected one because {native}: run"
+            " `python3 -m venv build/venv && build/venv/bin/pip install -r tests/requirements.txt`"
+        )
+    return [("CAIRN_PYTHON", "OFF")]
+
+
+def configure(changes, affected):
+    if changes.everything:
+        native = "everything is compiled"
+    else:
+        native = next((f"{n} is affected" for n in affected if n.startswith(NATIVE)), None)
     try:
-        commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    except OSError as error:
-        fail(f"{error}; run `cmake --preset clang` first")
-    names = (os.path.relpath(os.path.join(c["directory"], c["file"]), ROOT) for c in commands)
-    return sorted(n for n in set(names) if not n.startswith("..") and n.endswith(".cc"))
+        return presets.configure(PRESET, python_definitions(native))
+    except presets.Error as error:
+        fail(str(error))
 
 
 class Sources:
-    """Finds the source through which a file is checked."""
+    """What the preset compiles, and the source through which a file is checked."""
 
     def __init__(self, build):
-        self.generated = os.path.relpath(build, ROOT) + "/"
-        self.all = compiled(build)
-        self.by_name = set(self.all)
-        self.written = [n for n in self.all if n.startswith(PRODUCT)]
+        self._alone = os.path.relpath(build, ROOT) + "/header_checks/"
+        self.objects = {}  # Of each source, what ninja makes of it.
+        commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+        for command in commands:
+            folder = pathlib.Path(command["directory"])
+            name = os.path.relpath(folder / command["file"], ROOT)
+            words = shlex.split(command["command"])
+            if name.startswith((*PRODUCT, self._alone)) and name.endswith(".cc"):
+                made = folder / words[words.index("-o") + 1]
+                self.objects.setdefault(name, []).append(os.path.relpath(made, build))
+        self.written = [name for name in sorted(self.objects) if name.startswith(PRODUCT)]
 
-    def of(self, name):
-        """None if no source of this build includes the file."""
+    def compiling(self, name):
+        """A source itself, and of a header the source that compiles it alone. None: this build has
+        none."""
         source = name.removesuffix(".h") + ".cc" if name.endswith(".h") else name
-        for candidate in (source, f"{self.generated}header_checks/{source}"):
-            if candidate in self.by_name:
-                return candidate
-        if not name.endswith(".h"):
-            return None
-        # A part of a source (*.inc.h). Parts may include each other.
-        return self._that_includes(name, set())
+        return next((n for n in (source, self._alone + source) if n in self.objects), None)
 
-    def _that_includes(self, name, seen):
-        seen.add(name)
-        line = re.compile(rf'^\s*#\s*include\s*"{re.escape(name)}"', re.M)
-        including = git("grep", "--untracked", "-lF", f'"{name}"', "--", "*.h", "*.cc") or []
-        including = [n for n in including if line.search((ROOT / n).read_text(encoding="utf-8"))]
-        for candidate in including:
-            if candidate in self.by_name:
-                return candidate
-        for candidate in including:
-            if candidate.endswith(".h") and candidate not in seen:
-                found = self._that_includes(candidate, seen)
-                if found:
-                    return found
-        return None
+    def including(self, name, tree):
+        """As `compiling`, and of a part of a source (*.inc.h) a source that it is a part of."""
+        found = self.compiling(name)
+        if found is None and name.endswith(".h"):
+            found = next((n for n in sorted(tree.including([name])) if n in self.objects), None)
+        return found
 
 
 def check(build, source):
@@ -119,63 +131,88 @@ def check(build, source):
     return source, time.monotonic() - begin, said
 
 
-def choose(base, under, sources):
-    """The sources to check."""
-    if base == "all":
-        names = sources.written
-    else:
-        names = changed(base)
-        if names is None:
-            if base != LAST:
-                fail(f"base: got '{base}', expected a commit of this clone, or 'all'")
-            print(f"lint: this clone has no {LAST} (it is shallow, or has one commit): no checks")
-            return []
-    if under:
-        names = [n for n in names if any(n == u or n.startswith(u + "/") for u in under)]
-    chosen = {name: sources.of(name) for name in names}
-    left_out = [name for name, source in chosen.items() if source is None]
-    if left_out:
-        print("lint: not built by this preset, so not checked: " + " ".join(left_out))
-    return sorted({source for source in chosen.values() if source})
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--base",
-        default=LAST,
-        metavar="COMMIT",
-        help="check the files that differ from it; `all`: every source (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--build", default="build/clang", metavar="DIR", help="(default: %(default)s)"
-    )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
-    parser.add_argument("--list", action="store_true", help="print the sources, check nothing")
-    parser.add_argument("under", nargs="*", help="only files in these folders, and these files")
-    arguments = parser.parse_args()
-
-    build = (ROOT / arguments.build).resolve()
-    under = [folder.rstrip("/") for folder in arguments.under]
-    chosen = choose(arguments.base, under, Sources(build))
-    if arguments.list:
-        for source in chosen:
-            print(source)
-        return 0
-    if chosen and not shutil.which(PROGRAM):
-        fail(f"{PROGRAM} is not installed: run tools/setup/setup.sh")
+def check_all(build, sources, jobs):
+    """How many of the sources have findings."""
     wrong = 0
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        runs = [pool.submit(check, build, source) for source in chosen]
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        runs = [pool.submit(check, build, source) for source in sources]
         for run in concurrent.futures.as_completed(runs):
             source, seconds, said = run.result()
             print(f"lint: {source}: {seconds:.1f} s", flush=True)
             if said:
                 wrong += 1
                 print(said, flush=True)
-    print(f"lint: {len(chosen)} sources checked, {wrong} with findings")
+    return wrong
+
+
+def choose(changes, under, affected, sources):
+    """(sources to compile, sources to check)"""
+    if changes.everything:
+        chosen = cpp_of_product(sources.written, under)
+        return chosen if under else sorted(sources.objects), chosen
+    compiled = {sources.compiling(name) for name in affected} - {None}
+    through = {
+        name: sources.including(name, changes.tree)
+        for name in cpp_of_product(changes.differing, under)
+    }
+    left_out = [name for name, source in through.items() if source is None]
+    if left_out:
+        print("lint: not built by this preset, so not checked: " + " ".join(left_out))
+    return sorted(compiled), sorted(set(through.values()) - {None})
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    differences.add_base(parser)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument("--list", action="store_true", help="print the sources, check nothing")
+    parser.add_argument("under", nargs="*", help="only files in these folders, and these files")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    under = [folder.rstrip("/") for folder in arguments.under]
+    try:
+        changes = differences.find(arguments.base)
+    except differences.Error as error:
+        fail(str(error))
+    affected = cpp_of_product(changes.affected, under)
+    if not affected and not changes.everything:
+        print(f"lint: no C++ file of the product is affected by {changes}")
+        return 0
+    if not shutil.which(PROGRAM):
+        fail(f"{PROGRAM} is not installed: run tools/setup/setup.sh")
+    begin = time.monotonic()
+    build = configure(changes, affected)
+    sources = Sources(build)
+    compiled, checked = choose(changes, under, affected, sources)
+    print(
+        f"lint: {len(compiled)} sources to compile and {len(checked)} to check,"
+        f" affected by {changes}",
+        flush=True,
+    )
+    if arguments.list:
+        for kind, some in (("compile", compiled), ("check", checked)):
+            for source in some:
+                print(f"{kind} {source}")
+        return 0
+
+    targets = [made for source in compiled for made in sources.objects[source]]
+    if changes.everything and not under:
+        targets.append("static_checks")
+    if targets and not presets.compile_targets(build, targets, arguments.jobs):
+        print("lint: Clang's compilation failed")
+        return 1
+    compile_seconds = time.monotonic() - begin
+    begin = time.monotonic()
+    wrong = check_all(build, checked, arguments.jobs)
+    print(
+        f"lint: {len(compiled)} sources compiled in {compile_seconds:.1f} s,"
+        f" {len(checked)} checked in {time.monotonic() - begin:.1f} s, {wrong} with findings"
+    )
     return 1 if wrong else 0
 
 
