@@ -34,8 +34,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DAY_SECONDS = 12 * 3600
 # What has includes.
 SOURCES = (".h", ".cc", ".c", ".cu", ".cuh", ".inc", ".in", ".proto")
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.M)
-IMPORT = re.compile(r'^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(")([^"\n]+)"', re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
+IMPORT = re.compile(r'^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(")([^"\n]+)"', re.MULTILINE)
 # Folders from which the compilers look for a name, besides the root.
 FOLDERS = ("include", "proto")
 GENERATED = re.compile(r"(\.grpc)?\.pb\.h$")

@@ -39,7 +39,7 @@ NATIVE = "clients/python/src/"
 PYTHON = ROOT / "build/venv/bin/python"
 # Of every clang-tidy run, about what it did not show.
 CHATTER = re.compile(
-    r"^(\d+ warnings? (treated as|generated)|Suppressed|Use -header-filter).*\n?", re.M
+    r"^(\d+ warnings? (treated as|generated)|Suppressed|Use -header-filter).*\n?", re.MULTILINE
 )
 
 

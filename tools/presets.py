@@ -40,7 +40,7 @@ def configure(preset, definitions=(), needs=None):
         known = cache.read_text(encoding="utf-8") if cache.is_file() else ""
         wanted = (rf"^{re.escape(name)}:\w+={re.escape(value)}$" for name, value in definitions)
         if (build / "build.ninja").is_file() and all(
-            re.search(line, known, re.M) for line in wanted
+            re.search(line, known, re.MULTILINE) for line in wanted
         ):
             _run(["cmake", "--build", str(build), "--target", "build.ninja"])
             return build

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""Builds and runs the unit and conformance tests that a change reaches, under sanitizers.
+
+    tools/sanitize.py --preset asan [--base COMMIT]
+
+A program is reached if a source of it or of a library that it links differs from the commit, or
+includes a file that differs (tools/changes.py). CMake says what is in a program (its file API).
+Only these programs are built, and run with ctest.
+
+A program that passed is not run again while it and its arguments stay as they were: the SHA-256 of
+both is in build/PRESET/passed/. `--again` runs it all the same.
+
+What reaches no program, so that a change of a line does not run everything:
+- CMake files and presets: whatever they change, `make check-all` builds all with it. What a build
+  makes of them is read as it is now.
+- data (tests/data, corpora of fuzz targets): `make test` runs the tests with it.
+
+Exit status: 0 passed or nothing is reached, 1 a build or a test failed, or a test was skipped
+without a rule, 2 the tests cannot run.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+
+import changes as differences
+import presets
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LABELS = {"unit", "conformance"}
+API = pathlib.Path(".cmake/api/v1")
+CLIENT = "client-sanitize"
+QUERY = "codemodel-v2"
+
+
+def fail(message):
+    print(f"sanitize: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+class Model:
+    """The targets of a configured build folder, and what is in them."""
+
+    def __init__(self, build):
+        self._targets = {}  # By id.
+        reply = build / API / "reply"
+        # CMake removes what an earlier run wrote, and the last index is the current one.
+        index = json.loads(max(reply.glob("index-*.json")).read_text(encoding="utf-8"))
+        model = json.loads((reply / index["reply"][CLIENT][QUERY]["jsonFile"]).read_text())
+        for entry in model["configurations"][0]["targets"]:
+            self._targets[entry["id"]] = json.loads((reply / entry["jsonFile"]).read_text())
+        self._by_artifact = {
+            artifact["path"]: id_
+            for id_, target in self._targets.items()
+            for artifact in target.get("artifacts", ())
+        }
+
+    def programs(self):
+        """Ids of the executables, by their names."""
+        return {t["name"]: i for i, t in self._targets.items() if t["type"] == "EXECUTABLE"}
+
+    def artifact(self, id_):
+        """Of a program its file, relative to the build folder."""
+        return self._targets[id_]["artifacts"][0]["path"]
+
+    def _needed(self, target):
+        """Ids of the targets that a target links, or that must be built before it."""
+        graph = target["backtraceGraph"]
+        for dependency in target.get("dependencies", ()):
+            node = graph["nodes"][dependency.get("backtrace", 0)]
+            command = graph["commands"][node["command"]] if "command" in node else ""
+            # The owner of a precompiled header, nothing of which is in the program.
+            if command != "target_precompile_headers":
+                yield dependency["id"]
+        # The same library may be linked too.
+        for fragment in target.get("link", {}).get("commandFragments", ()):
+            if fragment["fragment"] in self._by_artifact:
+                yield self._by_artifact[fragment["fragment"]]
+
+    def sources(self, id_):
+        """Names of all sources of a target and of the targets that it needs. Relative to the
+        repository if they are in it."""
+        seen, waiting, found = {id_}, [id_], set()
+        while waiting:
+            target = self._targets[waiting.pop()]
+            found.update(source["path"] for source in target.get("sources", ()))
+            more = set(self._needed(target)) - seen
+            seen |= more
+            waiting += more
+        return found
+
+
+class Suite:
+    """The test programs of a preset."""
+
+    def __init__(self, preset, jobs):
+        self.jobs = jobs
+        self.build = presets.folder(preset)
+        query = self.build / API / "query" / CLIENT / QUERY
+        query.parent.mkdir(parents=True, exist_ok=True)
+        query.touch()
+        presets.configure(preset, needs=self.build / API / "reply")
+        self._model = Model(self.build)
+        programs = self._model.programs()
+        # ctest names no command of a program that is not built: each test is named as its program.
+        self.programs = {name: programs[name] for name in self._labelled() if name in programs}
+
+    def _tests(self):
+        listed = subprocess.run(
+            ["ctest", "--test-dir", str(self.build), "--show-only=json-v1"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if listed.returncode != 0:
+            fail(f"ctest cannot list the tests of {self.build}:\n{listed.stdout}{listed.stderr}")
+        return json.loads(listed.stdout)["tests"]
+
+    def _labelled(self):
+        for test in self._tests():
+            properties = {p["name"]: p["value"] for p in test.get("properties", ())}
+            if LABELS & set(properties.get("LABELS", ())):
+                yield test["name"]
+
+    def reached(self, changes):
+        """Names of the programs that the changes reach."""
+        if changes.everything:
+            return sorted(self.programs)
+        affected = changes.affected
+        known = {}
+
+        def differs(source):
+            """Of a source, which may be one that includes those of a group."""
+            if source not in known:
+                known[source] = source in affected or (
+                    source not in changes.tree.names
+                    and bool(
+                        changes.tree.included(source, differences.read(ROOT / source)) & affected
+                    )
+                )
+            return known[source]
+
+        return sorted(
+            name
+            for name, id_ in self.programs.items()
+            if any(differs(source) for source in self._model.sources(id_))
+        )
+
+    def compile(self, names):
+        return presets.compile_targets(self.build, names, self.jobs)
+
+    def digests(self, names):
+        """Of each built program, the SHA-256 of it and of its arguments."""
+        arguments = {test["name"]: test.get("command", [""])[1:] for test in self._tests()}
+        found = {}
+        for name in names:
+            digest = hashlib.sha256("\0".join(arguments[name]).encode())
+            program = self.build / self._model.artifact(self.programs[name])
+            digest.update(program.read_bytes())
+            found[name] = digest.hexdigest()
+        return found
+
+    def run(self, names):
+        """(names of those that passed, whether all is well)"""
+        shutil.rmtree(self.build / "test-results", ignore_errors=True)
+        results = self.build / "Testing" / "sanitize.xml"
+        results.unlink(missing_ok=True)
+        pattern = "|".join(re.escape(name) for name in names)
+        command = ["ctest", "--test-dir", str(self.build), "--output-on-failure"]
+        command += ["-j", str(self.jobs), "-R", f"^({pattern})$", "--output-junit", str(results)]
+        well = subprocess.run(command, check=False).returncode == 0
+        passed = []
+        if results.is_file():
+            for case in xml.etree.ElementTree.parse(results).getroot().iter("testcase"):
+                if case.get("status") == "run" and case.find("failure") is None:
+                    passed.append(case.get("name"))
+        wrote = any((self.build / "test-results").glob("*.xml"))
+        if wrote and self._tool("skipped_tests.py") != 0:
+            # A skip without a rule must be told of again.
+            passed, well = [], False
+        if not well:
+            self._tool("failed_tests.py")
+        return passed, well
+
+    def _tool(self, name):
+        command = [sys.executable, str(ROOT / "tools" / name), str(self.build)]
+        sys.stdout.flush()
+        return subprocess.run(command, check=False).returncode
+
+
+class Passed:
+    """What is remembered of programs that passed."""
+
+    def __init__(self, build):
+        self._folder = build / "passed"
+
+    def has(self, name, digest):
+        path = self._folder / name
+        return path.is_file() and path.read_text().strip() == digest
+
+    def add(self, name, digest):
+        self._folder.mkdir(exist_ok=True)
+        (self._folder / name).write_text(digest + "\n")
+
+    def forget(self, name):
+        (self._folder / name).unlink(missing_ok=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--preset", required=True, choices=("asan", "tsan"))
+    differences.add_base(parser)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument("--again", action="store_true", help="run what has passed, too")
+    parser.add_argument("--list", action="store_true", help="print the programs, build nothing")
+    return parser.parse_args()
+
+
+def build_and_run(suite, names, again, preset):
+    begin = time.monotonic()
+    if not suite.compile(names):
+        print(f"{preset}: the build failed")
+        return 1
+    built_seconds = time.monotonic() - begin
+    begin = time.monotonic()
+    passed = Passed(suite.build)
+    digests = suite.digests(names)
+    waiting = [name for name in names if again or not passed.has(name, digests[name])]
+    well = True
+    if waiting:
+        for name in waiting:
+            passed.forget(name)
+        done, well = suite.run(waiting)
+        for name in done:
+            passed.add(name, digests[name])
+    print(
+        f"{preset}: {len(names)} programs built in {built_seconds:.1f} s, {len(waiting)} run in"
+        f" {time.monotonic() - begin:.1f} s, {len(names) - len(waiting)} unchanged since they"
+        f" passed{'' if well else ': FAILED'}"
+    )
+    return 0 if well else 1
+
+
+def main():
+    arguments = parse()
+    preset = arguments.preset
+    try:
+        changes = differences.find(arguments.base)
+    except differences.Error as error:
+        fail(str(error))
+    if not changes.everything and not any(
+        name.endswith(differences.SOURCES) for name in changes.affected
+    ):
+        print(f"{preset}: no program is reached by {changes}")
+        return 0
+    try:
+        suite = Suite(preset, arguments.jobs)
+    except presets.Error as error:
+        fail(str(error))
+    names = suite.reached(changes)
+    print(
+        f"{preset}: {len(names)} of {len(suite.programs)} programs are reached by {changes}",
+        flush=True,
+    )
+    if arguments.list:
+        print("\n".join(names))
+        return 0
+    return build_and_run(suite, names, arguments.again, preset) if names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
