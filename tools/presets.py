@@ -5,6 +5,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Written after a configuration: the SHA-256 of the presets that it was made with.
@@ -44,6 +45,7 @@ def configure(preset, definitions=(), needs=None):
         ):
             _run(["cmake", "--build", str(build), "--target", "build.ninja"])
             return build
+    print(f"configuring build/{preset}", file=sys.stderr, flush=True)
     _run(["cmake", "--preset", preset, *(f"-D{name}={value}" for name, value in definitions)])
     stamp.write_text(digest)
     return build
