@@ -143,6 +143,7 @@ def test_new_files_are_checked_and_deleted_ones_are_not(tree):
     tree.write("common/new.cc", CLEAN.format("New"))
     (tree.root / "kernels/b.cc").unlink()
     assert chosen(tree) == (["common/new.cc"], ["common/new.cc"])
+    assert "not built" not in lint(tree, "--list").stdout
 
 
 def test_a_source_that_includes_a_deleted_header_fails(tree):
