@@ -110,8 +110,12 @@ class Suite:
         presets.configure(preset, needs=self.build / API / "reply")
         self._model = Model(self.build)
         programs = self._model.programs()
-        # ctest names no command of a program that is not built: each test is named as its program.
-        self.programs = {name: programs[name] for name in self._labelled() if name in programs}
+        # ctest names no command of a program that is not built.
+        self.programs = {}
+        for name in self._labelled():
+            if name not in programs:
+                fail(f"test: got '{name}', expected the name of the program that it runs")
+            self.programs[name] = programs[name]
 
     def _tests(self):
         listed = subprocess.run(

@@ -161,6 +161,15 @@ def test_an_unknown_base_or_preset_is_an_error(tree):
     assert "--preset: invalid choice: 'release' (choose from" in done.stderr
 
 
+def test_a_test_with_another_name_than_its_program_is_an_error(tree):
+    other = "add_test(NAME other COMMAND third_test)\nset_tests_properties(other PROPERTIES LABELS unit)"
+    tree.write("CMakeLists.txt", CMAKE + other)
+    tree.append("tests/third_test.cc")
+    done = sanitize(tree)
+    assert done.returncode == 2
+    assert "test: got 'other', expected the name of the program that it runs" in done.stderr
+
+
 def test_a_program_that_passed_is_not_run_again_until_it_changes(tree):
     tree.append("common/low.cc")
     assert sanitize(tree).returncode == 0
