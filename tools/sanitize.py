@@ -7,8 +7,9 @@ A program is reached if a source of it or of a library that it links differs fro
 includes a file that differs (tools/changes.py). CMake says what is in a program (its file API).
 Only these programs are built, and run with ctest.
 
-A program that passed is not run again while it and its arguments stay as they were: the SHA-256 of
-both is in build/PRESET/passed/. `--again` runs it all the same.
+An entry of ctest counts as a program. One that passed is not run again while the program, its
+arguments and its environment stay as they were: the SHA-256 of them is in build/PRESET/passed/.
+`--again` runs it all the same.
 
 What reaches no program, so that a change of a line does not run everything:
 - CMake files and presets: whatever they change, `make check-all` builds all with it. What a build
@@ -20,6 +21,7 @@ without a rule, 2 the tests cannot run.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import os
@@ -39,6 +41,8 @@ LABELS = {"unit", "conformance"}
 API = pathlib.Path(".cmake/api/v1")
 CLIENT = "client-sanitize"
 QUERY = "codemodel-v2"
+# A line of CTestTestfile.cmake: the test, its program, its arguments.
+COMMAND = re.compile(r'^add_test\(\[=*\[(.+?)\]=*\] "([^"]*)"(.*)\)$', re.MULTILINE)
 
 
 def fail(message):
@@ -63,13 +67,9 @@ class Model:
             for artifact in target.get("artifacts", ())
         }
 
-    def programs(self):
-        """Ids of the executables, by their names."""
-        return {t["name"]: i for i, t in self._targets.items() if t["type"] == "EXECUTABLE"}
-
-    def artifact(self, id_):
-        """Of a program its file, relative to the build folder."""
-        return self._targets[id_]["artifacts"][0]["path"]
+    def program(self, path):
+        """The id of the target that makes a file, a path relative to the build folder, or None."""
+        return self._by_artifact.get(path)
 
     def _needed(self, target):
         """Ids of the targets that a target links, or that must be built before it."""
@@ -98,8 +98,17 @@ class Model:
         return found
 
 
+@dataclasses.dataclass
+class Test:
+    """An entry of ctest: a program, and how it is called. Two may call the same program."""
+
+    target: str  # The program's id.
+    path: pathlib.Path
+    call: str  # Its arguments and its environment.
+
+
 class Suite:
-    """The test programs of a preset."""
+    """The tests of a preset that run a program which it builds."""
 
     def __init__(self, preset, jobs):
         self.jobs = jobs
@@ -109,15 +118,15 @@ class Suite:
         query.touch()
         presets.configure(preset, needs=self.build / API / "reply")
         self._model = Model(self.build)
-        programs = self._model.programs()
-        # ctest names no command of a program that is not built.
-        self.programs = {}
-        for name in self._labelled():
-            if name not in programs:
-                fail(f"test: got '{name}', expected the name of the program that it runs")
-            self.programs[name] = programs[name]
+        self.tests = dict(self._labelled())
 
-    def _tests(self):
+    def _labelled(self):
+        """(name, Test)"""
+        commands = {}
+        # ctest itself names no command of a program that is not built.
+        for file in self.build.rglob("CTestTestfile.cmake"):
+            for name, program, arguments in COMMAND.findall(file.read_text(encoding="utf-8")):
+                commands[name] = program, arguments
         listed = subprocess.run(
             ["ctest", "--test-dir", str(self.build), "--show-only=json-v1"],
             capture_output=True,
@@ -126,18 +135,24 @@ class Suite:
         )
         if listed.returncode != 0:
             fail(f"ctest cannot list the tests of {self.build}:\n{listed.stdout}{listed.stderr}")
-        return json.loads(listed.stdout)["tests"]
-
-    def _labelled(self):
-        for test in self._tests():
+        for test in json.loads(listed.stdout)["tests"]:
             properties = {p["name"]: p["value"] for p in test.get("properties", ())}
-            if LABELS & set(properties.get("LABELS", ())):
-                yield test["name"]
+            if not LABELS & set(properties.get("LABELS", ())):
+                continue
+            name = test["name"]
+            if name not in commands:
+                fail(f"test: got '{name}', expected its command in a CTestTestfile.cmake")
+            program, arguments = commands[name]
+            target = self._model.program(os.path.relpath(program, self.build))
+            # Without one it is a script: nothing in it is compiled for sanitizers.
+            if target:
+                call = f"{arguments} {sorted(properties.get('ENVIRONMENT', ()))}"
+                yield name, Test(target, pathlib.Path(program), call)
 
     def reached(self, changes):
-        """Names of the programs that the changes reach."""
+        """Names of the tests that the changes reach."""
         if changes.everything:
-            return sorted(self.programs)
+            return sorted(self.tests)
         affected = changes.affected
         known = {}
 
@@ -154,23 +169,18 @@ class Suite:
 
         return sorted(
             name
-            for name, id_ in self.programs.items()
-            if any(differs(source) for source in self._model.sources(id_))
+            for name, test in self.tests.items()
+            if any(differs(source) for source in self._model.sources(test.target))
         )
 
     def compile(self, names):
-        return presets.compile_targets(self.build, names, self.jobs)
+        programs = {os.path.relpath(self.tests[name].path, self.build) for name in names}
+        return presets.compile_targets(self.build, sorted(programs), self.jobs)
 
-    def digests(self, names):
-        """Of each built program, the SHA-256 of it and of its arguments."""
-        arguments = {test["name"]: test.get("command", [""])[1:] for test in self._tests()}
-        found = {}
-        for name in names:
-            digest = hashlib.sha256("\0".join(arguments[name]).encode())
-            program = self.build / self._model.artifact(self.programs[name])
-            digest.update(program.read_bytes())
-            found[name] = digest.hexdigest()
-        return found
+    def digest(self, name):
+        """Of a test whose program is built, the SHA-256 of the program and of its call."""
+        test = self.tests[name]
+        return hashlib.sha256(test.call.encode() + test.path.read_bytes()).hexdigest()
 
     def run(self, names):
         """(names of those that passed, whether all is well)"""
@@ -238,7 +248,7 @@ def build_and_run(suite, names, again, preset):
     built_seconds = time.monotonic() - begin
     begin = time.monotonic()
     passed = Passed(suite.build)
-    digests = suite.digests(names)
+    digests = {name: suite.digest(name) for name in names}
     waiting = [name for name in names if again or not passed.has(name, digests[name])]
     well = True
     if waiting:
@@ -273,7 +283,7 @@ def main():
         fail(str(error))
     names = suite.reached(changes)
     print(
-        f"{preset}: {len(names)} of {len(suite.programs)} programs are reached by {changes}",
+        f"{preset}: {len(names)} of {len(suite.tests)} programs are reached by {changes}",
         flush=True,
     )
     if arguments.list:
