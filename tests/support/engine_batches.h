@@ -3,8 +3,8 @@
 // product does not use.
 
 #include <cstdint>
-#include <map>
-#include <msgpack.hpp>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,140 +44,28 @@ struct WrittenRemoved {
   std::optional<std::string> locality = {};
 };
 
-// Writes one batch. Not thread-safe.
+// Writes one batch. Not thread-safe. The headers of the library are slow to compile: only the .cc
+// has them.
 class BatchWriter {
  public:
-  BatchWriter(EventForm events, HashForm hashes) : events_form_(events), hash_form_(hashes) {}
+  BatchWriter(EventForm events, HashForm hashes);
+  ~BatchWriter();
 
-  BatchWriter& Stored(const WrittenStored& event) {
-    Begin("BlockStored", 12);
-    Name("block_hashes");
-    Hashes(event.hashes);
-    Name("parent_block_hash");
-    if (event.parent) {
-      Hash(*event.parent);
-    } else {
-      packer_.pack_nil();
-    }
-    Name("token_ids");
-    packer_.pack(event.tokens);
-    Name("block_size");
-    packer_.pack(event.block_size);
-    Name("lora_id");
-    Maybe(event.lora_id);
-    Name("medium");
-    Maybe(event.medium);
-    Name("lora_name");
-    Maybe(event.lora_name);
-    Name("extra_keys");
-    ExtraKeys(event);
-    Name("group_idx");
-    Maybe(event.group);
-    Name("kv_cache_spec_kind");
-    Maybe(event.spec_kind);
-    Name("kv_cache_spec_sliding_window");
-    Maybe(event.window);
-    Name("locality");
-    Maybe(event.locality);
-    return *this;
-  }
-  BatchWriter& Removed(const WrittenRemoved& event) {
-    Begin("BlockRemoved", 4);
-    Name("block_hashes");
-    Hashes(event.hashes);
-    Name("medium");
-    Maybe(event.medium);
-    Name("group_idx");
-    Maybe(event.group);
-    Name("locality");
-    Maybe(event.locality);
-    return *this;
-  }
-  BatchWriter& Cleared() {
-    Begin("AllBlocksCleared", 0);
-    return *this;
-  }
-  BatchWriter& Unknown() {
-    Begin("BlockPainted", 1);
-    Name("colour");
-    packer_.pack(std::map<std::string, int>{{"red", 1}});
-    return *this;
-  }
+  BatchWriter& Stored(const WrittenStored& event);
+  BatchWriter& Removed(const WrittenRemoved& event);
+  BatchWriter& Cleared();
+  BatchWriter& Unknown();
   // The whole message. The writer is empty again.
-  std::string Take() {
-    msgpack::sbuffer head;
-    msgpack::packer<msgpack::sbuffer> packer(head);
-    packer.pack_array(3);
-    packer.pack(1234.5);
-    packer.pack_array(count_);
-    std::string message(head.data(), head.size());
-    message.append(buffer_.data(), buffer_.size());
-    message += '\0';  // The rank.
-    buffer_.clear();
-    count_ = 0;
-    return message;
-  }
+  std::string Take();
 
  private:
-  void Begin(const char* type, uint32_t fields) {
-    ++count_;
-    if (events_form_ == EventForm::kMaps) {
-      packer_.pack_map(1 + fields);
-      packer_.pack("type");
-    } else {
-      packer_.pack_array(1 + fields);
-    }
-    packer_.pack(type);
-  }
-  void Name(const char* name) {
-    if (events_form_ == EventForm::kMaps) packer_.pack(name);
-  }
-  template <typename T>
-  void Maybe(const std::optional<T>& value) {
-    if (value) {
-      packer_.pack(*value);
-    } else {
-      packer_.pack_nil();
-    }
-  }
-  void Hash(uint64_t hash) {
-    if (hash_form_ == HashForm::kUnsigned) {
-      packer_.pack(hash);
-    } else if (hash_form_ == HashForm::kSigned) {
-      packer_.pack(static_cast<int64_t>(hash));
-    } else {
-      // A SHA-256: only its end differs here.
-      std::string bytes(32, 'h');
-      for (size_t i = 0; i < 8; ++i) bytes[24 + i] = static_cast<char>(hash >> (56 - 8 * i));
-      packer_.pack_bin(32);
-      packer_.pack_bin_body(bytes.data(), 32);
-    }
-  }
-  void Hashes(const std::vector<uint64_t>& hashes) {
-    packer_.pack_array(static_cast<uint32_t>(hashes.size()));
-    for (const uint64_t hash : hashes) Hash(hash);
-  }
-  void ExtraKeys(const WrittenStored& event) {
-    if (!event.extra_keys) {
-      packer_.pack_nil();
-      return;
-    }
-    packer_.pack_array(static_cast<uint32_t>(event.extra_keys->size()));
-    for (const auto& keys : *event.extra_keys) {
-      if (keys.empty()) {
-        packer_.pack_nil();
-      } else {
-        packer_.pack(keys);
-      }
-    }
-  }
-
-  const EventForm events_form_;
-  const HashForm hash_form_;
-  msgpack::sbuffer buffer_;
-  msgpack::packer<msgpack::sbuffer> packer_{buffer_};
-  uint32_t count_ = 0;
+  class Events;
+  const std::unique_ptr<Events> events_;
 };
+
+// One stored block of two tokens as SGLang writes it, an array that ends with `values`; nullptr is
+// nil.
+std::string SGLangStored(std::initializer_list<const char*> values);
 
 // Tokens begin, begin + 1, ...
 inline std::vector<int64_t> Counting(int64_t begin, size_t count) {

@@ -237,27 +237,7 @@ TEST(BatchDecoderErrorTest, ValuesOfUnknownFieldsMayNotBeNestedWithoutEnd) {
 TEST(BatchDecoderErrorTest, SGLangsArraysHaveOtherLastValues) {
   // cache_salt, session_id and lora_name, where vLLM has lora_name, extra_keys and group_idx.
   const auto plain = [](const char* salt, const char* session, const char* adapter) {
-    msgpack::sbuffer buffer;
-    msgpack::packer packer(buffer);
-    packer.pack_array(2);
-    packer.pack(1.0);
-    packer.pack_array(1);
-    packer.pack_array(10);
-    packer.pack("BlockStored");
-    packer.pack(std::vector<int64_t>{-5});
-    packer.pack_nil();
-    packer.pack(std::vector<int>{1, 2});
-    packer.pack(2);
-    packer.pack_nil();
-    packer.pack("CPU_PINNED");
-    for (const char* value : {salt, session, adapter}) {
-      if (value == nullptr) {
-        packer.pack_nil();
-      } else {
-        packer.pack(value);
-      }
-    }
-    const auto batch = DecodeBatch({buffer.data(), buffer.size()});
+    const auto batch = DecodeBatch(SGLangStored({salt, session, adapter}));
     EXPECT_OK(batch);
     return batch.ok() ? std::get<EngineBlocksStored>(batch->events[0]).plain_blocks : 99;
   };
