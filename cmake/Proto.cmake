@@ -12,4 +12,10 @@ function(cairn_proto name)
   protobuf_generate(TARGET ${name} LANGUAGE grpc IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR}
     PROTOC_OUT_DIR ${out} GENERATE_EXTENSIONS .grpc.pb.h .grpc.pb.cc
     PLUGIN "protoc-gen-grpc=${plugin}")
+  # Reading gRPC's headers is most of compiling its code. That of messages has static names of its
+  # own, which meet in one source.
+  get_target_property(_sources ${name} SOURCES)
+  list(FILTER _sources INCLUDE REGEX "/[^/.]+\\.pb\\.cc$")
+  set_source_files_properties(${_sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
 endfunction()

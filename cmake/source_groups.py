@@ -7,44 +7,55 @@ such as a helper in an unnamed namespace, must not share a compilation, so they 
 
 import re
 import sys
-from pathlib import Path
 
 # A group takes at most so many bytes of sources, so that all cores have work and one edit does not
 # compile half of a program again.
-GROUP_BYTES = 60_000
+GROUP_BYTES = 100_000
 
 # clang-format puts what is in a namespace at the beginning of the line.
 DEFINITIONS = [
     re.compile(r"^(?:template <.*> )?(?:class|struct|union|enum class|enum) (?:\w+\(.*\) )?(\w+)"),
-    re.compile(r"^using (\w+) ="),
-    re.compile(r"^using (?:\w+::)+(\w+);"),
-    re.compile(r"^namespace (\w+) = "),
     re.compile(r"^#define (\w+)"),
     re.compile(r"^MATCHER\w*\((\w+)"),
     re.compile(r"^ACTION\w*\((\w+)"),
     # A function, or a variable: the name before its first bracket or its value.
     re.compile(r"^[A-Za-z_][\w:<>,*&\[\] ]*?[ *&>](\w+) ?(?:\(|\[|\{| = |;)"),
 ]
+# Another name for something: two files may say the same, not two things.
+ALIASES = [
+    re.compile(r"^(?:using|namespace) (?P<name>\w+) = (?P<meaning>.*)"),
+    # "cairn::fuzz::Expect" in one place is "fuzz::Expect" in another.
+    re.compile(r"^using (?:::)?(?:\w+::)*(?P<meaning>\w+::(?P<name>\w+));"),
+]
 # What begins a line and defines nothing that another file could define again.
 OTHER = re.compile(
     r"^(?:TEST|TEST_F|TEST_P|TYPED_TEST\w*|INSTANTIATE\w*|REGISTER\w*|BENCHMARK|return|"
-    r"namespace \w+ \{|namespace \{|extern)\b"
+    r"namespace \w+ \{|namespace \{|using namespace|extern)\b"
 )
 
 
 def defined_names(text):
-    """The names that a source defines at the outermost level of its namespaces."""
-    names = set()
+    """What a source defines at the outermost level of its namespaces: by its name, what it is
+    another name for, or "" for what is new."""
+    names = {}
     for line in text.splitlines():
         if OTHER.match(line):
             continue
+        if alias := next(filter(None, (pattern.match(line) for pattern in ALIASES)), None):
+            names[alias["name"]] = alias["meaning"]
+            continue
         for pattern in DEFINITIONS:
             if found := pattern.match(line):
-                names.add(found.group(1))
                 # "constexpr int kOne = 1, kTwo = 2;"
-                names.update(re.findall(r", (\w+) = ", line))
+                for name in [found.group(1), *re.findall(r", (\w+) = ", line)]:
+                    names[name] = ""
                 break
     return names
+
+
+def clash(names, others):
+    """Whether two sources give one name two meanings."""
+    return any(not names[name] or names[name] != others[name] for name in names.keys() & others)
 
 
 def meaning_of_testing(text):
@@ -56,28 +67,35 @@ def meaning_of_testing(text):
     return "cairn::testing" if ours else "::testing"
 
 
+def used_namespaces(text):
+    """What "using namespace" opens for a whole source. Only sources that open the same meet, since
+    it would make names of the others ambiguous. Inside a function it does no harm."""
+    return frozenset(re.findall(r"^using namespace ([\w:]+);", text, re.MULTILINE))
+
+
 def groups(sources):
     """Lists of paths. Each source is in one list; `sources` are (path, text)."""
-    made = []  # [paths, names, bytes, meaning of testing]
+    made = []  # [paths, names, bytes, what words mean in them]
     for path, text in sources:
-        names, size, meaning = defined_names(text), len(text), meaning_of_testing(text)
-        # It would make names of others ambiguous.
-        alone = "using namespace" in text
+        names, size = defined_names(text), len(text)
+        meaning = meaning_of_testing(text), used_namespaces(text)
         for group in made:
-            if alone or group[1] is None or names & group[1] or group[3] != meaning:
+            if group[3] != meaning or group[2] + size > GROUP_BYTES or clash(names, group[1]):
                 continue
-            if group[2] + size <= GROUP_BYTES:
-                group[0].append(path)
-                group[1] |= names
-                group[2] += size
-                break
+            group[0].append(path)
+            group[1].update(names)
+            group[2] += size
+            break
         else:
-            made.append([[path], None if alone else names, size, meaning])
+            made.append([[path], names, size, meaning])
     return [group[0] for group in made]
 
 
 def main():
-    sources = [(path, Path(path).read_text()) for path in sys.argv[1:]]
+    sources = []
+    for path in sys.argv[1:]:
+        with open(path, encoding="utf-8") as file:
+            sources.append((path, file.read()))
     for group in groups(sources):
         print(";".join(group))
 

@@ -8,7 +8,7 @@ namespace cairn::http {
 namespace {
 
 namespace beast = boost::beast;
-using beast::error_code;
+using boost::system::error_code;
 using BeastView = beast::string_view;
 // What Beast calls an error, for callbacks of ours that refuse something: the text is ours.
 using Refusal = beast::http::error;

@@ -9,7 +9,7 @@ namespace cairn::http {
 namespace {
 
 namespace beast = boost::beast;
-using beast::error_code;
+using boost::system::error_code;
 using BeastView = beast::string_view;
 using Refusal = beast::http::error;
 

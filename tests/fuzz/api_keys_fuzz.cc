@@ -7,7 +7,7 @@
 using cairn::fuzz::Expect;
 using namespace cairn::router;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(api_keys)(const uint8_t* data, size_t size) {
   const std::string text(cairn::fuzz::Text(data, size));
   const auto keys = ParseApiKeys(text);
   if (!keys.ok()) {

@@ -9,7 +9,7 @@
 #include "services/cache/block/record.h"
 #include "tests/fuzz/input.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(block_record)(const uint8_t* data, size_t size) {
   using namespace cairn;
   using fuzz::Expect;
   fuzz::Input input(data, size);

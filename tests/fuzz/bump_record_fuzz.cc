@@ -7,7 +7,7 @@
 #include "services/cache/state/bump_record.h"
 #include "tests/fuzz/input.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(bump_record)(const uint8_t* data, size_t size) {
   using namespace cairn;
   using fuzz::Expect;
   fuzz::Input input(data, size);

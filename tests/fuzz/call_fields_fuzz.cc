@@ -120,7 +120,7 @@ void With(std::string_view bytes, Use use) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(call_fields)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   switch (input.U8() % 4) {
     case 0:

@@ -43,7 +43,7 @@ struct Directory {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(disk_format)(const uint8_t* data, size_t size) {
   static const Directory directory;
   fuzz::Input input(data, size);
   const uint8_t mode = input.U8();

@@ -431,7 +431,7 @@ class Calls {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(engine_calls)(const uint8_t* data, size_t size) {
   cairn::fuzz::Input input(data, size);
   const bool disk = (input.U8() & 1) == 0;
   Calls(&input, disk).Run();

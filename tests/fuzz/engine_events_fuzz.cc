@@ -126,7 +126,7 @@ void CompareReaders(std::string_view bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(engine_events)(const uint8_t* data, size_t size) {
   const auto bytes = cairn::fuzz::Copy(cairn::fuzz::Text(data, size));
   const std::string_view message(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   CompareReaders(message);

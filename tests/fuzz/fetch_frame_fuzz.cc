@@ -71,7 +71,7 @@ void ReadFrame(const std::string& bytes, size_t cut) {
 
 // The first byte: how the bytes are cut into received slices. The rest is cut into frames at
 // 0xf1 0xa3 0x3e.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(fetch_frame)(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string all(reinterpret_cast<const char*>(data) + 1, size - 1);
   for (size_t at = 0; at <= all.size();) {

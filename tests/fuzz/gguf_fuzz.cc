@@ -63,7 +63,7 @@ void UseVocabulary(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(gguf)(const uint8_t* data, size_t size) {
   const std::vector<std::byte> bytes = fuzz::Copy(fuzz::Text(data, size));
   const auto metadata = GgufFile::ParseMetadata(bytes, "input");
   if (metadata.ok()) {

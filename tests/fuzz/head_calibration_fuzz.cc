@@ -7,7 +7,7 @@
 
 #include "services/worker/session/head_calibration.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(head_calibration)(const uint8_t* data, size_t size) {
   const auto parsed = cairn::worker::ParseHeadCalibration(
       std::string_view(reinterpret_cast<const char*>(data), size));
   if (!parsed.ok()) return 0;

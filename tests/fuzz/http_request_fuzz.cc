@@ -21,7 +21,7 @@ bool FeedAll(HttpRequest* request, std::string_view bytes, size_t piece) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(http_request)(const uint8_t* data, size_t size) {
   cairn::fuzz::Input input(data, size);
   const size_t piece = 1u + input.U8();
   const std::string_view bytes = input.Rest();

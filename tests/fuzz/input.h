@@ -1,10 +1,10 @@
 #pragma once
 // What the targets share: an input as values, and the end of the program where a promise is broken.
 //
-// A target is LLVMFuzzerTestOneInput of one parser. It copies what the parser reads into memory of
-// exactly that size, for the sanitizer's red zones, repairs checksums where the input says so
-// (else nothing behind them is ever reached), and compares what was accepted with a second way to
-// say the same: another implementation, or the writer of the format.
+// A target is LLVMFuzzerTestOneInput of one parser (CAIRN_FUZZ_ENTRY). It copies what the parser
+// reads into memory of exactly that size, for the sanitizer's red zones, repairs checksums where
+// the input says so (else nothing behind them is ever reached), and compares what was accepted with
+// a second way to say the same: another implementation, or the writer of the format.
 //
 // Not thread-safe.
 
@@ -18,6 +18,13 @@
 #include <vector>
 
 #include "cairn/common/hash.h"
+
+// How a target begins. libFuzzer wants one name, one program of all targets wants one for each.
+#ifdef CAIRN_FUZZ_REPLAY
+#define CAIRN_FUZZ_ENTRY(name) extern "C" int cairn_fuzz_##name
+#else
+#define CAIRN_FUZZ_ENTRY(name) extern "C" int LLVMFuzzerTestOneInput
+#endif
 
 namespace cairn::fuzz {
 

@@ -194,7 +194,7 @@ void Calls(fuzz::Input input) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(link_message)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   switch (input.U8() % 4) {
     case 0:

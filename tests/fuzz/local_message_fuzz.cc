@@ -107,7 +107,7 @@ void ReadEntries(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(local_message)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const uint8_t mode = input.U8();
   const size_t descriptors = input.U8() % 40;

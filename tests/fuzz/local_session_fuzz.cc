@@ -141,7 +141,7 @@ struct World {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(local_session)(const uint8_t* data, size_t size) {
   static World& world = *new World;
   alignas(4096) static std::byte memory[16384];
   static_assert(kShape.bytes() <= sizeof(memory));

@@ -4,7 +4,7 @@
 #include "common/membership/etcd/member_record.h"
 #include "tests/fuzz/input.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(member_record)(const uint8_t* data, size_t size) {
   using namespace cairn;
   using fuzz::Expect;
   const std::vector<std::byte> bytes = fuzz::Copy(fuzz::Text(data, size));

@@ -6,7 +6,7 @@
 
 using namespace cairn;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(model_config)(const uint8_t* data, size_t size) {
   const auto shape = cli::size::ShapeOfConfig(fuzz::Text(data, size), "input", std::nullopt);
   if (!shape.ok()) return 0;
   fuzz::Expect(cli::size::BytesOfToken(shape->layers) > 0);

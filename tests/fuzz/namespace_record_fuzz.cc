@@ -16,7 +16,7 @@ constexpr std::string_view kMagic = "cairn.namespace.v1";
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(namespace_record)(const uint8_t* data, size_t size) {
   using namespace cairn;
   using fuzz::Expect;
   fuzz::Input input(data, size);

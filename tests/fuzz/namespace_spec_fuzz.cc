@@ -6,7 +6,7 @@
 #include "protocol/wire/convert.h"
 #include "tests/fuzz/input.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(namespace_spec)(const uint8_t* data, size_t size) {
   using namespace cairn;
   using fuzz::Expect;
   v1::NamespaceSpec message;

@@ -24,7 +24,7 @@ struct Settings {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(node_config)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const bool file = input.U8() % 2 == 0;
   const std::string_view text = input.Rest();

@@ -75,7 +75,7 @@ void Check(const PartHeader& header, const std::vector<std::byte>& part) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(part_header)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const uint8_t repair = input.U8();
   std::vector<std::byte> part = fuzz::Copy(input.Rest());

@@ -161,7 +161,7 @@ void Announcements(fuzz::Input input) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(peer_message)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   switch (input.U8() % 6) {
     case 0:

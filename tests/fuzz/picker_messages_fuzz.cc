@@ -49,7 +49,7 @@ struct Seen {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(picker_messages)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   FakeRouter router;
   int open = 0;

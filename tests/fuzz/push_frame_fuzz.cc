@@ -9,7 +9,7 @@
 #include "tests/fuzz/received_frame.h"
 
 // The first byte: how the bytes are cut into received slices.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(push_frame)(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   grpc::ByteBuffer received = cairn::fuzz::Received(bytes, 1u + data[0]);

@@ -10,7 +10,7 @@
 using cairn::fuzz::Expect;
 using namespace cairn::router;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(query_api)(const uint8_t* data, size_t size) {
   cairn::fuzz::Input input(data, size);
   const QueryBy by = input.U8() % 2 == 0 ? QueryBy::kTokens : QueryBy::kHashes;
   const std::string body(input.Rest());

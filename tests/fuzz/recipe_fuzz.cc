@@ -6,7 +6,7 @@
 
 #include "common/recipe/recipe.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(recipe)(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto recipe = cairn::ParseRecipe(text);
   if (!recipe.ok()) return 0;

@@ -14,7 +14,7 @@ using namespace cairn::router;
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(relay_request)(const uint8_t* data, size_t size) {
   cairn::fuzz::Input input(data, size);
   const Endpoint endpoint = input.U8() % 2 == 0 ? Endpoint::kChat : Endpoint::kCompletions;
   const std::string body(input.Rest());

@@ -58,7 +58,7 @@ void ClientEnd(std::byte* base, const Submission& submission) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(ring_decoder)(const uint8_t* data, size_t size) {
   alignas(4096) static std::byte memory[16384];
   static_assert(kShape.bytes() <= sizeof(memory));
   const std::span<const std::byte> message(reinterpret_cast<const std::byte*>(data), size);

@@ -8,7 +8,7 @@
 
 #include "services/worker/reading/rotation_calibration.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(rotation_calibration)(const uint8_t* data, size_t size) {
   const auto parsed = cairn::worker::ParseRotationCalibration(
       std::string_view(reinterpret_cast<const char*>(data), size));
   if (!parsed.ok()) return 0;

@@ -40,7 +40,7 @@ std::unique_ptr<KvCodec> Make(const char* codec, bool small) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(selected_slice)(const uint8_t* data, size_t size) {
   static const auto codecs = [] {
     std::vector<std::unique_ptr<KvCodec>> all;
     for (const bool small : {false, true}) {

@@ -6,7 +6,7 @@
 #include "common/net/address.h"
 #include "tests/fuzz/input.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(setting_text)(const uint8_t* data, size_t size) {
   using namespace cairn;
   using fuzz::Expect;
   const std::string text(fuzz::Text(data, size));

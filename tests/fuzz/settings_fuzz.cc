@@ -70,7 +70,7 @@ Status Apply(uint8_t way, std::string_view text, config::Schema* schema) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(settings)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const uint8_t way = input.U8() % 3;
   Settings settings;

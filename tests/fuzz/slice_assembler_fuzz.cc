@@ -51,7 +51,7 @@ std::vector<std::byte> TrueBytes(uint8_t block, uint8_t layer, size_t size) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(slice_assembler)(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   Sink sink((data[0] & 1) != 0);
   client::SliceAssembler assembler(&sink, {.blocks = 16,

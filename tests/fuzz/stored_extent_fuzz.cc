@@ -23,7 +23,7 @@ void Repair(uint64_t id, std::string* value) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(stored_extent)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const bool repair = (input.U8() & 1) != 0;
   const uint64_t id = input.U32() | uint64_t{input.U32()} << 32;

@@ -67,7 +67,7 @@ class Vocabulary {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAIRN_FUZZ_ENTRY(tokenizer)(const uint8_t* data, size_t size) {
   static const std::array<Vocabulary, 3> vocabularies{Vocabulary(kPre[0]), Vocabulary(kPre[1]),
                                                       Vocabulary(kPre[2])};
   fuzz::Input input(data, size);

@@ -42,11 +42,11 @@ struct Weights {
 int64_t SomeColumns(WeightType type) { return BlockElements(type) == 1 ? 45 : 1280; }
 
 TEST_P(BatchRowsTest, EmbeddingsAreThoseOfDequantiseRowToTheLastBit) {
-  constexpr int64_t kVocab = 11, kPad = 3;
+  constexpr int64_t kWords = 11, kPad = 3;
   const std::vector<int32_t> tokens = {10, 0, 3, 3, 7};
   for (const WeightType type : kWeightTypes) {
     const int64_t cols = SomeColumns(type), stride = (cols + kPad + 3) / 4 * 4;
-    const Weights w(type, kVocab, cols, &rng());
+    const Weights w(type, kWords, cols, &rng());
     const auto rows = std::ssize(tokens);
     Guarded<float> got(here(), rows * stride, -1.0f);
     here().Run(&batch::ForwardKernels::embed,
@@ -215,12 +215,12 @@ struct Angles {
 };
 
 TEST_P(BatchRowsTest, RotatedKeysAndValuesGoToTheirPagesAndNowhereElse) {
-  struct Case {
+  struct RotationCase {
     int32_t heads, kv_heads, dim, rope;
   };
   for (const auto& [heads, kv_heads, dim, rope] :
-       {Case{3, 1, 64, 64}, Case{4, 2, 128, 128}, Case{2, 2, 80, 32}}) {
-    constexpr int64_t kTokens = 16, kPages = 3;
+       {RotationCase{3, 1, 64, 64}, RotationCase{4, 2, 128, 128}, RotationCase{2, 2, 80, 32}}) {
+    constexpr int64_t kTokens = 16, kPageCount = 3;
     const std::vector<std::pair<int64_t, int32_t>> slots = {{2, 15}, {0, 0}, {0, 1}, {1, 7}};
     const std::vector<int32_t> positions = {31, 0, 1, 23};
     const auto rows = std::ssize(slots);
@@ -228,7 +228,7 @@ TEST_P(BatchRowsTest, RotatedKeysAndValuesGoToTheirPagesAndNowhereElse) {
     const int64_t head_numbers = kTokens * dim, page_numbers = 2 * kv_heads * head_numbers;
     const std::vector<float> qkv = Random(rows * width, 3.0f);
     const Angles angles(32, rope);
-    Guarded<uint16_t> pages(here(), kPages * page_numbers, uint16_t{0x5a5a});
+    Guarded<uint16_t> pages(here(), kPageCount * page_numbers, uint16_t{0x5a5a});
     Guarded<uint16_t> q_out(here(), rows * heads * dim);
     std::vector<batch::KvPlace> places;
     for (size_t r = 0; r < slots.size(); ++r) {
@@ -254,7 +254,8 @@ TEST_P(BatchRowsTest, RotatedKeysAndValuesGoToTheirPagesAndNowhereElse) {
     a.v_offset = a.head_stride * static_cast<size_t>(kv_heads);
     here().Run(&batch::ForwardKernels::rotate_and_store, a);
 
-    std::vector<uint16_t> want_q, want_pages(static_cast<size_t>(kPages * page_numbers), 0x5a5a);
+    std::vector<uint16_t> want_q,
+        want_pages(static_cast<size_t>(kPageCount * page_numbers), 0x5a5a);
     for (int64_t r = 0; r < rows; ++r) {
       const auto [page, token] = slots[static_cast<size_t>(r)];
       const int64_t angle = positions[static_cast<size_t>(r)] * (rope / 2);
@@ -280,7 +281,7 @@ TEST_P(BatchRowsTest, RotatedKeysAndValuesGoToTheirPagesAndNowhereElse) {
 }
 
 TEST_P(BatchRowsTest, TurnedKeysAreThoseOfTheirNewPosition) {
-  constexpr int64_t kDim = 64, kRope = 48, kStride = 72, kKeys = 21;
+  constexpr int64_t kHeadDim = 64, kRope = 48, kStride = 72, kKeys = 21;
   const Angles by(3, kRope, 5);
   const std::vector<uint16_t> before = testing::Halves(Random(2 * kKeys * kStride));
   Guarded<uint16_t> keys(here(), before);
@@ -293,7 +294,7 @@ TEST_P(BatchRowsTest, TurnedKeysAreThoseOfTheirNewPosition) {
   for (size_t run = 0; run < 2; ++run) {
     for (int64_t k = 0; k < runs[run].count; ++k) {
       const auto at = before.begin() + (static_cast<int64_t>(run) * kKeys + k) * kStride;
-      std::vector<float> head = testing::FloatsOfHalves({at, at + kDim});
+      std::vector<float> head = testing::FloatsOfHalves({at, at + kHeadDim});
       const int64_t angle = runs[run].turn * kRope / 2;
       Rotate(by.cosine.data() + angle, by.sine.data() + angle, kRope, &head);
       const std::vector<uint16_t> halves = testing::Halves(head);
@@ -305,19 +306,19 @@ TEST_P(BatchRowsTest, TurnedKeysAreThoseOfTheirNewPosition) {
 }
 
 TEST_P(BatchRowsTest, AKeyThatIsTurnedFromOnePositionToAnotherIsTheOneRotatedThere) {
-  constexpr int64_t kDim = 64, kFrom = 3, kBy = 9;
-  const Angles to(kFrom + kBy + 1, kDim);
-  const std::vector<float> key = Random(kDim);
+  constexpr int64_t kHeadDim = 64, kFrom = 3, kBy = 9;
+  const Angles to(kFrom + kBy + 1, kHeadDim);
+  const std::vector<float> key = Random(kHeadDim);
   const auto rotated = [&](int64_t position) {
     std::vector<float> head = key;
-    Rotate(to.cosine.data() + position * kDim / 2, to.sine.data() + position * kDim / 2, kDim,
-           &head);
+    Rotate(to.cosine.data() + position * kHeadDim / 2, to.sine.data() + position * kHeadDim / 2,
+           kHeadDim, &head);
     return head;
   };
   Guarded<uint16_t> keys(here(), testing::Halves(rotated(kFrom)));
-  const std::vector<batch::KeyRun> runs = {{keys.get(), kDim, 1, kBy}};
+  const std::vector<batch::KeyRun> runs = {{keys.get(), kHeadDim, 1, kBy}};
   here().Run(&batch::ForwardKernels::turn_keys,
-             {here().In(runs), 1, 1, here().In(to.cosine), here().In(to.sine), kDim});
+             {here().In(runs), 1, 1, here().In(to.cosine), here().In(to.sine), kHeadDim});
   // Two roundings to 11 bits, of numbers up to about 4.
   ExpectClose(rotated(kFrom + kBy), testing::FloatsOfHalves(keys.Read()), 1e-3, 3e-3, "turned");
 }

@@ -119,14 +119,14 @@ void FlushLoop(Scene& scene) {
       writer.Store(ns, parts);
       stranger.Flush(std::chrono::milliseconds(200));
     }
-    const double seconds = Seconds(SteadyClock::Get().Now() - begin);
+    const double passed = Seconds(SteadyClock::Get().Now() - begin);
     const uint64_t grown = written() - before;
-    scene.Note(fmt::format("{} MiB written in {:.1f} s", grown >> 20, seconds));
+    scene.Note(fmt::format("{} MiB written in {:.1f} s", grown >> 20, passed));
     // A second of burst, and what was under way.
-    scene.Expect(static_cast<double>(grown) < (seconds + 3) * kBudget,
+    scene.Expect(static_cast<double>(grown) < (passed + 3) * kBudget,
                  fmt::format("a stranger's flushes lift the write budget: {} MiB in {:.1f} s at 2 "
                              "MiB/s",
-                             grown >> 20, seconds));
+                             grown >> 20, passed));
     writer.DropTenant(tenant);
   }
   (void)scene.node.Restart(/*kill=*/false);

@@ -22,7 +22,7 @@ constexpr uint32_t kNamespaces = 2;
 constexpr double kKilobyte = 1000;
 // A block takes 5 ms. In the whole engine blocks are larger, and the links faster.
 constexpr double kLinkSpeed = 50e3;
-constexpr uint64_t kPiece = 100;
+constexpr uint64_t kPieceBytes = 100;
 constexpr uint32_t kWholeFactor = 16;
 // All requests at once are no load: a read that is silent for long is a failure of the member.
 constexpr double kCalmLinkSpeed = 10e6;
@@ -135,7 +135,7 @@ class Player {
     // Some followers of events are too slow.
     if (schedule.seed % 3 == 0) options.process.engine.events = 20;
     options.network.bytes_per_second = kLinkSpeed;
-    options.piece_bytes = kPiece;
+    options.piece_bytes = kPieceBytes;
     if (schedule.whole) {
       options.process.whole = true;
       options.network.bytes_per_second *= kWholeFactor;

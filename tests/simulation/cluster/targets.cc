@@ -19,7 +19,7 @@ const uint32_t kPrefixBlocks = 64;
 // A prefix takes about as long as 64 MiB at 400 Mbit/s.
 constexpr size_t kBlockBytes = 4096;
 constexpr double kBytesPerSecond = 200e3;
-constexpr uint64_t kPiece = 512;
+constexpr uint64_t kPieceBytes = 512;
 
 const SimulatedNamespace& Namespace() {
   static const SimulatedNamespace ns = [] {
@@ -61,7 +61,7 @@ struct Herd {
 Herd MeasureOne(size_t members) {
   ClusterWorld::Options options = Calm(members);
   options.network.bytes_per_second = kBytesPerSecond;
-  options.piece_bytes = kPiece;
+  options.piece_bytes = kPieceBytes;
   options.process.engine.block_bytes = kBlockBytes;
   options.process.engine.read_patience = seconds(60);
   ClusterWorld world(options);

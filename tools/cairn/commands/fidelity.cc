@@ -17,7 +17,7 @@ namespace cairn::cli {
 namespace {
 
 // Before hours of work on what is right.
-Status Check(const FidelityOptions& options) {
+Status CheckFidelity(const FidelityOptions& options) {
   if (options.context_tokens % 64 != 0) {
     return InvalidArgument("--context-tokens: got {}, expected whole blocks of 64",
                            options.context_tokens);
@@ -80,7 +80,7 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
 }
 
 int RunFidelity(const FidelityOptions& options) {
-  if (const Status usable = Check(options); !usable.ok()) {
+  if (const Status usable = CheckFidelity(options); !usable.ok()) {
     return FailUsage("fidelity: " + Message(usable));
   }
   if (!std::filesystem::exists(options.model)) {

@@ -13,7 +13,7 @@ namespace cairn::cli {
 
 namespace {
 
-Status Check(const GenerateOptions& options) {
+Status CheckGenerate(const GenerateOptions& options) {
   if (options.prompt.empty() && options.prompt_file.empty()) {
     return InvalidArgument("give --prompt TEXT or --prompt-file FILE");
   }
@@ -86,7 +86,7 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
 }
 
 int RunGenerate(const GenerateOptions& options) {
-  if (const Status usable = Check(options); !usable.ok()) {
+  if (const Status usable = CheckGenerate(options); !usable.ok()) {
     return FailUsage("generate: " + Message(usable));
   }
   auto made = RequestOf(options);

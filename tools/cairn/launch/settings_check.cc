@@ -12,7 +12,7 @@ std::vector<std::string> SomeAddresses(size_t count) {
   return addresses;
 }
 
-Status Check(const char* program, std::vector<std::string> argv) {
+Status CheckOne(const char* program, std::vector<std::string> argv) {
   argv.insert(argv.begin(), {SiblingProgram(program), "--check-config"});
   return RunToEnd(argv);
 }
@@ -22,11 +22,11 @@ Status Check(const char* program, std::vector<std::string> argv) {
 Status CheckSettings(const LaunchPlan& plan, const std::string& data) {
   const std::vector<std::string> nodes = SomeAddresses(plan.nodes);
   if (plan.nodes > 0) {
-    CAIRN_RETURN_IF_ERROR(Check("cairn-cache", NodeArguments(plan, 0, nodes, data)));
+    CAIRN_RETURN_IF_ERROR(CheckOne("cairn-cache", NodeArguments(plan, 0, nodes, data)));
   }
-  CAIRN_RETURN_IF_ERROR(Check("cairn-worker", WorkerArguments(plan, 0, nodes, /*cpus=*/1)));
+  CAIRN_RETURN_IF_ERROR(CheckOne("cairn-worker", WorkerArguments(plan, 0, nodes, /*cpus=*/1)));
   const std::vector<std::string> workers = SomeAddresses(plan.workers + plan.prefill_workers);
-  return Check("cairn-router", RouterArguments(plan, workers, nodes));
+  return CheckOne("cairn-router", RouterArguments(plan, workers, nodes));
 }
 
 }  // namespace cairn::cli
