@@ -32,6 +32,15 @@ set(CAIRN_CUDA_ARCHITECTURES 90a CACHE STRING
     "Architectures of kernels/cuda: 80, 90a, 100 ..., and ptx for GPUs that come later")
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 
+# Said here in one line, not by the first file that does not compile.
+set(_oldest_GNU 12)
+set(_oldest_Clang 14)
+if(DEFINED _oldest_${CMAKE_CXX_COMPILER_ID} AND
+   CMAKE_CXX_COMPILER_VERSION VERSION_LESS _oldest_${CMAKE_CXX_COMPILER_ID})
+  message(FATAL_ERROR "Cairn needs GCC 12 or Clang 14: got ${CMAKE_CXX_COMPILER_ID} "
+    "${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER}): set CXX to a newer one and run "
+    "`make clean` first")
+endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

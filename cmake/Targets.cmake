@@ -1,13 +1,18 @@
-# cairn_library(NAME SRCS a.cc ... DEPS x y ... [PRIVATE_DEPS z ...])
+# cairn_library(NAME SRCS a.cc ... DEPS x y ... [PRIVATE_DEPS z ...] [APART])
 #   A static library with our warnings. Includes are from the repository root.
 #   PRIVATE_DEPS do not appear in the library's headers: gRPC, RocksDB, PCRE2 belong there.
+#   APART: its files have compiler options of their own, so each is compiled alone.
+# cairn_executable(NAME SRCS ... DEPS ...)
+#   A program in bin/.
 # cairn_test(NAME [FOLDERS f ...] [EDGE_FOLDERS f ...] [SRCS ...] DEPS ... [LABELS unit ...]
-#            [TIMEOUT s])
+#            [TIMEOUT s] [SECONDS s] [ALONE reason])
 #   One program of every *_test.cc in FOLDERS, and of SRCS. EDGE_FOLDERS are left out where only the
-#   cores are built (CAIRN_CORES_ONLY).
+#   cores are built (CAIRN_CORES_ONLY). SECONDS, about, of those that take long: they begin first,
+#   so that none is left over at the end. ALONE: beside nothing else, and why.
 # cairn_benchmark(NAME SRCS ... DEPS ...)
-#   Libraries and tests share a precompiled header each (CAIRN_PCH); a folder whose files have
-#   compiler options of their own turns it off.
+#   Made by the target `benchmarks`.
+# Libraries and tests share a precompiled header each (CAIRN_PCH); a folder whose files have
+# compiler options of their own turns it off. Programs are few sources: one for them would not pay.
 function(_cairn_common target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
@@ -41,19 +46,17 @@ set(CAIRN_COMMON_HEADERS
     <unordered_map> <vector> <fmt/format.h> <absl/status/status.h> <absl/status/statusor.h>)
 
 function(cairn_library name)
-  cmake_parse_arguments(A "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(A "APART" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   _cairn_record(${name})
   if(A_SRCS)
-    # Files of other folders have compiler options of their own.
-    set(_options)
-    if(CAIRN_LIBRARY_GROUPS AND CMAKE_CURRENT_SOURCE_DIR MATCHES "/(clients|services|tools)/")
-      _cairn_group_sources(${name} A_SRCS "\\.cc$")
-      # What a file keeps in its unnamed namespace, a class that only it defines may have.
-      set(_options -Wno-subobject-linkage)
+    if(NOT A_APART)
+      _cairn_group_library(${name} A_SRCS)
     endif()
     add_library(${name} STATIC ${A_SRCS})
-    target_compile_options(${name} PRIVATE ${_options})
+    _cairn_grouped(${name})
     _cairn_common(${name})
+    # `all` makes what is installed, and what that needs: not the doubles that only tests link.
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     target_link_libraries(${name} PUBLIC ${A_DEPS} PRIVATE ${A_PRIVATE_DEPS} cairn_warnings)
     _cairn_precompile(${name} library ${CAIRN_COMMON_HEADERS})
   else()
@@ -66,11 +69,18 @@ endfunction()
 function(cairn_executable name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
   _cairn_record(${name})
+  _cairn_group_library(${name} A_SRCS)
   add_executable(${name} ${A_SRCS})
+  _cairn_grouped(${name})
   _cairn_common(${name})
   target_link_libraries(${name} PRIVATE ${A_DEPS} cairn_warnings)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
+
+# Python itself, which runs two hundred times here: `python3` may be a script that looks for it, and
+# that took twenty seconds.
+execute_process(COMMAND python3 -I -S -c "import sys; print(sys.executable)"
+  OUTPUT_VARIABLE CAIRN_PYTHON3 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 
 # Sources in VARIABLE whose names match PATTERN become one source for each group of
 # cmake/source_groups.py. Paths in it are from the repository root, so that clones share what ccache
@@ -91,13 +101,19 @@ function(_cairn_group_sources name variable pattern)
   # A name that a file begins to define may move it to another group.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
     ${PROJECT_SOURCE_DIR}/cmake/source_groups.py ${_paths})
-  execute_process(COMMAND python3 ${PROJECT_SOURCE_DIR}/cmake/source_groups.py ${_paths}
+  execute_process(
+    COMMAND ${CAIRN_PYTHON3} -I -S ${PROJECT_SOURCE_DIR}/cmake/source_groups.py ${_paths}
     OUTPUT_VARIABLE _groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(_number 0)
   string(REPLACE ";" "," _groups "${_groups}")
   string(REPLACE "\n" ";" _groups "${_groups}")
   foreach(_group ${_groups})
     string(REPLACE "," ";" _members "${_group}")
+    list(LENGTH _members _count)
+    if(_count EQUAL 1)
+      list(APPEND _sources ${_members})
+      continue()
+    endif()
     set(_content "")
     foreach(_member ${_members})
       file(RELATIVE_PATH _relative ${PROJECT_SOURCE_DIR} ${_member})
@@ -109,10 +125,37 @@ function(_cairn_group_sources name variable pattern)
     math(EXPR _number "${_number} + 1")
   endforeach()
   set(${variable} ${_sources} PARENT_SCOPE)
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL _cairn_check_grouped ${name} ${_paths})")
+endfunction()
+
+# Options of one file would be lost where others are compiled with it.
+function(_cairn_check_grouped name)
+  foreach(_file ${ARGN})
+    get_source_file_property(_own ${_file} COMPILE_OPTIONS)
+    if(_own)
+      message(FATAL_ERROR "${name}: ${_file} has compiler options of its own (${_own}): say APART")
+    endif()
+  endforeach()
+endfunction()
+
+function(_cairn_grouped target)
+  if(CAIRN_LIBRARY_GROUPS)
+    # What a file keeps in its unnamed namespace, a class that only it defines may have.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
+# The sources of a library or a program, in groups if this build makes any (CAIRN_LIBRARY_GROUPS).
+function(_cairn_group_library name variable)
+  if(CAIRN_LIBRARY_GROUPS)
+    _cairn_group_sources(${name} ${variable} "\\.cc$")
+    set(${variable} ${${variable}} PARENT_SCOPE)
+  endif()
 endfunction()
 
 function(cairn_test name)
-  cmake_parse_arguments(A "" "TIMEOUT" "SRCS;FOLDERS;EDGE_FOLDERS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "" "TIMEOUT;SECONDS;ALONE" "SRCS;FOLDERS;EDGE_FOLDERS;DEPS;LABELS"
+    ${ARGN})
   if(NOT CAIRN_CORES_ONLY)
     list(APPEND A_FOLDERS ${A_EDGE_FOLDERS})
   endif()
@@ -123,15 +166,15 @@ function(cairn_test name)
     endif()
     list(APPEND A_SRCS ${_sources})
   endforeach()
+  # For what hangs. The slowest without a TIMEOUT of its own takes a tenth, on an idle machine.
   if(NOT A_TIMEOUT)
-    set(A_TIMEOUT 300)
+    set(A_TIMEOUT 600)
   endif()
   if(NOT A_LABELS)
     set(A_LABELS unit)
   endif()
   if(CAIRN_TEST_GROUPS)
-    # Other files than tests have options of their own, as fuzz targets do.
-    _cairn_group_sources(${name} A_SRCS "_test\\.cc$")
+    _cairn_group_sources(${name} A_SRCS "_(test|fuzz)\\.cc$")
   endif()
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})
@@ -150,10 +193,24 @@ function(cairn_test name)
   # One ctest entry per binary: starting a process per case costs more than it tells.
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   # tools/skipped_tests.py reads what was skipped there.
-  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT ${A_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT}
     ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml")
-  # Real processes have deadlines in real time, which other tests beside them would eat up.
-  if(NOT A_LABELS MATCHES "^(unit|conformance)$")
+  cairn_test_runs(${name} ${A_LABELS} SECONDS ${A_SECONDS} ALONE ${A_ALONE})
+endfunction()
+
+# cairn_test_runs(NAME LABEL [SECONDS s] [ALONE reason])
+#   How ctest runs the entry NAME beside others (as cairn_test has it). `make test` gives two places
+#   for each core: what computes takes two of them, what starts processes and waits for them one.
+function(cairn_test_runs name label)
+  cmake_parse_arguments(A "" "SECONDS;ALONE" "" ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS ${label})
+  if(label MATCHES "^(unit|conformance)$")
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
+  if(A_SECONDS)
+    set_tests_properties(${name} PROPERTIES COST ${A_SECONDS})
+  endif()
+  if(A_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
@@ -161,10 +218,37 @@ endfunction()
 function(cairn_benchmark name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
   if(CAIRN_BENCHMARKS)
+    _cairn_group_library(${name} A_SRCS)
     add_executable(${name} ${A_SRCS})
+    _cairn_grouped(${name})
     _cairn_common(${name})
     target_link_libraries(${name} PRIVATE ${A_DEPS} benchmark::benchmark cairn_warnings)
     set_target_properties(${name} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
   endif()
+endfunction()
+
+# cairn_programs_of(NAME FOLDER)
+#   The target NAME makes all programs and shared libraries of FOLDER and of the folders below it.
+#   They are not part of `all`, which is the product.
+function(_cairn_collect_programs folder variable)
+  set(_found ${${variable}})
+  get_property(_targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(_target ${_targets})
+    get_target_property(_type ${_target} TYPE)
+    if(_type MATCHES "^(EXECUTABLE|SHARED_LIBRARY)$")
+      list(APPEND _found ${_target})
+    endif()
+  endforeach()
+  get_property(_below DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  foreach(_folder ${_below})
+    _cairn_collect_programs(${_folder} _found)
+  endforeach()
+  set(${variable} ${_found} PARENT_SCOPE)
+endfunction()
+
+function(cairn_programs_of name folder)
+  set(_programs)
+  _cairn_collect_programs(${PROJECT_SOURCE_DIR}/${folder} _programs)
+  add_custom_target(${name} DEPENDS ${_programs})
 endfunction()
