@@ -1,8 +1,10 @@
 #!/bin/sh
 # Installs the Debian packages of packages.txt that are missing; says so and does nothing when none
 # is. As root directly, else through sudo. `setup.sh --check` only lists what is missing and exits 1
-# if anything is.
+# if anything is. `setup.sh --timed` is that of the Makefile: quiet where nothing is missing, and it
+# adds its seconds to build/.steps.
 set -eu
+began=$(date +%s)
 here=$(dirname "$0")
 
 missing=""
@@ -12,7 +14,7 @@ for package in $(grep -v '^#' "$here/packages.txt"); do
 done
 
 if [ -z "$missing" ]; then
-  [ "${1:-}" = "--check" ] || echo "setup: every package is there"
+  [ -n "${1:-}" ] || echo "setup: every package is there"
   exit 0
 fi
 if [ "${1:-}" = "--check" ]; then
@@ -31,7 +33,8 @@ fi
 
 echo "setup: installing$missing"
 export DEBIAN_FRONTEND=noninteractive
-$as_root apt-get update -qq
+$as_root apt-get update -qq ||
+  echo "setup: the package lists could not be renewed: going on with those that are here" >&2
 # prometheus is used as a program by a test: Debian would start it as a service, which nobody asked
 # for.
 policy=/usr/sbin/policy-rc.d
@@ -47,7 +50,10 @@ $as_root env DEBIAN_FRONTEND=noninteractive \
   apt-get install -y -qq --no-install-recommends $missing >/dev/null || status=$?
 [ "$made_policy" = no ] || $as_root rm -f "$policy"
 [ "$status" -eq 0 ] || {
-  echo "setup: apt-get install failed with status $status" >&2
+  echo "setup: apt-get could not install the packages (status $status): if what it printed speaks" \
+    "of the network or of sources, mend those, or install them by hand:$missing" >&2
   exit "$status"
 }
 echo "setup: done"
+[ "${1:-}" != "--timed" ] ||
+  printf '%s\tpackages\n' "$(($(date +%s) - began))" >>"$here/../../build/.steps"
