@@ -22,28 +22,50 @@ function(_cairn_record target)
   set_property(GLOBAL APPEND PROPERTY CAIRN_TARGETS ${target})
 endfunction()
 
-# The first target of a kind makes the header, the others use it.
+# The system's headers only. A header of ours would name the folder of the clone that compiled it,
+# and ccache would hand that to another clone, where the compiler may take the two for two files and
+# include the header twice.
+set(CAIRN_HEADERS_OF_library
+    <algorithm> <atomic> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread>
+    <unordered_map> <vector> <fmt/format.h> <absl/status/status.h> <absl/status/statusor.h>)
+set(CAIRN_HEADERS_OF_test ${CAIRN_HEADERS_OF_library} <gtest/gtest.h> <gmock/gmock.h>)
+
+function(_cairn_test_options target)
+  # What is tested is optimised. Optimising matchers and fixtures takes a fifth of a compilation. It
+  # pays only where sanitizers slow them down. At -O1 GCC 12 warns about its own std::string (its
+  # bug 105329).
+  if(CAIRN_SANITIZE)
+    target_compile_options(${target} PRIVATE
+      -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow)
+  else()
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
+# The headers of KIND (library, test) are precompiled by a target of their own. What uses them waits
+# for that target; were it a real one, a change of a test would wait for all sources of another.
 function(_cairn_precompile target kind)
   if(NOT CAIRN_PCH)
     return()
   endif()
-  get_property(owner GLOBAL PROPERTY CAIRN_PCH_OF_${kind})
-  if(owner)
-    target_precompile_headers(${target} REUSE_FROM ${owner})
-    # The compiler refuses the header where their definitions differ.
-    target_link_libraries(${target} PRIVATE absl::statusor fmt::fmt)
-  else()
-    set_property(GLOBAL PROPERTY CAIRN_PCH_OF_${kind} ${target})
-    target_precompile_headers(${target} PRIVATE ${ARGN})
+  set(_owner cairn_${kind}_headers)
+  if(NOT TARGET ${_owner})
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${_owner}.cc CONTENT "int main() { return 0; }\n")
+    # The compiler refuses the header where options or definitions differ (-fPIC, -fPIE).
+    if(kind STREQUAL "test")
+      add_executable(${_owner} ${PROJECT_BINARY_DIR}/${_owner}.cc)
+      _cairn_test_options(${_owner})
+      target_link_libraries(${_owner} PRIVATE GTest::gmock)
+    else()
+      add_library(${_owner} STATIC ${PROJECT_BINARY_DIR}/${_owner}.cc)
+    endif()
+    target_link_libraries(${_owner} PRIVATE absl::statusor fmt::fmt)
+    set_target_properties(${_owner} PROPERTIES EXCLUDE_FROM_ALL ON)
+    target_precompile_headers(${_owner} PRIVATE ${CAIRN_HEADERS_OF_${kind}})
   endif()
+  target_precompile_headers(${target} REUSE_FROM ${_owner})
+  target_link_libraries(${target} PRIVATE absl::statusor fmt::fmt)
 endfunction()
-
-# The system's headers only. A header of ours would name the folder of the clone that compiled it,
-# and ccache would hand that to another clone, where the compiler may take the two for two files and
-# include the header twice.
-set(CAIRN_COMMON_HEADERS
-    <algorithm> <atomic> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread>
-    <unordered_map> <vector> <fmt/format.h> <absl/status/status.h> <absl/status/statusor.h>)
 
 function(cairn_library name)
   cmake_parse_arguments(A "APART" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -53,12 +75,12 @@ function(cairn_library name)
       _cairn_group_library(${name} A_SRCS)
     endif()
     add_library(${name} STATIC ${A_SRCS})
-    _cairn_grouped(${name})
     _cairn_common(${name})
     # `all` makes what is installed, and what that needs: not the doubles that only tests link.
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
-    target_link_libraries(${name} PUBLIC ${A_DEPS} PRIVATE ${A_PRIVATE_DEPS} cairn_warnings)
-    _cairn_precompile(${name} library ${CAIRN_COMMON_HEADERS})
+    target_link_libraries(${name}
+      PUBLIC ${A_DEPS} PRIVATE ${A_PRIVATE_DEPS} cairn_warnings ${CAIRN_GROUP_WARNINGS})
+    _cairn_precompile(${name} library)
   else()
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -71,9 +93,8 @@ function(cairn_executable name)
   _cairn_record(${name})
   _cairn_group_library(${name} A_SRCS)
   add_executable(${name} ${A_SRCS})
-  _cairn_grouped(${name})
   _cairn_common(${name})
-  target_link_libraries(${name} PRIVATE ${A_DEPS} cairn_warnings)
+  target_link_libraries(${name} PRIVATE ${A_DEPS} cairn_warnings ${CAIRN_GROUP_WARNINGS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
@@ -138,13 +159,6 @@ function(_cairn_check_grouped name)
   endforeach()
 endfunction()
 
-function(_cairn_grouped target)
-  if(CAIRN_LIBRARY_GROUPS)
-    # What a file keeps in its unnamed namespace, a class that only it defines may have.
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
-  endif()
-endfunction()
-
 # The sources of a library or a program, in groups if this build makes any (CAIRN_LIBRARY_GROUPS).
 function(_cairn_group_library name variable)
   if(CAIRN_LIBRARY_GROUPS)
@@ -178,17 +192,10 @@ function(cairn_test name)
   endif()
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})
-  target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gmock GTest::gtest_main cairn_warnings)
-  # What is tested is optimised. Optimising matchers and fixtures takes a fifth of a compilation. It
-  # pays only where sanitizers slow them down. At -O1 GCC 12 warns about its own std::string (its
-  # bug 105329).
-  if(CAIRN_SANITIZE)
-    target_compile_options(${name} PRIVATE
-      -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow)
-  else()
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
-  _cairn_precompile(${name} test ${CAIRN_COMMON_HEADERS} <gtest/gtest.h> <gmock/gmock.h>)
+  target_link_libraries(${name} PRIVATE
+    ${A_DEPS} GTest::gmock GTest::gtest_main cairn_warnings ${CAIRN_GROUP_WARNINGS})
+  _cairn_test_options(${name})
+  _cairn_precompile(${name} test)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   # One ctest entry per binary: starting a process per case costs more than it tells.
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -220,9 +227,9 @@ function(cairn_benchmark name)
   if(CAIRN_BENCHMARKS)
     _cairn_group_library(${name} A_SRCS)
     add_executable(${name} ${A_SRCS})
-    _cairn_grouped(${name})
     _cairn_common(${name})
-    target_link_libraries(${name} PRIVATE ${A_DEPS} benchmark::benchmark cairn_warnings)
+    target_link_libraries(${name} PRIVATE
+      ${A_DEPS} benchmark::benchmark cairn_warnings ${CAIRN_GROUP_WARNINGS})
     set_target_properties(${name} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
   endif()
