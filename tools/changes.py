@@ -13,8 +13,8 @@ and tests only what this names.
 - x.pb.h and x.grpc.pb.h are made of x.proto, a header of the template with `.in` after its name.
 - What CMake files, scripts and data mean for a build is not known here: they include nothing.
 
-The default commit is the newest one, along first parents, that was made 12 hours or more before
-HEAD: a day's work is checked, not only its last commit. Without one it is the oldest commit of this
+The default commit is the newest one, along first parents, that was made 4 hours or more before
+HEAD: the work of hours is checked, not only its last commit. Without one it is the oldest commit of this
 clone, and with one commit only, everything differs.
 
 Exit status: 0, or 2 if there is no such commit.
@@ -31,7 +31,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DAY_SECONDS = 12 * 3600
+DEFAULT_AGE_SECONDS = 4 * 3600
 # What has includes.
 SOURCES = (".h", ".cc", ".c", ".cu", ".cuh", ".inc", ".in", ".proto")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
@@ -154,10 +154,10 @@ def default_base():
     log = git("log", "--first-parent", "--format=%H %ct", "HEAD") or ""
     commits = [line.split() for line in log.splitlines()]
     for commit, seconds in commits:
-        if int(commits[0][1]) - int(seconds) >= DAY_SECONDS:
-            return commit, "the newest commit 12 hours older than HEAD"
+        if int(commits[0][1]) - int(seconds) >= DEFAULT_AGE_SECONDS:
+            return commit, "the newest commit 4 hours older than HEAD"
     if len(commits) > 1:
-        return commits[-1][0], "the oldest commit here, as none is 12 hours older than HEAD"
+        return commits[-1][0], "the oldest commit here, as none is 4 hours older than HEAD"
     return None, "this clone has no earlier commit"
 
 
@@ -190,7 +190,7 @@ def add_base(parser):
         default="",
         metavar="COMMIT",
         help="the commit to compare with; `all`: as if everything differed"
-        " (default: the newest that is 12 hours older than HEAD)",
+        " (default: the newest that is 4 hours older than HEAD)",
     )
 
 

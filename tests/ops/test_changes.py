@@ -132,16 +132,16 @@ def test_the_text_names_the_commit_and_both_kinds(tree):
     "ages, chosen",
     [
         # Hours before HEAD, the oldest first. HEAD is the last one.
-        ([40, 13, 11, 0], 1),
-        ([40, 12, 11.9, 0], 1),
-        ([40, 13, 12.5, 0], 2),
+        ([40, 5, 3, 0], 1),
+        ([40, 4, 3.9, 0], 1),
+        ([40, 5, 4.5, 0], 2),
         # Its author's clock was wrong: the newest one in order counts.
-        ([40, 5, 20, 1, 0], 2),
+        ([40, 2, 20, 1, 0], 2),
         # A young repository.
         ([3, 2, 0], 0),
     ],
 )
-def test_the_default_base_is_half_a_day_older_than_head(tmp_path, ages, chosen):
+def test_the_default_base_is_four_hours_older_than_head(tmp_path, ages, chosen):
     tree = Repository(tmp_path)
     commits = []
     for age in ages:
