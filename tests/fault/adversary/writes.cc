@@ -1,6 +1,7 @@
 // Reservations, stores and flushes.
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "tests/fault/adversary/local_client.h"
@@ -18,15 +19,22 @@ PartToStore MarkedBlock(const std::string& tenant, uint64_t number, size_t bytes
 
 // Honest blocks can be stored and read although somebody has reserved them all.
 void ExpectStored(Scene& scene, const std::string& ns, const std::string& tenant, uint64_t blocks) {
-  WireClient honest(scene.node.address(), scene.stop);
-  honest.Open(OpaqueSpec(tenant));
+  // Others may fill the places for sessions at this moment. Without one nothing can be stored, which
+  // says nothing about reservations.
+  auto honest = std::make_unique<WireClient>(scene.node.address(), scene.stop);
+  while (honest->hello().session_id().empty()) {
+    if (!scene.going()) return scene.Note("no session came free");
+    scene.Spend(std::chrono::milliseconds(50));
+    honest = std::make_unique<WireClient>(scene.node.address(), scene.stop);
+  }
+  honest->Open(OpaqueSpec(tenant));
   uint64_t missing = 0;
   std::string why;
   for (uint64_t i = 0; i < blocks && scene.going(); ++i) {
-    const std::vector<int> codes = honest.Store(ns, {MarkedBlock(tenant, i, 4000)});
-    if (honest.Matched(ns, KeyOf(tenant, i)) == 1) continue;
+    const std::vector<int> codes = honest->Store(ns, {MarkedBlock(tenant, i, 4000)});
+    if (honest->Matched(ns, KeyOf(tenant, i)) == 1) continue;
     ++missing;
-    why = fmt::format("code {}: {}", codes[0], honest.last_refusal());
+    why = fmt::format("code {}: {}", codes[0], honest->last_refusal());
   }
   if (missing > 0) scene.Note(why);
   scene.Expect(missing == 0,
