@@ -64,6 +64,8 @@ TEST(CliSizeTest, ShapesComeFromFlagsAndFolders) {
                          .Json();
   EXPECT_EQ(flags["attention"], "MLA");
   EXPECT_EQ(flags["kv"][0]["raw_bytes_per_token"], 61 * 576 * 2);
+  EXPECT_EQ(Cairn({"size", "--model", kTinyModel, "--json"}).out,
+            Cairn({"size", kTinyModel, "--json"}).out);
 
   const TemporaryDirectory dir;
   std::ofstream(dir.path() + "/config.json")
@@ -85,6 +87,8 @@ TEST(CliSizeTest, WhatItCannotTellItSays) {
   EXPECT_EQ(Cairn({"size", dir.path() + "/none"}).code, 1);
   EXPECT_EQ(Cairn({"size"}).code, 2);
   EXPECT_EQ(Cairn({"size", kTinyModel, "--layers", "3"}).code, 2);
+  EXPECT_EQ(Cairn({"size", "--model", kTinyModel, "--layers", "3"}).code, 2);
+  EXPECT_EQ(Cairn({"size", kTinyModel, "--model", kTinyModel}).code, 2);
   // No recipe that a node would take.
   const CommandResult refused = Cairn(
       {"size", "--layers", "2", "--latent-dim", "512", "--rope-dim", "64", "--recipe", "int8"});

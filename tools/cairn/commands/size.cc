@@ -166,7 +166,8 @@ void AddSizeShape(CLI::App& c, SizeFlags& o) {
 
 void AddSize(CLI::App& app, SizeFlags& o) {
   CLI::App& c = *app.add_subcommand("size", "Says what the KV of a model takes in a node");
-  c.add_option("model", o.model, "GGUF file, config.json of transformers, or the folder with one");
+  c.add_option("model,--model", o.model,
+               "GGUF file, config.json of transformers, or the folder with one");
   AddSizeShape(c, o);
   c.add_option("--dtype", o.dtype,
                "Type of the KV: f16, bf16, f32, f8e4m3, i8; default: the file's")
@@ -186,7 +187,7 @@ void AddSize(CLI::App& app, SizeFlags& o) {
   AddJson(c, o.json, "Print one JSON object");
   c.footer(
       "Examples:\n"
-      "  cairn size m.gguf --recipe raw --recipe int8 --ram 16GiB\n"
+      "  cairn size --model m.gguf --recipe raw --recipe int8 --ram 16GiB\n"
       "  cairn size Llama-3.1-8B/config.json --context 131072\n"
       "  cairn size --layers 61 --latent-dim 512 --rope-dim 64 --dtype bf16 --recipe raw --json");
 }
