@@ -134,7 +134,7 @@ struct UpOptions {
   int threads = 0;  // Of each worker. 0: the CPUs, divided.
   std::string ram = "512MiB";
   std::string disk;  // Empty: none.
-  std::string http = "127.0.0.1:0";
+  std::string http;  // Empty: port 8000, or a free one if that is taken.
   std::vector<std::string> node_settings, worker_settings, router_settings;
   double timeout_s = 120;  // For each role to serve.
   bool foreground = false;

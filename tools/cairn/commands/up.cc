@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -14,12 +15,14 @@
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/launch/ending.h"
+#include "tools/cairn/launch/http_port.h"
 #include "tools/cairn/launch/launcher.h"
 #include "tools/cairn/launch/settings_check.h"
 #include "tools/cairn/launch/view.h"
 #include "tools/cairn/output/progress.h"
 #include "tools/cairn/process/interrupt.h"
 #include "tools/cairn/process/log_tail.h"
+#include "tools/cairn/process/ports.h"
 #include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
@@ -67,6 +70,9 @@ Result<LaunchPlan> PlanOf(const UpOptions& options) {
         "--prefill-workers: got {} with --nodes 0, expected a node through which prompts go",
         options.prefill_workers);
   }
+  const bool http_is_a_setting = std::ranges::any_of(
+      options.router_settings,
+      [](const std::string& setting) { return setting.starts_with("http.listen="); });
   return LaunchPlan{.nodes = options.nodes,
                     .workers = options.workers,
                     .prefill_workers = options.prefill_workers,
@@ -74,7 +80,8 @@ Result<LaunchPlan> PlanOf(const UpOptions& options) {
                     .threads = options.threads,
                     .ram = options.ram,
                     .disk = options.disk,
-                    .http = options.http,
+                    // A setting wins over the flag.
+                    .http = options.http.empty() && http_is_a_setting ? kAnyHttp : options.http,
                     .node_settings = options.node_settings,
                     .worker_settings = options.worker_settings,
                     .router_settings = options.router_settings};
@@ -162,8 +169,12 @@ void AddUp(CLI::App& app, UpOptions& o) {
               "KEY=VALUE: a setting of each worker; may be given several times");
   AddSettings(c, "--router-set", o.router_settings,
               "KEY=VALUE: a setting of the router; may be given several times");
-  c.add_option("--http", o.http, "Where the router serves HTTP, HOST:PORT; port 0: a free one")
-      ->capture_default_str();
+  c.add_option("--http", o.http,
+               "Where the router serves HTTP, HOST:PORT; port 0: a free one; default: "
+               "127.0.0.1:8000, or a free port if that one is taken")
+      ->check([](const std::string& text) {
+        return text.empty() ? "expected HOST:PORT" : std::string();
+      });
   c.add_option("--timeout", o.timeout_s,
                "Seconds until nodes, then workers, and then the router must serve")
       ->check(CLI::Range(1.0, 86400.0))
@@ -174,9 +185,9 @@ void AddUp(CLI::App& app, UpOptions& o) {
       ->needs(foreground);
   AddJson(c, o.json, "Print one JSON object");
   c.footer(
-      "Everything listens on loopback, on free ports, and goes on in the background until\n"
-      "`cairn down`. If something does not serve, `up` shows the end of its log and ends the "
-      "rest.\n"
+      "Everything listens on loopback, on free ports (the router's HTTP at port 8000 if that is\n"
+      "free), and goes on in the background until `cairn down`. If something does not serve, `up` "
+      "shows\nthe end of its log and ends the rest.\n"
       "Examples:\n"
       "  cairn up --nodes 2 --workers 2\n"
       "  cairn up --dir /var/tmp/cairn --disk 4GiB --model m.gguf");
@@ -193,6 +204,10 @@ int RunUp(const UpOptions& options) {
   if (!path.ok()) return Fail(path.status());
   if (const Status settings = CheckSettings(*plan, *path + "/data"); !settings.ok()) {
     return failed(settings);
+  }
+  if (!plan->http.empty()) {
+    // Before nodes and workers have started for nothing.
+    if (const Status free = CheckGivenPort(plan->http, CheckFree); !free.ok()) return Fail(free);
   }
   auto directory = LaunchDirectory::Open(*path);
   if (!directory.ok()) return Fail(directory.status());
@@ -215,10 +230,13 @@ int RunUp(const UpOptions& options) {
     const int code = Fail(serves);
     return Interrupted() ? kExitInterrupted : code;
   }
+  const std::string port = plan->http.empty() ? PortNote(launcher.state()) : "";
   if (options.json) {
+    std::fprintf(stderr, "%s", port.c_str());
     std::printf("%s\n", Dump(LaunchJson(launcher.state(), *path)).c_str());
   } else {
-    std::printf("%s%s", LaunchText(launcher.state(), *path, Terminal::Detect(stdout)).c_str(),
+    std::printf("%s%s%s", LaunchText(launcher.state(), *path, Terminal::Detect(stdout)).c_str(),
+                port.c_str(),
                 NextSteps(launcher.state(), options.directory, SiblingProgram("cairn")).c_str());
   }
   if (!options.foreground) return kExitOk;

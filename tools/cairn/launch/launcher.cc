@@ -4,8 +4,10 @@
 #include <span>
 #include <thread>
 
+#include "tools/cairn/launch/http_port.h"
 #include "tools/cairn/process/cache_node.h"
 #include "tools/cairn/process/log_tail.h"
+#include "tools/cairn/process/ports.h"
 #include "tools/cairn/process/programs.h"
 #include "tools/cairn/process/wait_until.h"
 
@@ -80,8 +82,24 @@ Status Launcher::StartWorkers() {
 }
 
 Status Launcher::StartRouter() {
-  return StartAll({{Role::kRouter, std::string(Name(Role::kRouter)),
-                    RouterArguments(plan_, AddressesOf(Role::kWorker), AddressesOf(Role::kNode))}});
+  const auto start = [&](const std::string& http) {
+    return StartAll(
+        {{Role::kRouter, std::string(Name(Role::kRouter)),
+          RouterArguments(plan_, http, AddressesOf(Role::kWorker), AddressesOf(Role::kNode))}});
+  };
+  const HttpPortActions actions{
+      .check_free = CheckFree, .start = start, .forget_ended = [&] { return ForgetEndedRouter(); }};
+  return plan_.http.empty() ? StartAtDefaultPort(actions) : StartAtGivenPort(plan_.http, actions);
+}
+
+bool Launcher::ForgetEndedRouter() {
+  if (started_.size() != state_.processes.size() || state_.processes.back().role != Role::kRouter ||
+      CheckRuns(started_.back()).ok()) {
+    return false;
+  }
+  started_.pop_back();
+  state_.processes.pop_back();
+  return true;
 }
 
 Status Launcher::StartAll(const std::vector<Program>& programs) {

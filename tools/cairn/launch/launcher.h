@@ -50,6 +50,8 @@ class Launcher {
   Status StartNodes();
   Status StartWorkers();
   Status StartRouter();
+  // Takes a router that has ended out of what was started. False: it runs, or there is none.
+  bool ForgetEndedRouter();
   Status StartAll(const std::vector<Program>& programs);
   Status WaitReady(size_t begin);  // Of processes from there on.
   // Until `probe` says OK. What it says until then is shown, and why it took too long.

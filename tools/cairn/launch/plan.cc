@@ -62,13 +62,13 @@ std::vector<std::string> PrefillWorkerArguments(const LaunchPlan& plan, size_t i
   return argv;
 }
 
-std::vector<std::string> RouterArguments(const LaunchPlan& plan,
+std::vector<std::string> RouterArguments(const LaunchPlan& plan, const std::string& http,
                                          const std::vector<std::string>& workers,
                                          const std::vector<std::string>& nodes) {
   std::vector<std::string> argv = {"--model",        plan.model,
                                    "--listen",       "127.0.0.1:0",
                                    "--admin.listen", "127.0.0.1:0",
-                                   "--http.listen",  plan.http,
+                                   "--http.listen",  http,
                                    "--workers",      fmt::format("{}", fmt::join(workers, ","))};
   if (!nodes.empty()) {
     argv.insert(argv.end(), {"--cache", fmt::format("{}", fmt::join(nodes, ","))});

@@ -15,7 +15,9 @@ struct LaunchPlan {
   int threads = 0;             // Of each worker. 0: the machine's CPUs, divided among all workers.
   std::string ram = {};        // Host tier of each node, such as "512MiB".
   std::string disk = {};       // Disk tier of each node. Empty: none.
-  std::string http = {};       // Where the router serves HTTP. Port 0: a free one.
+  // Where the router serves HTTP. Port 0: a free one. Empty: port 8000, or a free one if that is
+  // taken (http_port.h).
+  std::string http = {};
   // More settings, as KEY=VALUE.
   std::vector<std::string> node_settings = {}, worker_settings = {}, router_settings = {};
 };
@@ -34,7 +36,8 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, size_t i,
 // The same of a worker that only computes prompts for others.
 std::vector<std::string> PrefillWorkerArguments(const LaunchPlan& plan, size_t i,
                                                 const std::vector<std::string>& nodes, size_t cpus);
-std::vector<std::string> RouterArguments(const LaunchPlan& plan,
+// `http`: where it is to serve HTTP.
+std::vector<std::string> RouterArguments(const LaunchPlan& plan, const std::string& http,
                                          const std::vector<std::string>& workers,
                                          const std::vector<std::string>& nodes);
 

@@ -1,5 +1,6 @@
 #include "tools/cairn/launch/settings_check.h"
 
+#include "tools/cairn/launch/http_port.h"
 #include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
@@ -26,7 +27,8 @@ Status CheckSettings(const LaunchPlan& plan, const std::string& data) {
   }
   CAIRN_RETURN_IF_ERROR(CheckOne("cairn-worker", WorkerArguments(plan, 0, nodes, /*cpus=*/1)));
   const std::vector<std::string> workers = SomeAddresses(plan.workers + plan.prefill_workers);
-  return CheckOne("cairn-router", RouterArguments(plan, workers, nodes));
+  const std::string http = plan.http.empty() ? kDefaultHttp : plan.http;
+  return CheckOne("cairn-router", RouterArguments(plan, http, workers, nodes));
 }
 
 }  // namespace cairn::cli

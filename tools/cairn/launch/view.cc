@@ -4,6 +4,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "tools/cairn/launch/http_port.h"
 #include "tools/cairn/output/table.h"
 
 namespace cairn::cli {
@@ -58,6 +59,16 @@ Json LaunchJson(const LaunchState& state, const std::string& directory) {
           {"model", state.model},
           {"endpoint", Endpoint(state)},
           {"processes", std::move(processes)}};
+}
+
+std::string PortNote(const LaunchState& state) {
+  for (const LaunchedProcess& process : state.processes) {
+    if (process.http.empty() || process.http == kDefaultHttp) continue;
+    const std::string wished = kDefaultHttp;
+    return fmt::format("port {} is taken, so it serves at {}\n",
+                       wished.substr(wished.rfind(':') + 1), Endpoint(state));
+  }
+  return "";
 }
 
 std::string NextSteps(const LaunchState& state, const std::string& given_directory,

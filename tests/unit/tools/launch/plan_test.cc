@@ -65,13 +65,13 @@ TEST(LaunchPlanTest, WithoutNodesWorkersHaveNoCache) {
 }
 
 TEST(LaunchPlanTest, TheRouterKnowsWorkersAndNodes) {
-  const LaunchPlan plan{.model = "/m.gguf", .http = "127.0.0.1:8080"};
-  const auto argv = RouterArguments(plan, {"127.0.0.1:3", "127.0.0.1:4"}, kNodes);
+  const LaunchPlan plan{.model = "/m.gguf"};
+  const auto argv = RouterArguments(plan, "127.0.0.1:8080", {"127.0.0.1:3", "127.0.0.1:4"}, kNodes);
   EXPECT_EQ(After(argv, "--model"), "/m.gguf");
   EXPECT_EQ(After(argv, "--http.listen"), "127.0.0.1:8080");
   EXPECT_EQ(After(argv, "--workers"), "127.0.0.1:3,127.0.0.1:4");
   EXPECT_EQ(After(argv, "--cache"), "127.0.0.1:1,127.0.0.1:2");
-  EXPECT_THAT(RouterArguments(plan, {"127.0.0.1:3"}, {}), Not(Contains("--cache")));
+  EXPECT_THAT(RouterArguments(plan, "", {"127.0.0.1:3"}, {}), Not(Contains("--cache")));
 }
 
 // So that they win over what the plan chose.

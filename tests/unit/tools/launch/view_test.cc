@@ -22,6 +22,13 @@ TEST(LaunchViewTest, NextStepsAreCommandsThatAShellTakes) {
   EXPECT_THAT(text, EndsWith("/opt/cairn/bin/cairn top\n/opt/cairn/bin/cairn down\n"));
 }
 
+TEST(LaunchViewTest, APortThatIsNotTheDefaultIsSaid) {
+  LaunchState state = WithRouter();
+  EXPECT_EQ(PortNote(state), "port 8000 is taken, so it serves at http://127.0.0.1:80/v1\n");
+  state.processes[0].http = "127.0.0.1:8000";
+  EXPECT_EQ(PortNote(state), "");
+}
+
 TEST(LaunchViewTest, OddNamesReachTheCommandAsTheyAre) {
   const std::string directory = "it's /all\"$HOME* ";
   const std::string text = NextSteps(WithRouter(), directory, "echo");
