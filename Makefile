@@ -29,7 +29,8 @@ STEP := python3 tools/make/step.py
 # skip for a reason that tests/allowed_skips.txt does not name fails, as a test does.
 define run_tests
 	@rm -rf $(1)/test-results
-	@$(STEP) tests -- ctest --test-dir $(1) --progress --output-on-failure -j $(TESTS_AT_ONCE) $(2) || \
+	@$(STEP) tests -- ctest --test-dir $(1) --progress --output-on-failure -j $(TESTS_AT_ONCE) \
+	  $(2) || \
 	  { status=$$?; python3 tools/failed_tests.py $(1); exit $$status; }
 	@python3 tools/skipped_tests.py $(1)
 endef

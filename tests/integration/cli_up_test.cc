@@ -7,13 +7,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
+#include <set>
+#include <vector>
+
 #include "tests/integration/cli_support.h"
+#include "tools/cairn/launch/http_port.h"
+#include "tools/cairn/launch/lookup.h"
 #include "tools/cairn/process/identity.h"
+#include "tools/cairn/process/ports.h"
 #include "tools/cairn/process/wait_until.h"
 
 namespace cairn::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -45,6 +53,31 @@ std::string Post(const std::string& address, const std::string& path, const std:
   return answer;
 }
 
+// Listens at a port of loopback, so that nobody else can. Port 0: a free one.
+class Listener {
+ public:
+  explicit Listener(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons(port);
+    socklen_t size = sizeof(at);
+    listens_ = bind(fd_, reinterpret_cast<const sockaddr*>(&at), size) == 0 && listen(fd_, 1) == 0;
+    if (listens_) getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &size);
+    address_ = fmt::format("127.0.0.1:{}", ntohs(at.sin_port));
+  }
+  ~Listener() { close(fd_); }
+  bool listens() const { return listens_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  bool listens_ = false;
+  std::string address_;
+};
+
 // All sockets of nodes go to a folder of this test, so that it can see what is left.
 class CliUpTest : public ::testing::Test {
  protected:
@@ -54,14 +87,22 @@ class CliUpTest : public ::testing::Test {
   }
   ~CliUpTest() override {
     if (std::filesystem::exists(directory_ + "/state.json")) Run({"down", "--timeout", "1"});
+    if (std::filesystem::exists(runtime_ + "/cairn-up/state.json")) {
+      RunInDefault({"down", "--timeout", "1"});
+    }
   }
 
   // A command with its --dir.
   CommandResult Run(std::vector<std::string> args) {
-    args.insert(args.begin(), Binary("cairn"));
     args.insert(args.end(), {"--dir", directory_});
-    auto process = Process::Start(
-        {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
+    return RunInDefault(std::move(args));
+  }
+  // Without one: the default directory is this test's own.
+  CommandResult RunInDefault(std::vector<std::string> args) {
+    args.insert(args.begin(), Binary("cairn"));
+    auto process = Process::Start({.argv = args,
+                                   .environment = {"XDG_RUNTIME_DIR=" + runtime_, "CAIRN_MODEL="},
+                                   .directory = {}});
     CommandResult result;
     if (!process.ok()) {
       ADD_FAILURE() << process.status();
@@ -328,6 +369,154 @@ TEST_F(CliUpTest, AnUpThatIsKilledLeavesNothingThatDownCannotEnd) {
   up_ = nlohmann::json::parse(ReadFile(directory_ + "/state.json"));
   EXPECT_GE(up_["processes"].size(), 1u);
   ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, ServesAtPort8000UnlessItIsTaken) {
+  // Others may take the port, or leave it, at any time: what is said must be true in both cases.
+  const CommandResult up = Up({});
+  ASSERT_EQ(up.code, 0) << up.err;
+  const bool said = up.err.find("port 8000 is taken, so it serves at http://") != up.err.npos;
+  EXPECT_EQ(ProcessNamed("router")["http"] == cli::kDefaultHttp, !said) << up.err;
+  ASSERT_EQ(Run({"down"}).code, 0);
+
+  // Here it is taken for sure, by this test if by nobody else.
+  const Listener holder(8000);
+  const CommandResult second = Up({});
+  ASSERT_EQ(second.code, 0) << second.err;
+  const std::string endpoint = up_["endpoint"];
+  EXPECT_THAT(second.err, HasSubstr("port 8000 is taken, so it serves at " + endpoint + "\n"));
+  EXPECT_NE(ProcessNamed("router")["http"], cli::kDefaultHttp);
+  EXPECT_THAT(Post(ProcessNamed("router")["http"], "/v1/completions",
+                   R"({"prompt": "Why?", "max_tokens": 1})"),
+              HasSubstr("HTTP/1.1 200"));
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, AGivenPortThatIsTakenIsAnError) {
+  const Listener holder(0);
+  ASSERT_TRUE(holder.listens());
+  const CommandResult up = Up({"--http", holder.address()});
+  EXPECT_EQ(up.code, 1);
+  EXPECT_EQ(up.out, "");
+  EXPECT_THAT(up.err, HasSubstr("--http: " + holder.address() + " is taken"));
+  EXPECT_FALSE(std::filesystem::exists(directory_)) << "nothing was started";
+  EXPECT_EQ(Up({"--http", ""}).code, 2);
+  // A setting of the router wins, and nothing is said of the default port.
+  const CommandResult set = Up({"--router-set", "http.listen=127.0.0.1:0"});
+  ASSERT_EQ(set.code, 0) << set.err;
+  EXPECT_THAT(set.err, Not(HasSubstr("is taken")));
+}
+
+TEST_F(CliUpTest, TwoBesideEachOtherServe) {
+  struct Set {
+    std::string directory;
+    std::unique_ptr<Process> up;
+    nlohmann::json said;
+  };
+  std::vector<Set> sets(2);
+  for (Set& set : sets) {
+    set.directory = fmt::format("{}/up-{}", root_.path(), &set - sets.data());
+    std::vector<std::string> args = UpArguments({"--dir", set.directory});
+    args.insert(args.begin(), Binary("cairn"));
+    auto started = Process::Start(
+        {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
+    ASSERT_TRUE(started.ok()) << started.status();
+    set.up = *std::move(started);
+  }
+  std::set<std::string> endpoints;
+  for (Set& set : sets) {
+    const auto exit = set.up->WaitExit(kPatience);
+    ASSERT_TRUE(exit.ok()) << exit.status();
+    EXPECT_EQ(exit->code, 0) << set.up->err();
+    set.said = nlohmann::json::parse(set.up->out(), nullptr, /*allow_exceptions=*/false);
+    ASSERT_FALSE(set.said.is_discarded()) << set.up->err();
+    endpoints.insert(set.said["endpoint"].get<std::string>());
+    EXPECT_THAT(Post(set.said["processes"].back()["http"], "/v1/completions",
+                     R"({"prompt": "Why?", "max_tokens": 1})"),
+                HasSubstr("HTTP/1.1 200"));
+  }
+  EXPECT_EQ(endpoints.size(), 2u);
+  for (const Set& set : sets) {
+    EXPECT_EQ(RunInDefault({"down", "--dir", set.directory}).code, 0);
+    EXPECT_FALSE(std::filesystem::exists(set.directory));
+  }
+}
+
+// Commands without an address. Whoever has a node of their own at the default address gets that.
+TEST_F(CliUpTest, CommandsFindWhatUpStarted) {
+  const CommandResult up = RunInDefault(UpArguments({"--nodes", "2"}));
+  ASSERT_EQ(up.code, 0) << up.err;
+  up_ = up.Json();
+  if (cli::SomebodyListens(cli::kDefaultNode)) {
+    EXPECT_THAT(RunInDefault({"stat"}).err, Not(HasSubstr("uses what")));
+    return;
+  }
+  const std::string first = ProcessNamed("node-1")["grpc"];
+  const std::string folder = runtime_ + "/cairn-up";
+  const std::string uses = "cairn: uses what `cairn up` started in " + folder + ": ";
+
+  const CommandResult stat = RunInDefault({"stat", "--json"});
+  ASSERT_EQ(stat.code, 0) << stat.err;
+  EXPECT_EQ(stat.err, uses + first + "\n");
+  EXPECT_EQ(stat.Json()["address"], first);
+  const CommandResult whole = RunInDefault({"stat", "--cluster", "--json"});
+  EXPECT_EQ(whole.code, 0) << whole.err << whole.out;
+  EXPECT_EQ(whole.Json()["nodes"].size(), 2u);
+  EXPECT_EQ(RunInDefault({"cluster", "members"}).code, 0);
+  const CommandResult drain = RunInDefault({"cluster", "drain"});
+  EXPECT_EQ(drain.code, 1) << "it chose one of two nodes";
+  EXPECT_THAT(drain.err, HasSubstr("node-2 at "));
+  EXPECT_EQ(RunInDefault({"top", "--count", "1", "--json"}).Json()["nodes"].size(), 2u);
+
+  const std::vector<std::string> question = {"generate", "--prompt",     "Why?",  "--max-tokens",
+                                             "2",        "--ignore-eos", "--json"};
+  const auto ask = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = question;
+    args.insert(args.end(), more.begin(), more.end());
+    return RunInDefault(args);
+  };
+  const CommandResult answer = ask({"--model", kTinyModel});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_THAT(answer.err, HasSubstr(uses + ProcessNamed("worker-1")["grpc"].get<std::string>()));
+  EXPECT_EQ(answer.Json()["tokens"].size(), 2u);
+  // Neither another model nor a flag of a worker in this process goes to that worker.
+  const std::string other = root_.path() + "/other.gguf";
+  std::filesystem::copy_file(kTinyModel, other);
+  for (const auto& local : {std::vector<std::string>{"--model", other},
+                            {"--model", kTinyModel, "--no-cache"},
+                            {"--model", kTinyModel, "--threads", "1"}}) {
+    const CommandResult here = ask(local);
+    EXPECT_EQ(here.code, 0) << here.err;
+    EXPECT_THAT(here.err, Not(HasSubstr("uses what")));
+    EXPECT_EQ(here.Json()["tokens"], answer.Json()["tokens"]);
+  }
+  // A given address is used, whatever was started.
+  const CommandResult away = RunInDefault({"stat", "--cache", "127.0.0.1:1", "--timeout", "1"});
+  EXPECT_EQ(away.code, 1);
+  EXPECT_THAT(away.err, AllOf(HasSubstr("127.0.0.1:1"), Not(HasSubstr("uses what"))));
+  EXPECT_EQ(RunInDefault({"stat", "--cache", ""}).code, 2);
+
+  for (const char* name : {"router", "worker-1", "node-2", "node-1"}) KillAndWait(name);
+  for (const char* command : {"stat", "top"}) {
+    const CommandResult stale = RunInDefault({command});
+    EXPECT_EQ(stale.code, 1);
+    EXPECT_THAT(stale.err, AllOf(HasSubstr("nothing listens at 127.0.0.1:7400, and what"),
+                                 HasSubstr("has ended: node-1, node-2")));
+  }
+  EXPECT_THAT(ask({}).err, HasSubstr("has ended: worker-1"));
+  ASSERT_EQ(RunInDefault({"down"}).code, 0);
+  for (const char* command : {"stat", "top"}) {
+    const CommandResult neither = RunInDefault({command});
+    EXPECT_EQ(neither.code, 1);
+    EXPECT_THAT(neither.err,
+                AllOf(HasSubstr("nothing listens at 127.0.0.1:7400, and `cairn up` has started "
+                                "nothing in " +
+                                folder),
+                      HasSubstr("start one with `cairn up`")));
+  }
+  EXPECT_EQ(RunInDefault({"stat", "--cluster"}).code, 2);
   ExpectNothingIsLeft();
 }
 

@@ -32,6 +32,8 @@ struct WorkerOptions {
   std::string kv_budget;    // Bytes, such as 256MiB. Empty: no limit.
   int threads = 0;
   std::string device = "cpu";
+  bool model_given = false;  // By a flag, or by the environment.
+  bool local_flags = false;  // A flag says how a worker in this process computes.
   TlsFlags tls;
 };
 
@@ -104,7 +106,7 @@ struct ChatOptions {
 };
 
 struct StatOptions {
-  std::string cache = "127.0.0.1:7400";
+  std::string cache;  // Empty: the default address, or what `cairn up` started.
   double timeout_s = 5;
   TlsFlags tls;
   bool cluster = false;  // All members, instead of one node.
@@ -113,7 +115,7 @@ struct StatOptions {
 
 // Shared by all of `cairn cluster ...`.
 struct ClusterOptions {
-  std::string cache = "127.0.0.1:7400";
+  std::string cache;     // As in StatOptions.
   double timeout_s = 5;  // Of each call.
   double wait_s = 0;     // For all of it; each command has a default of its own.
   std::string fingerprint;

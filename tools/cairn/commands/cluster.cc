@@ -9,6 +9,7 @@
 #include "tools/cairn/cluster/survey_view.h"
 #include "tools/cairn/commands/addresses.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/default_target.h"
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/generator/connection.h"
@@ -75,7 +76,7 @@ int Finish(const Result<OperationReport>& report, const char* what, bool json) {
 CLI::App& AddClusterCommand(CLI::App& group, ClusterOptions& o, const char* name, const char* help,
                             const char* cache_help) {
   CLI::App& c = *group.add_subcommand(name, help);
-  c.add_option("--cache", o.cache, cache_help)->capture_default_str();
+  AddNodeAddress(c, o.cache, cache_help);
   c.add_option("--timeout", o.timeout_s, "Seconds to wait for each answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
@@ -94,9 +95,11 @@ constexpr char kSomeNodes[] = "Addresses of one or more members, HOST:PORT with 
 constexpr char kNamespace[] = "Fingerprint of the namespace, 64 hexadecimal digits";
 
 int RunClusterMembers(const ClusterOptions& options) {
+  const auto address = AddressOr(options.cache, Seek::kNode);
+  if (!address.ok()) return Fail(address.status());
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  const auto view = nodes->Members(options.cache);
-  if (!view.ok()) return Fail(Annotate(view.status(), "cache node at " + options.cache));
+  const auto view = nodes->Members(*address);
+  if (!view.ok()) return Fail(Annotate(view.status(), "cache node at " + *address));
   if (options.json) {
     Print(MembersJson(*view));
   } else {
@@ -110,11 +113,13 @@ int RunClusterLocate(const ClusterOptions& options) {
   if (!fingerprint.ok()) return FailUsage(std::string(Message(fingerprint.status())));
   const auto keys = ReadKeys(options.keys);
   if (!keys.ok()) return FailUsage(std::string(Message(keys.status())));
-  const auto node = client::ConnectCluster(ConnectionTo(options.cache, options.tls));
+  const auto address = AddressOr(options.cache, Seek::kNode);
+  if (!address.ok()) return Fail(address.status());
+  const auto node = client::ConnectCluster(ConnectionTo(*address, options.tls));
   if (!node.ok()) return Fail(node.status());
   const auto found = (*node)->Locate(*fingerprint, *keys,
                                      {.deadline = FromSeconds(options.timeout_s), .trace = ""});
-  if (!found.ok()) return Fail(Annotate(found.status(), "cache node at " + options.cache));
+  if (!found.ok()) return Fail(Annotate(found.status(), "cache node at " + *address));
   if (options.json) {
     Print(LocationsJson(*found));
   } else {
@@ -124,13 +129,15 @@ int RunClusterLocate(const ClusterOptions& options) {
 }
 
 int RunClusterDrain(const ClusterOptions& options) {
+  const auto address = AddressOr(options.cache, Seek::kOnlyNode);
+  if (!address.ok()) return Fail(address.status());
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  const Status drained = DrainNode(nodes.get(), options.cache, Wait(options.wait_s));
+  const Status drained = DrainNode(nodes.get(), *address, Wait(options.wait_s));
   if (!drained.ok()) return Fail(drained);
   if (options.json) {
-    Print(Json{{"drained", options.cache}, {"gone", options.wait_s > 0}});
+    Print(Json{{"drained", *address}, {"gone", options.wait_s > 0}});
   } else {
-    std::printf("%s %s\n", options.cache.c_str(), options.wait_s > 0 ? "has drained" : "drains");
+    std::printf("%s %s\n", address->c_str(), options.wait_s > 0 ? "has drained" : "drains");
   }
   return kExitOk;
 }
@@ -138,15 +145,19 @@ int RunClusterDrain(const ClusterOptions& options) {
 int RunClusterBump(const ClusterOptions& options) {
   const auto fingerprint = Digest::FromHex(options.fingerprint, "--namespace");
   if (!fingerprint.ok()) return FailUsage(std::string(Message(fingerprint.status())));
+  const auto address = AddressOr(options.cache, Seek::kNodes);
+  if (!address.ok()) return Fail(address.status());
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  return Finish(BumpEverywhere(nodes.get(), SplitAddresses(options.cache), *fingerprint,
-                               Wait(options.wait_s)),
-                "bumped", options.json);
+  return Finish(
+      BumpEverywhere(nodes.get(), SplitAddresses(*address), *fingerprint, Wait(options.wait_s)),
+      "bumped", options.json);
 }
 
 int RunClusterDropTenant(const ClusterOptions& options) {
+  const auto address = AddressOr(options.cache, Seek::kNodes);
+  if (!address.ok()) return Fail(address.status());
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  return Finish(DropTenantEverywhere(nodes.get(), SplitAddresses(options.cache), options.tenant),
+  return Finish(DropTenantEverywhere(nodes.get(), SplitAddresses(*address), options.tenant),
                 "dropped", options.json);
 }
 
@@ -155,8 +166,11 @@ int RunClusterDropTenant(const ClusterOptions& options) {
 void AddCluster(CLI::App& app, ClusterCommands& o) {
   CLI::App& group = *app.add_subcommand("cluster", "Looks at a cluster of nodes and changes it");
   group.require_subcommand(1);
+  group.footer(
+      "Without --cache, and if nothing listens at the default address, a command uses what\n"
+      "`cairn up` started. `drain` does so only if that is a single node.");
   AddClusterCommand(group, o.members, "members", "Shows which members one node sees", kOneNode)
-      .footer("Example:\n  cairn cluster members --cache 127.0.0.1:7400");
+      .footer("Example:\n  cairn cluster members");
   CLI::App& locate = AddClusterCommand(group, o.locate, "locate",
                                        "Shows which nodes hold how much of a prompt", kOneNode);
   locate.add_option("--namespace", o.locate.fingerprint, kNamespace)->required();
@@ -189,8 +203,13 @@ void AddCluster(CLI::App& app, ClusterCommands& o) {
 }
 
 int RunClusterStat(const StatOptions& options) {
+  const auto address = AddressOr(options.cache, Seek::kNodes);
+  if (!address.ok()) {
+    (void)Fail(address.status());
+    return kExitUnknown;
+  }
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  const auto survey = TakeSurvey(nodes.get(), SplitAddresses(options.cache), /*stats=*/true);
+  const auto survey = TakeSurvey(nodes.get(), SplitAddresses(*address), /*stats=*/true);
   if (!survey.ok()) {
     (void)Fail(survey.status());
     return kExitUnknown;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/config/config.h"
+#include "tools/cairn/launch/lookup.h"
 
 namespace cairn::cli {
 
@@ -17,10 +18,19 @@ void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
   key->needs(cert);
 }
 
+void AddNodeAddress(CLI::App& command, std::string& cache, const char* help) {
+  command.add_option("--cache", cache, help)
+      ->default_str(kDefaultNode)
+      ->check([](const std::string& text) {
+        return text.empty() ? "got '', expected HOST:PORT" : std::string();
+      });
+}
+
 void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
-  command.add_option("--model", options.model, "GGUF file of a worker in this process")
-      ->envname("CAIRN_MODEL")
-      ->capture_default_str();
+  CLI::Option* model =
+      command.add_option("--model", options.model, "GGUF file of a worker in this process")
+          ->envname("CAIRN_MODEL")
+          ->capture_default_str();
   CLI::Option* worker = command.add_option(
       "--worker", options.worker, "Ask the worker at HOST:PORT instead of running one here");
   command
@@ -32,16 +42,17 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
   CLI::Option* no_cache =
       command.add_flag("--no-cache", options.no_cache, "Neither fetch nor push");
   cache->excludes(no_cache)->excludes(worker);
-  command
-      .add_option("--arithmetic", options.arithmetic,
-                  "fast: bfloat16 if the CPU has it; float32: exact")
-      ->check(CLI::IsMember({"fast", "float32"}))
-      ->capture_default_str();
-  command
-      .add_option("--recipe", options.recipe,
-                  "How a worker in this process stores KV, as in its setting cache.recipe")
-      ->capture_default_str()
-      ->excludes(worker);
+  CLI::Option* arithmetic = command
+                                .add_option("--arithmetic", options.arithmetic,
+                                            "fast: bfloat16 if the CPU has it; float32: exact")
+                                ->check(CLI::IsMember({"fast", "float32"}))
+                                ->capture_default_str();
+  CLI::Option* recipe =
+      command
+          .add_option("--recipe", options.recipe,
+                      "How a worker in this process stores KV, as in its setting cache.recipe")
+          ->capture_default_str()
+          ->excludes(worker);
   command
       .add_option("--calibration", options.calibration,
                   "Folder of the files that recipes name, as in its setting cache.calibration")
@@ -56,14 +67,22 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
       .add_option("--kv-budget", options.kv_budget,
                   "With --read-policy: near memory for contexts, such as 256MiB")
       ->needs(policy);
-  command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--device", options.device,
-                  "Where a worker in this process computes: cpu, or cuda:N for GPU number N")
-      ->capture_default_str()
-      ->excludes(worker);
+  CLI::Option* threads =
+      command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
+          ->check(CLI::Range(0, 1024))
+          ->capture_default_str();
+  CLI::Option* device =
+      command
+          .add_option("--device", options.device,
+                      "Where a worker in this process computes: cpu, or cuda:N for GPU number N")
+          ->capture_default_str()
+          ->excludes(worker);
+  command.parse_complete_callback([=, &options] {
+    options.model_given = model->count() > 0;
+    for (const CLI::Option* flag : {cache, no_cache, arithmetic, recipe, policy, threads, device}) {
+      options.local_flags = options.local_flags || flag->count() > 0;
+    }
+  });
   AddTlsFlags(command, options.tls);
 }
 

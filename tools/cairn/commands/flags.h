@@ -11,6 +11,8 @@ class App;
 namespace cairn::cli {
 
 void AddTlsFlags(CLI::App& command, TlsFlags& tls);
+// --cache of commands that find a node themselves without it (default_target.h).
+void AddNodeAddress(CLI::App& command, std::string& cache, const char* help);
 // Of generate and chat.
 void AddWorkerFlags(CLI::App& command, WorkerOptions& options);
 void AddSamplingFlags(CLI::App& command, SamplingFlags& flags);

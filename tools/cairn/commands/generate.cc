@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/default_target.h"
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
@@ -46,6 +48,27 @@ Result<worker::GenerateRequest> RequestOf(const GenerateOptions& options) {
   return request;
 }
 
+// The worker of `cairn up` that answers if the command line leaves open who does. Empty: one in this
+// process. Not the router: it does not say all that a worker says of an answer.
+std::string StartedWorker(const WorkerOptions& options) {
+  if (options.local_flags) return "";
+  const auto target = FindDefault(Seek::kWorker, ThisMachine());
+  if (!target.ok()) {
+    // That nothing was started is no news here.
+    if (target.status().code() != StatusCode::kNotFound && !options.model_given) {
+      std::fprintf(stderr, "cairn: %s; computes in this process\n",
+                   Message(target.status()).c_str());
+    }
+    return "";
+  }
+  std::error_code error;
+  if (options.model_given && !std::filesystem::equivalent(options.model, target->model, error)) {
+    return "";
+  }
+  Say(*target);
+  return target->address;
+}
+
 }  // namespace
 
 void AddGenerate(CLI::App& app, GenerateOptions& o) {
@@ -80,12 +103,16 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
   c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(
+      "If neither --worker nor a flag of a worker in this process is given, nothing listens at\n"
+      "127.0.0.1:7400, and `cairn up` runs (with the model of --model, if that is given), its\n"
+      "first worker answers.\n"
       "Example:\n"
       "  cairn generate --model m.gguf --prompt 'Why is the sky blue?' --max-tokens 100\n"
       "  cairn generate --model m.gguf --prompt-file doc.txt --raw --cache 127.0.0.1:7400 --json");
 }
 
-int RunGenerate(const GenerateOptions& options) {
+int RunGenerate(const GenerateOptions& given) {
+  GenerateOptions options = given;
   if (const Status usable = CheckGenerate(options); !usable.ok()) {
     return FailUsage("generate: " + Message(usable));
   }
@@ -93,6 +120,7 @@ int RunGenerate(const GenerateOptions& options) {
   if (!made.ok()) return Fail(made.status());
   worker::GenerateRequest request = *std::move(made);
   CatchInterrupts();
+  if (options.worker.worker.empty()) options.worker.worker = StartedWorker(options.worker);
   auto worker = OpenWorker(options.worker);
   if (!worker.ok()) return Fail(worker.status());
 

@@ -3,6 +3,7 @@
 
 #include "cairn/client/connect.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/default_target.h"
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/commands/stat_view.h"
@@ -12,11 +13,10 @@ namespace cairn::cli {
 
 void AddStat(CLI::App& app, StatOptions& o) {
   CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node stores and what it has done");
-  c.add_option(
-       "--cache", o.cache,
-       "Address of the node, HOST:PORT. Of several with commas, or of dns:NAME:PORT, the one "
-       "that a client would use answers")
-      ->capture_default_str();
+  AddNodeAddress(c, o.cache,
+                 "Address of the node, HOST:PORT. Of several with commas, or of dns:NAME:PORT, the "
+                 "one that a client would use answers. Without it, and if nothing listens at the "
+                 "default: the first node that `cairn up` started");
   c.add_option("--timeout", o.timeout_s, "Seconds to wait for its answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
@@ -29,11 +29,15 @@ void AddStat(CLI::App& app, StatOptions& o) {
       "2\n"
       "if no node at --cache could be asked.\n"
       "Examples:\n"
-      "  cairn stat --cache 127.0.0.1:7400\n"
+      "  cairn stat\n"
       "  cairn stat --cluster --cache 10.0.0.1:7400,10.0.0.2:7400");
 }
 
-int RunStat(const StatOptions& options) {
+int RunStat(const StatOptions& given) {
+  StatOptions options = given;
+  const auto address = AddressOr(given.cache, Seek::kNode);
+  if (!address.ok()) return Fail(address.status());
+  options.cache = *address;
   client::ConnectOptions connection = ConnectionTo(options.cache, options.tls);
   auto client = client::Connect(connection);
   if (!client.ok()) return Fail(client.status());

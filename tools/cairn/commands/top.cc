@@ -9,6 +9,8 @@
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/launch_directory.h"
 #include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/launch/ending.h"
+#include "tools/cairn/launch/lookup.h"
 #include "tools/cairn/process/interrupt.h"
 #include "tools/cairn/top/sampler.h"
 #include "tools/cairn/top/view.h"
@@ -50,8 +52,16 @@ Result<Targets> TargetsOf(const TopOptions& options) {
   if (!options.cache.empty() || !options.workers.empty() || !options.router.empty()) {
     return targets;
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::string directory, LaunchDirectoryOf(options.directory));
-  CAIRN_ASSIGN_OR_RETURN(const LaunchState state, ReadLaunchState(directory));
+  const auto directory = options.directory.empty() ? DefaultLaunchDirectory(/*make=*/false)
+                                                   : LaunchDirectoryOf(options.directory);
+  const auto read = directory.ok() ? ReadLaunchState(*directory) : directory.status();
+  if (options.directory.empty() && (!read.ok() || Running(*read).empty())) {
+    // A node that was started by hand, or the error that says what there is not.
+    CAIRN_ASSIGN_OR_RETURN(const DefaultTarget node, FindDefault(Seek::kNode, ThisMachine()));
+    targets.nodes[node.address] = "";
+    return targets;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const LaunchState state, read);
   for (const LaunchedProcess& process : state.processes) {
     if (process.grpc.empty()) continue;  // It has not served yet.
     if (process.role == Role::kNode) targets.nodes[process.grpc] = process.name;

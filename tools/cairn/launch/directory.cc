@@ -52,8 +52,8 @@ Result<std::string> ReadOwnFile(const std::string& path) {
 
 }  // namespace
 
-Result<std::string> DefaultLaunchDirectory() {
-  CAIRN_ASSIGN_OR_RETURN(const std::string folder, net::RuntimeFolder("dir", /*make=*/true));
+Result<std::string> DefaultLaunchDirectory(bool make) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string folder, net::RuntimeFolder("dir", make));
   return folder + "/cairn-up";
 }
 

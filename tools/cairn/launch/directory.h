@@ -10,9 +10,9 @@
 
 namespace cairn::cli {
 
-// Where `up`, `down` and `top` look without --dir: cairn-up in $XDG_RUNTIME_DIR, or up in this
-// user's folder below the folder for temporary files.
-Result<std::string> DefaultLaunchDirectory();
+// Where `up`, `down` and `top` look without --dir: cairn-up in $XDG_RUNTIME_DIR, or in this user's
+// folder below the folder for temporary files, which is made if `make` is set.
+Result<std::string> DefaultLaunchDirectory(bool make = true);
 
 // Held by one `up` or `down` at a time. Not thread-safe.
 class LaunchDirectory {
