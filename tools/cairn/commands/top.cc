@@ -100,7 +100,8 @@ void Print(const Screen& screen, const Terminal& terminal, bool json, const Snap
   } else if (screen.used()) {
     std::printf("\x1b[H\x1b[J%s", TopText(before, now, terminal).c_str());
   } else {
-    std::printf("%s", TopLines(before, now).c_str());
+    const std::string header = before == nullptr ? TopHeader(now) : "";
+    std::printf("%s%s", header.c_str(), TopLines(before, now).c_str());
   }
   std::fflush(stdout);
 }
@@ -126,8 +127,9 @@ void AddTop(CLI::App& app, TopOptions& o) {
   AddTlsFlags(c, o.tls);
   AddJson(c, o.json, "Print one JSON object for each look");
   c.footer(
-      "On a terminal it redraws its tables; elsewhere it prints one line for each process and\n"
-      "look. Rates are those since the look before.\n"
+      "On a terminal it redraws its tables; elsewhere it prints the columns with their units "
+      "once,\n"
+      "and then one row for each process and look. Rates are those since the look before.\n"
       "Examples:\n"
       "  cairn top\n"
       "  cairn top --cache 10.0.0.1:7400 --worker 10.0.0.1:7500,10.0.0.2:7500 --count 2 --json");

@@ -3,6 +3,9 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <span>
+#include <vector>
+
 #include "tools/cairn/cluster/figures.h"
 #include "tools/cairn/output/table.h"
 #include "tools/cairn/output/units.h"
@@ -132,45 +135,99 @@ std::string Clock(double unix_seconds) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<time_t>(unix_seconds)));
 }
 
-std::string ShareWord(std::optional<double> share) {
-  return share ? fmt::format("{:.3f}", *share) : kUnknown;
+std::string InPercent(std::optional<double> share) {
+  return share ? fmt::format("{:.1f}", 100 * *share) : kUnknown;
 }
 
-std::string NodeLine(const Snapshot* before, const Snapshot& now, const SurveyedNode& node) {
+// Off a terminal: names and units of the columns, and how wide they are. A value that is wider
+// moves the rest of its row, which still has as many words.
+struct LineColumn {
+  const char* title;
+  int width;
+};
+constexpr char kLineStart[] = "{:<20}  {:<6}  {:<15}";
+constexpr LineColumn kNodeColumns[] = {
+    {"RAM_used[B]", 15},     {"RAM_size[B]", 15}, {"disk_used[B]", 15}, {"disk_size[B]", 15},
+    {"hits[%]", 7},          {"now[%]", 6},       {"sent[B/s]", 12},    {"taken[B/s]", 12},
+    {"from_peers[B/s]", 15}, {"leases", 6}};
+constexpr LineColumn kWorkerColumns[] = {
+    {"waiting", 7},      {"prompts", 7},     {"decodes", 7},     {"parked", 6},
+    {"free[pages]", 11}, {"all[pages]", 10}, {"prefill[s]", 10}, {"prompt[tokens/s]", 16},
+    {"draining", 8},     {"cache", 5}};
+constexpr LineColumn kRouterColumns[] = {{"workers", 7}, {"ready", 5},     {"arrivals[1/s]", 13},
+                                         {"use[%]", 6},  {"active", 6},    {"done", 8},
+                                         {"shed", 6},    {"cached[%]", 9}, {"index[B]", 12}};
+
+// A row, or the titles. As many words as columns.
+std::string WordsRow(const std::string& time, const char* kind, const std::string& name,
+                     std::span<const LineColumn> columns, const std::vector<std::string>& words) {
+  std::string line = fmt::format(kLineStart, time, kind, name);
+  for (size_t i = 0; i < columns.size(); ++i) {
+    line += fmt::format("  {:>{}}", words[i], columns[i].width);
+  }
+  return line + "\n";
+}
+
+std::string Titles(const char* kind, std::span<const LineColumn> columns) {
+  std::vector<std::string> words;
+  for (const LineColumn& column : columns) words.emplace_back(column.title);
+  return WordsRow("# time", kind, "name", columns, words);
+}
+
+std::string AwayLine(const std::string& time, const char* kind, const std::string& name,
+                     const Status& status) {
+  return fmt::format(kLineStart, time, kind, name) + "  away: " + Message(status) + "\n";
+}
+
+std::vector<std::string> NodeWords(const Snapshot* before, const Snapshot& now,
+                                   const SurveyedNode& node) {
   const client::NodeStats& stats = *node.stats;
-  std::string line;
-  for (const client::TierStat& tier : stats.tiers) {
-    line += fmt::format(" {0}_used_bytes={1} {0}_capacity_bytes={2}", Name(tier.tier),
-                        tier.used_bytes, tier.capacity_bytes);
+  std::vector<std::string> words;
+  for (const TierKind kind : {TierKind::kHost, TierKind::kDisk}) {
+    const client::TierStat* const tier = TierOf(stats, kind);
+    words.push_back(tier == nullptr ? kUnknown : std::to_string(tier->used_bytes));
+    words.push_back(tier == nullptr ? kUnknown : std::to_string(tier->capacity_bytes));
   }
   const auto rates = RatesOf(before, now, node);
-  line += " hits=" + ShareWord(HitShare(stats.matched_tokens, stats.missed_tokens));
-  if (rates) {
-    line += fmt::format(
-        " hits_now={} to_workers_bytes_per_s={:.0f} from_workers_bytes_per_s={:.0f} "
-        "from_peers_bytes_per_s={:.0f}",
-        ShareWord(HitShare(rates->matched_tokens, rates->missed_tokens)), rates->to_workers,
-        rates->from_workers, rates->from_peers);
-  }
-  return line + fmt::format(" leases={}", stats.leases);
+  const auto rate = [&](double NodeRates::*field) {
+    return rates ? fmt::format("{:.0f}", (*rates).*field) : kUnknown;
+  };
+  words.push_back(InPercent(HitShare(stats.matched_tokens, stats.missed_tokens)));
+  words.push_back(rates ? InPercent(HitShare(rates->matched_tokens, rates->missed_tokens))
+                        : kUnknown);
+  words.push_back(rate(&NodeRates::to_workers));
+  words.push_back(rate(&NodeRates::from_workers));
+  words.push_back(rate(&NodeRates::from_peers));
+  words.push_back(std::to_string(stats.leases));
+  return words;
 }
 
-std::string WorkerLine(const WorkerLoad& load) {
-  return fmt::format(
-      " waiting={} prompts={} decodes={} parked={} free_pages={} pages={} prefill_s={:.3f} "
-      "draining={} cache_connected={}",
-      load.queued_requests, load.running_prompts, load.running_decodes, load.parked,
-      load.kv_pages_free, load.kv_pages_total, load.prefill_seconds, load.draining,
-      load.cache_connected);
+std::vector<std::string> WorkerWords(const WorkerLoad& load) {
+  return {std::to_string(load.queued_requests),
+          std::to_string(load.running_prompts),
+          std::to_string(load.running_decodes),
+          std::to_string(load.parked),
+          std::to_string(load.kv_pages_free),
+          std::to_string(load.kv_pages_total),
+          fmt::format("{:.3f}", load.prefill_seconds),
+          load.prefill_tokens_per_second > 0 ? fmt::format("{:.0f}", load.prefill_tokens_per_second)
+                                             : kUnknown,
+          load.draining ? "yes" : "no",
+          load.cache_address.empty() ? "none"
+          : load.cache_connected     ? "yes"
+                                     : "away"};
 }
 
-std::string RouterLine(const RouterView& view) {
-  return fmt::format(
-      " workers={} ready_workers={} requests_per_s={:.2f} use={:.3f} active={} completed={} "
-      "shed={} cached={} index_bytes={}",
-      view.workers, view.ready_workers, view.arrivals_per_second, view.use, view.requests_active,
-      view.requests_completed, view.requests_shed,
-      ShareWord(PartOf(view.cached_tokens, view.prompt_tokens)), view.index_bytes);
+std::vector<std::string> RouterWords(const RouterView& view) {
+  return {std::to_string(view.workers),
+          std::to_string(view.ready_workers),
+          fmt::format("{:.2f}", view.arrivals_per_second),
+          InPercent(view.use),
+          std::to_string(view.requests_active),
+          std::to_string(view.requests_completed),
+          std::to_string(view.requests_shed),
+          InPercent(PartOf(view.cached_tokens, view.prompt_tokens)),
+          std::to_string(view.index_bytes)};
 }
 
 Json OrNull(std::optional<double> value) { return value ? Json(*value) : Json(); }
@@ -256,24 +313,47 @@ std::string TopText(const Snapshot* before, const Snapshot& now, const Terminal&
   return text;
 }
 
+std::string TopHeader(const Snapshot& now) {
+  std::string text = "# One row for each process and look. '-': not known.\n";
+  if (!now.nodes.empty()) {
+    text +=
+        "# Nodes: hits, of the tokens that workers asked for, since the node's start. now, sent, "
+        "taken (to and from workers), from_peers: since the look before.\n";
+    text += Titles("node", kNodeColumns);
+  }
+  if (!now.workers.empty()) {
+    text +=
+        "# Workers: requests by what they do. prefill: until all prompts are computed. cache: "
+        "whether it has a session with its node.\n";
+    text += Titles("worker", kWorkerColumns);
+  }
+  if (now.router) {
+    text +=
+        "# Router: use, of the last minute in which workers had prompts to compute. cached, of the "
+        "prompt tokens.\n";
+    text += Titles("router", kRouterColumns);
+  }
+  return text;
+}
+
 std::string TopLines(const Snapshot* before, const Snapshot& now) {
   const std::string time = Clock(now.unix_seconds);
   std::string text;
   for (const SurveyedNode& node : now.nodes) {
-    text += time + " " + NameOf(node);
-    text += node.stats ? NodeLine(before, now, node) : " away: " + Message(node.status);
-    text += "\n";
+    text += node.stats
+                ? WordsRow(time, "node", NameOf(node), kNodeColumns, NodeWords(before, now, node))
+                : AwayLine(time, "node", NameOf(node), node.status);
   }
   for (const SampledWorker& worker : now.workers) {
-    text += time + " " + worker.name;
-    text += worker.status.ok() ? WorkerLine(worker.load) : " away: " + Message(worker.status);
-    text += "\n";
+    text += worker.status.ok()
+                ? WordsRow(time, "worker", worker.name, kWorkerColumns, WorkerWords(worker.load))
+                : AwayLine(time, "worker", worker.name, worker.status);
   }
   if (now.router) {
     const Status& status = now.router->status;
-    text += time + " router";
-    text += status.ok() ? RouterLine(now.router->view) : " away: " + Message(status);
-    text += "\n";
+    text += status.ok()
+                ? WordsRow(time, "router", "router", kRouterColumns, RouterWords(now.router->view))
+                : AwayLine(time, "router", "router", status);
   }
   return text;
 }
