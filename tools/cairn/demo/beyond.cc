@@ -55,12 +55,13 @@ Status DemoRunner::RunBeyond() {
                                                       {"--kv_pool", fmt::format("{}B", pool),
                                                        "--read_policy", kPolicy},
                                                       node.address()));
-  CAIRN_ASSIGN_OR_RETURN(const auto summary,
-                         AskRow("beyond/rows", worker->generator(), messages, false, full, &node));
-  DemoRow& row = rows_.back();
-  row.held = HeldOf(summary, token_bytes, pool);
-  row.held->same_prompt = summary.prompt_logits_sha256 == full.answer.prompt_logits;
-  return OkStatus();
+  const auto held = [&](const worker::GenerateSummary& summary) {
+    HeldKv rows = HeldOf(summary, token_bytes, pool);
+    rows.same_prompt = summary.prompt_logits_sha256 == full.answer.prompt_logits;
+    return rows;
+  };
+  return AskRow("beyond/rows", worker->generator(), messages, false, full, &node, nullptr, held)
+      .status();
 }
 
 std::string DemoRunner::SharedText(uint32_t tokens) const {

@@ -195,6 +195,26 @@ std::vector<std::string> BrokenPromises(const DemoReport& report) {
   return broken;
 }
 
+std::string RowLine(const DemoRow& row) {
+  std::string line =
+      fmt::format("{:<19} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
+                  row.prompt_tokens, row.fetched_tokens, HumanSeconds(row.ttft_s));
+  if (row.host_bytes > 0) line += fmt::format(", {} from RAM", HumanBytes(row.host_bytes));
+  if (row.disk_bytes > 0) line += fmt::format(", {} from disk", HumanBytes(row.disk_bytes));
+  if (row.peer_bytes > 0) {
+    line += fmt::format(", {} from other nodes", HumanBytes(row.peer_bytes));
+  }
+  if (!row.lossy()) return line + (row.identical ? "" : ", ANSWER DIFFERS");
+  if (row.same_ids_as_full == kComparedTokens) {
+    return line + fmt::format(", all {} tokens as with full KV", kComparedTokens);
+  }
+  // An approximation, which may choose another token.
+  return line + fmt::format(", differs from token {} of {} on, as it may: {}",
+                            row.same_ids_as_full + 1, kComparedTokens,
+                            row.held ? "only part of the KV is read exactly"
+                                     : "its recipe stores less than all of the KV");
+}
+
 std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
   Table table({{"row", Align::kLeft},
                {"prompt", Align::kRight},

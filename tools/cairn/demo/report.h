@@ -95,6 +95,10 @@ std::string ReportJson(const DemoReport& report);
 // prompt with the right logits.
 std::vector<std::string> BrokenPromises(const DemoReport& report);
 
+// One row while the demo runs, without what the node evicted for it: "cold/q1   4,300 prompt ...".
+// Says ANSWER DIFFERS of a row that must not differ. Of others, from which token on it differs.
+std::string RowLine(const DemoRow& row);
+
 // All rows with a bar for the time to the first token, then one line per phase.
 std::string RenderRows(const DemoReport& report, const Terminal& terminal);
 std::string RenderSummary(const DemoReport& report, const Terminal& terminal);

@@ -476,7 +476,8 @@ Result<worker::GenerateSummary> DemoRunner::AskRow(const std::string& name, Gene
                                                    std::vector<worker::ChatMessage> messages,
                                                    bool keep_turn, const Reference& reference,
                                                    DemoNode* node,
-                                                   std::function<void()> at_first_token) {
+                                                   std::function<void()> at_first_token,
+                                                   const HeldOfSummary& held) {
   progress_.Doing(name + " ...");
   if (node == nullptr) node = node_.get();
   CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node->Stat());
@@ -525,15 +526,8 @@ std::vector<worker::ChatMessage> DemoRunner::Question(size_t i) const {
 }
 
 void DemoRunner::Show(const DemoRow& row, const NodeTraffic& traffic) {
-  std::string line =
-      fmt::format("{:<19} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
-                  row.prompt_tokens, row.fetched_tokens, HumanSeconds(row.ttft_s));
-  if (row.host_bytes > 0) line += fmt::format(", {} from RAM", HumanBytes(row.host_bytes));
-  if (row.disk_bytes > 0) line += fmt::format(", {} from disk", HumanBytes(row.disk_bytes));
-  if (row.peer_bytes > 0) {
-    line += fmt::format(", {} from other nodes", HumanBytes(row.peer_bytes));
-  }
-  if (traffic.evicted_blocks > 0)
+  std::string line = RowLine(row);
+  if (traffic.evicted_blocks > 0) {
     line += fmt::format(", {} blocks evicted", traffic.evicted_blocks);
   if (row.lossy()) {
     line += fmt::format(", first {} of {} tokens as with full KV", row.same_ids_as_full,
@@ -545,3 +539,4 @@ void DemoRunner::Show(const DemoRow& row, const NodeTraffic& traffic) {
 }
 
 }  // namespace cairn::cli
+  if (held) row.held = held(summary);

@@ -57,6 +57,8 @@ class DemoRunner {
     Reference reference;
     uint32_t tokens = 0;  // That node 1 alone has.
   };
+  using HeldOfSummary = std::function<HeldKv(const worker::GenerateSummary&)>;
+
 
   Status RunCold();
   Status RunColdChat();
@@ -105,11 +107,13 @@ class DemoRunner {
                                       bool keep_turn, bool no_cache = false,
                                       const std::function<void()>& at_first_token = nullptr);
   // Asks, waits for background work, adds a row that is compared with `reference`. `node`: that the
-  // worker uses; nullptr: the one of most phases. `at_first_token` is called once.
+  // worker uses; nullptr: the one of most phases. `at_first_token` is called once. `held`: what the
+  // worker held of the prompt's KV, in rows that compare that.
   Result<worker::GenerateSummary> AskRow(const std::string& name, Generator& worker,
                                          std::vector<worker::ChatMessage> messages, bool keep_turn,
                                          const Reference& reference, DemoNode* node = nullptr,
-                                         std::function<void()> at_first_token = nullptr);
+                                         std::function<void()> at_first_token = nullptr,
+                                         const HeldOfSummary& held = nullptr);
   // Kills the node and starts it on the same directory; the workers are connected again.
   Status RestartNode(uint64_t host_bytes);
   std::vector<worker::ChatMessage> Question(size_t i) const;

@@ -10,6 +10,7 @@ namespace cairn::cli {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -189,6 +190,38 @@ TEST(ReportTest, ALongPromptInASmallWorkerIsShownBesideFullKv) {
   report.rows.back().identical = true;
   EXPECT_THAT(BrokenPromises(report),
               ElementsAre(HasSubstr("beyond/rows: the prompt was not read")));
+}
+
+TEST(RowLineTest, OnlyARowThatMustNotDifferSaysSoInCapitals) {
+  DemoRow row{"ram/q1", 4100, 4096, 0, 4, 0.2, 100, 100, 0, true, 4.0};
+  row.recipe = "raw";
+  row.same_ids_as_full = kComparedTokens;
+  EXPECT_EQ(RowLine(row),
+            "ram/q1               4100 prompt tokens,  4096 fetched, first token  0.20 s, 100 B "
+            "from RAM");
+  row.identical = false;
+  row.same_ids_as_full = 23;
+  EXPECT_THAT(RowLine(row), EndsWith(", ANSWER DIFFERS"));
+  // Logits that differ by a bit are an error, too, whatever the tokens are.
+  row.same_ids_as_full = kComparedTokens;
+  EXPECT_THAT(RowLine(row), EndsWith(", ANSWER DIFFERS"));
+}
+
+TEST(RowLineTest, ARowThatMayDifferSaysFromWhereOnAndWhy) {
+  DemoRow row{"beyond/rows", 6000, 0, 0, 6000, 18, 500, 500, 0, false, 15};
+  row.recipe = "raw";
+  row.same_ids_as_full = 23;
+  EXPECT_THAT(RowLine(row), EndsWith("ANSWER DIFFERS")) << "it was not read by rows";
+  row.held = HeldKv{.prompt_bytes = 100, .near_bytes = 20, .same_prompt = true};
+  EXPECT_THAT(RowLine(row), EndsWith(", differs from token 24 of 64 on, as it may: only part of "
+                                     "the KV is read exactly"));
+  row.same_ids_as_full = kComparedTokens;
+  EXPECT_THAT(RowLine(row), EndsWith(", all 64 tokens as with full KV"));
+  row.held.reset();
+  row.recipe = "int8";
+  row.same_ids_as_full = 0;
+  EXPECT_THAT(RowLine(row), EndsWith(", differs from token 1 of 64 on, as it may: its recipe "
+                                     "stores less than all of the KV"));
 }
 
 TEST(ReportTest, AnEmptyReportIsAFailure) { EXPECT_EQ(BrokenPromises({}).size(), 1u); }
