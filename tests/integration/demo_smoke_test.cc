@@ -13,6 +13,7 @@ namespace cairn::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Processes whose command line names the directory: what a demo left behind.
 std::vector<std::string> ProcessesThatName(const std::string& text) {
@@ -198,6 +199,10 @@ TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));
+  // Before the first row, and with each phase.
+  EXPECT_LT(result.err.find("The demo takes about "), result.err.find("cold/q1"));
+  EXPECT_THAT(result.err, HasSubstr("[disk: about "));
+  EXPECT_THAT(result.err, Not(HasSubstr("ANSWER DIFFERS")));
 }
 
 TEST(DemoSmokeTest, CtrlCLeavesNoProcessBehind) {

@@ -6,6 +6,7 @@
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/demo/estimate.h"
 #include "tools/cairn/demo/report.h"
 #include "tools/cairn/demo/runner.h"
 #include "tools/cairn/doctor/probe.h"
@@ -27,7 +28,8 @@ std::string Commit() {
 
 // For people: timelines, the table, the answers, and what the words in them mean.
 void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& timelines,
-                 Duration took, const std::string& path, const std::string& picture) {
+                 Duration took, double estimated_s, const std::string& path,
+                 const std::string& picture) {
   const Terminal terminal = Terminal::Detect(stdout);
   for (const TimelinePicture& timeline : timelines) {
     std::printf("\n%s", RenderTimeline(timeline, kTimelineWidth, terminal).c_str());
@@ -52,9 +54,11 @@ void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& t
       "beyond: one prompt with all its KV in pages (full), and in a worker whose pages take a "
       "fifth "
       "of\nit (rows): what does not fit is spilt to a node, and the answer reads rows there. near: "
-      "a copy in\n3 bits, and the rows that were read last. prompt: its last logits are the same.\n"
-      "%s for the workload; report in %s, picture of the timelines in %s\n",
-      kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());
+      "a copy in\n3 bits, and the rows that were read last. prompt: its last logits are the same. "
+      "The answer may\ndiffer behind its first tokens: only part of the KV is read exactly.\n"
+      "%s for the workload (%s were expected); report in %s, picture of the timelines in %s\n",
+      kComparedTokens, HumanSeconds(seconds).c_str(), About(estimated_s).c_str(), path.c_str(),
+      picture.c_str());
 }
 
 }  // namespace
@@ -114,8 +118,8 @@ int RunDemo(const DemoOptions& options) {
   std::filesystem::remove_all(disk, ignored);
   for (const char* log :
        {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "int8-push", "int8-fetch",
-        "turbo4-push", "turbo4-fetch", "cold", "cold-chat", "node2", "node3", "worker-cluster",
-        "worker-neighbour", "beyond-node", "beyond-full", "beyond-rows"}) {
+        "turbo4-push", "turbo4-fetch", "measure", "cold", "cold-chat", "node2", "node3",
+        "worker-cluster", "worker-neighbour", "beyond-node", "beyond-full", "beyond-rows"}) {
     std::filesystem::remove(fmt::format("{}/{}.log", options.out, log), ignored);
   }
 
@@ -124,6 +128,7 @@ int RunDemo(const DemoOptions& options) {
   Progress progress(/*silent=*/false);
   DemoReport report;
   std::vector<TimelinePicture> timelines;
+  double estimated_s = 0;
   Status status;
   {
     DemoRunner runner({.model_path = options.model,
@@ -137,6 +142,7 @@ int RunDemo(const DemoOptions& options) {
               .commit = Commit(),
               .rows = runner.rows()};
     timelines = runner.timelines();
+    estimated_s = runner.estimated_s();
   }  // All processes are gone.
   progress.Clear();
   if (!options.keep) std::filesystem::remove_all(disk, ignored);
@@ -160,7 +166,8 @@ int RunDemo(const DemoOptions& options) {
   if (options.json) {
     std::printf("%s", ReportJson(report).c_str());
   } else {
-    PrintReport(report, timelines, std::chrono::steady_clock::now() - start, path, picture);
+    PrintReport(report, timelines, std::chrono::steady_clock::now() - start, estimated_s, path,
+                picture);
   }
   const std::vector<std::string> broken = BrokenPromises(report);
   for (const std::string& promise : broken) std::fprintf(stderr, "cairn: %s\n", promise.c_str());

@@ -9,9 +9,6 @@
 namespace cairn::cli {
 namespace {
 
-// If the model's context has room for them. More would take machines without matrix units longer
-// than a minute.
-constexpr uint32_t kPromptTokens = 6000;
 constexpr const char* kPolicy = "precision:near=turbo3,rows=0.02,query=attention";
 constexpr uint64_t kLeastHostBytes = 1ULL << 20;  // The smallest arena of a node.
 constexpr uint64_t kSpilledTokens = 256;          // That a worker spills at a time, at least.
@@ -23,7 +20,7 @@ Status DemoRunner::RunBeyond() {
   CAIRN_ASSIGN_OR_RETURN(const client::NamespaceInfo stored, node_->Namespace(info.fingerprint));
   const Layout& layout = stored.spec.layout;
   const uint64_t token_bytes = BytesPerToken(layout);
-  const uint32_t tokens = std::min(kPromptTokens, info.context_tokens - 2 * kComparedTokens);
+  const uint32_t tokens = std::min(kBeyondTokens, info.context_tokens - 2 * kComparedTokens);
   const std::vector<worker::ChatMessage> messages = {{"system", SharedText(tokens)},
                                                      {"user", texts_.questions[0]}};
   Reference full;

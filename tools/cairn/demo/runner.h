@@ -3,6 +3,7 @@
 // recipes, from other nodes of a cluster that dies node by node, from disk and with too little RAM,
 // and one chat. Every answer is compared with that of a process that never saw a cache.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "cairn/common/status.h"
 #include "tools/cairn/demo/cluster.h"
+#include "tools/cairn/demo/estimate.h"
 #include "tools/cairn/demo/members.h"
 #include "tools/cairn/demo/report.h"
 #include "tools/cairn/demo/texts.h"
@@ -43,12 +45,19 @@ class DemoRunner {
   const std::vector<TimelinePicture>& timelines() const { return timelines_; }
   // As the worker names it; empty before the first phase.
   const std::string& model() const { return model_; }
+  // What was said before the first phase; 0 if it came to none.
+  double estimated_s() const { return estimate_.total_s(); }
 
  private:
+  // Of the phase `beyond`, if the model's context has room for them. More would take machines
+  // without matrix units longer than a minute.
+  static constexpr uint32_t kBeyondTokens = 6000;
   struct Reference {
     Answer answer;
     double ttft_s = 0;
   };
+
+  using HeldOfSummary = std::function<HeldKv(const worker::GenerateSummary&)>;
 
   // A prompt of which node 1 alone has some KV.
   struct HolderPrompt {
@@ -57,9 +66,12 @@ class DemoRunner {
     Reference reference;
     uint32_t tokens = 0;  // That node 1 alone has.
   };
-  using HeldOfSummary = std::function<HeldKv(const worker::GenerateSummary&)>;
 
-
+  // A short prompt on a worker of its own: how long the demo will take is said before it begins.
+  Status Measure();
+  DemoSize SizeFor(double tokens_per_byte, uint32_t context_tokens) const;
+  // Says what is left when a phase begins.
+  void Begin(const std::string& phase);
   Status RunCold();
   Status RunColdChat();
   Status StartWarm();
@@ -127,10 +139,12 @@ class DemoRunner {
   std::string model_;
   std::vector<DemoRow> rows_;
   std::vector<TimelinePicture> timelines_;
-  uint32_t prefix_end_ = 0;                      // Of requests, in tokens; 0: they name none.
-  std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
-  std::vector<HolderPrompt> holder_prompts_;     // Those of the cluster phase.
-  std::unique_ptr<DemoMembers> members_;         // nullptr: the node is external.
+  DemoEstimate estimate_;
+  std::chrono::steady_clock::time_point began_ = {};  // The first phase.
+  uint32_t prefix_end_ = 0;                           // Of requests, in tokens; 0: they name none.
+  std::map<std::string, Reference> references_;       // By item: "q1", "turn2".
+  std::vector<HolderPrompt> holder_prompts_;          // Those of the cluster phase.
+  std::unique_ptr<DemoMembers> members_;              // nullptr: the node is external.
   std::unique_ptr<DemoNode> node_;
   std::unique_ptr<WorkerProcess> first_;
   std::unique_ptr<WorkerProcess> second_;
