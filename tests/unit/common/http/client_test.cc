@@ -23,6 +23,7 @@ using ::cairn::testing::StatusIs;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::_;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 // Thread-safe.
@@ -281,10 +282,34 @@ TEST_F(HttpClientTest, ItsEndCancelsWhatIsUnderWay) {
   Serve();
   Start();
   const auto got = Send(origin_, {.target = "/stream"});
-  handler_.Take()->BeginStream({});
+  // Held: the server ends the connection of an answer that nobody holds.
+  const auto responder = handler_.Take();
+  responder->BeginStream({});
   client_->After(std::chrono::hours(1), [] { ADD_FAILURE(); });
   client_.reset();
   EXPECT_THAT(got->Wait(), StatusIs(StatusCode::kCancelled, _));
+}
+
+// Which of the two was faster nobody can say, but each call ends once, and the client ends.
+TEST_F(HttpClientTest, ItsEndMayMeetThatOfTheServer) {
+  Serve();
+  for (int i = 0; i < 20; ++i) {
+    Start();
+    std::vector<std::shared_ptr<Got>> all;
+    std::vector<std::shared_ptr<Responder>> responders;
+    for (int call = 0; call < 4; ++call) {
+      all.push_back(Send(origin_, {.target = "/stream"}));
+      responders.push_back(handler_.Take());
+      if (call % 2 == 0) responders.back()->BeginStream({});
+    }
+    std::thread server([&] { responders.clear(); });
+    client_.reset();
+    server.join();
+    for (const auto& got : all) {
+      EXPECT_THAT(got->Wait().code(),
+                  AnyOf(StatusCode::kCancelled, StatusCode::kUnavailable, StatusCode::kOk));
+    }
+  }
 }
 
 TEST_F(HttpClientTest, RunsWhatIsDue) {
@@ -346,7 +371,7 @@ TEST_F(HttpClientTest, AKeptConnectionThatWasClosedCostsNothing) {
 class HttpClientTlsTest : public HttpClientTest {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "http_client_tls";
+    folder_ = ::testing::TempDir() + "http_client_tls." + std::to_string(getpid());
     std::filesystem::create_directory(folder_);
     const std::string command =
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
