@@ -10,21 +10,29 @@ void MemberTable::Put(const std::string& key, Member member) {
   leaving_.erase(key);
 }
 
-void MemberTable::Delete(const std::string& key) {
+void MemberTable::Leave(const std::string& key) {
   members_.erase(key);
   leaving_.erase(key);
 }
 
+void MemberTable::Miss(const std::string& key, TimePoint now) {
+  // One that is missing for longer keeps the end of its grace.
+  if (members_.contains(key)) leaving_.emplace(key, now + grace_);
+}
+
 void MemberTable::Replace(std::map<std::string, Member> records, TimePoint now) {
   for (const auto& [key, member] : members_) {
-    // One that is missing for longer keeps the end of its grace.
-    if (!records.contains(key)) leaving_.emplace(key, now + grace_);
+    if (!records.contains(key)) Miss(key, now);
   }
   for (auto& [key, member] : records) Put(key, std::move(member));
 }
 
 void MemberTable::Add(const std::map<std::string, Member>& records) {
   for (const auto& [key, member] : records) members_.emplace(key, member);
+}
+
+void MemberTable::BeginAgain(TimePoint now) {
+  for (auto& [key, end] : leaving_) end = now + grace_;
 }
 
 TimePoint MemberTable::Expire(TimePoint now) {

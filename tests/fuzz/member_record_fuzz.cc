@@ -10,6 +10,7 @@ CAIRN_FUZZ_ENTRY(member_record)(const uint8_t* data, size_t size) {
   const std::vector<std::byte> bytes = fuzz::Copy(fuzz::Text(data, size));
   const auto member =
       membership::DecodeMember({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  (void)membership::SaysLeaving({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!member.ok()) return 0;
   Expect(size <= membership::kMaxMemberRecordBytes);
   Expect(!member->id.empty() && !member->address.empty());

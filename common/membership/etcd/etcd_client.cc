@@ -16,7 +16,6 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-constexpr Duration kRevokeTimeout = std::chrono::milliseconds(500);
 // Of a reading of all members.
 constexpr int kMaxMessageBytes = 16 << 20;
 
@@ -99,7 +98,7 @@ class EtcdClient::Impl {
     for (grpc::ClientContext* context : active_) context->TryCancel();
   }
 
-  // For the one call that follows Cancel.
+  // For the calls that follow Cancel.
   void AllowAgain() {
     MutexLock lock(mu_);
     cancelled_ = false;
@@ -111,6 +110,7 @@ class EtcdClient::Impl {
   }
 
   Duration timeout() const { return options_.timeout; }
+  Duration last_timeout() const { return options_.last_timeout; }
 
  private:
   // A call that Cancel can end.
@@ -283,27 +283,33 @@ Result<Duration> EtcdClient::KeepAlive(int64_t lease) {
   return std::chrono::seconds(left);
 }
 
-Status EtcdClient::Revoke(int64_t lease) {
+Status EtcdClient::Withdraw(const std::string& key, const std::string& value, int64_t lease) {
   impl_->AllowAgain();
-  return impl_->Call("revoke the lease", kRevokeTimeout,
-                     [&](Connection& on, grpc::ClientContext& context) {
-                       pb::LeaseRevokeRequest request;
-                       request.set_id(lease);
-                       pb::LeaseRevokeResponse answer;
-                       return on.lease.LeaseRevoke(&context, request, &answer);
-                     });
+  const Status told = PutWithin(impl_->last_timeout(), key, value, lease);
+  const Status revoked = impl_->Call("revoke the lease", impl_->last_timeout(),
+                                     [&](Connection& on, grpc::ClientContext& context) {
+                                       pb::LeaseRevokeRequest request;
+                                       request.set_id(lease);
+                                       pb::LeaseRevokeResponse answer;
+                                       return on.lease.LeaseRevoke(&context, request, &answer);
+                                     });
+  return revoked.ok() ? told : revoked;
 }
 
 Status EtcdClient::Put(const std::string& key, const std::string& value, int64_t lease) {
-  return impl_->Call("put a record", impl_->timeout(),
-                     [&](Connection& on, grpc::ClientContext& context) {
-                       pb::PutRequest request;
-                       request.set_key(key);
-                       request.set_value(value);
-                       request.set_lease(lease);
-                       pb::PutResponse answer;
-                       return on.kv.Put(&context, request, &answer);
-                     });
+  return PutWithin(impl_->timeout(), key, value, lease);
+}
+
+Status EtcdClient::PutWithin(Duration timeout, const std::string& key, const std::string& value,
+                             int64_t lease) {
+  return impl_->Call("put a record", timeout, [&](Connection& on, grpc::ClientContext& context) {
+    pb::PutRequest request;
+    request.set_key(key);
+    request.set_value(value);
+    request.set_lease(lease);
+    pb::PutResponse answer;
+    return on.kv.Put(&context, request, &answer);
+  });
 }
 
 Result<EtcdRange> EtcdClient::Range(const std::string& prefix, bool any_member) {

@@ -18,6 +18,7 @@ struct EtcdOptions {
   std::string ca = {}, certificate = {}, key = {};
   std::string user = {}, password_file = {};   // Both or none. The file is read at each log-in.
   Duration timeout = std::chrono::seconds(2);  // Of one call.
+  Duration last_timeout = std::chrono::milliseconds(500);  // Of each of the two calls of Withdraw.
 };
 
 // One change of a record.
@@ -49,7 +50,9 @@ class EtcdClient {
   Result<int64_t> Grant(Duration ttl);
   // Returns what is left of the lease. NOT_FOUND: it is gone.
   Result<Duration> KeepAlive(int64_t lease);
-  Status Revoke(int64_t lease);
+  // The last words of a process: puts the record, then revokes the lease, which deletes it again.
+  // Also after Cancel, which ends all other calls.
+  Status Withdraw(const std::string& key, const std::string& value, int64_t lease);
   Status Put(const std::string& key, const std::string& value, int64_t lease);
   // All records whose key begins with `prefix`. `any_member`: the answer may be old, but a member
   // gives it without a majority.
@@ -59,12 +62,14 @@ class EtcdClient {
   // OUT_OF_RANGE: the changes after `revision` are no longer kept. One watch at a time.
   Status Watch(const std::string& prefix, int64_t revision,
                const std::function<void(const std::vector<EtcdEvent>&)>& on_events);
-  // Ends the watch and all calls with CANCELLED, and those that follow, except Revoke.
+  // Ends the watch and all calls with CANCELLED, and those that follow, except Withdraw.
   void Cancel();
 
  private:
   class Impl;
   explicit EtcdClient(std::unique_ptr<Impl> impl);
+  Status PutWithin(Duration timeout, const std::string& key, const std::string& value,
+                   int64_t lease);
   const std::unique_ptr<Impl> impl_;
 };
 

@@ -20,6 +20,12 @@ constexpr Duration kPause = std::chrono::milliseconds(100);
 
 TimePoint Now() { return SteadyClock::Get().Now(); }
 
+// Between two renewals the third of a lease passes; then each member of etcd may have to be asked.
+Duration GraceOf(const EtcdDiscovery::Options& options) {
+  return options.ttl +
+         static_cast<int>(options.etcd.endpoints.size()) * (options.etcd.timeout + kRetry);
+}
+
 std::optional<Member> Decode(const std::string& key, const std::string& record) {
   auto member = DecodeMember(record);
   if (member.ok()) return *std::move(member);
@@ -36,7 +42,7 @@ Result<std::unique_ptr<EtcdDiscovery>> EtcdDiscovery::Create(Options options) {
 }
 
 EtcdDiscovery::EtcdDiscovery(Options options, std::unique_ptr<EtcdClient> client)
-    : options_(std::move(options)), client_(std::move(client)), table_(options_.ttl) {}
+    : options_(std::move(options)), client_(std::move(client)), table_(GraceOf(options_)) {}
 
 EtcdDiscovery::~EtcdDiscovery() { Stop(); }
 
@@ -47,6 +53,7 @@ Status EtcdDiscovery::Start(const Member& self, OnView on_view) {
   // Two processes with one id, after a disk was copied, must see each other.
   key_ = fmt::format("{}{}/{:016x}", options_.prefix, self.id, self.incarnation);
   record_ = EncodeMember(self);
+  last_record_ = EncodeMember(self, /*leaving=*/true);
   {
     MutexLock lock(publish_mu_);
     on_view_ = std::move(on_view);
@@ -71,8 +78,9 @@ void EtcdDiscovery::Stop() {
     on_view_ = nullptr;
   }
   if (lease_ != 0) {
-    // Others then need not wait for the end of the lease.
-    if (const Status status = client_->Revoke(lease_); !status.ok()) {
+    // Others then need not wait for the end of the lease, nor for that of the grace.
+    const Status status = client_->Withdraw(key_, last_record_, lease_);
+    if (!status.ok()) {
       log::Warn("member_record_left", {{"key", key_}, {"error", Message(status)}});
     }
   }
@@ -148,11 +156,17 @@ void EtcdDiscovery::FollowOnce() {
     }
   }
   std::map<std::string, Member> members;
+  std::vector<std::string> leaving;
   for (const auto& [key, record] : range->records) {
-    if (auto member = Decode(key, record)) members.emplace(key, *std::move(member));
+    if (SaysLeaving(record)) {
+      leaving.push_back(key);
+    } else if (auto member = Decode(key, record)) {
+      members.emplace(key, *std::move(member));
+    }
   }
   {
     MutexLock lock(mu_);
+    for (const std::string& key : leaving) table_.Leave(key);
     if (fresh) {
       if (!members.contains(key_)) own_record_missing_ = true;
       table_.Replace(std::move(members), Now());
@@ -176,8 +190,10 @@ void EtcdDiscovery::Apply(const std::vector<EtcdEvent>& events) {
     MutexLock lock(mu_);
     for (const EtcdEvent& event : events) {
       if (event.deleted) {
-        table_.Delete(event.key);
+        table_.Miss(event.key, Now());
         if (event.key == key_) own_record_missing_ = true;
+      } else if (SaysLeaving(event.value)) {
+        table_.Leave(event.key);
       } else if (auto member = Decode(event.key, event.value)) {
         table_.Put(event.key, *std::move(member));
       }
@@ -193,6 +209,8 @@ void EtcdDiscovery::Note(const Status& status) {
   if (!status.ok() && health_.last.ok()) {
     log::Warn("discovery_failed", {{"error", Message(status)}});
   }
+  // Meanwhile nobody could write a record.
+  if (status.ok() && !health_.last.ok()) table_.BeginAgain(Now());
   health_.last = status;
   if (status.ok()) health_.last_success = Now();
 }
@@ -203,7 +221,7 @@ TimePoint EtcdDiscovery::Publish() {
   TimePoint next;
   {
     MutexLock lock(mu_);
-    next = table_.Expire(Now());
+    next = health_.last.ok() ? table_.Expire(Now()) : TimePoint::max();
     if (stopping_) return next;
     view = table_.view();
     // Nothing is known yet.

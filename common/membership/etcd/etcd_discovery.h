@@ -14,9 +14,10 @@
 namespace cairn::membership {
 
 // Each process writes one record under `prefix`, bound to a lease that it renews, and watches the
-// others' records. Records of processes that were killed go when their lease ends. While etcd is
-// away or has no majority, the view stays as it was. Two threads, which block in calls to etcd.
-// Thread-safe.
+// others' records. The record of a process that was killed goes when its lease ends, and the member
+// after its grace (MemberTable): a process whose lease ended without its fault has then had the
+// time to ask each member of etcd for a new one. While etcd is away or has no majority, the view
+// stays as it was, and no grace ends. Two threads, which block in calls to etcd. Thread-safe.
 class EtcdDiscovery final : public Discovery {
  public:
   struct Options {
@@ -53,7 +54,8 @@ class EtcdDiscovery final : public Discovery {
 
   const Options options_;
   const std::unique_ptr<EtcdClient> client_;
-  std::string key_, record_;  // This process's; constant from Start on.
+  // This process's; constant from Start on.
+  std::string key_, record_, last_record_;
 
   // Of the first thread.
   int64_t lease_ = 0;  // 0: none.

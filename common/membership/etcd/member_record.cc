@@ -22,15 +22,24 @@ Status ReadString(const Json& json, const char* field, std::string* to) {
 
 }  // namespace
 
-std::string EncodeMember(const Member& member) {
-  return Json{{"address", member.address},
-              {"id", member.id},
-              {"epoch", member.epoch},
-              // JSON's readers take numbers for doubles, which lose such large ones.
-              {"incarnation", fmt::format("{:016x}", member.incarnation)},
-              {"host", member.host},
-              {"zone", member.zone}}
-      .dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+std::string EncodeMember(const Member& member, bool leaving) {
+  Json json{{"address", member.address},
+            {"id", member.id},
+            {"epoch", member.epoch},
+            // JSON's readers take numbers for doubles, which lose such large ones.
+            {"incarnation", fmt::format("{:016x}", member.incarnation)},
+            {"host", member.host},
+            {"zone", member.zone}};
+  if (leaving) json["leaving"] = true;
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+bool SaysLeaving(std::string_view text) {
+  if (text.size() > kMaxMemberRecordBytes) return false;
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return false;
+  const auto leaving = json.find("leaving");
+  return leaving != json.end() && leaving->is_boolean() && leaving->get<bool>();
 }
 
 Result<Member> DecodeMember(std::string_view text) {

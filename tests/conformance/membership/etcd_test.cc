@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "common/membership/etcd/etcd_discovery.h"
@@ -32,9 +33,9 @@ class EtcdTest : public ::testing::Test {
     cluster_ = *std::move(cluster);
   }
   EtcdDiscovery::Options Options() const {
-    return {.etcd = {.endpoints = cluster_->endpoints(), .timeout = std::chrono::milliseconds(500)},
+    return {.etcd = {.endpoints = cluster_->endpoints(), .timeout = std::chrono::seconds(1)},
             .prefix = kPrefix,
-            .ttl = std::chrono::seconds(3)};
+            .ttl = std::chrono::seconds(9)};
   }
   std::unique_ptr<One> Join(int number, const EtcdDiscovery::Options& options) {
     auto one = std::make_unique<One>();
@@ -49,6 +50,25 @@ class EtcdTest : public ::testing::Test {
     std::vector<std::string> addresses;
     for (const int number : numbers) addresses.push_back(World::AddressOf(number));
     return addresses;
+  }
+
+  // Their leases and graces last longer than any test, so what leaves has not run out of time.
+  EtcdDiscovery::Options Patient() const {
+    EtcdDiscovery::Options options = Options();
+    options.etcd.timeout = std::chrono::seconds(5);
+    options.etcd.last_timeout = std::chrono::seconds(60);
+    options.ttl = std::chrono::minutes(10);
+    return options;
+  }
+  bool HasRecords(const std::vector<int>& numbers) {
+    const auto records = cluster_->Ctl({"get", "--prefix", "--keys-only", kPrefix});
+    return records.ok() && std::ranges::all_of(numbers, [&](int number) {
+             return records->find(World::MemberOf(number).id + "/") != std::string::npos;
+           });
+  }
+  static void ExpectNoneShorter(const One& one, size_t first_view, size_t members) {
+    const auto views = one.observer.views();
+    for (size_t i = first_view; i < views.size(); ++i) EXPECT_GE(views[i].size(), members) << i;
   }
 
   // Asks for users from now on: "cairn" may read and write the members, "stranger" nothing. Both
@@ -114,11 +134,7 @@ TEST_F(EtcdTest, AnEmptyDiskIsFilledAgainAndNoViewShrinks) {
   for (int i = 0; i < 3; ++i) ASSERT_OK(cluster_->Restart(i, /*wiped=*/true));
   ASSERT_OK(cluster_->WaitUntilReady());
   // Both records are there again.
-  EXPECT_TRUE(Eventually([&] {
-    const auto records = cluster_->Ctl({"get", "--prefix", "--keys-only", kPrefix});
-    return records.ok() && records->find("node-1") != std::string::npos &&
-           records->find("node-2") != std::string::npos;
-  }));
+  EXPECT_TRUE(Eventually([&] { return HasRecords({1, 2}); }));
   const auto c = Join(3);
   EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
   const auto views = a->observer.views();
@@ -127,19 +143,25 @@ TEST_F(EtcdTest, AnEmptyDiskIsFilledAgainAndNoViewShrinks) {
 
 TEST_F(EtcdTest, ARecordThatSomebodyDeletesComesBack) {
   StartCluster({.members = 1});
-  const auto a = Join(1), b = Join(2);
+  const auto a = Join(1, Patient()), b = Join(2, Patient());
   ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
   const size_t views = a->observer.views().size();
   ASSERT_OK(cluster_->Ctl({"del", "--prefix", std::string(kPrefix) + "node-2"}));
-  ASSERT_TRUE(Eventually([&] { return a->observer.views().size() > views; }));
-  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  EXPECT_TRUE(Eventually([&] { return HasRecords({2}); }));
+  // It has seen all that when it sees the next one.
+  const auto c = Join(3, Patient());
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+  ExpectNoneShorter(*a, views, 2);
 }
 
-TEST_F(EtcdTest, ALostLeaseIsGrantedAgain) {
+// As when the renewals of all members met members of etcd that hang: to each of them the others
+// would have gone, at the same moment, though all of them work.
+TEST_F(EtcdTest, LostLeasesAreGrantedAgainAndNoViewShrinks) {
   StartCluster({.members = 1});
-  const auto a = Join(1), b = Join(2);
+  const auto a = Join(1, Patient()), b = Join(2, Patient());
   ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
-  const size_t views = a->observer.views().size();
+  ASSERT_TRUE(b->observer.WaitFor(Addresses({1, 2})));
+  const size_t views_of_a = a->observer.views().size(), views_of_b = b->observer.views().size();
   const auto leases = cluster_->Ctl({"lease", "list"});
   ASSERT_OK(leases);
   // "found 2 leases", then an id a line.
@@ -149,22 +171,37 @@ TEST_F(EtcdTest, ALostLeaseIsGrantedAgain) {
     ASSERT_OK(cluster_->Ctl({"lease", "revoke", leases->substr(at, end - at)}));
     at = end + 1;
   }
-  ASSERT_TRUE(Eventually([&] { return a->observer.views().size() > views; }));
-  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
-  EXPECT_TRUE(b->observer.WaitFor(Addresses({1, 2})));
+  EXPECT_TRUE(Eventually([&] { return HasRecords({1, 2}); }));
+  const auto c = Join(3, Patient());
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+  EXPECT_TRUE(b->observer.WaitFor(Addresses({1, 2, 3})));
+  ExpectNoneShorter(*a, views_of_a, 2);
+  ExpectNoneShorter(*b, views_of_b, 2);
+}
+
+TEST_F(EtcdTest, AProcessThatStopsLeavesAtOnce) {
+  StartCluster({.members = 1});
+  const auto a = Join(1, Patient()), b = Join(2, Patient());
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  b->discovery->Stop();
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1})));
 }
 
 TEST_F(EtcdTest, AProcessThatDiesLeavesWhenItsLeaseEnds) {
   StartCluster({.members = 1});
-  const auto a = Join(1);
+  auto options = Options();
+  options.ttl = std::chrono::seconds(2);  // A long grace would be a long test.
+  const auto a = Join(1, options);
   // As a process that was killed leaves it: a record, and a lease that nobody renews.
-  const auto lease = cluster_->Ctl({"lease", "grant", "2"});
+  const auto lease = cluster_->Ctl({"lease", "grant", "600"});
   ASSERT_OK(lease);
   const std::string id = lease->substr(6, lease->find(' ', 6) - 6);  // "lease ID granted ...".
   ASSERT_OK(
       cluster_->Ctl({"put", "--lease=" + id, std::string(kPrefix) + "node-9/9",
                      R"({"id":"node-9","address":"127.0.0.9:7072","epoch":1,"incarnation":"9"})"}));
   ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 9})));
+  // Its end, at a moment at which this process surely runs.
+  ASSERT_OK(cluster_->Ctl({"lease", "revoke", id}));
   EXPECT_TRUE(a->observer.WaitFor(Addresses({1})));
 }
 

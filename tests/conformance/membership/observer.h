@@ -12,6 +12,9 @@
 
 namespace cairn::membership {
 
+// Only a bug reaches it.
+inline constexpr std::chrono::minutes kPatience(2);
+
 // Thread-safe. It must outlive the discovery whose views it gets.
 class Observer {
  public:
@@ -29,7 +32,7 @@ class Observer {
   bool WaitFor(std::vector<std::string> addresses) {
     std::sort(addresses.begin(), addresses.end());
     MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(30),
+    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kPatience,
                               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                                 return !views_.empty() && Addresses(views_.back()) == addresses;
                               });
@@ -54,7 +57,7 @@ class Observer {
 // Waits for what no callback tells. False: it does not happen.
 template <typename Condition>
 bool Eventually(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();

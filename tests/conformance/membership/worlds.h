@@ -120,9 +120,9 @@ class Etcd final : public World {
   }
   std::unique_ptr<Discovery> NewDiscovery() override {
     auto discovery = EtcdDiscovery::Create(
-        {.etcd = {.endpoints = cluster_->endpoints(), .timeout = std::chrono::milliseconds(500)},
+        {.etcd = {.endpoints = cluster_->endpoints(), .timeout = std::chrono::seconds(1)},
          .prefix = "cairn/test/members/",
-         .ttl = std::chrono::seconds(3)});
+         .ttl = std::chrono::seconds(9)});
     CAIRN_CHECK(discovery.ok());
     return *std::move(discovery);
   }

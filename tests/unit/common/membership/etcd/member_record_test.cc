@@ -22,6 +22,20 @@ TEST(MemberRecordTest, ComesBackAsItWas) {
   EXPECT_EQ(*decoded, member);
 }
 
+TEST(MemberRecordTest, TheLastOneSaysThatItsProcessLeaves) {
+  const Member member{.address = "a:1", .id = "n", .epoch = 3, .incarnation = 15};
+  EXPECT_FALSE(SaysLeaving(EncodeMember(member)));
+  const std::string last = EncodeMember(member, /*leaving=*/true);
+  EXPECT_TRUE(SaysLeaving(last));
+  // Versions that do not know the field read the rest.
+  const auto decoded = DecodeMember(last);
+  ASSERT_OK(decoded);
+  EXPECT_EQ(*decoded, member);
+  for (const char* const other : {"", "[]", R"({"leaving":1})", R"({"leaving":"true"})"}) {
+    EXPECT_FALSE(SaysLeaving(other)) << other;
+  }
+}
+
 TEST(MemberRecordTest, UnknownFieldsAreSkippedAndPlacesMayLack) {
   const auto decoded = DecodeMember(
       R"({"address":"a:1","id":"n","epoch":3,"incarnation":"f","colour":{"is":["blue"]}})");
