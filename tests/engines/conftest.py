@@ -20,6 +20,8 @@ MODELS = ROOT / "build/engines/models"
 GGUF = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "tests/support"))
+from ports import free_port  # noqa: E402,F401
 from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path)
 
 

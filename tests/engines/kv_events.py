@@ -1,21 +1,17 @@
 """What an engine publishes of its KV, read with vLLM's own types."""
 
-import socket
-
 import msgspec
 import zmq
 from vllm.distributed.kv_events import BlockStored, KVEventBatch
 
-from conftest import wait_until
+from conftest import free_port, wait_until
 
 
 class Published:
     """The reader of one engine, which is started with `config` as its kv_events_config."""
 
     def __init__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.config = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",

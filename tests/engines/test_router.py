@@ -3,12 +3,11 @@
 import concurrent.futures
 import contextlib
 import json
-import socket
 import urllib.request
 
 import pytest
 
-from conftest import BUILD, Counts, Server, wait_until
+from conftest import BUILD, Counts, Server, free_port, wait_until
 from serve import Serve, complete, post
 from vllm_engine import transfer_config
 
@@ -21,19 +20,11 @@ SMALL = [
 ]
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 class Pair:
     """Two engines, and a router that follows the events of both."""
 
     def __init__(self, stack, model, engine_log, router_log, *arguments, policy="cost"):
-        ports = free_ports(6)
+        ports = [free_port() for _ in range(6)]
         self.engines, followed = [], []
         for port, events, replay in zip(ports[:2], ports[2:4], ports[4:]):
             published = {

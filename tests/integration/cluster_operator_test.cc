@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 constexpr int kNodes = 3;
 // Of 16 tokens each, so some four of them are waymarks.
 constexpr int kBlocks = 128;
-constexpr seconds kPatience(60);
+constexpr seconds kPatience(120);
 
 // Tries again until the time is up.
 template <typename Condition>
@@ -96,9 +96,10 @@ class Index {
 class ClusterOperatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::set<int> ports;
-    while (ports.size() < kNodes) ports.insert(FreePort());
-    for (const int port : ports) addresses_.push_back(fmt::format("127.0.0.1:{}", port));
+    const int first = FreePorts(kNodes);
+    for (int i = 0; i < kNodes; ++i) {
+      addresses_.push_back(fmt::format("127.0.0.1:{}", first + i));
+    }
     nodes_.resize(kNodes);
     for (int i = 0; i < kNodes; ++i) StartNode(i);
     ASSERT_TRUE(Eventually([&] { return Stat().code == 0; })) << Stat().out << Stat().err;
@@ -254,7 +255,8 @@ TEST_F(ClusterOperatorTest, OneThatFollowsAllEventsKeepsAnIndex) {
   EXPECT_TRUE(index.Until([&] { return index.complete("n2"); }));
   Fill(2, 2);
   EXPECT_TRUE(index.Until([&] { return index.blocks("n2") == 2; }));
-  EXPECT_EQ(index.blocks("n1"), 5u);
+  // On a busy machine it may be lost for a while, too.
+  EXPECT_TRUE(index.Until([&] { return index.blocks("n1") == 5; }));
 }
 
 }  // namespace

@@ -8,12 +8,12 @@
 
 #include <chrono>
 #include <fstream>
-#include <random>
 #include <regex>
 
 #include "common/status/matchers.h"
 #include "tests/integration/cli_support.h"
 #include "tests/integration/node_client.h"
+#include "tests/support/etcd_cluster.h"
 
 namespace cairn::testing {
 namespace {
@@ -22,7 +22,7 @@ using std::chrono::seconds;
 
 constexpr char kPage[] = "docs/cluster.md";
 constexpr int kNodes = 8;
-constexpr seconds kPatience(60);
+constexpr seconds kPatience(120);
 
 // The text below a heading of the page, up to the next one.
 std::string Section(const std::string& heading) {
@@ -55,21 +55,6 @@ bool IsFree(int port) {
   const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   close(fd);
   return free;
-}
-
-// The first of two ports for each node, all free, and below those that the kernel gives to clients:
-// else connections of the first nodes could take a later one's.
-int FreeBase() {
-  int first_of_clients = 0;
-  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_of_clients;
-  std::mt19937 random(std::random_device{}());
-  std::uniform_int_distribution<int> candidates(2048, first_of_clients - 2 * kNodes);
-  while (true) {
-    const int base = candidates(random);
-    int port = base;
-    while (port < base + 2 * kNodes && IsFree(port)) ++port;
-    if (port == base + 2 * kNodes) return base;
-  }
 }
 
 // A shell for commands of the page, whose programs end with it.
@@ -138,7 +123,7 @@ class ClusterPageTest : public ::testing::Test {
     return false;
   }
 
-  const int base_ = FreeBase();
+  const int base_ = FreePorts(2 * kNodes);  // Two for each node.
   PageShell shell_;
 };
 

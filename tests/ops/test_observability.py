@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,9 @@ import yaml
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-# Needs the path above.
+sys.path.insert(0, str(ROOT / "tests/support"))
+# Need the paths above.
+from ports import free_port  # noqa: E402
 from rows.processes import (  # noqa: E402
     Server,
     cairn,
@@ -50,12 +51,6 @@ def panels():
     return [p for p in dashboard_module().dashboard()["panels"] if p["type"] != "row"]
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Prometheus:
     """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our
     ports."""
@@ -84,7 +79,7 @@ class Prometheus:
 
     def get(self, path, **parameters):
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=PATIENCE) as answer:
             return json.load(answer)["data"]
 
     def ready(self):
@@ -104,7 +99,7 @@ class Prometheus:
 
     def stop(self):
         self._process.terminate()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE)
         self._log.close()
 
 
@@ -122,7 +117,7 @@ def chat(router, text):
 
 def is_ready(server):
     try:
-        with urllib.request.urlopen(f"http://{server.admin}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{server.admin}/readyz", timeout=PATIENCE) as answer:
             return answer.status == 200
     except OSError:
         return False
@@ -260,9 +255,15 @@ def test_the_router_sees_the_worker_and_the_node(observed, metric, values):
 @pytest.mark.parametrize("job", ["cairn-cache", "cairn-router"])
 def test_promtool_finds_nothing_to_improve_in_the_metrics(observed, job):
     _, _, services = observed
-    with urllib.request.urlopen(f"http://{services[job].admin}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://{services[job].admin}/metrics", timeout=PATIENCE
+    ) as answer:
         text = answer.read()
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
+        ["promtool", "check", "metrics"],
+        input=text,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import time
 
 import envoy
@@ -14,9 +15,12 @@ import yaml
 from fake_engine import Engine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from ports import free_port  # noqa: E402,F401  (needs the path; for the tests)
+
 BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
 CONFIG = ROOT / "deploy/envoy/endpoint-picker.yaml"
-DEADLINE = 30
+DEADLINE = 120  # Seconds, which only a bug reaches.
 
 
 def wait_until(done, what):

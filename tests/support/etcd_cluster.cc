@@ -2,10 +2,15 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <random>
 #include <utility>
 
 namespace cairn::testing {
@@ -13,21 +18,74 @@ namespace {
 
 constexpr char kServer[] = "/usr/bin/etcd";
 constexpr char kClient[] = "/usr/bin/etcdctl";
-constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::seconds kPatience(120);
 
-}  // namespace
+// Who asks the kernel for any port, or connects without one, gets none of these.
+std::vector<int> PortsThatTheKernelGivesNobody() {
+  constexpr int kFirst = 10'000, kLast = 65'535;
+  int low = 32'768, high = 60'999;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
+  std::vector<int> ports;
+  for (int port = kFirst; port <= kLast; ++port) {
+    if (port < low || port > high) ports.push_back(port);
+  }
+  // The kernel gives all of them. Then only tests keep out of each other's way.
+  for (int port = kFirst; ports.empty() && port <= kLast; ++port) ports.push_back(port);
+  return ports;
+}
 
-int FreePort() {
+// An abstract name, which only one process can have. Like ports, each network namespace has its
+// own. Returns a descriptor, or -1: another process has it. tests/support/ports.py does the same.
+int Reserve(int port) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CAIRN_CHECK(fd >= 0);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  // Of it the first byte is 0.
+  const std::string text = fmt::format("cairn-test-port-{}", port);
+  std::memcpy(name.sun_path + 1, text.data(), text.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+bool NobodyListens(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   CAIRN_CHECK(fd >= 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  CAIRN_CHECK(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  CAIRN_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   close(fd);
-  return ntohs(address.sin_port);
+  return free;
+}
+
+}  // namespace
+
+int FreePort() { return FreePorts(1); }
+
+int FreePorts(int count) {
+  static const std::vector<int> ports = PortsThatTheKernelGivesNobody();
+  const auto size = static_cast<size_t>(count);
+  std::random_device random;
+  for (int i = 0; i < 10'000; ++i) {
+    const size_t first = random() % (ports.size() - size);
+    if (ports[first + size - 1] != ports[first] + count - 1) continue;
+    std::vector<int> reservations;
+    for (size_t at = first; at < first + size; ++at) {
+      const int reservation = Reserve(ports[at]);
+      if (reservation < 0) break;
+      reservations.push_back(reservation);
+      if (!NobodyListens(ports[at])) break;
+      // Those of the last round end with this process.
+      if (at + 1 == first + size) return ports[first];
+    }
+    for (const int reservation : reservations) close(reservation);
+  }
+  CAIRN_CHECK(false);
+  return -1;
 }
 
 Result<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(Options options) {
@@ -93,7 +151,7 @@ std::vector<std::string> EtcdCluster::endpoints() const {
 Result<int> EtcdCluster::Leader() {
   for (size_t i = 0; i < members_.size(); ++i) {
     auto process = Process::Start({.argv = {kClient, "--endpoints", members_[i].client(),
-                                            "--command-timeout", "1s", "endpoint", "status"},
+                                            "--command-timeout", "10s", "endpoint", "status"},
                                    .environment = {"ETCDCTL_API=3"}});
     if (!process.ok()) return process.status();
     const auto exit = (*process)->WaitExit(kPatience);
@@ -127,7 +185,7 @@ Result<std::string> EtcdCluster::Ctl(const std::vector<std::string>& arguments) 
   std::string all;
   for (const std::string& endpoint : endpoints()) all += (all.empty() ? "" : ",") + endpoint;
   Process::Options options{
-      .argv = {kClient, "--endpoints", all, "--dial-timeout", "1s", "--command-timeout", "2s"},
+      .argv = {kClient, "--endpoints", all, "--dial-timeout", "10s", "--command-timeout", "20s"},
       .environment = {"ETCDCTL_API=3"}};
   if (!options_.certificate.empty()) {
     options.argv.insert(options.argv.end(), {"--cacert", options_.certificate});

@@ -8,12 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/etcd_cluster.h"
 #include "tests/support/network_namespace.h"
 
 namespace cairn::testing {
@@ -204,20 +206,18 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 Result<std::unique_ptr<CacheNode>> CacheNode::Start(const std::vector<std::string>& args) {
-  std::vector<std::string> argv = {Binary("cairn-cache"),
-                                   "--listen",
-                                   "127.0.0.1:0",
-                                   "--admin.listen",
-                                   "127.0.0.1:0",
-                                   "--host.capacity",
-                                   "64MiB",
-                                   "--admin.allow_loopback",
-                                   "true"};
+  std::vector<std::string> argv = {Binary("cairn-cache"), "--host.capacity", "64MiB",
+                                   "--admin.allow_loopback", "true"};
+  for (const char* const listen : {"--listen", "--admin.listen"}) {
+    if (std::ranges::find(args, listen) != args.end()) continue;
+    // Nobody else gets the port while a test starts the node again there.
+    argv.insert(argv.end(), {listen, fmt::format("127.0.0.1:{}", FreePort())});
+  }
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<CacheNode> node(new CacheNode());
   CAIRN_ASSIGN_OR_RETURN(node->process_, Process::Start({.argv = argv}));
   CAIRN_ASSIGN_OR_RETURN(const std::string line,
-                         node->process_->WaitForLine("ready ", std::chrono::seconds(30)));
+                         node->process_->WaitForLine("ready ", std::chrono::seconds(120)));
   node->address_ = LineField(line, "grpc");
   node->admin_ = LineField(line, "admin");
   return node;

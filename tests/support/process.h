@@ -83,8 +83,9 @@ class TemporaryDirectory {
 // A running cairn-cache with free ports on loopback.
 class CacheNode {
  public:
-  // `args` are added to --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 (later ones win),
-  // host.capacity 64MiB and admin.allow_loopback.
+  // `args` are added to host.capacity 64MiB and admin.allow_loopback (later ones win), and to
+  // --listen and --admin.listen on loopback unless they name them. These ports are of FreePort()
+  // (etcd_cluster.h).
   static Result<std::unique_ptr<CacheNode>> Start(const std::vector<std::string>& args);
   Process& process() { return *process_; }
   const std::string& address() const { return address_; }  // gRPC, "127.0.0.1:PORT".

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "cairn/client/connect.h"
+#include "tests/support/etcd_cluster.h"
 
 namespace cairn::fault {
 namespace {
@@ -106,8 +107,10 @@ Status TestedNode::Launch(const std::vector<std::string>& more_args) {
   const std::string script =
       fmt::format("ulimit -v {}; ulimit -n {}; exec \"$@\" 2>/dev/fd/{}",
                   options_.address_space_bytes / 1024, options_.descriptors, log_write_);
-  const std::string listen = address_.empty() ? "127.0.0.1:0" : address_;
-  const std::string admin = admin_.empty() ? "127.0.0.1:0" : admin_;
+  // Ports that nobody else gets while it starts again there.
+  const auto anywhere = [] { return fmt::format("127.0.0.1:{}", testing::FreePort()); };
+  const std::string listen = address_.empty() ? anywhere() : address_;
+  const std::string admin = admin_.empty() ? anywhere() : admin_;
   std::vector<std::string> argv = {"/bin/sh",
                                    "-c",
                                    script,
@@ -125,7 +128,7 @@ Status TestedNode::Launch(const std::vector<std::string>& more_args) {
   argv.insert(argv.end(), more_args.begin(), more_args.end());
   CAIRN_ASSIGN_OR_RETURN(process_, testing::Process::Start({.argv = argv}));
   pid_.store(process_->pid());
-  const auto line = process_->WaitForLine("ready ", seconds(60));
+  const auto line = process_->WaitForLine("ready ", seconds(120));
   if (!line.ok()) return Annotate(line.status(), EndOfLog());
   if (address_.empty()) {  // Others read them without a lock, and they stay what they are.
     address_ = LineField(*line, "grpc");
@@ -141,7 +144,7 @@ Status TestedNode::End(bool kill) {
     return OkStatus();
   }
   process_->Signal(SIGTERM);
-  CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process_->WaitExit(seconds(60)));
+  CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process_->WaitExit(seconds(120)));
   if (exit.exited && exit.code == 0) return OkStatus();
   return Errorf(StatusCode::kInternal, "after SIGTERM the node ended with {} {}",
                 exit.exited ? "code" : "signal", exit.code);
