@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -136,7 +137,7 @@ TEST(GgufFileTest, OpenNamesThePath) {
               StatusIs(StatusCode::kNotFound, HasSubstr("does/not/exist.gguf")));
   EXPECT_THAT(GgufFile::Open("."),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
-  const std::string path = ::testing::TempDir() + "cairn_gguf_test.gguf";
+  const std::string path = ::testing::TempDir() + "cairn_gguf_test." + std::to_string(getpid());
   std::ofstream(path).close();
   EXPECT_THAT(GgufFile::Open(path), StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty")));
   const auto bytes = GgufBuilder().U32("k", 1).Tensor("t", {8}).Build();

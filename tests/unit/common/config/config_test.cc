@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <map>
@@ -150,7 +151,8 @@ TEST_F(ConfigTest, ABooleanStandsAloneOrTakesTheNextWord) {
 }
 
 TEST_F(ConfigTest, AListMayComeInSeveralFlags) {
-  const std::string path = ::testing::TempDir() + "cairn_config_list_test.yaml";
+  const std::string path =
+      ::testing::TempDir() + "cairn_config_list_test." + std::to_string(getpid());
   std::ofstream(path) << "tls: {admins: [file]}\nlisten: file\n";
   ASSERT_OK(Load(schema, {"--config", path, "--tls.admins", "a", "--listen", "one", "--set",
                           "tls.admins=b,c", "--tls.admins=d", "--listen", "two"}));
@@ -159,7 +161,7 @@ TEST_F(ConfigTest, AListMayComeInSeveralFlags) {
 }
 
 TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
-  const std::string path = ::testing::TempDir() + "cairn_config_test.yaml";
+  const std::string path = ::testing::TempDir() + "cairn_config_test." + std::to_string(getpid());
   std::ofstream(path) << "node: {id: file}\nrpc: {threads: 2}\nlisten: file\n";
   ::setenv("CAIRN_NODE_ID_FOR_TEST", "env", 1);
   const auto line = Load(schema, {"--listen", "flag", "serve", "--config", path, "--json", "--set",

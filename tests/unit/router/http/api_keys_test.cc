@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -45,7 +46,7 @@ class ApiKeyFileTest : public ::testing::Test {
   void WaitForTheNextLook() { clock_.Advance(ApiKeyFile::kLookEvery); }
 
   FakeClock clock_;
-  const std::string path_ = ::testing::TempDir() + "cairn_api_keys";
+  const std::string path_ = ::testing::TempDir() + "cairn_api_keys." + std::to_string(getpid());
 };
 
 TEST_F(ApiKeyFileTest, FollowsTheFile) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -311,7 +312,7 @@ TEST_F(ApiServiceTest, AnswersWhoHoldsAPrompt) {
   EXPECT_EQ(Ask("GET", "/query")->Header("Allow"), "POST");
   EXPECT_EQ(Ask("POST", "/query", "{}", {{"Content-Type", "text/plain"}})->head->status, 415);
   EXPECT_EQ(Answers(Route::kQuery, 200), 1u);
-  const std::string path = ::testing::TempDir() + "cairn_query_keys";
+  const std::string path = ::testing::TempDir() + "cairn_query_keys." + std::to_string(getpid());
   std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
   FakeClock clock;
   auto keys = ApiKeyFile::Open(path, "http.api_keys", &clock);
@@ -325,7 +326,7 @@ TEST_F(ApiServiceTest, AnswersWhoHoldsAPrompt) {
 }
 
 TEST_F(ApiServiceTest, TheKeySaysWhoseTheRequestIs) {
-  const std::string path = ::testing::TempDir() + "cairn_service_keys";
+  const std::string path = ::testing::TempDir() + "cairn_service_keys." + std::to_string(getpid());
   std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
   FakeClock clock;
   auto keys = ApiKeyFile::Open(path, "http.api_keys", &clock);

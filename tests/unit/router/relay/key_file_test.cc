@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 
 class KeyFileTest : public ::testing::Test {
  protected:
-  KeyFileTest() : path_(::testing::TempDir() + "engine_key") {}
+  KeyFileTest() : path_(::testing::TempDir() + "engine_key." + std::to_string(getpid())) {}
   ~KeyFileTest() override { std::filesystem::remove(path_); }
   void Write(const std::string& text) { std::ofstream(path_) << text; }
   const std::string path_;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -34,7 +35,8 @@ std::vector<CommandSpec> Commands() {
 // What bash offers for the words of a command line.
 std::string BashOffers(const std::string& words, int index) {
   const std::string script = *CompletionScript("bash", "cairn", Commands());
-  const std::string path = testing::TempDir() + "/cairn-completion-test.bash";
+  const std::string path =
+      testing::TempDir() + "/cairn-completion-test." + std::to_string(getpid());
   std::ofstream(path) << script << "COMP_WORDS=(" << words << "); COMP_CWORD=" << index
                       << "; _cairn; echo \"${COMPREPLY[*]}\"\n";
   const Result<std::string> offers = Capture({"bash", path});

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -99,7 +100,7 @@ class LoadKeyRotationsTest : public ::testing::Test {
  protected:
   LoadKeyRotationsTest()
       : folder_(std::filesystem::temp_directory_path() /
-                ("cairn-rotations-" +
+                ("cairn-rotations-" + std::to_string(getpid()) + "-" +
                  std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);

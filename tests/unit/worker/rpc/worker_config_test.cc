@@ -145,7 +145,8 @@ TEST_F(WorkerConfigTest, SaltComesFromAFile) {
   config_.tenant_salt_file = "no/such/file";
   EXPECT_THAT(EngineOptions(config_),
               testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr("tenant_salt_file")));
-  const auto path = std::filesystem::temp_directory_path() / "cairn-worker-config-test-salt";
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("cairn-worker-config-test-salt." + std::to_string(getpid()));
   std::ofstream(path) << "pepper";
   config_.tenant_salt_file = path.string();
   const auto options = EngineOptions(config_);

@@ -1,5 +1,7 @@
 #include "services/worker/session/head_calibration.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -70,7 +72,7 @@ class LoadHeadScoresTest : public ::testing::Test {
  protected:
   LoadHeadScoresTest()
       : folder_(std::filesystem::temp_directory_path() /
-                ("cairn-heads-" +
+                ("cairn-heads-" + std::to_string(getpid()) + "-" +
                  std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
