@@ -31,19 +31,22 @@ class ClusterEtcdTest : public ClusterNodesTest {
             "--cluster.etcd_endpoints", fmt::format("{}", fmt::join(etcd_->endpoints(), ",")),
             "--cluster.etcd_ttl",       "2s"};
   }
-  // Looks at all views, again and again, while etcd is away; what changed, or "".
+  // Looks at all views, again and again, while etcd is away, and once after that; what changed, or
+  // "". Who does not answer is asked again: that is no change.
   std::string ChangeWhileAway(const std::vector<size_t>& nodes) {
     const char* const setting = std::getenv("CAIRN_ETCD_AWAY_SECONDS");
     const int seconds = setting == nullptr ? kAwaySeconds : std::atoi(setting);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-    while (std::chrono::steady_clock::now() < end) {
+    for (bool last = false; !last; Pause()) {
+      last = std::chrono::steady_clock::now() >= end;
       for (const size_t i : nodes) {
-        const std::vector<std::string> sees = Sees(i);
-        if (sees.size() + 1 != nodes.size()) {
-          return fmt::format("node {} sees {}", i, fmt::join(sees, ", "));
+        const auto sees = Sees(i);
+        if (!sees.ok())
+          return fmt::format("node {} does not answer: {}", i, ToString(sees.status()));
+        if (sees->size() + 1 != nodes.size()) {
+          return fmt::format("node {} sees [{}]", i, fmt::join(*sees, ", "));
         }
       }
-      Pause();
     }
     return "";
   }

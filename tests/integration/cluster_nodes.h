@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,7 @@ class ClusterNodesTest : public ::testing::Test {
  protected:
   // Of 16 tokens each, so that some four of them are waymarks.
   static constexpr int kBlocks = 128;
-  static constexpr std::chrono::seconds kPatience{60};
+  static constexpr std::chrono::seconds kPatience{120};
 
   // Tries again until the time is up.
   template <typename Condition>
@@ -35,9 +34,10 @@ class ClusterNodesTest : public ::testing::Test {
   }
 
   void TakePorts(size_t nodes) {
-    std::set<int> ports;
-    while (ports.size() < nodes) ports.insert(FreePort());
-    for (const int port : ports) addresses_.push_back(fmt::format("127.0.0.1:{}", port));
+    const int first = FreePorts(static_cast<int>(nodes));
+    for (size_t i = 0; i < nodes; ++i) {
+      addresses_.push_back(fmt::format("127.0.0.1:{}", first + static_cast<int>(i)));
+    }
     nodes_.resize(nodes);
   }
   static std::string Id(size_t i) { return fmt::format("n{}", i); }
@@ -55,19 +55,32 @@ class ClusterNodesTest : public ::testing::Test {
             fmt::format("{}", fmt::join(addresses_, ","))};
   }
 
-  // What a node says; empty while it does not answer.
-  client::ClusterMembers View(size_t i, const client::ConnectOptions& options = {}) const {
+  // What a node says. An error: it did not answer, which says nothing of what it sees.
+  Result<client::ClusterMembers> AskOnce(size_t i,
+                                         const client::ConnectOptions& options = {}) const {
     client::ConnectOptions to = options;
     to.address = addresses_[i];
-    const auto node = client::ConnectCluster(to);
-    if (!node.ok()) return {};
-    auto view = (*node)->Members({.deadline = std::chrono::seconds(5), .trace = ""});
-    return view.ok() ? *std::move(view) : client::ClusterMembers();
+    CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectCluster(to));
+    return node->Members({.deadline = std::chrono::seconds(5), .trace = ""});
   }
-  std::vector<std::string> Sees(size_t i, const client::ConnectOptions& options = {}) const {
+  // Asks until it answers.
+  Result<client::ClusterMembers> View(size_t i, const client::ConnectOptions& options = {}) const {
+    Result<client::ClusterMembers> view = Errorf(StatusCode::kUnavailable, "not asked");
+    Eventually([&] { return (view = AskOnce(i, options)).ok(); });
+    return view;
+  }
+  Result<std::vector<std::string>> Sees(size_t i,
+                                        const client::ConnectOptions& options = {}) const {
+    CAIRN_ASSIGN_OR_RETURN(const client::ClusterMembers view, View(i, options));
     std::vector<std::string> ids;
-    for (const auto& member : View(i, options).members) ids.push_back(member.node_id);
+    for (const auto& member : view.members) ids.push_back(member.node_id);
     return ids;
+  }
+  // In this order. Not so while it does not answer.
+  bool SeesJust(size_t i, const std::vector<std::string>& ids,
+                const client::ConnectOptions& options = {}) const {
+    const auto sees = Sees(i, options);
+    return sees.ok() && *sees == ids;
   }
   bool SeesAll(const std::vector<size_t>& nodes) const {
     for (const size_t i : nodes) {
@@ -75,10 +88,10 @@ class ClusterNodesTest : public ::testing::Test {
       for (const size_t other : nodes) {
         if (other != i) others.push_back(Id(other));
       }
-      const client::ClusterMembers view = View(i);
-      if (view.members.size() != others.size()) return false;
+      const auto view = AskOnce(i);
+      if (!view.ok() || view->members.size() != others.size()) return false;
       for (size_t k = 0; k < others.size(); ++k) {
-        if (view.members[k].node_id != others[k] || !view.members[k].same_view) return false;
+        if (view->members[k].node_id != others[k] || !view->members[k].same_view) return false;
       }
     }
     return true;

@@ -1,6 +1,7 @@
 #include "tests/integration/node_client.h"
 
 #include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 
 #include <chrono>
@@ -11,10 +12,16 @@
 namespace cairn::testing {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(20);
+constexpr auto kTimeout = std::chrono::seconds(60);
 
 void SetDeadline(grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + kTimeout);
+}
+
+// A refusal is an answer, and calls that only ask return nothing for it. No answer is none.
+void ExpectAnswer(const grpc::Status& status, const char* call) {
+  EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
+      << call << ": the node does not answer";
 }
 
 }  // namespace
@@ -172,7 +179,7 @@ v1::MatchResponse NodeClient::Match(const std::string& fingerprint, int count, u
   request.set_fingerprint(fingerprint);
   for (int i = 0; i < count; ++i) *request.mutable_keys() += Key(i);
   request.set_lease_ttl_ms(ttl_ms);
-  cache_->Match(&context, request, &response);
+  ExpectAnswer(cache_->Match(&context, request, &response), "Match");
   return response;
 }
 
@@ -193,7 +200,7 @@ std::map<uint32_t, std::string> NodeClient::Fetch(uint64_t lease) {
       slice.data().copy(bytes.data() + slice.offset(), slice.data().size());
     }
   }
-  reader->Finish();
+  ExpectAnswer(reader->Finish(), "Fetch");
   return blocks;
 }
 
@@ -201,7 +208,7 @@ v1::StatResponse NodeClient::Stat() {
   grpc::ClientContext context;
   SetDeadline(&context);
   v1::StatResponse response;
-  cache_->Stat(&context, v1::StatRequest(), &response);
+  ExpectAnswer(cache_->Stat(&context, v1::StatRequest(), &response), "Stat");
   return response;
 }
 

@@ -72,7 +72,7 @@ void Pause();  // Between two looks at a condition.
 
 template <typename Predicate>
 bool NodeClient::WaitStat(Predicate predicate) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (!predicate(Stat())) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     Pause();
