@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests/support/fake_device"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path)
 
-SLOW = 10.0  # A deadline that only a bug reaches.
+SLOW = 120.0  # A deadline that only a bug reaches.
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +55,32 @@ def path(request):
     return request.param
 
 
+def patient(name, *limits):
+    """A call of a client whose limits are SLOW unless the test names them."""
+    plain = getattr(cairn.Client, name)
+    defaults = dict.fromkeys(limits, SLOW)
+    return lambda self, *args, **options: plain(self, *args, **(defaults | options))
+
+
+class PatientClient(cairn.Client):
+    """A client for busy machines: the limits by default are those of engines, which are in a
+    hurry."""
+
+    open_namespace = patient("open_namespace", "deadline")
+    match = patient("match", "deadline")
+    fetch = patient("fetch", "progress", "deadline")
+    get = patient("get", "lookup_deadline", "progress", "deadline")
+    push = patient("push", "deadline")
+    prefetch = patient("prefetch", "deadline")
+    exists = patient("exists", "deadline")
+    renew_lease = patient("renew_lease", "deadline")
+    flush = patient("flush", "deadline")
+    stat = patient("stat", "deadline")
+
+
 def connect(node, path="auto", **options):
     """A client whose calls work, and take the path that was asked for."""
-    client = cairn.Client(node.grpc, client_name="python-test", path=path, **options)
+    client = PatientClient(node.grpc, client_name="python-test", path=path, **options)
     until = time.monotonic() + SLOW
     while not client.stats().connected:
         assert time.monotonic() < until, "not connected"

@@ -26,7 +26,7 @@ def test_a_snapshot_then_what_happens_then_the_loss_of_a_member(start_node, seri
     with connect(node) as client:
         prompt = Prompt(client, opaque_spec(model=f"cluster{serial()}"), serial(), 2, 10)
         prompt.push(client)
-        with cairn.ClusterEvents(node.grpc, refresh=0.1, lost_after=0.5) as events:
+        with cairn.ClusterEvents(node.grpc, refresh=0.1, lost_after=3.0) as events:
             begin = events.next(SLOW)
             assert begin is not None
             assert begin.kind is Kind.SNAPSHOT_BEGINS

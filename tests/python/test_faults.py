@@ -234,7 +234,7 @@ def test_kill_9_during_fetches(loaded):
     }
     assert len(outcomes) == 2
     with pytest.raises((cairn.UnavailableError, cairn.DeadlineExceededError)):
-        client.match(prompt.namespace, prompt.keys)
+        client.match(prompt.namespace, prompt.keys, deadline=0.5)
     match.lease.release()
 
 
@@ -267,13 +267,13 @@ def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
     node, client, prompt = loaded
     node.freeze()
     try:
-        thread = Threaded(lambda: client.stat(deadline=0.5))
+        thread = Threaded(lambda: client.stat(deadline=2.0))
         steps = []
         while thread.is_alive():
             steps.append(time.monotonic())
             time.sleep(0.001)
         assert isinstance(thread.error, cairn.DeadlineExceededError)
-        assert 0.4 < thread.seconds < 5
+        assert 1.9 < thread.seconds < SLOW
         # While the GIL is held nobody steps; how many steps there are else is a matter of the
         # machine. The margin is for those on the way into the call and out of it.
         assert any(thread.begin + 0.1 < step < thread.end - 0.1 for step in steps)
@@ -292,12 +292,14 @@ def test_cancellation_and_progress(loaded):
     node.freeze()
     try:
         cancel = cairn.Cancellation()
-        thread = Threaded(lambda: client.fetch(match.lease, into, progress=SLOW, cancel=cancel))
+        thread = Threaded(
+            lambda: client.fetch(match.lease, into, progress=600.0, deadline=600.0, cancel=cancel)
+        )
         time.sleep(0.2)
         assert thread.is_alive()
         cancel.cancel()
         thread.join(SLOW)
-        assert isinstance(thread.error, cairn.CancelledError) and thread.seconds < 5
+        assert isinstance(thread.error, cairn.CancelledError) and thread.seconds < SLOW
         assert thread.error.action == cairn.Action.STOP
         assert thread.error.fetched is not None and thread.error.fetched.prefix < 64
         with pytest.raises(cairn.DeadlineExceededError):
@@ -361,7 +363,7 @@ def python(script, *arguments):
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SLOW,
         check=False,
     )
 
@@ -441,20 +443,19 @@ def test_ctrl_c_interrupts_a_watch(node, path, serial):
         SETUP
         + """
     threading.Timer(0.2, lambda: os.kill(os.getpid(), 2)).start()
-    begin = time.monotonic()
     try:
         with client.watch(prompt.namespace) as stream:
             for event in stream:
                 pass
     except KeyboardInterrupt:
-        print("interrupted", time.monotonic() - begin < 5)
+        print("interrupted")
     """,
         node.grpc,
         os.path.dirname(__file__),
         path,
         str(serial()),
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted True\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
 def test_a_fork_is_told_and_harms_nobody(node, path, serial):
