@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/integration/cluster_nodes.h"
@@ -20,6 +21,13 @@ class ClusterEtcdTest : public ClusterNodesTest {
     auto etcd = EtcdCluster::Start({});
     ASSERT_OK(etcd);
     etcd_ = *std::move(etcd);
+    const auto leader = etcd_->Leader();
+    ASSERT_OK(leader);
+    leader_ = *leader;
+    // A member of etcd waits for its leader, so nodes that begin with another one ask a leader that
+    // hangs next. Until they come to the third one, their leases have ended.
+    endpoints_ = etcd_->endpoints();
+    std::rotate(endpoints_.begin(), endpoints_.begin() + (leader_ + 2) % 3, endpoints_.end());
     TakePorts(4);
     for (size_t i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(StartNode(i, Etcd()));
     ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1, 2}); }));
@@ -28,7 +36,7 @@ class ClusterEtcdTest : public ClusterNodesTest {
   }
   std::vector<std::string> Etcd() const {
     return {"--cluster.discovery",      "etcd",
-            "--cluster.etcd_endpoints", fmt::format("{}", fmt::join(etcd_->endpoints(), ",")),
+            "--cluster.etcd_endpoints", fmt::format("{}", fmt::join(endpoints_, ",")),
             "--cluster.etcd_ttl",       "2s"};
   }
   // Looks at all views, again and again, while etcd is away, and once after that; what changed, or
@@ -52,6 +60,8 @@ class ClusterEtcdTest : public ClusterNodesTest {
   }
 
   std::unique_ptr<EtcdCluster> etcd_;
+  int leader_ = 0;
+  std::vector<std::string> endpoints_;  // The leader's is the second one.
 };
 
 TEST_F(ClusterEtcdTest, WithoutEtcdNoViewChangesAndHitsGoOn) {
@@ -68,14 +78,18 @@ TEST_F(ClusterEtcdTest, WithoutEtcdNoViewChangesAndHitsGoOn) {
 }
 
 TEST_F(ClusterEtcdTest, AStoppedLeaderOfEtcdChangesNoView) {
-  const auto leader = etcd_->Leader();
-  ASSERT_OK(leader);
-  etcd_->member(*leader).Signal(SIGSTOP);
+  etcd_->member(leader_).Signal(SIGSTOP);
   EXPECT_EQ(ChangeWhileAway({0, 1, 2}), "");
   // Those that start now are found through the members that have a new leader.
   ASSERT_NO_FATAL_FAILURE(StartNode(3, Etcd()));
   EXPECT_TRUE(Eventually([&] { return SeesAll({0, 1, 2, 3}); }));
-  etcd_->member(*leader).Signal(SIGCONT);
+  etcd_->member(leader_).Signal(SIGCONT);
+  // Nearly always all. EtcdTest.LostLeasesAreGrantedAgainAndNoViewShrinks takes them away.
+  int lost = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    lost += nodes_[i]->process().err().find("member_lease_lost") != std::string::npos ? 1 : 0;
+  }
+  RecordProperty("nodes_whose_lease_ended", lost);
 }
 
 }  // namespace
