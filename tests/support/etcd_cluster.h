@@ -55,9 +55,9 @@ class EtcdCluster {
   std::vector<Member> members_;
 };
 
-// A port of loopback on which nobody listens now, and nobody else will as long as this process runs:
-// the kernel gives it to nobody who asks for any, and no other test gets it from this call. A server
-// may be started on it again and again. Thread-safe.
+// A port of loopback on which nobody listens now, and nobody else will as long as this process
+// runs: the kernel gives it to nobody who asks for any, and no other test gets it from this call. A
+// server may be started on it again and again. Thread-safe.
 int FreePort();
 // The first of `count` such ports, one after the other.
 int FreePorts(int count);
