@@ -36,7 +36,7 @@ class FaultBitFlipTest : public ::testing::Test {
                 Write(*client_, model_, prompts_.back(), 0, model_.whole());
             return outcome.status.ok() && outcome.refused_parts == 0;
           },
-          seconds(10)));
+          seconds(120)));
       for (const BlockKey& key : prompts_.back()) keys_.push_back(key);
       // A small arena evicts what it has not copied to disk if more comes at once.
       if (!flush_each_) continue;
@@ -127,8 +127,8 @@ TEST_F(FaultBitFlipTest, InArenaIsAMiss) {
   }
   EXPECT_EQ(ReadAll().complete, AllBlocks());
   EXPECT_EQ(client_->Stat()->corrupt_blocks, *flipped);
-  EXPECT_EQ(StillHeld(*client_, 1, seconds(5)), "");
-  EXPECT_EQ(UsageMismatch(*client_, {model_.PartBytes(model_.whole())}, seconds(10)), "");
+  EXPECT_EQ(StillHeld(*client_, 1, seconds(120)), "");
+  EXPECT_EQ(UsageMismatch(*client_, {model_.PartBytes(model_.whole())}, seconds(120)), "");
 }
 
 TEST_F(FaultBitFlipTest, InArenaIsServedFromDisk) {
@@ -141,7 +141,7 @@ TEST_F(FaultBitFlipTest, InArenaIsServedFromDisk) {
   EXPECT_EQ(ReadAll().wrong, 0u);
   EXPECT_EQ(ReadAll().complete, AllBlocks());
   EXPECT_EQ(client_->Stat()->corrupt_blocks, *flipped);
-  EXPECT_EQ(UsageMismatch(*client_, {model_.PartBytes(model_.whole())}, seconds(10)), "");
+  EXPECT_EQ(UsageMismatch(*client_, {model_.PartBytes(model_.whole())}, seconds(120)), "");
 }
 
 // Random pages under load: headers, parts that are being written, rooms that are free.
@@ -178,8 +178,8 @@ TEST_F(FaultBitFlipTest, AnywhereInArenaUnderLoad) {
   }
   ASSERT_TRUE(node_->process().running()) << node_->process().err();
   EXPECT_GT(client_->Stat()->corrupt_blocks, 0u);
-  EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
-  EXPECT_EQ(LeftAfterDrop(*node_, *client_, options_.tenant, seconds(10)), "");
+  EXPECT_EQ(StillHeld(*client_, 1, seconds(120)), "");
+  EXPECT_EQ(LeftAfterDrop(*node_, *client_, options_.tenant, seconds(120)), "");
 }
 
 TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
@@ -216,7 +216,8 @@ TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
       EXPECT_EQ(ConnectTo((*wiped)->address())->Stat({.deadline = seconds(5)})->blocks, 0u);
       continue;
     }
-    ASSERT_TRUE(WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(10)));
+    ASSERT_TRUE(
+        WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(120)));
     for (int pass = 0; pass < 2; ++pass) {
       const Sum sum = ReadAll();
       EXPECT_EQ(sum.wrong, 0u);
@@ -259,7 +260,7 @@ TEST_F(FaultBitFlipTest, InValueFilesOfARunningNode) {
     for (const auto& keys : prompts_)
       ASSERT_TRUE(Write(*client_, model_, keys, 0, model_.whole()).status.ok());
   }
-  EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
+  EXPECT_EQ(StillHeld(*client_, 1, seconds(120)), "");
 }
 
 // Every other file of the directory: the node starts and serves what is right, or refuses in words.
@@ -284,10 +285,10 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
                                  "--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity",
                                  kDiskCapacity, "--log.level", "error"}});
     ASSERT_TRUE(process.ok());
-    if ((*process)->WaitForLine("ready ", seconds(20)).ok()) {
+    if ((*process)->WaitForLine("ready ", seconds(120)).ok()) {
       ++started;
       ASSERT_TRUE(
-          WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(10)));
+          WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(120)));
       const Sum sum = ReadAll();
       EXPECT_EQ(sum.wrong, 0u);
       ASSERT_TRUE((*process)->running()) << (*process)->err();
@@ -300,7 +301,7 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
       }
     } else {
       ++refused;
-      const auto exit = (*process)->WaitExit(seconds(10));
+      const auto exit = (*process)->WaitExit(seconds(120));
       ASSERT_TRUE(exit.ok()) << "neither ready nor ended";
       EXPECT_TRUE(exit->exited) << "ended by signal " << exit->code << ": " << (*process)->err();
       EXPECT_FALSE((*process)->err().empty());

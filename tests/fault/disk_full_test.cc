@@ -62,7 +62,7 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
   EXPECT_FALSE(client->Flush({.deadline = seconds(2)}).ok());
   EXPECT_EQ(read_all(), 0u);
   ASSERT_TRUE((*node)->process().running()) << (*node)->process().err();
-  EXPECT_EQ(StillHeld(*client, 1, seconds(5)), "");
+  EXPECT_EQ(StillHeld(*client, 1, seconds(120)), "");
   const uint64_t full_blocks = Tier(*client->Stat(), client::TierKind::kDisk)->blocks;
   std::printf("full with %llu blocks on disk of %llu, %.1f MiB free\n",
               static_cast<unsigned long long>(full_blocks),
@@ -72,7 +72,7 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
   // Killed while full: it starts again, and what it has is right.
   (*node)->Kill();
   ASSERT_TRUE((*node)->Restart().ok());
-  ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10)));
+  ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(120)));
   read_all();
 
   // Room again.
@@ -83,13 +83,13 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
         const WriteOutcome outcome = Write(*client, model, last, 0, model.whole());
         return outcome.status.ok() && outcome.refused_parts == 0;
       },
-      seconds(10)));
-  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(15)))
+      seconds(120)));
+  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(120)))
       << Describe(*client->Stat());
   EXPECT_EQ(client->Stat()->unflushed_bytes, 0u);
   (*node)->Kill();
   ASSERT_TRUE((*node)->Restart().ok());
-  ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10)));
+  ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(120)));
   const ReadOutcome outcome = Read(*client, model, last);
   EXPECT_EQ(outcome.complete_blocks, last.size())
       << "flushed after the disk had room again, and lost";
@@ -122,13 +122,13 @@ TEST_P(FaultDiskFullTest, CopiesCatchUp) {
   }
   EXPECT_FALSE(client->Flush({.deadline = seconds(1)}).ok());
   ASSERT_TRUE((*disk)->TakeAway(0).ok());
-  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(20)))
+  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(120)))
       << Describe(*client->Stat());
   const auto stats = client->Stat();
   EXPECT_EQ(Tier(*stats, client::TierKind::kDisk)->blocks, stats->blocks) << Describe(*stats);
   (*node)->Kill();
   ASSERT_TRUE((*node)->Restart().ok());
-  ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10)));
+  ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(120)));
   for (const auto& keys : prompts) {
     const ReadOutcome outcome = Read(*client, model, keys);
     EXPECT_EQ(outcome.complete_blocks, keys.size())

@@ -67,9 +67,9 @@ class Generation {
       EXPECT_EQ(Counter(*report, "mismatches"), 0u) << *report;
       figures_.loader_bytes += Counter(*report, "served_bytes");
     }
-    EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
-    EXPECT_EQ(UsageMismatch(*client_, {model_->PartBytes(model_->whole())}, seconds(10)), "");
-    EXPECT_EQ(LeftAfterDrop(node_, *client_, options_.tenant, seconds(10)), "");
+    EXPECT_EQ(StillHeld(*client_, 1, seconds(120)), "");
+    EXPECT_EQ(UsageMismatch(*client_, {model_->PartBytes(model_->whole())}, seconds(120)), "");
+    EXPECT_EQ(LeftAfterDrop(node_, *client_, options_.tenant, seconds(120)), "");
   }
 
  private:
@@ -99,7 +99,7 @@ class Generation {
     figures_.longest_restart = std::max(figures_.longest_restart, node_.last_start_seconds());
     // Calls of a client whose node has just come back fail until its session is open again.
     ASSERT_TRUE(
-        WaitUntil([&] { return client_->OpenNamespace(model_->spec()).ok(); }, seconds(10)));
+        WaitUntil([&] { return client_->OpenNamespace(model_->spec()).ok(); }, seconds(120)));
   }
 
   void KillClient(size_t i) {
@@ -124,7 +124,7 @@ class Generation {
           const auto stats = client_->Stat();
           return stats.ok() && stats->sessions == std::size(kModes);  // The others' and ours.
         },
-        seconds(10)))
+        seconds(120)))
         << "the session of a dead client is still there";
     StartLoader(i);
   }
@@ -211,7 +211,7 @@ TEST(FaultKillTest, SmallArena) {
     std::this_thread::sleep_for(milliseconds(100 + random() % 400));
     (*node)->Kill();
     ASSERT_TRUE((*node)->Restart().ok());
-    ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10)));
+    ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(120)));
     for (int i = 0; i < 40; ++i) {
       const ReadOutcome outcome = Read(*client, model, model.MakePrompt(random() % 100));
       EXPECT_TRUE(outcome.wrong.empty()) << outcome.wrong.front();
@@ -228,9 +228,9 @@ TEST(FaultKillTest, SmallArena) {
   disk_blocks = Tier(*stats, client::TierKind::kDisk)->blocks;
   EXPECT_GT(disk_blocks * model.PartBytes(model.whole()), 8u << 20)
       << "the test does not test what it says";
-  EXPECT_EQ(StillHeld(*client, 1, seconds(10)), "");
-  EXPECT_EQ(UsageMismatch(*client, {model.PartBytes(model.whole())}, seconds(10)), "");
-  EXPECT_EQ(LeftAfterDrop(**node, *client, options.tenant, seconds(10)), "");
+  EXPECT_EQ(StillHeld(*client, 1, seconds(120)), "");
+  EXPECT_EQ(UsageMismatch(*client, {model.PartBytes(model.whole())}, seconds(120)), "");
+  EXPECT_EQ(LeftAfterDrop(**node, *client, options.tenant, seconds(120)), "");
   std::printf("%.1f MiB verified, %llu blocks on disk\n", static_cast<double>(verified) / 1048576,
               static_cast<unsigned long long>(disk_blocks));
 }

@@ -110,9 +110,9 @@ class FaultWireTest : public ::testing::Test {
     if (node_ == nullptr) return;
     ASSERT_TRUE(node_->process().running()) << node_->process().err();
     ServesOthers();
-    EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
-    EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/livez", seconds(5)).ok());
-    EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/metrics", seconds(5)).ok());
+    EXPECT_EQ(StillHeld(*client_, 1, seconds(120)), "");
+    EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/livez", seconds(60)).ok());
+    EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/metrics", seconds(60)).ok());
     EXPECT_LT(node_->process().ResidentBytes(), resident_before_ + 150 * kMiB);
     const Status stopped = node_->Stop();
     EXPECT_TRUE(stopped.ok()) << ToString(stopped);
@@ -260,9 +260,9 @@ TEST_F(FaultWireTest, IdlePushesDoNotCloseTheNode) {
         const auto open = node_->Metric("cairn_rpc_in_flight_requests", "method=\"Push\"");
         return open.ok() && *open >= 1024;
       },
-      seconds(30)));
+      seconds(120)));
   int served = 0;
-  for (int i = 0; i < 50; ++i) served += client_->Stat({.deadline = seconds(5)}).ok();
+  for (int i = 0; i < 50; ++i) served += client_->Stat({.deadline = seconds(60)}).ok();
   EXPECT_EQ(served, 50);
   ServesOthers();
   for (const auto& push : pushes) push->context.TryCancel();
@@ -280,12 +280,12 @@ TEST(FaultStderrTest, AFullPipeCostsLinesOnly) {
   int served = 0;
   constexpr int kCalls = 25'000;  // Lines of some 110 bytes: 64 KiB for the pipe, 1 MiB waiting.
   for (int i = 0; i < kCalls; ++i) {
-    if (!client->Stat({.deadline = seconds(5)}).ok()) break;
+    if (!client->Stat({.deadline = seconds(60)}).ok()) break;
     ++served;
   }
   EXPECT_EQ(served, kCalls);
   EXPECT_EQ(Read(*client, model, keys).complete_blocks, keys.size());
-  EXPECT_TRUE(metrics::HttpGet((*node)->admin(), "/livez", seconds(5)).ok());
+  EXPECT_TRUE(metrics::HttpGet((*node)->admin(), "/livez", seconds(60)).ok());
   const auto lost = (*node)->Metric("cairn_log_lost_lines_total", "reason=\"full\"");
   ASSERT_TRUE(lost.ok());
   EXPECT_GT(*lost, 0);

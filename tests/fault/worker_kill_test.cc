@@ -85,7 +85,7 @@ TEST(FaultWorkerKillTest, OthersAnswerTheSame) {
     load.join();
     // The survivor's session and ours, when it has one.
     EXPECT_TRUE((*survivor)->WaitIdle());
-    EXPECT_EQ(StillHeld(*client, 2, seconds(10)), "");
+    EXPECT_EQ(StillHeld(*client, 2, seconds(120)), "");
   }
   // A worker that starts after all that finds what the dead and the living left, and it is right.
   auto last = WorkerProcess::Start((*node)->address());
@@ -104,8 +104,8 @@ TEST(FaultWorkerKillTest, OthersAnswerTheSame) {
       static_cast<unsigned long long>(fetched));
   survivor->reset();
   last->reset();
-  EXPECT_EQ(StillHeld(*client, 1, seconds(10)), "");
-  EXPECT_EQ(LeftAfterDrop(**node, *client, "default", seconds(10)), "");
+  EXPECT_EQ(StillHeld(*client, 1, seconds(120)), "");
+  EXPECT_EQ(LeftAfterDrop(**node, *client, "default", seconds(120)), "");
 }
 
 }  // namespace

@@ -114,11 +114,11 @@ TEST_F(FaultWritersTest, ReaderOfAnotherShapeGetsEqualBytesOrAMiss) {
         reader_bytes += Counter(*report, "served_bytes");
       }
     }
-    EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
-    EXPECT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(10)))
+    EXPECT_EQ(StillHeld(*client_, 1, seconds(120)), "");
+    EXPECT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(120)))
         << Describe(*client_->Stat());
-    EXPECT_EQ(UsageMismatch(*client_, PartSizes(), seconds(10)), "");
-    EXPECT_EQ(LeftAfterDrop(*node_, *client_, options_.tenant, seconds(10)), "");
+    EXPECT_EQ(UsageMismatch(*client_, PartSizes(), seconds(120)), "");
+    EXPECT_EQ(LeftAfterDrop(*node_, *client_, options_.tenant, seconds(120)), "");
     // The namespace went with the tenant.
     ASSERT_TRUE(client_->OpenNamespace(model_->spec()).ok());
   }
@@ -159,7 +159,7 @@ TEST_F(FaultWritersTest, WritersThatComeBackMakeBlocksWhole) {
   for (size_t i = 0; i + 1 < rects.size(); ++i) write(rects[i]);
   expect(false);
   EXPECT_GT(client_->Stat()->incomplete_blocks, 0u);
-  ASSERT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(20)));
+  ASSERT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(120)));
   EXPECT_EQ(Tier(*client_->Stat(), client::TierKind::kHost)->used_bytes, 0u)
       << "expired parts still take room";
   write(rects.back());
@@ -167,7 +167,7 @@ TEST_F(FaultWritersTest, WritersThatComeBackMakeBlocksWhole) {
   for (const format::PartRect& rect : rects) write(rect);
   expect(true);
   EXPECT_EQ(client_->Stat()->incomplete_blocks, 0u);
-  EXPECT_EQ(UsageMismatch(*client_, PartSizes(), seconds(10)), "");
+  EXPECT_EQ(UsageMismatch(*client_, PartSizes(), seconds(120)), "");
 }
 
 }  // namespace

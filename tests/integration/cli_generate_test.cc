@@ -103,7 +103,7 @@ TEST(CliGenerateTest, AWorkerAtAnAddressGivesTheSameAnswer) {
                                 .environment = {},
                                 .directory = {}});
   ASSERT_TRUE(worker.ok()) << worker.status();
-  const auto ready = (*worker)->WaitForLine("ready", std::chrono::seconds(60));
+  const auto ready = (*worker)->WaitForLine("ready", std::chrono::seconds(120));
   ASSERT_TRUE(ready.ok()) << ready.status();
   const size_t at = ready->find("grpc=") + 5;
   const std::string address = ready->substr(at, ready->find(' ', at) - at);
@@ -190,7 +190,7 @@ TEST(CliGenerateTest, ErrorsNameWhatIsWrong) {
   EXPECT_EQ(prompt.code, 1);
   EXPECT_THAT(prompt.err, HasSubstr("/nonexistent.txt"));
   const CommandResult worker =
-      Cairn({"generate", "--worker", "127.0.0.1:1", "--prompt", "x"}, std::chrono::seconds(30));
+      Cairn({"generate", "--worker", "127.0.0.1:1", "--prompt", "x"}, std::chrono::seconds(120));
   EXPECT_EQ(worker.code, 1);
   EXPECT_THAT(worker.err, HasSubstr("127.0.0.1:1"));
 }
@@ -263,7 +263,7 @@ TEST(CliChatTest, TheTextSaysOfEachTurnWhatGenerateSays) {
 
 TEST(CliStatTest, ANodeThatIsAwayIsAFailureInTime) {
   const CommandResult result =
-      Cairn({"stat", "--cache", "127.0.0.1:1", "--timeout", "1"}, std::chrono::seconds(20));
+      Cairn({"stat", "--cache", "127.0.0.1:1", "--timeout", "1"}, std::chrono::seconds(120));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
 }

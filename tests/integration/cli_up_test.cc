@@ -182,6 +182,25 @@ TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   EXPECT_THAT(answer, HasSubstr("chat.completion"));
   EXPECT_THAT(answer, HasSubstr("\"usage\""));
 
+  // What the worker computed goes to the node after the answer.
+  const auto pushed = [](const nlohmann::json& seen) {
+    uint64_t blocks = 0;
+    bool free = true;
+    for (const auto& node : seen["nodes"]) {
+      if (node["away"] == false) blocks += node["tiers"]["host"]["blocks"].get<uint64_t>();
+    }
+    for (const auto& worker : seen["workers"]) {
+      free = free && worker["away"] == false && worker["kv_pages_free"] == worker["kv_pages_total"];
+    }
+    return blocks > 0 && free;
+  };
+  const Status settled = cli::WaitUntil(
+      [&]() -> Result<bool> {
+        const CommandResult now = Run({"top", "--count", "1", "--json"});
+        return now.code == 0 && pushed(now.Json());
+      },
+      kPatience, "nothing was pushed");
+  ASSERT_TRUE(settled.ok()) << settled;
   const CommandResult top = Run({"top", "--count", "2", "--interval", "0.2", "--json"});
   ASSERT_EQ(top.code, 0) << top.err;
   ASSERT_EQ(std::count(top.out.begin(), top.out.end(), '\n'), 2) << top.out;
@@ -534,7 +553,7 @@ TEST_F(CliUpTest, DownWithoutUpSaysSo) {
 TEST_F(CliUpTest, AHostileStateHarmsNobody) {
   std::filesystem::create_directory(directory_);
   std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
-  auto bystander = Process::Start({.argv = {"/bin/sleep", "60"}});
+  auto bystander = Process::Start({.argv = {"/bin/sleep", "1000"}});
   ASSERT_TRUE(bystander.ok()) << bystander.status();
   std::ofstream(directory_ + "/state.json")
       << R"({"version": 1, "boot_id": ")" << cli::BootId()

@@ -68,7 +68,7 @@ class ClusterCertificates {
     auto process =
         Process::Start({.argv = {"/bin/sh", "-c", command}, .directory = directory_.path()});
     ASSERT_OK(process);
-    const auto exit = (*process)->WaitExit(std::chrono::seconds(30));
+    const auto exit = (*process)->WaitExit(std::chrono::seconds(120));
     ASSERT_OK(exit);
     ASSERT_EQ(exit->code, 0) << command << (*process)->err();
   }

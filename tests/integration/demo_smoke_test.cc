@@ -212,13 +212,13 @@ TEST(DemoSmokeTest, CtrlCLeavesNoProcessBehind) {
   auto process = Process::Start({.argv = args, .environment = {}, .directory = {}});
   ASSERT_TRUE(process.ok()) << process.status();
   // The node's log appears once the node and the workers are being started.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (!std::filesystem::exists(directory.path() + "/worker1.log") &&
          std::chrono::steady_clock::now() < deadline) {
     (void)(*process)->WaitExit(std::chrono::milliseconds(10));
   }
   (*process)->Signal(SIGINT);
-  const auto exit = (*process)->WaitExit(std::chrono::seconds(30));
+  const auto exit = (*process)->WaitExit(std::chrono::seconds(120));
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_TRUE(exit->exited);
   EXPECT_EQ(exit->code, 130);

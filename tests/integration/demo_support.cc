@@ -34,7 +34,7 @@ client::NamespaceInfo NamespaceOfWorkers(const std::string& address) {
   auto admin = client::ConnectAdmin(options);
   EXPECT_TRUE(admin.ok()) << admin.status();
   const auto namespaces =
-      (*admin)->ListNamespaces("", {.deadline = std::chrono::seconds(5), .trace = ""});
+      (*admin)->ListNamespaces("", {.deadline = std::chrono::seconds(60), .trace = ""});
   EXPECT_TRUE(namespaces.ok()) << namespaces.status();
   EXPECT_EQ(namespaces->size(), 1u);
   return namespaces->at(0);

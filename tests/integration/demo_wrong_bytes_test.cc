@@ -57,7 +57,7 @@ void Poison(const CacheNode& node, const std::string& document) {
   const auto client = client::Connect(options);
   ASSERT_TRUE(client.ok()) << client.status();
   const auto opened =
-      (*client)->OpenNamespace(ns.spec, {.deadline = std::chrono::seconds(5), .trace = ""});
+      (*client)->OpenNamespace(ns.spec, {.deadline = std::chrono::seconds(60), .trace = ""});
   ASSERT_TRUE(opened.ok()) << opened.status();
   ASSERT_EQ(opened->fingerprint, ns.fingerprint);
 

@@ -172,7 +172,7 @@ Answer Call(const std::shared_ptr<grpc::Channel>& channel, const MethodDescripto
   MessageFactory* const factory = MessageFactory::generated_factory();
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
   grpc::CompletionQueue queue;
   const auto done = [&queue] {
     void* tag = nullptr;
@@ -321,7 +321,7 @@ TEST(ErrorTableTest, CommandLines) {
     ++program->second;
     std::vector<std::string> argv = Arguments(Expand(row.input, table.words), directory.path());
     argv.insert(argv.begin(), Binary(row.surface));
-    const CommandResult result = RunProcess(std::move(argv), std::chrono::seconds(60));
+    const CommandResult result = RunProcess(std::move(argv), std::chrono::seconds(120));
     ExpectAnswer(row, {fmt::format("exit {}", result.code), result.err});
   }
   for (const auto& [program, count] : rows) EXPECT_GT(count, 0u) << program;

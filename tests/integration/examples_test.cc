@@ -24,7 +24,7 @@ std::string RunExample(const std::string& name, const std::vector<std::string>& 
   auto example = Process::Start({.argv = argv});
   EXPECT_OK(example);
   if (!example.ok()) return "";
-  const auto exit = (*example)->WaitExit(std::chrono::seconds(60));
+  const auto exit = (*example)->WaitExit(std::chrono::seconds(120));
   EXPECT_OK(exit);
   EXPECT_TRUE(exit.ok() && exit->exited && exit->code == 0) << (*example)->err();
   return (*example)->out();

@@ -26,8 +26,8 @@ using device::fake::FakeDevices;
 using std::chrono::seconds;
 using ::testing::IsEmpty;
 
-const CallOptions kCall = {.deadline = seconds(10)};
-const MatchOptions kMatch = {.deadline = seconds(10)};
+const CallOptions kCall = {.deadline = seconds(60)};
+const MatchOptions kMatch = {.deadline = seconds(60)};
 
 // Keeps what was imported, so that a test can write there, as any client of the tenant can.
 class NotingImporter final : public DeviceImporter {
@@ -94,7 +94,7 @@ class NodeChunksTest : public ::testing::Test {
   void BringToTheGpu() {
     auto pushed = client_->Push(Fingerprint(spec_), chain_.parts, {});
     ASSERT_OK(pushed);
-    const auto until = SteadyClock::Get().Now() + seconds(20);
+    const auto until = SteadyClock::Get().Now() + seconds(120);
     while (Match().tiers.front().tier != TierKind::kDevice || Match().tiers.size() > 1) {
       ASSERT_LT(SteadyClock::Get().Now(), until) << "the blocks stay in host";
     }
@@ -108,7 +108,7 @@ class NodeChunksTest : public ::testing::Test {
   void ExpectAll() {
     const MatchOutcome match = Match();
     CheckingSink sink(spec_, chain_.keys);
-    ASSERT_OK(client_->Fetch(match.lease, {}, sink, {}));
+    ASSERT_OK(client_->Fetch(match.lease, {}, sink, {.progress = seconds(60)}));
     EXPECT_EQ(sink.slices, chain_.keys.size() * 4);
     EXPECT_EQ(sink.wrong, 0u);
     EXPECT_THAT(sink.failed, IsEmpty());

@@ -106,7 +106,7 @@ TEST_F(NodeDataTest, SigtermFlushesAndExitsZero) {
     while (client.events()->Read(&event)) told = told || event.draining();
     EXPECT_TRUE(told) << "clients are told before the stream ends";
   }
-  const auto exit = node->process().WaitExit(std::chrono::seconds(30));
+  const auto exit = node->process().WaitExit(std::chrono::seconds(120));
   ASSERT_OK(exit);
   EXPECT_TRUE(exit->exited);
   EXPECT_EQ(exit->code, 0) << node->process().err();
@@ -144,7 +144,7 @@ TEST_F(NodeDataTest, AKilledClientLeavesNothingBehind) {
                                         "--gtest_filter=NodeVictim.DISABLED_HoldsALeaseForever"},
                                .environment = {"CAIRN_TEST_NODE=" + node->address()}});
   ASSERT_OK(child);
-  ASSERT_OK((*child)->WaitForLine("holding", std::chrono::seconds(20)));
+  ASSERT_OK((*child)->WaitForLine("holding", std::chrono::seconds(120)));
   EXPECT_EQ(watcher.Stat().leases(), 1u);
   EXPECT_EQ(watcher.Stat().reservations(), 1u);
   (*child)->Signal(SIGKILL);

@@ -97,7 +97,7 @@ TEST_F(NodeDeviceTest, BlocksThatAreReadGoToTheDeviceAndAreServedFromThere) {
   EXPECT_THAT(*scrape, HasSubstr("cairn_tier_capacity_bytes{tier=\"device\"} 4194304\n"));
   client.Close();
   node_->process().Signal(SIGTERM);
-  const auto exit = node_->process().WaitExit(std::chrono::seconds(30));
+  const auto exit = node_->process().WaitExit(std::chrono::seconds(120));
   ASSERT_OK(exit);
   EXPECT_EQ(exit->code, 0);
   EXPECT_THAT(node_->process().err(), Not(HasSubstr("fake device:")))

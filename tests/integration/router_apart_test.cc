@@ -79,7 +79,7 @@ class RouterApartTest : public ::testing::Test {
     return info.ok() ? info->requests_paired() : 0;
   }
   std::string RouterMetrics() {
-    const auto text = metrics::HttpGet(router_->admin(), "/metrics", std::chrono::seconds(10));
+    const auto text = metrics::HttpGet(router_->admin(), "/metrics", std::chrono::seconds(60));
     return text.ok() ? *text : ToString(text.status());
   }
 
@@ -162,7 +162,7 @@ TEST_F(RouterApartTest, WorkersForPromptsAloneMakeItWait) {
   StartRouter({prefill_->address()});
   // It is asked for what it waits a few times in a second.
   EXPECT_TRUE(router_->WaitUntil([&](const v1::RouterInfo&) {
-    const auto ready = metrics::HttpGet(router_->admin(), "/readyz", std::chrono::seconds(5));
+    const auto ready = metrics::HttpGet(router_->admin(), "/readyz", std::chrono::seconds(60));
     return !ready.ok() && Message(ready.status()).find("role prefill") != std::string::npos;
   }));
   const auto info = router_->GetInfo();

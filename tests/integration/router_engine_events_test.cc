@@ -60,7 +60,7 @@ class RouterEngineEventsTest : public ::testing::Test {
         Process::Start({.argv = {"/usr/bin/python3", "tests/router/fake_engine.py", "0", "0"}});
     ASSERT_OK(engines);
     engines_ = *std::move(engines);
-    const auto urls = engines_->WaitForLine("http://", std::chrono::seconds(30));
+    const auto urls = engines_->WaitForLine("http://", std::chrono::seconds(120));
     ASSERT_OK(urls);
     std::istringstream words(*urls);
     words >> urls_[0] >> urls_[1];
@@ -83,7 +83,7 @@ class RouterEngineEventsTest : public ::testing::Test {
     Wait([&] { return publishers_[0]->IsFollowed() && publishers_[1]->IsFollowed(); });
   }
   void Wait(const std::function<bool()>& done) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (!done()) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline);
       for (const auto& publisher : publishers_) publisher->Serve();
@@ -160,7 +160,7 @@ TEST_F(RouterEngineEventsTest, JunkBreaksNothingAndIsInTheMetrics) {
   WaitForBlocks(2 * kBlocks);
   EXPECT_EQ(Ask(1), 0);
   EXPECT_EQ(Ask(2), 1);
-  const auto metrics = metrics::HttpGet(router_->admin(), "/metrics", std::chrono::seconds(5));
+  const auto metrics = metrics::HttpGet(router_->admin(), "/metrics", std::chrono::seconds(60));
   ASSERT_OK(metrics);
   for (const char* line : {"cairn_router_engine_event_junk_total 2\n",
                            "cairn_router_engine_event_streams{condition=\"connected\"} 2\n",

@@ -49,7 +49,7 @@ Result<std::unique_ptr<RouterProcess>> RouterProcess::StartWith(
   CAIRN_ASSIGN_OR_RETURN(router->process_,
                          Process::Start({.argv = argv, .environment = {}, .directory = {}}));
   CAIRN_ASSIGN_OR_RETURN(const std::string line,
-                         router->process_->WaitForLine("ready ", std::chrono::seconds(60)));
+                         router->process_->WaitForLine("ready ", std::chrono::seconds(120)));
   router->admin_ = Field(line, "admin");
   router->http_ = Field(line, "http");
   router->stub_ = v1::Router::NewStub(
@@ -104,7 +104,7 @@ Result<v1::RouterInfo> RouterProcess::GetInfo() {
 }
 
 bool RouterProcess::WaitUntil(const std::function<bool(const v1::RouterInfo&)>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (std::chrono::steady_clock::now() < deadline) {
     const auto info = GetInfo();
     if (info.ok() && done(*info)) return true;

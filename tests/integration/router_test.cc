@@ -185,7 +185,7 @@ TEST_F(RouterTest, StartsBeforeItsWorkersAndSaysWhatItWaitsFor) {
   auto router = RouterProcess::Start({address});
   ASSERT_OK(router);
   router_ = *std::move(router);
-  const auto waiting = metrics::HttpGet(router_->admin(), "/readyz", std::chrono::seconds(5));
+  const auto waiting = metrics::HttpGet(router_->admin(), "/readyz", std::chrono::seconds(60));
   EXPECT_FALSE(waiting.ok());
   EXPECT_THAT(Message(waiting.status()), HasSubstr(address));
   const RoutedAnswer refused = router_->Generate(RouterProcess::Request(20));
@@ -273,7 +273,7 @@ TEST_F(RouterTest, DrainsWhatItAccepted) {
       });
   EXPECT_OK(answer.status);
   EXPECT_EQ(answer.tokens.size(), kLongAnswer);
-  const auto exit = router_->process().WaitExit(std::chrono::seconds(30));
+  const auto exit = router_->process().WaitExit(std::chrono::seconds(120));
   ASSERT_OK(exit);
   EXPECT_EQ(exit->code, 0);
 }

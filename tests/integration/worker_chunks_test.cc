@@ -60,7 +60,7 @@ class WorkerChunksTest : public EngineFixture {
   // Blocks and bytes that were read in the node's device tier.
   std::pair<uint64_t, uint64_t> OnDevice() {
     const auto client = Client(/*with_device=*/false);
-    const auto stat = client->Stat({.deadline = seconds(10)});
+    const auto stat = client->Stat({.deadline = seconds(60)});
     EXPECT_OK(stat);
     for (const auto& tier : stat->tiers) {
       if (tier.tier == TierKind::kDevice) return {tier.blocks, tier.read_bytes};
@@ -68,7 +68,7 @@ class WorkerChunksTest : public EngineFixture {
     return {};
   }
   void WaitForDevice(uint64_t blocks) {
-    const auto until = SteadyClock::Get().Now() + seconds(30);
+    const auto until = SteadyClock::Get().Now() + seconds(120);
     while (OnDevice().first < blocks) {
       ASSERT_LT(SteadyClock::Get().Now(), until) << "the blocks stay in host";
     }

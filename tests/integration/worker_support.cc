@@ -85,27 +85,18 @@ WorkerProcess::~WorkerProcess() = default;
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& cache,
                                                             const std::vector<std::string>& args) {
-  std::vector<std::string> argv = {Binary("cairn-worker"),
-                                   "--model",
-                                   TestModel(),
-                                   "--listen",
-                                   "127.0.0.1:0",
-                                   "--admin.listen",
-                                   "127.0.0.1:0",
-                                   "--threads",
-                                   "2",
-                                   "--cache.match_deadline",
-                                   "2s",
-                                   "--cache.stall_deadline",
-                                   "2s"};
-  // How much is fetched must not depend on how fast this machine computes; later flags override it.
+  std::vector<std::string> argv = {Binary("cairn-worker"), "--model", TestModel(), "--listen",
+                                   "127.0.0.1:0", "--admin.listen", "127.0.0.1:0", "--threads", "2",
+                                   // As long as can be: how much is fetched must not depend on how
+                                   // fast this machine computes. Later flags override it.
+                                   "--cache.match_deadline", "10s", "--cache.stall_deadline", "1m"};
   if (!cache.empty()) argv.insert(argv.end(), {"--cache", cache, "--cache.choose", "false"});
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess());
   CAIRN_ASSIGN_OR_RETURN(worker->process_,
                          Process::Start({.argv = argv, .environment = {}, .directory = {}}));
   CAIRN_ASSIGN_OR_RETURN(const std::string line,
-                         worker->process_->WaitForLine("ready ", std::chrono::seconds(60)));
+                         worker->process_->WaitForLine("ready ", std::chrono::seconds(120)));
   worker->address_ = Field(line, "grpc");
   worker->admin_ = Field(line, "admin");
   worker->stub_ = std::make_unique<Stub>();
@@ -149,7 +140,7 @@ bool WorkerProcess::WaitConnected(bool connected, std::chrono::milliseconds time
 }
 
 std::string WorkerProcess::Metrics() {
-  const auto text = metrics::HttpGet(admin_, "/metrics", std::chrono::seconds(5));
+  const auto text = metrics::HttpGet(admin_, "/metrics", std::chrono::seconds(60));
   return text.ok() ? *text : "";
 }
 

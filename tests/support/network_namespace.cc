@@ -82,7 +82,7 @@ Status NetworkNamespace::Command(const std::vector<std::string>& command) const 
   Process::Options options{.argv = command, .network = this};
   options.argv[0] = FindProgram(command[0]);
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Process> process, Process::Start(options));
-  CAIRN_ASSIGN_OR_RETURN(const ExitStatus exit, process->WaitExit(std::chrono::seconds(30)));
+  CAIRN_ASSIGN_OR_RETURN(const ExitStatus exit, process->WaitExit(std::chrono::seconds(120)));
   if (exit.exited && exit.code == 0) return OkStatus();
   return Errorf(StatusCode::kInternal, "{}: {}", fmt::join(command, " "), process->err());
 }

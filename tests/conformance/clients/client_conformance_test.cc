@@ -24,9 +24,10 @@ using std::chrono::steady_clock;
 using ::testing::_;
 using ::testing::HasSubstr;
 
-const CallOptions kCall = {.deadline = seconds(20)};
-const MatchOptions kMatch = {.deadline = seconds(20)};
-const PushOptions kPush = {.deadline = seconds(20)};
+const CallOptions kCall = {.deadline = seconds(60)};
+const MatchOptions kMatch = {.deadline = seconds(60)};
+const PushOptions kPush = {.deadline = seconds(60)};
+const FetchOptions kFetch = {.progress = seconds(60), .deadline = seconds(120)};
 
 constexpr Sink::Wish kWishes[] = {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination,
                                   Sink::Wish::kPieces, Sink::Wish::kLent};
@@ -55,7 +56,7 @@ class ClientConformance : public ::testing::Test {
   }
   // Every slice of the chain, once and right.
   void ExpectAll(CacheClient& client, const NamespaceSpec& spec, const Chain& chain,
-                 Sink::Wish wish, const FetchOptions& options = {}) {
+                 Sink::Wish wish, const FetchOptions& options = kFetch) {
     auto match = client.Match(Fingerprint(spec), chain.keys, kMatch);
     ASSERT_OK(match);
     ASSERT_EQ(match->matched_blocks, chain.keys.size());
@@ -69,10 +70,10 @@ class ClientConformance : public ::testing::Test {
     EXPECT_EQ(sink.twice, 0u);
     EXPECT_TRUE(sink.failed.empty());
   }
-  // Stat, until it is as wanted or 20 s have passed.
+  // Stat, until it is as wanted or a minute has passed.
   template <typename Condition>
   bool StatBecomes(CacheClient& client, Condition condition) {
-    const auto until = steady_clock::now() + seconds(20);
+    const auto until = steady_clock::now() + seconds(60);
     while (steady_clock::now() < until) {
       const auto stat = client.Stat(kCall);
       if (stat.ok() && condition(*stat)) return true;
@@ -225,7 +226,7 @@ TYPED_TEST(ClientConformance, WrongBytesAreRefusedAtCommitOrFoundByReaders) {
   ASSERT_EQ(match->matched_blocks, 2u);
   for (const Sink::Wish wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kPieces, Sink::Wish::kLent}) {
     Sink sink(spec, chain.keys, wish);
-    ASSERT_OK(this->client_->Fetch(match->lease, {}, sink, {}));
+    ASSERT_OK(this->client_->Fetch(match->lease, {}, sink, kFetch));
     EXPECT_EQ(sink.wrong, 0u);
     EXPECT_THAT(sink.failed, ::testing::ElementsAre(std::pair(1u, MissReason::kCorrupt)));
   }
@@ -259,7 +260,7 @@ TYPED_TEST(ClientConformance, AMissIsAnAnswer) {
   EXPECT_EQ(others->matched_blocks, 0u);
   EXPECT_FALSE(others->lease.held());
   auto only_asked =
-      this->client_->Match(Fingerprint(spec), keys, {.deadline = seconds(20), .lease = false});
+      this->client_->Match(Fingerprint(spec), keys, {.deadline = seconds(60), .lease = false});
   ASSERT_OK(only_asked);
   EXPECT_EQ(only_asked->matched_blocks, 3u);
   EXPECT_FALSE(only_asked->lease.held());
@@ -276,7 +277,7 @@ TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
   const auto keys = KeysFor(spec, 5);
   for (const auto wish : kWishes) {
     Sink sink(spec, keys, wish);
-    const auto got = this->client_->Get(Fingerprint(spec), keys, {}, sink, kMatch, {});
+    const auto got = this->client_->Get(Fingerprint(spec), keys, {}, sink, kMatch, kFetch);
     ASSERT_OK(got);
     EXPECT_EQ(got->matched_blocks, 3u);
     EXPECT_EQ(got->miss_reason, MissReason::kAbsent);
@@ -287,13 +288,13 @@ TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
   }
   Sink layers(spec, keys, Sink::Wish::kDestination);
   ASSERT_OK(
-      this->client_->Get(Fingerprint(spec), keys, {.begin = 1, .end = 3}, layers, kMatch, {}));
+      this->client_->Get(Fingerprint(spec), keys, {.begin = 1, .end = 3}, layers, kMatch, kFetch));
   EXPECT_EQ(layers.slices, 6u);
   EXPECT_EQ(layers.wrong, 0u);
 
   const auto others = KeysFor(spec, 2, 5000);
   Sink nothing(spec, others, Sink::Wish::kDestination);
-  const auto missed = this->client_->Get(Fingerprint(spec), others, {}, nothing, kMatch, {});
+  const auto missed = this->client_->Get(Fingerprint(spec), others, {}, nothing, kMatch, kFetch);
   ASSERT_OK(missed);
   EXPECT_EQ(missed->matched_blocks, 0u);
   EXPECT_EQ(missed->miss_reason, MissReason::kAbsent);
@@ -306,7 +307,7 @@ TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
   EXPECT_THAT(this->client_->Get(Fingerprint(spec), keys, {}, stopped, kMatch,
                                  {.cancel = stop.get_token()}),
               StatusIs(StatusCode::kCancelled, _));
-  EXPECT_THAT(this->client_->Get(Digest(), keys, {}, stopped, kMatch, {}).status(),
+  EXPECT_THAT(this->client_->Get(Digest(), keys, {}, stopped, kMatch, kFetch).status(),
               ::testing::Not(StatusIs(StatusCode::kOk, _)));
   EXPECT_TRUE(this->StatBecomes(*this->client_, [](const NodeStats& s) { return s.leases == 0; }));
 }
@@ -336,7 +337,7 @@ TYPED_TEST(ClientConformance, ARangeOfBlocksAndLayers) {
     Sink sink(spec, chain.keys, wish);
     ASSERT_OK(this->client_->Fetch(
         match->lease, {.block_begin = 1, .block_end = 4, .layer_begin = 2, .layer_end = 4}, sink,
-        {}));
+        kFetch));
     EXPECT_EQ(sink.slices, 6u);
     EXPECT_EQ(sink.wrong, 0u);
   }
@@ -360,14 +361,14 @@ TYPED_TEST(ClientConformance, ARangeThatCannotBeIsNamed) {
   };
   for (const auto& c : cases) {
     Sink sink(spec, chain.keys, Sink::Wish::kDestination);
-    EXPECT_THAT(this->client_->Fetch(match->lease, c.range, sink, {}),
+    EXPECT_THAT(this->client_->Fetch(match->lease, c.range, sink, kFetch),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr(c.field)));
     EXPECT_EQ(sink.slices, 0u);
   }
   Sink sink(spec, chain.keys, Sink::Wish::kDestination);
-  EXPECT_THAT(
-      this->client_->Get(Fingerprint(spec), chain.keys, {.begin = 2, .end = 1}, sink, kMatch, {}),
-      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'layers'")));
+  EXPECT_THAT(this->client_->Get(Fingerprint(spec), chain.keys, {.begin = 2, .end = 1}, sink,
+                                 kMatch, kFetch),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'layers'")));
   EXPECT_THAT(this->client_->Match(Fingerprint(spec), {}, kMatch),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
   EXPECT_THAT(this->client_->Exists(Fingerprint(spec), {}, kCall),
@@ -408,7 +409,7 @@ TYPED_TEST(ClientConformance, ASinkThatRefusesEndsTheFetch) {
   ASSERT_OK(match);
   for (const bool lent : {false, true}) {
     Refuses sink(lent);
-    EXPECT_THAT(this->client_->Fetch(match->lease, {}, sink, {}),
+    EXPECT_THAT(this->client_->Fetch(match->lease, {}, sink, kFetch),
                 StatusIs(StatusCode::kAborted, _));
   }
   std::stop_source stop;
@@ -441,8 +442,8 @@ TYPED_TEST(ClientConformance, SeveralClientsAndThreadsAtOnce) {
         if (!match.ok()) ++failures;
         if (!match.ok() || match->matched_blocks == 0) continue;
         Sink sink(spec, chain.keys, i % 2 == 0 ? Sink::Wish::kLent : Sink::Wish::kDestination);
-        if (!client.Fetch(match->lease, {}, sink, {}).ok() || sink.wrong > 0 || sink.twice > 0 ||
-            sink.slices != 4 * match->matched_blocks) {
+        if (!client.Fetch(match->lease, {}, sink, kFetch).ok() || sink.wrong > 0 ||
+            sink.twice > 0 || sink.slices != 4 * match->matched_blocks) {
           ++failures;
         }
       }

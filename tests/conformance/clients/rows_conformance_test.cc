@@ -86,17 +86,18 @@ template <typename WorldType>
 class RowsConformance : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(20)}));
-    auto pushed = client_->Push(Fingerprint(spec_), chain_.parts, {.deadline = seconds(20)});
+    ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(60)}));
+    auto pushed = client_->Push(Fingerprint(spec_), chain_.parts, {.deadline = seconds(60)});
     ASSERT_OK(pushed);
     for (const Status& status : *pushed) ASSERT_OK(status);
-    auto match = client_->Match(Fingerprint(spec_), chain_.keys, {.deadline = seconds(20)});
+    auto match = client_->Match(Fingerprint(spec_), chain_.keys, {.deadline = seconds(60)});
     ASSERT_OK(match);
     ASSERT_EQ(match->matched_blocks, chain_.keys.size());
     lease_ = std::move(match->lease);
   }
   Status Fetch(const Groups& groups, uint32_t layer, RowSink& sink) {
-    return client_->FetchRows(lease_, layout_, layer, groups.groups, sink, {});
+    return client_->FetchRows(lease_, layout_, layer, groups.groups, sink,
+                              {.progress = seconds(60)});
   }
 
   WorldType world_;
@@ -182,16 +183,16 @@ TYPED_TEST(RowsConformance, TwoFormsAreLeasedTogether) {
   NamespaceSpec spec = SmallSpec();
   spec.revision = "near";
   const Chain near(spec, 5);
-  ASSERT_OK(this->client_->OpenNamespace(spec, {.deadline = seconds(20)}));
-  ASSERT_OK(this->client_->Push(Fingerprint(spec), near.parts, {.deadline = seconds(20)}));
+  ASSERT_OK(this->client_->OpenNamespace(spec, {.deadline = seconds(60)}));
+  ASSERT_OK(this->client_->Push(Fingerprint(spec), near.parts, {.deadline = seconds(60)}));
   const std::vector<BlockKey> keys = client::testing::KeysFor(spec, 9);
   const NamedBlocks near_blocks = {Fingerprint(spec), keys};
   const NamedBlocks far_blocks = {Fingerprint(this->spec_), this->chain_.keys};
-  auto match = MatchBoth(*this->client_, near_blocks, far_blocks, {.deadline = seconds(20)});
+  auto match = MatchBoth(*this->client_, near_blocks, far_blocks, {.deadline = seconds(60)});
   ASSERT_OK(match);
   EXPECT_EQ(match->blocks, 5u);
   EXPECT_EQ(match->miss_reason, MissReason::kAbsent);
-  EXPECT_OK(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(20)}));
+  EXPECT_OK(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(60)}));
   // Rows of the far form, under the lease of the pair.
   Groups groups;
   groups.Add(4, 2, 0b1001);
@@ -200,17 +201,17 @@ TYPED_TEST(RowsConformance, TwoFormsAreLeasedTogether) {
   EXPECT_EQ(sink.got.size(), 1u);
   // One of them ends: the reader is told which.
   match->far.lease.Release();
-  EXPECT_THAT(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(20)}),
+  EXPECT_THAT(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(60)}),
               StatusIs(StatusCode::kNotFound, HasSubstr("far")));
   // What only one of them has is nothing.
   const std::vector<BlockKey> others = client::testing::KeysFor(spec, 9, 1000);
   const auto none =
-      MatchBoth(*this->client_, {Fingerprint(spec), others}, far_blocks, {.deadline = seconds(20)});
+      MatchBoth(*this->client_, {Fingerprint(spec), others}, far_blocks, {.deadline = seconds(60)});
   ASSERT_OK(none);
   EXPECT_EQ(none->blocks, 0u);
   EXPECT_FALSE(none->near.lease.held() || none->far.lease.held());
   EXPECT_THAT(MatchBoth(*this->client_, {Fingerprint(spec), std::span(keys).first(3)}, far_blocks,
-                        {.deadline = seconds(20)})
+                        {.deadline = seconds(60)})
                   .status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
 }

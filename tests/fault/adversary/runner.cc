@@ -33,7 +33,7 @@ TimePoint Now() { return SteadyClock::Get().Now(); }
 
 Result<uint64_t> AccountOf(const TestedNode& node) {
   CAIRN_ASSIGN_OR_RETURN(const std::string text,
-                         metrics::HttpGet(node.admin(), "/metrics", seconds(5)));
+                         metrics::HttpGet(node.admin(), "/metrics", seconds(60)));
   constexpr std::string_view kName = "cairn_memory_bound_bytes{";
   double sum = 0;
   for (size_t at = text.find(kName); at != std::string::npos; at = text.find(kName, at + 1)) {

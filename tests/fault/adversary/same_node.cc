@@ -94,7 +94,7 @@ std::unique_ptr<testing::Process> StartHolder(Scene& scene, const char* mode) {
   auto holder = testing::Process::Start(
       {.argv = {testing::Binary("cairn_fault_holder"), scene.node.address(), mode}});
   if (!holder.ok()) return nullptr;
-  const auto line = (*holder)->WaitForLine("holding", seconds(20));
+  const auto line = (*holder)->WaitForLine("holding", seconds(120));
   if (line.ok()) return *std::move(holder);
   const auto exit = (*holder)->WaitExit(milliseconds(100));
   scene.Note(
@@ -198,7 +198,7 @@ void LentWrites(Scene& scene) {
   client::CacheClient& reader = **connected;
   if (!reader.OpenNamespace(model.spec(), {.deadline = seconds(5)}).ok()) return;
   WaitUntil([&] { return reader.GetStats().path == client::Path::kLocal || !scene.going(); },
-            seconds(5));
+            seconds(120));
   uint64_t wrong = 0, looked = 0, flipped = 0, copied_wrong = 0;
   for (uint64_t prompt = 0; prompt < 60 && scene.going(); ++prompt) {
     const std::vector<BlockKey> keys = model.MakePrompt(prompt);

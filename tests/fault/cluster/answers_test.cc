@@ -25,7 +25,7 @@ constexpr uint32_t kPrompts = 24;
 constexpr size_t kHolder = 0, kHome = 1, kSpare = 2;
 // Of one request, with room for a busy machine: an answer is computed in a fraction of a second,
 // and a lost node costs the deadlines below.
-constexpr seconds kLongestRequest(15);
+constexpr seconds kLongestRequest(60);
 
 enum class Loss { kKilled, kStopped, kCutOff };
 const char* Name(Loss loss) {

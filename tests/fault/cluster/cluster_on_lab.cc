@@ -42,7 +42,7 @@ Result<std::unique_ptr<ClusterOnLab>> ClusterOnLab::Start(Options options) {
     CAIRN_RETURN_IF_ERROR(cluster->Launch(node));
   }
   for (NodeInLab& node : cluster->nodes_) {
-    CAIRN_RETURN_IF_ERROR(node.process->WaitForLine("ready ", seconds(60)).status());
+    CAIRN_RETURN_IF_ERROR(node.process->WaitForLine("ready ", seconds(120)).status());
   }
   return cluster;
 }
@@ -78,7 +78,7 @@ Status ClusterOnLab::Launch(size_t node) {
 
 Status ClusterOnLab::Restart(size_t node) {
   CAIRN_RETURN_IF_ERROR(Launch(node));
-  return process(node).WaitForLine("ready ", seconds(60)).status();
+  return process(node).WaitForLine("ready ", seconds(120)).status();
 }
 
 Status ClusterOnLab::WaitUntilWhole(milliseconds timeout) {
@@ -113,7 +113,7 @@ Status ClusterOnLab::WaitUntilWhole(milliseconds timeout) {
 
 std::string ClusterOnLab::ClusterMetrics(size_t node) const {
   const auto text = metrics::HttpGet(fmt::format("{}:{}", lab_->Address(node), kAdminPort),
-                                     "/metrics", seconds(5));
+                                     "/metrics", seconds(60));
   if (!text.ok()) return ToString(text.status()) + "\n";
   std::istringstream lines(*text);
   std::string found;

@@ -31,7 +31,7 @@ class ClusterOnLab {
   Process& process(size_t node) { return *nodes_[node].process; }
 
   // Returns when every node finds what is stored at every other one; else what is still missing.
-  Status WaitUntilWhole(milliseconds timeout = seconds(60));
+  Status WaitUntilWhole(milliseconds timeout = seconds(120));
 
   Result<double> Metric(size_t node, const std::string& name,
                         const std::string& labels = {}) const {

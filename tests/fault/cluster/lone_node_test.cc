@@ -33,7 +33,7 @@ class LoneNodeLabTest : public ::testing::Test {
     return outcome;
   }
   bool WaitUntilRead() {
-    return WaitUntil([&] { return Read().complete_blocks == kPromptBlocks; }, seconds(60));
+    return WaitUntil([&] { return Read().complete_blocks == kPromptBlocks; }, seconds(120));
   }
 
   const FaultModel model_{ModelForCluster("lone")};
@@ -58,7 +58,7 @@ TEST_F(LoneNodeLabTest, ACutEitherWayEndsInTimeAndHeals) {
     EXPECT_FALSE(outcome.status.ok());
     EXPECT_EQ(outcome.complete_blocks, 0U);
     // Its deadlines are 2.3 s; a busy machine takes longer.
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(15));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(60));
     ASSERT_TRUE(lab().Restore(from, to).ok());
   }
   EXPECT_TRUE(WaitUntilRead());

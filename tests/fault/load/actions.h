@@ -16,9 +16,9 @@ namespace cairn::fault {
 struct ReadOptions {
   format::PartRect want{};  // Zero: the whole rectangle.
   // For reads that have to succeed, on busy machines too.
-  Duration match_deadline = std::chrono::seconds(5);
-  Duration fetch_deadline = std::chrono::seconds(20);
-  Duration progress = std::chrono::seconds(5);
+  Duration match_deadline = std::chrono::seconds(15);
+  Duration fetch_deadline = std::chrono::seconds(60);
+  Duration progress = std::chrono::seconds(15);
   Duration slice_pause{0};  // Spent on each slice: a slow reader.
   std::stop_token cancel = {};
 };
@@ -51,6 +51,6 @@ struct WriteOutcome {
 // Pushes the part `rect` of keys [first, end).
 WriteOutcome Write(client::CacheClient& client, const FaultModel& model,
                    std::span<const BlockKey> keys, size_t first, const format::PartRect& rect,
-                   Duration deadline = std::chrono::seconds(5));
+                   Duration deadline = std::chrono::seconds(15));
 
 }  // namespace cairn::fault

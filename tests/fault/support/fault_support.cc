@@ -83,7 +83,7 @@ Status Node::Restart() {
 
 Status Node::Stop() {
   process().Signal(SIGTERM);
-  CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process().WaitExit(seconds(30)));
+  CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process().WaitExit(seconds(120)));
   if (exit.exited && exit.code == 0) return OkStatus();
   return Errorf(StatusCode::kInternal, "the node ended with {} {}: {}",
                 exit.exited ? "code" : "signal", exit.code, process().err());
@@ -95,7 +95,7 @@ Result<double> Node::Metric(const std::string& name, const std::string& labels) 
 
 Result<double> SumOfMetric(const std::string& admin, const std::string& name,
                            const std::string& labels) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, metrics::HttpGet(admin, "/metrics", seconds(5)));
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, metrics::HttpGet(admin, "/metrics", seconds(60)));
   double sum = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -125,7 +125,7 @@ std::unique_ptr<client::CacheClient> ConnectAndOpen(const std::string& address,
                                                     const FaultModel& model) {
   auto client = ConnectTo(address);
   // Remembered, so a node that is slow to start only makes the first calls fail.
-  WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10));
+  WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(120));
   return client;
 }
 
@@ -172,7 +172,7 @@ const std::map<uint64_t, uint64_t>& Loader::Flushed() {
 
 Result<std::string> Loader::Finish() {
   process_->Signal(SIGTERM);
-  CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process_->WaitExit(seconds(30)));
+  CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process_->WaitExit(seconds(120)));
   if (!exit.exited || exit.code != 0) {
     return Errorf(StatusCode::kDataLoss, "the load program ended with {} {}: {}",
                   exit.exited ? "code" : "signal", exit.code, process_->err());

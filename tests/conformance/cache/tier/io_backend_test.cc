@@ -317,7 +317,7 @@ TEST_F(BadDeviceTest, TheScrubberFindsWhatNobodyReads) {
     plan_->Clear();
   }
   Open(/*scrub=*/100 * kMiB);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (damaged() < 2 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -42,7 +42,7 @@ class DeviceEngineTest : public EngineTest {
   // Copies end on the tier's thread.
   template <typename Condition>
   void Await(Condition&& condition, const char* what) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!condition()) {
       ASSERT_LT(std::chrono::steady_clock::now(), end) << what;
       std::this_thread::yield();

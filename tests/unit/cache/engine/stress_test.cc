@@ -111,7 +111,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   clock_.Advance(std::chrono::seconds(100));
   engine_->Tick();
   ASSERT_OK(engine_->DropNamespace(ns_));
-  const TimePoint deadline = SteadyClock::Get().Now() + std::chrono::seconds(20);
+  const TimePoint deadline = SteadyClock::Get().Now() + std::chrono::seconds(60);
   while (host_->GetStats().used_bytes + disk_->GetStats().used_bytes > 0 &&
          SteadyClock::Get().Now() < deadline) {
     engine_->Tick();

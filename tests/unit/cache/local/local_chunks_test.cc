@@ -212,7 +212,7 @@ class LocalChunksSocketTest : public LocalChunksTest {
     server_.reset();
     LocalChunksTest::TearDown();
   }
-  static TimePoint Soon() { return SteadyClock::Get().Now() + std::chrono::seconds(20); }
+  static TimePoint Soon() { return SteadyClock::Get().Now() + std::chrono::seconds(60); }
   // A client of tenant a that was greeted.
   void Connect() {
     socket_ = *shm::Dial(server_->path());

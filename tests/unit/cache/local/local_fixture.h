@@ -161,7 +161,7 @@ class RingCaller {
   shm::Completion Wait(const shm::Submission& s) {
     shm::Completion done;
     if (pump_) pump_();
-    EXPECT_TRUE(ring_.Wait(Duration(0), SteadyClock::Get().Now() + std::chrono::seconds(20)));
+    EXPECT_TRUE(ring_.Wait(Duration(0), SteadyClock::Get().Now() + std::chrono::seconds(60)));
     EXPECT_EQ(ring_.ReapOne(&done), shm::ClientRing::Reap::kOne);
     EXPECT_OK(shm::Check(done, s));
     return done;

@@ -16,7 +16,7 @@ using shm::Op;
 using ::testing::_;
 using ::testing::HasSubstr;
 
-TimePoint Soon() { return SteadyClock::Get().Now() + std::chrono::seconds(20); }
+TimePoint Soon() { return SteadyClock::Get().Now() + std::chrono::seconds(60); }
 
 template <typename Predicate>
 bool Eventually(Predicate predicate) {

@@ -79,7 +79,7 @@ TEST_F(OneCallTest, CallsBeyondTheLimitAreRefusedAndCounted) {
             HasSubstr("cairn_rpc_requests_total{code=\"ResourceExhausted\",method=\"Stat\"} 1")));
   fetch_context.TryCancel();
   reader->Finish();
-  EXPECT_TRUE(gate->WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(20)));
+  EXPECT_TRUE(gate->WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
 }
 
 }  // namespace

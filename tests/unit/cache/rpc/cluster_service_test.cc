@@ -16,7 +16,7 @@ namespace {
 using cairn::testing::StatusIs;
 using ::testing::HasSubstr;
 
-client::CallOptions Soon() { return {.deadline = std::chrono::seconds(10), .trace = ""}; }
+client::CallOptions Soon() { return {.deadline = std::chrono::seconds(60), .trace = ""}; }
 
 TEST_F(ServiceTest, ANodeThatIsAloneNamesItself) {
   const auto node = client::ConnectCluster({.address = address});

@@ -198,7 +198,7 @@ class FakeEngine final : public CacheEngine {
   template <typename Predicate>
   bool Wait(Predicate predicate) {
     MutexLock lock(mu);
-    return changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(20),
+    return changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(60),
                              predicate);
   }
 

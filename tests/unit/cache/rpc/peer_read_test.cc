@@ -122,7 +122,7 @@ class PeerReadTest : public ServiceTest {
     return reader;
   }
   bool WaitForReaders(const std::function<bool(long)>& wanted) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!wanted(block_.readers())) {
       if (std::chrono::steady_clock::now() > end) return false;
       std::this_thread::yield();

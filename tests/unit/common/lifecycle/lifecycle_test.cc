@@ -11,7 +11,7 @@
 namespace cairn {
 namespace {
 
-TimePoint Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(10); }
+TimePoint Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
 
 TEST(GateTest, RefusesAfterClosingAndReportsWhenEmpty) {
   Gate gate;

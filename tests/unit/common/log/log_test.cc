@@ -23,7 +23,7 @@ class LogTest : public ::testing::Test {
   std::string Capture(F log) {
     ::testing::internal::CaptureStderr();
     log();
-    EXPECT_TRUE(Flush(std::chrono::seconds(10)));
+    EXPECT_TRUE(Flush(std::chrono::seconds(60)));
     return ::testing::internal::GetCapturedStderr();
   }
 };

@@ -21,7 +21,7 @@ using cairn::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr Duration kTimeout = std::chrono::seconds(10);
+constexpr Duration kTimeout = std::chrono::seconds(60);
 
 TEST(RegistryTest, ScrapesWhatWasCounted) {
   Registry registry;

@@ -216,7 +216,7 @@ TEST_F(CallsTest, AHandlerLearnsThatItsReaderIsGone) {
   std::vector<int> courses;
   EXPECT_EQ(Eat("/Kitchen/Serve", "buffet", &courses, 10).error_code(),
             grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(gate_.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(30)));
+  EXPECT_TRUE(gate_.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(60)));
   // The only thread of the waiters is free again.
   courses.clear();
   EXPECT_TRUE(Eat("/Kitchen/Serve", "", &courses).ok());

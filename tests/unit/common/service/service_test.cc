@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr Duration kTimeout = std::chrono::seconds(10);
+constexpr Duration kTimeout = std::chrono::seconds(60);
 
 // What the test wants of the service, and what it saw.
 struct Script {

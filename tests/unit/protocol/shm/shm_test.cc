@@ -122,7 +122,7 @@ TEST(ShmRing, WakesAClientThatSleeps) {
     ring.node.Publish();
   });
   EXPECT_TRUE(
-      ring.client.Wait(Duration(0), std::chrono::steady_clock::now() + milliseconds(20'000)));
+      ring.client.Wait(Duration(0), std::chrono::steady_clock::now() + milliseconds(120'000)));
   node.join();
 }
 
@@ -229,7 +229,7 @@ TEST(ShmSocket, CarriesMessagesWithDescriptors) {
   hello.header.type = static_cast<uint16_t>(MessageType::kHello);
   SetText(hello.tenant, "team-a");
   ASSERT_OK(Send(client->get(), AsBytes(hello)));
-  auto got = ReceiveBy(node.get(), std::chrono::steady_clock::now() + milliseconds(20'000));
+  auto got = ReceiveBy(node.get(), std::chrono::steady_clock::now() + milliseconds(120'000));
   ASSERT_OK(got.status());
   const auto decoded = DecodeHello(got->message);
   ASSERT_OK(decoded.status());
@@ -242,7 +242,7 @@ TEST(ShmSocket, CarriesMessagesWithDescriptors) {
   const int fd = memfd_create("test", 0);
   ASSERT_OK(Send(node.get(), AsBytes(segments), {&fd, 1}));
   close(fd);
-  got = ReceiveBy(client->get(), std::chrono::steady_clock::now() + milliseconds(20'000));
+  got = ReceiveBy(client->get(), std::chrono::steady_clock::now() + milliseconds(120'000));
   ASSERT_OK(got.status());
   EXPECT_EQ(got->descriptors.size(), 1u);
   EXPECT_OK(DecodeSegments(got->message, got->descriptors.size()).status());
@@ -250,7 +250,7 @@ TEST(ShmSocket, CarriesMessagesWithDescriptors) {
 
   EXPECT_THAT(Receive(client->get()).status(), Fails(StatusCode::kNotFound));
   node.Reset();
-  got = ReceiveBy(client->get(), std::chrono::steady_clock::now() + milliseconds(20'000));
+  got = ReceiveBy(client->get(), std::chrono::steady_clock::now() + milliseconds(120'000));
   EXPECT_TRUE(!got.ok() || got->message.empty()) << "hung up";
   listening->Reset();
   EXPECT_OK(Listen(path, 0600).status()) << "a dead socket is replaced";

@@ -61,7 +61,7 @@ class PickerEdgeTest : public ::testing::Test {
   };
   std::unique_ptr<Stream> Open() {
     auto stream = std::make_unique<Stream>();
-    stream->context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+    stream->context.set_deadline(std::chrono::system_clock::now() + seconds(120));
     stream->io = stub_->Process(&stream->context);
     return stream;
   }
@@ -125,7 +125,7 @@ TEST_F(PickerEdgeTest, AGatewayThatGoesEndsItsRequest) {
   ext_proc::ProcessingResponse reply;
   ASSERT_TRUE(stream->io->Read(&reply));
   stream->context.TryCancel();
-  EXPECT_EQ(ended.get_future().wait_for(seconds(30)), std::future_status::ready);
+  EXPECT_EQ(ended.get_future().wait_for(seconds(120)), std::future_status::ready);
   EXPECT_EQ(stream->io->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
@@ -146,7 +146,7 @@ TEST_F(PickerEdgeTest, WhatIsNoMessageEndsTheStream) {
   grpc::GenericStub generic(channel_);
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+  context.set_deadline(std::chrono::system_clock::now() + seconds(120));
   void* tag = nullptr;
   bool ok = false;
   const auto call =

@@ -42,9 +42,9 @@ class ChildTest : public testing::Test {
 
 TEST_F(ChildTest, ReadyLineGivesItsFields) {
   auto child =
-      Shell("echo starting; echo ready grpc=127.0.0.1:1234 admin=127.0.0.1:5; exec sleep 60");
+      Shell("echo starting; echo ready grpc=127.0.0.1:1234 admin=127.0.0.1:5; exec sleep 1000");
   ASSERT_TRUE(child.ok()) << child.status();
-  const auto fields = (*child)->WaitReady(seconds(10));
+  const auto fields = (*child)->WaitReady(seconds(120));
   ASSERT_TRUE(fields.ok()) << fields.status();
   EXPECT_EQ(fields->at("grpc"), "127.0.0.1:1234");
   EXPECT_EQ(fields->at("admin"), "127.0.0.1:5");
@@ -54,14 +54,14 @@ TEST_F(ChildTest, ReadyLineGivesItsFields) {
 TEST_F(ChildTest, ChildThatEndsAtStartIsReportedWithItsLog) {
   auto child = Shell("echo no such model >&2; exit 3");
   ASSERT_TRUE(child.ok()) << child.status();
-  const auto fields = (*child)->WaitReady(seconds(10));
+  const auto fields = (*child)->WaitReady(seconds(120));
   EXPECT_EQ(fields.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(fields.status()), HasSubstr("exit code 3"));
   EXPECT_THAT(Message(fields.status()), HasSubstr("no such model"));
 }
 
 TEST_F(ChildTest, ChildThatIsNeverReadyIsADeadline) {
-  auto child = Shell("exec sleep 60");
+  auto child = Shell("exec sleep 1000");
   ASSERT_TRUE(child.ok()) << child.status();
   EXPECT_EQ((*child)->WaitReady(milliseconds(50)).status().code(), StatusCode::kDeadlineExceeded);
 }
@@ -77,7 +77,7 @@ TEST_F(ChildTest, DestructorLeavesNoProcess) {
   {
     auto child = Shell("trap '' TERM; echo ready x=1; while :; do sleep 1; done");
     ASSERT_TRUE(child.ok()) << child.status();
-    ASSERT_TRUE((*child)->WaitReady(seconds(10)).ok());
+    ASSERT_TRUE((*child)->WaitReady(seconds(120)).ok());
     pid = (*child)->pid();
   }
   EXPECT_EQ(kill(pid, 0), -1);
@@ -87,8 +87,8 @@ TEST_F(ChildTest, DestructorLeavesNoProcess) {
 TEST_F(ChildTest, StopAsksFirst) {
   auto child = Shell("trap 'exit 7' TERM; echo ready x=1; while :; do sleep 0.01; done");
   ASSERT_TRUE(child.ok()) << child.status();
-  ASSERT_TRUE((*child)->WaitReady(seconds(10)).ok());
-  const int status = (*child)->Stop(seconds(10));
+  ASSERT_TRUE((*child)->WaitReady(seconds(120)).ok());
+  const int status = (*child)->Stop(seconds(120));
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
@@ -96,7 +96,7 @@ TEST_F(ChildTest, StopAsksFirst) {
 TEST_F(ChildTest, StopKillsWhatDoesNotListen) {
   auto child = Shell("trap '' TERM; echo ready x=1; while :; do sleep 1; done");
   ASSERT_TRUE(child.ok()) << child.status();
-  ASSERT_TRUE((*child)->WaitReady(seconds(10)).ok());
+  ASSERT_TRUE((*child)->WaitReady(seconds(120)).ok());
   const int status = (*child)->Stop(milliseconds(50));
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
@@ -106,7 +106,7 @@ TEST_F(ChildTest, OutputAfterTheReadyLineNeverBlocksTheChild) {
   // More than a pipe holds.
   auto child = Shell("echo ready x=1; head -c 300000 /dev/zero; echo; echo ready x=2 >&2");
   ASSERT_TRUE(child.ok()) << child.status();
-  const int status = (*child)->Stop(seconds(10));
+  const int status = (*child)->Stop(seconds(120));
   EXPECT_TRUE(WIFEXITED(status) || WIFSIGNALED(status));
 }
 
@@ -116,9 +116,9 @@ TEST_F(ChildTest, DiesWithItsParent) {
   ASSERT_EQ(pipe(pipe_fds), 0);
   const pid_t parent = fork();
   if (parent == 0) {
-    auto child = Shell("echo ready x=1; exec sleep 60");
-    const pid_t pid = child.ok() && (*child)->WaitReady(seconds(10)).ok() ? (*child)->pid()
-                                                                          : static_cast<pid_t>(-1);
+    auto child = Shell("echo ready x=1; exec sleep 1000");
+    const pid_t pid = child.ok() && (*child)->WaitReady(seconds(120)).ok() ? (*child)->pid()
+                                                                           : static_cast<pid_t>(-1);
     if (write(pipe_fds[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
     pause();
     _exit(0);
@@ -132,7 +132,7 @@ TEST_F(ChildTest, DiesWithItsParent) {
   kill(parent, SIGKILL);
   waitpid(parent, nullptr, 0);
   pollfd gone{pidfd, POLLIN, 0};
-  EXPECT_EQ(poll(&gone, 1, 10000), 1) << "the grandchild survived its parent";
+  EXPECT_EQ(poll(&gone, 1, 120'000), 1) << "the grandchild survived its parent";
   close(pidfd);
   close(pipe_fds[0]);
   close(pipe_fds[1]);

@@ -29,7 +29,7 @@ class DetachedTest : public testing::Test {
       if (auto handle = ProcessHandle::Open(process.identity); handle.ok()) {
         one.push_back(*std::move(handle));
       }
-      EXPECT_TRUE(WaitEnded(one, seconds(10)));
+      EXPECT_TRUE(WaitEnded(one, seconds(120)));
       process.handle.Reap();
     }
     std::filesystem::remove(log_);
@@ -43,7 +43,7 @@ class DetachedTest : public testing::Test {
     started_.push_back(*std::move(started));
     return OkStatus();
   }
-  auto WaitReady(milliseconds timeout = seconds(20)) {
+  auto WaitReady(milliseconds timeout = seconds(120)) {
     return WaitAllReady(started_, timeout, [this](size_t) { ++ready_; });
   }
 
@@ -54,7 +54,7 @@ class DetachedTest : public testing::Test {
 
 TEST_F(DetachedTest, TheReadyLineGivesItsFields) {
   ASSERT_TRUE(Shell("echo starting; echo ready grpc=127.0.0.1:1 admin=127.0.0.1:2; "
-                    "exec sleep 60")
+                    "exec sleep 1000")
                   .ok());
   const auto ready = WaitReady();
   ASSERT_TRUE(ready.ok()) << ready.status();
@@ -63,7 +63,7 @@ TEST_F(DetachedTest, TheReadyLineGivesItsFields) {
 }
 
 TEST_F(DetachedTest, ItHasASessionOfItsOwn) {
-  ASSERT_TRUE(Shell("echo ready a=1; exec sleep 60").ok());
+  ASSERT_TRUE(Shell("echo ready a=1; exec sleep 1000").ok());
   ASSERT_TRUE(WaitReady().ok());
   EXPECT_EQ(getsid(started_[0].identity.pid), started_[0].identity.pid);
 }
@@ -77,7 +77,7 @@ TEST_F(DetachedTest, OneThatEndsAtStartIsNamedWithItsLog) {
 }
 
 TEST_F(DetachedTest, OneThatIsNeverReadyIsADeadline) {
-  ASSERT_TRUE(Shell("exec sleep 60").ok());
+  ASSERT_TRUE(Shell("exec sleep 1000").ok());
   EXPECT_EQ(WaitReady(milliseconds(50)).status().code(), StatusCode::kDeadlineExceeded);
 }
 

@@ -87,9 +87,9 @@ class EngineFixture : public ::testing::Test {
     options.model_path = kSmallModel;
     options.threads = 1;
     // How much is fetched must not depend on how fast this machine computes, or how busy it is.
-    options.prefix.match_deadline = std::chrono::seconds(10);
-    options.prefix.stall_deadline = std::chrono::seconds(10);
-    options.prefix.max_stall = std::chrono::seconds(10);
+    options.prefix.match_deadline = std::chrono::seconds(60);
+    options.prefix.stall_deadline = std::chrono::seconds(60);
+    options.prefix.max_stall = std::chrono::seconds(60);
     options.prefix.choose = false;
     return options;
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -217,7 +218,10 @@ TEST_F(SelectedEngineTest, ATroubledNodeCostsARecomputeAndNeverAnAnswer) {
   };
   for (const Trouble& trouble : troubles) {
     const bool hangs = trouble.reason == MissReason::kDeadline;
-    const auto other = Worker(hangs ? Impatient(With(recipe)) : With(recipe));
+    WorkerEngine::Options options = With(recipe);
+    // Long enough for what comes before, on a busy machine too.
+    if (hangs) options.prefix.stall_deadline = options.prefix.max_stall = std::chrono::seconds(1);
+    const auto other = Worker(options);
     node_.SetFaults(trouble.faults);
     const GenerateSummary got = Run(*other, request);
     node_.SetFaults({});
@@ -290,7 +294,7 @@ class CalibratedEngineTest : public SelectedEngineTest {
  protected:
   CalibratedEngineTest()
       : folder_(std::filesystem::temp_directory_path() /
-                ("cairn-calibrated-" +
+                ("cairn-calibrated-" + std::to_string(getpid()) + "-" +
                  std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);

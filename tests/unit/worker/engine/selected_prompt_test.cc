@@ -117,8 +117,8 @@ struct Worker {
       push_thread.emplace(*push);
       // How much is fetched must not depend on how busy this machine is.
       PrefixSession::Options patient;
-      patient.match_deadline = std::chrono::seconds(10);
-      patient.stall_deadline = std::chrono::seconds(10);
+      patient.match_deadline = std::chrono::seconds(60);
+      patient.stall_deadline = std::chrono::seconds(60);
       session.emplace(
           PrefixSession::Dependencies{
               .client = *client, .codec = *codec, .clock = clock, .executor = background},

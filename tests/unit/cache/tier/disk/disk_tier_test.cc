@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 using testing::kMiB;
 
 template <typename Condition>
-bool WaitUntil(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+bool WaitUntil(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(120)) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;

@@ -60,7 +60,7 @@ TEST(DeviceImporterTest, PiecesOfAnySizeAreCopied) {
     std::vector<std::byte> small(100), large(3 << 20), none;
     ASSERT_OK((*chunk)->Read(
         {{{.offset = 4099, .to = small}, {.offset = 0, .to = none}, {.offset = 1000, .to = large}}},
-        In(seconds(10))));
+        In(seconds(60))));
     EXPECT_TRUE(exported.Same(4099, small));
     EXPECT_TRUE(exported.Same(1000, large));
   }
@@ -77,7 +77,7 @@ TEST(DeviceImporterTest, ACopyThatIsLateIsGivenUpAndTheNextOneIsRight) {
   std::vector<std::byte> got(1 << 20);
   EXPECT_THAT((*chunk)->Read({{{.offset = 0, .to = got}}}, In(milliseconds(0))),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("in time")));
-  ASSERT_OK((*chunk)->Read({{{.offset = 4096, .to = got}}}, In(seconds(30))));
+  ASSERT_OK((*chunk)->Read({{{.offset = 4096, .to = got}}}, In(seconds(60))));
   EXPECT_TRUE(exported.Same(4096, got));
 }
 
@@ -90,7 +90,7 @@ TEST(DeviceImporterTest, ALostDeviceIsAnErrorOfTheRead) {
   ASSERT_OK(chunk);
   fake.control().lose(0);
   std::vector<std::byte> got(64);
-  EXPECT_THAT((*chunk)->Read({{{.offset = 0, .to = got}}}, In(seconds(10))),
+  EXPECT_THAT((*chunk)->Read({{{.offset = 0, .to = got}}}, In(seconds(60))),
               StatusIs(StatusCode::kUnavailable, HasSubstr("")));
 }
 

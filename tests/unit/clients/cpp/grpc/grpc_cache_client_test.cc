@@ -21,7 +21,9 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 // Generous, for machines with busy neighbours: tests that expect an answer, not a timeout.
-const MatchOptions kPatient = {.deadline = seconds(10)};
+const MatchOptions kPatient = {.deadline = seconds(60)};
+const PushOptions kPatientPush = {.deadline = seconds(60)};
+const FetchOptions kPatientFetch = {.progress = seconds(60), .deadline = seconds(120)};
 
 class GrpcCacheClientTest : public ::testing::Test {
  protected:
@@ -36,19 +38,19 @@ class GrpcCacheClientTest : public ::testing::Test {
     client_ = std::move(*client);
   }
   void Store() {
-    ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(10)}));
-    auto pushed = client_->Push(fingerprint_, chain_.parts, {});
+    ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(60)}));
+    auto pushed = client_->Push(fingerprint_, chain_.parts, kPatientPush);
     ASSERT_OK(pushed);
     for (const Status& status : *pushed) ASSERT_OK(status);
   }
   Result<MatchOutcome> Match(const MatchOptions& options = kPatient) {
     return client_->Match(fingerprint_, chain_.keys, options);
   }
-  // Until a match works, or 20 s have passed.
+  // Until a match works, or a minute has passed.
   bool Recovers() {
-    const auto until = steady_clock::now() + seconds(20);
+    const auto until = steady_clock::now() + seconds(60);
     while (steady_clock::now() < until) {
-      if (Match({.deadline = milliseconds(200)}).ok()) return true;
+      if (Match({.deadline = seconds(1)}).ok()) return true;
       std::this_thread::yield();
     }
     return false;
@@ -70,11 +72,11 @@ TEST_F(GrpcCacheClientTest, NamesItsTenantWhenItOpensASession) {
 
 TEST_F(GrpcCacheClientTest, ServesWhatWasPushed) {
   Store();
-  auto match = Match({.deadline = seconds(10), .trace = "trace-1"});
+  auto match = Match({.deadline = seconds(60), .trace = "trace-1"});
   ASSERT_OK(match);
   EXPECT_EQ(match->matched_blocks, 3u);
   EXPECT_TRUE(match->lease.held());
-  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, {.trace = "trace-2"}));
+  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, {.progress = seconds(60), .trace = "trace-2"}));
   EXPECT_EQ(sink_.slices, 12u);
   EXPECT_EQ(sink_.wrong, 0u);
   EXPECT_THAT(sink_.failed, IsEmpty());
@@ -91,7 +93,7 @@ TEST_F(GrpcCacheClientTest, PutsSlicesTogetherFromSmallPieces) {
   node_->Set({.frame_bytes = 100});
   auto match = Match();
   ASSERT_OK(match);
-  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, {}));
+  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, kPatientFetch));
   EXPECT_EQ(sink_.slices, 12u);
   EXPECT_EQ(sink_.wrong, 0u);
 }
@@ -101,14 +103,14 @@ TEST_F(GrpcCacheClientTest, PushesPartsLargerThanAFrame) {
   const NamespaceSpec spec = LargeSpec(2048);
   Chain chain(spec, 4);
   const auto keep = std::exchange(chain.parts[1].hold, nullptr);  // Copied by the client.
-  ASSERT_OK(client_->OpenNamespace(spec, {.deadline = seconds(10)}));
-  auto pushed = client_->Push(Fingerprint(spec), chain.parts, {});
+  ASSERT_OK(client_->OpenNamespace(spec, {.deadline = seconds(60)}));
+  auto pushed = client_->Push(Fingerprint(spec), chain.parts, kPatientPush);
   ASSERT_OK(pushed);
   for (const Status& status : *pushed) EXPECT_OK(status);
   auto match = client_->Match(Fingerprint(spec), chain.keys, kPatient);
   ASSERT_OK(match);
   CheckingSink sink(spec, chain.keys);
-  ASSERT_OK(client_->Fetch(match->lease, {}, sink, {}));
+  ASSERT_OK(client_->Fetch(match->lease, {}, sink, kPatientFetch));
   EXPECT_EQ(sink.slices, 16u);
   EXPECT_EQ(sink.wrong, 0u);
 }
@@ -137,18 +139,18 @@ TEST_F(GrpcCacheClientTest, ALeaseMayOutliveItsClient) {
 
 TEST_F(GrpcCacheClientTest, WhatIsStoredAlreadyCountsAsPushed) {
   Store();
-  auto again = client_->Push(fingerprint_, chain_.parts, {});
+  auto again = client_->Push(fingerprint_, chain_.parts, kPatientPush);
   ASSERT_OK(again);
   for (const Status& status : *again) EXPECT_OK(status);
   Chain other(spec_, 1, {}, 500);
   node_->Set({.commit_code = static_cast<uint32_t>(StatusCode::kAlreadyExists)});
-  again = client_->Push(fingerprint_, other.parts, {});
+  again = client_->Push(fingerprint_, other.parts, kPatientPush);
   ASSERT_OK(again);
   EXPECT_OK(again->at(0));
 }
 
 TEST_F(GrpcCacheClientTest, APushThatFailsGivesItsRoomBack) {
-  ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(10)}));
+  ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(60)}));
   node_->Set({.push = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full")});
   EXPECT_THAT(client_->Push(fingerprint_, chain_.parts, {}),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
@@ -156,13 +158,13 @@ TEST_F(GrpcCacheClientTest, APushThatFailsGivesItsRoomBack) {
 }
 
 TEST_F(GrpcCacheClientTest, PartsFailOneByOne) {
-  ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(10)}));
+  ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(60)}));
   std::vector<std::byte> damaged(chain_.parts[1].bytes.begin(), chain_.parts[1].bytes.end());
   damaged.back() ^= std::byte{1};
   std::vector<PartToPush> parts = chain_.parts;
   parts[1].bytes = damaged;
   parts[1].hold = nullptr;
-  auto pushed = client_->Push(fingerprint_, parts, {});
+  auto pushed = client_->Push(fingerprint_, parts, kPatientPush);
   ASSERT_OK(pushed);
   EXPECT_OK(pushed->at(0));
   EXPECT_THAT(pushed->at(1), StatusIs(StatusCode::kDataLoss, _));
@@ -174,7 +176,7 @@ TEST_F(GrpcCacheClientTest, CorruptBytesAreAMissOfThatBlock) {
   node_->Set({.frame_bytes = 1000, .corrupt_block = 1});
   auto match = Match();
   ASSERT_OK(match);
-  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, {}));
+  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, kPatientFetch));
   EXPECT_THAT(sink_.failed, ElementsAre(Pair(1u, MissReason::kCorrupt)));
   EXPECT_EQ(sink_.slices, 9u) << "the block's empty layer has nothing to corrupt";
   EXPECT_EQ(sink_.wrong, 0u);
@@ -186,7 +188,7 @@ TEST_F(GrpcCacheClientTest, AWrongSliceIsAskedForOnceMore) {
   node_->Set({.frame_bytes = 1000, .corrupt_block = 1, .mends = true});
   auto match = Match();
   ASSERT_OK(match);
-  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, {}));
+  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, kPatientFetch));
   EXPECT_THAT(sink_.failed, IsEmpty());
   EXPECT_EQ(sink_.slices, 12u) << "each slice once";
   EXPECT_EQ(sink_.wrong, 0u);
@@ -200,8 +202,8 @@ TEST_F(GrpcCacheClientTest, AGetIsOneCallWhereTheNodeCan) {
     int calls = 0;
     EXPECT_TRUE(node_->Eventually([&] { return (calls = node_->match_calls) >= 0; }));
     CheckingSink sink(spec_, chain_.keys);
-    const auto got =
-        client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, {.trace = "trace-3"});
+    const auto got = client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient,
+                                  {.progress = seconds(60), .trace = "trace-3"});
     ASSERT_OK(got);
     EXPECT_EQ(got->matched_blocks, 3u);
     EXPECT_FALSE(got->lease.held());
@@ -217,7 +219,7 @@ TEST_F(GrpcCacheClientTest, AGetAsksForAWrongSliceOnceMore) {
   for (const bool mends : {true, false}) {
     node_->Set({.frame_bytes = 1000, .corrupt_block = 1, .mends = mends});
     CheckingSink sink(spec_, chain_.keys);
-    ASSERT_OK(client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, {}));
+    ASSERT_OK(client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, kPatientFetch));
     EXPECT_EQ(sink.slices, mends ? 12u : 9u);
     EXPECT_EQ(sink.wrong, 0u);
     if (mends) {
@@ -231,9 +233,9 @@ TEST_F(GrpcCacheClientTest, AGetAsksForAWrongSliceOnceMore) {
 TEST_F(GrpcCacheClientTest, AGetKeepsToTheDeadlineOfItsAnswerAndToItsOwn) {
   Store();
   node_->Set({.hang_fetch_after = 0});  // Before the answer.
-  EXPECT_THAT(
-      client_->Get(fingerprint_, chain_.keys, {}, sink_, {.deadline = milliseconds(100)}, {}),
-      StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("lookup")));
+  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, {.deadline = milliseconds(100)},
+                           kPatientFetch),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("lookup")));
   node_->Set({.hang_fetch_after = 5});
   EXPECT_THAT(
       client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, {.progress = milliseconds(100)}),
@@ -242,7 +244,7 @@ TEST_F(GrpcCacheClientTest, AGetKeepsToTheDeadlineOfItsAnswerAndToItsOwn) {
                            {.progress = seconds(60), .deadline = milliseconds(200)}),
               StatusIs(StatusCode::kDeadlineExceeded, _));
   node_->Set({.break_fetch_after = 5});
-  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, {}),
+  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, kPatientFetch),
               StatusIs(StatusCode::kUnavailable, HasSubstr("broken")));
   EXPECT_EQ(sink_.wrong, 0u);
 }
@@ -252,11 +254,11 @@ TEST_F(GrpcCacheClientTest, APushIsCommittedWithItsStreamWhereTheNodeCan) {
   EXPECT_TRUE(node_->Eventually([&] { return node_->commit_calls == 1; })) << "a node of before";
   node_->Set({.commits = true});
   const Chain more(spec_, 3, {}, 1000);
-  auto pushed = client_->Push(Fingerprint(spec_), more.parts, {});
+  auto pushed = client_->Push(Fingerprint(spec_), more.parts, kPatientPush);
   ASSERT_OK(pushed);
   for (const Status& status : *pushed) EXPECT_OK(status);
   EXPECT_TRUE(node_->Eventually([&] { return node_->commit_calls == 1; })) << "no call of its own";
-  auto match = client_->Match(Fingerprint(spec_), more.keys, {.deadline = std::chrono::seconds(5)});
+  auto match = client_->Match(Fingerprint(spec_), more.keys, kPatient);
   ASSERT_OK(match);
   EXPECT_EQ(match->matched_blocks, 3u);
 }
@@ -266,7 +268,7 @@ TEST_F(GrpcCacheClientTest, AFetchThatBreaksHasGivenGoodSlices) {
   node_->Set({.break_fetch_after = 5});
   auto match = Match();
   ASSERT_OK(match);
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}),
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, kPatientFetch),
               StatusIs(StatusCode::kUnavailable, HasSubstr("broken")));
   EXPECT_EQ(sink_.slices, 5u);
   EXPECT_EQ(sink_.wrong, 0u);
@@ -277,7 +279,7 @@ TEST_F(GrpcCacheClientTest, AFetchThatEndsInTheMiddleOfASliceIsAnError) {
   node_->Set({.frame_bytes = 100, .end_fetch_early = true});
   auto match = Match();
   ASSERT_OK(match);
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}),
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, kPatientFetch),
               StatusIs(StatusCode::kDataLoss, HasSubstr("unfinished")));
 }
 
@@ -286,11 +288,10 @@ TEST_F(GrpcCacheClientTest, AFetchWithoutProgressEnds) {
   node_->Set({.hang_fetch_after = 5});
   auto match = Match();
   ASSERT_OK(match);
-  const auto begin = steady_clock::now();
   // Long enough for the slices before, on a busy machine too.
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.progress = seconds(1)}),
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_,
+                             {.progress = seconds(2), .deadline = std::chrono::hours(1)}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no new slice")));
-  EXPECT_LT(steady_clock::now() - begin, seconds(10));
   EXPECT_EQ(sink_.slices, 5u);
 }
 
@@ -329,9 +330,9 @@ TEST_F(GrpcCacheClientTest, ANodeThatIsAwayCostsLittleAndIsFoundWhenItComes) {
   Connect("127.0.0.1:" + std::to_string(port));
   EXPECT_THAT(client_->OpenNamespace(spec_), StatusIs(StatusCode::kUnavailable, _))
       << "remembered all the same";
-  const auto begin = steady_clock::now();
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(Match({.deadline = milliseconds(200)}).ok());
-  EXPECT_LT(steady_clock::now() - begin, seconds(8)) << "not 100 deadlines of 200 ms";
+  // The pauses between tries grow, so that there are few of them, however slow this machine is.
+  EXPECT_GE(client_->GetStats().breaker_rejected, 80u) << "not 100 deadlines of 200 ms";
   EXPECT_FALSE(client_->GetStats().connected);
 
   node_ = std::make_unique<ScriptedNode>(port);
@@ -341,7 +342,8 @@ TEST_F(GrpcCacheClientTest, ANodeThatIsAwayCostsLittleAndIsFoundWhenItComes) {
 }
 
 TEST_F(GrpcCacheClientTest, AHangingNodeCostsTheDeadlineThreeTimes) {
-  Connect(node_->address(), /*first_backoff=*/seconds(3));
+  // No probe is due in this test.
+  Connect(node_->address(), /*first_backoff=*/std::chrono::hours(1));
   Store();
   node_->Set({.hang = true});
   const auto begin = steady_clock::now();
@@ -349,15 +351,21 @@ TEST_F(GrpcCacheClientTest, AHangingNodeCostsTheDeadlineThreeTimes) {
     EXPECT_THAT(Match({.deadline = milliseconds(50)}), StatusIs(StatusCode::kDeadlineExceeded, _));
   EXPECT_GE(steady_clock::now() - begin, milliseconds(150));
   EXPECT_EQ(client_->GetStats().breaker, BreakerState::kOpen);
-  const auto open = steady_clock::now();
   for (int i = 0; i < 100; ++i)
     EXPECT_THAT(Match({.deadline = milliseconds(50)}),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("not asked")));
-  EXPECT_LT(steady_clock::now() - open, seconds(3)) << "before the first probe";
   EXPECT_EQ(client_->GetStats().breaker_rejected, 100u);
+}
+
+TEST_F(GrpcCacheClientTest, TheSessionSurvivesAHang) {
+  Store();
+  node_->Set({.hang = true});
+  while (client_->GetStats().breaker != BreakerState::kOpen) {
+    EXPECT_FALSE(Match({.deadline = milliseconds(50)}).ok());
+  }
   node_->Set({});
   EXPECT_TRUE(Recovers());
-  EXPECT_EQ(client_->GetStats().sessions, 1u) << "the session survived the hang";
+  EXPECT_EQ(client_->GetStats().sessions, 1u);
 }
 
 TEST_F(GrpcCacheClientTest, LeasesEndWithTheSession) {
@@ -367,8 +375,10 @@ TEST_F(GrpcCacheClientTest, LeasesEndWithTheSession) {
   node_->EndSessions();
   ASSERT_TRUE(node_->Eventually([&] { return node_->sessions_opened == 2; }));
   EXPECT_TRUE(Recovers());
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}), StatusIs(StatusCode::kNotFound, _));
-  EXPECT_THAT(client_->RenewLease(match->lease, seconds(1)), StatusIs(StatusCode::kNotFound, _));
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, kPatientFetch),
+              StatusIs(StatusCode::kNotFound, _));
+  EXPECT_THAT(client_->RenewLease(match->lease, seconds(1), {.deadline = seconds(60)}),
+              StatusIs(StatusCode::kNotFound, _));
   EXPECT_EQ(client_->GetStats().sessions, 2u);
 }
 
@@ -381,10 +391,10 @@ TEST_F(GrpcCacheClientTest, ARestartedNodeIsNotAskedWithTheSessionOfBefore) {
     node_.reset();
     node_ = std::make_unique<ScriptedNode>(port);
     ASSERT_TRUE(node_->running());
-    const auto until = steady_clock::now() + seconds(20);
+    const auto until = steady_clock::now() + seconds(60);
     Status status;
     do {
-      status = Match({.deadline = seconds(5)}).status();
+      status = Match({.deadline = seconds(20)}).status();
       ASSERT_NE(status.code(), StatusCode::kNotFound) << ToString(status);
     } while (!status.ok() && steady_clock::now() < until);
     ASSERT_OK(status);
@@ -428,7 +438,7 @@ TEST_F(GrpcCacheClientTest, WatchesEventsAndSkipsUnknownKinds) {
   Store();  // Opens the session.
   auto events = client_->WatchEvents({});
   ASSERT_OK(events);
-  auto event = (*events)->Next(seconds(10));
+  auto event = (*events)->Next(seconds(60));
   ASSERT_OK(event);
   ASSERT_TRUE(event->has_value());
   EXPECT_EQ((*event)->kind, CacheEvent::Kind::kStored);
@@ -439,7 +449,7 @@ TEST_F(GrpcCacheClientTest, WatchesEventsAndSkipsUnknownKinds) {
   ASSERT_OK(event);
   EXPECT_FALSE(event->has_value());
   (*events)->Cancel();
-  EXPECT_THAT((*events)->Next(seconds(10)), StatusIs(StatusCode::kCancelled, _));
+  EXPECT_THAT((*events)->Next(seconds(60)), StatusIs(StatusCode::kCancelled, _));
 }
 
 TEST_F(GrpcCacheClientTest, ManyThreadsShareOneClient) {
@@ -451,8 +461,8 @@ TEST_F(GrpcCacheClientTest, ManyThreadsShareOneClient) {
       for (int i = 0; i < 20; ++i) {
         auto match = Match();
         CheckingSink sink(spec_, chain_.keys);
-        if (match.ok() && client_->Fetch(match->lease, {}, sink, {}).ok() && sink.slices == 12 &&
-            sink.wrong == 0)
+        if (match.ok() && client_->Fetch(match->lease, {}, sink, kPatientFetch).ok() &&
+            sink.slices == 12 && sink.wrong == 0)
           ++good;
       }
     });
@@ -466,7 +476,7 @@ TEST_F(GrpcCacheClientTest, EndsAtOnceWhileTheNodeHangs) {
   Connect(node_->address());
   const auto begin = steady_clock::now();
   client_.reset();
-  EXPECT_LT(steady_clock::now() - begin, seconds(5));
+  EXPECT_LT(steady_clock::now() - begin, seconds(60)) << "it would hang for ever";
 }
 
 }  // namespace

@@ -80,10 +80,10 @@ class ScriptedNode final : public v1::Cache::Service {
     MutexLock lock(mu_);
     namespaces_.clear();
   }
-  // Waits up to 10 s until it is true of the node; `what` runs under its lock.
+  // Waits up to a minute until it is true of the node; `what` runs under its lock.
   bool Eventually(const std::function<bool()>& what) {
     MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(10),
+    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(60),
                               what);
   }
 
@@ -257,6 +257,7 @@ class ScriptedNode final : public v1::Cache::Service {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     MutexLock lock(mu_);
     ++commit_calls;
+    changed_.NotifyAll();
     for (const uint64_t id : request->reservation_ids()) CommitOne(id, response->add_results());
     return grpc::Status::OK;
   }
@@ -282,6 +283,7 @@ class ScriptedNode final : public v1::Cache::Service {
     {
       MutexLock lock(mu_);
       watched_by.push_back(request->session_id());
+      changed_.NotifyAll();
     }
     v1::Event event;
     event.set_kind(static_cast<v1::Event::Kind>(50));  // Of the future.
@@ -333,6 +335,7 @@ class ScriptedNode final : public v1::Cache::Service {
       const auto& metadata = context->client_metadata();
       if (const auto it = metadata.find(rpc::kTraceMetadata); it != metadata.end()) {
         traces.emplace(it->second.data(), it->second.size());
+        changed_.NotifyAll();
       }
       hang = script_.hang;
     }

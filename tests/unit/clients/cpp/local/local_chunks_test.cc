@@ -149,19 +149,19 @@ class ClientChunksTest : public ::testing::Test {
                                        .client = "test",
                                        .node_epoch = 5,
                                        .devices = imports ? importer_ : nullptr},
-                                      &SteadyClock::Get(), In(seconds(5)));
+                                      &SteadyClock::Get(), In(seconds(60)));
     CAIRN_CHECK(session.ok());
     return *session;
   }
   std::shared_ptr<LeasePin> Match(const std::shared_ptr<LocalSession>& session) {
-    auto matched = session->Match(fingerprint_, chain_.keys, {}, In(seconds(10)));
+    auto matched = session->Match(fingerprint_, chain_.keys, {}, In(seconds(60)));
     CAIRN_CHECK(matched.ok() && matched->outcome.matched_blocks == 8);
     tiers_ = matched->outcome.tiers;
     return matched->pin;
   }
   Status Fetch(const std::shared_ptr<LeasePin>& pin, FetchSink& sink) {
-    const FetchOptions options;
-    LocalFetch fetch(pin, 8, {}, sink, options, In(seconds(10)));
+    const FetchOptions options{.progress = std::chrono::seconds(60)};
+    LocalFetch fetch(pin, 8, {}, sink, options, In(seconds(60)));
     const Status status = fetch.Run();
     rest_ = fetch.rest();
     delivered_ = fetch.delivered_of_rest();
@@ -262,7 +262,7 @@ TEST_F(ClientChunksTest, WhatTheReaderDoesNotReadComesAnotherWayAndIsNotReported
   ASSERT_OK(Fetch(Match(session), sink));
   EXPECT_THAT(rest_, ElementsAre(Pair(6, 7)));
   EXPECT_EQ(counts_.corrupt, 0u);
-  ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(10))));
+  ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(60))));
   EXPECT_EQ(node_->counts().reports, 0u);
   sink.refusal = Errorf(StatusCode::kInternal, "enough");
   EXPECT_THAT(Fetch(Match(session), sink), StatusIs(StatusCode::kInternal, HasSubstr("enough")));
@@ -299,7 +299,7 @@ TEST_F(ClientChunksTest, RowsOfBlocksInChunksComeAnotherWay) {
   const uint64_t mask = 1;
   const std::vector<RowGroup> groups = {{1, 0, {&mask, 1}}};
   const RowReport report =
-      pin->rows().Read(*pin, 8, {layout, 0, groups}, sink, {}, In(seconds(10)));
+      pin->rows().Read(*pin, 8, {layout, 0, groups}, sink, {}, In(seconds(60)));
   ASSERT_OK(report.status);
   EXPECT_THAT(report.rest, ElementsAre(0));
   EXPECT_EQ(sink.calls, 0);
@@ -335,7 +335,7 @@ TEST_F(ClientChunksTest, NonsenseAboutChunksEndsTheSession) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("unknown chunk 7")));
   Start({.announce_chunk = true, .chunk_device = "GPU-2"});
   const auto session = Open();
-  const auto matched = session->Match(fingerprint_, chain_.keys, {}, In(seconds(10)));
+  const auto matched = session->Match(fingerprint_, chain_.keys, {}, In(seconds(60)));
   EXPECT_FALSE((matched.ok() ? Fetch(matched->pin, sink) : matched.status()).ok());
   EXPECT_FALSE(session->Alive());
   EXPECT_THAT(session->broken(),

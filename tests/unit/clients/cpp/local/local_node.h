@@ -98,10 +98,10 @@ class LocalNode {
     MutexLock lock(mu_);
     return counts_;
   }
-  // Waits until the counts are as wanted; false after 10 s.
+  // Waits until the counts are as wanted; false after a minute.
   bool WaitFor(const std::function<bool(const Counts&)>& wanted) const {
     MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(10),
+    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(60),
                               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return wanted(counts_); });
   }
   // Changes a byte of the block's part.
@@ -154,7 +154,8 @@ class LocalNode {
   }
 
   void Serve(int socket) {
-    auto hello = shm::ReceiveBy(socket, std::chrono::steady_clock::now() + std::chrono::seconds(5));
+    auto hello =
+        shm::ReceiveBy(socket, std::chrono::steady_clock::now() + std::chrono::seconds(60));
     if (!hello.ok() || !shm::DecodeHello(hello->message).ok()) return;
     Script script;
     {

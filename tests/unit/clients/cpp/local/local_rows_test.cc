@@ -49,14 +49,14 @@ class LocalRowsTest : public ::testing::Test {
                                        .tenant = "default",
                                        .client = "test",
                                        .node_epoch = 5},
-                                      &SteadyClock::Get(), In(seconds(5)));
+                                      &SteadyClock::Get(), In(seconds(60)));
     ASSERT_OK(session);
     if (!sealed) {
       const PushReport report =
-          PushParts(*session, Fingerprint(spec_), chain_.parts, In(seconds(10)));
+          PushParts(*session, Fingerprint(spec_), chain_.parts, In(seconds(60)));
       ASSERT_OK(report.status);
     }
-    auto matched = (*session)->Match(Fingerprint(spec_), chain_.keys, {}, In(seconds(10)));
+    auto matched = (*session)->Match(Fingerprint(spec_), chain_.keys, {}, In(seconds(60)));
     ASSERT_OK(matched);
     pin_ = matched->pin;
   }
@@ -180,7 +180,7 @@ TEST_F(LocalRowsTest, AfterTheSessionHasEndedNothingIsGivenOut) {
   ASSERT_OK(Read(first).status);
   node_->HangUp();
   // The end is seen when the socket is looked at.
-  const TimePoint until = In(seconds(10));
+  const TimePoint until = In(seconds(60));
   while (pin_->session()->Alive() && std::chrono::steady_clock::now() < until) {
   }
   Sink sink;

@@ -113,12 +113,12 @@ class LocalSessionTest : public ::testing::Test {
             .node_epoch = 5};
   }
   static std::shared_ptr<LocalSession> Open(const LocalNode& node) {
-    auto session = LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(5)));
+    auto session = LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(60)));
     CAIRN_CHECK(session.ok());
     return *session;
   }
   Status PushAll(const std::shared_ptr<LocalSession>& session, const Chain& chain) {
-    const PushReport report = PushParts(session, fingerprint_, chain.parts, In(seconds(10)));
+    const PushReport report = PushParts(session, fingerprint_, chain.parts, In(seconds(60)));
     for (const Status& result : report.results) CAIRN_RETURN_IF_ERROR(result);
     return report.status;
   }
@@ -127,13 +127,13 @@ class LocalSessionTest : public ::testing::Test {
   }
   Result<LocalSession::Matched> Match(const std::shared_ptr<LocalSession>& session,
                                       std::span<const BlockKey> keys,
-                                      Duration deadline = seconds(10)) {
+                                      Duration deadline = seconds(60)) {
     return session->Match(fingerprint_, keys, {}, In(deadline));
   }
   Status Fetch(const std::shared_ptr<LeasePin>& pin, uint32_t blocks, FetchSink& sink,
                FetchRange range = {}) {
-    const FetchOptions options;
-    LocalFetch fetch(pin, blocks, range, sink, options, In(seconds(10)));
+    const FetchOptions options{.progress = seconds(60)};
+    LocalFetch fetch(pin, blocks, range, sink, options, In(seconds(60)));
     const Status status = fetch.Run();
     rest_ = fetch.rest();
     counts_ = fetch.counts();
@@ -162,7 +162,7 @@ TEST_F(LocalSessionTest, WhatIsPushedIsMatchedAndCopiedOut) {
     EXPECT_EQ(sink.wrong, 0);
     EXPECT_TRUE(rest_.empty());
   }
-  const auto exists = session->Exists(fingerprint_, testing::KeysFor(spec_, 9), In(seconds(10)));
+  const auto exists = session->Exists(fingerprint_, testing::KeysFor(spec_, 9), In(seconds(60)));
   ASSERT_OK(exists);
   EXPECT_EQ((*exists)[7], TierKind::kHost);
   EXPECT_EQ((*exists)[8], std::nullopt);
@@ -196,7 +196,7 @@ TEST_F(LocalSessionTest, LentSlicesLieInLayerOrderAndPinUntilDropped) {
   EXPECT_TRUE(sink.in_order);
   EXPECT_EQ(counts_.lent_bytes, counts_.bytes[0]);
   // Another call shows that nothing was given back before it.
-  ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(10))));
+  ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(60))));
   EXPECT_EQ(node.counts().leases, 1u);
   EXPECT_TRUE(sink.holds[0]->Pinned());
   sink.holds.clear();
@@ -248,7 +248,7 @@ TEST_F(LocalSessionTest, UncommittedRoomsAreGivenBack) {
         {.key = part.key, .parent = part.parent, .rect = part.rect, .bytes = part.bytes.size()});
   }
   {
-    auto push = LocalPush::Begin(session, fingerprint_, parts, {}, {}, In(seconds(10)));
+    auto push = LocalPush::Begin(session, fingerprint_, parts, {}, {}, In(seconds(60)));
     ASSERT_OK(push);
     EXPECT_EQ((*push)->slots().size(), 8u);
     EXPECT_EQ((*push)->slots()[3].room.size(), parts[3].bytes);
@@ -262,7 +262,7 @@ TEST_F(LocalSessionTest, PartsWithoutRoomGoTheOtherWay) {
   const auto session = Open(node);
   const std::vector<PartToWrite> parts(
       1, {.key = chain_.keys[0], .rect = chain_.parts[0].rect, .bytes = 4096});
-  auto refused = LocalPush::Begin(session, fingerprint_, parts, {}, {}, In(seconds(10)));
+  auto refused = LocalPush::Begin(session, fingerprint_, parts, {}, {}, In(seconds(60)));
   ASSERT_OK(refused);
   EXPECT_THAT((*refused)->slots()[0].status, StatusIs(StatusCode::kResourceExhausted, _));
   size_t asked = 0;
@@ -282,7 +282,7 @@ TEST_F(LocalSessionTest, PartsWithoutRoomGoTheOtherWay) {
              return std::make_unique<Rest>();
            },
        .committed = [](uint64_t, uint64_t) { ADD_FAILURE() << "nothing was committed here"; }},
-      In(seconds(10)));
+      In(seconds(60)));
   ASSERT_OK(push);
   EXPECT_EQ(asked, 1u);
   EXPECT_EQ((*push)->slots()[0].room.size(), 4096u);
@@ -307,9 +307,9 @@ TEST_F(LocalSessionTest, ManyThreadsShareOneRing) {
           continue;
         }
         Sink sink(spec_, chain_.keys, i % 2 == 0);
-        const FetchOptions options;
+        const FetchOptions options{.progress = seconds(60)};
         LocalFetch fetch(matched->pin, static_cast<uint32_t>(t + 1), {}, sink, options,
-                         In(seconds(20)));
+                         In(seconds(60)));
         if (!fetch.Run().ok() || sink.wrong != 0 || sink.copied + sink.lent != 4 * (t + 1))
           ++failures;
       }
@@ -319,7 +319,7 @@ TEST_F(LocalSessionTest, ManyThreadsShareOneRing) {
   EXPECT_EQ(failures, 0);
   // The last releases may have found no room.
   for (int i = 0; i < 3; ++i)
-    ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(10))));
+    ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(60))));
   EXPECT_TRUE(node.WaitFor([](const auto& c) { return c.leases == 0; }));
 }
 
@@ -384,15 +384,13 @@ TEST_F(LocalSessionTest, ACallEndsAtItsDeadlineAndALateLeaseIsGivenBack) {
   const auto session = Open(node);
   ASSERT_OK(PushAll(session, chain_));
   node.Set([](Script& s) { s.hang = true; });
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(Match(session, chain_.keys, milliseconds(200)).status(),
               StatusIs(StatusCode::kDeadlineExceeded, _));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
   node.Set([](Script& s) { s.hang = false; });
   ASSERT_TRUE(node.WaitFor([](const auto& c) { return c.leases == 1; }));
   // The answer that came too late is found by the next call.
   for (int i = 0; i < 2; ++i)
-    ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(10))));
+    ASSERT_OK(session->Exists(fingerprint_, chain_.keys, In(seconds(60))));
   EXPECT_TRUE(node.WaitFor([](const auto& c) { return c.leases == 0; }));
 }
 
@@ -413,35 +411,34 @@ TEST_F(LocalSessionTest, WhatCannotFitIsRefusedAtOnce) {
   const auto session = Open(node);
   const auto keys = testing::KeysFor(spec_, 200);
   EXPECT_THAT(Match(session, keys).status(), StatusIs(StatusCode::kResourceExhausted, _));
-  EXPECT_EQ(session->Exists(fingerprint_, keys, In(seconds(10)))->size(), 200u);
+  EXPECT_EQ(session->Exists(fingerprint_, keys, In(seconds(60)))->size(), 200u);
 }
 
 TEST_F(LocalSessionTest, HangUpEndsCallsAtOnce) {
   LocalNode node;
   const auto session = Open(node);
   node.Set([](Script& s) { s.hang = true; });
-  const auto begin = std::chrono::steady_clock::now();
   std::thread killer([&] {
     ASSERT_TRUE(node.WaitFor([](const auto& c) { return c.submissions == 1; }));
     node.HangUp();
   });
-  EXPECT_THAT(Match(session, chain_.keys, seconds(60)).status(),
-              StatusIs(StatusCode::kUnavailable, HasSubstr("hung up")));
+  EXPECT_THAT(Match(session, chain_.keys, std::chrono::hours(1)).status(),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("hung up")))
+      << "not by its deadline";
   killer.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
   EXPECT_THAT(Match(session, chain_.keys).status(), StatusIs(StatusCode::kUnavailable, _));
 }
 
 TEST_F(LocalSessionTest, AnotherNodeBehindTheSocketIsRefused) {
   LocalNode node({.epoch = 6});
-  EXPECT_THAT(LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(5))).status(),
+  EXPECT_THAT(LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(60))).status(),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("epoch 6, expected 5")));
   node.Set([](Script& s) { s.welcome_code = 7; });
-  EXPECT_THAT(LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(5))).status(),
+  EXPECT_THAT(LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(60))).status(),
               StatusIs(StatusCode::kPermissionDenied, _));
   auto options = OptionsFor(node);
   options.socket += "-nobody";
-  EXPECT_THAT(LocalSession::Open(options, &SteadyClock::Get(), In(seconds(5))).status(),
+  EXPECT_THAT(LocalSession::Open(options, &SteadyClock::Get(), In(seconds(60))).status(),
               StatusIs(StatusCode::kUnavailable, _));
 }
 
@@ -509,11 +506,11 @@ TEST_F(LocalSessionTest, ThePathOpensByItselfAndAgainAfterAFailure) {
                                                       .node_epoch = 5,
                                                       .local_socket = node.path(),
                                                       .local_token = std::string(16, 't')});
-  const auto get = [&] { return path.Get(offer, fingerprint_, In(seconds(5))); };
+  const auto get = [&] { return path.Get(offer, fingerprint_, In(seconds(60))); };
   const auto first = get();
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(get(), first);
-  EXPECT_EQ(path.Get(offer, other, In(seconds(5))), nullptr) << "a tenant per session";
+  EXPECT_EQ(path.Get(offer, other, In(seconds(60))), nullptr) << "a tenant per session";
   EXPECT_TRUE(path.GetState().open);
 
   ASSERT_OK(PushAll(first, chain_));
@@ -531,7 +528,7 @@ TEST_F(LocalSessionTest, ThePathOpensByItselfAndAgainAfterAFailure) {
   while (first->Alive()) std::this_thread::yield();
   EXPECT_FALSE(path.GetState().open);
   std::shared_ptr<LocalSession> second;
-  const TimePoint until = In(seconds(10));
+  const TimePoint until = In(seconds(60));
   while ((second = get()) == nullptr && std::chrono::steady_clock::now() < until)
     std::this_thread::yield();
   ASSERT_NE(second, nullptr);
@@ -539,7 +536,7 @@ TEST_F(LocalSessionTest, ThePathOpensByItselfAndAgainAfterAFailure) {
   EXPECT_EQ(path.GetState().sessions, 2u);
 
   const auto none = std::make_shared<const SessionInfo>(SessionInfo{.id = "t", .node_epoch = 6});
-  EXPECT_EQ(path.Get(none, fingerprint_, In(seconds(5))), nullptr);
+  EXPECT_EQ(path.Get(none, fingerprint_, In(seconds(60))), nullptr);
   EXPECT_THAT(path.GetState().reason, HasSubstr("offers no"));
 }
 
