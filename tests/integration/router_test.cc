@@ -9,7 +9,7 @@
 #include "common/status/matchers.h"
 #include "tests/integration/router_support.h"
 #include "tests/integration/worker_support.h"
-#include "tools/cairn/process/cache_node.h"
+#include "tools/cairn/process/ports.h"
 
 namespace cairn::testing {
 namespace {

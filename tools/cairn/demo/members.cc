@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "tools/cairn/process/ports.h"
 #include "tools/cairn/process/wait_until.h"
 
 namespace cairn::cli {

@@ -1,40 +1,10 @@
 #include "tools/cairn/process/cache_node.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
-
-Result<std::vector<std::string>> FreeLoopbackAddresses(size_t count) {
-  std::vector<int> sockets;  // All stay open until the last one is chosen: no port comes twice.
-  std::vector<std::string> addresses;
-  int error = 0;
-  while (addresses.size() < count && error == 0) {
-    const int fd = sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    const bool found = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                       getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-    if (!found) error = errno;
-    addresses.push_back(fmt::format("127.0.0.1:{}", ntohs(address.sin_port)));
-  }
-  for (const int fd : sockets) {
-    if (fd >= 0) close(fd);
-  }
-  if (error != 0) {
-    return Errorf(StatusCode::kInternal, "no free port on loopback: {}", std::strerror(error));
-  }
-  return addresses;
-}
 
 Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options) {
   std::vector<std::string> argv = {SiblingProgram("cairn-cache"),

@@ -25,10 +25,6 @@ struct CacheNodeProcess {
   std::string address;  // Where it really listens.
 };
 
-// `count` different "127.0.0.1:PORT" with ports that nobody uses now, for processes that must know
-// the addresses of each other before they start. INTERNAL when there are not so many.
-Result<std::vector<std::string>> FreeLoopbackAddresses(size_t count);
-
 // Ready to serve. Errors of Child::Start and WaitReady.
 Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options);
 

@@ -1,12 +1,16 @@
 #include "tools/cairn/process/ports.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <memory>
+#include <random>
 
 namespace cairn::cli {
 namespace {
@@ -33,7 +37,51 @@ Addresses Resolve(const std::string& address) {
   return {found, &freeaddrinfo};
 }
 
+constexpr int kLowestPort = 10'000, kHighestPort = 65'535;
+
+// In an order that others do not have. 0, which is any, if the kernel gives all of them.
+std::vector<int> PortsThatTheKernelGivesNobody() {
+  int low = 32'768, high = 60'999;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
+  std::vector<int> ports;
+  for (int port = kLowestPort; port <= kHighestPort; ++port) {
+    if (port < low || port > high) ports.push_back(port);
+  }
+  std::shuffle(ports.begin(), ports.end(), std::mt19937(std::random_device{}()));
+  return ports;
+}
+
+// The port of a bound socket; 0: it cannot be bound.
+int Bind(int fd, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
 }  // namespace
+
+Result<std::vector<std::string>> FreeLoopbackAddresses(size_t count) {
+  std::vector<int> ports = PortsThatTheKernelGivesNobody();
+  if (ports.size() < count) ports.assign(count, 0);
+  std::vector<int> sockets;  // All stay open until the last one is chosen: no port comes twice.
+  std::vector<std::string> addresses;
+  for (size_t i = 0; i < ports.size() && addresses.size() < count; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) break;
+    sockets.push_back(fd);
+    const int port = Bind(fd, ports[i]);
+    if (port != 0) addresses.push_back(fmt::format("127.0.0.1:{}", port));
+  }
+  for (const int fd : sockets) close(fd);
+  if (addresses.size() == count) return addresses;
+  return Errorf(StatusCode::kInternal, "127.0.0.1: {} ports are free, expected {}",
+                addresses.size(), count);
+}
 
 Status CheckFree(const std::string& address) {
   const Addresses at = Resolve(address);

@@ -6,6 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <set>
+#include <string>
+
 namespace cairn::cli {
 namespace {
 
@@ -31,6 +35,21 @@ class Port {
   const int fd_;
   std::string address_;
 };
+
+// Each outgoing connection takes one of the kernel's.
+TEST(PortsTest, FreeAddressesHavePortsThatTheKernelGivesNobody) {
+  int low = 0, high = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
+  if (low <= 10'000 && high >= 65'535) GTEST_SKIP() << "the kernel gives all ports of this machine";
+  const auto addresses = FreeLoopbackAddresses(20);
+  ASSERT_TRUE(addresses.ok());
+  EXPECT_EQ(std::set<std::string>(addresses->begin(), addresses->end()).size(), 20u);
+  for (const std::string& address : *addresses) {
+    const int port = std::stoi(address.substr(address.rfind(':') + 1));
+    EXPECT_TRUE(port < low || port > high) << address;
+    EXPECT_TRUE(CheckFree(address).ok());
+  }
+}
 
 TEST(PortsTest, APortIsTakenOnceSomebodyListens) {
   Port port;
