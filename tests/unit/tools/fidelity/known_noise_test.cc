@@ -107,9 +107,12 @@ class KnownNoiseTest : public ::testing::Test {
     options.arithmetic = worker::Arithmetic::kFloat32;
     options.max_context = 512;
     options.recipe = recipe;
-    options.prefix.match_deadline = std::chrono::seconds(10);
-    options.prefix.stall_deadline = std::chrono::seconds(10);
-    options.prefix.max_stall = std::chrono::seconds(10);
+    // All of it must come from the node, on a busy machine too.
+    options.prefix.connect_deadline = std::chrono::seconds(60);
+    options.prefix.match_deadline = std::chrono::seconds(60);
+    options.prefix.stall_deadline = std::chrono::seconds(60);
+    options.prefix.max_stall = std::chrono::seconds(60);
+    options.push.push_deadline = std::chrono::seconds(60);
     options.prefix.choose = false;
     options.prefix.lend = false;
     auto engine = WorkerEngine::Create(options, std::make_unique<ChangingClient>(node_, change_));

@@ -87,6 +87,8 @@ class EngineFixture : public ::testing::Test {
     options.model_path = kSmallModel;
     options.threads = 1;
     // How much is fetched must not depend on how fast this machine computes, or how busy it is.
+    options.prefix.connect_deadline = std::chrono::seconds(60);
+    options.push.push_deadline = std::chrono::seconds(60);
     options.prefix.match_deadline = std::chrono::seconds(60);
     options.prefix.stall_deadline = std::chrono::seconds(60);
     options.prefix.max_stall = std::chrono::seconds(60);
@@ -95,6 +97,8 @@ class EngineFixture : public ::testing::Test {
   }
   // For a node that hangs: what is tested begins when a deadline has passed.
   static WorkerEngine::Options Impatient(WorkerEngine::Options options = Options()) {
+    options.prefix.connect_deadline = std::chrono::seconds(1);
+    options.push.push_deadline = std::chrono::seconds(5);
     options.prefix.match_deadline = std::chrono::milliseconds(50);
     options.prefix.stall_deadline = std::chrono::milliseconds(50);
     options.prefix.max_stall = std::chrono::milliseconds(50);
