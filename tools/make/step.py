@@ -121,7 +121,7 @@ class Command:
         """The status of a command whose output goes to a file. `build`: it is ninja's."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with (
-            open(log, "w", encoding="utf-8", errors="replace") as file,
+            open(log, "w", buffering=1, encoding="utf-8", errors="replace") as file,
             subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
