@@ -152,13 +152,18 @@ TEST_F(FaultDeviceTest, FailsInBursts) {
 
 TEST_F(FaultDeviceTest, LosesItsPower) {
   std::map<uint64_t, uint64_t> promised;
-  uint64_t blocks = 0, found = 0;
+  uint64_t blocks = 0;
   const uint32_t losses = Rounds(12);
   for (uint32_t loss = 0; loss < losses && !HasFailure(); ++loss) {
     SCOPED_TRACE(loss);
     auto loader = Loader::Start(node_->address(), options_, random_() % 1'000'000,
                                 {"--mode", "both", "--flush_every", "10"});
     ASSERT_TRUE(loader.ok()) << ToString(loader.status());
+    // However slow the machine is, some flushes return.
+    if (loss % 2 == 0) {
+      ASSERT_TRUE(WaitUntil([&] { return !(*loader)->Flushed().empty(); }, seconds(120)))
+          << (*loader)->process().err();
+    }
     // Not a wait for something: the moment of the loss is what is random.
     std::this_thread::sleep_for(milliseconds(100 + random_() % 400));
     node_->Kill();
@@ -175,14 +180,15 @@ TEST_F(FaultDeviceTest, LosesItsPower) {
       const ReadOutcome outcome = Read(*client_, model_, model_.MakePrompt(prompt));
       EXPECT_TRUE(outcome.status.ok()) << ToString(outcome.status);
       ASSERT_TRUE(outcome.wrong.empty()) << outcome.wrong.front();
+      EXPECT_GE(outcome.complete_prefix, count)
+          << "prompt " << prompt << ": matched " << outcome.matched_blocks << ", failed "
+          << outcome.failed_blocks;
       blocks += count;
-      found += std::min<uint64_t>(count, outcome.complete_blocks);
     }
   }
-  std::printf("%u power losses: %llu of %llu flushed blocks found\n", losses,
-              static_cast<unsigned long long>(found), static_cast<unsigned long long>(blocks));
+  std::printf("%u power losses: %llu flushed blocks looked for\n", losses,
+              static_cast<unsigned long long>(blocks));
   EXPECT_GT(blocks, 0u);
-  EXPECT_GE(static_cast<double>(found), 0.99 * static_cast<double>(blocks));
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ class VerifyingSink final : public client::FetchSink {
         outcome_.wrong.push_back(fmt::format("block {} was put together wrongly", block));
         continue;
       }
+      if (outcome_.complete_prefix == block) ++outcome_.complete_prefix;
       ++outcome_.complete_blocks;
     }
   }

@@ -27,6 +27,7 @@ struct ReadOutcome {
   Status status;  // Of the call that ended it.
   uint32_t matched_blocks = 0;
   uint32_t complete_blocks = 0;  // The whole wanted rectangle came, and is right.
+  uint32_t complete_prefix = 0;  // Of these, from the first key without a gap.
   uint32_t failed_blocks = 0;    // Reported as failed.
   uint64_t slices = 0;
   uint64_t verified_bytes = 0;

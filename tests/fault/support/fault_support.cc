@@ -152,7 +152,7 @@ Result<std::unique_ptr<Loader>> Loader::Start(const std::string& address,
                                    std::to_string(model.depth)};
   argv.insert(argv.end(), args.begin(), args.end());
   CAIRN_ASSIGN_OR_RETURN(loader->process_, Process::Start({.argv = argv}));
-  CAIRN_RETURN_IF_ERROR(loader->process_->WaitForLine("ready", seconds(15)).status());
+  CAIRN_RETURN_IF_ERROR(loader->process_->WaitForLine("ready", seconds(120)).status());
   return loader;
 }
 
