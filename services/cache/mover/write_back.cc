@@ -162,6 +162,7 @@ void WriteBack::PutInLine(const BlockKey& key, const Item& item) {
 }
 
 void WriteBack::ReviewDeclined() {
+  MutexLock review(review_mu_);
   std::vector<Declined> some;
   {
     MutexLock lock(mu_);
@@ -518,20 +519,29 @@ void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, 
       if (op.sequence <= waiting->last) ++waiting->failed;
     }
   }
-  Settle(op.move, op.sequence, /*park=*/still_there && !status.ok() && !hopeless);
+  Settle(op, /*park=*/still_there && !status.ok() && !hopeless);
+  if (!shown) return;
   MutexLock lock(mu_);
-  if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
-  if (op.declined_bytes > 0) {
-    Decline({op.move.ns, op.move.key, op.declined_bytes, op.declined_uses, op.declined_room});
-  }
+  Unpark(kUnparkAtOnce, kMaxAttempts);
 }
 
-void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
+void WriteBack::Settle(const Operation& op, bool park) {
+  const Move& move = op.move;
   {
     MutexLock lock(mu_);
     const auto it = items_.find(Id{move.ns.get(), move.key});
+    if (op.declined_bytes > 0) {
+      // It was turned away before a flush began that waits for it: the flush must not end without
+      // it. A block that a flush waits for is not turned away again.
+      if (it != items_.end() && it->second.sequence == op.sequence && Covered(op.sequence)) {
+        line_.emplace_back(move.ns, move.key);
+        return;
+      }
+      // In one step with the end of the item, so that a flush sees the block in one of both places.
+      Decline({move.ns, move.key, op.declined_bytes, op.declined_uses, op.declined_room});
+    }
     if (it == items_.end()) return;
-    if (it->second.sequence != sequence) {
+    if (it->second.sequence != op.sequence) {
       line_.emplace_back(move.ns, move.key);
       return;
     }
@@ -554,6 +564,7 @@ Status WriteBack::Flush(const FlushRequest& request) {
   if (target_ == nullptr) return OkStatus();
   Waiting waiting{.lifts_limits = request.last};
   {
+    MutexLock review(review_mu_);
     MutexLock lock(mu_);
     Unpark(parked_.size(), 0);
     for (const Declined& d : declined_) {

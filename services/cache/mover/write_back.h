@@ -147,7 +147,7 @@ class WriteBack {
   void Conclude(const Operation& op, const Status& status, bool shown, bool still_there,
                 bool parked_before);
   // The item is over: written, given up (then it may be parked), or no longer there.
-  void Settle(const Move& move, uint64_t sequence, bool park);
+  void Settle(const Operation& op, bool park);
   // Moves what waits in line, and what is due, into the queue.
   void FillQueue(bool ignore_pauses);
   // Puts up to `max` parked blocks in line again, with so many attempts behind them.
@@ -162,6 +162,9 @@ class WriteBack {
   CopyMemory memory_;
   MoveQueue queue_;
   Pump pump_;
+  // Held while declined blocks are in neither list, so that a flush finds all of them. Before the
+  // lock of a namespace and mu_.
+  Mutex review_mu_;
   mutable Mutex mu_;
   CondVar settled_;
   absl::flat_hash_map<Id, Item> items_ ABSL_GUARDED_BY(mu_);

@@ -96,6 +96,9 @@ void DiskTier::Impl::Restore(const disk::StoredExtent& found, const std::optiona
     entries_[found.id] = {
         .place = found.place, .length = found.length, .state = State::kWritten, .hash = found.hash};
     used_bytes_ += Rounded(found.length);
+    // The process before may have died before it synced these bytes. A block that is found now must
+    // survive a power loss after the next Flush, as one that is written now.
+    unsynced_.insert(found.place.segment);
   }
   if (!visitor(extent, found.record)) Release(extent);
 }
