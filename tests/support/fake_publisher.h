@@ -10,14 +10,17 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "tests/support/etcd_cluster.h"
+
 namespace cairn::router {
 
 // Not thread-safe: replays are served in Serve.
 class FakePublisher {
  public:
   struct Options {
-    std::string endpoint = "tcp://127.0.0.1:*";
-    std::string replay_endpoint = "tcp://127.0.0.1:*";
+    // Nobody else gets these ports, so one that has gone can come back at them.
+    std::string endpoint = fmt::format("tcp://127.0.0.1:{}", testing::FreePort());
+    std::string replay_endpoint = fmt::format("tcp://127.0.0.1:{}", testing::FreePort());
     bool topic_in_replays = true;  // Some versions leave it out.
     size_t remembers = 10'000;     // Batches.
   };

@@ -19,6 +19,7 @@
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
 #include "protocol/wire/message_limits.h"
+#include "tests/support/etcd_cluster.h"
 
 namespace cairn::client::testing {
 
@@ -38,8 +39,8 @@ class ScriptedNode final : public v1::Cache::Service {
     uint32_t commit_code = 0;              // Of every part, if not 0.
   };
 
-  // port 0: any.
-  explicit ScriptedNode(int port = 0) {
+  // Nobody else gets a port of FreePort, so another node can come back at it.
+  explicit ScriptedNode(int port = cairn::testing::FreePort()) {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(wire::kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
