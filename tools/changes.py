@@ -14,8 +14,8 @@ and tests only what this names.
 - What CMake files, scripts and data mean for a build is not known here: they include nothing.
 
 The default commit is the newest one, along first parents, that was made 4 hours or more before
-HEAD: the work of hours is checked, not only its last commit. Without one it is the oldest commit of this
-clone, and with one commit only, everything differs.
+HEAD: the work of hours is checked, not only its last commit. Without one it is the oldest commit of
+this clone, and with one commit only, everything differs.
 
 Exit status: 0, or 2 if there is no such commit.
 """

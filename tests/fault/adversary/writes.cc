@@ -19,8 +19,8 @@ PartToStore MarkedBlock(const std::string& tenant, uint64_t number, size_t bytes
 
 // Honest blocks can be stored and read although somebody has reserved them all.
 void ExpectStored(Scene& scene, const std::string& ns, const std::string& tenant, uint64_t blocks) {
-  // Others may fill the places for sessions at this moment. Without one nothing can be stored, which
-  // says nothing about reservations.
+  // Others may fill the places for sessions at this moment. Without one nothing can be stored,
+  // which says nothing about reservations.
   auto honest = std::make_unique<WireClient>(scene.node.address(), scene.stop);
   while (honest->hello().session_id().empty()) {
     if (!scene.going()) return scene.Note("no session came free");

@@ -48,8 +48,8 @@ Result<worker::GenerateRequest> RequestOf(const GenerateOptions& options) {
   return request;
 }
 
-// The worker of `cairn up` that answers if the command line leaves open who does. Empty: one in this
-// process. Not the router: it does not say all that a worker says of an answer.
+// The worker of `cairn up` that answers if the command line leaves open who does. Empty: one in
+// this process. Not the router: it does not say all that a worker says of an answer.
 std::string StartedWorker(const WorkerOptions& options) {
   if (options.local_flags) return "";
   const auto target = FindDefault(Seek::kWorker, ThisMachine());
