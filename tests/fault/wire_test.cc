@@ -220,9 +220,9 @@ class SlowConnections {
   std::thread thread_;
 };
 
-// A place that slow clients keep is theirs for 30 s, so without the server's help they keep a probe
-// out for longer than it tries here. One try may fail on a busy machine, where the newest connection
-// can become the oldest one before its request is read.
+// A place that slow clients keep is theirs for 30 s, so without the server's help they keep a
+// probe out for longer than it tries here. One try may fail on a busy machine, where the newest
+// connection can become the oldest one before its request is read.
 TEST_F(FaultWireTest, SlowAdminConnectionsDoNotKeepProbesOut) {
   const SlowConnections slow(node_->admin(), 300);
   const auto answers = [&](const char* path) {

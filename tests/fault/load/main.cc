@@ -72,8 +72,8 @@ class Report {
       errors_[static_cast<int>(write.refused.code())] += write.refused_parts;
   }
   // What is stored, read and right, and not yet flushed, prompt -> blocks, in one period: from a
-  // moment when the node had `epoch`. A restart between the store and the flush would make the flush
-  // say nothing about it.
+  // moment when the node had `epoch`. A restart between the store and the flush would make the
+  // flush say nothing about it.
   struct Period {
     uint64_t number = 0;
     uint64_t epoch = 0;  // 0: unknown.
