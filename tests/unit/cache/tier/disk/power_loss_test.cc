@@ -239,6 +239,28 @@ TEST_F(PowerLossTest, FlushedExtentsAreFoundAndNoByteIsWrong) {
   EXPECT_GT(tier->GetDiskStats().moved_bytes, 0u) << "the test does not test what it says";
 }
 
+// The process that wrote it ended without a flush.
+TEST_F(PowerLossTest, AFlushCoversWhatRecoveryFound) {
+  Totals totals;
+  FaultDevice power(directory_.path());
+  constexpr uint64_t kSeed = 7;
+  constexpr uint32_t kLength = 10'000;
+  {
+    const auto tier = Open(Options());
+    ASSERT_NE(tier, nullptr);
+    const auto extent = tier->Reserve(kLength);
+    ASSERT_OK(extent);
+    ASSERT_OK(WriteAndWait(*tier, *extent, RecordOf(kSeed, kLength), Pattern(kSeed, kLength)));
+  }
+  auto tier = DiskTier::Open(Options());
+  ASSERT_OK(tier);
+  ASSERT_OK((*tier)->Recover([](const Extent&, std::string_view) { return true; }));
+  ASSERT_OK((*tier)->Flush());
+  ScratchDirectory left("loss");
+  power.Leave(left.path(), {.kept = 0, .zeroed = 0, .torn = 0}, random_);
+  EXPECT_EQ(OpenAndReadAll(left.path(), &totals), std::set<uint64_t>{kSeed});
+}
+
 // The database of one moment and the values of another; cut and zeroed ends of the values.
 TEST_F(PowerLossTest, CopiesOfDifferentMomentsOpenAndNoByteIsWrong) {
   Totals totals;
