@@ -95,7 +95,7 @@ double DemoEstimate::LeftFrom(std::string_view phase, double passed_s) const {
   for (const Phase& one : phases_) {
     (left > 0 || one.name == phase ? left : done) += one.seconds;
   }
-  return done < kTrusted * total_s() ? left : left * passed_s / done;
+  return done <= kTrusted * total_s() ? left : left * passed_s / done;
 }
 
 std::string About(double seconds) {

@@ -40,7 +40,7 @@ TEST(DemoEstimateTest, FewerQuestionsAndNoNodeOfItsOwnTakeLess) {
   DemoSize few = kSize, external = kSize;
   few.questions = 2;
   external.own_node = false;
-  EXPECT_LT(Total(kSpeed, few), 0.6 * Total(kSpeed));
+  EXPECT_LT(Total(kSpeed, few), 0.75 * Total(kSpeed));
   EXPECT_LT(Total(kSpeed, external), 0.95 * Total(kSpeed));
   EXPECT_GT(Total(kSpeed, external), 0.5 * Total(kSpeed));
 }
