@@ -24,7 +24,7 @@ void MemberTable::Replace(std::map<std::string, Member> records, TimePoint now) 
   for (const auto& [key, member] : members_) {
     if (!records.contains(key)) Miss(key, now);
   }
-  for (auto& [key, member] : records) Put(key, std::move(member));
+  for (auto& record : records) Put(record.first, std::move(record.second));
 }
 
 void MemberTable::Add(const std::map<std::string, Member>& records) {
