@@ -235,8 +235,8 @@ function(cairn_benchmark name)
   endif()
 endfunction()
 
-# cairn_programs_of(NAME FOLDER)
-#   The target NAME makes all programs and shared libraries of FOLDER and of the folders below it.
+# cairn_programs_of(NAME FOLDER ...)
+#   The target NAME makes all programs and shared libraries of each FOLDER and of those below it.
 #   They are not part of `all`, which is the product.
 function(_cairn_collect_programs folder variable)
   set(_found ${${variable}})
@@ -254,8 +254,10 @@ function(_cairn_collect_programs folder variable)
   set(${variable} ${_found} PARENT_SCOPE)
 endfunction()
 
-function(cairn_programs_of name folder)
+function(cairn_programs_of name)
   set(_programs)
-  _cairn_collect_programs(${PROJECT_SOURCE_DIR}/${folder} _programs)
+  foreach(_folder ${ARGN})
+    _cairn_collect_programs(${PROJECT_SOURCE_DIR}/${_folder} _programs)
+  endforeach()
   add_custom_target(${name} DEPENDS ${_programs})
 endfunction()
