@@ -1,4 +1,5 @@
 #include "tests/fuzz/codec_fuzz.h"
+#include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(codec_cachegen)(const uint8_t* data, size_t size) {
   static const cairn::codecs::DecoderFuzz fuzz("cachegen", 16,

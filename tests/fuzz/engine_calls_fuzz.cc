@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "tests/fuzz/engine_world.h"
+#include "tests/fuzz/input.h"
 
 namespace {
 

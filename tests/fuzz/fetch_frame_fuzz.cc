@@ -5,6 +5,7 @@
 #include <string>
 
 #include "protocol/frames/fetch_frame_reader.h"
+#include "tests/fuzz/input.h"
 #include "tests/fuzz/received_frame.h"
 
 namespace {

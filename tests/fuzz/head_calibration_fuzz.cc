@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "services/worker/session/head_calibration.h"
+#include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(head_calibration)(const uint8_t* data, size_t size) {
   const auto parsed = cairn::worker::ParseHeadCalibration(

@@ -6,6 +6,7 @@
 
 #include "cairn/v1/cache.pb.h"
 #include "protocol/frames/push_frame_reader.h"
+#include "tests/fuzz/input.h"
 #include "tests/fuzz/received_frame.h"
 
 // The first byte: how the bytes are cut into received slices.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/recipe/recipe.h"
+#include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(recipe)(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

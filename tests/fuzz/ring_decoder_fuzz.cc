@@ -4,6 +4,7 @@
 
 #include "protocol/shm/decode.h"
 #include "protocol/shm/ring.h"
+#include "tests/fuzz/input.h"
 
 using namespace cairn;
 using namespace cairn::shm;

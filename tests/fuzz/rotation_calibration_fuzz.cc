@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "services/worker/reading/rotation_calibration.h"
+#include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(rotation_calibration)(const uint8_t* data, size_t size) {
   const auto parsed = cairn::worker::ParseRotationCalibration(

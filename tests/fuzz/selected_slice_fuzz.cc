@@ -11,6 +11,7 @@
 
 #include "services/worker/session/selected_slice_codec.h"
 #include "services/worker/session/worker_namespace.h"
+#include "tests/fuzz/input.h"
 
 namespace {
 

@@ -13,6 +13,7 @@
 
 #include "cairn/common/hash.h"
 #include "clients/cpp/src/slice_assembler.h"
+#include "tests/fuzz/input.h"
 
 namespace {
 

@@ -100,7 +100,7 @@ class Command:
     """A command that ends when we are told to. One at a time."""
 
     def __init__(self):
-        self.interrupted = False
+        self.interrupted = self.told = False
         self.process = None
         # Ctrl-C reaches the command as well, being of our process group. TERM comes from a make
         # that is ended, to us alone.
@@ -109,12 +109,18 @@ class Command:
 
     def _on_signal(self, number, _frame):
         self.interrupted = True
-        if number == signal.SIGTERM and self.process is not None:
+        self.told = number == signal.SIGTERM
+        self._end_if_told_meanwhile()
+
+    def _end_if_told_meanwhile(self):
+        """The signal may come while the command is being started."""
+        if self.told and self.process is not None:
             self.process.terminate()
 
     def run(self, command):
         """The status of a command whose output is shown."""
         with subprocess.Popen(command) as self.process:
+            self._end_if_told_meanwhile()
             return self.process.wait()
 
     def run_logged(self, command, log, progress, build):
@@ -131,6 +137,7 @@ class Command:
                 env=dict(os.environ, NINJA_STATUS="[%f/%t] "),
             ) as self.process,
         ):
+            self._end_if_told_meanwhile()
             for line in self.process.stdout:
                 file.write(line)
                 if build and (found := re.match(r"\[(\d+)/(\d+)\] ", line)):
