@@ -547,7 +547,7 @@ Result<worker::GenerateSummary> DemoRunner::AskRow(const std::string& name, Gene
                                                    std::vector<worker::ChatMessage> messages,
                                                    bool keep_turn, const Reference& reference,
                                                    DemoNode* node,
-                                                   std::function<void()> at_first_token,
+                                                   const std::function<void()>& at_first_token,
                                                    const HeldOfSummary& held) {
   progress_.Doing(name + " ...");
   if (node == nullptr) node = node_.get();

@@ -124,7 +124,7 @@ class DemoRunner {
   Result<worker::GenerateSummary> AskRow(const std::string& name, Generator& worker,
                                          std::vector<worker::ChatMessage> messages, bool keep_turn,
                                          const Reference& reference, DemoNode* node = nullptr,
-                                         std::function<void()> at_first_token = nullptr,
+                                         const std::function<void()>& at_first_token = nullptr,
                                          const HeldOfSummary& held = nullptr);
   // Kills the node and starts it on the same directory; the workers are connected again.
   Status RestartNode(uint64_t host_bytes);

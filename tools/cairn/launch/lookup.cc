@@ -66,6 +66,7 @@ Status NoneServes(const LaunchState& state, Role role, const std::string& direct
 
 Status Several(const std::vector<const LaunchedProcess*>& nodes, const std::string& directory) {
   std::vector<std::string> names;
+  names.reserve(nodes.size());
   for (const LaunchedProcess* node : nodes) {
     names.push_back(fmt::format("{} at {}", node->name, node->grpc));
   }
