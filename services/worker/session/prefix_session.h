@@ -52,7 +52,7 @@ class PrefixSession {
     std::chrono::milliseconds connect_deadline{1000};
     std::chrono::milliseconds match_deadline{50};
     // A fetch that brings nothing new for so long is over; longer when recomputing what it brings
-    // would take more than four times as long, up to max_stall.
+    // would take more than four times as long, up to max_stall. A fetch may always take so long.
     std::chrono::milliseconds stall_deadline{250};
     std::chrono::milliseconds max_stall{2000};
     // Compute what is left of a prompt while later layers still arrive.

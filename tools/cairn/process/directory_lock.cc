@@ -1,7 +1,6 @@
 #include "tools/cairn/process/directory_lock.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,10 +17,15 @@ Result<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(const std::string& di
     return Errorf(StatusCode::kFailedPrecondition, "cannot write to '{}': {}", directory,
                   std::strerror(errno));
   }
+  // Not flock: a child that has not begun its own program yet would hold that, too, after a parent
+  // that was killed.
+  struct flock whole {
+    .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0, .l_pid = 0
+  };
   struct stat locked {};
   struct stat named {};
   // The one who had the lock may have removed its file: then nobody else sees this lock.
-  const bool held = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &locked) == 0 &&
+  const bool held = fcntl(fd, F_SETLK, &whole) == 0 && fstat(fd, &locked) == 0 &&
                     stat(name.c_str(), &named) == 0 && locked.st_ino == named.st_ino;
   if (!held) {
     close(fd);

@@ -15,7 +15,8 @@ class DirectoryLock {
   static constexpr char kFile[] = ".lock";
 
   // `who` may hold it, for messages: "another demo". The directory must exist. FAILED_PRECONDITION:
-  // somebody holds it, or its file cannot be written.
+  // another process holds it, or its file cannot be written. REQUIRES: this process does not hold
+  // it.
   static Result<std::unique_ptr<DirectoryLock>> Take(const std::string& directory,
                                                      const std::string& who);
   ~DirectoryLock();

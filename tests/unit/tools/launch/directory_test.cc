@@ -2,11 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+
+#include "common/status/check.h"
 
 namespace cairn::cli {
 namespace {
@@ -43,12 +48,51 @@ TEST_F(LaunchDirectoryTest, StateComesBack) {
   EXPECT_EQ(*state, OneNode(true));
 }
 
+// What Open says in a process of its own.
+Status OpenedByAnother(const std::string& path) {
+  int answer[2];
+  CAIRN_CHECK(pipe(answer) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const Status status = LaunchDirectory::Open(path).status();
+    const std::string text = static_cast<char>(status.code()) + Message(status);
+    _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  close(answer[1]);
+  char text[1024] = {};
+  const ssize_t length = read(answer[0], text, sizeof(text));
+  close(answer[0]);
+  int exit = 0;
+  CAIRN_CHECK(length > 0 && waitpid(child, &exit, 0) == child && exit == 0);
+  return Status(static_cast<StatusCode>(text[0]), std::string(text + 1, length - 1));
+}
+
 TEST_F(LaunchDirectoryTest, OneAtATime) {
-  const auto first = LaunchDirectory::Open(path_);
-  ASSERT_TRUE(first.ok()) << first.status();
-  const auto second = LaunchDirectory::Open(path_);
-  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(second.status()), HasSubstr(path_));
+  {
+    const auto first = LaunchDirectory::Open(path_);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const Status second = OpenedByAnother(path_);
+    EXPECT_EQ(second.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(second), HasSubstr(path_));
+  }
+  EXPECT_TRUE(OpenedByAnother(path_).ok());
+}
+
+// As `cairn up` is killed just when it starts a process.
+TEST_F(LaunchDirectoryTest, AChildOfTheHolderHoldsNothing) {
+  std::optional<std::unique_ptr<LaunchDirectory>> held;
+  auto opened = LaunchDirectory::Open(path_);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  held = *std::move(opened);
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  held.reset();
+  EXPECT_TRUE(OpenedByAnother(path_).ok());
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(LaunchDirectoryTest, RemoveLeavesNothingOfItsOwn) {

@@ -144,6 +144,29 @@ TEST_F(PrefixSessionTest, HangingFetchEndsByTheStallDeadline) {
   EXPECT_EQ(session.GetStats().abandoned_blocks, kBlocks);
 }
 
+// The estimate of a short recomputation does not end a fetch that may stall for longer: on a busy
+// machine, it failed requests of tests that no node had failed.
+TEST_F(PrefixSessionTest, AFetchMayTakeAsLongAsItMayStall) {
+  Store(keys_);
+  client_.SetFaults(Fault(&Faults::hang_fetch_after, 5));
+  FakeClock clock;
+  PrefixSession::Dependencies parts = Parts(client_);
+  PrefixSession session({.client = parts.client,
+                         .codec = parts.codec,
+                         .clock = clock,
+                         .executor = parts.executor},
+                        ns_, kKv, Options(seconds(60)));
+  PrefixSession::FetchWanted wanted;
+  wanted.prefill.Observe(0, kBlocks * 16, 0.01);
+  std::unique_ptr<PrefixFetch> fetch = session.Fetch(session.Lookup(keys_, 0, ""), page_, wanted);
+  EXPECT_FALSE(fetch->PollDone());
+  clock.Advance(seconds(50));
+  EXPECT_FALSE(fetch->PollDone());
+  clock.Advance(seconds(61));
+  EXPECT_TRUE(fetch->PollDone());
+  EXPECT_EQ(fetch->Finish().reason, MissReason::kDeadline);
+}
+
 TEST_F(PrefixSessionTest, DroppedFetchStopsAndReleasesItsLease) {
   Store(keys_);
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 2));
