@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "services/cache/engine/cache_engine.h"
-#include "services/cache/peer/block_moves.h"
-#include "services/cache/peer/peer_messages.h"
 #include "services/cache/source/block_source.h"
+#include "services/cache/source/device_block.h"
+#include "services/cache/state/bump.h"
 
 namespace cairn::cache {
 

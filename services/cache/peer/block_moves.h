@@ -18,7 +18,7 @@
 
 #include "cairn/common/clock.h"
 #include "services/cache/source/block_source.h"
-#include "services/cache/tier/tier.h"
+#include "services/cache/source/device_block.h"
 
 namespace cairn::cache {
 
@@ -46,14 +46,6 @@ inline std::vector<uint64_t> LentOffsets(const SourceBlock& block) {
   }
   return offsets;
 }
-
-// A block in the device tier of this node, as it is stored. `extents`: one for each of its parts;
-// they stay as they are as long as `hold`.
-struct DeviceBlock {
-  SourceBlock block;
-  std::vector<Extent> extents;
-  std::shared_ptr<const void> hold;
-};
 
 // The holder's side. Thread-safe.
 class BlockLender {

@@ -13,6 +13,7 @@
 #include "services/cache/peer/block_moves.h"
 #include "services/cache/peer/peer_messages.h"
 #include "services/cache/source/block_source.h"
+#include "services/cache/state/bump.h"
 
 namespace cairn::cache {
 

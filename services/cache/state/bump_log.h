@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "common/concurrency/mutex.h"
-#include "services/cache/peer/peer_messages.h"
+#include "services/cache/state/bump.h"
 #include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cairn/common/status.h"
-#include "services/cache/peer/peer_messages.h"
+#include "services/cache/state/bump.h"
 
 namespace cairn::cache {
 
