@@ -30,7 +30,7 @@
 
 #include "common/concurrency/mutex.h"
 #include "common/log/log.h"
-#include "services/cache/tier/disk/disk_tier.h"
+#include "services/cache/store/tier/disk/disk_tier.h"
 
 namespace cairn {
 namespace {

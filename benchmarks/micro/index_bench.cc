@@ -19,8 +19,8 @@
 #include <string>
 #include <thread>
 
-#include "services/cache/engine/read_path.h"
-#include "services/cache/tier/host_tier.h"
+#include "services/cache/store/engine/read_path.h"
+#include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cache {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "common/log/log.h"
 #include "protocol/shm/decode.h"
-#include "services/cache/local/local_server.h"
+#include "services/cache/serve/local/local_server.h"
 
 namespace cairn::cache {
 namespace {

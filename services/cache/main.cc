@@ -1,7 +1,7 @@
 // cairn-cache: a cache node. See --help.
 
 #include "common/service/service.h"
-#include "services/cache/node/node.h"
+#include "services/cache/serve/node/node.h"
 
 int main(int argc, char** argv) {
   using cairn::cache::NodeConfig;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "services/cache/block/record.h"
+#include "services/cache/store/block/record.h"
 #include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(block_record)(const uint8_t* data, size_t size) {

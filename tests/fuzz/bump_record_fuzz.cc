@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "services/cache/state/bump_record.h"
+#include "services/cache/store/state/bump_record.h"
 #include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(bump_record)(const uint8_t* data, size_t size) {

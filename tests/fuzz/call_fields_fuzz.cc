@@ -8,7 +8,7 @@
 #include "cairn/v1/cache.pb.h"
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
-#include "services/cache/rpc/request_fields.h"
+#include "services/cache/serve/rpc/request_fields.h"
 #include "tests/fuzz/input.h"
 
 namespace {

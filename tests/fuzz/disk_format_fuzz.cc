@@ -11,7 +11,7 @@
 
 #include "cairn/common/hash.h"
 #include "common/log/log.h"
-#include "services/cache/tier/disk/directory.h"
+#include "services/cache/store/tier/disk/directory.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -21,8 +21,8 @@
 #include "common/keys/checked_namespace.h"
 #include "common/keys/part_codec.h"
 #include "common/log/log.h"
-#include "services/cache/engine/cache_engine.h"
-#include "services/cache/tier/testing/fake_tier.h"
+#include "services/cache/store/engine/cache_engine.h"
+#include "services/cache/store/tier/testing/fake_tier.h"
 #include "tests/fuzz/input.h"
 
 namespace cairn::cache::fuzz {

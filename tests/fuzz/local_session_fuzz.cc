@@ -6,7 +6,7 @@
 
 #include "cairn/common/part.h"
 #include "common/log/log.h"
-#include "services/cache/local/local_server_session.h"
+#include "services/cache/serve/local/local_server_session.h"
 #include "tests/fuzz/input.h"
 
 using namespace cairn;

@@ -6,8 +6,8 @@
 
 #include <cstring>
 
-#include "services/cache/block/record.h"
-#include "services/cache/block/stored_namespace.h"
+#include "services/cache/store/block/record.h"
+#include "services/cache/store/block/stored_namespace.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "common/config/config.h"
-#include "services/cache/node/node_config.h"
+#include "services/cache/serve/node/node_config.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "cairn/v1/peer.pb.h"
-#include "services/cache/rpc/peer_convert.h"
+#include "services/cache/serve/rpc/peer_convert.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -3,7 +3,7 @@
 //
 // First byte: bit 0 the hash is repaired. Then the id in 8 bytes, and the value.
 
-#include "services/cache/tier/disk/stored_extent.h"
+#include "services/cache/store/tier/disk/stored_extent.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cairn/client/connect.h"
-#include "services/cache/directory/waymarks.h"
+#include "services/cache/cluster/directory/waymarks.h"
 #include "tests/integration/cli_support.h"
 #include "tools/cairn/demo/texts.h"
 

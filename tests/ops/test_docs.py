@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT
+from test_layering import ORDERS
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 # Folders of the repository's own machinery.
@@ -96,6 +97,24 @@ def test_every_folder_is_described():
                 f"{name}: neither a README nor a line with `{words}` in "
                 f"{above.relative_to(ROOT)}/README.md"
             )
+    assert not missing, "\n".join(missing)
+
+
+def test_each_folder_of_a_service_is_named_where_newcomers_look():
+    """In the README of the service, and in the architecture."""
+    architecture = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    missing = []
+    for parent, folders in ORDERS.items():
+        if not parent.startswith("services/"):
+            continue
+        service = "/".join(parent.split("/")[:2])
+        readme = (ROOT / service / "README.md").read_text(encoding="utf-8")
+        wing = parent.removeprefix(service).strip("/")
+        for folder in folders:
+            if f"`{folder}/`" not in architecture:
+                missing.append(f"docs/architecture.md: {parent}/{folder}")
+            if f"`{wing}/{folder}/`".replace("`/", "`") not in readme:
+                missing.append(f"{service}/README.md: {parent}/{folder}")
     assert not missing, "\n".join(missing)
 
 

@@ -53,24 +53,21 @@ ORDERS = {
     "clients/cpp/src": ["core", "device", "local", "grpc"],
     "kernels/cpu": ["codec", "selection", "reading"],
     "kernels/selections": ["stages", "methods"],
-    "services/cache": [
+    # The store serves without the other two wings, which stand on it.
+    "services/cache": ["store", "cluster", "serve"],
+    "services/cache/store": [
         "tier",
         "source",
         "block",
-        "directory",
-        "peer",
-        "link",
         "placement",
         "index",
         "state",
         "lease",
         "mover",
         "engine",
-        "cluster",
-        "local",
-        "rpc",
-        "node",
     ],
+    "services/cache/cluster": ["directory", "peer", "link", "members"],
+    "services/cache/serve": ["local", "rpc", "node"],
     "services/worker": ["kv", "compute", "scheduling", "session", "reading", "engine", "rpc"],
     "services/router": [
         "index",
@@ -107,10 +104,10 @@ SHORT_NAMES = {**PUBLIC, "cairn/kernels/": "kernels/include/"}
 PUBLIC_LIBRARIES = ["absl/", "fmt/"]
 # What knows gRPC, protobuf, RocksDB and the like: a core includes neither these nor what is theirs.
 EDGES = [
-    "services/cache/rpc/",
-    "services/cache/node/",
+    "services/cache/serve/rpc/",
+    "services/cache/serve/node/",
     "services/cache/main.cc",
-    "services/cache/tier/disk/",
+    "services/cache/store/tier/disk/",
     "services/worker/rpc/",
     "services/worker/main.cc",
     "services/router/http/",
@@ -120,9 +117,9 @@ EDGES = [
     "services/router/main.cc",
 ]
 EDGE_ONLY = [
-    "services/cache/rpc/",
-    "services/cache/node/",
-    "services/cache/tier/disk/",
+    "services/cache/serve/rpc/",
+    "services/cache/serve/node/",
+    "services/cache/store/tier/disk/",
     "services/worker/rpc/",
     "services/router/rpc/",
     "protocol/wire/",
@@ -138,7 +135,7 @@ EDGE_ONLY = [
 # A library, by the beginning of its headers' names, and the paths that may include them.
 LIBRARIES = {
     r"grpc": [
-        "services/cache/rpc/",
+        "services/cache/serve/rpc/",
         "common/membership/etcd/etcd_client.cc",
         "common/net/credentials.",
         "common/rpc/",
@@ -151,7 +148,7 @@ LIBRARIES = {
     ],
     r"google/protobuf/|cairn/v1/": [
         "common/rpc/",
-        "services/cache/rpc/",
+        "services/cache/serve/rpc/",
         "services/worker/rpc/",
         "services/router/rpc/",
         "clients/cpp/src/grpc/",
@@ -165,7 +162,7 @@ LIBRARIES = {
     r"etcd/v3/": ["common/membership/etcd/etcd_client.cc"],
     r"zmq": ["services/router/events/zmq/zmq_follower.cc"],
     r"ares.h": ["common/membership/cares_resolver.cc"],
-    r"rocksdb/": ["services/cache/tier/disk/"],
+    r"rocksdb/": ["services/cache/store/tier/disk/"],
     r"prometheus/": ["common/metrics/metrics.cc"],
     r"nlohmann/": [
         "common/log/log.cc",

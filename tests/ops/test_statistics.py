@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 SEEN_BY_CLIENTS = "common/include/cairn/common/kv/node_statistics.h"
-ONLY_METRICS = "services/cache/state/engine_statistics.h"
+ONLY_METRICS = "services/cache/store/state/engine_statistics.h"
 TABLE = re.compile(r"#define CAIRN_(\w+_STATISTICS)\(ROW\)((?:.*\\\n)+.*)")
 ROW = re.compile(r'ROW\((\w+), (\w+), "(.*?)", "(.*?)",\s*((?:"[^"]*"\s*)+)\)')
 
@@ -52,7 +52,7 @@ def documented():
 
 def shared_help():
     """The help text of metrics that several rows share."""
-    source = (ROOT / "services/cache/node/engine_metrics.cc").read_text(encoding="utf-8")
+    source = (ROOT / "services/cache/serve/node/engine_metrics.cc").read_text(encoding="utf-8")
     table = re.search(r"kSharedMetrics\[\] = \{(.*?)\n\};", source, flags=re.S)[1]
     return {
         metric: "".join(re.findall(r'"([^"]*)"', text))

@@ -10,9 +10,9 @@
 
 #include "cairn/client/cache_client.h"
 #include "common/concurrency/timers.h"
-#include "services/cache/engine/cache_engine.h"
-#include "services/cache/tier/host_tier.h"
-#include "services/cache/tier/testing/fake_tier.h"
+#include "services/cache/store/engine/cache_engine.h"
+#include "services/cache/store/tier/host_tier.h"
+#include "services/cache/store/tier/testing/fake_tier.h"
 #include "tests/simulation/simulation.h"
 
 namespace cairn::testing {

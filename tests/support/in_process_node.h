@@ -36,7 +36,7 @@
 #include "clients/cpp/src/core/node_client.h"
 #include "clients/cpp/src/core/transport.h"
 #include "common/concurrency/mutex.h"
-#include "services/cache/engine/cache_engine.h"
+#include "services/cache/store/engine/cache_engine.h"
 
 namespace cairn::testing {
 

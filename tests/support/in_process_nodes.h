@@ -9,9 +9,9 @@
 #include "cairn/common/clock.h"
 #include "clients/cpp/src/core/home_client.h"
 #include "common/concurrency/executor.h"
-#include "services/cache/engine/cache_engine.h"
-#include "services/cache/tier/host_tier.h"
-#include "services/cache/tier/testing/fake_tier.h"
+#include "services/cache/store/engine/cache_engine.h"
+#include "services/cache/store/tier/host_tier.h"
+#include "services/cache/store/tier/testing/fake_tier.h"
 #include "tests/support/in_process_node.h"
 
 namespace cairn::testing {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "common/concurrency/mutex.h"
-#include "services/cache/tier/device/device_tier.h"
-#include "services/cache/tier/host_tier.h"
+#include "services/cache/store/tier/device/device_tier.h"
+#include "services/cache/store/tier/host_tier.h"
 #include "tests/gpu/probe/probes.h"
 #include "tests/gpu/probe/rows.h"
 

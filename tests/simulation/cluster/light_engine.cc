@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cairn/common/hash.h"
-#include "services/cache/directory/waymarks.h"
+#include "services/cache/cluster/directory/waymarks.h"
 
 namespace cairn::testing {
 namespace {

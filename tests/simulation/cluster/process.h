@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "common/membership/dns_discovery.h"
-#include "services/cache/cluster/cluster.h"
+#include "services/cache/cluster/members/cluster.h"
 #include "tests/simulation/cluster/agenda.h"
 #include "tests/simulation/cluster/light_engine.h"
 #include "tests/simulation/cluster/simulated_links.h"

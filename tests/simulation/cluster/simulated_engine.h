@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/cache/engine/for_peers.h"
-#include "services/cache/tier/testing/fake_tier.h"
+#include "services/cache/store/engine/for_peers.h"
+#include "services/cache/store/tier/testing/fake_tier.h"
 
 namespace cairn::testing {
 

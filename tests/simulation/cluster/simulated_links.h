@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "services/cache/cluster/peer_host.h"
-#include "services/cache/peer/peer_links.h"
+#include "services/cache/cluster/members/peer_host.h"
+#include "services/cache/cluster/peer/peer_links.h"
 
 namespace cairn::testing {
 

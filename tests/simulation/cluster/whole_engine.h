@@ -7,7 +7,7 @@
 
 #include "common/concurrency/executor.h"
 #include "common/concurrency/timers.h"
-#include "services/cache/tier/host_tier.h"
+#include "services/cache/store/tier/host_tier.h"
 #include "tests/simulation/cluster/simulated_engine.h"
 
 namespace cairn::testing {

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "services/cache/index/block_index.h"
-#include "services/cache/placement/disk_admission.h"
+#include "services/cache/store/index/block_index.h"
+#include "services/cache/store/placement/disk_admission.h"
 
 namespace cairn::cli::replay {
 namespace {

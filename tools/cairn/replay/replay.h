@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "services/cache/placement/policies.h"
+#include "services/cache/store/placement/policies.h"
 #include "tools/cairn/replay/trace.h"
 
 namespace cairn::cli::replay {

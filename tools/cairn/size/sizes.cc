@@ -9,8 +9,8 @@
 #include "cairn/common/part.h"
 #include "common/format/selected_slice.h"
 #include "common/keys/part_codec.h"
-#include "services/cache/tier/disk/value_file_map.h"
-#include "services/cache/tier/host_tier.h"
+#include "services/cache/store/tier/disk/value_file_map.h"
+#include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cli::size {
 namespace {

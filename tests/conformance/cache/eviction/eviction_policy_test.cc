@@ -7,8 +7,8 @@
 #include <random>
 #include <set>
 
-#include "services/cache/index/block_index.h"
-#include "services/cache/placement/policies.h"
+#include "services/cache/store/index/block_index.h"
+#include "services/cache/store/placement/policies.h"
 
 namespace cairn::cache {
 namespace {

@@ -1,6 +1,6 @@
 // The fake that the engine's tests use.
 
-#include "services/cache/source/testing/fake_block_source.h"
+#include "services/cache/store/source/testing/fake_block_source.h"
 #include "tests/conformance/cache/source/source_conformance.h"
 
 namespace cairn::cache::conformance {

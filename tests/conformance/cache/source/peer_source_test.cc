@@ -1,8 +1,8 @@
 // The members of a cluster as a source.
 
-#include "services/cache/peer/peer_source.h"
+#include "services/cache/cluster/peer/peer_source.h"
 
-#include "services/cache/peer/testing/fake_peers.h"
+#include "services/cache/cluster/peer/testing/fake_peers.h"
 #include "tests/conformance/cache/source/source_conformance.h"
 
 namespace cairn::cache::conformance {

@@ -12,7 +12,7 @@
 
 #include "common/concurrency/mutex.h"
 #include "common/status/matchers.h"
-#include "services/cache/source/block_source.h"
+#include "services/cache/store/source/block_source.h"
 
 namespace cairn::cache::conformance {
 

@@ -1,7 +1,7 @@
 // The device tier over the fake device: work happens late, in a seeded order, and every access that
 // no wait orders fails the test.
 
-#include "services/cache/tier/device/device_tier.h"
+#include "services/cache/store/tier/device/device_tier.h"
 
 #include "tests/conformance/cache/tier/tier_conformance.h"
 #include "tests/support/fake_device/fake_devices.h"

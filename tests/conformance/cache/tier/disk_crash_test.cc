@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <map>
 
-#include "services/cache/tier/disk/disk_tier.h"
-#include "services/cache/tier/disk/io_backend.h"
-#include "services/cache/tier/disk/value_file_map.h"
+#include "services/cache/store/tier/disk/disk_tier.h"
+#include "services/cache/store/tier/disk/io_backend.h"
+#include "services/cache/store/tier/disk/value_file_map.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache::conformance {

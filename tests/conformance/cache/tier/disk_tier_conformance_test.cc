@@ -1,6 +1,6 @@
 // The disk tier: the common suite, and what survives a restart.
 
-#include "services/cache/tier/disk/disk_tier.h"
+#include "services/cache/store/tier/disk/disk_tier.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache::conformance {

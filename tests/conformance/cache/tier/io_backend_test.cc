@@ -1,7 +1,7 @@
 // What every way to the device promises, and what the disk tier makes of one that breaks its
 // promises.
 
-#include "services/cache/tier/disk/io_backend.h"
+#include "services/cache/store/tier/disk/io_backend.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include <map>
 #include <mutex>
 
-#include "services/cache/tier/disk/disk_tier.h"
-#include "services/cache/tier/disk/full_io.h"
-#include "services/cache/tier/disk/testing/faulty_io.h"
+#include "services/cache/store/tier/disk/disk_tier.h"
+#include "services/cache/store/tier/disk/full_io.h"
+#include "services/cache/store/tier/disk/testing/faulty_io.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache::conformance {

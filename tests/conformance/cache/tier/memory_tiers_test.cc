@@ -1,7 +1,7 @@
 // The tiers that need no storage library.
 
-#include "services/cache/tier/host_tier.h"
-#include "services/cache/tier/testing/fake_tier.h"
+#include "services/cache/store/tier/host_tier.h"
+#include "services/cache/store/tier/testing/fake_tier.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache::conformance {

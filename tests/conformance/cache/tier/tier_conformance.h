@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/status/matchers.h"
-#include "services/cache/tier/tier.h"
+#include "services/cache/store/tier/tier.h"
 
 namespace cairn::cache::conformance {
 

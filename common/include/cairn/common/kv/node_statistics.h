@@ -2,16 +2,16 @@
 // The statistics of a cache node that its Stat call answers. Each is declared once, by a row of a
 // table below. From a row come
 //
-//   the counter           services/cache/state/counters.h
+//   the counter           services/cache/store/state/counters.h
 //   the fields            NodeStatistics and TierStat, here
 //   both ends of the wire protocol/wire/node_statistics.cc
-//   the metric            services/cache/node/engine_metrics.cc
+//   the metric            services/cache/serve/node/engine_metrics.cc
 //   Python's dict, JSON   clients/python/src/calls.cc, tools/cairn/commands/stat_view.cc
 //
 // To add a statistic, add a row, the field of proto/cairn/v1/cache.proto with the same name, and
 // the place that counts it. tests/ops/test_statistics.py then names the lines that people and type
 // checkers read: in docs/metrics.md and in clients/python/cairn/types.py. Statistics that are only
-// metrics have the same kind of table in services/cache/state/engine_statistics.h.
+// metrics have the same kind of table in services/cache/store/state/engine_statistics.h.
 
 #include <cstddef>
 #include <cstdint>

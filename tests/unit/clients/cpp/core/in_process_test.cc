@@ -4,8 +4,8 @@
 #include "common/status/matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/cache/tier/host_tier.h"
-#include "services/cache/tier/testing/fake_tier.h"
+#include "services/cache/store/tier/host_tier.h"
+#include "services/cache/store/tier/testing/fake_tier.h"
 #include "tests/support/in_process_node.h"
 #include "tests/unit/clients/cpp/parts.h"
 

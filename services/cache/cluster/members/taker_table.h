@@ -1,0 +1,119 @@
+#pragma once
+// Who takes a block from this node, and who has just taken it.
+//
+// When many members want the same blocks, only two at a time get one from here, and when two have
+// taken it lately, the next ones are first told to ask these. So the copies grow like a tree
+// instead of all going over the link of the first holder.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "common/concurrency/mutex.h"
+#include "services/cache/cluster/directory/waymarks.h"
+
+namespace cairn::cache {
+
+// Thread-safe.
+class TakerTable {
+ public:
+  static constexpr size_t kAtOnce = 2;  // Members that take a block at the same time.
+  static constexpr size_t kNamed = 4;
+
+  // A member wants the block. True: it may take it, and End follows. False: `named` gets the
+  // members that take it or took it last, newest first, at most kNamed. Who was only told to ask
+  // others first gets it if it comes again.
+  bool Begin(WaymarkHash block, const std::string& member, std::vector<std::string>* named) {
+    MutexLock lock(mu_);
+    Taking& taking = taking_[block];
+    if (taking.members.size() < kAtOnce && !SendElsewhere(block, member)) {
+      taking.members.push_back(member);
+      return true;
+    }
+    const auto name = [&](const Members& members) {
+      for (auto it = members.rbegin(); it != members.rend() && named->size() < kNamed; ++it) {
+        if (*it != member) named->push_back(*it);
+      }
+    };
+    for (const auto* const map : {&recent_, &old_}) {
+      if (const auto it = map->find(block); it != map->end()) name(it->second.took);
+    }
+    name(taking.members);
+    if (taking.members.empty()) {
+      taking_.erase(block);
+    } else {
+      taking.turned_away = true;
+    }
+    return false;
+  }
+  // Without names of members that are longer than a string's own room.
+  uint64_t bytes() const {
+    MutexLock lock(mu_);
+    const uint64_t blocks = recent_.capacity() + old_.capacity();
+    return taking_.capacity() * (sizeof(WaymarkHash) + sizeof(Taking) + 1) +
+           blocks * (sizeof(WaymarkHash) + sizeof(Past) + 1);
+  }
+  // Somebody else wanted the block since those that take it now began.
+  bool TurnedAway(WaymarkHash block) const {
+    MutexLock lock(mu_);
+    const auto it = taking_.find(block);
+    return it != taking_.end() && it->second.turned_away;
+  }
+  // `taken`: all of it was sent.
+  void End(WaymarkHash block, const std::string& member, bool taken) {
+    MutexLock lock(mu_);
+    const auto it = taking_.find(block);
+    if (it == taking_.end()) return;
+    Members& taking = it->second.members;
+    if (const auto at = std::find(taking.begin(), taking.end(), member); at != taking.end()) {
+      taking.erase(at);
+    }
+    it->second.turned_away = false;  // There is a place for whoever it was.
+    if (taking.empty()) taking_.erase(it);
+    if (!taken) return;
+    if (recent_.size() >= kRemembered && !recent_.contains(block)) {
+      old_ = std::exchange(recent_, {});
+    }
+    Members& last = recent_[block].took;
+    last.erase(std::remove(last.begin(), last.end(), member), last.end());
+    last.push_back(member);
+    if (last.size() > kNamed) last.erase(last.begin());
+  }
+
+ private:
+  static constexpr size_t kRemembered = 16384;  // Blocks, in each of the two maps.
+  static constexpr size_t kSent = 8;            // Members of a block that were sent elsewhere.
+  using Members = absl::InlinedVector<std::string, 2>;
+  struct Taking {
+    Members members;
+    bool turned_away = false;
+  };
+  struct Past {
+    Members took;
+    Members sent;  // Elsewhere.
+  };
+
+  // Enough others took the block lately, and the member was not told so yet.
+  bool SendElsewhere(WaymarkHash block, const std::string& member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto it = recent_.find(block);
+    if (it == recent_.end()) return false;
+    Past& past = it->second;
+    const auto others = std::count_if(past.took.begin(), past.took.end(),
+                                      [&](const std::string& other) { return other != member; });
+    if (static_cast<size_t>(others) < kAtOnce) return false;
+    if (std::find(past.sent.begin(), past.sent.end(), member) != past.sent.end()) return false;
+    past.sent.push_back(member);
+    if (past.sent.size() > kSent) past.sent.erase(past.sent.begin());
+    return true;
+  }
+
+  mutable Mutex mu_;
+  absl::flat_hash_map<WaymarkHash, Taking> taking_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<WaymarkHash, Past> recent_ ABSL_GUARDED_BY(mu_), old_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::cache

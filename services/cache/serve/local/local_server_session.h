@@ -1,0 +1,190 @@
+#pragma once
+// One same-node session: takes descriptors out of its ring, asks the engine, writes answers back.
+//
+// The server's thread owns it. Not thread-safe. It knows no socket: segments go out through
+// ArenaSegmentSender. Whatever a client writes into its ring, it can at worst end this session
+// (docs/formats/local.md).
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "protocol/shm/decode.h"
+#include "protocol/shm/ring.h"
+#include "services/cache/store/engine/in_place.h"
+#include "services/cache/serve/local/late_match.h"
+#include "services/cache/serve/local/local_stats.h"
+#include "services/cache/serve/local/session_chunks.h"
+#include "services/cache/store/tier/host_tier.h"
+
+namespace cairn::cache {
+
+// Sends a segment's descriptor to the client. RESOURCE_EXHAUSTED: the client does not read its
+// socket.
+class ArenaSegmentSender {
+ public:
+  virtual ~ArenaSegmentSender() = default;
+  virtual Status SendSegments(const shm::Segments& message, std::span<const int> descriptors) = 0;
+  // The same for chunks of devices.
+  virtual Status SendChunks(const shm::Chunks& message, std::span<const int> descriptors) = 0;
+};
+
+// Told of every answered match. Called on the server's thread.
+class MatchObserver {
+ public:
+  virtual ~MatchObserver() = default;
+  virtual void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) = 0;
+};
+
+// Working memory of the server's thread, which its sessions share. It grows to the size of the
+// largest call.
+struct LocalBuffers {
+  std::vector<BlockKey> keys;
+  std::vector<std::optional<TierKind>> tiers;
+  std::vector<uint8_t> codes;
+  std::vector<uint64_t> ids;
+  std::vector<PlacedPart> placed;
+  std::vector<shm::PlaceEntry> places;
+  std::vector<shm::ReserveEntry> entries;
+  std::vector<ReservePartRequest> parts;
+  std::vector<shm::Grant> grants;
+};
+
+struct LocalServerSessionOptions {
+  SessionId session = 0;  // Of the engine.
+  OwnerId owner = kCommon;
+  std::string tenant;
+  uint64_t quota_bytes = 0;  // Leased and reserved bytes together. At most half of it reserved.
+};
+
+class LocalServerSession {
+ public:
+  struct Services {
+    CacheEngine* engine = nullptr;  // With an in-place side.
+    HostTier* host = nullptr;
+    const Clock* clock = nullptr;
+    LocalStats* stats = nullptr;
+    LocalBuffers* buffers = nullptr;
+    MatchObserver* observer = nullptr;  // Or none.
+    DeviceTier* devices = nullptr;      // Or none.
+  };
+
+  LocalServerSession(const Services& services, LocalServerSessionOptions options,
+                     shm::NodeRing ring, ArenaSegmentSender* sink);
+  // Releases what the session holds.
+  ~LocalServerSession();
+  LocalServerSession(const LocalServerSession&) = delete;
+  LocalServerSession& operator=(const LocalServerSession&) = delete;
+
+  // Serves at most `max` descriptors. False: the ring holds something that is not valid. Then `why`
+  // says what, and Serve must not be called again.
+  bool Serve(int max, Status* why);
+  // True when the last Serve served some descriptors, or some are waiting.
+  bool busy() const { return busy_; }
+  // Looks again for what descriptors wait for: answers of a source, and at most `max` times for
+  // blocks that are due for a look. Returns how often it looked for blocks. Call it at next_look().
+  //
+  // A look walks the lease's blocks under the lock of their namespace. So each call is looked at
+  // after 1/8 of the time that it has waited already: about a hundred looks in a minute, and an
+  // answer that comes at most 1/8 late.
+  size_t RetryWaiting(size_t max = SIZE_MAX);
+  bool has_waiting() const { return !waiting_.empty() || !waiting_matches_.empty(); }
+  // When RetryWaiting has something to do; TimePoint::max(): nothing waits.
+  TimePoint next_look() const;
+
+  // The client can import memory of these GPUs: from now on it gets places there. Once.
+  void CanImport(std::span<const std::string> uuids);
+  // Sends what the owner has now. For the beginning.
+  void SendAllSegments();
+  // Returns, and forgets, the ids of segments that were sent and whose memory is gone.
+  std::vector<uint32_t> TakeGone();
+
+  shm::NodeRing& ring() { return ring_; }
+  uint64_t held_bytes() const { return leased_bytes_ + reserved_bytes_; }
+
+ private:
+  struct Waiting {
+    uint64_t cookie = 0;
+    shm::DecodedSubmission call;
+    TimePoint since;
+    TimePoint deadline;
+    TimePoint next_look = {};
+  };
+
+  Status Run(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
+             bool* wait);
+  // A match that asks a source.
+  struct WaitingMatch {
+    uint64_t cookie = 0;
+    shm::DecodedSubmission call;
+    uint32_t block_tokens = 0;
+    std::optional<LeaseId> lease;  // On the blocks that are here.
+    std::shared_ptr<LateMatch> answer;
+  };
+
+  // `wait`: set when it asks a source and is answered by RetryWaiting.
+  Status Match(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
+               bool* wait);
+  // Writes the answer. buffers.placed has the places, if they are wanted.
+  void AnswerMatch(const shm::DecodedSubmission& call, const MatchResult& match,
+                   uint32_t block_tokens, shm::Completion* done);
+  Status AnswerLate(const WaitingMatch& waiting, const Result<MatchResult>& match,
+                    shm::Completion* done);
+  void AnswerMatches();
+  static TimePoint NextLook(const Waiting& call, TimePoint now);
+  static bool WantsPlaces(const shm::DecodedSubmission& call) {
+    return (call.flags & shm::kNoLease) == 0 && (call.flags & shm::kPlaces) != 0;
+  }
+  // One more than the output has room for: it tells at which block the room ends.
+  static size_t MostPlaces(const shm::DecodedSubmission& call) { return size_t{call.capacity} + 1; }
+  Status Exists(const shm::DecodedSubmission& call, shm::Completion* done);
+  // `wait`: false when it must be answered now; set to whether it should be tried again.
+  Status Locate(const shm::DecodedSubmission& call, shm::Completion* done, bool* wait);
+  Status Release(const shm::DecodedSubmission& call);
+  Status Reserve(const shm::DecodedSubmission& call, shm::Completion* done);
+  Status Commit(const shm::DecodedSubmission& call, shm::Completion* done);
+  Status Abort(const shm::DecodedSubmission& call);
+  void Finish(const shm::DecodedSubmission& call, const Status& status, shm::Completion* done);
+
+  // Tokens of a block. PERMISSION_DENIED for another tenant's namespace.
+  Result<uint32_t> CheckTenant(const Fingerprint& fingerprint);
+  // Writes buffers.placed as places, as far as the output reaches.
+  void WritePlaces(const shm::DecodedSubmission& call, shm::Completion* done);
+  // The client can see the segment, or will before it reads the answer.
+  bool Expose(const HostTier::Place& place);
+  // Fills in the segment and the offset. False: the client cannot see it.
+  bool PlaceInHost(const PlacedPart& placed, shm::PlaceEntry* place);
+  bool PlaceOnDevice(const PlacedPart& placed, shm::PlaceEntry* place);
+  const DeviceReach* reach() const { return chunks_ == nullptr ? nullptr : chunks_.get(); }
+  // False: it is not of this path.
+  bool ForgetLease(LeaseId id);
+  // NOT_FOUND unless the lease is of this path. Only those have no deadline: bytes that a lease
+  // over gRPC pins may become another block's while a client still reads them in place.
+  Status CheckLease(LeaseId id) const;
+  std::span<const uint64_t> CopyIds(const shm::DecodedSubmission& call);
+
+  const Services services_;
+  InPlaceEngine& in_place_;
+  const LocalServerSessionOptions options_;
+  shm::NodeRing ring_;
+  ArenaSegmentSender& sink_;
+  bool busy_ = false;
+  absl::flat_hash_map<LeaseId, uint64_t> leases_;  // Bytes.
+  absl::flat_hash_map<ReservationId, uint64_t> reservations_;
+  uint64_t leased_bytes_ = 0;
+  uint64_t reserved_bytes_ = 0;
+  // Known to be the tenant's; tokens of a block.
+  absl::flat_hash_map<Fingerprint, uint32_t> own_namespaces_;
+  std::vector<uint32_t> exposed_;          // By segment index: id that was sent, or 0.
+  std::unique_ptr<SessionChunks> chunks_;  // nullptr: the client imports nothing.
+  std::deque<Waiting> waiting_;
+  std::deque<WaitingMatch> waiting_matches_;
+  TimePoint matches_looked_;  // At waiting_matches_, last.
+};
+
+}  // namespace cairn::cache

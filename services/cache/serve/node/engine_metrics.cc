@@ -1,0 +1,176 @@
+#include "services/cache/serve/node/engine_metrics.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "services/cache/store/state/memory_account.h"
+#include "services/cache/store/tier/disk/disk_tier.h"
+
+namespace cairn::cache {
+namespace {
+
+using metrics::Labels;
+using metrics::Sink;
+
+double D(uint64_t value) { return static_cast<double>(value); }
+
+// The help text of metrics that several rows share, apart by a label.
+constexpr std::pair<std::string_view, std::string_view> kSharedMetrics[] = {
+    {"cairn_transfer_bytes_total", "Bytes moved between two places."},
+    {"cairn_prefetched_blocks_total", "Blocks that hints brought to the host tier, by outcome."},
+    {"cairn_hinted_matches_total",
+     "Matches whose client said what the conversation does next, by what it said."},
+    {"cairn_declined_copies_total", "Committed blocks that were not copied to disk, by reason."},
+    {"cairn_recoded_bytes_total",
+     "Bytes that ladders encoded again on their way to disk, before and after."},
+};
+
+std::string HelpOf(const Statistic& row) {
+  for (const auto& [metric, help] : kSharedMetrics) {
+    if (metric == row.metric) return std::string(help);
+  }
+  return std::string(row.help);
+}
+
+// "src=client,dst=host"
+Labels LabelsOf(const Statistic& row) {
+  Labels labels;
+  for (std::string_view rest = row.labels; !rest.empty();) {
+    const std::string_view pair = rest.substr(0, rest.find(','));
+    const size_t equals = pair.find('=');
+    labels.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+  }
+  return labels;
+}
+
+void Show(const Statistic& row, Labels labels, double value, Sink& sink) {
+  if (row.metric.empty()) return;
+  for (auto& label : LabelsOf(row)) labels.push_back(std::move(label));
+  const std::string metric(row.metric);
+  if (row.kind == StatisticKind::kNow || row.kind == StatisticKind::kRate) {
+    sink.Gauge(metric, HelpOf(row), labels, value);
+  } else {
+    sink.Counter(metric, HelpOf(row), labels, value);
+  }
+}
+
+// The rows of a tier do not say where its bytes come from and go to. Shown without a disk, too.
+void ShowMoves(const EngineStats& stats, Sink& sink) {
+  const std::optional<TierState>& disk = stats.tiers[TierKind::kDisk];
+  const std::optional<TierState>& device = stats.tiers[TierKind::kDevice];
+  const auto show = [&](std::string_view labels, uint64_t bytes) {
+    const Statistic row = {.kind = StatisticKind::kTotal,
+                           .name = {},
+                           .metric = "cairn_transfer_bytes_total",
+                           .labels = labels,
+                           .help = {}};
+    Show(row, {}, D(bytes), sink);
+  };
+  show("src=host,dst=disk", disk ? disk->written_bytes : 0);
+  show("src=disk,dst=host", disk ? disk->read_bytes : 0);
+  if (!device) return;
+  show("src=host,dst=device", device->written_bytes);
+  show("src=device,dst=host", device->read_bytes);
+}
+
+// What policies learned, over all namespaces. "all" is there even if nothing was learned.
+void ShowLearned(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
+  std::map<std::string, LearnedGroup> groups;
+  groups["all"] = {};
+  for (const NamespaceInfo& info : namespaces) {
+    for (const LearnedGroup& learned : info.learned) {
+      for (const std::string& name : {learned.name, std::string("all")}) {
+        groups[name].uses += learned.uses;
+        groups[name].block_seconds += learned.block_seconds;
+        groups[name].blocks += learned.blocks;
+      }
+    }
+  }
+  for (const auto& [name, group] : groups) {
+    const Labels labels = {{"group", name}};
+    sink.Gauge("cairn_placement_uses",
+               "Recent uses of blocks that the eviction policy learned from, by group.", labels,
+               group.uses);
+    sink.Gauge("cairn_placement_block_seconds",
+               "Time that these blocks waited for a use meanwhile, by group.", labels,
+               group.block_seconds);
+    sink.Gauge("cairn_placement_blocks", "Blocks of the group, remembered ones included.", labels,
+               D(group.blocks));
+  }
+}
+
+void Collect(const EngineStats& stats, Sink& sink) {
+  ForEachStatistic(stats, [&](const Statistic& row, auto value) {
+    Show(row, {}, static_cast<double>(value), sink);
+  });
+  for (const TierKind kind : kTiersByRank) {
+    if (!stats.tiers[kind]) continue;
+    ForEachStatistic(*stats.tiers[kind], [&](const Statistic& row, auto value) {
+      Show(row, {{"tier", std::string(Name(kind))}}, static_cast<double>(value), sink);
+    });
+  }
+  ShowMoves(stats, sink);
+  for (size_t i = 1; i < kNodeMissReasonCount; ++i) {
+    sink.Counter("cairn_miss_blocks_total",
+                 "Blocks that were asked for with a lease and not served, by reason.",
+                 {{"reason", std::string(Name(static_cast<MissReason>(i)))}}, D(stats.misses[i]));
+  }
+}
+
+}  // namespace
+
+void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
+  registry->AddCollector([engine](Sink& sink) {
+    Collect(engine->GetStats(), sink);
+    ShowLearned(engine->ListNamespaces(""), sink);
+  });
+}
+
+void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Registry* registry) {
+  registry->AddCollector([account, engine](Sink& sink) {
+    const EngineStats stats = engine->GetStats();
+    // These two refuse by themselves.
+    const uint64_t arena = stats.tiers[TierKind::kHost]->capacity_bytes;
+    account->Measure(MemoryItem::kHost, arena + stats.retired_bytes);
+    account->Measure(MemoryItem::kIndex, stats.index_bytes);
+    for (size_t i = 0; i < kMemoryItems; ++i) {
+      const auto item = static_cast<MemoryItem>(i);
+      if (SettingOf(item).empty()) continue;
+      const Labels labels = {{"item", std::string(Name(item))}};
+      sink.Gauge("cairn_memory_used_bytes", "Memory in use, by what it is for.", labels,
+                 D(account->used(item)));
+      sink.Gauge("cairn_memory_bound_bytes", "Most memory that may be used, by what it is for.",
+                 labels, D(account->bound(item)));
+      sink.Counter("cairn_memory_refusals_total",
+                   "Requests that were refused because they needed memory beyond the bound.",
+                   labels, D(account->refusals(item)));
+    }
+  });
+}
+
+void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry) {
+  registry->AddCollector([tier](Sink& sink) {
+    const DiskTierStats stats = tier->GetDiskStats();
+    sink.Gauge("cairn_disk_segments", "Segment files of the disk tier.", {}, D(stats.segments));
+    sink.Gauge("cairn_disk_free_segments", "Segment files without a stored byte.", {},
+               D(stats.free_segments));
+    sink.Counter("cairn_disk_moved_bytes_total", "Bytes written a second time to free a segment.",
+                 {}, D(stats.moved_bytes));
+    sink.Counter("cairn_disk_scrubbed_bytes_total",
+                 "Stored bytes that were verified in the background.", {}, D(stats.scrubbed_bytes));
+    sink.Counter("cairn_disk_scrub_failures_total", "Extents found damaged by scrubbing or moving.",
+                 {}, D(stats.scrub_failures));
+    sink.Counter("cairn_disk_corrupt_records_total",
+                 "Records that were damaged or pointed nowhere when the node started.", {},
+                 D(stats.corrupt_records));
+    sink.Counter("cairn_disk_trimmed_extents_total",
+                 "Extents that were dropped at the start because disk.capacity became smaller.", {},
+                 D(stats.trimmed_extents));
+  });
+}
+
+}  // namespace cairn::cache

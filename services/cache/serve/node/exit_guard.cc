@@ -1,0 +1,27 @@
+#include "services/cache/serve/node/exit_guard.h"
+
+#include <cstdlib>
+#include <thread>
+
+#include "common/concurrency/mutex.h"
+#include "common/log/log.h"
+
+namespace cairn::cache {
+
+void EndProcessAfter(Duration limit, int code) {
+  // Detached: it ends with the process, whichever way that ends.
+  std::thread([limit, code] {
+    Mutex mu;
+    CondVar never;
+    {
+      MutexLock lock(mu);
+      never.WaitUntil(mu, SteadyClock::Get().Now() + limit, [] { return false; });
+    }
+    log::Error("stop_hangs",
+               {{"after_seconds", log::Num(Seconds(limit))}, {"exit", log::Num(code)}});
+    (void)log::Flush(std::chrono::seconds(1));
+    std::_Exit(code);
+  }).detach();
+}
+
+}  // namespace cairn::cache

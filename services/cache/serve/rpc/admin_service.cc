@@ -1,0 +1,120 @@
+#include "services/cache/serve/rpc/admin_service.h"
+
+#include <atomic>
+#include <memory>
+
+#include "cairn/v1/admin.grpc.pb.h"
+#include "common/log/log.h"
+#include "common/net/credentials.h"
+#include "common/rpc/unary_call.h"
+#include "protocol/wire/convert.h"
+#include "services/cache/serve/rpc/request_fields.h"
+
+namespace cairn::cache {
+namespace {
+
+Status Allowed(const RpcContext& rpc, const rpc::Call& call) {
+  const net::Caller caller = net::CallerOf(call.grpc());
+  const Status allowed = net::CheckAdmin(caller, rpc.options.admin);
+  if (!allowed.ok()) {
+    call.Rejected(rpc::Rejection::kAuth);
+    log::Warn("admin_refused", {{"method", call.method().name()},
+                                {"peer", call.grpc().peer()},
+                                {"identity", caller.Describe()}});
+  }
+  return allowed;
+}
+
+Status Report(const char* event, const std::string& what, const Result<DropResult>& result,
+              v1::DropResponse* response) {
+  CAIRN_RETURN_IF_ERROR(result.status());
+  response->set_namespaces(result->namespaces);
+  response->set_hidden_blocks(result->hidden_blocks);
+  log::Info(event, {{"what", what}, {"hidden_blocks", log::Num(result->hidden_blocks)}});
+  return OkStatus();
+}
+
+// On the executor: a drop is written to disk before it answers.
+template <typename Request, typename Response>
+void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method,
+         std::function<Status(const Request& request, Response* response)> handler) {
+  rpc::AddUnary<Request, Response>(
+      server, rpc, v1::Admin::service_full_name(), method, rpc->executor,
+      [rpc, handler = std::move(handler)](rpc::Call& call, const Request& request,
+                                          Response* response) {
+        const Status allowed = Allowed(*rpc, call);
+        return allowed.ok() ? handler(request, response) : allowed;
+      });
+}
+
+void AddDrain(rpc::CallServer* server, RpcContext* rpc) {
+  // A second signal would end the process at once.
+  const auto begun = std::make_shared<std::atomic<bool>>(false);
+  Add<v1::DrainRequest, v1::DrainResponse>(
+      server, rpc, "Drain", [rpc, begun](const auto&, auto* response) -> Status {
+        if (!rpc->begin_drain) {
+          return Errorf(StatusCode::kUnimplemented, "this process cannot be drained by a call");
+        }
+        response->set_already(rpc->draining.load() || begun->exchange(true));
+        if (response->already()) return OkStatus();
+        log::Info("drain_asked_for", {});
+        // The answer is a call under way, for which the end of the process waits.
+        rpc->begin_drain();
+        return OkStatus();
+      });
+}
+
+}  // namespace
+
+void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
+  Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
+      server, rpc, "ListNamespaces", [rpc](const auto& request, auto* response) -> Status {
+        if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
+        for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
+          v1::NamespaceInfo* to = response->add_namespaces();
+          wire::ToProto(info.spec, to->mutable_spec());
+          to->set_fingerprint(std::string(info.fingerprint.View()));
+          to->set_blocks(info.blocks);
+          to->set_bytes(info.bytes);
+          to->set_generation(info.generation);
+          to->set_host_blocks(info.host_blocks);
+          to->set_evicted_host_blocks(info.evicted_host_blocks);
+          to->set_evicted_host_bytes(info.evicted_host_bytes);
+          to->set_tenant_host_bytes(info.tenant_host_bytes);
+          to->set_remembered_blocks(info.remembered_blocks);
+          to->set_block_life_ms(static_cast<uint64_t>(
+              std::chrono::duration_cast<std::chrono::milliseconds>(info.block_life).count()));
+          for (const LearnedGroup& group : info.learned) {
+            v1::LearnedGroup* const learned = to->add_learned();
+            learned->set_name(group.name);
+            learned->set_uses(group.uses);
+            learned->set_block_seconds(group.block_seconds);
+            learned->set_blocks(group.blocks);
+          }
+        }
+        return OkStatus();
+      });
+  Add<v1::DropNamespaceRequest, v1::DropResponse>(
+      server, rpc, "DropNamespace", [rpc](const auto& request, auto* response) -> Status {
+        CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                               Digest::FromBytes(request.fingerprint(), "fingerprint"));
+        return Report("namespace_dropped", fingerprint.Hex(),
+                      rpc->engine->DropNamespace(fingerprint), response);
+      });
+  Add<v1::DropTenantRequest, v1::DropResponse>(
+      server, rpc, "DropTenant", [rpc](const auto& request, auto* response) -> Status {
+        CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
+        return Report("tenant_dropped", request.tenant(), rpc->engine->DropTenant(request.tenant()),
+                      response);
+      });
+  Add<v1::BumpEpochRequest, v1::DropResponse>(
+      server, rpc, "BumpEpoch", [rpc](const auto& request, auto* response) -> Status {
+        CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                               Digest::FromBytes(request.fingerprint(), "fingerprint"));
+        return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint),
+                      response);
+      });
+  AddDrain(server, rpc);
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,97 @@
+#pragma once
+// Calls to other members of the cluster over gRPC.
+
+#include <grpcpp/channel.h>
+#include <grpcpp/completion_queue.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "common/concurrency/mutex.h"
+#include "common/net/credentials.h"
+#include "services/cache/cluster/peer/peer_links.h"
+#include "services/cache/serve/rpc/peer_rule.h"
+
+namespace cairn::cache {
+
+// A connection to a member is made when a call needs it, and closed when it was idle for a minute.
+// One thread of its own runs all callbacks.
+class GrpcPeerLinks final : public PeerLinks {
+ public:
+  struct Options {
+    PeerCaller self;
+    bool tls = false;
+    net::ChannelFiles files;
+    PeerRule rule = {};  // Who may answer as which member.
+  };
+  explicit GrpcPeerLinks(Options options);
+  // Ends the calls. Their callbacks are destroyed.
+  ~GrpcPeerLinks() override;
+  // The same, before the members that callbacks use go away. Calls that come later do nothing.
+  void Stop();
+
+  void SetAddresses(const std::map<std::string, std::string>& addresses) override;
+  void Hello(const std::string& address, const PeerHello& hello, TimePoint deadline,
+             HelloDone done) override;
+  void Announce(const std::string& member, const Announcement& message, TimePoint deadline,
+                AnnounceDone done) override;
+  void ExchangeBumps(const std::string& member, const BumpPage& page, TimePoint deadline,
+                     BumpsDone done) override;
+  void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks, TimePoint deadline,
+            FindDone done) override;
+  void Match(const std::string& member, const PeerNamespace& ns, std::span<const BlockKey> keys,
+             PeerLease lease, TimePoint deadline, MatchDone done) override;
+  void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
+            PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
+            ReadDone done) override;
+
+  // The connection of these calls, for others to the same member. nullptr: nobody has the id. Any
+  // thread; waits for nothing.
+  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& member) {
+    const std::shared_ptr<Connection> to = To(member);
+    return to == nullptr ? nullptr : to->channel;
+  }
+
+  // Ends reads that are silent, and closes idle connections. Some twenty times a second.
+  void Tick();
+  size_t connections() const;
+
+ private:
+  class Operation;
+  template <typename Response, typename Done>
+  class Unary;
+  class BlockRead;
+  struct Connection {
+    std::shared_ptr<grpc::Channel> channel;
+    TimePoint used{};
+    size_t calls = 0;
+  };
+
+  // nullptr: nobody has the id.
+  std::shared_ptr<Connection> To(const std::string& member);
+  std::shared_ptr<Connection> ToAddress(const std::string& address);
+  template <typename Request, typename Response, typename Done, typename Prepare>
+  void Call(std::shared_ptr<Connection> to, const Request& request, TimePoint deadline, Done done,
+            Prepare prepare);
+  // False: the links have stopped.
+  bool Begin(Operation* operation);
+  void End(Operation* operation);
+  void Poll();
+
+  const Options options_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  grpc::CompletionQueue queue_;
+  std::thread poller_;
+  mutable Mutex mu_;
+  CondVar ended_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::set<Operation*> open_ ABSL_GUARDED_BY(mu_);
+  size_t alive_ ABSL_GUARDED_BY(mu_) = 0;  // Those, and those that are being destroyed.
+  std::map<std::string, std::string> addresses_ ABSL_GUARDED_BY(mu_);  // By member.
+  std::map<std::string, std::shared_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::cache

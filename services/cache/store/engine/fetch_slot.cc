@@ -1,0 +1,421 @@
+#include "services/cache/store/engine/fetch_slot.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "common/log/log.h"
+#include "services/cache/store/block/part_grid.h"
+
+namespace cairn::cache {
+
+// Buffers of one block that is read from a tier that is not mapped. `share` goes back with the last
+// slice that is held.
+struct BufferedRead {
+  explicit BufferedRead(NodeContext* context) : token(&context->in_flight) {}
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  InFlight::Token token;  // The budget is the engine's, which waits.
+  std::shared_ptr<TransferBudget::Share> share;
+  std::vector<std::unique_ptr<std::byte, Free>> buffers;
+  Mutex mu;
+  size_t done ABSL_GUARDED_BY(mu) = 0;
+  bool finished ABSL_GUARDED_BY(mu) = false;
+  Status status ABSL_GUARDED_BY(mu);
+};
+
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr uint8_t kMaxRejections = 3;
+// Headers that are read and hashed in one step, unless one block has more.
+constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
+// Of one block, where the caller cannot wait.
+constexpr uint64_t kHeaderBytesInHurry = 1 << 20;
+
+// Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
+// It keeps the pins, since an extent must not be released while it is read.
+struct ReadOperation {
+  ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
+                std::shared_ptr<BufferedRead> read_in, TierKind tier_in, uint64_t bytes_in)
+      : context(*context_in),
+        token(&context_in->in_flight),
+        pins(std::move(pins_in)),
+        read(std::move(read_in)),
+        tier(tier_in),
+        bytes(bytes_in) {
+    context.pace[tier].Begin();
+  }
+  ~ReadOperation() {
+    bool ok;
+    {
+      MutexLock lock(read->mu);
+      read->finished = true;
+      if (read->status.ok() && read->done != read->buffers.size()) {
+        read->status = Errorf(StatusCode::kCancelled, "the {} tier went away", Name(tier));
+      }
+      ok = read->status.ok();
+    }
+    context.pace[tier].End(ok ? bytes : 0);
+    context.progress.Notify();
+  }
+
+  NodeContext& context;
+  InFlight::Token token;  // First made, last gone.
+  const std::shared_ptr<PathPins> pins;
+  const std::shared_ptr<BufferedRead> read;
+  const TierKind tier;
+  const uint64_t bytes;
+};
+
+// The parts are there. They are sent in the order of their rectangles, whatever order they came in.
+void PartsReady(FetchSlot& slot) {
+  const auto before = [](const FetchSlot::Part& a, const FetchSlot::Part& b) {
+    return a.rect < b.rect;
+  };
+  if (!std::is_sorted(slot.parts.begin(), slot.parts.end(), before)) {
+    std::sort(slot.parts.begin(), slot.parts.end(), before);
+  }
+  slot.begun = slot.begun_end = 0;
+  slot.in_layer.reset();
+  slot.state = FetchSlot::State::kReady;
+}
+
+// Bytes -> parts with checked headers. False when a header is bad.
+bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
+               const std::vector<std::span<const std::byte>>& bytes,
+               const std::shared_ptr<const void>& hold) {
+  slot.parts.clear();
+  slot.parts.reserve(slot.places.size());
+  for (size_t i = 0; i < slot.places.size(); ++i) {
+    const auto header =
+        CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
+    if (!header.ok()) return false;
+    slot.parts.push_back(
+        {header->rect, header->codec, bytes[i], hold, slot.places[i].extent[slot.tier]});
+  }
+  PartsReady(slot);
+  return true;
+}
+
+void StartRead(const FetchServices& services, const NamespacePtr& ns,
+               const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+  auto share = services.budget->TryTake(slot.bytes);
+  if (share == nullptr) return;
+  auto read = std::make_shared<BufferedRead>(services.context);
+  read->share = std::move(share);
+  for (const PartPlace& place : slot.places) {
+    const size_t rounded = (place.bytes[slot.tier] + kPage - 1) / kPage * kPage;
+    read->buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
+    if (read->buffers.back() == nullptr) return slot.Fail(MissReason::kRefused);
+  }
+  slot.read = read;
+  slot.state = FetchSlot::State::kReading;
+  auto operation = std::make_shared<ReadOperation>(
+      services.context, slot.pins != nullptr ? slot.pins : pins, read, slot.tier, slot.bytes);
+  std::vector<ReadLine::Part> reads;
+  reads.reserve(slot.places.size());
+  for (size_t i = 0; i < slot.places.size(); ++i) {
+    const PartPlace& place = slot.places[i];
+    reads.push_back({place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]}});
+  }
+  services.context->reads[slot.tier].Read(services.context->tiers.Get(slot.tier), std::move(reads),
+                                          [operation, ns, key = slot.key, places = slot.places,
+                                           kind = slot.tier](size_t part, Status status) {
+                                            if (status.ok()) {
+                                              status = operation->context.CheckOwner(
+                                                  *ns, key, places[part], kind);
+                                            }
+                                            BufferedRead& r = *operation->read;
+                                            MutexLock lock(r.mu);
+                                            ++r.done;
+                                            if (r.status.ok()) r.status = std::move(status);
+                                          });
+}
+
+void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  Status status;
+  {
+    MutexLock lock(slot.read->mu);
+    status = slot.read->status;
+  }
+  NamespaceState& ns = *lease->ns;
+  const std::shared_ptr<BufferedRead> read = std::move(slot.read);
+  if (status.ok()) {
+    std::vector<std::span<const std::byte>> bytes;
+    for (size_t i = 0; i < slot.places.size(); ++i) {
+      bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes[slot.tier]);
+    }
+    if (OpenParts(ns, slot, bytes, read)) return;
+    status = Errorf(StatusCode::kDataLoss, "part header");
+  }
+  const bool bad = status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound;
+  bool elsewhere = true;
+  if (bad) {
+    elsewhere =
+        services.context->RemoveCorrupt(ns, slot.key, slot.tier, slot.places[0].extent[slot.tier]);
+  }
+  // Without damage, the block may be readable later, and until then in another tier.
+  slot.unreadable |= BlockMeta::Bit(slot.tier);
+  slot.missing = MissReason::kAbsent;
+  if (bad) slot.missing = MissReason::kCorrupt;
+  if (status.code() == StatusCode::kResourceExhausted) slot.missing = MissReason::kRefused;
+  if (!elsewhere) return slot.Fail(slot.missing);
+  slot.state = FetchSlot::State::kLocate;
+}
+
+// The block lies in buffers of its own.
+bool OpenArrived(const NamespaceState& ns, FetchSlot& slot) {
+  slot.parts.clear();
+  const auto& parts = slot.arriving->block().parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto bytes = slot.arriving->bytes(i);
+    const auto header = CheckedHeader(ns.storage().in_tier[TierKind::kHost], parts[i].rect, bytes);
+    if (!header.ok()) return false;
+    slot.parts.push_back({header->rect, header->codec, bytes, slot.arriving, 0});
+  }
+  PartsReady(slot);
+  return true;
+}
+
+// False: there is no room for it now.
+bool AskSource(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  if (slot.no_room && !services.source_reads->HasBuffer(slot.bytes)) return false;
+  slot.no_room = false;
+  slot.arriving = services.source_reads->Request(lease->ns, slot.key);
+  if (slot.arriving == nullptr) return false;
+  slot.state = FetchSlot::State::kArriving;
+  return true;
+}
+
+// Where this process reads a block that lies in a bit set of tiers: in host, where the bytes are in
+// memory already, whatever faster tier has them too. nullopt: nowhere.
+std::optional<TierKind> ReadableIn(unsigned tiers) {
+  if ((tiers & BlockMeta::Bit(TierKind::kHost)) != 0) return TierKind::kHost;
+  return BlockMeta::FastestOf(tiers);
+}
+
+// False: it is still under way, or has to be asked for again.
+bool TakeArrived(const LeasePtr& lease, FetchSlot& slot) {
+  switch (slot.arriving->state()) {
+    case ArrivingBlock::State::kUnderWay:
+      return false;
+    case ArrivingBlock::State::kInHost:
+      // The pins keep it there until the slot has found it.
+      slot.pins = slot.arriving->pins();
+      slot.arriving.reset();
+      slot.source_asked = true;
+      slot.state = FetchSlot::State::kLocate;
+      return true;
+    case ArrivingBlock::State::kBuffered:
+      if (!OpenArrived(*lease->ns, slot)) slot.Fail(MissReason::kCorrupt);
+      return true;
+    case ArrivingBlock::State::kNoRoom:
+      slot.arriving.reset();
+      slot.no_room = true;
+      slot.state = FetchSlot::State::kWantSource;
+      return false;
+    case ArrivingBlock::State::kFailed:
+      slot.Fail(slot.arriving->reason());
+      return true;
+  }
+  return true;
+}
+
+// Pins of slots whose blocks the lease does not pin. The old ones end without the lock of the
+// namespace, which they take.
+using OldPins = std::vector<std::shared_ptr<PathPins>>;
+void PinLocated(NodeContext& context, const Lease& lease, NamespaceState& ns, BlockRef ref,
+                FetchSlot& slot, OldPins* old) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+  if (slot.pins != nullptr) old->push_back(std::move(slot.pins));
+  slot.pins = std::make_shared<PathPins>(&context, lease.ns);
+  slot.pins->Add(ns.index.PinBlock(ref));
+}
+
+// Of the headers that opening the slot reads.
+uint64_t HeaderBytesOf(const FetchSlot& slot) {
+  uint64_t bytes = 0;
+  for (const PartPlace& place : slot.places) {
+    bytes += format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+  }
+  return bytes;
+}
+
+// Opens slots whose blocks lie in memory, and asks for the others. Without the namespace's lock.
+void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots) {
+  NodeContext& context = *services.context;
+  NamespaceState& ns = *lease->ns;
+  bool asked = false;
+  std::vector<std::span<const std::byte>> bytes;
+  for (FetchSlot& slot : slots) {
+    if (slot.state != FetchSlot::State::kLocate) continue;
+    if (!context.tiers.IsMapped(slot.tier)) {
+      if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
+          services.promoters->IntoHost(slot.tier)
+                  ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
+                  .full == 0) {
+        slot.state = FetchSlot::State::kPromoting;
+        asked = true;
+      } else {
+        slot.state = FetchSlot::State::kWantBuffer;
+      }
+      continue;
+    }
+    Tier& tier = *context.tiers.Get(slot.tier);
+    bytes.clear();
+    for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
+    if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
+  }
+  if (asked) services.promoters->Kick();
+}
+
+}  // namespace
+
+MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key) {
+  switch (context.gone.Find(ns.fingerprint, key)) {
+    case RecentlyGone::Why::kEvicted:
+      return MissReason::kEvicted;
+    case RecentlyGone::Why::kCorrupt:
+      return MissReason::kCorrupt;
+    case RecentlyGone::Why::kExpired:
+      return MissReason::kExpired;
+    case RecentlyGone::Why::kUnknown:
+      break;
+  }
+  return MissReason::kAbsent;
+}
+
+const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
+  if (!in_layer || *in_layer != layer) EnterLayer(layer);
+  return number < begun_end - begun ? &parts[begun + number] : nullptr;
+}
+
+void FetchSlot::EnterLayer(uint32_t layer) {
+  while (begun_end < parts.size() && parts[begun_end].rect.layer_begin <= layer) ++begun_end;
+  // Those that ended go before the others, whose order stays.
+  size_t to = begun_end;
+  for (size_t from = begun_end; from-- > begun;) {
+    if (parts[from].rect.layer_end <= layer) continue;
+    --to;
+    if (to != from) std::swap(parts[to], parts[from]);
+  }
+  begun = to;
+  in_layer = layer;
+}
+
+LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
+                         std::span<FetchSlot> slots, const LocateLimits& limits) {
+  using Stop = LocatedSlots::Stop;
+  WindowRoom* const room = limits.room;
+  NodeContext& context = *services.context;
+  NamespaceState& ns = *lease->ns;
+  size_t count = 0;
+  Stop stop = Stop::kNone;
+  uint64_t header_bytes = 0;
+  OldPins old_pins;
+  {
+    NamespaceLock lock(ns, context.tiers);
+    for (; count < slots.size(); ++count) {
+      FetchSlot& slot = slots[count];
+      if (slot.state != FetchSlot::State::kLocate) continue;
+      const auto ref =
+          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
+      std::optional<TierKind> tier;
+      if (ref) tier = ReadableIn(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
+      const bool mapped = tier && context.tiers.IsMapped(*tier);
+      if (limits.memory_run && !mapped) {
+        stop = Stop::kElsewhere;
+        break;
+      }
+      if (tier) slot.places = ns.index.PartsOf(*ref);
+      if (room != nullptr) {
+        const uint64_t headers = mapped ? HeaderBytesOf(slot) : 0;
+        if (headers > kHeaderBytesAtOnce - std::min(header_bytes, kHeaderBytesAtOnce) &&
+            (header_bytes > 0 || (limits.hurry && headers > kHeaderBytesInHurry))) {
+          stop = Stop::kEnoughWork;
+          break;
+        }
+        const WindowRoom::Took took = room->Take(slot.MemoryBytes());
+        if (took == WindowRoom::Took::kFull) {
+          stop = Stop::kNoRoom;
+          break;
+        }
+        if (took == WindowRoom::Took::kNever) {
+          slot.places.clear();
+          slot.Fail(MissReason::kRefused);
+          continue;
+        }
+        header_bytes += headers;
+      }
+      if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
+        slot.state = FetchSlot::State::kWantSource;
+        continue;
+      }
+      if (!tier) {
+        slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
+        continue;
+      }
+      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
+      slot.tier = *tier;
+      slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
+    }
+  }
+  OpenLocated(services, lease, slots.first(count));
+  return {count, stop};
+}
+
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
+                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+  for (;;) {
+    switch (slot.state) {
+      case FetchSlot::State::kReady:
+      case FetchSlot::State::kFailed:
+        return true;
+      case FetchSlot::State::kLocate:
+        LocateSlots(services, lease, {&slot, 1}, {});
+        break;
+      case FetchSlot::State::kPromoting:
+        if (services.promoters->IntoHost(slot.tier)->IsPending(*lease->ns, slot.key)) return false;
+        slot.promotion_tried = true;
+        slot.state = FetchSlot::State::kLocate;
+        break;
+      case FetchSlot::State::kWantBuffer:
+        StartRead(services, lease->ns, pins, slot);
+        if (slot.state == FetchSlot::State::kWantBuffer) return false;
+        break;
+      case FetchSlot::State::kReading: {
+        bool finished;
+        {
+          MutexLock lock(slot.read->mu);
+          finished = slot.read->finished;
+        }
+        if (!finished) return false;
+        FinishRead(services, lease, slot);
+        break;
+      }
+      case FetchSlot::State::kWantSource:
+        if (!AskSource(services, lease, slot)) return false;
+        break;
+      case FetchSlot::State::kArriving:
+        if (!TakeArrived(lease, slot)) return false;
+        break;
+    }
+  }
+}
+
+void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot,
+                const std::string& trace) {
+  // Bytes of a buffer were verified when they came, and there is no copy to remove.
+  if (slot.arriving != nullptr) return slot.Fail(MissReason::kCorrupt);
+  log::Warn("block_corrupt",
+            {{"tier", std::string(Name(slot.tier))}, {"key", slot.key.Hex()}, {"trace", trace}});
+  services.context->RemoveCorrupt(*lease->ns, slot.key, slot.tier,
+                                  slot.places[0].extent[slot.tier]);
+  slot.parts.clear();
+  // Promoted again once, which mends the host tier; then read past it.
+  slot.promotion_tried = slot.rejections > 0;
+  if (++slot.rejections > kMaxRejections) return slot.Fail(MissReason::kCorrupt);
+  slot.state = FetchSlot::State::kLocate;
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,55 @@
+#pragma once
+// A fetch of rows: slices of one layer, of the blocks that have wanted rows, become groups of rows.
+//
+//   LayeredFetch, of the wanted blocks ─ verified slice ─► rows of each wanted head, in one buffer
+//                                                          ─► one item for each group
+//
+// Work: a slice is hashed once for each lease, or each time if it lies where writers can change it
+// (then a copy of it). A call of Next whose deadline has passed hashes a few slices at most before
+// it says that it must wait: a few rows of each of many slices are long work, and not that of a
+// polling thread. Memory: the groups, and the rows of one slice.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cairn/common/rows.h"
+#include "services/cache/store/engine/cache_engine.h"
+#include "services/cache/store/engine/fetch_slot.h"
+#include "services/cache/store/engine/layered_fetch.h"
+
+namespace cairn::cache {
+
+// Not thread-safe: belongs to one reader.
+class RowFetch final : public FetchStream {
+ public:
+  // INVALID_ARGUMENT, UNIMPLEMENTED: as RowLayout. RESOURCE_EXHAUSTED: no memory for the groups.
+  static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
+                                                    const LeasePtr& lease, uint32_t layer,
+                                                    std::span<const RowGroup> groups,
+                                                    std::string trace);
+  Result<std::optional<Item>> Next(TimePoint deadline) override;
+  bool lease_ended() const override { return slices_->lease_ended(); }
+  bool holds_up_others() const override { return slices_->holds_up_others(); }
+
+ private:
+  RowFetch(const FetchServices& services, RowLayout layout, uint32_t layer)
+      : services_(services), layout_(std::move(layout)), layer_(layer) {}
+  // Takes the rows of the slice's heads into buffer_. DATA_LOSS: it has no rows.
+  Status Gather(const FetchedSlice& slice);
+
+  const FetchServices services_;
+  const RowLayout layout_;
+  const uint32_t layer_;
+  MemoryCharge memory_;  // Of the groups.
+  std::vector<uint64_t> masks_;
+  std::vector<RowGroup> groups_;  // Their masks are in masks_.
+  std::unique_ptr<LayeredFetch> slices_;
+  uint64_t paused_at_ = 0;  // Hashed bytes at the last pause.
+  // Of the last slice, and how many of them were given out.
+  std::vector<FetchedRows> ready_;
+  size_t given_ = 0;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,587 @@
+#include "services/cache/store/index/block_index.h"
+
+#include "absl/container/flat_hash_set.h"
+
+namespace cairn::cache {
+namespace {
+
+// Steps up from a parent in order to see that it is not below its child: of one link, and of all
+// links of a match. Paths have some ten nodes. A root that would take more stays a root.
+constexpr uint64_t kLinkSteps = 1024;
+constexpr uint64_t kMatchLinkSteps = 65536;
+
+}  // namespace
+
+BlockIndex::BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy,
+                       uint64_t seed)
+    : whole_(whole),
+      policy_(std::move(policy)),
+      learns_(policy_ != nullptr && policy_->Learns()),
+      map_(seed) {}
+
+std::optional<BlockRef> BlockIndex::Find(const BlockKey& key) const {
+  return map_.Find(key, [this](BlockRef ref) -> const BlockKey& { return KeyAt(ref); });
+}
+
+std::optional<BlockRef> BlockIndex::FindAlive(const BlockKey& key) const {
+  auto ref = Find(key);
+  if (ref && !MetaAt(*ref).alive()) ref.reset();
+  return ref;
+}
+
+void BlockIndex::FindAll(std::span<const BlockKey> keys, std::span<std::optional<TierKind>> found,
+                         uint32_t now) const {
+  BlockRef next;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::optional<BlockRef> ref;
+    if (next.node != kNoNode && next.offset < node(next.node).run.size() &&
+        KeyAt(next) == keys[i]) {
+      ref = next;
+    } else {
+      ref = Find(keys[i]);
+    }
+    if (!ref) {
+      found[i] = std::nullopt;
+      next = {};
+      continue;
+    }
+    const BlockMeta& meta = MetaAt(*ref);
+    found[i] = IsOver(meta, now) ? std::nullopt : meta.fastest();
+    next = {ref->node, ref->offset + 1};
+  }
+}
+
+std::optional<BlockKey> BlockIndex::ParentOf(BlockRef ref) const {
+  const Node& n = node(ref.node);
+  if (ref.offset > 0) return n.run.key(ref.offset - 1);
+  if (n.parent == kNoNode) return std::nullopt;
+  const BlockRun& run = node(n.parent).run;
+  return run.key(run.size() - 1);
+}
+
+PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
+  const BlockMeta& meta = MetaAt(ref);
+  if (meta.flags & BlockMeta::kManyParts) {
+    const auto& parts = many_parts_.at(meta.extent[0]);
+    return PartPlaces(parts.begin(), parts.end());
+  }
+  return {PartPlace{whole_, meta.bytes, meta.extent}};
+}
+
+bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const {
+  if (!MetaAt(ref).in(tier)) return false;
+  const size_t t = static_cast<size_t>(tier);
+  const PartPlaces now = PartsOf(ref);
+  return std::equal(now.begin(), now.end(), parts.begin(), parts.end(),
+                    [t](const PartPlace& a, const PartPlace& b) {
+                      return a.rect == b.rect && a.extent[t] == b.extent[t];
+                    });
+}
+
+bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& parent,
+                        const PartPlaces& parts, TierKind tier, float recompute_seconds,
+                        uint32_t now) {
+  latest_ = std::max<uint64_t>(latest_, now);
+  const bool has_parent = parent.has_value() && *parent != key;
+  auto ref = Find(key);
+  if (ref && has_parent) {
+    Link(key, *parent);
+    ref = Find(key);
+  }
+  if (ref && MetaAt(*ref).alive()) return false;
+  if (!ref) {
+    if (has_parent) {
+      const auto above = Find(*parent);
+      ref = AppendAfter(above ? *above : NewRoot(*parent), key);
+    } else {
+      ref = NewRoot(key);
+    }
+  }
+  BlockMeta& meta = node(ref->node).run.meta(ref->offset);
+  meta = BlockMeta{};
+  meta.last_use = now;
+  meta.recompute_seconds = recompute_seconds;
+  if (learns_) meta.group = StoredGroup(key, *ref, now);
+  const size_t t = static_cast<size_t>(tier);
+  for (const PartPlace& part : parts) meta.bytes[t] += part.bytes[t];
+  if (parts.size() == 1) {
+    meta.extent[t] = parts[0].extent[t];
+  } else {
+    KeepParts(meta, parts);
+  }
+  meta.tiers |= BlockMeta::Bit(tier);
+  ++alive_;
+  alive_bytes_ += meta.served_bytes();
+  ++in_tier_[t];
+  Node& n = node(ref->node);
+  ++n.resident[t];
+  n.tail[t] = std::max(n.tail[t], ref->offset + 1);
+  BeginUse(t);
+  RefreshAll(ref->node);
+  return true;
+}
+
+void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> extents) {
+  Node& n = node(ref.node);
+  BlockMeta& meta = n.run.meta(ref.offset);
+  const size_t t = static_cast<size_t>(tier);
+  if (meta.flags & BlockMeta::kManyParts) {
+    auto& parts = many_parts_.at(meta.extent[0]);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].Set(tier, extents[i]);
+  } else {
+    meta.extent[t] = extents[0].id;
+  }
+  alive_bytes_ -= meta.served_bytes();
+  meta.bytes[t] = 0;
+  for (const Extent& extent : extents) meta.bytes[t] += extent.length;
+  meta.tiers |= BlockMeta::Bit(tier);
+  alive_bytes_ += meta.served_bytes();
+  ++in_tier_[t];
+  ++n.resident[t];
+  n.tail[t] = std::max(n.tail[t], ref.offset + 1);
+  BeginUse(t);
+  Refresh(ref.node, t);
+}
+
+// A pin is noted up to the root in a tier that holds nothing of the path. In tiers that hold
+// nothing at all, which a node may not even have, this waits until it is needed.
+void BlockIndex::BeginUse(size_t tier) {
+  if (in_use_[tier]) return;
+  in_use_[tier] = true;
+  pins_.ForEachPoint([&](const PinPoint& point) { Refresh(point.node, tier); });
+}
+
+bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released) {
+  Node& n = node(ref.node);
+  BlockMeta& meta = n.run.meta(ref.offset);
+  const size_t t = static_cast<size_t>(tier);
+  for (const PartPlace& part : PartsOf(ref)) {
+    const TierExtent extent{tier, part.In(tier)};
+    if (HasPins()) {
+      graves_.push_back({pins_.next_sequence(), extent});
+    } else {
+      released->push_back(extent);
+    }
+  }
+  alive_bytes_ -= meta.served_bytes();
+  meta.tiers &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
+  meta.dirty &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
+  meta.bytes[t] = 0;
+  alive_bytes_ += meta.served_bytes();
+  if (tier == TierKind::kHost) {
+    meta.flags &= static_cast<uint8_t>(~BlockMeta::kPrefetched);
+  }
+  --in_tier_[t];
+  --n.resident[t];
+  if (n.tail[t] == ref.offset + 1) {
+    while (n.tail[t] > 0 && !n.run.meta(n.tail[t] - 1).in(tier)) --n.tail[t];
+  }
+  const bool gone = !meta.alive();
+  if (gone) {
+    --alive_;
+    if (learns_) policy_->Left(n.run.key(ref.offset), UseOf(meta, t));
+    ForgetParts(meta);
+    meta.flags = 0;
+  }
+  Refresh(ref.node, t);
+  if (gone) Trim(ref.node);
+  return gone;
+}
+
+void BlockIndex::SetDirty(BlockRef ref, TierKind tier, bool dirty) {
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  if (dirty) {
+    meta.dirty |= BlockMeta::Bit(tier);
+  } else {
+    meta.dirty &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
+  }
+  Reconsider(ref.node, static_cast<size_t>(tier));
+}
+
+void BlockIndex::Protect(BlockRef ref, uint32_t tick) {
+  // Ranks in the heaps stay lower bounds.
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  meta.last_use = std::max(meta.last_use, tick);
+}
+
+void BlockIndex::MarkPrefetched(BlockRef ref) {
+  node(ref.node).run.meta(ref.offset).flags |= BlockMeta::kPrefetched;
+}
+
+void BlockIndex::MarkAtStart(BlockRef ref) {
+  node(ref.node).run.meta(ref.offset).flags |= BlockMeta::kAtStart;
+}
+
+void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
+  const auto ref = Find(key);
+  if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode || key == parent) return;
+  uint64_t steps = kLinkSteps;
+  LinkRoot(ref->node, parent, &steps);
+}
+
+BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
+                                   NextUse next) {
+  Walk walk = WalkKeys(keys, now);
+  if (!touch) return walk;
+  latest_ = std::max<uint64_t>(latest_, now);
+  // The prompt says what follows what: roots whose parents nobody named find their place now.
+  bool linked = false;
+  uint64_t steps = kMatchLinkSteps;
+  size_t at = 0;
+  for (size_t s = 0; s + 1 < walk.path_runs.size(); ++s) {
+    at += walk.path_runs[s].count;
+    const auto ref = Find(keys[at]);
+    if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode) continue;
+    LinkRoot(ref->node, keys[at - 1], &steps);
+    linked = true;
+  }
+  if (linked) walk = WalkKeys(keys, now);
+  if (learns_) {
+    MatchedRequest request{.keys = keys, .matched = walk.matched, .next = next, .now = now};
+    if (walk.matched > 0) {
+      const BlockMeta& last = MetaAt(walk.path_runs.back().deepest);
+      request.last = UseOf(last, static_cast<size_t>(last.served_from()));
+    }
+    policy_->BeginRequest(request);
+  }
+  walk.prefetched = UsePaths(walk, now);
+  return walk;
+}
+
+// A walk that goes down a path meets no block twice, so only one that jumps remembers its blocks.
+class BlockIndex::Visited {
+ public:
+  bool jumped() const { return jumped_; }
+  // From now on blocks are remembered one by one.
+  void Jump() {
+    jumped_ = true;
+    for (const Span& span : spans_) {
+      for (uint32_t i = 0; i < span.count; ++i) Add({span.first.node, span.first.offset + i});
+    }
+    spans_.clear();
+  }
+  // False: the block was here before. REQUIRES: jumped.
+  bool Add(BlockRef ref) { return places_.insert((uint64_t{ref.node} << 32) | ref.offset).second; }
+  // REQUIRES: not jumped.
+  void Add(BlockRef first, uint32_t count) { spans_.push_back({first, count}); }
+
+ private:
+  struct Span {
+    BlockRef first;
+    uint32_t count;
+  };
+
+  bool jumped_ = false;
+  absl::InlinedVector<Span, 16> spans_;
+  absl::flat_hash_set<uint64_t> places_;
+};
+
+BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now) {
+  Walk walk;
+  Visited visited;
+  BlockRef last;
+  while (walk.matched < keys.size() && !walk.repeated && !walk.over) {
+    const auto ref = Find(keys[walk.matched]);
+    if (!ref) break;
+    const Node& n = node(ref->node);
+    const bool follows = last.node != kNoNode && ref->offset == 0 && n.parent == last.node &&
+                         last.offset + 1 == node(last.node).run.size();
+    if (last.node != kNoNode && !follows && !visited.jumped()) visited.Jump();
+    const bool remember = visited.jumped();
+    const uint32_t limit = static_cast<uint32_t>(
+        std::min<size_t>(n.run.size() - ref->offset, keys.size() - walk.matched));
+    const BlockKey* const run_keys = n.run.keys() + ref->offset;
+    const BlockKey* const wanted = keys.data() + walk.matched;
+    uint32_t taken = 0;
+    for (; taken < limit; ++taken) {
+      if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
+      const BlockMeta& meta = n.run.meta(ref->offset + taken);
+      if (!meta.alive()) break;
+      if (IsOver(meta, now)) {
+        walk.over = true;
+        break;
+      }
+      if (remember && !visited.Add({ref->node, ref->offset + taken})) {
+        walk.repeated = true;
+        break;
+      }
+      const TierKind tier = meta.served_from();
+      if (walk.runs.empty() || walk.runs.back().tier != tier) walk.runs.push_back({tier, 0, 0});
+      ++walk.runs.back().blocks;
+      walk.runs.back().bytes += meta.bytes_in(tier);
+    }
+    if (taken == 0) break;
+    if (!remember) visited.Add(*ref, taken);
+    if (!follows) walk.path_runs.emplace_back();
+    last = {ref->node, ref->offset + taken - 1};
+    walk.path_runs.back().deepest = last;
+    walk.path_runs.back().count += taken;
+    walk.matched += taken;
+  }
+  for (const Run& run : walk.runs) walk.bytes += run.bytes;
+  return walk;
+}
+
+PinId BlockIndex::PinBlock(BlockRef ref) {
+  reclaim_.reset();
+  const PinId pin = pins_.Add(ref);
+  Node& n = node(ref.node);
+  if (n.max_pin <= ref.offset) {
+    n.max_pin = ref.offset + 1;
+    RefreshAll(ref.node);
+  }
+  return pin;
+}
+
+void BlockIndex::Unpin(PinId pin, ReleaseList* released) {
+  const BlockRef ref = PinTable::RefOf(pin);
+  pins_.Remove(pin);
+  Node& n = node(ref.node);
+  if (ref.offset + 1 == n.max_pin) {
+    n.max_pin = pins_.DeepestIn(ref.node);
+    if (n.max_pin != ref.offset + 1) {
+      RefreshAll(ref.node);
+      if (!n.run.meta(n.run.size() - 1).alive()) Trim(ref.node);
+    }
+  }
+  DrainGraves(released);
+  if (reclaim_ == nullptr) return;
+  reclaim_->stale = true;
+  if (reclaim_->done) reclaim_.reset();
+}
+
+bool BlockIndex::PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
+                        std::vector<BlockRef>* path) const {
+  if (begin == end) return true;
+  BlockRef at = PinnedBlock(pin);
+  const auto step_over_run = [&] {
+    at.node = node(at.node).parent;
+    if (at.node == kNoNode) return false;
+    at.offset = node(at.node).run.size() - 1;
+    return true;
+  };
+  for (uint32_t skip = count - end; skip > 0;) {
+    if (skip <= at.offset) {
+      at.offset -= skip;
+      break;
+    }
+    skip -= at.offset + 1;
+    if (!step_over_run()) return false;
+  }
+  const size_t first = path->size();
+  for (uint32_t left = end - begin; left > 0;) {
+    path->push_back(at);
+    if (--left == 0) break;
+    if (at.offset > 0) {
+      --at.offset;
+    } else if (!step_over_run()) {
+      return false;
+    }
+  }
+  std::reverse(path->begin() + static_cast<ptrdiff_t>(first), path->end());
+  return true;
+}
+
+void BlockIndex::Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
+                          ReleaseList* released) {
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  for (const PartPlace& part : PartsOf(ref)) released->push_back({tier, part.In(tier)});
+  if (meta.flags & BlockMeta::kManyParts) {
+    auto& parts = many_parts_.at(meta.extent[0]);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].Set(tier, extents[i]);
+  } else {
+    meta.extent[tier] = extents[0].id;
+  }
+}
+
+BlockIndex::PinnedPaths BlockIndex::FindPinnedPaths() const {
+  PinnedPaths paths;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    BlockRef at{point.node, point.offset};
+    while (at.node != kNoNode) {
+      const auto [it, first] = paths.blocks_.try_emplace(at.node, at.offset + 1);
+      if (!first) {
+        // What is above was reached by the pin before.
+        it->second = std::max(it->second, at.offset + 1);
+        break;
+      }
+      at.node = node(at.node).parent;
+      if (at.node != kNoNode) at.offset = node(at.node).run.size() - 1;
+    }
+  });
+  return paths;
+}
+
+bool BlockIndex::IsPinned(BlockRef ref) const {
+  const Node& n = node(ref.node);
+  if (n.max_pin > ref.offset) return true;
+  // A pin below makes a child present in every tier that is in use, with blocks there or without.
+  for (size_t t = 0; t < kTierCount; ++t) {
+    if (in_use_[t] && n.present_children[t] == 0) return false;
+  }
+  bool pinned = false;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    NodeId at = point.node;
+    while (!pinned && at != ref.node && node(at).parent != kNoNode) at = node(at).parent;
+    pinned |= at == ref.node && at != point.node;
+  });
+  return pinned;
+}
+
+void BlockIndex::DrainGraves(ReleaseList* released) {
+  const uint64_t oldest = pins_.OldestSequence();
+  while (drained_ < graves_.size() && graves_[drained_].sequence <= oldest) {
+    released->push_back(graves_[drained_++].extent);
+  }
+  if (drained_ == graves_.size()) {
+    graves_ = {};
+    drained_ = 0;
+  } else if (drained_ > graves_.size() / 2) {
+    graves_.erase(graves_.begin(), graves_.begin() + static_cast<ptrdiff_t>(drained_));
+    drained_ = 0;
+  }
+}
+
+void BlockIndex::KeepParts(BlockMeta& meta, const PartPlaces& parts) {
+  meta.flags |= BlockMeta::kManyParts;
+  meta.extent[0] = next_many_parts_++;
+  many_parts_.emplace(meta.extent[0], std::vector<PartPlace>(parts.begin(), parts.end()));
+  many_parts_bytes_ += parts.size() * sizeof(PartPlace) + 16;
+}
+
+void BlockIndex::ForgetParts(const BlockMeta& meta) {
+  if ((meta.flags & BlockMeta::kManyParts) == 0) return;
+  const auto it = many_parts_.find(meta.extent[0]);
+  many_parts_bytes_ -= it->second.size() * sizeof(PartPlace) + 16;
+  many_parts_.erase(it);
+  if (many_parts_.empty()) many_parts_.rehash(0);
+}
+
+void BlockIndex::Recount(NodeId id) {
+  Node& n = node(id);
+  for (size_t t = 0; t < kTierCount; ++t) n.resident[t] = n.tail[t] = 0;
+  for (uint32_t i = 0; i < n.run.size(); ++i) {
+    for (size_t t = 0; t < kTierCount; ++t) {
+      if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;
+      ++n.resident[t];
+      n.tail[t] = i + 1;
+    }
+  }
+}
+
+void BlockIndex::RefreshAll(NodeId id) {
+  for (size_t t = 0; t < kTierCount; ++t) Refresh(id, t);
+}
+
+// Mends `present` from this node upwards, as far as it changes.
+void BlockIndex::Refresh(NodeId id, size_t tier) {
+  while (in_use_[tier]) {
+    Node& n = node(id);
+    ++steps_;
+    Reconsider(id, tier);
+    const bool present = n.resident[tier] > 0 || n.present_children[tier] > 0 || n.max_pin > 0;
+    if (present == n.present[tier]) return;
+    n.present[tier] = present;
+    if (n.parent == kNoNode) return;
+    if (present) {
+      ++node(n.parent).present_children[tier];
+    } else {
+      --node(n.parent).present_children[tier];
+    }
+    id = n.parent;
+  }
+}
+
+// Puts the node into the tier's heap or takes it out, as it is a candidate now.
+void BlockIndex::Reconsider(NodeId id, size_t tier) {
+  Node& n = node(id);
+  const bool dirty =
+      n.tail[tier] > 0 && n.run.meta(n.tail[tier] - 1).dirty_in(static_cast<TierKind>(tier));
+  const bool candidate =
+      n.resident[tier] > 0 && n.present_children[tier] == 0 && n.tail[tier] > n.max_pin && !dirty;
+  const auto set_position = [this, tier](uint32_t i, uint32_t p) {
+    node(i).heap_position[tier] = p;
+  };
+  const uint32_t position = n.heap_position[tier];
+  const auto kind = static_cast<TierKind>(tier);
+  if (policy_ != nullptr) {
+    if (candidate) {
+      policy_->Enter(kind, id, TailUse(id, kind));
+    } else if (position != CandidateHeap::kNotInHeap) {
+      policy_->Exit(kind, id);
+    }
+  }
+  if (candidate) {
+    if (position == CandidateHeap::kNotInHeap) {
+      heaps_[tier].Push(id, TailRank(n, tier), set_position);
+    } else {
+      heaps_[tier].Update(position, TailRank(n, tier), set_position);
+    }
+  } else if (position != CandidateHeap::kNotInHeap) {
+    heaps_[tier].Remove(position, set_position);
+  }
+}
+
+size_t BlockIndex::MemoryBytes() const {
+  size_t total = sizeof(*this) + map_.MemoryBytes() + run_bytes_ + nodes_.MemoryBytes() +
+                 graves_.capacity() * sizeof(Grave) + many_parts_bytes_ +
+                 many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
+  for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
+  if (policy_ != nullptr) total += policy_->MemoryBytes();
+  return total;
+}
+
+bool BlockIndex::CheckInvariants() const {
+  uint64_t alive = 0, bytes = 0, blocks = 0;
+  ByTier<uint64_t> in_tier;
+  size_t run_bytes = 0;
+  std::vector<uint32_t> deepest;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    if (deepest.size() <= point.node) deepest.resize(point.node + 1);
+    deepest[point.node] = std::max(deepest[point.node], point.offset + 1);
+  });
+  bool sound = true;
+  nodes_.ForEach([&](NodeId id) {
+    const Node& n = node(id);
+    const uint32_t max_pin = id < deepest.size() ? deepest[id] : 0;
+    if (n.run.empty()) {
+      sound &= max_pin == 0;
+      return;
+    }
+    run_bytes += n.run.MemoryBytes();
+    uint32_t resident[kTierCount] = {}, tail[kTierCount] = {}, children[kTierCount] = {};
+    for (uint32_t i = 0; i < n.run.size(); ++i) {
+      ++blocks;
+      sound &= Find(n.run.key(i)) == BlockRef{id, i};
+      if (n.run.meta(i).alive()) {
+        ++alive;
+        bytes += n.run.meta(i).served_bytes();
+      }
+      for (size_t t = 0; t < kTierCount; ++t) {
+        if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;
+        ++resident[t];
+        ++in_tier[t];
+        tail[t] = i + 1;
+      }
+    }
+    for (NodeId c = n.first_child; c != kNoNode; c = node(c).next_sibling) {
+      sound &= node(c).parent == id && !node(c).run.empty();
+      for (size_t t = 0; t < kTierCount; ++t) children[t] += node(c).present[t];
+    }
+    sound &= max_pin == n.max_pin && max_pin <= n.run.size();
+    const BlockMeta& last = n.run.meta(n.run.size() - 1);
+    sound &= n.first_child != kNoNode || last.alive() || max_pin >= n.run.size();
+    for (size_t t = 0; t < kTierCount; ++t) {
+      const bool present = in_use_[t] && (resident[t] > 0 || children[t] > 0 || max_pin > 0);
+      const bool dirty = tail[t] > 0 && n.run.meta(tail[t] - 1).dirty_in(static_cast<TierKind>(t));
+      const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
+      sound &= resident[t] == n.resident[t] && tail[t] == n.tail[t] &&
+               children[t] == n.present_children[t] && present == n.present[t] &&
+               candidate == (n.heap_position[t] != CandidateHeap::kNotInHeap);
+    }
+  });
+  return sound && alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
+         run_bytes == run_bytes_ && in_tier == in_tier_;
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,115 @@
+#include "services/cache/store/mover/common_guests.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "services/cache/store/mover/host_scan.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr TierKind kHost = TierKind::kHost;
+constexpr Duration kPause = std::chrono::seconds(1);  // After a look that found none.
+constexpr int kLookShare = 50;        // A look waits for so many times what the last one took.
+constexpr size_t kMostGuests = 4096;  // In the list.
+
+}  // namespace
+
+CommonGuests::CommonGuests(NodeContext* context, Evictor* evictor)
+    : context_(*context), evictor_(*evictor), pump_(context->executor, [this] {
+        Look();
+        return false;
+      }) {}
+
+uint64_t CommonGuests::OldestUse() {
+  Refill();
+  MutexLock lock(mu_);
+  return oldest_first_.empty() ? UINT64_MAX : oldest_first_.front().last_use;
+}
+
+uint64_t CommonGuests::EvictOldest(uint64_t below) {
+  Refill();
+  for (;;) {
+    Guest guest;
+    {
+      MutexLock lock(mu_);
+      if (oldest_first_.empty() || oldest_first_.front().last_use >= below) return 0;
+      guest = std::move(oldest_first_.front());
+      oldest_first_.pop_front();
+    }
+    if (const uint64_t bytes = Evict(guest); bytes > 0) return bytes;
+  }
+}
+
+void CommonGuests::Refill() {
+  {
+    MutexLock lock(mu_);
+    if (!oldest_first_.empty()) return;
+  }
+  constexpr uint32_t kNoOwnerYet = 1;
+  if (context_.tiers.host->owners_version() == kNoOwnerYet) return;
+  if (context_.clock->Now() < next_look_.load()) return;
+  if (BlocksInHost(context_) <= kSmallHostScan) {
+    Look();
+  } else {
+    pump_.Kick();
+  }
+}
+
+void CommonGuests::Look() {
+  if (looking_.exchange(true)) return;
+  const TimePoint begin = context_.clock->Now();
+  std::vector<Guest> found;
+  const auto before = [](const Guest& a, const Guest& b) {
+    return std::tie(a.last_use, a.more_below) < std::tie(b.last_use, b.more_below);
+  };
+  // The newest of those that were kept so far is on top, and makes place for an older one.
+  ForEachBlockInHost(
+      context_, [&](const NamespacePtr& ns, const BlockIndex& index, BlockRef ref, bool pinned) {
+        const BlockMeta& meta = index.MetaAt(ref);
+        if (pinned || meta.dirty_in(kHost) || evictor_.OwnerOf(*ns) == kCommon) return;
+        Guest guest{ns, index.KeyAt(ref), meta.last_use, index.HasMoreBelow(ref, kHost)};
+        const bool full = found.size() == kMostGuests;
+        if ((full && !before(guest, found.front())) || !LiesAmongCommon(index, ref)) return;
+        if (full) {
+          std::pop_heap(found.begin(), found.end(), before);
+          found.pop_back();
+        }
+        found.push_back(std::move(guest));
+        std::push_heap(found.begin(), found.end(), before);
+      });
+  std::sort_heap(found.begin(), found.end(), before);
+  const TimePoint end = context_.clock->Now();
+  next_look_.store(end + (found.empty() ? kPause : kLookShare * (end - begin)));
+  {
+    MutexLock lock(mu_);
+    oldest_first_.assign(std::make_move_iterator(found.begin()),
+                         std::make_move_iterator(found.end()));
+  }
+  looking_.store(false);
+}
+
+bool CommonGuests::LiesAmongCommon(const BlockIndex& index, BlockRef ref) const {
+  const auto& parts = index.PartsOf(ref);
+  return std::any_of(parts.begin(), parts.end(), [this](const PartPlace& part) {
+    return context_.tiers.host->PlaceOf(part.extent[kHost]).owner == kCommon;
+  });
+}
+
+uint64_t CommonGuests::Evict(const Guest& guest) {
+  NamespaceState& ns = *guest.ns;
+  NamespaceLock lock(ns, context_.tiers);
+  if (ns.dropped.load(std::memory_order_relaxed)) return 0;
+  const auto ref = ns.index.FindAlive(guest.key);
+  if (!ref || !ns.index.MetaAt(*ref).in(kHost)) return 0;
+  const BlockMeta& meta = ns.index.MetaAt(*ref);
+  const bool as_found = meta.last_use == guest.last_use && LiesAmongCommon(ns.index, *ref);
+  if (!as_found || meta.dirty_in(kHost) || ns.index.IsPinned(*ref)) return 0;
+  const BlockIndex::Evicted evicted =
+      ns.index.EvictBlock(*ref, kHost, &lock.released, context_.UseTicksNow());
+  evictor_.CountEvicted(ns, evicted, kHost);
+  return evicted.bytes;
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,331 @@
+#include "services/cache/store/mover/evictor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/cache/store/block/record.h"
+#include "services/cache/store/mover/common_guests.h"
+#include "services/cache/store/mover/demoter.h"
+#include "services/cache/store/mover/drainer.h"
+#include "services/cache/store/mover/group_emptier.h"
+
+namespace cairn::cache {
+
+namespace {
+
+// A reservation in host evicts one block after the other as long as both hold: fewer than this many
+// blocks, or less than this many times what it needs. Blocks that lie in other segments, or beside
+// leased ones, make room for others only.
+constexpr int kBlocksPerReserve = 16;
+constexpr uint64_t kBytesPerByte = 2;
+// Then so many of the same namespace, which are as large.
+constexpr int kOwnBlocksPerReserve = 4;
+// At last, where whole segments cannot be emptied, as much as this part of one.
+constexpr uint64_t kPartOfASegment = 16;
+
+}  // namespace
+
+Evictor::Evictor(NodeContext* context)
+    : context_(*context),
+      demoter_(std::make_unique<Demoter>(context)),
+      drainer_(std::make_unique<Drainer>(context, this)),
+      emptier_(std::make_unique<GroupEmptier>(context, this)),
+      guests_(std::make_unique<CommonGuests>(context, this)) {}
+
+Evictor::~Evictor() = default;
+
+OwnerId Evictor::OwnerOf(const NamespaceState& ns) const {
+  const HostTier& host = *context_.tiers.host;
+  // First the version: an owner that comes meanwhile makes the answer stale, not the next one.
+  const uint64_t version = host.owners_version();
+  const uint64_t cached = ns.owner_cache.load(std::memory_order_relaxed);
+  if (cached >> 32 == version) return static_cast<OwnerId>(cached);
+  const OwnerId owner = host.FindOwner(ns.spec.tenant);
+  ns.owner_cache.store(version << 32 | owner, std::memory_order_relaxed);
+  return owner;
+}
+
+Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, const RoomFor& room,
+                                NamespaceState* own) {
+  if (tier == TierKind::kHost) return ReserveHost(bytes, below, room, own);
+  Tier* const target = context_.tiers.Get(tier);
+  if (target->divided()) return ReserveDivided(target, bytes, below, own);
+  const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
+  for (;;) {
+    auto extent = target->Reserve(bytes);
+    if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
+    if (groups && (EvictOver(tier, std::nullopt) > 0 || EvictGroup())) continue;
+    if (!EvictOne(tier, below)) return extent;
+  }
+}
+
+// A tenant's room is its own: its blocks make room for each other, within the bounds of host's.
+Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+                                       const NamespaceState* own) {
+  static const std::string kNobody;
+  const std::string& tenant = own != nullptr ? own->spec.tenant : kNobody;
+  const TierKind tier = target->kind();
+  const auto of_tenant = [&tenant](const NamespaceState& ns, uint64_t) {
+    return ns.spec.tenant == tenant;
+  };
+  bool may_empty = below == UINT64_MAX;
+  uint64_t evicted = 0;
+  for (int blocks = 0;; ++blocks) {
+    auto extent = target->ReserveOf(tenant, bytes);
+    if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
+    if (std::exchange(may_empty, false) && emptier_->EmptyFor(tier, tenant)) continue;
+    if (blocks >= kBlocksPerReserve && evicted >= kBytesPerByte * bytes) return extent;
+    const uint64_t freed = EvictLowestOf(tier, below, of_tenant);
+    if (freed == 0) return extent;
+    evicted += freed;
+  }
+}
+
+// What others evict lies in their segments, so each makes room for itself.
+Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+                                    NamespaceState* own) {
+  HostTier* const host = context_.tiers.host;
+  // Who may only take the place of blocks below a rank does not take other places.
+  const bool may_drain = below == UINT64_MAX;
+  const auto is_full = [](const Result<Extent>& extent) {
+    return !extent.ok() && extent.status().code() == StatusCode::kResourceExhausted;
+  };
+  auto extent = host->ReserveFor(room, bytes);
+  if (!is_full(extent)) return extent;
+  // Evicts with `evict`, which says how many bytes went, as long as that is of use: until there is
+  // room, or nothing to evict, or both bounds are reached.
+  const auto make_room = [&](int most_blocks, uint64_t most_bytes, const auto& evict) {
+    uint64_t evicted = 0;
+    for (int blocks = 0; blocks < most_blocks || evicted < most_bytes; ++blocks) {
+      const uint64_t freed = evict();
+      if (freed == 0) return false;
+      evicted += HostRoom(freed);
+      extent = host->ReserveFor(room, bytes);
+      if (!is_full(extent)) return true;
+    }
+    return false;
+  };
+  const auto lowest_of = [&](OwnerId owner) {
+    return [this, below, owner] {
+      return owner == kCommon ? EvictAmongCommon(below)
+                              : EvictLowest(TierKind::kHost, below, owner);
+    };
+  };
+  const auto again = [&] {
+    extent = host->ReserveFor(room, bytes);
+    return !is_full(extent);
+  };
+  // It has room as soon as a segment is empty; until then, its own blocks make some.
+  if (may_drain && host->HasLessThanItsShare(room)) {
+    drainer_->DrainSoon(room);
+    if (again()) return extent;
+  }
+  if (make_room(kBlocksPerReserve, kBytesPerByte * bytes, lowest_of(room.owner))) return extent;
+  // Blocks that are smaller leave holes that are too small.
+  if (own != nullptr &&
+      make_room(kOwnBlocksPerReserve, 0, [&] { return EvictFrom(*own, TierKind::kHost, below); })) {
+    return extent;
+  }
+  if (!may_drain) return extent;
+  if (host->HasLessThanItsShare(room) && drainer_->Drain(room) && again()) return extent;
+  if (drainer_->Compact(room) && again()) return extent;
+  // Who gets no segment has its blocks among the common ones, and takes the place of others there.
+  const bool among_common = room.owner != kCommon && room.lending == Lending::kSealed &&
+                            (host->OwnSegments(room).empty() || host->HasLessThanItsShare(room));
+  const OwnerId last = among_common ? kCommon : room.owner;
+  const uint64_t some = host->max_extent_bytes() / kPartOfASegment;
+  (void)make_room(kBlocksPerReserve, some, lowest_of(last));
+  return extent;
+}
+
+Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
+                                    uint64_t keep_free, uint64_t below, const RoomFor& room,
+                                    NamespaceState* own) {
+  Extents extents;
+  if (keep_free > 0) {
+    for (const uint32_t length : lengths) keep_free += length;
+    for (;;) {
+      const TierStats stats = context_.tiers.Get(tier)->GetStats();
+      if (stats.capacity_bytes - stats.used_bytes >= keep_free) break;
+      if (!EvictOne(tier, below)) {
+        return Errorf(StatusCode::kResourceExhausted, "{} tier: {} bytes are kept for writes",
+                      Name(tier), keep_free);
+      }
+    }
+  }
+  for (const uint32_t length : lengths) {
+    const auto extent = Reserve(tier, length, below, room, own);
+    if (!extent.ok()) {
+      ReleaseAll(tier, extents);
+      return extent.status();
+    }
+    extents.push_back(*extent);
+  }
+  return extents;
+}
+
+void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
+  for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
+}
+
+uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+  if (const uint64_t bytes = EvictOver(tier, owner); bytes > 0) return bytes;
+  return EvictLowestOf(tier, below, [&](const NamespaceState& ns, uint64_t) {
+    return !owner || OwnerOf(ns) == *owner;
+  });
+}
+
+template <typename May>
+std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t below,
+                                                      const May& may) const {
+  NamespacePtr victim;
+  uint64_t lowest = below;
+  const auto all = context_.registry.All();
+  for (const NamespacePtr& ns : *all) {
+    const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
+    // Of equal ones always the same, however the list is ordered: simulations repeat runs.
+    const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
+                                         ns->fingerprint < victim->fingerprint);
+    if (!lower || !may(*ns, rank)) continue;
+    lowest = rank;
+    victim = ns;
+  }
+  return {std::move(victim), lowest};
+}
+
+uint64_t Evictor::EvictOver(TierKind tier, const std::optional<OwnerId>& owner) {
+  const uint32_t now = context_.UseTicksNow();
+  for (;;) {
+    uint32_t its_life = 0;  // Of the last one that is over, which is the lowest.
+    const auto is_over = [&](const NamespaceState& ns, uint64_t rank) {
+      const uint32_t life = ns.life_ticks();
+      if (life == 0 || rank >= now || now - rank <= life) return false;
+      if (owner && OwnerOf(ns) != *owner) return false;
+      its_life = life;
+      return true;
+    };
+    const auto [victim, lowest] = FindLowest(tier, UINT64_MAX, is_over);
+    if (victim == nullptr) return 0;
+    // Ranks are lower bounds: what was used since stays, and the lock's end published its rank.
+    const uint64_t bytes = EvictFrom(*victim, tier, now - its_life);
+    if (bytes > 0) return bytes;
+    if (victim->next_rank[tier].load(std::memory_order_relaxed) == lowest) return 0;
+  }
+}
+
+template <typename May>
+uint64_t Evictor::EvictLowestOf(TierKind tier, uint64_t below, May&& may) {
+  for (;;) {
+    const NamespacePtr victim = FindLowest(tier, below, may).first;
+    if (victim == nullptr) return 0;
+    // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
+    // since the list was made.
+    if (const uint64_t bytes = EvictFrom(*victim, tier, below); bytes > 0) return bytes;
+  }
+}
+
+uint64_t Evictor::EvictAmongCommon(uint64_t below) {
+  const uint64_t guest = guests_->OldestUse();
+  if (guest < below) {
+    const auto [own, rank] =
+        FindLowest(TierKind::kHost, below,
+                   [this](const NamespaceState& ns, uint64_t) { return OwnerOf(ns) == kCommon; });
+    if (own == nullptr || guest < rank) {
+      if (const uint64_t bytes = guests_->EvictOldest(below); bytes > 0) return bytes;
+    }
+  }
+  return EvictLowest(TierKind::kHost, below, kCommon);
+}
+
+uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below) {
+  NamespaceLock lock(ns, context_.tiers);
+  // The reclaimer takes the index of a dropped one apart.
+  if (ns.dropped.load(std::memory_order_relaxed)) return 0;
+  const auto evicted = ns.index.EvictOne(tier, &lock.released, below, context_.UseTicksNow());
+  if (!evicted) return 0;
+  CountEvicted(ns, *evicted, tier);
+  return evicted->bytes;
+}
+
+void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier) {
+  context_.counters.evicted_blocks[tier].Add();
+  context_.counters.evicted_bytes[tier].Add(evicted.bytes);
+  ns.evicted_blocks[tier].fetch_add(1, std::memory_order_relaxed);
+  ns.evicted_bytes[tier].fetch_add(evicted.bytes, std::memory_order_relaxed);
+  if (evicted.unused_prefetch) context_.counters.prefetched_wasted_blocks.Add();
+  if (evicted.over) context_.counters.expired_blocks.Add();
+  if (evicted.gone) {
+    context_.gone.Remember(
+        ns.fingerprint, evicted.key,
+        evicted.over ? RecentlyGone::Why::kExpired : RecentlyGone::Why::kEvicted);
+  } else if (evicted.demoted) {
+    context_.counters.demoted_blocks.Add();
+  } else if (tier == TierKind::kHost) {
+    demoter_->Note(ns, evicted.key);
+  }
+  context_.PublishLeft(ns, evicted.key, tier, evicted.gone);
+}
+
+bool Evictor::EvictGroup() {
+  struct Member {
+    NamespacePtr ns;
+    BlockKey key;
+    uint64_t extent;
+    uint32_t last_use;
+    uint64_t bytes;
+  };
+  const TierKind tier = context_.tiers.persistent->kind();
+  const VictimGroup group = context_.tiers.persistent->NextVictims();
+  const uint32_t now = context_.UseTicksNow();
+  bool any = false;
+  const auto evict = [&](const Member& m) {
+    NamespaceLock lock(*m.ns, context_.tiers);
+    const auto ref = m.ns->index.FindAlive(m.key);
+    if (m.ns->dropped.load(std::memory_order_relaxed) || !ref ||
+        !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsPinned(*ref)) {
+      return;
+    }
+    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released, now), tier);
+    any = true;
+  };
+  std::vector<Member> hot;
+  for (const VictimGroup::Member& member : group.members) {
+    const auto record = DecodeRecord(member.record);
+    if (!record.ok()) continue;
+    Member m{context_.registry.Find(record->fingerprint), record->key, member.extent.id, 0, 0};
+    if (m.ns == nullptr) continue;
+    bool over = false;
+    {
+      NamespaceLock lock(*m.ns, context_.tiers);
+      const auto ref = m.ns->index.FindAlive(m.key);
+      if (!ref || !m.ns->index.MetaAt(*ref).in(tier)) continue;
+      bool here = false;  // It may lie elsewhere since, under the same key.
+      for (const PartPlace& part : m.ns->index.PartsOf(*ref)) {
+        here |= part.extent[tier] == m.extent;
+      }
+      if (!here) continue;
+      m.last_use = m.ns->index.MetaAt(*ref).last_use;
+      m.bytes = m.ns->index.MetaAt(*ref).bytes[tier];
+      over = m.ns->index.IsOver(*ref, now);
+    }
+    const uint32_t age = UseTicks(member.age);
+    if (!over && m.last_use > (now > age ? now - age : 0)) {
+      hot.push_back(std::move(m));
+    } else {
+      evict(m);
+    }
+  }
+  std::stable_sort(hot.begin(), hot.end(),
+                   [](const Member& a, const Member& b) { return a.last_use > b.last_use; });
+  uint64_t kept = 0;
+  for (const Member& m : hot) {
+    if (kept + m.bytes <= group.keep_bytes) {
+      kept += m.bytes;
+    } else {
+      evict(m);
+    }
+  }
+  return any;
+}
+
+}  // namespace cairn::cache

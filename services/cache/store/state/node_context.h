@@ -1,0 +1,149 @@
+#pragma once
+// What the parts of the engine share. Outlives them all; every member is thread-safe or constant.
+
+#include <memory>
+
+#include "cairn/common/clock.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "services/cache/store/index/recently_gone.h"
+#include "services/cache/store/state/arrivals.h"
+#include "services/cache/store/state/bump_log.h"
+#include "services/cache/store/state/counters.h"
+#include "services/cache/store/state/engine_options.h"
+#include "services/cache/store/state/event_hub.h"
+#include "services/cache/store/state/events.h"
+#include "services/cache/store/state/memory_account.h"
+#include "services/cache/store/state/namespace_registry.h"
+#include "services/cache/store/state/read_pace.h"
+#include "services/cache/store/state/tiers.h"
+#include "services/cache/store/tier/read_line.h"
+
+namespace cairn::cache {
+
+// "Something moved": a counter to wait on. Waiters look again for themselves. Thread-safe.
+class Progress {
+ public:
+  uint64_t Now() const {
+    MutexLock lock(mu_);
+    return epoch_;
+  }
+  void Notify() {
+    {
+      MutexLock lock(mu_);
+      ++epoch_;
+    }
+    wake_.NotifyAll();
+  }
+  // False when the deadline passed first.
+  bool WaitPast(uint64_t seen, const Clock& clock, TimePoint deadline) {
+    MutexLock lock(mu_);
+    return wake_.WaitUntil(mu_, clock, deadline, [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return epoch_ != seen;
+    });
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar wake_;
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Counts I/O under way, so that the engine ends after it. Thread-safe.
+class InFlight {
+ public:
+  class Token {
+   public:
+    explicit Token(InFlight* gate) : gate_(gate) {
+      MutexLock lock(gate_->mu_);
+      ++gate_->count_;
+    }
+    ~Token() {
+      // Notified under the lock: the gate may be destroyed as soon as the waiter sees zero.
+      MutexLock lock(gate_->mu_);
+      if (--gate_->count_ == 0) gate_->wake_.NotifyAll();
+    }
+    Token(const Token&) = delete;
+    Token& operator=(const Token&) = delete;
+
+   private:
+    InFlight* const gate_;
+  };
+  void WaitForNone(const Clock& clock) {
+    MutexLock lock(mu_);
+    wake_.Wait(mu_, clock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return count_ == 0; });
+  }
+
+ private:
+  Mutex mu_;
+  CondVar wake_;
+  size_t count_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+struct NodeContext {
+  NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
+              Executor* executor_in, uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
+
+  uint32_t UseTicksNow() const { return UseTicksAt(clock->Now()); }
+  // Ticks begin long before the node: blocks that an earlier process stored have a last use, too.
+  uint32_t UseTicksAt(TimePoint time) const { return UseTicks(time - start + kTicksBefore); }
+  int64_t UnixSecondsNow() const;
+  // When a block was used last that was used at this tick, and back. What lies further back than
+  // ticks reach counts as used at the first one.
+  int64_t UnixSecondsOf(uint32_t last_use) const;
+  uint32_t UseTicksOf(int64_t unix_seconds) const;
+  // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
+  uint64_t IndexBytes() const;
+  // Memory of the persistent tier's map of extents. Together with IndexBytes it is bounded by
+  // max_index_bytes. Recovery bounds the index alone: what was there before the start stays.
+  uint64_t MapBytes() const {
+    return tiers.persistent == nullptr ? 0 : tiers.persistent->MapBytes();
+  }
+  // Called under the namespace's lock.
+  void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
+               const std::optional<BlockKey>& parent = std::nullopt);
+  // A block left `tier`; `gone`: its last one.
+  void PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier, bool gone);
+  // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`
+  // there, and is counted. Takes the namespace's lock. True when another tier still has it.
+  bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);
+  // Takes a block whose life is over out of all tiers, so that it can be stored again. False: there
+  // is none, or somebody reads it. Called under the namespace's lock; `released` as BlockIndex's.
+  bool DropIfOver(NamespaceState& ns, const BlockKey& key, ReleaseList* released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  // Bytes match their hashes whichever block they belong to. So this asks the tier's own record, if
+  // the tier keeps records, whose extent it is. DATA_LOSS: another block's. Call it where a part
+  // was read, since it may read a little too.
+  Status CheckOwner(const NamespaceState& ns, const BlockKey& key, const PartPlace& part,
+                    TierKind tier) const;
+
+  // Longer than any life of blocks.
+  static constexpr Duration kTicksBefore = kLongestBlockLife + std::chrono::hours(24);
+
+  const EngineOptions options;
+  const Tiers tiers;
+  const Clock* const clock;
+  Executor* const executor;
+  // Of the whole node; one without bounds where its owner gave none.
+  const std::unique_ptr<MemoryAccount> own_memory;
+  MemoryAccount& memory;
+  const TimePoint start;
+  const uint64_t seed;  // Of the key maps.
+  NamespaceRegistry registry;
+  BumpLog bumps;
+  // Orders what is written about namespaces on disk. Held across PutMeta; never together with a
+  // namespace's lock held before.
+  Mutex meta_mu;
+  RecentlyGone gone;
+  EventHub events;
+  Counters counters;
+  // Disk: reads of promotions and of fetches past the host tier. Host: a sample of verified slices.
+  ByTier<ReadPace> pace;
+  // Of blocks, for promotions and for fetches past the host tier.
+  ByTier<ReadLine> reads;
+  Progress progress;
+  Arrivals arrivals;
+  InFlight in_flight;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,60 @@
+#include "services/cache/store/tier/read_line.h"
+
+#include <utility>
+
+namespace cairn::cache {
+
+void ReadLine::Read(Tier* tier, std::vector<Part> parts, Done done) {
+  if (parts.empty()) return;
+  {
+    MutexLock lock(mu_);
+    line_.push_back(std::make_shared<Block>(
+        Block{.tier = tier, .parts = std::move(parts), .done = std::move(done)}));
+  }
+  Pump();
+}
+
+std::shared_ptr<ReadLine::Block> ReadLine::Next(size_t started, size_t* part) {
+  MutexLock lock(mu_);
+  if (started == 0) {
+    if (pumping_) return nullptr;
+    pumping_ = true;
+  }
+  const bool enough = started >= kBurst && under_way_ > 0;
+  if (line_.empty() || under_way_ >= kAtOnce || enough) {
+    pumping_ = false;
+    return nullptr;
+  }
+  std::shared_ptr<Block> block = std::move(line_.front());
+  line_.pop_front();
+  *part = block->next++;
+  if (block->next < block->parts.size()) line_.push_back(block);
+  ++under_way_;
+  return block;
+}
+
+// One thread at a time posts, and sees what ends meanwhile. It may leave parts in line as long as
+// some are under way: their ends go on.
+void ReadLine::Pump() {
+  size_t number = 0;
+  for (size_t started = 0; auto block = Next(started, &number); ++started) {
+    Tier& tier = *block->tier;
+    const Part part = block->parts[number];
+    auto turn = std::make_shared<Turn>(this, std::move(block), number);
+    // The turn ends within the callback: a tier waits for its callbacks before it goes away.
+    tier.Read(part.extent, part.destination, [turn = std::move(turn)](Status status) mutable {
+      turn->block->done(turn->part, std::move(status));
+      turn.reset();
+    });
+  }
+}
+
+void ReadLine::End() {
+  {
+    MutexLock lock(mu_);
+    --under_way_;
+  }
+  Pump();
+}
+
+}  // namespace cairn::cache

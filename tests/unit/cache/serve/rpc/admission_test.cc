@@ -1,0 +1,86 @@
+// Which calls are let in.
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <thread>
+
+#include "tests/unit/cache/serve/rpc/service_fixture.h"
+
+namespace cairn::cache {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A call with one request, whose answers are thrown away.
+grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     const grpc::ByteBuffer& request) {
+  grpc::GenericStub generic(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = generic.PrepareUnaryCall(&context, method, request, &queue);
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->StartCall();
+  call->Finish(&answer, &status, &status);
+  void* tag = nullptr;
+  bool ok = false;
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  return status;
+}
+
+TEST_F(ServiceTest, AClosedGateAnswersUnavailable) {
+  gate->Close();
+  grpc::ClientContext context;
+  v1::StatResponse response;
+  EXPECT_EQ(stub->Stat(&context, v1::StatRequest(), &response).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"draining\"} 1"));
+}
+
+TEST_F(ServiceTest, RequestsThatAreNoMessagesAreRefused) {
+  std::string ends = "\x0a\x7f";  // A field of 127 bytes, of which there are none.
+  const grpc::Slice slice(ends);
+  const grpc::ByteBuffer garbage(&slice, 1);
+  for (const std::string method :
+       {"cairn.v1.Cache/Match", "cairn.v1.Cache/Fetch", "cairn.v1.Cache/OpenSession",
+        "cairn.v1.Cache/Watch", "cairn.v1.Admin/DropTenant", "grpc.health.v1.Health/Check",
+        "grpc.health.v1.Health/Watch"}) {
+    const grpc::Status status = CallRaw(channel, "/" + method, garbage);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("expected a message of type")) << method;
+  }
+  const grpc::Status status = CallRaw(channel, "/cairn.v1.Cache/Nothing", garbage);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("/cairn.v1.Cache/Nothing"));
+}
+
+class OneCallTest : public ServiceTest {
+ protected:
+  void SetUp() override { StartServer(1); }
+};
+
+TEST_F(OneCallTest, CallsBeyondTheLimitAreRefusedAndCounted) {
+  engine.endless = true;
+  engine.items.push_back(MakeSlice(1, 60'000));
+  const v1::FetchRequest request = FetchOfLease7();
+  grpc::ClientContext fetch_context;
+  auto reader = stub->Fetch(&fetch_context, request);
+  v1::FetchFrame frame;
+  ASSERT_TRUE(reader->Read(&frame));
+  grpc::ClientContext context;
+  v1::StatResponse response;
+  const grpc::Status refused = stub->Stat(&context, v1::StatRequest(), &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("rpc.max_in_flight"));
+  EXPECT_THAT(
+      registry.Scrape(),
+      AllOf(HasSubstr("cairn_rpc_rejected_total{reason=\"overload\"} 1"),
+            HasSubstr("cairn_rpc_requests_total{code=\"ResourceExhausted\",method=\"Stat\"} 1")));
+  fetch_context.TryCancel();
+  reader->Finish();
+  EXPECT_TRUE(gate->WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+}
+
+}  // namespace
+}  // namespace cairn::cache
