@@ -78,7 +78,7 @@ build: $(BUILD)/build.ninja ## Builds the product: what `cmake --install build/r
 
 demo: ## Runs the main job: cold, from RAM, on another worker, in a cluster, from disk after kill -9
 demo: $(BUILD)/build.ninja $(MODEL)
-	$(call build_targets,product,cairn cairn-cache cairn-router cairn-worker)
+	$(call build_targets,product,cairn cairn-cache cairn-worker)
 	@$(STEP) demo -- $(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
 	$(END)
 

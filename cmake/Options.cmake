@@ -61,8 +61,10 @@ find_program(CAIRN_CCACHE ccache)
 if(CAIRN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CAIRN_CCACHE})
   # Without the two sloppinesses it keeps nothing that was compiled with a precompiled header. With
-  # the base folder, clones in other folders share what was compiled.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+  # the base folder, clones in other folders share what was compiled. CCACHE_DEPEND: the compiler's
+  # list of headers is the key, where ccache would run the preprocessor for each file that it does
+  # not have.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
     CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
     CCACHE_NOHASHDIR=1 ${CAIRN_CCACHE})
 endif()

@@ -21,6 +21,10 @@ DEFINITIONS = [
     # A function, or a variable: the name before its first bracket or its value.
     re.compile(r"^[A-Za-z_][\w:<>,*&\[\] ]*?[ *&>](\w+) ?(?:\(|\[|\{| = |;)"),
 ]
+# A function that others may call, or a member of a class: headers declare it, so the same name with
+# other parameters is an overload of it, as where one file includes both headers. The parameters: as
+# many as are on the line.
+FUNCTION = re.compile(r"^[A-Za-z_][\w:<>,*&\[\] ]*?[ *&>](\w+)(\(.*)")
 # Another name for something: two files may say the same, not two things.
 ALIASES = [
     re.compile(r"^(?:using|namespace) (?P<name>\w+) = (?P<meaning>.*)"),
@@ -29,8 +33,8 @@ ALIASES = [
 ]
 # What begins a line and defines nothing that another file could define again.
 OTHER = re.compile(
-    r"^(?:TEST|TEST_F|TEST_P|TYPED_TEST\w*|INSTANTIATE\w*|REGISTER\w*|BENCHMARK|return|"
-    r"namespace \w+ \{|namespace \{|using namespace|extern)\b"
+    r"^(?:TEST|TEST_F|TEST_P|TYPED_TEST\w*|INSTANTIATE\w*|REGISTER\w*|BENCHMARK|return|namespace|"
+    r"using namespace|extern)\b(?!.* = )"
 )
 
 
@@ -38,8 +42,19 @@ def defined_names(text):
     """What a source defines at the outermost level of its namespaces: by its name, what it is
     another name for, or "" for what is new."""
     names = {}
+    unnamed = False
     for line in text.splitlines():
+        if line == "namespace {":
+            unnamed = True
+        elif line == "}  // namespace":
+            unnamed = False
         if OTHER.match(line):
+            continue
+        function = None if unnamed or line.startswith("static ") else FUNCTION.match(line)
+        if function:
+            names[function[1] + function[2]] = ""
+            # What is no function must not have its name.
+            names.setdefault(function[1], "function")
             continue
         if alias := next(filter(None, (pattern.match(line) for pattern in ALIASES)), None):
             names[alias["name"]] = alias["meaning"]

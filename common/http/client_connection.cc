@@ -16,8 +16,6 @@ using boost::system::error_code;
 constexpr size_t kLeastReadBytes = 1 << 10;
 constexpr size_t kMostReadBytes = 64 << 10;
 
-TimePoint Now() { return SteadyClock::Get().Now(); }
-
 std::string Render(const Origin& origin, const ClientRequest& request) {
   std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", request.method, request.target,
                                  origin.Authority());

@@ -21,8 +21,6 @@ constexpr size_t kKeptBytes = 2 << 10;
 constexpr Duration kLinger = std::chrono::seconds(2);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-TimePoint Now() { return SteadyClock::Get().Now(); }
-
 std::string Date() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};

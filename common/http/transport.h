@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/net/tls.h"
 
@@ -14,6 +15,9 @@ class context;
 }
 
 namespace cairn::http {
+
+// Asio's timers run on this clock.
+inline TimePoint Now() { return SteadyClock::Get().Now(); }
 
 // Not thread-safe: used on the strand of its socket only. A callback keeps alive what it needs, and
 // comes on that strand, also after Close. At most one read and one write at a time.

@@ -25,7 +25,7 @@ Status CheckMemories(const std::vector<MemorySize>& memories) {
   return OkStatus();
 }
 
-Status CheckHost(const std::string& host, int32_t version) {
+Status CheckHostAndVersion(const std::string& host, int32_t version) {
   if (host.empty() || host.size() > 128) {
     return InvalidArgument("host: got {} characters, expected 1 to 128", host.size());
   }
@@ -75,12 +75,12 @@ Status Plan::Check() const {
 
 Status Check(const OpenRequest& request) {
   if (request.epoch == 0) return InvalidArgument("epoch: got 0, expected more");
-  CAIRN_RETURN_IF_ERROR(CheckHost(request.host, request.version));
+  CAIRN_RETURN_IF_ERROR(CheckHostAndVersion(request.host, request.version));
   return CheckMemories(request.memories);
 }
 
 Status Check(const OpenAnswer& answer) {
-  CAIRN_RETURN_IF_ERROR(CheckHost(answer.host, answer.version));
+  CAIRN_RETURN_IF_ERROR(CheckHostAndVersion(answer.host, answer.version));
   return CheckMemories(answer.memories);
 }
 

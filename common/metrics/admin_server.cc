@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::string_view kStateNames[] = {"starting", "ready", "draining"};
 
-HttpAnswer Plain(int code, std::string body) { return {.code = code, .body = std::move(body)}; }
-
 }  // namespace
 
 struct Health::Impl {
@@ -112,16 +110,17 @@ Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& liste
   }
   const auto live = [health] {
     const std::string silent = health->Silent();
-    return silent.empty() ? Plain(200, "alive\n") : Plain(503, silent + "\n");
+    return silent.empty() ? PlainAnswer(200, "alive\n") : PlainAnswer(503, silent + "\n");
   };
   const auto started = [health] {
-    return health->state() != NodeState::kStarting ? Plain(200, "started\n")
-                                                   : Plain(503, "starting\n");
+    return health->state() != NodeState::kStarting ? PlainAnswer(200, "started\n")
+                                                   : PlainAnswer(503, "starting\n");
   };
   const auto ready = [health] {
     const std::string reason = health->reason();
-    if (health->state() != NodeState::kReady) return Plain(503, "not ready: " + reason + "\n");
-    return Plain(200, reason.empty() ? "ready\n" : "ready, degraded: " + reason + "\n");
+    if (health->state() != NodeState::kReady)
+      return PlainAnswer(503, "not ready: " + reason + "\n");
+    return PlainAnswer(200, reason.empty() ? "ready\n" : "ready, degraded: " + reason + "\n");
   };
   const auto scrape = [registry] {
     return HttpAnswer{.type = "text/plain; version=0.0.4; charset=utf-8",

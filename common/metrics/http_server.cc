@@ -71,8 +71,6 @@ std::string Render(const HttpAnswer& answer) {
       answer.code, TextOf(answer.code), answer.type, answer.body.size(), answer.body);
 }
 
-HttpAnswer Plain(int code, std::string body) { return {.code = code, .body = std::move(body)}; }
-
 }  // namespace
 
 struct HttpServer::Impl {
@@ -290,19 +288,21 @@ bool HttpServer::Impl::Read(Connection& c) {
 
 void HttpServer::Impl::Answer(Connection& c) {
   const HttpRequest& request = c.request;
-  if (request.error() != 0) return Send(c, Plain(request.error(), "not a request for this port\n"));
-  if (request.method() != "GET") return Send(c, Plain(405, "only GET\n"));
+  if (request.error() != 0)
+    return Send(c, PlainAnswer(request.error(), "not a request for this port\n"));
+  if (request.method() != "GET") return Send(c, PlainAnswer(405, "only GET\n"));
   const auto route = std::find_if(routes.begin(), routes.end(), [&](const HttpRoute& each) {
     return each.path == request.path();
   });
-  if (route == routes.end()) return Send(c, Plain(404, "no such page\n"));
+  if (route == routes.end()) return Send(c, PlainAnswer(404, "no such page\n"));
   if (!route->slow) return Send(c, route->answer());
   if (SlowAnswers() >= kSlowAnswers) {
     // A reader that does not take its answer gives way.
     const auto idle = std::find_if(connections.begin(), connections.end(), [](const auto& each) {
       return each.slow && each.state == State::kSending;
     });
-    if (idle == connections.end()) return Send(c, Plain(503, "too many requests at a time\n"));
+    if (idle == connections.end())
+      return Send(c, PlainAnswer(503, "too many requests at a time\n"));
     idle->deadline = TimePoint();
     idle->slow = false;
   }
@@ -316,7 +316,7 @@ void HttpServer::Impl::Answer(Connection& c) {
     }
     Wake();
   });
-  if (!posted.ok()) Send(c, Plain(503, "too many requests at a time\n"));
+  if (!posted.ok()) Send(c, PlainAnswer(503, "too many requests at a time\n"));
 }
 
 void HttpServer::Impl::Send(Connection& c, const HttpAnswer& answer) {

@@ -21,6 +21,10 @@ struct HttpAnswer {
   std::string body;
 };
 
+inline HttpAnswer PlainAnswer(int code, std::string body) {
+  return {.code = code, .body = std::move(body)};
+}
+
 struct HttpRoute {
   std::string path;
   std::function<HttpAnswer()> answer;

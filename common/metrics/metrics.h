@@ -59,6 +59,9 @@ class Histogram {
   prometheus::Histogram* impl_ = nullptr;
 };
 
+// A count or a size, as a sample has it.
+inline double Number(uint64_t value) { return static_cast<double>(value); }
+
 // Collects what a collector reports at one scrape. Values with the same name are grouped, with the
 // help text of the first.
 class Sink {

@@ -27,8 +27,7 @@ using ::testing::Not;
 
 constexpr std::chrono::seconds kPatience(120);
 // It waits for an answer as long as until the next look, which does not come.
-const std::vector<std::string> kOneLook = {"top",        "--count", "1",
-                                           "--interval", "10",      "--json"};
+const std::vector<std::string> kOneLook = {"top", "--count", "1", "--interval", "10", "--json"};
 
 // Whether the process with this pid runs. One of which only the exit status is left does not.
 bool Runs(pid_t pid) { return cli::IdentityOf(pid).ok(); }
@@ -585,7 +584,7 @@ TEST_F(CliUpTest, AHostileStateHarmsNobody) {
 
 TEST_F(CliUpTest, TheCommandsOfTheReadmeRunAsTheyAreWritten) {
   const std::string readme = ReadFile("README.md");
-  const std::string title = "## A cluster on this machine, after `make demo`\n```sh\n";
+  const std::string title = "## A cluster on this machine, after `make build`\n```sh\n";
   const size_t begin = readme.find(title);
   ASSERT_NE(begin, readme.npos);
   std::string script = readme.substr(begin + title.size());

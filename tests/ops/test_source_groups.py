@@ -19,15 +19,27 @@ def test_files_that_define_no_name_twice_meet():
     assert together("namespace {\nint One() { return 1; }\n", "namespace {\nint Two();\n")
 
 
+def test_the_same_namespace_keeps_nobody_apart():
+    assert together("namespace cairn {\nint One() { return 1; }\n", "namespace cairn {\nint Two();\n")
+
+
 def test_a_name_with_two_definitions_keeps_files_apart():
     for line in (
-        "int Helper(int a) {",
+        "static int Helper(int a) {",
+        "namespace {\nint Helper(int a) {",
         "constexpr int kOne = 1, kHelper = 2;",
         "struct Helper {",
         "#define Helper 1",
     ):
         name = "kHelper" if "kHelper" in line else "Helper"
         assert not together(line, f"double {name}() {{"), line
+
+
+def test_overloads_that_headers_declare_meet():
+    assert together("int ToProto(const A& a) {", "int ToProto(const B& b) {")
+    assert not together("int ToProto(const A& a) {", "int ToProto(const A& a) {")
+    assert not together("int ToProto(const A& a) {", "namespace {\nint ToProto(const B& b) {")
+    assert together("namespace {\n}  // namespace\nint F(int a) {", "int F() {")
 
 
 def test_aliases_with_one_meaning_meet_and_with_two_do_not():

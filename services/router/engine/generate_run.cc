@@ -6,7 +6,6 @@
 namespace cairn::router {
 namespace {
 
-constexpr Duration kTryAgain = std::chrono::seconds(1);
 // The most that workers take.
 constexpr double kLongestAwait = 600;
 

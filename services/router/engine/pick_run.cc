@@ -8,8 +8,6 @@
 namespace cairn::router {
 namespace {
 
-constexpr Duration kTryAgain = std::chrono::seconds(1);
-
 // Of a request that its caller has sent to a worker.
 class Lease final : public PickLease {
  public:

@@ -15,7 +15,6 @@
 namespace cairn::router {
 namespace {
 
-constexpr Duration kTryAgain = std::chrono::seconds(1);
 // Of the ids of models in an error.
 constexpr size_t kMaxListedBytes = 512;
 

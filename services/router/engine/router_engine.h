@@ -26,6 +26,9 @@
 
 namespace cairn::router {
 
+// What a caller who was refused shall wait.
+inline constexpr Duration kTryAgain = std::chrono::seconds(1);
+
 class GenerateRun;
 class PickRun;
 class PromptKeys;

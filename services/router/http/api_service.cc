@@ -62,7 +62,7 @@ std::vector<RawHeader> HeadersForEngine(const http::Request& request) {
   return headers;
 }
 
-http::Response Json(std::string body) { return {.body = std::move(body) + "\n"}; }
+http::Response JsonResponse(std::string body) { return {.body = std::move(body) + "\n"}; }
 
 }  // namespace
 
@@ -210,12 +210,12 @@ void ApiService::Models(const http::Request& request, http::Responder& responder
   const std::vector<ServedModel> models = router_->Models();
   const int64_t created = options_.unix_seconds();
   if (request.path == kModelsPath) {
-    return Answer(Route::kModels, responder, Json(RenderModels(models, created)));
+    return Answer(Route::kModels, responder, JsonResponse(RenderModels(models, created)));
   }
   const std::string id = Decoded(std::string_view(request.path).substr(kModelsPath.size() + 1));
   const auto found = std::ranges::find(models, id, &ServedModel::id);
   if (found != models.end()) {
-    return Answer(Route::kModels, responder, Json(RenderModel(*found, created)));
+    return Answer(Route::kModels, responder, JsonResponse(RenderModel(*found, created)));
   }
   Answer(Route::kModels, responder,
          ErrorResponse({.status = 404,
@@ -235,7 +235,7 @@ void ApiService::Query(const http::Request& request, http::Responder& responder)
   const QueryBy by = request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
   auto answer = AnswerQuery(by, request.body, std::get<std::string>(tenant), router_);
   if (const auto* error = std::get_if<ApiError>(&answer)) return refuse(*error);
-  Answer(Route::kQuery, responder, Json(std::get<std::string>(std::move(answer))));
+  Answer(Route::kQuery, responder, JsonResponse(std::get<std::string>(std::move(answer))));
 }
 
 void ApiService::Health(http::Responder& responder) {
@@ -243,7 +243,7 @@ void ApiService::Health(http::Responder& responder) {
   const bool serves =
       std::ranges::any_of(models, [](const ServedModel& model) { return model.workers > 0; });
   if (serves && !draining_) {
-    return Answer(Route::kHealth, responder, Json("{\"status\":\"ok\"}"));
+    return Answer(Route::kHealth, responder, JsonResponse("{\"status\":\"ok\"}"));
   }
   Answer(
       Route::kHealth, responder,

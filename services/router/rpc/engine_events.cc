@@ -5,8 +5,6 @@
 namespace cairn::router {
 namespace {
 
-double Number(uint64_t value) { return static_cast<double>(value); }
-
 // Sums of all engines.
 struct Sums {
   uint64_t connected = 0, lost = 0;
@@ -46,35 +44,37 @@ Sums SumOf(const std::vector<ZmqFollower::Engine>& engines) {
 void ExportFeeds(const Sums& sums, metrics::Sink& sink) {
   const std::string streams = "cairn_router_engine_event_streams";
   const std::string streams_help = "Engines whose KV events are followed, by condition.";
-  sink.Gauge(streams, streams_help, {{"condition", "connected"}}, Number(sums.connected));
-  sink.Gauge(streams, streams_help, {{"condition", "lost"}}, Number(sums.lost));
+  sink.Gauge(streams, streams_help, {{"condition", "connected"}}, metrics::Number(sums.connected));
+  sink.Gauge(streams, streams_help, {{"condition", "lost"}}, metrics::Number(sums.lost));
   sink.Gauge("cairn_router_engine_event_silence_seconds",
              "Longest time since an engine's last batch of events.", {}, sums.longest_silence);
   const std::string batches = "cairn_router_engine_event_batches_total";
   const std::string batches_help = "Batches of events, by how they came.";
-  sink.Counter(batches, batches_help, {{"way", "live"}}, Number(sums.feed.live_batches));
-  sink.Counter(batches, batches_help, {{"way", "replay"}}, Number(sums.feed.replayed_batches));
+  sink.Counter(batches, batches_help, {{"way", "live"}}, metrics::Number(sums.feed.live_batches));
+  sink.Counter(batches, batches_help, {{"way", "replay"}},
+               metrics::Number(sums.feed.replayed_batches));
   const std::string replays = "cairn_router_engine_event_replays_total";
   const std::string replays_help =
       "Replays that were asked for, and those of them that did not bring all that was missing.";
-  sink.Counter(replays, replays_help, {{"result", "asked"}}, Number(sums.feed.replays));
-  sink.Counter(replays, replays_help, {{"result", "failed"}}, Number(sums.feed.failed_replays));
+  sink.Counter(replays, replays_help, {{"result", "asked"}}, metrics::Number(sums.feed.replays));
+  sink.Counter(replays, replays_help, {{"result", "failed"}},
+               metrics::Number(sums.feed.failed_replays));
   sink.Counter("cairn_router_engine_event_gaps_total", "Times that batches were missing.", {},
-               Number(sums.feed.gaps));
+               metrics::Number(sums.feed.gaps));
   sink.Counter("cairn_router_engine_restarts_total", "Engines that began their numbers again.", {},
-               Number(sums.feed.restarts));
+               metrics::Number(sums.feed.restarts));
   sink.Counter("cairn_router_engine_forgotten_total",
                "Times that all that was known of an engine was forgotten.", {},
-               Number(sums.feed.forgotten));
+               metrics::Number(sums.feed.forgotten));
   sink.Counter("cairn_router_engine_event_junk_total", "Messages that are no batches of events.",
-               {}, Number(sums.feed.junk));
+               {}, metrics::Number(sums.feed.junk));
 }
 
 void ExportViews(const EngineView::Numbers& view, metrics::Sink& sink) {
   const std::string events = "cairn_router_engine_events_total";
   const std::string events_help = "Events of engines by kind.";
   const auto add_event = [&](const char* kind, uint64_t value) {
-    sink.Counter(events, events_help, {{"kind", kind}}, Number(value));
+    sink.Counter(events, events_help, {{"kind", kind}}, metrics::Number(value));
   };
   add_event("stored", view.stored);
   add_event("removed", view.removed);
@@ -83,7 +83,7 @@ void ExportViews(const EngineView::Numbers& view, metrics::Sink& sink) {
   const std::string skipped = "cairn_router_engine_skipped_blocks_total";
   const std::string skipped_help = "Blocks in events that are in no answer, by the reason.";
   const auto add_skipped = [&](const char* reason, uint64_t value) {
-    sink.Counter(skipped, skipped_help, {{"reason", reason}}, Number(value));
+    sink.Counter(skipped, skipped_help, {{"reason", reason}}, metrics::Number(value));
   };
   add_skipped("special", view.skipped.special);
   add_skipped("group", view.skipped.group);
@@ -91,10 +91,10 @@ void ExportViews(const EngineView::Numbers& view, metrics::Sink& sink) {
   add_skipped("medium", view.skipped.medium);
   add_skipped("parent", view.skipped.parent);
   sink.Gauge("cairn_router_engine_known_blocks", "Blocks of engines whose hashes are known.", {},
-             Number(view.blocks));
+             metrics::Number(view.blocks));
   sink.Counter("cairn_router_engine_evicted_blocks_total",
                "Blocks that were forgotten because an engine had too many of them.", {},
-               Number(view.evicted));
+               metrics::Number(view.evicted));
 }
 
 }  // namespace

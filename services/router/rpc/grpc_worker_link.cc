@@ -16,7 +16,7 @@
 namespace cairn::router {
 namespace {
 
-constexpr int kMaxMessageBytes = 16 << 20;  // As the worker's.
+constexpr int kMaxWorkerMessageBytes = 16 << 20;  // As the worker's.
 
 // A call of one request and a stream of answers. It lives until gRPC has ended it: `self_` is the
 // queue's share. Operations follow one another, so its state needs no lock.
@@ -201,7 +201,7 @@ class GrpcWorkerLink final : public WorkerLink {
   GrpcWorkerLink(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials,
                  const std::string& server_name, CompletionPoller* poller)
       : poller_(poller) {
-    grpc::ChannelArguments args = rpc::ChannelArguments(kMaxMessageBytes);
+    grpc::ChannelArguments args = rpc::ChannelArguments(kMaxWorkerMessageBytes);
     if (!server_name.empty()) args.SetSslTargetNameOverride(server_name);
     stub_ = v1::Worker::NewStub(grpc::CreateCustomChannel(address, credentials, args));
   }

@@ -10,13 +10,11 @@ namespace {
 const std::vector<double> kShortTimes = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
                                          0.01,   0.025,   0.05,   0.1,   0.25,   1};
 
-double Number(uint64_t value) { return static_cast<double>(value); }
-
 void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
   const std::string requests = "cairn_router_requests_total";
   const std::string help = "Requests by how they ended.";
   const auto add = [&](const char* result, uint64_t value) {
-    sink.Counter(requests, help, {{"result", result}}, Number(value));
+    sink.Counter(requests, help, {{"result", result}}, metrics::Number(value));
   };
   add("completed", numbers.completed);
   add("cancelled", numbers.cancelled);
@@ -24,23 +22,25 @@ void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
   add("shed", numbers.shed);
   add("unavailable", numbers.unavailable);
   add("broken", numbers.broken);
-  sink.Gauge("cairn_router_active_requests", "Requests under way.", {}, Number(numbers.active));
+  sink.Gauge("cairn_router_active_requests", "Requests under way.", {},
+             metrics::Number(numbers.active));
   sink.Counter("cairn_router_tries_again_total",
                "Times that a request went to another worker before its first token.", {},
-               Number(numbers.tries_again));
+               metrics::Number(numbers.tries_again));
   sink.Counter("cairn_router_paired_total",
                "Times that a worker was asked to compute a prompt for another one.", {},
-               Number(numbers.paired));
+               metrics::Number(numbers.paired));
   sink.Counter("cairn_router_failed_prefills_total",
                "Of these, those in which the worker failed. The other one computes the rest.", {},
-               Number(numbers.prefills_failed));
+               metrics::Number(numbers.prefills_failed));
   const std::string tokens = "cairn_router_tokens_total";
   const std::string tokens_help =
       "Tokens of completed requests: of prompts, of these those that were not computed, and "
       "generated ones.";
-  sink.Counter(tokens, tokens_help, {{"kind", "prompt"}}, Number(numbers.prompt_tokens));
-  sink.Counter(tokens, tokens_help, {{"kind", "cached"}}, Number(numbers.cached_tokens));
-  sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, Number(numbers.generated_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "prompt"}}, metrics::Number(numbers.prompt_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "cached"}}, metrics::Number(numbers.cached_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "generated"}},
+               metrics::Number(numbers.generated_tokens));
 }
 
 void ExportWorkers(const std::vector<RegisteredWorker>& workers, metrics::Sink& sink) {
@@ -54,10 +54,10 @@ void ExportWorkers(const std::vector<RegisteredWorker>& workers, metrics::Sink& 
   for (size_t i = 0; i < conditions.size(); ++i) {
     sink.Gauge("cairn_router_workers", "Configured workers by condition.",
                {{"condition", std::string(Name(static_cast<WorkerCondition>(i)))}},
-               Number(conditions[i]));
+               metrics::Number(conditions[i]));
   }
   sink.Gauge("cairn_router_workers", "Configured workers by condition.", {{"condition", "prefill"}},
-             Number(prefill));
+             metrics::Number(prefill));
 }
 
 void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
@@ -66,7 +66,7 @@ void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
       "Decisions by how much of the prompt the picked worker holds. most: as much as any other. "
       "less: less than another one. none: nobody holds any of it.";
   const auto add = [&](const char* prefix, uint64_t value) {
-    sink.Counter(name, help, {{"prefix", prefix}}, Number(value));
+    sink.Counter(name, help, {{"prefix", prefix}}, metrics::Number(value));
   };
   add("most", picks.held_most);
   add("less", picks.held_less);
@@ -76,32 +76,33 @@ void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
 // Who follows no nodes has no members: none are missing then.
 void ExportIndex(const PrefixIndex::Numbers& index, bool follows_nodes, metrics::Sink& sink) {
   sink.Gauge("cairn_router_index_entries", "Blocks that the index knows.", {},
-             Number(index.entries));
-  sink.Gauge("cairn_router_index_bytes", "Memory of these.", {}, Number(index.bytes));
+             metrics::Number(index.entries));
+  sink.Gauge("cairn_router_index_bytes", "Memory of these.", {}, metrics::Number(index.bytes));
   sink.Gauge("cairn_router_index_max_bytes", "Most memory that these may have.", {},
-             Number(index.max_bytes));
+             metrics::Number(index.max_bytes));
   if (follows_nodes) {
     sink.Gauge("cairn_router_index_members", "Cache nodes that the index follows.", {},
-               Number(index.members));
+               metrics::Number(index.members));
   }
   sink.Counter("cairn_router_index_evicted_total",
                "Entries of the index that left because its memory was full.", {},
-               Number(index.evicted));
+               metrics::Number(index.evicted));
   sink.Counter("cairn_router_index_ignored_total",
                "Events that made no sense, or for which there was no room.", {},
-               Number(index.ignored));
+               metrics::Number(index.ignored));
 }
 
 void ExportPrompts(const PromptReader::Numbers& prompts, metrics::Sink& sink) {
   const std::string name = "cairn_router_engine_prompts_total";
   const std::string help =
       "Prompts for engines, by what the router compares them by: tokens, or their text.";
-  sink.Counter(name, help, {{"keys", "tokens"}}, Number(prompts.from_tokens));
-  sink.Counter(name, help, {{"keys", "text"}}, Number(prompts.from_text));
+  sink.Counter(name, help, {{"keys", "tokens"}}, metrics::Number(prompts.from_tokens));
+  sink.Counter(name, help, {{"keys", "text"}}, metrics::Number(prompts.from_text));
   const std::string asked = "cairn_router_tokenize_total";
   const std::string asked_help = "Prompts whose tokens the router asked an engine for.";
-  sink.Counter(asked, asked_help, {{"result", "ok"}}, Number(prompts.asked - prompts.failed));
-  sink.Counter(asked, asked_help, {{"result", "failed"}}, Number(prompts.failed));
+  sink.Counter(asked, asked_help, {{"result", "ok"}},
+               metrics::Number(prompts.asked - prompts.failed));
+  sink.Counter(asked, asked_help, {{"result", "failed"}}, metrics::Number(prompts.failed));
 }
 
 }  // namespace
@@ -123,8 +124,8 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
     const PieceCache::Numbers cache = parts.encoder->cache();
     const std::string bytes = "cairn_router_text_bytes_total";
     const std::string help = "Text of messages, by whether its tokens were known.";
-    sink.Counter(bytes, help, {{"tokens", "known"}}, Number(cache.hits));
-    sink.Counter(bytes, help, {{"tokens", "made"}}, Number(cache.misses));
+    sink.Counter(bytes, help, {{"tokens", "known"}}, metrics::Number(cache.hits));
+    sink.Counter(bytes, help, {{"tokens", "made"}}, metrics::Number(cache.misses));
   });
 }
 
@@ -133,27 +134,27 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
     sink.Counter(
         "cairn_router_http_answers_total", "Answers by route and HTTP status code.",
         {{"route", std::string(Name(answer.first))}, {"code", std::to_string(answer.second)}},
-        Number(count));
+        metrics::Number(count));
   }
   sink.Gauge("cairn_router_http_open_streams", "Streams of events that are open.", {},
-             Number(stats.api.open_streams));
+             metrics::Number(stats.api.open_streams));
   sink.Counter("cairn_router_http_failed_streams_total",
                "Streams of events that ended with an error event.", {},
-               Number(stats.api.failed_streams));
+               metrics::Number(stats.api.failed_streams));
   sink.Counter("cairn_router_http_aborted_total",
                "Requests whose client went before the answer was complete.", {},
-               Number(stats.api.aborted_calls));
+               metrics::Number(stats.api.aborted_calls));
   sink.Gauge("cairn_router_http_connections", "Connections that are open.", {},
-             Number(stats.server.connections));
+             metrics::Number(stats.server.connections));
   sink.Gauge("cairn_router_http_unread_bytes",
              "Bytes of answers that their readers have not taken yet.", {},
-             Number(stats.server.unread_bytes));
+             metrics::Number(stats.server.unread_bytes));
   const std::string refused = "cairn_router_http_refused_total";
   const std::string help =
       "Connections without a place, requests that are no HTTP or too large, and connections that "
       "ended because their sender or reader was too slow.";
   const auto add = [&](const char* reason, uint64_t count) {
-    sink.Counter(refused, help, {{"reason", reason}}, Number(count));
+    sink.Counter(refused, help, {{"reason", reason}}, metrics::Number(count));
   };
   add("connections", stats.server.refused_connections);
   add("requests", stats.server.refused_requests);
@@ -166,13 +167,14 @@ void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {
     sink.Counter("cairn_router_picker_requests_total",
                  "Requests of a gateway by what the endpoint picker said.",
                  {{"result", std::string(Name(static_cast<PickResult>(i)))}},
-                 Number(stats.results[i]));
+                 metrics::Number(stats.results[i]));
   }
   sink.Gauge("cairn_router_picker_open_streams",
-             "Requests of a gateway whose answers have not ended.", {}, Number(stats.open_streams));
+             "Requests of a gateway whose answers have not ended.", {},
+             metrics::Number(stats.open_streams));
   sink.Counter("cairn_router_picker_moved_total",
                "Answers that came from another endpoint than the picked one.", {},
-               Number(stats.moved));
+               metrics::Number(stats.moved));
 }
 
 std::function<void(double)> PickTime(metrics::Registry* registry) {

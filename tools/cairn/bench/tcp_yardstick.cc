@@ -14,7 +14,7 @@
 namespace cairn::cli::bench {
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;
+constexpr size_t kTcpBlock = size_t{1} << 20;
 constexpr size_t kInFlight = 4;
 
 Status SocketError(const char* what) {
@@ -124,12 +124,12 @@ class TcpYardstick final : public Yardstick {
       live_ = name;
 
     const auto source = buffers_.source.bytes(), destination = buffers_.destination.bytes();
-    const size_t blocks = source.size() / kBlock;
+    const size_t blocks = source.size() / kTcpBlock;
     std::jthread server([&] {
       std::byte request[8];
       for (size_t i = 0; i < kWarmUp + blocks; ++i) {
         if (!ReceiveAll(connection.server.fd(), request, sizeof(request)) ||
-            !SendAll(connection.server.fd(), source.data() + i % blocks * kBlock, kBlock)) {
+            !SendAll(connection.server.fd(), source.data() + i % blocks * kTcpBlock, kTcpBlock)) {
           return;
         }
       }
@@ -149,11 +149,12 @@ class TcpYardstick final : public Yardstick {
       for (; asked < std::min(i + kInFlight, kWarmUp + blocks); ++asked) {
         if (!SendAll(connection.client.fd(), request, sizeof(request))) return fail("send");
       }
-      if (!ReceiveAll(connection.client.fd(), destination.data() + i % blocks * kBlock, kBlock))
+      if (!ReceiveAll(connection.client.fd(), destination.data() + i % blocks * kTcpBlock,
+                      kTcpBlock))
         return fail("receive");
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    return static_cast<double>(blocks * kBlock) / took.count() / 1e9;
+    return static_cast<double>(blocks * kTcpBlock) / took.count() / 1e9;
   }
 
  private:

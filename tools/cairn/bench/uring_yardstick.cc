@@ -15,7 +15,7 @@
 namespace cairn::cli::bench {
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;
+constexpr size_t kUringBlock = size_t{1} << 20;
 constexpr unsigned kInFlight = 8;
 
 // A ring and an unlinked file, as large as the buffers, whose extents were written once: a disk
@@ -49,7 +49,7 @@ class UringFile {
   Result<double> Run(bool write) {
     const std::span<std::byte> memory =
         write ? buffers_.source.bytes() : buffers_.destination.bytes();
-    std::vector<size_t> order(memory.size() / kBlock);
+    std::vector<size_t> order(memory.size() / kUringBlock);
     std::iota(order.begin(), order.end(), size_t{0});
     if (!write) std::shuffle(order.begin(), order.end(), random_);
     const auto start = std::chrono::steady_clock::now();
@@ -58,11 +58,11 @@ class UringFile {
       for (; submitted < order.size() && submitted - done < kInFlight; ++submitted) {
         io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
         if (entry == nullptr) break;
-        const size_t at = order[submitted] * kBlock;
+        const size_t at = order[submitted] * kUringBlock;
         if (write) {
-          io_uring_prep_write(entry, fd_, memory.data() + at, kBlock, at);
+          io_uring_prep_write(entry, fd_, memory.data() + at, kUringBlock, at);
         } else {
-          io_uring_prep_read(entry, fd_, memory.data() + at, kBlock, at);
+          io_uring_prep_read(entry, fd_, memory.data() + at, kUringBlock, at);
         }
       }
       io_uring_submit(&ring_);
@@ -73,9 +73,9 @@ class UringFile {
         return Errorf(StatusCode::kUnavailable, "raw io_uring: {}", std::strerror(-error));
       const int moved = completion->res;
       io_uring_cqe_seen(&ring_, completion);
-      if (moved != static_cast<int>(kBlock)) {
-        return Errorf(StatusCode::kUnavailable, "raw io_uring: {} of {} bytes: {}", moved, kBlock,
-                      moved < 0 ? std::strerror(-moved) : "short");
+      if (moved != static_cast<int>(kUringBlock)) {
+        return Errorf(StatusCode::kUnavailable, "raw io_uring: {} of {} bytes: {}", moved,
+                      kUringBlock, moved < 0 ? std::strerror(-moved) : "short");
       }
       ++done;
     }

@@ -8,10 +8,6 @@ namespace {
 
 constexpr Duration kPause = std::chrono::milliseconds(100);
 
-std::string NameOf(const SurveyedNode& node) {
-  return node.node_id.empty() ? node.address : node.node_id;
-}
-
 // The node where the namespace was bumped.
 Result<const SurveyedNode*> BumpSomewhere(ClusterNodes* nodes, const Survey& survey,
                                           const Digest& fingerprint, OperationReport* report) {

@@ -8,12 +8,11 @@
 #include <set>
 
 namespace cairn::cli {
-namespace {
-
-// What people call a node.
 std::string NameOf(const SurveyedNode& node) {
   return node.node_id.empty() ? node.address : node.node_id;
 }
+
+namespace {
 
 // Members that a node does not see, though it or they are there.
 void CompareViews(Survey* survey) {

@@ -21,6 +21,9 @@ struct SurveyedNode {
   bool Sees(const std::string& other) const;
 };
 
+// What people call it.
+std::string NameOf(const SurveyedNode& node);
+
 struct Survey {
   std::string cluster;  // Empty: a node that is alone.
   std::vector<SurveyedNode> nodes;

@@ -10,8 +10,8 @@ namespace cairn::cli {
 namespace {
 
 constexpr const char* kPolicy = "precision:near=turbo3,rows=0.02,query=attention";
-constexpr uint64_t kLeastHostBytes = 1ULL << 20;  // The smallest arena of a node.
-constexpr uint64_t kSpilledTokens = 256;          // That a worker spills at a time, at least.
+constexpr uint64_t kLeastArenaBytes = 1ULL << 20;  // The smallest arena of a node.
+constexpr uint64_t kSpilledTokens = 256;           // That a worker spills at a time, at least.
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Status DemoRunner::RunBeyond() {
                  .external = ""});
   // With room for all of the prompt and some for its headers.
   CAIRN_RETURN_IF_ERROR(
-      node.Start(std::max(kLeastHostBytes, rows_.back().held->prompt_bytes * 5 / 4)));
+      node.Start(std::max(kLeastArenaBytes, rows_.back().held->prompt_bytes * 5 / 4)));
   // A chunk, a block and the answer have room in any case, however short the context is.
   const uint64_t least = kSpilledTokens + layout.block_tokens + kComparedTokens;
   const uint64_t pool = std::max<uint64_t>(rows_.back().prompt_tokens / 5, least) /

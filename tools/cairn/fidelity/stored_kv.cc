@@ -11,7 +11,7 @@ namespace cairn::cli {
 namespace {
 
 // A measurement waits for a busy machine.
-constexpr std::chrono::seconds kCall(60);
+constexpr std::chrono::seconds kKvCall(60);
 
 class DecodingSink final : public client::FetchSink {
  public:
@@ -136,7 +136,7 @@ Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context, bool wit
     keys = SegmentKeys(fingerprint_).Keys(std::nullopt, end, static_cast<uint32_t>(keys.size()));
   }
   client::MatchOptions ask;
-  ask.deadline = kCall;
+  ask.deadline = kKvCall;
   CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome match, client_.Match(fingerprint_, keys, ask));
   if (match.matched_blocks != keys.size()) {
     return Errorf(StatusCode::kFailedPrecondition,
@@ -161,8 +161,8 @@ Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context, bool wit
 template <typename Sink>
 Status StoredKvReader::FetchAll(const client::MatchOutcome& match, size_t blocks, Sink& sink) {
   client::FetchOptions fetch;
-  fetch.progress = kCall;
-  fetch.deadline = kCall;
+  fetch.progress = kKvCall;
+  fetch.deadline = kKvCall;
   CAIRN_RETURN_IF_ERROR(client_.Fetch(match.lease, {}, sink, fetch));
   const size_t expected = blocks * static_cast<size_t>(kv_.layers);
   if (sink.slices() != expected) {

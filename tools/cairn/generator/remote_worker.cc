@@ -10,7 +10,8 @@
 namespace cairn::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll(20);       // Between looks at whether the caller cancels.
+constexpr std::chrono::milliseconds kCancelPoll(
+    20);                                             // Between looks at whether the caller cancels.
 constexpr std::chrono::seconds kConnectDeadline(5);  // For short calls.
 
 v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
@@ -139,7 +140,7 @@ class RemoteWorker final : public Generator {
     bool Wait() {
       void* tag = nullptr;
       bool ok = false;
-      while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPoll) ==
+      while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kCancelPoll) ==
              grpc::CompletionQueue::TIMEOUT) {
         if (want_cancel_ && want_cancel_()) Cancel();
       }

@@ -26,14 +26,14 @@ Status Wrong(const std::string& field, const Json& value, std::string_view expec
   return InvalidArgument("{}: got {}, expected {}", field, Shown(value), expected);
 }
 
-Result<const Json*> Field(const Json& object, const std::string& path, const char* name) {
+Result<const Json*> FieldOf(const Json& object, const std::string& path, const char* name) {
   const auto it = object.find(name);
   if (it == object.end()) return InvalidArgument("{}{}: is missing", path, name);
   return &*it;
 }
 
 Result<std::string> Text(const Json& object, const std::string& path, const char* name) {
-  CAIRN_ASSIGN_OR_RETURN(const Json* const value, Field(object, path, name));
+  CAIRN_ASSIGN_OR_RETURN(const Json* const value, FieldOf(object, path, name));
   if (value->is_string()) {
     std::string text = value->get<std::string>();
     const bool printable = std::none_of(text.begin(), text.end(),
@@ -45,7 +45,7 @@ Result<std::string> Text(const Json& object, const std::string& path, const char
 
 Result<uint64_t> Number(const Json& object, const std::string& path, const char* name,
                         uint64_t most) {
-  CAIRN_ASSIGN_OR_RETURN(const Json* const value, Field(object, path, name));
+  CAIRN_ASSIGN_OR_RETURN(const Json* const value, FieldOf(object, path, name));
   if (value->is_number_unsigned() && value->get<uint64_t>() <= most) return value->get<uint64_t>();
   return Wrong(path + name, *value, fmt::format("an integer from 0 to {}", most));
 }
@@ -156,10 +156,10 @@ Result<LaunchState> ParseLaunchState(std::string_view text) {
   LaunchState state;
   CAIRN_ASSIGN_OR_RETURN(state.boot_id, Text(json, "", "boot_id"));
   CAIRN_ASSIGN_OR_RETURN(state.model, Text(json, "", "model"));
-  CAIRN_ASSIGN_OR_RETURN(const Json* const made, Field(json, "", "made_directory"));
+  CAIRN_ASSIGN_OR_RETURN(const Json* const made, FieldOf(json, "", "made_directory"));
   if (!made->is_boolean()) return Wrong("made_directory", *made, "true or false");
   state.made_directory = made->get<bool>();
-  CAIRN_ASSIGN_OR_RETURN(const Json* const processes, Field(json, "", "processes"));
+  CAIRN_ASSIGN_OR_RETURN(const Json* const processes, FieldOf(json, "", "processes"));
   if (!processes->is_array() || processes->size() > kMaxProcesses) {
     return Wrong("processes", *processes, fmt::format("a list of at most {}", kMaxProcesses));
   }

@@ -12,14 +12,14 @@ namespace {
 
 constexpr int kCannotRun = 127;  // As shells say it.
 
-struct Ended {
+struct EndedProgram {
   int exit_code = kCannotRun;  // Also after a signal.
   std::string text;            // Of one stream, without the newline at the end.
 };
 
 // `stream`: STDOUT_FILENO or STDERR_FILENO. The other one is dropped.
-Ended ReadStream(const std::vector<std::string>& argv, int stream) {
-  Ended ended;
+EndedProgram ReadStream(const std::vector<std::string>& argv, int stream) {
+  EndedProgram ended;
   int fds[2];
   if (argv.empty() || pipe2(fds, O_CLOEXEC) != 0) return ended;
   std::vector<char*> args;
@@ -72,13 +72,13 @@ std::string ProgramDirectory() {
 std::string SiblingProgram(const std::string& name) { return ProgramDirectory() + "/" + name; }
 
 Result<std::string> Capture(const std::vector<std::string>& argv) {
-  Ended ended = ReadStream(argv, STDOUT_FILENO);
+  EndedProgram ended = ReadStream(argv, STDOUT_FILENO);
   if (ended.exit_code != 0) return CannotRun(argv);
   return std::move(ended.text);
 }
 
 Status RunToEnd(const std::vector<std::string>& argv) {
-  const Ended ended = ReadStream(argv, STDERR_FILENO);
+  const EndedProgram ended = ReadStream(argv, STDERR_FILENO);
   if (ended.exit_code == 0) return OkStatus();
   if (ended.exit_code == kCannotRun) return CannotRun(argv);
   return InvalidArgument("{}", ended.text);

@@ -93,9 +93,9 @@ bool Is(const Json& value, std::string_view text) {
   return found != nullptr && *found == text;
 }
 
-class Reader {
+class ConfigReader {
  public:
-  Reader(const Json& config, const std::string& name, const ModelType& type, DType dtype)
+  ConfigReader(const Json& config, const std::string& name, const ModelType& type, DType dtype)
       : config_(config), name_(name), type_(type), dtype_(dtype) {}
 
   Result<ModelShape> Read() {
@@ -356,7 +356,7 @@ Result<ModelShape> ShapeOfConfig(std::string_view text, const std::string& name,
       CAIRN_ASSIGN_OR_RETURN(dtype, DTypeOf(config, name));
     }
   }
-  return Reader(model, name, *type, *dtype).Read();
+  return ConfigReader(model, name, *type, *dtype).Read();
 }
 
 }  // namespace cairn::cli::size

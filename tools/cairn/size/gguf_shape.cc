@@ -29,9 +29,9 @@ constexpr Architecture kArchitectures[] = {
     {"refact"},     {"smollm3"},    {"stablelm"},  {"starcoder"},  {"starcoder2"}, {"xverse"},
 };
 
-class Reader {
+class GgufReader {
  public:
-  Reader(const worker::GgufFile& file, const Architecture& architecture, DType dtype)
+  GgufReader(const worker::GgufFile& file, const Architecture& architecture, DType dtype)
       : file_(file), architecture_(architecture), dtype_(dtype) {}
 
   Result<ModelShape> Read() {
@@ -176,7 +176,7 @@ class Reader {
 Result<ModelShape> ShapeOfGguf(const worker::GgufFile& file, DType dtype) {
   CAIRN_ASSIGN_OR_RETURN(const std::string_view found, file.GetString("general.architecture"));
   for (const Architecture& architecture : kArchitectures) {
-    if (architecture.name == found) return Reader(file, architecture, dtype).Read();
+    if (architecture.name == found) return GgufReader(file, architecture, dtype).Read();
   }
   CAIRN_RETURN_IF_ERROR(CheckKeepsKv(
       found, fmt::format("model file '{}': general.architecture is '{}'", file.name(), found)));

@@ -28,10 +28,6 @@ std::string BytesPerSecond(double rate) {
   return HumanBytes(static_cast<uint64_t>(rate + 0.5)) + "/s";
 }
 
-std::string NameOf(const SurveyedNode& node) {
-  return node.node_id.empty() ? node.address : node.node_id;
-}
-
 // "128 MiB (25 %)".
 std::string Fill(const client::NodeStats& stats, TierKind kind) {
   const client::TierStat* const tier = TierOf(stats, kind);

@@ -5,7 +5,7 @@
 namespace cairn::client {
 namespace {
 
-constexpr Duration kStep = std::chrono::milliseconds(100);
+constexpr Duration kWatchStep = std::chrono::milliseconds(100);
 constexpr Duration kAskLimit = std::chrono::seconds(1);
 constexpr Duration kAskAgain = std::chrono::milliseconds(200);  // While nobody has answered.
 
@@ -159,12 +159,12 @@ void ClusterWatcher::RunMember(const std::string& id,
   std::vector<MemberEvent> events;
   do {
     events.clear();
-    const bool more = follower->Step(kStep, &events);
+    const bool more = follower->Step(kWatchStep, &events);
     MutexLock lock(mu_);
     const auto it = followed_.find(id);
     if (it != followed_.end()) it->second.works = follower->works();
     if (more || !events.empty()) continue;
-    const TimePoint next = std::min(follower->resume_at(), clock_.Now() + kStep);
+    const TimePoint next = std::min(follower->resume_at(), clock_.Now() + kWatchStep);
     changed_.WaitUntil(mu_, next, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Ends(id); });
   } while (Hand(id, &events));
   events.clear();

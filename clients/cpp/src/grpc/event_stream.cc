@@ -11,7 +11,7 @@ namespace cairn::client {
 namespace {
 
 // nullopt: an event of a kind that this version does not know.
-Result<std::optional<CacheEvent>> FromProto(const v1::Event& in) {
+Result<std::optional<CacheEvent>> EventFromProto(const v1::Event& in) {
   if (in.kind() < v1::Event::KIND_STORED || in.kind() > v1::Event::KIND_NAMESPACE_DROPPED) {
     return std::optional<CacheEvent>();
   }
@@ -58,7 +58,7 @@ class GrpcEventStream final : public EventStream {
       v1::Event event;
       if (!rpc::FromFrame(frame, &event))
         return Errorf(StatusCode::kDataLoss, "watch: malformed event");
-      CAIRN_ASSIGN_OR_RETURN(std::optional<CacheEvent> known, FromProto(event));
+      CAIRN_ASSIGN_OR_RETURN(std::optional<CacheEvent> known, EventFromProto(event));
       if (known) return known;
     }
   }

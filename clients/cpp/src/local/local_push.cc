@@ -10,7 +10,7 @@ namespace {
 
 // A group of parts holds little of the node's budget at a time.
 constexpr size_t kGroupParts = 64;
-constexpr uint64_t kGroupBytes = 16ull << 20;
+constexpr uint64_t kMaxGroupBytes = 16ull << 20;
 
 // The node had the part, or another writer was first: as good as stored.
 Status StoredIsFine(const Status& status) {
@@ -93,7 +93,8 @@ PushReport PushParts(const std::shared_ptr<LocalSession>& session, const Digest&
     std::vector<PartToWrite> group;
     uint64_t bytes = 0;
     for (const PartToPush& part : left) {
-      if (group.size() == kGroupParts || (bytes > 0 && bytes + part.bytes.size() > kGroupBytes)) {
+      if (group.size() == kGroupParts ||
+          (bytes > 0 && bytes + part.bytes.size() > kMaxGroupBytes)) {
         break;
       }
       bytes += part.bytes.size();

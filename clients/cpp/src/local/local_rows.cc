@@ -14,7 +14,7 @@ namespace {
 // Rows that are gathered before they are given out.
 constexpr size_t kBatchBytes = 256 << 10;
 // The longest wait at the node, so that a cancelled fetch ends soon.
-constexpr Duration kWait = std::chrono::milliseconds(20);
+constexpr Duration kWaitForRows = std::chrono::milliseconds(20);
 
 // Calls use(first, count, offset, bytes) for each run of kHashedRows rows of a head, in order of
 // planes.
@@ -133,7 +133,7 @@ Status LocalRows::Locate(Call& call) {
     const Duration left = until - call.clock.Now();
     CAIRN_ASSIGN_OR_RETURN(const LocalSession::Located located,
                            pin.session()->Locate(pin.lease(), first->block, last->block + 1,
-                                                 std::min(kWait, left), until));
+                                                 std::min(kWaitForRows, left), until));
     CAIRN_RETURN_IF_ERROR(Take(call, located.places, first->block, first->block + located.located));
   }
 }

@@ -15,8 +15,6 @@ namespace {
 using metrics::Labels;
 using metrics::Sink;
 
-double D(uint64_t value) { return static_cast<double>(value); }
-
 // The help text of metrics that several rows share, apart by a label.
 constexpr std::pair<std::string_view, std::string_view> kSharedMetrics[] = {
     {"cairn_transfer_bytes_total", "Bytes moved between two places."},
@@ -68,7 +66,7 @@ void ShowMoves(const EngineStats& stats, Sink& sink) {
                            .metric = "cairn_transfer_bytes_total",
                            .labels = labels,
                            .help = {}};
-    Show(row, {}, D(bytes), sink);
+    Show(row, {}, metrics::Number(bytes), sink);
   };
   show("src=host,dst=disk", disk ? disk->written_bytes : 0);
   show("src=disk,dst=host", disk ? disk->read_bytes : 0);
@@ -99,7 +97,7 @@ void ShowLearned(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
                "Time that these blocks waited for a use meanwhile, by group.", labels,
                group.block_seconds);
     sink.Gauge("cairn_placement_blocks", "Blocks of the group, remembered ones included.", labels,
-               D(group.blocks));
+               metrics::Number(group.blocks));
   }
 }
 
@@ -117,7 +115,8 @@ void Collect(const EngineStats& stats, Sink& sink) {
   for (size_t i = 1; i < kNodeMissReasonCount; ++i) {
     sink.Counter("cairn_miss_blocks_total",
                  "Blocks that were asked for with a lease and not served, by reason.",
-                 {{"reason", std::string(Name(static_cast<MissReason>(i)))}}, D(stats.misses[i]));
+                 {{"reason", std::string(Name(static_cast<MissReason>(i)))}},
+                 metrics::Number(stats.misses[i]));
   }
 }
 
@@ -142,12 +141,12 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
       if (SettingOf(item).empty()) continue;
       const Labels labels = {{"item", std::string(Name(item))}};
       sink.Gauge("cairn_memory_used_bytes", "Memory in use, by what it is for.", labels,
-                 D(account->used(item)));
+                 metrics::Number(account->used(item)));
       sink.Gauge("cairn_memory_bound_bytes", "Most memory that may be used, by what it is for.",
-                 labels, D(account->bound(item)));
+                 labels, metrics::Number(account->bound(item)));
       sink.Counter("cairn_memory_refusals_total",
                    "Requests that were refused because they needed memory beyond the bound.",
-                   labels, D(account->refusals(item)));
+                   labels, metrics::Number(account->refusals(item)));
     }
   });
 }
@@ -155,21 +154,23 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
 void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry) {
   registry->AddCollector([tier](Sink& sink) {
     const DiskTierStats stats = tier->GetDiskStats();
-    sink.Gauge("cairn_disk_segments", "Segment files of the disk tier.", {}, D(stats.segments));
+    sink.Gauge("cairn_disk_segments", "Segment files of the disk tier.", {},
+               metrics::Number(stats.segments));
     sink.Gauge("cairn_disk_free_segments", "Segment files without a stored byte.", {},
-               D(stats.free_segments));
+               metrics::Number(stats.free_segments));
     sink.Counter("cairn_disk_moved_bytes_total", "Bytes written a second time to free a segment.",
-                 {}, D(stats.moved_bytes));
+                 {}, metrics::Number(stats.moved_bytes));
     sink.Counter("cairn_disk_scrubbed_bytes_total",
-                 "Stored bytes that were verified in the background.", {}, D(stats.scrubbed_bytes));
+                 "Stored bytes that were verified in the background.", {},
+                 metrics::Number(stats.scrubbed_bytes));
     sink.Counter("cairn_disk_scrub_failures_total", "Extents found damaged by scrubbing or moving.",
-                 {}, D(stats.scrub_failures));
+                 {}, metrics::Number(stats.scrub_failures));
     sink.Counter("cairn_disk_corrupt_records_total",
                  "Records that were damaged or pointed nowhere when the node started.", {},
-                 D(stats.corrupt_records));
+                 metrics::Number(stats.corrupt_records));
     sink.Counter("cairn_disk_trimmed_extents_total",
                  "Extents that were dropped at the start because disk.capacity became smaller.", {},
-                 D(stats.trimmed_extents));
+                 metrics::Number(stats.trimmed_extents));
   });
 }
 

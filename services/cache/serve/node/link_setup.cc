@@ -46,47 +46,50 @@ Status Missing(const Status& status) {
   return status;
 }
 
-double D(uint64_t value) { return static_cast<double>(value); }
-
 void ShowMoves(const MemberLinks::Stats& stats, metrics::Sink& sink) {
   const std::string blocks = "cairn_link_blocks_total";
   const std::string blocks_help = "Blocks that moved from GPU to GPU.";
-  sink.Counter(blocks, blocks_help, {{"direction", "received"}}, D(stats.received.moved));
-  sink.Counter(blocks, blocks_help, {{"direction", "sent"}}, D(stats.lent.granted));
+  sink.Counter(blocks, blocks_help, {{"direction", "received"}},
+               metrics::Number(stats.received.moved));
+  sink.Counter(blocks, blocks_help, {{"direction", "sent"}}, metrics::Number(stats.lent.granted));
   const std::string bytes = "cairn_link_bytes_total";
   const std::string bytes_help = "Bytes of these blocks, with what fills up between parts.";
-  sink.Counter(bytes, bytes_help, {{"direction", "received"}}, D(stats.received.moved_bytes));
-  sink.Counter(bytes, bytes_help, {{"direction", "sent"}}, D(stats.lent.granted_bytes));
+  sink.Counter(bytes, bytes_help, {{"direction", "received"}},
+               metrics::Number(stats.received.moved_bytes));
+  sink.Counter(bytes, bytes_help, {{"direction", "sent"}},
+               metrics::Number(stats.lent.granted_bytes));
   for (size_t i = 0; i < kMoveFailures.size(); ++i) {
     sink.Counter("cairn_link_failures_total",
                  "Blocks that another member lent, and that did not come over a link.",
-                 {{"reason", kMoveFailures[i]}}, D(stats.received.failures[i]));
+                 {{"reason", kMoveFailures[i]}}, metrics::Number(stats.received.failures[i]));
   }
   const std::string lends = "cairn_link_lends_total";
   const std::string lends_help =
       "Blocks that this node laid out for other members, or should have.";
-  sink.Counter(lends, lends_help, {{"outcome", "moved"}}, D(stats.lent.granted));
-  sink.Counter(lends, lends_help, {{"outcome", "expired"}}, D(stats.lent.expired));
-  sink.Counter(lends, lends_help, {{"outcome", "refused"}}, D(stats.lent.refused));
+  sink.Counter(lends, lends_help, {{"outcome", "moved"}}, metrics::Number(stats.lent.granted));
+  sink.Counter(lends, lends_help, {{"outcome", "expired"}}, metrics::Number(stats.lent.expired));
+  sink.Counter(lends, lends_help, {{"outcome", "refused"}}, metrics::Number(stats.lent.refused));
 }
 
 void ShowLinks(const MemberLinks::Stats& stats, metrics::Sink& sink) {
   const std::string name = "cairn_links";
   const std::string help = "Links to other members, one for each direction.";
-  sink.Gauge(name, help, {{"state", "joining"}}, D(stats.links.joining));
+  sink.Gauge(name, help, {{"state", "joining"}}, metrics::Number(stats.links.joining));
   sink.Gauge(name, help, {{"state", "open"}},
-             D(stats.links.links - stats.links.joining - stats.links.ending));
-  sink.Gauge(name, help, {{"state", "ending"}}, D(stats.links.ending));
-  sink.Gauge(name, help, {{"state", "abandoned"}}, D(stats.links.abandoned));
-  sink.Counter("cairn_link_opened_total", "Links that were made.", {}, D(stats.links.opened));
+             metrics::Number(stats.links.links - stats.links.joining - stats.links.ending));
+  sink.Gauge(name, help, {{"state", "ending"}}, metrics::Number(stats.links.ending));
+  sink.Gauge(name, help, {{"state", "abandoned"}}, metrics::Number(stats.links.abandoned));
+  sink.Counter("cairn_link_opened_total", "Links that were made.", {},
+               metrics::Number(stats.links.opened));
   sink.Counter("cairn_link_broken_total", "Links that ended because something went wrong.", {},
-               D(stats.links.broken));
+               metrics::Number(stats.links.broken));
   sink.Gauge("cairn_link_paused_members",
              "Members whose link broke, and that are left alone for a while.", {},
-             D(stats.quarantined));
+             metrics::Number(stats.quarantined));
   sink.Gauge("cairn_link_buffer_bytes", "Memory of the GPU for blocks on their way.", {},
-             D(stats.buffer_bytes));
-  sink.Gauge("cairn_link_buffer_used_bytes", "Of it, what is in use.", {}, D(stats.buffer_used));
+             metrics::Number(stats.buffer_bytes));
+  sink.Gauge("cairn_link_buffer_used_bytes", "Of it, what is in use.", {},
+             metrics::Number(stats.buffer_used));
 }
 
 }  // namespace
@@ -176,9 +179,10 @@ void ExportLinks(const NodeConfig& config, NodeLinks* links, Cluster* cluster,
     ShowLinks(stats, sink);
     const ClusterView view = cluster->view();
     sink.Counter("cairn_link_fallbacks_total",
-                 "Blocks that were lent, and came over gRPC after all.", {}, D(view.failed_moves));
+                 "Blocks that were lent, and came over gRPC after all.", {},
+                 metrics::Number(view.failed_moves));
     sink.Counter("cairn_link_wrong_blocks_total", "Of them, those that had come with wrong bytes.",
-                 {}, D(view.wrong_moves));
+                 {}, metrics::Number(view.wrong_moves));
   });
 }
 

@@ -26,7 +26,7 @@ std::span<const uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& i
   return {ids.data(), static_cast<size_t>(ids.size())};
 }
 
-void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
+void StatToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
   wire::ToProto(stats, out);
   out->set_version(std::string(config::Version()));
   out->set_draining(draining);
@@ -220,7 +220,7 @@ class Service final : public CacheService {
     return OkStatus();
   }
   Status Stat(rpc::Call&, const v1::StatRequest&, v1::StatResponse* response) {
-    ToProto(rpc_->engine->GetStats(), rpc_->draining.load(), response);
+    StatToProto(rpc_->engine->GetStats(), rpc_->draining.load(), response);
     return OkStatus();
   }
   Status Reserve(rpc::Call&, const v1::ReserveRequest& request, v1::ReserveResponse* response) {

@@ -84,10 +84,11 @@ void ToProto(const LocatedAt& found, v1::LocatedBlocks* out) {
           out);
 }
 
-class Service {
+class ClusterCalls {
  public:
   using LocateCall = rpc::DeferredCall<v1::LocateRequest, v1::LocateResponse>;
-  Service(RpcContext* rpc, Cluster* cluster) : rpc_(*rpc), cluster_(cluster), held_(rpc->engine) {}
+  ClusterCalls(RpcContext* rpc, Cluster* cluster)
+      : rpc_(*rpc), cluster_(cluster), held_(rpc->engine) {}
 
   Status Members(v1::MembersResponse* response) const {
     if (cluster_ != nullptr) {
@@ -147,7 +148,7 @@ class Service {
 
 void AddClusterService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster) {
   // The methods own it together.
-  const auto service = std::make_shared<Service>(rpc, cluster);
+  const auto service = std::make_shared<ClusterCalls>(rpc, cluster);
   const std::string_view name = v1::Cluster::service_full_name();
   rpc::AddUnary<v1::MembersRequest, v1::MembersResponse>(
       server, rpc, name, "Members", rpc->executor,
@@ -156,7 +157,7 @@ void AddClusterService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluste
       });
   rpc::AddDeferred<v1::LocateRequest, v1::LocateResponse>(
       server, rpc, name, "Locate", /*executor=*/nullptr,
-      [service](Service::LocateCall& call, const v1::LocateRequest& request) {
+      [service](ClusterCalls::LocateCall& call, const v1::LocateRequest& request) {
         service->Locate(call, request);
       });
 }

@@ -24,7 +24,7 @@ Status CheckLength(std::string_view text, size_t least, size_t most, const char*
 }
 
 template <typename Waymarks>
-void Add(const Waymarks& hashes, TierClass tier, std::vector<AnnouncedWaymark>* out) {
+void AddWaymarks(const Waymarks& hashes, TierClass tier, std::vector<AnnouncedWaymark>* out) {
   for (const WaymarkHash hash : hashes) out->push_back({hash, tier});
 }
 
@@ -103,10 +103,10 @@ void ToProto(const Announcement& message, v1::AnnounceRequest* out) {
 Announcement ToAnnouncement(const v1::AnnounceRequest& message) {
   Announcement to{
       .sequence = message.sequence(), .begins = message.begins(), .complete = message.complete()};
-  Add(message.memory_adds(), TierClass::kMemory, &to.adds);
-  Add(message.disk_adds(), TierClass::kDisk, &to.adds);
-  Add(message.now_in_memory(), TierClass::kMemory, &to.changes);
-  Add(message.now_on_disk(), TierClass::kDisk, &to.changes);
+  AddWaymarks(message.memory_adds(), TierClass::kMemory, &to.adds);
+  AddWaymarks(message.disk_adds(), TierClass::kDisk, &to.adds);
+  AddWaymarks(message.now_in_memory(), TierClass::kMemory, &to.changes);
+  AddWaymarks(message.now_on_disk(), TierClass::kDisk, &to.changes);
   to.removes.assign(message.removes().begin(), message.removes().end());
   to.count = message.count();
   to.check = message.check();

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kFrameBytes = 64 << 10;
 constexpr Duration kLongestRead = std::chrono::seconds(30);
 // How soon a wait for disk notices that its reader is gone.
-constexpr Duration kLook = std::chrono::milliseconds(250);
+constexpr Duration kLookForPeer = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void PeerReadCall::Open(TimePoint deadline) {
   const Clock& clock = *reads_.rpc->clock;
   for (;;) {
     if (call_.cancelled()) return End(rpc::Gone());
-    Result<StoredBlock> block = read_->block().Next(std::min(deadline, clock.Now() + kLook));
+    Result<StoredBlock> block = read_->block().Next(std::min(deadline, clock.Now() + kLookForPeer));
     if (block.ok()) {
       block_ = *std::move(block);
       break;

@@ -12,9 +12,9 @@
 namespace cairn::cache {
 namespace {
 
-class Service {
+class PeerCalls {
  public:
-  Service(Cluster* cluster, PeerRule rule) : host_(cluster->host()), rule_(std::move(rule)) {}
+  PeerCalls(Cluster* cluster, PeerRule rule) : host_(cluster->host()), rule_(std::move(rule)) {}
 
   // Who calls, if he may.
   Result<PeerCaller> CallerOf(const rpc::Call& call, const v1::PeerCaller& proto) const {
@@ -81,23 +81,23 @@ std::shared_ptr<PeerReads> AddPeerService(rpc::CallServer* server, RpcContext* r
                                           Cluster* cluster, PeerRule rule, Executor* executor,
                                           Gate* gate, BlockLender* lender) {
   // The methods own it together.
-  const auto service = std::make_shared<Service>(cluster, std::move(rule));
+  const auto service = std::make_shared<PeerCalls>(cluster, std::move(rule));
   const std::string_view name = v1::Peer::service_full_name();
   Executor* const on_the_poller = nullptr;
   const auto add = [&]<typename Request, typename Response>(
                        std::string_view method, Executor* where,
-                       Status (Service::*handler)(const rpc::Call&, const Request&, Response*)) {
+                       Status (PeerCalls::*handler)(const rpc::Call&, const Request&, Response*)) {
     rpc::AddUnary<Request, Response>(
         server, rpc, name, method, where,
         [service, handler](rpc::Call& call, const Request& request, Response* response) {
           return ((*service).*handler)(call, request, response);
         });
   };
-  add("Hello", on_the_poller, &Service::Hello);
-  add("Announce", on_the_poller, &Service::Announce);
-  add("Find", on_the_poller, &Service::Find);
-  add("Match", on_the_poller, &Service::Match);
-  add("ExchangeBumps", executor, &Service::ExchangeBumps);  // What it brings is written to disk.
+  add("Hello", on_the_poller, &PeerCalls::Hello);
+  add("Announce", on_the_poller, &PeerCalls::Announce);
+  add("Find", on_the_poller, &PeerCalls::Find);
+  add("Match", on_the_poller, &PeerCalls::Match);
+  add("ExchangeBumps", executor, &PeerCalls::ExchangeBumps);  // What it brings is written to disk.
   // The server owns it with the method.
   const auto reads = std::make_shared<PeerReads>();
   reads->rpc = rpc;

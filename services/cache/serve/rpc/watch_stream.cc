@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kBatch = 256;
 
-v1::Event ToProto(const CacheEvent& event) {
+v1::Event EventToProto(const CacheEvent& event) {
   v1::Event out;
   out.set_kind(static_cast<v1::Event::Kind>(event.kind));
   out.set_node_epoch(event.node_epoch);
@@ -69,7 +69,7 @@ bool WatchStream::Step() {
     batch_ = std::move(*events);
     if (batch_.empty()) return false;
   }
-  if (TryWrite(ToProto(batch_[next_]))) ++next_;
+  if (TryWrite(EventToProto(batch_[next_]))) ++next_;
   return true;
 }
 

@@ -6,8 +6,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr TierKind kHost = TierKind::kHost;
-
 MissReason ReasonOf(const Status& status) {
   switch (status.code()) {
     case StatusCode::kDeadlineExceeded:
@@ -25,7 +23,7 @@ MissReason ReasonOf(const Status& status) {
 }  // namespace
 
 Status ArrivingBlock::CheckParts(const SourceBlock& block) const {
-  const PartForm& form = ns->storage().in_tier[kHost];
+  const PartForm& form = ns->storage().in_tier[TierKind::kHost];
   if (block.parts.empty() || block.parts.size() > SourceBlock::kMaxParts) {
     return InvalidArgument("field 'parts': got {}, expected 1 to {}", block.parts.size(),
                            SourceBlock::kMaxParts);
@@ -87,7 +85,7 @@ Status ArrivingBlock::Finish() {
   if (rooms_.empty()) return Errorf(StatusCode::kFailedPrecondition, "Finish without Begin");
   for (size_t i = 0; i < rooms_.size(); ++i) {
     const Status status =
-        VerifyPartBytes(ns->storage().in_tier[kHost], block_.parts[i].rect, rooms_[i]);
+        VerifyPartBytes(ns->storage().in_tier[TierKind::kHost], block_.parts[i].rect, rooms_[i]);
     // A sound part of another shape is as wrong as a damaged one.
     if (!status.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(status));
   }

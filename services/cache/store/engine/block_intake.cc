@@ -3,11 +3,7 @@
 #include <algorithm>
 
 namespace cairn::cache {
-namespace {
-
-constexpr TierKind kHost = TierKind::kHost;
-
-}  // namespace
+namespace {}  // namespace
 
 Status BlockIntake::MakeIndexRoom() {
   const uint64_t used = context_.IndexBytes() + context_.MapBytes();
@@ -23,13 +19,13 @@ Status BlockIntake::MakeIndexRoom() {
 
 BlockRef BlockIntake::Show(NamespaceState& ns, const BlockKey& key,
                            const PendingBlocks::Complete& block) {
-  const bool inserted = ns.index.Insert(key, block.parent, block.parts, kHost,
+  const bool inserted = ns.index.Insert(key, block.parent, block.parts, TierKind::kHost,
                                         block.recompute_seconds, context_.UseTicksNow());
   CAIRN_CHECK(inserted);
   const BlockRef ref = *ns.index.Find(key);
   if (block.at_start) ns.index.MarkAtStart(ref);
-  if (context_.tiers.persistent != nullptr) ns.index.SetDirty(ref, kHost, true);
-  context_.Publish(CacheEvent::Kind::kStored, ns, key, kHost, ns.index.ParentOf(ref));
+  if (context_.tiers.persistent != nullptr) ns.index.SetDirty(ref, TierKind::kHost, true);
+  context_.Publish(CacheEvent::Kind::kStored, ns, key, TierKind::kHost, ns.index.ParentOf(ref));
   return ref;
 }
 
@@ -51,7 +47,8 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // A reader of a prefix larger than the arena pins all that comes in: without a rest, nobody could
   // write until it is done.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns), &ns);
+  auto room = evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, UINT64_MAX,
+                                  evictor_.RoomOf(ns), &ns);
   if (!room.ok()) Abort(ns, key, {});
   return room;
 }
@@ -62,7 +59,7 @@ void BlockIntake::Abort(NamespaceState& ns, const BlockKey& key, std::span<const
     ns.pending.RemoveWriter(key);
   }
   context_.arrivals.Tell(&ns, key);
-  evictor_.ReleaseAll(kHost, room);
+  evictor_.ReleaseAll(TierKind::kHost, room);
 }
 
 Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& key,
@@ -78,12 +75,12 @@ Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& ke
     }
     ns.pending.RemoveWriter(key);
     if (const auto here = ns.index.FindAlive(key)) {
-      for (const Extent& extent : room) lock.released.push_back({kHost, extent});
+      for (const Extent& extent : room) lock.released.push_back({TierKind::kHost, extent});
       return ns.index.PinBlock(*here);
     }
     for (size_t i = 0; i < block.parts.size(); ++i) {
       PartPlace& place = complete.parts.emplace_back(PartPlace{.rect = block.parts[i].rect});
-      place.Set(kHost, room[i]);
+      place.Set(TierKind::kHost, room[i]);
     }
     std::sort(complete.parts.begin(), complete.parts.end(),
               [](const PartPlace& a, const PartPlace& b) { return a.rect < b.rect; });
@@ -97,8 +94,8 @@ Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& ke
 void BlockIntake::CopyLater(const NamespacePtr& ns, const BlockKey& key, const PartPlaces& parts) {
   uint64_t bytes = 0, room = 0;
   for (const PartPlace& part : parts) {
-    bytes += part.bytes[kHost];
-    room += HostRoom(part.bytes[kHost]);
+    bytes += part.bytes[TierKind::kHost];
+    room += HostRoom(part.bytes[TierKind::kHost]);
   }
   write_back_.Add(ns, key, bytes, room);
 }

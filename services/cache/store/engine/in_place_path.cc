@@ -8,7 +8,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr TierKind kHost = TierKind::kHost;
 constexpr TierKind kDevice = TierKind::kDevice;
 
 // Grows to the longest path that a thread has seen, so that the paths after it need no memory.
@@ -85,20 +84,20 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size
           PlaceOnDevice(*reach, ns.index.PartsOf(ref), b, most, places)) {
         continue;
       }
-      placed.tier = SlowerOf(kHost, lease.runs[run].tier);
+      placed.tier = SlowerOf(TierKind::kHost, lease.runs[run].tier);
       if (meta.in(TierKind::kHost)) {
         if ((meta.flags & BlockMeta::kManyParts) == 0) {
-          placed.bytes = meta.bytes[kHost];
+          placed.bytes = meta.bytes[TierKind::kHost];
           placed.part = ns.whole;
-          placed.extent = meta.extent[kHost];
+          placed.extent = meta.extent[TierKind::kHost];
           places->push_back(placed);
           continue;
         }
         for (const PartPlace& part : ns.index.PartsOf(ref)) {
           if (places->size() == most) break;
-          placed.bytes = part.bytes[kHost];
+          placed.bytes = part.bytes[TierKind::kHost];
           placed.part = part.rect;
-          placed.extent = part.extent[kHost];
+          placed.extent = part.extent[TierKind::kHost];
           places->push_back(placed);
         }
         continue;
@@ -193,7 +192,7 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block,
     key = ns.index.KeyAt(ref);
     parts = ns.index.PartsOf(ref);
     // The bytes stay while they are looked at, also when the lease ends meanwhile.
-    if (meta.in(kHost)) pin = ns.index.PinBlock(ref);
+    if (meta.in(TierKind::kHost)) pin = ns.index.PinBlock(ref);
   }
   if (pin == kNoPin) {
     if (on_device) VerifyOnDevice(lease, key, device_bytes);
@@ -202,10 +201,10 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block,
   bool sound = true;
   for (const PartPlace& part : parts) {
     const auto bytes = context_.tiers.host->Map(part.In(TierKind::kHost));
-    if (VerifyPartBytes(ns.storage().in_tier[kHost], part.rect, bytes).ok()) continue;
+    if (VerifyPartBytes(ns.storage().in_tier[TierKind::kHost], part.rect, bytes).ok()) continue;
     sound = false;
     log::Warn("block_corrupt", {{"tier", "host"}, {"key", key.Hex()}, {"trace", ""}});
-    context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[kHost]);
+    context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[TierKind::kHost]);
     // The reader goes on without the block, whatever other tiers hold.
     context_.counters.misses[static_cast<size_t>(MissReason::kCorrupt)].Add();
     break;

@@ -9,7 +9,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr TierKind kHost = TierKind::kHost;
 constexpr Duration kPause = std::chrono::seconds(1);  // After a look that found none.
 constexpr int kLookShare = 50;        // A look waits for so many times what the last one took.
 constexpr size_t kMostGuests = 4096;  // In the list.
@@ -68,8 +67,8 @@ void CommonGuests::Look() {
   ForEachBlockInHost(
       context_, [&](const NamespacePtr& ns, const BlockIndex& index, BlockRef ref, bool pinned) {
         const BlockMeta& meta = index.MetaAt(ref);
-        if (pinned || meta.dirty_in(kHost) || evictor_.OwnerOf(*ns) == kCommon) return;
-        Guest guest{ns, index.KeyAt(ref), meta.last_use, index.HasMoreBelow(ref, kHost)};
+        if (pinned || meta.dirty_in(TierKind::kHost) || evictor_.OwnerOf(*ns) == kCommon) return;
+        Guest guest{ns, index.KeyAt(ref), meta.last_use, index.HasMoreBelow(ref, TierKind::kHost)};
         const bool full = found.size() == kMostGuests;
         if ((full && !before(guest, found.front())) || !LiesAmongCommon(index, ref)) return;
         if (full) {
@@ -93,7 +92,7 @@ void CommonGuests::Look() {
 bool CommonGuests::LiesAmongCommon(const BlockIndex& index, BlockRef ref) const {
   const auto& parts = index.PartsOf(ref);
   return std::any_of(parts.begin(), parts.end(), [this](const PartPlace& part) {
-    return context_.tiers.host->PlaceOf(part.extent[kHost]).owner == kCommon;
+    return context_.tiers.host->PlaceOf(part.extent[TierKind::kHost]).owner == kCommon;
   });
 }
 
@@ -102,13 +101,13 @@ uint64_t CommonGuests::Evict(const Guest& guest) {
   NamespaceLock lock(ns, context_.tiers);
   if (ns.dropped.load(std::memory_order_relaxed)) return 0;
   const auto ref = ns.index.FindAlive(guest.key);
-  if (!ref || !ns.index.MetaAt(*ref).in(kHost)) return 0;
+  if (!ref || !ns.index.MetaAt(*ref).in(TierKind::kHost)) return 0;
   const BlockMeta& meta = ns.index.MetaAt(*ref);
   const bool as_found = meta.last_use == guest.last_use && LiesAmongCommon(ns.index, *ref);
-  if (!as_found || meta.dirty_in(kHost) || ns.index.IsPinned(*ref)) return 0;
+  if (!as_found || meta.dirty_in(TierKind::kHost) || ns.index.IsPinned(*ref)) return 0;
   const BlockIndex::Evicted evicted =
-      ns.index.EvictBlock(*ref, kHost, &lock.released, context_.UseTicksNow());
-  evictor_.CountEvicted(ns, evicted, kHost);
+      ns.index.EvictBlock(*ref, TierKind::kHost, &lock.released, context_.UseTicksNow());
+  evictor_.CountEvicted(ns, evicted, TierKind::kHost);
   return evicted.bytes;
 }
 

@@ -12,7 +12,7 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
-constexpr Duration kPause = std::chrono::seconds(1);  // After a try that failed.
+constexpr Duration kPauseAfterFailure = std::chrono::seconds(1);  // After a try that failed.
 // To copy a block keeps its namespace locked: some milliseconds.
 constexpr uint64_t kMaxMovedBytes = 16 << 20;
 // Bytes evicted for one byte that moves, at most: holes may be in pieces.
@@ -60,7 +60,7 @@ bool Drainer::Run(const RoomFor& room, Kind kind) {
   const bool wanted = kind == Kind::kOwn || host->HasLessThanItsShare(room);
   const bool emptied = wanted && Empty(room, kind == Kind::kOwn ? host->OwnSegments(room)
                                                                 : host->DrainCandidates(room));
-  if (!emptied) next_try.store(context_.clock->Now() + kPause);
+  if (!emptied) next_try.store(context_.clock->Now() + kPauseAfterFailure);
   busy_.store(false);
   return emptied;
 }

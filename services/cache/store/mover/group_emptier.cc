@@ -5,7 +5,7 @@
 namespace cairn::cache {
 namespace {
 
-constexpr Duration kPause = std::chrono::seconds(1);
+constexpr Duration kPauseBetweenTries = std::chrono::seconds(1);
 
 // Portions of a namespace, each of which is looked at under its lock.
 size_t PortionsOf(uint64_t blocks) { return blocks < 1024 ? 1 : 64; }
@@ -23,7 +23,7 @@ bool GroupEmptier::EmptyFor(TierKind tier, const std::string& tenant) {
   const auto group = context_.tiers.Get(tier)->GroupToEmpty(tenant);
   bool emptied = false;
   if (group) {
-    next_try_.store(context_.clock->Now() + kPause);
+    next_try_.store(context_.clock->Now() + kPauseBetweenTries);
     std::vector<Found> found;
     emptied = BlocksIn(tier, *group, &found);
     for (const Found& block : found) {

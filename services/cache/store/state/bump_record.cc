@@ -14,7 +14,7 @@ constexpr size_t kHeadBytes = 8, kHashBytes = 8, kSequenceDigits = 16;
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are little-endian");
 static_assert(sizeof(Bump) == 48, "bumps are stored as they lie");
 
-uint64_t HashOf(std::string_view bytes) { return Xxh3(std::as_bytes(std::span(bytes))); }
+uint64_t HashOfText(std::string_view bytes) { return Xxh3(std::as_bytes(std::span(bytes))); }
 
 template <typename T>
 T Get(std::string_view in, size_t at) {
@@ -45,7 +45,7 @@ std::string EncodeBumps(std::span<const Bump> bumps) {
   std::memcpy(out.data(), &kVersion, sizeof(kVersion));
   std::memcpy(out.data() + 4, &count, sizeof(count));
   out.append(reinterpret_cast<const char*>(bumps.data()), bumps.size_bytes());
-  const uint64_t hash = HashOf(out);
+  const uint64_t hash = HashOfText(out);
   out.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
   return out;
 }
@@ -55,7 +55,7 @@ Result<std::vector<Bump>> DecodeBumps(std::string_view bytes) {
     return Errorf(StatusCode::kDataLoss, "bump record: {} bytes", bytes.size());
   }
   const size_t body = bytes.size() - kHashBytes;
-  if (Get<uint64_t>(bytes, body) != HashOf(bytes.substr(0, body))) {
+  if (Get<uint64_t>(bytes, body) != HashOfText(bytes.substr(0, body))) {
     return Errorf(StatusCode::kDataLoss, "bump record: bytes do not match their checksum");
   }
   if (const auto version = Get<uint16_t>(bytes, 0); version != kVersion) {
