@@ -292,10 +292,4 @@ bool Directory::SupportsDirectIo() const {
   return works;
 }
 
-uint64_t Directory::FreeBytes() const {
-  struct statvfs info {};
-  if (statvfs(path_.c_str(), &info) != 0) return UINT64_MAX;
-  return uint64_t{info.f_bavail} * info.f_frsize;
-}
-
 }  // namespace cairn::cache::disk

@@ -51,8 +51,6 @@ class Directory {
   Status Wipe();
   // True when a file here can be opened, written and read with O_DIRECT.
   bool SupportsDirectIo() const;
-  // Bytes that an unprivileged process can still write here. UINT64_MAX: unknown.
-  uint64_t FreeBytes() const;
 
  private:
   Directory() = default;

@@ -65,6 +65,8 @@ struct IoLanes {
   IoKind kind = IoKind::kThreads;
   std::unique_ptr<IoBackend> writer;
   std::vector<std::unique_ptr<IoBackend>> readers;
+  // Of the extent.
+  IoBackend* reader(uint64_t id) const { return readers[id % readers.size()].get(); }
 };
 struct IoLanesOptions {
   size_t depth = 8;

@@ -1,7 +1,6 @@
 #pragma once
-// The part of the disk tier that is in RocksDB: where each extent lies, the hash of its bytes, its
-// owner's record, and small named values. No payloads. This is the only header of the project that
-// knows RocksDB. Only .cc files of this folder include it.
+// The records of the disk tier in RocksDB. This is the only header of the project that knows
+// RocksDB. Only .cc files of this folder include it.
 //
 // Column families: `records` (extent id -> place, hash, record), `default` (names -> small values).
 // Both are logged. The log is synced for the named values and by Sync; all of it survives the death
@@ -23,44 +22,36 @@
 #include <utility>
 
 #include "cairn/common/status.h"
-#include "services/cache/store/tier/disk/stored_extent.h"
+#include "services/cache/store/tier/disk/record_store.h"
 
 namespace cairn::cache::disk {
 
-class MetaStore {
+class MetaStore final : public RecordStore {
  public:
   // DATA_LOSS: there is a database, but it cannot be opened.
   // `max_open_files`: most tables that are open at a time.
   static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create,
                                                  int max_open_files);
-  ~MetaStore();
+  ~MetaStore() override;
 
-  // Writes all of it or nothing, in this order, so that after a crash there is never a new extent
-  // together with those that made room for it. When it returns, the changes survive the death of
-  // the process.
-  Status Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store);
-  // NOT_FOUND.
-  Result<std::string> RecordOf(uint64_t id);
-  // Every extent, by id. `damaged` gets the ids whose record is not whole.
+  Status Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store) override;
+  Result<std::string> RecordOf(uint64_t id) override;
   Status Scan(const std::function<void(const StoredExtent&)>& visitor,
-              const std::function<void(uint64_t id)>& damaged);
-  // What was applied before the call survives a power loss when it returns. Does not hold up Apply.
-  Status Sync();
+              const std::function<void(uint64_t id)>& damaged) override;
+  Status Sync() override;
+  // Opens the database again if nothing else helps: a log that could not be written stops it for
+  // good.
+  Status Resume() override;
   // Pieces of the log that could not be read when it was opened.
   uint64_t lost_pieces() const { return lost_pieces_; }
-  // Accepts writes again after a full disk or another temporary fault. Opens the database again if
-  // nothing else helps: a log that could not be written stops it for good.
-  Status Resume();
 
-  // Survive a power loss when they return.
-  Status PutSmall(std::string_view key, std::string_view value);
-  Status DeleteSmall(std::string_view key);
-  Result<std::string> GetSmall(std::string_view key);  // NOT_FOUND.
-  // Keys that begin with `prefix`, by key.
+  Status PutSmall(std::string_view key, std::string_view value) override;
+  Status DeleteSmall(std::string_view key) override;
+  Result<std::string> GetSmall(std::string_view key) override;
   Status ListSmall(std::string_view prefix,
-                   const std::function<void(std::string_view, std::string_view)>& visitor);
+                   const std::function<void(std::string_view, std::string_view)>& visitor) override;
 
-  uint64_t MemoryBytes();
+  uint64_t MemoryBytes() override;
 
  private:
   MetaStore(std::string path, int max_open_files)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,12 @@ Status FromErrno(int error, const std::string& path, const char* what) {
                 "disk tier: {} '{}': {}", what, path, std::strerror(error));
 }
 
+class Descriptor final : public OpenFile {
+ public:
+  explicit Descriptor(int fd) : OpenFile(fd) {}
+  ~Descriptor() override { close(fd()); }
+};
+
 }  // namespace
 
 DescriptorShare DescriptorShare::OfProcess() {
@@ -34,8 +41,6 @@ DescriptorShare DescriptorShare::OfProcess() {
   return {.value_files = std::clamp<size_t>(soft / 8, 8, 1024),
           .database = static_cast<int>(std::clamp<size_t>(soft / 16, 16, 256))};
 }
-
-OpenFile::~OpenFile() { close(fd_); }
 
 std::string ValueFiles::PathOf(uint32_t segment) const {
   return options_.path + fmt::format("/{:06}.seg", segment);
@@ -104,7 +109,7 @@ Result<FileRef> ValueFiles::Use(uint32_t segment) {
   const std::string path = PathOf(segment);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | (options_.direct ? O_DIRECT : 0));
   if (fd < 0) return FromErrno(errno, path, "open");
-  auto file = std::make_shared<const OpenFile>(fd);
+  auto file = std::make_shared<const Descriptor>(fd);
   MutexLock lock(mu_);
   Keep(segment, file);
   return file;
@@ -115,7 +120,7 @@ Status ValueFiles::Make(uint32_t segment, uint64_t bytes) {
   const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (options_.direct ? O_DIRECT : 0);
   const int fd = open(path.c_str(), flags, 0600);
   if (fd < 0) return FromErrno(errno, path, "make");
-  auto file = std::make_shared<const OpenFile>(fd);
+  auto file = std::make_shared<const Descriptor>(fd);
   if (Status status = Allocate(fd, segment, bytes); !status.ok()) {
     unlink(path.c_str());
     return status;
@@ -144,8 +149,14 @@ Status ValueFiles::Sync(uint32_t segment) {
 Status ValueFiles::SyncNames() {
   const int fd = open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return FromErrno(errno, options_.path, "open");
-  const OpenFile folder(fd);
+  const Descriptor folder(fd);
   return fsync(fd) == 0 ? OkStatus() : FromErrno(errno, options_.path, "sync");
+}
+
+uint64_t ValueFiles::FreeBytes() const {
+  struct statvfs info {};
+  if (statvfs(options_.path.c_str(), &info) != 0) return UINT64_MAX;
+  return uint64_t{info.f_bavail} * info.f_frsize;
 }
 
 }  // namespace cairn::cache::disk

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "services/cache/store/tier/disk/segment_files.h"
 
 namespace cairn::cache::disk {
 
@@ -26,21 +26,7 @@ struct DescriptorShare {
   static DescriptorShare OfProcess();
 };
 
-// An open file. Closes with its last user.
-class OpenFile {
- public:
-  explicit OpenFile(int fd) : fd_(fd) {}
-  ~OpenFile();
-  OpenFile(const OpenFile&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
-using FileRef = std::shared_ptr<const OpenFile>;
-
-// Thread-safe. Make and Delete of a segment must not overlap with its use.
-class ValueFiles {
+class ValueFiles final : public SegmentFiles {
  public:
   struct Options {
     std::string path;      // Of the folder; made when it is not there.
@@ -54,22 +40,18 @@ class ValueFiles {
   // The size that a file should have, if it is known.
   using SizeOf = std::function<std::optional<uint64_t>(uint32_t segment)>;
 
-  ValueFiles() = default;
-  ValueFiles(const ValueFiles&) = delete;
 
   // Finds the existing files. If a file lost its end, the end is filled with zeros. A file of
   // unknown size has `default_bytes`, or its own if that is more.
   Result<std::vector<Found>> Open(const Options& options, const SizeOf& size_of,
                                   uint64_t default_bytes);
-  // Opens the file if it is not open. UNAVAILABLE: it cannot be opened.
-  Result<FileRef> Use(uint32_t segment);
-  // RESOURCE_EXHAUSTED: the disk has no room for it. Then nothing is left behind.
-  Status Make(uint32_t segment, uint64_t bytes);
-  void Delete(uint32_t segment);
-  // What was written to it survives a power loss when it returns. OK if it was deleted.
-  Status Sync(uint32_t segment);
-  // The same for which files there are.
-  Status SyncNames();
+  Result<FileRef> Use(uint32_t segment) override;
+  Status Make(uint32_t segment, uint64_t bytes) override;
+  void Delete(uint32_t segment) override;
+  Status Sync(uint32_t segment) override;
+  Status SyncNames() override;
+  // That an unprivileged process can write.
+  uint64_t FreeBytes() const override;
 
  private:
   struct Slot {
