@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from cairn._native import Cancellation, Lease
+from cairn._native import Cancellation
 from cairn.client import Client, EventStream, StagedPush
 from cairn.errors import Error
-from cairn.types import (
-    BlockMemory,
-    CacheEvent,
-    ClientStats,
-    Fetched,
-    Match,
-    NamespaceSpec,
-    NodeStats,
-    OpenedNamespace,
-    Part,
-    Prefetched,
-    Rect,
-    TierKind,
-)
+from cairn.types import CacheEvent, ClientStats, Part
 
 __all__ = ["AsyncClient", "AsyncEventStream", "AsyncStagedPush"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 # Between looks whether a reader of events was cancelled.
 _EVENT_WAIT = 0.2
@@ -50,6 +39,23 @@ async def _finished(future: asyncio.Future[T], cancel: Callable[[], None] | None
         raise
 
 
+def _in_a_thread(
+    call: Callable[Concatenate[Client, P], T], *, cancellable: bool = False
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """The call of a `Client` as one of an `AsyncClient`. `cancellable`: it takes a `Cancellation`,
+    which ends it when the task is cancelled."""
+
+    @functools.wraps(call)
+    async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        cancel = kwargs.setdefault("cancel", Cancellation()) if cancellable else None
+        return await self._run(
+            functools.partial(call, self._client, *args, **kwargs),
+            cancel.cancel if isinstance(cancel, Cancellation) else None,
+        )
+
+    return run
+
+
 class AsyncClient:
     """The calls of a `Client` for `await`. They wait in `concurrency` threads.
 
@@ -69,128 +75,17 @@ class AsyncClient:
             asyncio.get_running_loop().run_in_executor(self._threads, call), cancel
         )
 
-    async def open_namespace(
-        self,
-        spec: NamespaceSpec,
-        *,
-        block_life: float = 0.0,
-        deadline: float = 1.0,
-        trace: str = "",
-    ) -> OpenedNamespace:
-        """As `Client.open_namespace`."""
-        return await self._run(
-            lambda: self._client.open_namespace(
-                spec, block_life=block_life, deadline=deadline, trace=trace
-            )
-        )
-
-    async def match(
-        self,
-        fingerprint: bytes,
-        keys: Sequence[bytes],
-        *,
-        lease: bool = True,
-        lease_ttl: float = 0.0,
-        prefill_tokens_per_second: float = 0.0,
-        holders: Sequence[str] = (),
-        next: str = "unknown",
-        wait: float = 0.0,
-        wait_blocks: int = 0,
-        announce: bool = False,
-        deadline: float = 0.05,
-        trace: str = "",
-    ) -> Match:
-        """As `Client.match`."""
-        return await self._run(
-            lambda: self._client.match(
-                fingerprint,
-                keys,
-                lease=lease,
-                lease_ttl=lease_ttl,
-                prefill_tokens_per_second=prefill_tokens_per_second,
-                holders=holders,
-                next=next,
-                wait=wait,
-                wait_blocks=wait_blocks,
-                announce=announce,
-                deadline=deadline,
-                trace=trace,
-            )
-        )
-
-    async def fetch(
-        self,
-        lease: Lease,
-        into: BlockMemory,
-        *,
-        first_block: int = 0,
-        rect: Rect | None = None,
-        progress: float = 1.0,
-        deadline: float = 30.0,
-        trace: str = "",
-    ) -> Fetched:
-        """As `Client.fetch`."""
-        cancel = Cancellation()
-        return await self._run(
-            lambda: self._client.fetch(
-                lease,
-                into,
-                first_block=first_block,
-                rect=rect,
-                progress=progress,
-                deadline=deadline,
-                cancel=cancel,
-                trace=trace,
-            ),
-            cancel.cancel,
-        )
-
-    async def get(
-        self,
-        fingerprint: bytes,
-        keys: Sequence[bytes],
-        into: BlockMemory,
-        *,
-        rect: Rect | None = None,
-        holders: Sequence[str] = (),
-        lookup_deadline: float = 0.05,
-        progress: float = 1.0,
-        deadline: float = 30.0,
-        trace: str = "",
-    ) -> Fetched:
-        """As `Client.get`."""
-        cancel = Cancellation()
-        return await self._run(
-            lambda: self._client.get(
-                fingerprint,
-                keys,
-                into,
-                rect=rect,
-                holders=holders,
-                lookup_deadline=lookup_deadline,
-                progress=progress,
-                deadline=deadline,
-                cancel=cancel,
-                trace=trace,
-            ),
-            cancel.cancel,
-        )
-
-    async def push(
-        self,
-        fingerprint: bytes,
-        parts: Sequence[Part],
-        *,
-        reservation_ttl: float = 0.0,
-        deadline: float = 10.0,
-        trace: str = "",
-    ) -> list[Error | None]:
-        """As `Client.push`."""
-        return await self._run(
-            lambda: self._client.push(
-                fingerprint, parts, reservation_ttl=reservation_ttl, deadline=deadline, trace=trace
-            )
-        )
+    open_namespace = _in_a_thread(Client.open_namespace)
+    match = _in_a_thread(Client.match)
+    fetch = _in_a_thread(Client.fetch, cancellable=True)
+    get = _in_a_thread(Client.get, cancellable=True)
+    push = _in_a_thread(Client.push)
+    prefetch = _in_a_thread(Client.prefetch)
+    exists = _in_a_thread(Client.exists)
+    renew_lease = _in_a_thread(Client.renew_lease)
+    flush = _in_a_thread(Client.flush)
+    stat = _in_a_thread(Client.stat)
+    _stage = _in_a_thread(Client.stage)
 
     async def stage(
         self,
@@ -203,57 +98,15 @@ class AsyncClient:
         trace: str = "",
     ) -> AsyncStagedPush:
         """As `Client.stage`."""
-        staged = await self._run(
-            lambda: self._client.stage(
-                fingerprint,
-                parts,
-                reservation_ttl=reservation_ttl,
-                deadline=deadline,
-                commit_deadline=commit_deadline,
-                trace=trace,
-            )
+        staged = await self._stage(
+            fingerprint,
+            parts,
+            reservation_ttl=reservation_ttl,
+            deadline=deadline,
+            commit_deadline=commit_deadline,
+            trace=trace,
         )
         return AsyncStagedPush(self._run, staged)
-
-    async def prefetch(
-        self,
-        fingerprint: bytes,
-        keys: Sequence[bytes],
-        needed_in: float,
-        *,
-        deadline: float = 1.0,
-        trace: str = "",
-    ) -> Prefetched:
-        """As `Client.prefetch`."""
-        return await self._run(
-            lambda: self._client.prefetch(
-                fingerprint, keys, needed_in, deadline=deadline, trace=trace
-            )
-        )
-
-    async def exists(
-        self, fingerprint: bytes, keys: Sequence[bytes], *, deadline: float = 1.0, trace: str = ""
-    ) -> list[TierKind | None]:
-        """As `Client.exists`."""
-        return await self._run(
-            lambda: self._client.exists(fingerprint, keys, deadline=deadline, trace=trace)
-        )
-
-    async def renew_lease(
-        self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = ""
-    ) -> float:
-        """As `Client.renew_lease`."""
-        return await self._run(
-            lambda: self._client.renew_lease(lease, ttl, deadline=deadline, trace=trace)
-        )
-
-    async def flush(self, *, deadline: float = 10.0, trace: str = "") -> None:
-        """As `Client.flush`."""
-        await self._run(lambda: self._client.flush(deadline=deadline, trace=trace))
-
-    async def stat(self, *, deadline: float = 1.0, trace: str = "") -> NodeStats:
-        """As `Client.stat`."""
-        return await self._run(lambda: self._client.stat(deadline=deadline, trace=trace))
 
     def watch(
         self, fingerprint: bytes | None = None, *, snapshot: bool = False

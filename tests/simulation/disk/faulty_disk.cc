@@ -312,6 +312,9 @@ FaultyDisk::FaultyDisk(Simulation& simulation, DiskImage image, const DiskTroubl
 
 FaultyDisk::~FaultyDisk() = default;
 
+cache::disk::RecordStore& FaultyDisk::records() { return *records_; }
+cache::disk::SegmentFiles& FaultyDisk::files() { return *files_; }
+
 std::unique_ptr<cache::disk::IoBackend> FaultyDisk::NewBackend() {
   return std::make_unique<Backend>(state_);
 }

@@ -65,8 +65,8 @@ class FaultyDisk {
   FaultyDisk(Simulation& simulation, DiskImage image, const DiskTroubles& troubles);
   ~FaultyDisk();
 
-  cache::disk::RecordStore& records() { return *records_; }
-  cache::disk::SegmentFiles& files() { return *files_; }
+  cache::disk::RecordStore& records();
+  cache::disk::SegmentFiles& files();
   std::unique_ptr<cache::disk::IoBackend> NewBackend();
   // Segment and size of each file.
   std::vector<std::pair<uint32_t, uint64_t>> FilesFound() const;
