@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "clients/cpp/src/local/place_header.h"
 #include "common/hash/xxh3_stream.h"
 #include "common/log/log.h"
 #include "protocol/shm/decode.h"
@@ -254,17 +255,8 @@ void LocalFetch::CopyHeaders() {
 
 void LocalFetch::ReadHeader(Part& part) {
   const shm::PlaceEntry& place = part.place;
-  // A private copy: whoever can write the segment could change the header between check and use.
-  const auto layers = static_cast<uint32_t>(place.layer_end - place.layer_begin);
-  const auto bytes =
-      part.bytes.first(std::min<size_t>(format::HeaderBytes(layers), part.bytes.size()));
-  header_.assign(bytes.begin(), bytes.end());
-  Result<format::PartHeader> header = format::ParseHeader(header_);
-  const format::PartRect rect{place.layer_begin, place.layer_end, place.head_begin, place.head_end};
-  if (!header.ok() || header->rect != rect || header->total_bytes != place.bytes) {
-    Corrupt(part);
-    return;
-  }
+  Result<format::PartHeader> header = ReadHeaderOf(place, part.bytes, &header_);
+  if (!header.ok()) return Corrupt(part);
   part.header = std::move(*header);
   if (part.chunk != nullptr) return;
   // A hash of bytes that somebody can still write to says nothing about the next look at them, and

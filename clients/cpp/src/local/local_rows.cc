@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "clients/cpp/src/local/local_session.h"
+#include "clients/cpp/src/local/place_header.h"
 #include "common/memory/bulk_copy.h"
 #include "protocol/shm/decode.h"
 
@@ -193,14 +194,8 @@ Status LocalRows::Open(Call& call, const shm::PlaceEntry& place, Block* block) {
   part.bytes = part.segment->Read(place.offset, place.bytes);
   part.changes = (place.flags & shm::kLent) != 0 || !part.segment->frozen();
   part.tier = TierFromCode(place.tier).value_or(TierKind::kHost);
-  // A private copy: whoever can write the segment could change the header between check and use.
-  const auto layers = static_cast<uint32_t>(place.layer_end - place.layer_begin);
-  const auto bytes =
-      part.bytes.first(std::min<size_t>(format::HeaderBytes(layers), part.bytes.size()));
-  copy_.assign(bytes.begin(), bytes.end());
-  Result<format::PartHeader> header = format::ParseHeader(copy_);
-  const format::PartRect rect{place.layer_begin, place.layer_end, place.head_begin, place.head_end};
-  if (!header.ok() || header->rect != rect || header->total_bytes != place.bytes) {
+  Result<format::PartHeader> header = ReadHeaderOf(place, part.bytes, &copy_);
+  if (!header.ok()) {
     call.pin.session()->Report(call.pin.lease(), place.block);
     ++call.report.counts.corrupt_rows;
     *block = {.state = Block::State::kFailed, .reason = MissReason::kCorrupt};
