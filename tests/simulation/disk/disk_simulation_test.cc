@@ -1,5 +1,6 @@
 // The disk tier in the simulation: whatever the disk does, what was promised is there, and a seed
-// that fails fails again. CAIRN_DISK_SEEDS sets how many seeds are played.
+// that fails fails again. CAIRN_DISK_SEEDS sets how many seeds are played, CAIRN_DISK_FIRST_SEED the
+// first.
 
 #include <gtest/gtest.h>
 
@@ -11,9 +12,9 @@
 namespace cairn::testing {
 namespace {
 
-uint64_t Seeds() {
-  const char* seeds = std::getenv("CAIRN_DISK_SEEDS");
-  return seeds == nullptr ? 100 : std::strtoull(seeds, nullptr, 10);
+uint64_t Setting(const char* name, uint64_t normal) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? normal : std::strtoull(text, nullptr, 10);
 }
 
 DiskPlay PlayOf(uint64_t seed) {
@@ -31,7 +32,9 @@ void Print(const DiskPlay& play, const DiskOutcome& outcome) {
 
 TEST(DiskSimulationTest, KeepsItsPromisesOnADiskInTrouble) {
   DiskOutcome sum;
-  for (uint64_t seed = 1; seed <= Seeds(); ++seed) {
+  const uint64_t first = Setting("CAIRN_DISK_FIRST_SEED", 1);
+  const uint64_t end = first + Setting("CAIRN_DISK_SEEDS", 100);
+  for (uint64_t seed = first; seed < end; ++seed) {
     const DiskPlay play = PlayOf(seed);
     const DiskOutcome outcome = Play(play);
     for (const std::string& problem : outcome.problems) ADD_FAILURE() << seed << ": " << problem;
@@ -43,14 +46,14 @@ TEST(DiskSimulationTest, KeepsItsPromisesOnADiskInTrouble) {
     sum.power_losses += outcome.power_losses;
     sum.promised += outcome.promised;
   }
-  std::printf("[          ] %llu extents written, %.1f MiB moved, %llu flushes, %llu kills, %llu "
-              "power losses, %llu extents promised\n",
-              static_cast<unsigned long long>(sum.written),
-              static_cast<double>(sum.moved) / (1 << 20),
-              static_cast<unsigned long long>(sum.flushes),
-              static_cast<unsigned long long>(sum.kills),
-              static_cast<unsigned long long>(sum.power_losses),
-              static_cast<unsigned long long>(sum.promised));
+  std::printf(
+      "[          ] %llu extents written, %.1f MiB moved, %llu flushes, %llu kills, %llu "
+      "power losses, %llu extents promised\n",
+      static_cast<unsigned long long>(sum.written), static_cast<double>(sum.moved) / (1 << 20),
+      static_cast<unsigned long long>(sum.flushes), static_cast<unsigned long long>(sum.kills),
+      static_cast<unsigned long long>(sum.power_losses),
+      static_cast<unsigned long long>(sum.promised));
+  if (end - first < 20) return;  // One seed need not have everything.
   EXPECT_GT(sum.moved, 0u) << "the test does not test what it says";
   EXPECT_GT(sum.promised, 0u);
   EXPECT_GT(sum.kills, 0u);

@@ -233,8 +233,7 @@ class FaultyDisk::Records final : public cache::disk::RecordStore {
   Result<std::string> RecordOf(uint64_t id) override {
     const auto found = state_->records.find(id);
     StoredExtent extent;
-    if (found == state_->records.end() ||
-        !cache::disk::DecodeExtent(id, found->second, &extent)) {
+    if (found == state_->records.end() || !cache::disk::DecodeExtent(id, found->second, &extent)) {
       return Errorf(StatusCode::kNotFound, "no record {}", id);
     }
     return std::string(extent.record);

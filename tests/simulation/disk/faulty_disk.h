@@ -36,7 +36,7 @@ struct DiskImage {
     std::vector<std::pair<uint64_t, std::string>> store;  // As EncodeExtent makes them.
     void ApplyTo(std::map<uint64_t, std::string>* records) const;
   };
-  std::map<uint32_t, File> files;                       // By segment.
+  std::map<uint32_t, File> files;                      // By segment.
   std::map<uint32_t, std::vector<std::byte>> deleted;  // May come back.
   std::map<uint64_t, std::string> synced_records;
   std::vector<Batch> log;
@@ -46,9 +46,9 @@ struct DiskImage {
 // What is wrong with it, beyond what a disk may do.
 enum class DiskLie : uint8_t {
   kNone,
-  kSyncDoesNothing,         // Of segments.
-  kSyncComesLate,           // Segments are durable after the records that name their bytes.
-  kRecordsComeAfterwards,   // A batch is in the database some time after it was acknowledged.
+  kSyncDoesNothing,        // Of segments.
+  kSyncComesLate,          // Segments are durable after the records that name their bytes.
+  kRecordsComeAfterwards,  // A batch is in the database some time after it was acknowledged.
 };
 
 struct DiskTroubles {

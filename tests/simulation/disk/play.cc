@@ -24,7 +24,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kMiB = 1 << 20;
-constexpr uint64_t kCapacity = 12 * kMiB;
+constexpr uint64_t kCapacity = 6 * kMiB;
 constexpr int kWriters = 3;
 constexpr int kNames = 3;
 
@@ -100,22 +100,22 @@ class Player {
     lanes.readers.push_back(disk_->NewBackend());
     {
       auto map = ExtentStore::MapFor(kCapacity);
-      store_.emplace(
-          cache::disk::ExtentStoreOptions{.capacity_bytes = kCapacity,
-                                          .max_extent_bytes = 1 << 20,
-                                          .queue_depth = 4,
-                                          .queue_capacity = 64,
-                                          .scrub_bytes_per_second = 20 * kMiB,
-                                          .first_id = (++epoch_) << 40},
-          ExtentStore::Parts{.store = disk_->records(),
-                             .files = disk_->files(),
-                             .lanes = lanes,
-                             .clock = simulation_.clock(),
-                             .start =
-                                 [this](const char*, std::function<void()> body) {
-                                   return std::make_unique<Task>(simulation_, std::move(body));
-                                 }},
-          std::move(map));
+      store_.emplace(cache::disk::ExtentStoreOptions{.capacity_bytes = kCapacity,
+                                                     .max_extent_bytes = 1 << 20,
+                                                     .queue_depth = 4,
+                                                     .queue_capacity = 64,
+                                                     .scrub_bytes_per_second = 20 * kMiB,
+                                                     .first_id = (++epoch_) << 40},
+                     ExtentStore::Parts{.store = disk_->records(),
+                                        .files = disk_->files(),
+                                        .lanes = lanes,
+                                        .clock = simulation_.clock(),
+                                        .start =
+                                            [this](const char*, std::function<void()> body) {
+                                              return std::make_unique<Task>(simulation_,
+                                                                            std::move(body));
+                                            }},
+                     std::move(map));
     }
     for (const auto& [segment, bytes] : disk_->FilesFound()) store_->AddFile(segment, bytes);
     Recover();
@@ -130,7 +130,7 @@ class Player {
       }
       tasks.push_back(std::make_unique<Task>(simulation_, [this] { ReadSome(); }));
       tasks.push_back(std::make_unique<Task>(simulation_, [this] { Name(); }));
-      simulation_.Sleep(microseconds(simulation_.Random(400'000)));
+      simulation_.Sleep(microseconds(simulation_.Random(150'000)));
       EndBy(end);
       tasks.clear();
     }
@@ -167,13 +167,12 @@ class Player {
       names_ = std::move(names_by_crash_);
     }
     std::map<uint64_t, Extent> found;
-    const Status recovered =
-        store_->Recover([&](const Extent& extent, std::string_view record) {
-          if (!found.emplace(std::stoull(std::string(record)), extent).second) {
-            Problem(fmt::format("extent {} was found twice", record));
-          }
-          return true;
-        });
+    const Status recovered = store_->Recover([&](const Extent& extent, std::string_view record) {
+      if (!found.emplace(std::stoull(std::string(record)), extent).second) {
+        Problem(fmt::format("extent {} was found twice", record));
+      }
+      return true;
+    });
     if (!recovered.ok()) return Problem("it did not recover: " + ToString(recovered));
     std::map<uint64_t, Stored> now;
     for (const auto& [number, extent] : found) {
@@ -225,9 +224,8 @@ class Player {
 
   Status ReadOne(uint64_t number, const Extent& extent) {
     std::vector<std::byte> bytes(extent.length);
-    const Status status = Await([&](cache::IoCallback done) {
-      store_->Read(extent, bytes, std::move(done));
-    });
+    const Status status =
+        Await([&](cache::IoCallback done) { store_->Read(extent, bytes, std::move(done)); });
     if (status.ok() && bytes != BytesOf(number, extent.length)) {
       Problem(fmt::format("a read of extent {} brought wrong bytes", number));
     }
@@ -272,15 +270,15 @@ class Player {
       some = true;
     }
     if (some || stored_.empty()) return;
-    const auto it = std::next(stored_.begin(),
-                              static_cast<ptrdiff_t>(simulation_.Random(stored_.size())));
+    const auto it =
+        std::next(stored_.begin(), static_cast<ptrdiff_t>(simulation_.Random(stored_.size())));
     if (!reading_.contains(it->first)) Release(it->first);
   }
 
   void Write() {
     while (!stopping_) {
       simulation_.Sleep(microseconds(simulation_.Random(2000)));
-      const auto length = static_cast<uint32_t>(1 + simulation_.Random(300'000));
+      const auto length = static_cast<uint32_t>(1 + simulation_.Random(120'000));
       const auto extent = store_->Reserve(length);
       if (!extent.ok()) {
         MakeRoom();
@@ -289,9 +287,8 @@ class Player {
       const uint64_t number = ++last_number_;
       const std::string record = RecordOf(number);
       const std::vector<std::byte> bytes = BytesOf(number, length);
-      const Status written = Await([&](cache::IoCallback done) {
-        store_->Write(*extent, record, bytes, std::move(done));
-      });
+      const Status written = Await(
+          [&](cache::IoCallback done) { store_->Write(*extent, record, bytes, std::move(done)); });
       if (!written.ok()) {
         store_->Release(*extent);
         continue;
@@ -321,8 +318,8 @@ class Player {
     while (!stopping_) {
       simulation_.Sleep(microseconds(simulation_.Random(3000)));
       if (stored_.empty()) continue;
-      const auto it = std::next(stored_.begin(),
-                                static_cast<ptrdiff_t>(simulation_.Random(stored_.size())));
+      const auto it =
+          std::next(stored_.begin(), static_cast<ptrdiff_t>(simulation_.Random(stored_.size())));
       const uint64_t number = it->first;
       const Extent extent = it->second.extent;
       reading_.insert(number);

@@ -152,9 +152,8 @@ Status DiskTier::Impl::OpenLanes() {
     return backend;
   };
   CAIRN_ASSIGN_OR_RETURN(
-      lanes,
-      disk::MakeIoLanes(kinds, {.depth = options.queue_depth, .readers = readers, .make = make},
-                        &reason));
+      lanes, disk::MakeIoLanes(
+                 kinds, {.depth = options.queue_depth, .readers = readers, .make = make}, &reason));
   io_mode = std::string(disk::Name(lanes.kind)) + (direct ? "/direct" : "/buffered");
   const uint64_t segment = disk::ExtentStore::MapFor(options.capacity_bytes).segment_bytes();
   log::Info("disk_tier_io",

@@ -60,7 +60,11 @@ ExtentStore::ExtentStore(const ExtentStoreOptions& options, const Parts& parts, 
              .damage = damage_,
              .io = {parts.lanes, parts.files, parts.clock},
              .min_free_bytes = options.min_free_bytes,
-             .made = [this] { Pump(); },
+             .start_writes =
+                 [this] {
+                   const Started started = StartWrites();
+                   return started.some && started.wants_room;
+                 },
              .refuse =
                  [this](const Status& status) {
                    std::deque<QueuedWrite> waiting = table_.TakeWaiting();
@@ -70,8 +74,12 @@ ExtentStore::ExtentStore(const ExtentStoreOptions& options, const Parts& parts, 
                    Refuse(writes, status);
                  }},
             parts.start),
-      scrubber_(table_, damage_, {parts.lanes, parts.files, parts.clock},
-                options.scrub_bytes_per_second, parts.start),
+      scrubber_({.table = table_,
+                 .damage = damage_,
+                 .io = {parts.lanes, parts.files, parts.clock},
+                 .bytes_per_second = options.scrub_bytes_per_second,
+                 .want_room = [this] { room_.Want(); }},
+                parts.start),
       names_(parts.store, parts.clock, options.meta_patience, parts.start) {}
 
 ExtentStore::~ExtentStore() {
@@ -123,10 +131,15 @@ void ExtentStore::Write(const Extent& extent, std::string_view record,
 }
 
 void ExtentStore::Pump() {
-  for (;;) {
+  if (StartWrites().wants_room) room_.Want();
+}
+
+ExtentStore::Started ExtentStore::StartWrites() {
+  for (Started started;;) {
     ExtentTable::Group group = table_.NextGroup(parts_.clock.Now());
-    if (group.wants_room) room_.Want();
-    if (group.writes.empty()) return;
+    started.wants_room |= group.wants_room;
+    if (group.writes.empty()) return started;
+    started.some = true;
     const Place place = group.writes.front().place;
     const Result<FileRef> file = parts_.files.Use(place.segment);
     if (!file.ok()) {
@@ -181,10 +194,8 @@ void ExtentStore::Read(const Extent& extent, std::span<std::byte> destination, I
   auto* const io = FullIo::NewRead((*file)->fd(), OffsetOf(resident->place));
   io->AddDestination(destination);
   io->Start(parts_.lanes.reader(extent.id),
-            [this, file = *file, resident = *resident, destination,
-             done = std::move(done)](Status status) {
-              OnRead(resident, destination, std::move(status), done);
-            });
+            [this, file = *file, resident = *resident, destination, done = std::move(done)](
+                Status status) { OnRead(resident, destination, std::move(status), done); });
 }
 
 void ExtentStore::OnRead(const Resident& extent, std::span<std::byte> destination, Status status,

@@ -99,8 +99,13 @@ class ExtentStore {
   Result<std::optional<Trim>> ChooseTrim();
   void Restore(const StoredExtent& found, const std::optional<Trim>& trim,
                const PersistentTier::RecoverVisitor& visitor);
-  // Starts what may be started.
+  // Starts the writes that may be started, and asks for room.
   void Pump();
+  struct Started {
+    bool some = false;
+    bool wants_room = false;
+  };
+  Started StartWrites();
   void OnWritten(std::vector<QueuedWrite> group, const Status& status);
   void Refuse(std::span<QueuedWrite> writes, const Status& status);
   void OnRead(const Resident& extent, std::span<std::byte> destination, Status status,

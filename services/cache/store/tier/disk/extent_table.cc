@@ -296,8 +296,7 @@ RoomStep ExtentTable::NextRoomStep(bool may_make, bool leaving) {
             .leaving = true};
   }
   const uint32_t coming = map_.free() + map_.nearly_free();
-  step.waiting = !queue_.empty() &&
-                 !map_.Continues(Stream::kFresh, queue_.front().extent.length) &&
+  step.waiting = !queue_.empty() && !map_.Continues(Stream::kFresh, queue_.front().extent.length) &&
                  map_.free() <= (absent ? 0u : 1u);
   if (!step.waiting && !starved_ &&
       !(map_.NeedsSpare(Stream::kFresh) && coming < (absent ? 1u : 2u))) {
@@ -345,7 +344,8 @@ Result<std::optional<PlacedExtent>> ExtentTable::PlaceMoved(const Resident& resi
   if (it == entries_.end() || it->second.place != resident.place) {
     return Errorf(StatusCode::kNotFound, "disk tier: extent {} was released", resident.id);
   }
-  const auto place = map_.Allocate(Stream::kMoved, resident.id, resident.length, /*last=*/true, now);
+  const auto place =
+      map_.Allocate(Stream::kMoved, resident.id, resident.length, /*last=*/true, now);
   if (!place) return std::optional<PlacedExtent>();
   PlacedExtent p;
   p.stored = {.id = resident.id,

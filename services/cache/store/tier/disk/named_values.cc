@@ -63,8 +63,7 @@ Status NamedValues::Do(std::function<Status()> run) {
   }
   queue_.push_back(operation);
   changed_.NotifyAll();
-  if (!changed_.WaitUntil(mu_, clock_, clock_.Now() + patience_,
-                          [&] { return operation->done; })) {
+  if (!changed_.WaitUntil(mu_, clock_, clock_.Now() + patience_, [&] { return operation->done; })) {
     return Errorf(StatusCode::kUnavailable,
                   "disk tier: the device has not written a named value in {:.1f} s",
                   Seconds(patience_));

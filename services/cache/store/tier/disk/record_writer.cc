@@ -50,11 +50,10 @@ Status RecordWriter::WaitWritten(const Patience& patience) {
   MutexLock lock(mu_);
   const uint64_t goal = came_;
   const uint64_t failed = failed_batches_;
-  CAIRN_RETURN_IF_ERROR(patience.Wait(changed_, mu_, parts_.clock, "written all records",
-                                      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                                        return done_ >= goal || failed_batches_ != failed ||
-                                               stopping_;
-                                      }));
+  CAIRN_RETURN_IF_ERROR(patience.Wait(
+      changed_, mu_, parts_.clock, "written all records", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return done_ >= goal || failed_batches_ != failed || stopping_;
+      }));
   if (done_ >= goal) return OkStatus();
   return failed_batches_ != failed
              ? last_failure_
@@ -88,8 +87,7 @@ bool RecordWriter::WaitForBatch(TimePoint again, Batch* batch) {
   const Clock& clock = parts_.clock;
   MutexLock lock(mu_);
   const auto due = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return stopping_ || !next_.placed.empty() ||
-           (!next_.forgotten.empty() && clock.Now() >= again);
+    return stopping_ || !next_.placed.empty() || (!next_.forgotten.empty() && clock.Now() >= again);
   };
   while (!due()) {
     if (next_.forgotten.empty()) {
@@ -115,8 +113,7 @@ Status RecordWriter::Apply(const Batch& batch) {
     if (p.moved) stored.back().record = p.record_copy;
   }
   Status status = parts_.store.Apply(ids, stored);
-  if (status.ok() ||
-      parts_.files.FreeBytes() < std::max<uint64_t>(parts_.min_free_bytes, 1)) {
+  if (status.ok() || parts_.files.FreeBytes() < std::max<uint64_t>(parts_.min_free_bytes, 1)) {
     return status;
   }
   // After a fault, the database refuses everything until it is asked to go on.

@@ -97,12 +97,12 @@ Status ExtentStore::Recover(const PersistentTier::RecoverVisitor& visitor) {
   }
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Trim> trim, ChooseTrim());
   // Without all records nothing may be written: what was not seen would be overwritten.
-  CAIRN_RETURN_IF_ERROR(parts_.store.Scan(
-      [&](const StoredExtent& found) { Restore(found, trim, visitor); },
-      [&](uint64_t id) {
-        ++corrupt_records_;
-        records_.Forget({id, ForgottenExtent::kNoSegment}, /*wake=*/false);
-      }));
+  CAIRN_RETURN_IF_ERROR(
+      parts_.store.Scan([&](const StoredExtent& found) { Restore(found, trim, visitor); },
+                        [&](uint64_t id) {
+                          ++corrupt_records_;
+                          records_.Forget({id, ForgottenExtent::kNoSegment}, /*wake=*/false);
+                        }));
   if (const uint64_t trimmed = trimmed_extents_; trimmed > 0) {
     log::Info("disk_tier_trimmed",
               {{"capacity", log::Num(options_.capacity_bytes)}, {"extents", log::Num(trimmed)}});

@@ -1,6 +1,7 @@
 #include "services/cache/store/tier/disk/scrubber.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace cairn::cache::disk {
@@ -10,10 +11,8 @@ constexpr std::chrono::seconds kPause{1};  // Between two passes, and while noth
 
 }  // namespace
 
-Scrubber::Scrubber(ExtentTable& table, DamageReports& damage, const SegmentIo& io,
-                   uint64_t bytes_per_second, const StartLoop& start)
-    : table_(table), damage_(damage), io_(io), bytes_per_second_(bytes_per_second) {
-  if (bytes_per_second > 0) loop_ = start("disk-scrub", [this] { Run(); });
+Scrubber::Scrubber(Parts parts, const StartLoop& start) : parts_(std::move(parts)) {
+  if (parts_.bytes_per_second > 0) loop_ = start("disk-scrub", [this] { Run(); });
 }
 
 void Scrubber::Stop() {
@@ -27,32 +26,32 @@ void Scrubber::Stop() {
 
 void Scrubber::Run() {
   std::pair<uint32_t, uint32_t> cursor{0, 0};
-  TimePoint next = io_.clock.Now();
+  TimePoint next = parts_.io.clock.Now();
   for (;;) {
     {
       MutexLock lock(mu_);
-      changed_.WaitUntil(mu_, io_.clock, next,
+      changed_.WaitUntil(mu_, parts_.io.clock, next,
                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; });
       if (stopping_) return;
     }
     const uint64_t bytes = ScrubOne(&cursor);
-    const TimePoint now = io_.clock.Now();
-    next = bytes == 0 ? now + kPause
-                      : std::max(next, now - kPause) +
-                            std::chrono::nanoseconds(static_cast<int64_t>(
-                                static_cast<double>(bytes) * 1e9 /
-                                static_cast<double>(bytes_per_second_)));
+    const TimePoint now = parts_.io.clock.Now();
+    next = bytes == 0
+               ? now + kPause
+               : std::max(next, now - kPause) + std::chrono::nanoseconds(static_cast<int64_t>(
+                                                    static_cast<double>(bytes) * 1e9 /
+                                                    static_cast<double>(parts_.bytes_per_second)));
   }
 }
 
 uint64_t Scrubber::ScrubOne(std::pair<uint32_t, uint32_t>* cursor) {
-  const std::optional<Resident> resident = table_.NextToScrub(cursor);
+  const std::optional<Resident> resident = parts_.table.NextToScrub(cursor);
   if (!resident) return 0;
   std::vector<PageBuffer> buffers;
-  const Status status = io_.Read({&*resident, 1}, &buffers)[0];
+  const Status status = parts_.io.Read({&*resident, 1}, &buffers)[0];
   if (status.ok()) bytes_ += resident->length;
-  if (status.code() == StatusCode::kDataLoss) damage_.Report(*resident, status);
-  table_.EndRead(resident->place.segment);
+  if (status.code() == StatusCode::kDataLoss) parts_.damage.Report(*resident, status);
+  if (parts_.table.EndRead(resident->place.segment)) parts_.want_room();
   return resident->length;
 }
 

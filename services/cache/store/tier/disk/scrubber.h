@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -17,9 +18,15 @@ namespace cairn::cache::disk {
 // Thread-safe.
 class Scrubber {
  public:
-  // `bytes_per_second`: 0 scrubs nothing.
-  Scrubber(ExtentTable& table, DamageReports& damage, const SegmentIo& io,
-           uint64_t bytes_per_second, const StartLoop& start);
+  struct Parts {
+    ExtentTable& table;
+    DamageReports& damage;
+    SegmentIo io;
+    uint64_t bytes_per_second = 0;  // 0: it scrubs nothing.
+    // Writes wait for room, and a read here may have held it.
+    std::function<void()> want_room;
+  };
+  Scrubber(Parts parts, const StartLoop& start);
   ~Scrubber() { Stop(); }
   // Ends the read under way. Idempotent.
   void Stop();
@@ -30,10 +37,7 @@ class Scrubber {
   // Verifies the next extent after `cursor`. Returns its size.
   uint64_t ScrubOne(std::pair<uint32_t, uint32_t>* cursor);
 
-  ExtentTable& table_;
-  DamageReports& damage_;
-  const SegmentIo io_;
-  const uint64_t bytes_per_second_;
+  const Parts parts_;
   std::atomic<uint64_t> bytes_{0};
   Mutex mu_;
   CondVar changed_;

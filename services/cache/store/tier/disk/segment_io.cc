@@ -34,9 +34,8 @@ class Join {
 
 // The file stays open until then.
 FullIo::Done Holding(FileRef file, FullIo::Done done) {
-  return [file = std::move(file), done = std::move(done)](Status status) {
-    done(std::move(status));
-  };
+  return
+      [file = std::move(file), done = std::move(done)](Status status) { done(std::move(status)); };
 }
 
 }  // namespace

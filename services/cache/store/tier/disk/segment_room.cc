@@ -39,15 +39,18 @@ void SegmentRoom::Run() {
   for (;;) {
     {
       MutexLock lock(mu_);
-      changed_.Wait(mu_, parts_.io.clock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || wanted_;
-      });
+      changed_.WaitUntil(mu_, parts_.io.clock, wants_file_ ? make_again_ : TimePoint::max(),
+                         [this]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || wanted_; });
       if (stopping_) return;
       wanted_ = false;
     }
+    // Writes that find no place want room. They do not wake this loop, which has just looked: it
+    // kept a processor busy until a place was free.
     for (bool more = true; more;) {
+      wants_file_ = false;
       more = Step();
-      parts_.made();
+      more |= parts_.start_writes();
       MutexLock lock(mu_);
       if (stopping_) return;
     }
@@ -62,6 +65,7 @@ bool SegmentRoom::Step() {
 }
 
 bool SegmentRoom::Take(const RoomStep& step) {
+  wants_file_ |= step.no_file;
   switch (step.what) {
     case RoomStep::What::kNothing:
       return false;

@@ -31,8 +31,8 @@ class SegmentRoom {
     DamageReports& damage;
     SegmentIo io;
     uint64_t min_free_bytes = 0;
-    // After each step: some of the writes that wait may start now.
-    std::function<void()> made = {};
+    // After each step: starts writes that wait. True: it did, and there may be more to do for them.
+    std::function<bool()> start_writes = {};
     // Nothing can be done for the writes that wait.
     std::function<void(const Status&)> refuse = {};
   };
@@ -65,7 +65,8 @@ class SegmentRoom {
   const Parts parts_;
   std::atomic<uint64_t> failures_{0};
   // Of the loop.
-  TimePoint make_again_{};  // A file could not be made: not before.
+  TimePoint make_again_{};   // A file could not be made: not before.
+  bool wants_file_ = false;  // Then.
   Status make_failure_;
   Mutex mu_;
   CondVar changed_;

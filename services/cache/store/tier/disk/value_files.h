@@ -40,7 +40,6 @@ class ValueFiles final : public SegmentFiles {
   // The size that a file should have, if it is known.
   using SizeOf = std::function<std::optional<uint64_t>(uint32_t segment)>;
 
-
   // Finds the existing files. If a file lost its end, the end is filled with zeros. A file of
   // unknown size has `default_bytes`, or its own if that is more.
   Result<std::vector<Found>> Open(const Options& options, const SizeOf& size_of,
