@@ -211,6 +211,7 @@ void ExtentStore::OnRead(const Resident& extent, std::span<std::byte> destinatio
   }
   if (table_.EndRead(extent.place.segment)) room_.Want();
   done(std::move(status));
+  table_.ReadReturned();
   pending_.End(1);
 }
 

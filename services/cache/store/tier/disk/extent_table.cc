@@ -239,9 +239,13 @@ Result<Resident> ExtentTable::BeginRead(const Extent& extent) {
 
 bool ExtentTable::EndRead(uint32_t segment) {
   MutexLock lock(mu_);
-  --reads_;
   map_.Unhold(segment);
   return !queue_.empty();
+}
+
+void ExtentTable::ReadReturned() {
+  MutexLock lock(mu_);
+  --reads_;
 }
 
 bool ExtentTable::LivesAt(uint64_t id, uint32_t segment) const {
@@ -271,7 +275,6 @@ std::optional<Resident> ExtentTable::NextToScrub(std::pair<uint32_t, uint32_t>* 
       const uint64_t id = ids[cursor->second++];
       if (!LivesAt(id, cursor->first)) continue;
       map_.Hold(cursor->first);
-      ++reads_;
       return ResidentOf(id);
     }
   }

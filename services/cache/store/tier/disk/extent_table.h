@@ -120,6 +120,8 @@ class ExtentTable {
   Result<Resident> BeginRead(const Extent& extent);
   // True: somebody waits for room, who may get it now.
   bool EndRead(uint32_t segment);
+  // The callback of a read has run: another one may begin in its place.
+  void ReadReturned();
   // The next one after `cursor` (segment, index in it). nullopt: none; it begins again.
   std::optional<Resident> NextToScrub(std::pair<uint32_t, uint32_t>* cursor);
 
@@ -191,7 +193,7 @@ class ExtentTable {
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<QueuedWrite> queue_ ABSL_GUARDED_BY(mu_);  // Have no place yet.
   size_t groups_ ABSL_GUARDED_BY(mu_) = 0;              // At the device.
-  size_t reads_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t reads_ ABSL_GUARDED_BY(mu_) = 0;  // Callbacks included, without those of the scrubber.
   // No segment can be freed by moving: only by evicting.
   bool starved_ ABSL_GUARDED_BY(mu_) = false;
   // How many bytes may be moved because the owner keeps them. Writes increase it, moves decrease
