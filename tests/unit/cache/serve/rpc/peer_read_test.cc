@@ -248,8 +248,9 @@ TEST_F(PeerReadTest, AnAnswerToAHelloDoesNotWaitForTheEndOfARead) {
   ManualExecutor later;
   PlainSink sink;
   std::atomic<bool> read{false}, greeted{false};
-  GrpcPeerLinks links(
-      {.self = {.cluster = "test", .id = "reader", .incarnation = 1}, .executor = &later});
+  GrpcPeerLinks links({.self = {.cluster = "test", .id = "reader", .incarnation = 1},
+                       .files = {},
+                       .executor = &later});
   links.SetAddresses({{"self", address}});
   const TimePoint deadline = SteadyClock::Get().Now() + std::chrono::minutes(5);
   links.Read("self", {}, {}, PeerBytes::kStreamed, {.deadline = deadline}, std::chrono::minutes(5),
@@ -284,8 +285,9 @@ TEST_F(PeerReadTest, WhatTheExecutorRefusesEndsAllTheSame) {
   };
   Full full;
   PlainSink sink;
-  GrpcPeerLinks links(
-      {.self = {.cluster = "test", .id = "reader", .incarnation = 1}, .executor = &full});
+  GrpcPeerLinks links({.self = {.cluster = "test", .id = "reader", .incarnation = 1},
+                       .files = {},
+                       .executor = &full});
   links.SetAddresses({{"self", address}});
   std::promise<Status> ended;
   links.Read("self", {}, {}, PeerBytes::kStreamed,
