@@ -37,6 +37,7 @@ class ClusterHurryTest : public ClusterNodesTest {
     v1::MatchRequest request;
     request.set_session_id(client.session());
     request.set_fingerprint(fingerprint);
+    request.set_no_lease(true);
     for (int i = 0; i < kBlocks; ++i) request.mutable_keys()->append(NodeClient::Key(i));
     while (!stop_) {
       grpc::ClientContext context;

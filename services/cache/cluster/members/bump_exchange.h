@@ -34,8 +34,8 @@ class BumpExchange {
 
   // With whom bumps are exchanged. What is known of others goes, also of calls under way.
   void SetMembers(const std::vector<std::string>& ids);
-  // The member's bumps differ from those of this node. `reason`: any number for what showed that. One
-  // that is no member is left alone.
+  // The member's bumps differ from those of this node. `reason`: any number for what showed that.
+  // One that is no member is left alone.
   void Begin(const std::string& member, uint64_t reason = 0);
   // The last exchange with the member was for this reason, and came to its end.
   bool Settled(const std::string& member, uint64_t reason) const;
