@@ -433,7 +433,7 @@ TEST_F(PeerSourceTest, AClientInAHurryCostsOthersNoHits) {
 
 TEST_F(PeerSourceTest, AMemberThatHangsIsNoticedThoughAllCallersAreInAHurry) {
   Start({"self", "a"}, {.lookup_deadline = milliseconds(15)});
-  peers_.at("a").answers.HoldAnswers();
+  peers_.at("a").answers.DelayAnswers(seconds(60));
   const int before = peers_.at("a").finds;
   Duration waited{0};
   while (source_->health().skipped() == 0) {
