@@ -98,6 +98,7 @@ class PeerReadTest : public ServiceTest {
   static Cluster::Options OptionsOf() {
     Cluster::Options options;
     options.self.caller = {.cluster = "test", .id = "self", .incarnation = 1};
+    options.self.address = "self:1";
     return options;
   }
 
@@ -262,6 +263,7 @@ TEST_F(PeerReadTest, AnAnswerToAHelloDoesNotWaitForTheEndOfARead) {
   ASSERT_TRUE(eventually([&] { return later.Pending() == 1; }));
   PeerHello hello;
   hello.caller = {.cluster = "test", .id = "reader", .incarnation = 1};
+  hello.address = "reader:1";
   links.Hello(address, hello, deadline, [&](const Result<PeerHelloAnswer>& answer) {
     EXPECT_OK(answer);
     greeted = true;
