@@ -12,13 +12,19 @@ constexpr int kOwnersStepsAtOnce = 32;  // Shards of the walk to new owners.
 }  // namespace
 
 void AnnouncementSender::SetMembers(const std::vector<std::string>& ids) {
-  MutexLock lock(mu_);
-  std::map<std::string, Stream> streams;
-  for (const std::string& id : ids) {
-    const auto known = streams_.find(id);
-    streams[id] = known == streams_.end() ? Stream() : std::move(known->second);
+  std::vector<std::string> newcomers;
+  {
+    MutexLock lock(mu_);
+    std::map<std::string, Stream> streams;
+    for (const std::string& id : ids) {
+      const auto known = streams_.find(id);
+      if (known == streams_.end()) newcomers.push_back(id);
+      streams[id] = known == streams_.end() ? Stream() : std::move(known->second);
+    }
+    streams_ = std::move(streams);
   }
-  streams_ = std::move(streams);
+  // The announcer may not have noticed that one left for a moment. What was under way is lost.
+  for (const std::string& id : newcomers) announcer_.Restart(id);
 }
 
 void AnnouncementSender::Step() {
