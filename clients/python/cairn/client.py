@@ -145,8 +145,9 @@ class Client:
         `cairn.fingerprint(spec)`.
 
         `block_life`: so many seconds after its last use a block is not served any more; 1 second
-        to 90 days. 0: as the namespace has it already, or else the node's default. The last
-        opening that says something counts.
+        to 90 days. 0: as the namespace has it already, or else the node's default. Only
+        an administrator can make it shorter than it is: for all others a shorter one changes
+        nothing.
         """
         fingerprint, created, differs = self._connection.open_namespace(
             spec, block_life, deadline, trace

@@ -82,7 +82,8 @@ class LightEngine final : public SimulatedEngine,
 
   // --- CacheEngine: what nobody calls here
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec&, bool, Duration) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec&, bool, Duration,
+                                        cache::LifeChange) override {
     return None();
   }
   Result<std::unique_ptr<cache::FetchStream>> Fetch(const cache::FetchRequest&) override {

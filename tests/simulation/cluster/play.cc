@@ -229,7 +229,7 @@ class Player {
         world_.network().options().duplicates = event.c / 1000.0;
         return;
       case Kind::kClockRate:
-        if (Process* const node = At(a)) node->clock().SetRate(event.b / 1000.0);
+        if (Process* const node = At(a)) node->SetClockRate(event.b / 1000.0);
         return;
       case Kind::kLie:
         if (Process* const node = At(a)) node->lies = event.b != 0;
@@ -313,7 +313,7 @@ class Player {
       ++living;
       node->lies = false;
       node->engine().Break(DiskFault::kNone, 0);
-      node->clock().SetRate(1);
+      node->SetClockRate(1);
       node->Resume();
     }
     if (living == 0) world_.Start(0);

@@ -271,6 +271,13 @@ void Process::Later(TimePoint local, std::function<void()> task) {
                      });
 }
 
+void Process::SetClockRate(double rate) {
+  clock_.SetRate(rate);
+  // What is armed comes late if the clock was slower when it was armed.
+  armed_ = TimePoint::max();
+  ArmTimers();
+}
+
 void Process::ArmTimers() {
   const TimePoint next = timers_.next();
   if (next >= armed_) return;

@@ -59,6 +59,8 @@ class Process {
   SimulatedEngine& engine() { return *engine_; }
   SimulatedLinks& links() { return links_; }
   ProcessClock& clock() { return clock_; }
+  // Timers run at the new rate, too, also one that was armed before.
+  void SetClockRate(double rate);
   const Options& options() const { return options_; }
   std::map<uint64_t, SimulatedLinks::Serving>& serving() { return serving_; }
   uint64_t NextServing() { return ++servings_; }

@@ -154,13 +154,13 @@ void SimulatedLinks::ExchangeBumps(const std::string& member, const cache::BumpP
 }
 
 void SimulatedLinks::Find(const std::string& member,
-                          const std::vector<cache::WaymarkHash>& waymarks, TimePoint deadline,
-                          FindDone done) {
+                          const std::vector<cache::WaymarkHash>& waymarks,
+                          const cache::Patience& patience, FindDone done) {
   const std::string* const address = AddressOf(member);
   if (address == nullptr) return done(Refused());
   ++counts_.finds;
   Ask<Result<cache::FoundHolders>>(
-      *address, kFind, deadline,
+      *address, kFind, patience.deadline,
       [waymarks, caller = self_.cluster().self().caller](Process& callee) {
         return callee.cluster().host().Find(caller, waymarks);
       },
@@ -169,12 +169,12 @@ void SimulatedLinks::Find(const std::string& member,
 
 void SimulatedLinks::Match(const std::string& member, const cache::PeerNamespace& ns,
                            std::span<const BlockKey> keys, cache::PeerLease lease,
-                           TimePoint deadline, MatchDone done) {
+                           const cache::Patience& patience, MatchDone done) {
   const std::string* const address = AddressOf(member);
   if (address == nullptr) return done(Refused());
   ++counts_.matches;
   Ask<Result<cache::PeerMatch>>(
-      *address, kMatch, deadline,
+      *address, kMatch, patience.deadline,
       [ns, lease, keys = std::vector<BlockKey>(keys.begin(), keys.end()),
        caller = self_.cluster().self().caller](Process& callee) {
         return callee.cluster().host().Match(caller, ns, keys, lease);
@@ -183,12 +183,14 @@ void SimulatedLinks::Match(const std::string& member, const cache::PeerNamespace
 }
 
 void SimulatedLinks::Read(const std::string& member, const cache::PeerNamespace& ns,
-                          const BlockKey& key, cache::PeerBytes /*bytes*/, TimePoint deadline,
-                          Duration silence, cache::BlockSink* sink, ReadDone done) {
+                          const BlockKey& key, cache::PeerBytes /*bytes*/,
+                          const cache::Patience& patience, Duration silence, cache::BlockSink* sink,
+                          ReadDone done) {
   if (ended_) return;
   const std::string* const address = AddressOf(member);
   if (address == nullptr) return done(Refused(), {});
   ++counts_.reads;
+  const TimePoint deadline = patience.deadline;
   const auto answer = std::make_shared<ReadDone>(std::move(done));
   const uint64_t id = Begin(*address, kRead, deadline,
                             {.fail = [answer](const Status& status) { (*answer)(status, {}); },
@@ -253,7 +255,7 @@ void SimulatedLinks::Refuse(ClusterWorld& world, const Process& holder, const Se
                             const Status& status, const std::vector<std::string>& others) {
   Tell(world, holder.options().machine, serving.reader, serving.reader_life,
        [id = serving.call, status, others](SimulatedLinks& links) {
-         links.EndRead(id, status, others);
+         links.EndRead(id, status, {.others = others});
        });
 }
 
@@ -375,19 +377,22 @@ void SimulatedLinks::Arrived(uint64_t id, const Piece& piece) {
   EndRead(id, call.sink->Finish(), {});
 }
 
-void SimulatedLinks::EndRead(uint64_t id, const Status& status, std::vector<std::string> others) {
+void SimulatedLinks::EndRead(uint64_t id, const Status& status, cache::PeerReadAnswer answer) {
   const auto it = calls_.find(id);
   if (it == calls_.end()) return;
   const Call call = std::move(it->second);
   calls_.erase(it);
-  (*static_cast<ReadDone*>(call.answer.get()))(status, {.others = std::move(others)});
+  (*static_cast<ReadDone*>(call.answer.get()))(status, std::move(answer));
 }
 
 void SimulatedLinks::WatchSilence(uint64_t id, TimePoint deadline) {
   const auto it = calls_.find(id);
   if (it == calls_.end()) return;
   const TimePoint ends = std::min(deadline, it->second.heard + it->second.silence);
-  if (self_.clock().Now() >= ends) return Fail(id, Late());
+  const TimePoint now = self_.clock().Now();
+  if (now >= ends) {
+    return EndRead(id, Late(), {.silent = now >= it->second.heard + it->second.silence});
+  }
   self_.Later(ends, [this, id, deadline] { WatchSilence(id, deadline); });
 }
 

@@ -35,13 +35,13 @@ class SimulatedLinks final : public cache::PeerLinks {
   void ExchangeBumps(const std::string& member, const cache::BumpPage& page, TimePoint deadline,
                      BumpsDone done) override;
   void Find(const std::string& member, const std::vector<cache::WaymarkHash>& waymarks,
-            TimePoint deadline, FindDone done) override;
+            const cache::Patience& patience, FindDone done) override;
   void Match(const std::string& member, const cache::PeerNamespace& ns,
-             std::span<const BlockKey> keys, cache::PeerLease lease, TimePoint deadline,
-             MatchDone done) override;
+             std::span<const BlockKey> keys, cache::PeerLease lease,
+             const cache::Patience& patience, MatchDone done) override;
   void Read(const std::string& member, const cache::PeerNamespace& ns, const BlockKey& key,
-            cache::PeerBytes bytes, TimePoint deadline, Duration silence, cache::BlockSink* sink,
-            ReadDone done) override;
+            cache::PeerBytes bytes, const cache::Patience& patience, Duration silence,
+            cache::BlockSink* sink, ReadDone done) override;
 
   struct Counts {
     uint64_t hellos = 0, announces = 0, bumps = 0, finds = 0, matches = 0, reads = 0;
@@ -99,7 +99,7 @@ class SimulatedLinks final : public cache::PeerLinks {
   // Bytes on their way are a copy: the holder may end before they arrive.
   static Piece CopyPiece(const cache::StoredBlock& block, uint64_t begin, uint64_t size);
   void Arrived(uint64_t call, const Piece& piece);
-  void EndRead(uint64_t call, const Status& status, std::vector<std::string> others);
+  void EndRead(uint64_t call, const Status& status, cache::PeerReadAnswer answer);
   void WatchSilence(uint64_t call, TimePoint deadline);
 
   ClusterWorld& world_;

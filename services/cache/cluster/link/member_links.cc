@@ -15,6 +15,8 @@ class BreakLog {
   void Note(const std::string& member, const Status& why) {
     if (why.code() == StatusCode::kUnimplemented || why.code() == StatusCode::kPermissionDenied) {
       MutexLock lock(mu_);
+      // Ids may change with each start. Then it is said again.
+      if (said_.size() >= link::PeerHistory::kMostPeers) said_.clear();
       if (!said_.emplace(member, why.code()).second) return;
     }
     log::Warn("link_broke", {{"member", member}, {"error", Message(why)}});

@@ -11,6 +11,22 @@ constexpr int kOwnersStepsAtOnce = 32;  // Shards of the walk to new owners.
 
 }  // namespace
 
+void AnnouncementSender::SetMembers(const std::vector<std::string>& ids) {
+  std::vector<std::string> newcomers;
+  {
+    MutexLock lock(mu_);
+    std::map<std::string, Stream> streams;
+    for (const std::string& id : ids) {
+      const auto known = streams_.find(id);
+      if (known == streams_.end()) newcomers.push_back(id);
+      streams[id] = known == streams_.end() ? Stream() : std::move(known->second);
+    }
+    streams_ = std::move(streams);
+  }
+  // The announcer may not have noticed that one left for a moment. What was under way is lost.
+  for (const std::string& id : newcomers) announcer_.Restart(id);
+}
+
 void AnnouncementSender::Step() {
   for (int i = 0; i < kOwnersStepsAtOnce && !announcer_.Step(); ++i) {
   }
@@ -29,7 +45,10 @@ void AnnouncementSender::Send(const std::string& owner) {
   uint64_t call = 0;
   {
     MutexLock lock(mu_);
-    Stream& stream = streams_[owner];
+    // The announcer follows the members by and by, and may still name one that left.
+    const auto it = streams_.find(owner);
+    if (it == streams_.end()) return;
+    Stream& stream = it->second;
     if (stream.under_way != 0 || clock_.Now() < stream.not_before) return;
     if (!stream.unanswered) stream.unanswered = announcer_.Next(owner);
     if (!stream.unanswered) return;
@@ -90,9 +109,14 @@ void AnnouncementSender::Check(const std::string& member, uint64_t announced, ui
 void AnnouncementSender::Restart(const std::string& member) {
   {
     MutexLock lock(mu_);
-    streams_.erase(member);
+    if (const auto it = streams_.find(member); it != streams_.end()) it->second = Stream();
   }
   announcer_.Restart(member);
+}
+
+size_t AnnouncementSender::streams() const {
+  MutexLock lock(mu_);
+  return streams_.size();
 }
 
 uint64_t AnnouncementSender::messages() const {

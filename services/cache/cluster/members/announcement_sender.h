@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/cache/cluster/directory/announcer.h"
 #include "services/cache/cluster/directory/directory.h"
@@ -28,6 +29,9 @@ class AnnouncementSender {
         links_(*links),
         clock_(*clock) {}
 
+  // Who may be told anything, this node among them. What the others were told is forgotten: a
+  // message without an answer to one that left is not sent again.
+  void SetMembers(const std::vector<std::string>& ids);
   // Sends what waits. Never waits itself.
   void Step();
   // A member says that it has everything up to this number, in answer to a question that was asked
@@ -37,6 +41,8 @@ class AnnouncementSender {
   std::optional<uint64_t> Settled(const std::string& member) const;
   // A new process has the place of this member, and knows nothing.
   void Restart(const std::string& member);
+  // Members that it remembers something of.
+  size_t streams() const;
 
   uint64_t messages() const;
   uint64_t failures() const;
@@ -57,7 +63,7 @@ class AnnouncementSender {
   PeerLinks& links_;
   const Clock& clock_;
   mutable Mutex mu_;
-  std::map<std::string, Stream> streams_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Stream> streams_ ABSL_GUARDED_BY(mu_);  // One for each member.
   uint64_t messages_ ABSL_GUARDED_BY(mu_) = 0, failures_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

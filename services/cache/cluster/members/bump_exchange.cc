@@ -21,14 +21,28 @@ Result<BumpPage> AnswerBumps(PeerEngine* engine, const BumpPage& page, bool tell
   return answer;
 }
 
+void BumpExchange::SetMembers(const std::vector<std::string>& ids) {
+  MutexLock lock(mu_);
+  std::map<std::string, Member> known;
+  for (const std::string& id : ids) {
+    const auto before = known_.find(id);
+    known[id] = before == known_.end() ? Member() : before->second;
+  }
+  known_ = std::move(known);
+}
+
 void BumpExchange::Begin(const std::string& member, uint64_t reason) {
+  Progress progress{.digest_only = tells_digest_};
   {
     MutexLock lock(mu_);
-    if (clock_.Now() < not_before_[member] || !under_way_.emplace(member, reason).second) return;
-    not_before_[member] = clock_.Now() + kPause;
-    ++exchanges_;
+    const auto it = known_.find(member);
+    if (it == known_.end() || it->second.under_way != 0) return;
+    if (clock_.Now() < it->second.not_before) return;
+    it->second.not_before = clock_.Now() + kPause;
+    it->second.reason = reason;
+    progress.exchange = it->second.under_way = ++exchanges_;
   }
-  Ask(member, {.digest_only = tells_digest_});
+  Ask(member, progress);
 }
 
 void BumpExchange::Ask(const std::string& member, Progress progress) {
@@ -43,12 +57,12 @@ void BumpExchange::Ask(const std::string& member, Progress progress) {
   links_.ExchangeBumps(
       member, page, clock_.Now() + kDeadline,
       CalledAlways<Result<BumpPage>>([this, member, progress](Result<BumpPage> answer) {
-        if (!answer.ok()) return Failed(member, answer.status());
+        if (!answer.ok()) return Failed(member, progress, answer.status());
         // Taking over waits for the disk.
         const Status posted = executor_.Post([this, member, progress, page = *std::move(answer)] {
           Answered(member, progress, page);
         });
-        if (!posted.ok()) End(member, false);
+        if (!posted.ok()) End(member, progress, false);
       }));
 }
 
@@ -56,36 +70,46 @@ void BumpExchange::Answered(const std::string& member, Progress progress, const 
   const Result<size_t> taken = engine_->TakeOverBumps(answer.bumps);
   if (!taken.ok()) {
     log::Warn("bumps_not_taken", {{"member", member}, {"reason", Message(taken.status())}});
-    return End(member, false);
+    return End(member, progress, false);
   }
   if (*taken > 0) log::Info("bumps_taken", {{"member", member}, {"bumps", log::Num(*taken)}});
-  if (answer.digest != 0 && answer.digest == engine_->BumpsDigest()) return End(member, true);
+  if (answer.digest != 0 && answer.digest == engine_->BumpsDigest())
+    return End(member, progress, true);
   // A member that leads in circles is left alone.
   const bool forward = answer.next > progress.theirs || answer.next == 0;
   progress.theirs = answer.next == 0 || !forward ? kEnd : answer.next;
-  if (progress.theirs == kEnd && progress.mine == kEnd) return End(member, forward);
+  if (progress.theirs == kEnd && progress.mine == kEnd) return End(member, progress, forward);
   Ask(member, progress);
 }
 
-void BumpExchange::Failed(const std::string& member, const Status& why) {
+void BumpExchange::Failed(const std::string& member, const Progress& progress, const Status& why) {
   if (why.code() == StatusCode::kResourceExhausted) {
     MutexLock lock(mu_);
-    not_before_[member] = clock_.Now() + kLongPause;
+    const auto it = known_.find(member);
+    if (it != known_.end()) it->second.not_before = clock_.Now() + kLongPause;
   }
-  End(member, false);
+  End(member, progress, false);
 }
 
-void BumpExchange::End(const std::string& member, bool done) {
+void BumpExchange::End(const std::string& member, const Progress& progress, bool done) {
   MutexLock lock(mu_);
-  const auto ended = under_way_.extract(member);
-  if (done && !ended.empty()) settled_[member] = ended.mapped();
   done_once_ |= done;
+  const auto it = known_.find(member);
+  // It may have left and come back, with an exchange of its own.
+  if (it == known_.end() || it->second.under_way != progress.exchange) return;
+  it->second.under_way = 0;
+  if (done) it->second.settled = it->second.reason;
 }
 
 bool BumpExchange::Settled(const std::string& member, uint64_t reason) const {
   MutexLock lock(mu_);
-  const auto it = settled_.find(member);
-  return it != settled_.end() && it->second == reason;
+  const auto it = known_.find(member);
+  return it != known_.end() && it->second.settled == reason;
+}
+
+size_t BumpExchange::known() const {
+  MutexLock lock(mu_);
+  return known_.size();
 }
 
 bool BumpExchange::done_once() const {

@@ -2,12 +2,14 @@
 // Brings bumps to members that lack them, and theirs here.
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
-#include "services/cache/store/engine/for_peers.h"
 #include "services/cache/cluster/peer/peer_links.h"
+#include "services/cache/store/engine/for_peers.h"
 
 namespace cairn::cache {
 
@@ -30,13 +32,18 @@ class BumpExchange {
   // `engine` outlives it.
   void Attach(PeerEngine* engine) { engine_ = engine; }
 
+  // With whom bumps are exchanged. What is known of others goes, also of calls under way.
+  void SetMembers(const std::vector<std::string>& ids);
   // The member's bumps differ from those of this node. `reason`: any number for what showed that.
+  // One that is no member is left alone.
   void Begin(const std::string& member, uint64_t reason = 0);
   // The last exchange with the member was for this reason, and came to its end.
   bool Settled(const std::string& member, uint64_t reason) const;
   // Some exchange has come to its end.
   bool done_once() const;
   uint64_t exchanges() const;
+  // Members that it remembers something of.
+  size_t known() const;
 
  private:
   static constexpr Duration kDeadline = std::chrono::seconds(5);
@@ -45,14 +52,22 @@ class BumpExchange {
   static constexpr Duration kLongPause = std::chrono::seconds(10);
   // Where both sides are. `theirs` or `mine` UINT64_MAX: at the end.
   struct Progress {
+    uint64_t exchange = 0;     // Its number.
     bool digest_only = false;  // Nothing of this side was told yet.
     uint64_t mine = 0, theirs = 0;
   };
 
+  struct Member {
+    uint64_t under_way = 0;           // The exchange. 0: none.
+    uint64_t reason = 0;              // Of the one that is under way.
+    std::optional<uint64_t> settled;  // The reason of the last one that came to its end.
+    TimePoint not_before{};
+  };
+
   void Ask(const std::string& member, Progress progress);
   void Answered(const std::string& member, Progress progress, const BumpPage& answer);
-  void Failed(const std::string& member, const Status& why);
-  void End(const std::string& member, bool done);
+  void Failed(const std::string& member, const Progress& progress, const Status& why);
+  void End(const std::string& member, const Progress& progress, bool done);
 
   const bool tells_digest_;
   PeerLinks& links_;
@@ -60,9 +75,7 @@ class BumpExchange {
   const Clock& clock_;
   PeerEngine* engine_ = nullptr;
   mutable Mutex mu_;
-  std::map<std::string, uint64_t> under_way_ ABSL_GUARDED_BY(mu_);  // With the reasons.
-  std::map<std::string, uint64_t> settled_ ABSL_GUARDED_BY(mu_);    // The same.
-  std::map<std::string, TimePoint> not_before_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Member> known_ ABSL_GUARDED_BY(mu_);
   uint64_t exchanges_ ABSL_GUARDED_BY(mu_) = 0;
   bool done_once_ ABSL_GUARDED_BY(mu_) = false;
 };

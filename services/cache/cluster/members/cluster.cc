@@ -213,6 +213,8 @@ void Cluster::UpdateMembers() {
   if (!changed) return;
   links_.SetAddresses(addresses);
   directory_.SetMembers(ids);
+  sender_.SetMembers(ids);
+  bumps_.SetMembers(ids);
   const auto owners = std::make_shared<const OwnerMap>(std::move(ids));
   announcer_.SetOwners(owners);
   source_.SetOwners(owners);
@@ -258,7 +260,7 @@ ClusterView Cluster::view() const {
          .since_heard = now - member.heard,
          .same_view = member.hello.view_digest == view.self.view_digest,
          .same_bumps = member.hello.bumps_digest == view.self.bumps_digest,
-         .skipped = !source_.health().Hopeful(member.hello.caller.id),
+         .skipped = source_.health().Skips(member.hello.caller.id),
          .sent_wrong = source_.health().SkippedForWrong(member.hello.caller.id)});
   }
   view.waymarks = announcer_.waymarks();

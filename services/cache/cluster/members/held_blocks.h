@@ -5,8 +5,8 @@
 #include <span>
 
 #include "common/concurrency/mutex.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/cluster/peer/peer_links.h"
+#include "services/cache/store/engine/cache_engine.h"
 
 namespace cairn::cache {
 

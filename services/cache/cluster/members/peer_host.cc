@@ -35,9 +35,11 @@ void PeerHost::SetMembers(const std::vector<LiveMember>& members) {
   {
     MutexLock lock(mu_);
     absl::flat_hash_map<std::string, Member> known;
+    names_.clear();
     for (const LiveMember& member : members) {
       const PeerCaller& caller = member.hello.caller;
       Member& to = known[caller.id];
+      names_.emplace(TakerTable::TakerOf(caller.id), caller.id);
       if (const auto before = known_.find(caller.id); before != known_.end()) {
         to.bumps = before->second.bumps;
         if (before->second.incarnation == caller.incarnation) {
@@ -120,9 +122,16 @@ Result<PeerHost::Place> PeerHost::PlaceOf(const PeerCaller& caller) {
   return Place{.session = session->id, .member = member};
 }
 
+bool PeerHost::IsMember(const PeerCaller& caller) const {
+  MutexLock lock(mu_);
+  const auto it = known_.find(caller.id);
+  return it != known_.end() && it->second.incarnation == caller.incarnation;
+}
+
 uint64_t PeerHost::bytes() const {
   MutexLock lock(mu_);
-  return takers_.bytes() + known_.capacity() * (sizeof(std::string) + sizeof(Member) + 1);
+  return takers_.bytes() + known_.capacity() * (sizeof(std::string) + sizeof(Member) + 1) +
+         names_.capacity() * (sizeof(TakerTable::Taker) + sizeof(std::string) + 1);
 }
 
 size_t PeerHost::sessions() const {
@@ -161,11 +170,18 @@ Result<std::unique_ptr<PeerHost::Read>> PeerHost::BeginRead(const PeerCaller& ca
   CAIRN_RETURN_IF_ERROR(Check(caller));
   CAIRN_RETURN_IF_ERROR(CheckBumps(ns));
   const WaymarkHash block = HashForWaymark(ns.fingerprint, key);
-  if (!takers_.Begin(block, caller.id, named)) {
+  const TakerTable::Taker taker = TakerTable::TakerOf(caller.id);
+  std::vector<TakerTable::Taker> takers;
+  if (!takers_.Begin(block, taker, &takers)) {
     busy_.fetch_add(1, std::memory_order_relaxed);
+    MutexLock lock(mu_);
+    for (const TakerTable::Taker other : takers) {
+      // Members can be asked. Of all others nobody knows where they are.
+      if (const auto it = names_.find(other); it != names_.end()) named->push_back(it->second);
+    }
     return std::unique_ptr<Read>();
   }
-  std::unique_ptr<Read> read(new Read(this, block, caller.id));
+  std::unique_ptr<Read> read(new Read(this, block, taker, IsMember(caller)));
   CAIRN_ASSIGN_OR_RETURN(read->read_, blocks_->ReadStored(ns.fingerprint, key));
   CAIRN_RETURN_IF_ERROR(CheckBumps(ns));  // As in Match.
   return read;

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "services/cache/cluster/directory/directory.h"
 #include "services/cache/cluster/members/call_rate.h"
 #include "services/cache/cluster/members/member_list.h"
 #include "services/cache/cluster/members/taker_table.h"
-#include "services/cache/cluster/directory/directory.h"
-#include "services/cache/store/engine/for_peers.h"
 #include "services/cache/cluster/peer/peer_links.h"
+#include "services/cache/store/engine/for_peers.h"
 
 namespace cairn::cache {
 
@@ -60,7 +60,7 @@ class PeerHost {
   // A read of one block, from Begin to the end of its life.
   class Read {
    public:
-    ~Read() { owner_.takers_.End(block_, member_, taken_); }
+    ~Read() { owner_.takers_.End(block_, taker_, taken_ && member_); }
     Read(const Read&) = delete;
     Read& operator=(const Read&) = delete;
     StoredBlockRead& block() { return *read_; }
@@ -71,15 +71,17 @@ class PeerHost {
 
    private:
     friend class PeerHost;
-    Read(PeerHost* owner, WaymarkHash block, std::string member)
-        : owner_(*owner), block_(block), member_(std::move(member)) {}
+    Read(PeerHost* owner, WaymarkHash block, TakerTable::Taker taker, bool member)
+        : owner_(*owner), block_(block), taker_(taker), member_(member) {}
     PeerHost& owner_;
     const WaymarkHash block_;
-    const std::string member_;
+    const TakerTable::Taker taker_;
+    const bool member_;  // Others are told to ask it.
     std::unique_ptr<StoredBlockRead> read_;
     bool taken_ = false;
   };
-  // nullptr: too many take the block now; `named` gets members that may have it.
+  // nullptr: too many take the block now; `named` gets members that may have it, at most
+  // PeerReadAnswer::kMostOthers.
   Result<std::unique_ptr<Read>> BeginRead(const PeerCaller& caller, const PeerNamespace& ns,
                                           const BlockKey& key, std::vector<std::string>* named);
 
@@ -112,6 +114,8 @@ class PeerHost {
     bool member = false;  // As far as this node knows.
   };
   Result<Place> PlaceOf(const PeerCaller& caller);
+  // The same process as that of the member with its id, as far as this node knows.
+  bool IsMember(const PeerCaller& caller) const;
   Status CheckBumpRate(const PeerCaller& caller);
 
   const std::string cluster_;
@@ -125,7 +129,8 @@ class PeerHost {
   TakerTable takers_;
   std::atomic<uint64_t> sent_bytes_{0}, busy_{0};
   mutable Mutex mu_;
-  absl::flat_hash_map<std::string, Member> known_ ABSL_GUARDED_BY(mu_);  // By id.
+  absl::flat_hash_map<std::string, Member> known_ ABSL_GUARDED_BY(mu_);             // By id.
+  absl::flat_hash_map<TakerTable::Taker, std::string> names_ ABSL_GUARDED_BY(mu_);  // The same.
   // Of all that are no members.
   std::optional<Session> session_of_others_ ABSL_GUARDED_BY(mu_);
   CallRate bumps_of_others_ ABSL_GUARDED_BY(mu_);

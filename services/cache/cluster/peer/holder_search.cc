@@ -7,12 +7,20 @@
 namespace cairn::cache {
 namespace {
 
-// A broken connection tells more than an answer that was late.
-bool Broken(const Status& status) { return status.code() == StatusCode::kUnavailable; }
+using Outcome = PeerHealth::Outcome;
 
-// Whether the member works, whatever it answered.
-bool Answered(const Status& status) {
-  return !Broken(status) && status.code() != StatusCode::kDeadlineExceeded;
+// What the end of a call says of the member.
+Outcome OutcomeOf(const Patience& patience, const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:  // A broken connection tells more than a late answer.
+      return Outcome::kBroken;
+    case StatusCode::kDeadlineExceeded:
+      return patience.counts ? Outcome::kFailed : Outcome::kUnknown;
+    case StatusCode::kCancelled:  // The link ended on this side.
+      return Outcome::kUnknown;
+    default:
+      return Outcome::kWorked;  // It works, whatever it answered.
+  }
 }
 
 }  // namespace
@@ -68,28 +76,27 @@ class HolderSearch::Wave : public std::enable_shared_from_this<Wave> {
     }
     for (const auto& [owner, numbers] : questions) {
       if (owner == search_.options_.self) {
-        Found(owner, numbers,
-              FoundHolders{.holders = search_.directory_.Find(hashes[owner]),
-                           .young = search_.directory_.young()});
+        Found(numbers, FoundHolders{.holders = search_.directory_.Find(hashes[owner]),
+                                    .young = search_.directory_.young()});
         continue;
       }
-      if (!search_.health_.MayCall(owner)) {
-        Found(owner, numbers, Errorf(StatusCode::kCancelled, "member '{}' is skipped", owner));
+      const std::optional<Patience> patience = search_.health_.MayAsk(owner, deadline_);
+      if (!patience) {
+        Found(numbers, Errorf(StatusCode::kCancelled, "member '{}' is skipped", owner));
         continue;
       }
-      search_.links_.Find(
-          owner, hashes[owner], deadline_,
-          CalledAlways<Result<FoundHolders>>([self = shared_from_this(), owner = owner,
-                                              numbers = numbers](Result<FoundHolders> found) {
-            self->Found(owner, numbers, std::move(found));
-          }));
+      search_.links_.Find(owner, hashes[owner], *patience,
+                          CalledAlways<Result<FoundHolders>>(
+                              [self = shared_from_this(), owner = owner, numbers = numbers,
+                               patience = *patience](Result<FoundHolders> found) {
+                                self->search_.Note(owner, patience, found.status());
+                                self->Found(numbers, std::move(found));
+                              }));
     }
     OneDone();
   }
 
-  void Found(const std::string& owner, const std::vector<size_t>& numbers,
-             Result<FoundHolders> found) {
-    if (owner != search_.options_.self) search_.Note(owner, found.status());
+  void Found(const std::vector<size_t>& numbers, Result<FoundHolders> found) {
     const bool ok = found.ok() && found->holders.size() == numbers.size();
     const bool in_time = search_.clock_.Now() < deadline_;
     Questions more;
@@ -97,7 +104,9 @@ class HolderSearch::Wave : public std::enable_shared_from_this<Wave> {
       MutexLock lock(mu_);
       for (size_t k = 0; ok && k < numbers.size(); ++k) {
         for (const Holder& holder : found->holders[k]) {
-          if (holder.id == search_.options_.self) continue;
+          // Owners name whom they like. Whoever is no member cannot be asked, and names that are
+          // made up must not live on in what is remembered of a match.
+          if (holder.id == search_.options_.self || !search_.health_.IsMember(holder.id)) continue;
           known_.tiers[holder.id].emplace(numbers[k], holder.tier);
         }
       }
@@ -139,9 +148,10 @@ HolderSearch::HolderSearch(Options options, Dependencies dependencies)
       links_(*dependencies_.links),
       directory_(*dependencies_.directory),
       clock_(*dependencies_.clock),
-      health_(dependencies_.clock, options_.wrong_pause) {}
+      health_(options_.health, dependencies_.clock) {}
 
 void HolderSearch::SetOwners(std::shared_ptr<const OwnerMap> owners) {
+  health_.SetMembers(owners->ids());
   MutexLock lock(mu_);
   owners_ = std::move(owners);
   owners_since_ = clock_.Now();
@@ -153,15 +163,9 @@ void HolderSearch::Find(const Digest& fingerprint, std::span<const BlockKey> key
       ->Start(WaymarksToAsk(WaymarksOf(fingerprint, keys, block_tokens)));
 }
 
-void HolderSearch::Note(const std::string& member, const Status& status) {
-  // The link ended on this side.
-  if (status.code() == StatusCode::kCancelled) return;
+void HolderSearch::Note(const std::string& member, const Patience& patience, const Status& status) {
   if (status.code() == StatusCode::kFailedPrecondition) dependencies_.bumps_differ(member);
-  if (Answered(status)) {
-    health_.Worked(member);
-  } else {
-    health_.Failed(member, Broken(status));
-  }
+  health_.End(member, patience, OutcomeOf(patience, status));
 }
 
 }  // namespace cairn::cache

@@ -29,7 +29,7 @@ class HolderSearch {
     std::string self = {};  // The id of this member.
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
-    Duration wrong_pause = PeerHealth::kWrongPause;  // Of a member that sent wrong bytes.
+    PeerHealth::Options health = {};
   };
   struct Dependencies {
     PeerLinks* links = nullptr;
@@ -43,17 +43,19 @@ class HolderSearch {
   // All outlive it, and `links` let go of their callbacks before it is destroyed.
   HolderSearch(Options options, Dependencies dependencies);
 
+  // Also says who is a member: nobody else is called, or remembered.
   void SetOwners(std::shared_ptr<const OwnerMap> owners);
 
   // `done` runs once, when every owner has answered or failed: inside the call, or on a thread of
-  // the links. This member is never among the holders. The keys are not used after the call.
+  // the links, and perhaps after `deadline` (Patience). Only other members are among the holders.
+  // The keys are not used after the call.
   void Find(const Digest& fingerprint, std::span<const BlockKey> keys, uint32_t block_tokens,
             TimePoint deadline, Done done);
 
   PeerHealth& health() { return health_; }
   const PeerHealth& health() const { return health_; }
-  // How a call to a member ended.
-  void Note(const std::string& member, const Status& status);
+  // How a call to a member ended, for which its health gave this patience.
+  void Note(const std::string& member, const Patience& patience, const Status& status);
 
  private:
   class Wave;

@@ -43,21 +43,23 @@ class Locator::Question : public std::enable_shared_from_this<Question> {
     }
     for (size_t i = 0; i < asked; ++i) {
       const std::string& id = members[i].second;
-      if (!locator_.search_.health().MayCall(id)) {
-        Answered(id, Errorf(StatusCode::kCancelled, "member '{}' is skipped", id));
+      const auto patience = locator_.search_.health().MayAsk(id, deadline_);
+      if (!patience) {
+        OneDone();
         continue;
       }
-      locator_.links_.Match(id, ns_, keys_, PeerLease::kNone, deadline_,
-                            CalledAlways<Result<PeerMatch>>(
-                                [self = shared_from_this(), id](const Result<PeerMatch>& match) {
-                                  self->Answered(id, match);
-                                }));
+      locator_.links_.Match(
+          id, ns_, keys_, PeerLease::kNone, *patience,
+          CalledAlways<Result<PeerMatch>>([self = shared_from_this(), id,
+                                           patience = *patience](const Result<PeerMatch>& match) {
+            self->Answered(id, patience, match);
+          }));
     }
     OneDone();
   }
 
-  void Answered(const std::string& id, const Result<PeerMatch>& match) {
-    locator_.search_.Note(id, match.status());
+  void Answered(const std::string& id, const Patience& patience, const Result<PeerMatch>& match) {
+    locator_.search_.Note(id, patience, match.status());
     if (match.ok()) {
       MutexLock lock(mu_);
       if (!end_.over()) {

@@ -11,6 +11,7 @@
 #include "cairn/common/clock.h"
 #include "services/cache/cluster/directory/directory.h"
 #include "services/cache/cluster/peer/block_moves.h"
+#include "services/cache/cluster/peer/peer_health.h"
 #include "services/cache/cluster/peer/peer_messages.h"
 #include "services/cache/store/source/block_source.h"
 #include "services/cache/store/state/bump.h"
@@ -46,8 +47,13 @@ enum class PeerBytes : uint8_t { kStreamed, kMayBeLent };
 
 // Beside the status of a read.
 struct PeerReadAnswer {
-  // Of a member that is busy: the members that have just taken the block from it.
+  static constexpr size_t kMostOthers = 4;
+  // Of a member that is busy: the members that have just taken the block from it, as it says. At
+  // most kMostOthers.
   std::vector<std::string> others = {};
+  // DEADLINE_EXCEEDED because no byte came for `silence`. Otherwise the deadline was too early for
+  // what came, and the member may be as well as ever.
+  bool silent = false;
   // The member has lent the block: nothing came into the sink.
   std::optional<LentBlock> lent = {};
 };
@@ -55,6 +61,8 @@ struct PeerReadAnswer {
 // Thread-safe. As BlockSource: no call blocks, each callback runs at most once, on any thread,
 // possibly inside the call, and links that go away destroy the callbacks that they have not run.
 // Errors: UNAVAILABLE: the member cannot be reached. DEADLINE_EXCEEDED: it did not answer in time.
+//
+// Calls on behalf of a client take a Patience, which only a member gets (peer_health.h).
 class PeerLinks {
  public:
   using HelloDone = std::function<void(Result<PeerHelloAnswer>)>;
@@ -80,16 +88,17 @@ class PeerLinks {
                              BumpsDone done) = 0;
   // Asks an owner who holds these waymarks.
   virtual void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks,
-                    TimePoint deadline, FindDone done) = 0;
+                    const Patience& patience, FindDone done) = 0;
   // `keys` are valid until `done` has run or is destroyed. FAILED_PRECONDITION: the member knows
   // other bumps of the namespace.
   virtual void Match(const std::string& member, const PeerNamespace& ns,
-                     std::span<const BlockKey> keys, PeerLease lease, TimePoint deadline,
+                     std::span<const BlockKey> keys, PeerLease lease, const Patience& patience,
                      MatchDone done) = 0;
-  // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`. DATA_LOSS: what
-  // came is not the block; a member that says itself that its copy is damaged has none, NOT_FOUND.
+  // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`, which the answer
+  // then says. DATA_LOSS: what came is not the block; a member that says itself that its copy is
+  // damaged has none, NOT_FOUND.
   virtual void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
-                    PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
+                    PeerBytes bytes, const Patience& patience, Duration silence, BlockSink* sink,
                     ReadDone done) = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -61,6 +62,8 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     while (!told_.empty() && tried_.size() + 1 < source_.options_.max_holders) {
       std::string member = std::move(told_.front());
       told_.pop_front();
+      // A client may name anybody: made-up ids take no place of those that can be asked.
+      if (!source_.search_.health().IsMember(member)) continue;
       if (member != source_.options_.self && !tried_.contains(member)) return member;
     }
     return "";
@@ -92,6 +95,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
 
   void AskNextHolder() {
     std::string holder;
+    std::optional<Patience> patience;
     uint32_t at = 0;
     bool search = false;
     {
@@ -105,21 +109,23 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
           break;
         }
         tried_.insert(holder);
-        if (source_.search_.health().MayCall(holder)) break;
-        holder.clear();
+        patience = source_.search_.health().MayAsk(holder, deadline_);
+        if (patience) break;
       }
     }
     if (search) return Search(at);
-    if (holder.empty()) return End();
-    source_.links_.Match(holder, ns_, std::span(keys_).subspan(at), PeerLease::kTake, deadline_,
-                         CalledAlways<Result<PeerMatch>>(
-                             [self = shared_from_this(), holder, at](Result<PeerMatch> match) {
-                               self->Matched(holder, at, std::move(match));
-                             }));
+    if (!patience) return End();
+    source_.links_.Match(
+        holder, ns_, std::span(keys_).subspan(at), PeerLease::kTake, *patience,
+        CalledAlways<Result<PeerMatch>>(
+            [self = shared_from_this(), holder, at, patience = *patience](Result<PeerMatch> match) {
+              self->Matched(holder, at, patience, std::move(match));
+            }));
   }
 
-  void Matched(const std::string& holder, uint32_t at, Result<PeerMatch> match) {
-    source_.search_.Note(holder, match.status());
+  void Matched(const std::string& holder, uint32_t at, const Patience& patience,
+               Result<PeerMatch> match) {
+    source_.search_.Note(holder, patience, match.status());
     // The links have ended, for all members.
     if (match.status().code() == StatusCode::kCancelled) return End(match.status());
     {
@@ -129,11 +135,11 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
         const auto blocks =
             static_cast<uint32_t>(std::min<size_t>(match->blocks, keys_.size() - at));
         // The others that may have it come after the one that said so.
-        auto plan = std::make_shared<std::vector<std::string>>(1, holder);
+        std::vector<std::string> plan(1, holder);
         for (const auto& [id, known] : known_.tiers) {
-          if (id != holder) plan->push_back(id);
+          if (id != holder && plan.size() < kMostInPlan) plan.push_back(id);
         }
-        source_.plans_.Put(ns_.fingerprint, std::span(keys_).subspan(at, blocks), plan);
+        source_.plans_.Put(ns_.fingerprint, std::span(keys_).subspan(at, blocks), std::move(plan));
         const double before = located_.runs.empty() ? 0 : located_.runs.back().seconds;
         located_.runs.push_back(
             {.blocks = blocks, .bytes = match->bytes, .seconds = std::max(before, match->seconds)});
@@ -157,6 +163,9 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     if (!why.ok() && located.runs.empty()) return done(why);
     done(std::move(located));
   }
+
+  // What a read may try of a block that many have.
+  static constexpr size_t kMostInPlan = 8;
 
   PeerSource& source_;
   const PeerNamespace ns_;
@@ -221,9 +230,8 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       std::string holder = std::move(holders_.front());
       holders_.pop_front();
       if (holder == source_.options_.self || !tried_.insert(holder).second) continue;
-      if (source_.search_.health().MayCall(holder)) {
-        const PeerBytes bytes = BytesFrom(holder);
-        return Ask(std::move(holder), bytes);
+      if (const auto patience = source_.search_.health().MayRead(holder, deadline_)) {
+        return Ask(holder, *patience, BytesFrom(holder));
       }
     }
     if ((busy_.empty() && named_.empty()) || source_.clock_.Now() >= deadline_) {
@@ -262,6 +270,8 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     };
     std::vector<std::string> mine;
     for (const std::string& other : others) {
+      if (mine.size() == kMostNamed) break;
+      if (!source_.search_.health().IsMember(other)) continue;  // Whoever is busy made it up.
       if (std::find(named_.begin(), named_.end(), other) == named_.end()) mine.push_back(other);
     }
     std::sort(mine.begin(), mine.end(), before);
@@ -276,33 +286,37 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
                                                            : PeerBytes::kStreamed;
   }
 
-  void Ask(std::string holder, PeerBytes bytes) {
+  void Ask(const std::string& holder, const Patience& patience, PeerBytes bytes) {
     struct Ending {
       Status status;
       PeerReadAnswer answer;
     };
-    auto done =
-        CalledAlways<Result<Ending>>([self = shared_from_this(), holder](Result<Ending> end) {
-          if (!end.ok()) return self->Ended(holder, end.status(), {});
-          if (end->status.ok() && end->answer.lent) return self->Fetch(holder, *end->answer.lent);
-          self->Ended(holder, end->status, std::move(end->answer.others));
+    auto done = CalledAlways<Result<Ending>>(
+        [self = shared_from_this(), holder, patience](Result<Ending> end) {
+          if (!end.ok()) return self->Ended(holder, patience, end.status(), {});
+          if (end->status.ok() && end->answer.lent) {
+            return self->Fetch(holder, patience, *end->answer.lent);
+          }
+          self->Ended(holder, patience, end->status, std::move(end->answer));
         });
-    source_.links_.Read(holder, ns_, key_, bytes, deadline_, source_.options_.silence, &counted_,
+    source_.links_.Read(holder, ns_, key_, bytes, patience, source_.options_.silence, &counted_,
                         [done = std::move(done)](Status status, PeerReadAnswer answer) {
                           done(Ending{std::move(status), std::move(answer)});
                         });
   }
 
   // The holder has lent the block.
-  void Fetch(const std::string& holder, const LentBlock& lent) {
+  void Fetch(const std::string& holder, const Patience& patience, const LentBlock& lent) {
     auto rooms = counted_.Begin(lent.block);
-    if (!rooms.ok()) return Ended(holder, rooms.status(), {});
+    if (!rooms.ok()) return Ended(holder, patience, rooms.status(), {});
     source_.dependencies_.fetcher->Fetch(
         holder, lent, *std::move(rooms), deadline_,
-        [self = shared_from_this(), holder](const Status& moved) { self->Fetched(holder, moved); });
+        [self = shared_from_this(), holder, patience](const Status& moved) {
+          self->Fetched(holder, patience, moved);
+        });
   }
 
-  void Fetched(const std::string& holder, const Status& moved) {
+  void Fetched(const std::string& holder, const Patience& patience, const Status& moved) {
     Status status = moved;
     if (status.ok()) {
       status = counted_.Finish();
@@ -314,15 +328,17 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     if (status.ok()) {
       source_.moved_blocks_.fetch_add(1);
       source_.moved_bytes_.fetch_add(counted_.bytes());
-      return Ended(holder, status, {});
+      return Ended(holder, patience, status, {});
     }
     // It says nothing of the holder's copy, nor of its network.
     source_.failed_moves_.fetch_add(1);
-    Ask(holder, PeerBytes::kStreamed);
+    Ask(holder, patience, PeerBytes::kStreamed);
   }
 
-  void Ended(const std::string& holder, const Status& status, std::vector<std::string> others) {
-    source_.search_.Note(holder, status);
+  void Ended(const std::string& holder, Patience patience, const Status& status,
+             PeerReadAnswer answer) {
+    patience.counts = answer.silent;
+    source_.search_.Note(holder, patience, status);
     if (status.ok()) {
       source_.read_blocks_.fetch_add(1);
       source_.read_bytes_.fetch_add(counted_.bytes());
@@ -349,7 +365,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     if (status.code() == StatusCode::kResourceExhausted) {
       source_.busy_answers_.fetch_add(1);
       // Whoever has just taken the block from a busy member, or takes it now, may have it.
-      Name(others);
+      Name(answer.others);
       if (std::find(named_.begin(), named_.end(), holder) == named_.end()) {
         busy_.push_back(holder);
       }
@@ -359,7 +375,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     Next();
   }
 
-  static constexpr size_t kMostNamed = 4;
+  static constexpr size_t kMostNamed = PeerReadAnswer::kMostOthers;
   static constexpr int kLongestPause = 4;  // 2^4 times the first one.
 
   // One thread at a time uses it: that of the answer before, or of the timer.
@@ -398,7 +414,9 @@ PeerSource::PeerSource(Options options, Dependencies dependencies)
       clock_(*dependencies_.clock),
       search_({.self = options_.self,
                .settling = options_.settling,
-               .wrong_pause = options_.wrong_pause},
+               .health = {.answer_time = options_.lookup_deadline,
+                          .silence = options_.silence,
+                          .wrong_pause = options_.wrong_pause}},
               {.links = dependencies_.links,
                .directory = dependencies_.directory,
                .bumps_differ = dependencies_.bumps_differ,

@@ -27,7 +27,8 @@ class PeerSource final : public BlockSource {
  public:
   struct Options {
     std::string self = {};  // The id of this member.
-    // For all look-ups of one Locate, at most seven eighths of what its caller has left.
+    // For all look-ups of one Locate, at most seven eighths of what its caller has left. A member
+    // that has so much time for one answer, and gives none, has failed, whatever the caller has.
     Duration lookup_deadline = std::chrono::milliseconds(15);
     Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
     Duration busy_pause = std::chrono::milliseconds(5);
@@ -55,6 +56,7 @@ class PeerSource final : public BlockSource {
   // All must outlive it. `links` and `fetcher` let go of its callbacks before it is destroyed.
   PeerSource(Options options, Dependencies dependencies);
 
+  // As HolderSearch's.
   void SetOwners(std::shared_ptr<const OwnerMap> owners) { search_.SetOwners(std::move(owners)); }
 
   void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
@@ -65,10 +67,10 @@ class PeerSource final : public BlockSource {
             ReadDone done) override;
 
   // Of what it remembers.
-  uint64_t bytes() const { return plans_.bytes(); }
+  uint64_t bytes() const { return plans_.bytes() + search_.health().bytes(); }
   const PeerHealth& health() const { return search_.health(); }
   // A member has come, or come back: what failed before says nothing.
-  void Renew(const std::string& member) { search_.health().Worked(member); }
+  void Renew(const std::string& member) { search_.health().Renew(member); }
   // For others that look for holders, and that call members.
   HolderSearch& search() { return search_; }
   // Totals since start.

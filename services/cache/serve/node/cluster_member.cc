@@ -22,6 +22,9 @@ constexpr Duration kTick = std::chrono::milliseconds(20);
 // A node starts all the same if nobody has told it of bumps by then.
 constexpr Duration kSettle = std::chrono::seconds(2);
 
+// One hashes a block while another one ends a match.
+constexpr size_t kAnswerThreads = 2;
+
 uint64_t RandomNumber() {
   uint64_t value = 0;
   CAIRN_CHECK(getrandom(&value, sizeof value, 0) == sizeof value);
@@ -58,6 +61,10 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(
   const PeerHello self = SelfOf(config, node_id, node_epoch);
   member->executor_ = std::make_unique<ThreadPool>(ThreadPool::Options{
       .name = "peers", .threads = cluster.threads, .queue_capacity = config.rpc.max_in_flight});
+  member->answers_ =
+      std::make_unique<ThreadPool>(ThreadPool::Options{.name = "peer-answers",
+                                                       .threads = kAnswerThreads,
+                                                       .queue_capacity = config.rpc.max_in_flight});
   member->links_ = std::make_unique<GrpcPeerLinks>(GrpcPeerLinks::Options{
       .self = self.caller,
       .tls = tls.enabled(),
@@ -65,7 +72,8 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(
                 .certificate = tls.mutual() ? tls.certificate : "",
                 .private_key = tls.mutual() ? tls.private_key : "",
                 .reload_interval = tls.reload_interval},
-      .rule = member->rule_});
+      .rule = member->rule_,
+      .executor = member->answers_.get()});
   auto opened = NodeLinks::Open(config, node_id, devices, member->links_.get(), &member->timers_);
   if (opened.ok()) {
     member->gpu_links_ = *std::move(opened);
@@ -188,6 +196,7 @@ void ClusterMember::StopThreads() {
   // First, so that what does not come over a link ends with the calls.
   if (gpu_links_ != nullptr) gpu_links_->Stop();
   if (links_ != nullptr) links_->Stop();
+  if (answers_ != nullptr) answers_->Stop();
   if (executor_ != nullptr) executor_->Stop();
   if (cluster_ != nullptr) cluster_->Detach();
 }

@@ -65,6 +65,8 @@ class ClusterMember {
   Gate reads_;  // Of other members, under way.
   // A pool of its own: what other members want must not hold up this node's clients.
   std::unique_ptr<ThreadPool> executor_;
+  // For answers of other members, on which clients wait: no thread of it waits for a disk.
+  std::unique_ptr<ThreadPool> answers_;
   Timers timers_{&SteadyClock::Get()};
   std::unique_ptr<membership::Resolver> resolver_;
   std::unique_ptr<membership::Discovery> discovery_;

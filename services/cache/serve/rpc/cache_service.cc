@@ -5,6 +5,7 @@
 #include "cairn/v1/cluster.grpc.pb.h"
 #include "common/config/config.h"
 #include "common/keys/call_limits.h"
+#include "common/net/credentials.h"
 #include "common/rpc/deferred_call.h"
 #include "common/rpc/status.h"
 #include "common/rpc/stream_set.h"
@@ -203,15 +204,18 @@ class Service final : public CacheService {
     response->set_ttl_ms(ToMs(granted));
     return OkStatus();
   }
-  Status OpenNamespace(rpc::Call&, const v1::OpenNamespaceRequest& request,
+  Status OpenNamespace(rpc::Call& call, const v1::OpenNamespaceRequest& request,
                        v1::OpenNamespaceResponse* response) {
     if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
     CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
     // More than any life that the engine takes, and no more than fits.
     const uint64_t life_ms = std::min<uint64_t>(request.block_life_ms(), uint64_t{1} << 40);
+    // A shorter life hides blocks, as a drop does, and needs the same role.
+    const bool admin = net::CheckAdmin(net::CallerOf(call.grpc()), rpc_->options.admin).ok();
     CAIRN_ASSIGN_OR_RETURN(
         const OpenedNamespace opened,
-        rpc_->engine->OpenNamespace(spec, request.strict(), std::chrono::milliseconds(life_ms)));
+        rpc_->engine->OpenNamespace(spec, request.strict(), std::chrono::milliseconds(life_ms),
+                                    admin ? LifeChange::kAny : LifeChange::kLonger));
     response->set_fingerprint(std::string(opened.fingerprint.View()));
     response->set_created(opened.created);
     for (const auto& similar : opened.differs) {

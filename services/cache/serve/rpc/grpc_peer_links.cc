@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <type_traits>
@@ -33,8 +34,12 @@ class GrpcPeerLinks::Operation {
     context_.set_deadline(rpc::WallDeadline(deadline));
   }
   virtual ~Operation() = default;
-  // An event on the poller. `ok`: as gRPC's. False: it was the last one.
+  // An event on the poller. `ok`: as gRPC's. False: it was the last one, and Conclude follows.
   virtual bool Proceed(bool ok) = 0;
+  // Runs the callback. Once, on any thread.
+  virtual void Conclude() = 0;
+  // Conclude may hash a block, or do a part of a match.
+  virtual bool may_take_long() const = 0;
   // Any thread, while it is open.
   void Cancel() { context_.TryCancel(); }
   virtual void CancelIfSilent(TimePoint /*now*/) {}
@@ -59,7 +64,12 @@ class GrpcPeerLinks::Unary final : public Operation {
     reader_->StartCall();
     reader_->Finish(&response_, &status_, static_cast<Operation*>(this));
   }
-  bool Proceed(bool /*ok*/) override {
+  bool Proceed(bool /*ok*/) override { return false; }
+  bool may_take_long() const override {
+    return std::is_same_v<Response, v1::FindResponse> ||
+           std::is_same_v<Response, v1::PeerMatchResponse>;
+  }
+  void Conclude() override {
     Status status = rpc::FromGrpc(status_);
     if constexpr (std::is_same_v<Response, v1::HelloResponse>) {
       // Later calls go to this address because of what it says here.
@@ -69,7 +79,6 @@ class GrpcPeerLinks::Unary final : public Operation {
       }
     }
     done_(status, response_);
-    return false;
   }
 
  private:
@@ -111,12 +120,30 @@ class GrpcPeerLinks::BlockRead final : public Operation {
         }
         break;
       case Step::kFinish:
-        End();
+        // Whatever takes long from now on is this node's own work.
+        answer_.silent = verdict_.ok() && late_.load(std::memory_order_relaxed);
         return false;
     }
     step_ = Step::kFrame;
     reader_->Read(&frame_, Tag());
     return true;
+  }
+
+  bool may_take_long() const override { return true; }
+  void Conclude() override {
+    Status status = verdict_;
+    if (answer_.silent) status = Errorf(StatusCode::kDeadlineExceeded, "the member was silent");
+    if (status.ok()) status = rpc::FromGrpc(status_);
+    if (verdict_.ok() && status.code() == StatusCode::kDataLoss) {
+      status = Errorf(StatusCode::kNotFound, "the member's copy is damaged: {}", Message(status));
+    }
+    if (status.ok() && answer_.lent && !began_) return done_(status, std::move(answer_));
+    if (status.ok() && (!began_ || part_ < rooms_.size())) {
+      status = Errorf(StatusCode::kDataLoss, "the member sent fewer bytes than the block has");
+    }
+    if (status.ok()) status = sink_.Finish();
+    answer_.lent.reset();
+    done_(std::move(status), std::move(answer_));
   }
 
   void CancelIfSilent(TimePoint now) override {
@@ -141,7 +168,9 @@ class GrpcPeerLinks::BlockRead final : public Operation {
 
   Status Take() {
     if (frame_.has_busy()) {
-      answer_.others.assign(frame_.busy().takers().begin(), frame_.busy().takers().end());
+      const auto& takers = frame_.busy().takers();
+      const int named = std::min(takers.size(), static_cast<int>(PeerReadAnswer::kMostOthers));
+      answer_.others.assign(takers.begin(), takers.begin() + named);
       return Errorf(StatusCode::kResourceExhausted, "too many members take the block now");
     }
     if (frame_.has_block()) {
@@ -177,24 +206,6 @@ class GrpcPeerLinks::BlockRead final : public Operation {
     if (!place.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(place.status()));
     answer_.lent = LentBlock{block, *place};
     return OkStatus();
-  }
-
-  void End() {
-    Status status = verdict_;
-    if (status.ok() && late_.load(std::memory_order_relaxed)) {
-      status = Errorf(StatusCode::kDeadlineExceeded, "the member was silent");
-    }
-    if (status.ok()) status = rpc::FromGrpc(status_);
-    if (verdict_.ok() && status.code() == StatusCode::kDataLoss) {
-      status = Errorf(StatusCode::kNotFound, "the member's copy is damaged: {}", Message(status));
-    }
-    if (status.ok() && answer_.lent && !began_) return done_(status, std::move(answer_));
-    if (status.ok() && (!began_ || part_ < rooms_.size())) {
-      status = Errorf(StatusCode::kDataLoss, "the member sent fewer bytes than the block has");
-    }
-    if (status.ok()) status = sink_.Finish();
-    answer_.lent.reset();
-    done_(std::move(status), std::move(answer_));
   }
 
   const Duration silence_;
@@ -236,9 +247,27 @@ void GrpcPeerLinks::Poll() {
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
     auto* const operation = static_cast<Operation*>(tag);
-    if (operation->Proceed(ok)) continue;
-    End(operation);
+    if (!operation->Proceed(ok)) Conclude(operation);
   }
+}
+
+void GrpcPeerLinks::Conclude(Operation* operation) {
+  // Ends the operation also if the executor destroys the task without running it.
+  struct Ending {
+    Ending(GrpcPeerLinks* links_in, Operation* operation_in)
+        : links(*links_in), operation(operation_in) {}
+    ~Ending() { links.End(operation); }
+    Ending(const Ending&) = delete;
+    Ending& operator=(const Ending&) = delete;
+    GrpcPeerLinks& links;
+    Operation* const operation;
+  };
+  const auto ending = std::make_shared<Ending>(this, operation);
+  if (operation->may_take_long() && options_.executor != nullptr) {
+    const Status posted = options_.executor->Post([ending] { ending->operation->Conclude(); });
+    if (posted.ok()) return;
+  }
+  operation->Conclude();
 }
 
 bool GrpcPeerLinks::Begin(Operation* operation) {
@@ -365,14 +394,14 @@ void GrpcPeerLinks::ExchangeBumps(const std::string& member, const BumpPage& pag
 }
 
 void GrpcPeerLinks::Find(const std::string& member, const std::vector<WaymarkHash>& waymarks,
-                         TimePoint deadline, FindDone done) {
+                         const Patience& patience, FindDone done) {
   auto to = To(member);
   if (to == nullptr) return done(NoAddress(member));
   v1::FindRequest request;
   ToProto(options_.self, request.mutable_caller());
   request.mutable_waymarks()->Add(waymarks.begin(), waymarks.end());
   Call<v1::FindRequest, v1::FindResponse>(
-      std::move(to), request, deadline,
+      std::move(to), request, patience.deadline,
       [count = waymarks.size(), done = std::move(done)](const Status& status,
                                                         const v1::FindResponse& response) {
         if (!status.ok()) return done(status);
@@ -382,7 +411,7 @@ void GrpcPeerLinks::Find(const std::string& member, const std::vector<WaymarkHas
 }
 
 void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
-                          std::span<const BlockKey> keys, PeerLease lease, TimePoint deadline,
+                          std::span<const BlockKey> keys, PeerLease lease, const Patience& patience,
                           MatchDone done) {
   auto to = To(member);
   if (to == nullptr) return done(NoAddress(member));
@@ -394,7 +423,7 @@ void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
   for (const BlockKey& key : keys) request.mutable_keys()->append(key.View());
   request.set_no_lease(lease == PeerLease::kNone);
   Call<v1::PeerMatchRequest, v1::PeerMatchResponse>(
-      std::move(to), request, deadline,
+      std::move(to), request, patience.deadline,
       [done = std::move(done)](const Status& status, const v1::PeerMatchResponse& response) {
         if (!status.ok()) return done(status);
         done(ToPeerMatch(response));
@@ -403,8 +432,8 @@ void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
 }
 
 void GrpcPeerLinks::Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
-                         PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
-                         ReadDone done) {
+                         PeerBytes bytes, const Patience& patience, Duration silence,
+                         BlockSink* sink, ReadDone done) {
   auto to = To(member);
   if (to == nullptr) return done(NoAddress(member), {});
   v1::PeerReadRequest request;
@@ -413,8 +442,8 @@ void GrpcPeerLinks::Read(const std::string& member, const PeerNamespace& ns, con
   request.set_bumps_digest(ns.bumps_digest);
   request.set_key(std::string(key.View()));
   request.set_may_be_lent(bytes == PeerBytes::kMayBeLent);
-  auto call =
-      std::make_unique<BlockRead>(this, std::move(to), deadline, silence, sink, std::move(done));
+  auto call = std::make_unique<BlockRead>(this, std::move(to), patience.deadline, silence, sink,
+                                          std::move(done));
   if (!Begin(call.get())) return;
   call.release()->Start(request);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/net/credentials.h"
 #include "services/cache/cluster/peer/peer_links.h"
@@ -18,7 +19,9 @@
 namespace cairn::cache {
 
 // A connection to a member is made when a call needs it, and closed when it was idle for a minute.
-// One thread of its own runs all callbacks.
+// One thread of its own takes what comes, and runs the callbacks of short calls. What may take long
+// runs on an executor, so that a Hello's answer does not wait for the hashes of a block: the end of
+// a read, and the callbacks of Find and Match, which may end a match of this node.
 class GrpcPeerLinks final : public PeerLinks {
  public:
   struct Options {
@@ -26,6 +29,9 @@ class GrpcPeerLinks final : public PeerLinks {
     bool tls = false;
     net::ChannelFiles files;
     PeerRule rule = {};  // Who may answer as which member.
+    // For what may take long. It outlives the links, and runs or destroys what it has taken: until
+    // then Stop waits. What it refuses runs on the links' own thread.
+    Executor* executor = nullptr;
   };
   explicit GrpcPeerLinks(Options options);
   // Ends the calls. Their callbacks are destroyed.
@@ -40,12 +46,12 @@ class GrpcPeerLinks final : public PeerLinks {
                 AnnounceDone done) override;
   void ExchangeBumps(const std::string& member, const BumpPage& page, TimePoint deadline,
                      BumpsDone done) override;
-  void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks, TimePoint deadline,
-            FindDone done) override;
+  void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks,
+            const Patience& patience, FindDone done) override;
   void Match(const std::string& member, const PeerNamespace& ns, std::span<const BlockKey> keys,
-             PeerLease lease, TimePoint deadline, MatchDone done) override;
+             PeerLease lease, const Patience& patience, MatchDone done) override;
   void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
-            PeerBytes bytes, TimePoint deadline, Duration silence, BlockSink* sink,
+            PeerBytes bytes, const Patience& patience, Duration silence, BlockSink* sink,
             ReadDone done) override;
 
   // The connection of these calls, for others to the same member. nullptr: nobody has the id. Any
@@ -78,6 +84,9 @@ class GrpcPeerLinks final : public PeerLinks {
             Prepare prepare);
   // False: the links have stopped.
   bool Begin(Operation* operation);
+  // The last event of the operation has come: here or on the executor its callback runs, and it
+  // ends.
+  void Conclude(Operation* operation);
   void End(Operation* operation);
   void Poll();
 

@@ -115,9 +115,9 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     prefetches_.EndSession(session);
   }
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict,
-                                        Duration block_life) override {
-    return admin_.Open(spec, strict, block_life);
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict, Duration block_life,
+                                        LifeChange change) override {
+    return admin_.Open(spec, strict, block_life, change);
   }
   Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const override {

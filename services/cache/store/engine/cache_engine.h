@@ -45,6 +45,12 @@ class InPlaceEngine;
 class MemoryAccount;
 class PeerEngine;
 
+// What an opening may do to the life of a namespace's blocks that are there.
+enum class LifeChange : uint8_t {
+  kLonger,  // Whoever knows the namespace may open it, and must not hide blocks of others with it.
+  kAny      // For administrators, who may drop it, too.
+};
+
 struct MatchRequest {
   SessionId session = 0;
   Fingerprint fingerprint;
@@ -203,12 +209,14 @@ class CacheEngine {
   virtual void CloseSession(SessionId session) = 0;
 
   // `block_life`: so long after its last use a block is not served any more, and goes first. 0: as
-  // the namespace has it already, or else the node's default. INVALID_ARGUMENT: less than
+  // the namespace has it already, or else the node's default. A shorter one than the namespace has
+  // already changes nothing, unless `change` allows it. INVALID_ARGUMENT: less than
   // kShortestBlockLife, or more than kLongestBlockLife.
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict,
-                                                Duration block_life) = 0;
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) {
-    return OpenNamespace(spec, strict, Duration(0));
+                                                Duration block_life, LifeChange change) = 0;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict,
+                                        Duration block_life = Duration(0)) {
+    return OpenNamespace(spec, strict, block_life, LifeChange::kLonger);
   }
   // NOT_FOUND for an unknown fingerprint.
   virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(

@@ -16,7 +16,7 @@ constexpr size_t kMaxSimilar = 8;
 }  // namespace
 
 Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict,
-                                             Duration block_life) {
+                                             Duration block_life, LifeChange change) {
   if (block_life.count() != 0 &&
       (block_life < kShortestBlockLife || block_life > kLongestBlockLife)) {
     return InvalidArgument("field 'block_life': got {} s, expected 0, or {} to {} s",
@@ -46,24 +46,31 @@ Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
                   "otherwise has '{}'",
                   field, requested, stored);
   }
-  CAIRN_ASSIGN_OR_RETURN(const NamespaceRegistry::Opened added, Add(wanted));
+  CAIRN_ASSIGN_OR_RETURN(
+      const NamespaceRegistry::Opened added,
+      Add(wanted, block_life.count() != 0 ? block_life : context.options.block_life));
   opened.created = added.created;
-  const Duration life =
-      block_life.count() != 0 || !added.created ? block_life : context.options.block_life;
-  if (life.count() != 0 && life != added.state->life()) {
-    CAIRN_RETURN_IF_ERROR(SetLife(*added.state, life));
+  if (!added.created && block_life.count() != 0) {
+    CAIRN_RETURN_IF_ERROR(ChangeLife(*added.state, block_life, change));
   }
   MutexLock lock(added.state->similar_mu);
   added.state->similar = std::move(similar);
   return opened;
 }
 
-Status NamespaceAdmin::SetLife(NamespaceState& ns, Duration life) {
+Status NamespaceAdmin::ChangeLife(NamespaceState& ns, Duration life, LifeChange change) {
+  const auto changes = [&] {
+    const Duration now = ns.life();
+    if (change == LifeChange::kAny) return life != now;
+    return now.count() != 0 && life > now;  // 0: for ever.
+  };
+  if (!changes()) return OkStatus();
   // Records of namespaces are written one after the other.
   MutexLock meta(s_.context->meta_mu);
   {
     NamespaceLock lock(ns, s_.context->tiers);
-    if (ns.dropped.load(std::memory_order_relaxed)) return OkStatus();
+    // Another opening may have come first.
+    if (ns.dropped.load(std::memory_order_relaxed) || !changes()) return OkStatus();
     ns.SetLife(life);
   }
   if (!ns.persisted.load(std::memory_order_relaxed)) return OkStatus();
@@ -91,7 +98,7 @@ std::vector<NamespacePtr> NamespaceAdmin::Similar(const StoredNamespace& wanted)
 }
 
 Result<NamespaceRegistry::Opened> NamespaceAdmin::Add(
-    const std::shared_ptr<const StoredNamespace>& wanted) {
+    const std::shared_ptr<const StoredNamespace>& wanted, Duration life) {
   NodeContext& context = *s_.context;
   const auto try_to_add = [&]() -> Result<NamespaceRegistry::Opened> {
     // One that is here costs nothing more.
@@ -104,8 +111,11 @@ Result<NamespaceRegistry::Opened> NamespaceAdmin::Add(
     }
     return context.registry.Open(
         wanted->fingerprint, wanted->spec.tenant, [&](uint64_t generation) {
-          return std::make_shared<NamespaceState>(wanted, generation, context.options.eviction,
-                                                  context.seed, charge);
+          auto state = std::make_shared<NamespaceState>(
+              wanted, generation, context.options.eviction, context.seed, charge);
+          MutexLock lock(state->mu);
+          state->SetLife(life);
+          return state;
         });
   };
   Result<NamespaceRegistry::Opened> added = try_to_add();

@@ -46,7 +46,8 @@ class NamespaceAdmin {
   explicit NamespaceAdmin(Services services) : s_(std::move(services)) {}
 
   // As CacheEngine's.
-  Result<OpenedNamespace> Open(const NamespaceSpec& spec, bool strict, Duration block_life);
+  Result<OpenedNamespace> Open(const NamespaceSpec& spec, bool strict, Duration block_life,
+                               LifeChange change);
   std::vector<NamespaceInfo> List(std::string_view tenant) const;
   Result<DropResult> Drop(const Fingerprint& fingerprint);
   Result<DropResult> DropTenant(std::string_view tenant);
@@ -58,9 +59,11 @@ class NamespaceAdmin {
   // Of the same tenant, in all but one field; those with most blocks, at most kMaxSimilar.
   std::vector<NamespacePtr> Similar(const StoredNamespace& wanted) const;
   // Finds or adds the namespace. RESOURCE_EXHAUSTED: there are too many that are in use.
-  Result<NamespaceRegistry::Opened> Add(const std::shared_ptr<const StoredNamespace>& wanted);
-  // Says how long its blocks live, on disk too, if its record is there.
-  Status SetLife(NamespaceState& ns, Duration life);
+  // `life`: of the blocks of one that is new.
+  Result<NamespaceRegistry::Opened> Add(const std::shared_ptr<const StoredNamespace>& wanted,
+                                        Duration life);
+  // Says how long its blocks live, if that may change so: on disk too, if its record is there.
+  Status ChangeLife(NamespaceState& ns, Duration life, LifeChange change);
   // False: somebody uses it. Takes the caller's reference: its memory is free when the last goes.
   bool GiveBack(NamespacePtr ns);
   // Hides a generation for a bump of this node.

@@ -52,7 +52,8 @@ struct CallOptions {
 // What a client says about a namespace that is no part of its name.
 struct NamespaceOptions {
   // So long after its last use the node serves a block no more. 1 s to 90 days. 0: as the namespace
-  // has it already, or else the node's default. The last opening that says something counts.
+  // has it already, or else the node's default. Only an administrator can make it shorter than it
+  // is: for all others a shorter one changes nothing.
   Duration block_life{0};
 };
 

@@ -26,6 +26,7 @@ class FakePeers final : public PeerLinks {
     bool young = false;
     uint64_t bumps_digest = 0;        // Of all namespaces.
     std::vector<std::string> others;  // Its reads answer that it is busy, and name these.
+    std::vector<Holder> made_up;      // Its Find names these for each waymark, too.
     // It lends what it has, if it is asked so: where the parts of a block lie.
     std::map<BlockKey, LentBlock> lends;
     int finds = 0, matches = 0, leases = 0, reads = 0, lent = 0;
@@ -75,15 +76,20 @@ class FakePeers final : public PeerLinks {
     }
   }
 
-  void Find(const std::string& id, const std::vector<WaymarkHash>& waymarks, TimePoint deadline,
-            FindDone done) override {
+  void Find(const std::string& id, const std::vector<WaymarkHash>& waymarks,
+            const Patience& patience, FindDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.finds;
     member.answers.Locate(
-        {}, {}, deadline, [&member, waymarks, done = std::move(done)](Result<Located> answer) {
+        {}, {}, patience.deadline,
+        [&member, waymarks, done = std::move(done)](Result<Located> answer) {
           if (!answer.ok()) return done(answer.status());
-          done(FoundHolders{.holders = member.directory.Find(waymarks), .young = member.young});
+          FoundHolders found{.holders = member.directory.Find(waymarks), .young = member.young};
+          for (auto& holders : found.holders) {
+            holders.insert(holders.end(), member.made_up.begin(), member.made_up.end());
+          }
+          done(std::move(found));
         });
   }
   void SetAddresses(const std::map<std::string, std::string>&) override {}
@@ -99,13 +105,13 @@ class FakePeers final : public PeerLinks {
     done(BumpPage());
   }
   void Match(const std::string& id, const PeerNamespace& ns, std::span<const BlockKey> keys,
-             PeerLease lease, TimePoint deadline, MatchDone done) override {
+             PeerLease lease, const Patience& patience, MatchDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.matches;
     if (lease == PeerLease::kTake) ++member.leases;
     if (member.bumps_digest != ns.bumps_digest) return done(BumpsDiffer());
-    member.blocks.Locate(ns.fingerprint, keys, deadline,
+    member.blocks.Locate(ns.fingerprint, keys, patience.deadline,
                          [done = std::move(done)](Result<Located> located) {
                            if (!located.ok()) return done(located.status());
                            PeerMatch match;
@@ -118,7 +124,7 @@ class FakePeers final : public PeerLinks {
                          });
   }
   void Read(const std::string& id, const PeerNamespace& ns, const BlockKey& key, PeerBytes bytes,
-            TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) override {
+            const Patience& patience, Duration silence, BlockSink* sink, ReadDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.reads;
@@ -131,9 +137,13 @@ class FakePeers final : public PeerLinks {
       ++member.lent;
       return done(OkStatus(), {.lent = it->second});
     }
-    const TimePoint end = std::min(deadline, clock_->Now() + silence);
-    member.blocks.Read(ns.fingerprint, key, end, sink,
-                       [done = std::move(done)](Status status) { done(std::move(status), {}); });
+    // A member here gives a block at once or not at all, so that it is silent until then.
+    const TimePoint silent = clock_->Now() + silence;
+    member.blocks.Read(ns.fingerprint, key, std::min(patience.deadline, silent), sink,
+                       [this, silent, done = std::move(done)](Status status) {
+                         const bool late = status.code() == StatusCode::kDeadlineExceeded;
+                         done(std::move(status), {.silent = late && clock_->Now() >= silent});
+                       });
   }
 
  private:

@@ -14,6 +14,7 @@ class AnnouncementSenderTest : public ::testing::Test {
  protected:
   void SetOwners(std::vector<std::string> ids) {
     own_.SetMembers(ids);
+    sender_.SetMembers(ids);
     announcer_.SetOwners(std::make_shared<const OwnerMap>(std::move(ids)));
     while (!announcer_.Step()) {
     }
@@ -125,6 +126,31 @@ TEST_F(AnnouncementSenderTest, AnAnswerToAnOlderQuestionDecidesNothing) {
   links_.TakeAnnounce().done(OkStatus());
   sender_.Check("a", /*announced=*/1, /*asked_at=*/1);
   sender_.Step();
+  EXPECT_TRUE(links_.announces.empty());
+}
+
+// Their ids may change with each start: what was kept of them would grow without end.
+TEST_F(AnnouncementSenderTest, AMemberThatLeftIsForgotten) {
+  SetOwners({"a", "b"});
+  announcer_.Stored({kFirst});
+  sender_.Step();
+  ASSERT_EQ(links_.announces.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    links_.TakeAnnounce().done(Errorf(StatusCode::kUnavailable, "nobody is there"));
+  }
+  EXPECT_EQ(sender_.streams(), 2u);
+  SetOwners({"b"});
+  EXPECT_EQ(sender_.streams(), 1u);
+  clock_.Advance(seconds(1));
+  sender_.Step();
+  ASSERT_EQ(links_.announces.size(), 1u);
+  EXPECT_EQ(links_.announces[0].member, "b");
+  // One that leaves while a call is under way, and an announcer that still names it.
+  sender_.SetMembers({});
+  links_.TakeAnnounce().done(Errorf(StatusCode::kUnavailable, "nobody is there"));
+  announcer_.Stored({kSecond});
+  sender_.Step();
+  EXPECT_EQ(sender_.streams(), 0u);
   EXPECT_TRUE(links_.announces.empty());
 }
 

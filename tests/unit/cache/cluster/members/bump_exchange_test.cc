@@ -21,7 +21,10 @@ std::vector<Bump> Bumps(size_t count, uint8_t kind) {
 
 class BumpExchangeTest : public ::testing::Test {
  protected:
-  void SetUp() override { exchange_.Attach(&here_); }
+  void SetUp() override {
+    exchange_.Attach(&here_);
+    exchange_.SetMembers({"there", "elsewhere"});
+  }
   // Links let go of callbacks before what these use is destroyed.
   void TearDown() override { links_.bumps.clear(); }
   static void Give(LightEngine& engine, size_t count, uint8_t kind) {
@@ -97,6 +100,7 @@ TEST_F(BumpExchangeTest, AMemberOfTheVersionBeforeIsUnderstoodBothWays) {
   // One that is held at the version before, with one that is not.
   BumpExchange older(/*tells_digest=*/false, &links_, &executor_, &clock_);
   older.Attach(&here_);
+  older.SetMembers({"there"});
   Give(here_, 3, 3);
   there_tells_digest_ = true;
   older.Begin("there");
@@ -150,6 +154,33 @@ TEST_F(BumpExchangeTest, ItRemembersWhatAnExchangeThatEndedWasFor) {
   exchange_.Begin("there", 8);
   links_.TakeBumps().done(Errorf(StatusCode::kUnavailable, "gone"));
   EXPECT_FALSE(exchange_.Settled("there", 8));
+}
+
+TEST_F(BumpExchangeTest, WhatIsKnownOfAMemberGoesWithIt) {
+  exchange_.Begin("made up");
+  EXPECT_TRUE(links_.bumps.empty());
+  EXPECT_EQ(exchange_.known(), 2u);
+  exchange_.Begin("there", 7);
+  Serve();
+  EXPECT_TRUE(exchange_.Settled("there", 7));
+  exchange_.Begin("elsewhere", 7);
+  exchange_.SetMembers({});
+  EXPECT_EQ(exchange_.known(), 0u);
+  Serve();  // The call to a member that left ends.
+  EXPECT_EQ(exchange_.known(), 0u);
+  exchange_.SetMembers({"there", "elsewhere"});
+  EXPECT_FALSE(exchange_.Settled("there", 7));
+  EXPECT_FALSE(exchange_.Settled("elsewhere", 7));
+  // An exchange from before the member left does not end a later one.
+  exchange_.Begin("there", 8);
+  auto before = links_.TakeBumps();
+  exchange_.SetMembers({});
+  exchange_.SetMembers({"there"});
+  exchange_.Begin("there", 9);
+  before.done(Errorf(StatusCode::kUnavailable, "gone"));
+  clock_.Advance(milliseconds(500));
+  exchange_.Begin("there", 9);
+  EXPECT_EQ(links_.bumps.size(), 1u);
 }
 
 TEST_F(BumpExchangeTest, AMemberThatDoesNotAnswerIsAskedAgain) {

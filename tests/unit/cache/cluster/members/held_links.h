@@ -37,10 +37,11 @@ class HeldLinks final : public PeerLinks {
                      BumpsDone done) override {
     bumps.push_back({member, page, std::move(done)});
   }
-  void Find(const std::string&, const std::vector<WaymarkHash>&, TimePoint, FindDone) override {}
+  void Find(const std::string&, const std::vector<WaymarkHash>&, const Patience&,
+            FindDone) override {}
   void Match(const std::string&, const PeerNamespace&, std::span<const BlockKey>, PeerLease,
-             TimePoint, MatchDone) override {}
-  void Read(const std::string&, const PeerNamespace&, const BlockKey&, PeerBytes, TimePoint,
+             const Patience&, MatchDone) override {}
+  void Read(const std::string&, const PeerNamespace&, const BlockKey&, PeerBytes, const Patience&,
             Duration, BlockSink*, ReadDone) override {}
 
  private:

@@ -80,6 +80,41 @@ TEST_F(PeerHostTest, MadeUpIdsShareOneSessionWithoutLeases) {
   EXPECT_EQ(engine_.leases(), 0u);
 }
 
+TEST_F(PeerHostTest, OnlyMembersAreNamedToOthers) {
+  host_.SetMembers({MemberOf(CallerOf("a")), MemberOf(CallerOf("b")), MemberOf(CallerOf("c"))});
+  const PeerNamespace ns{ns_, engine_.BumpsDigestOf(ns_)};
+  std::vector<std::string> named;
+  const auto take = [&](const PeerCaller& caller) {
+    named.clear();
+    auto read = host_.BeginRead(caller, ns, keys_[0], &named);
+    EXPECT_OK(read);
+    return *std::move(read);
+  };
+  const std::string long_name(100, 'x');
+  const uint64_t before = host_.bytes();
+  {
+    const auto member = take(CallerOf("a"));
+    const auto stranger = take(CallerOf(long_name));
+    ASSERT_TRUE(member != nullptr && stranger != nullptr);
+    member->SetTaken();
+    stranger->SetTaken();
+    EXPECT_EQ(take(CallerOf("b")), nullptr);
+    EXPECT_EQ(named, std::vector<std::string>{"a"});
+  }
+  // Whoever took it and is no member sends nobody elsewhere, and is no entry.
+  for (int i = 0; i < 1000; ++i) {
+    const auto stranger = take(CallerOf(long_name + std::to_string(i)));
+    if (stranger != nullptr) stranger->SetTaken();
+  }
+  EXPECT_NE(take(CallerOf("b")), nullptr);
+  EXPECT_LT(host_.bytes(), before + 4096);
+  // A member that left is not named any more.
+  host_.SetMembers({MemberOf(CallerOf("b")), MemberOf(CallerOf("c"))});
+  const auto first = take(CallerOf("b")), second = take(CallerOf("c"));
+  EXPECT_EQ(take(CallerOf("z")), nullptr);
+  EXPECT_EQ(named, (std::vector<std::string>{"c", "b"}));
+}
+
 TEST_F(PeerHostTest, AnOlderProcessOfAMemberIsRefused) {
   host_.SetMembers({MemberOf(CallerOf("a", 2), {1})});
   ASSERT_OK(Match(CallerOf("a", 2)));

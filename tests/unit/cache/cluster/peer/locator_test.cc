@@ -158,6 +158,31 @@ TEST_F(LocatorTest, ACallerWithoutADeadlineWaitsForTheLimitOnly) {
   peers_.DropAll();
 }
 
+// Nobody needs a session for it.
+TEST_F(LocatorTest, CallersInAHurryDoNotMakeAMemberLookSick) {
+  Start({"self", "a"});
+  Store("a", 0, 8);
+  peers_.at("a").blocks.DelayAnswers(milliseconds(2));
+  peers_.at("a").answers.DelayAnswers(milliseconds(2));
+  const auto pass = [this](int ms) {
+    for (int i = 0; i < ms; ++i) {
+      clock_.Advance(milliseconds(1));
+      peers_.RunDue();
+      timers_.RunDue();
+    }
+  };
+  for (int i = 0; i < 50; ++i) {
+    for (int call = 0; call < 16; ++call) Ask(8, milliseconds(1));
+    pass(1);
+    EXPECT_THAT(Told(), IsEmpty());
+    Ask(8);
+    pass(4);
+    ASSERT_THAT(Told(), ElementsAre("a 8")) << i;
+  }
+  EXPECT_EQ(search_->health().skipped(), 0u);
+  EXPECT_EQ(search_->health().entries(), 2u);
+}
+
 TEST_F(LocatorTest, ALieAboutMoreBlocksThanWereAskedForIsCut) {
   Start({"self", "a"});
   Store("a", 0, 8);

@@ -127,9 +127,17 @@ class PeerSourceTest : public ::testing::Test {
     Store(id, n, n + 1);
     peers_.at(id).lends[Key(n)] = {.block = OneBlock(), .place = {.offset = 100 + n}};
   }
-  std::optional<Status> Read(uint64_t n) {
+  // Gives what is due in each of these milliseconds.
+  void Pass(Duration time) {
+    for (Duration passed{0}; passed < time; passed += milliseconds(1)) {
+      clock_.Advance(milliseconds(1));
+      peers_.RunDue();
+      timers_.RunDue();
+    }
+  }
+  std::optional<Status> Read(uint64_t n, Duration patience = seconds(1)) {
     read_.reset();
-    source_->Read(ns_, Key(n), clock_.Now() + seconds(1), &sink_,
+    source_->Read(ns_, Key(n), clock_.Now() + patience, &sink_,
                   [this](Status status) { read_ = std::move(status); });
     return read_;
   }
@@ -401,50 +409,111 @@ TEST_F(PeerSourceTest, OneThatNobodyLocatedIsNotFound) {
   EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kNotFound, _)));
 }
 
-TEST(PeerHealthTest, WrongBytesThatAreRareAreForgiven) {
-  FakeClock clock;
-  PeerHealth health(&clock);
-  for (int i = 0; i < 10; ++i) {
-    EXPECT_FALSE(health.SentWrong("a"));
-    EXPECT_FALSE(health.SentWrong("a"));
-    clock.Advance(PeerHealth::kWrongWithin);
+TEST_F(PeerSourceTest, AClientInAHurryCostsOthersNoHits) {
+  Start({"self", "a", "b"}, {.remembered_blocks = 1});
+  Store("a", 0, 16);
+  // Healthy, but not as fast as the client in a hurry wants it.
+  for (const char* member : {"a", "b"}) {
+    peers_.at(member).answers.DelayAnswers(milliseconds(2));
+    peers_.at(member).blocks.DelayAnswers(milliseconds(2));
   }
-  EXPECT_TRUE(health.MayCall("a"));
-  EXPECT_FALSE(health.SentWrong("a"));
-  EXPECT_FALSE(health.SentWrong("a"));
-  EXPECT_FALSE(health.SentWrong("b"));
-  EXPECT_TRUE(health.SentWrong("a"));
-  EXPECT_FALSE(health.MayCall("a"));
-  EXPECT_TRUE(health.MayCall("b"));
-  health.Worked("a");
-  EXPECT_FALSE(health.MayCall("a"));
-  clock.Advance(PeerHealth::kWrongPause);
-  EXPECT_TRUE(health.MayCall("a"));
+  for (int i = 0; i < 100; ++i) {
+    for (int call = 0; call < 8; ++call) (void)Locate(16, milliseconds(1));
+    Pass(milliseconds(1));
+    answer_.reset();
+    EXPECT_EQ(Locate(16, milliseconds(500)), std::nullopt);
+    Pass(milliseconds(15));
+    ASSERT_TRUE(answer_.has_value());
+    ASSERT_OK(*answer_);
+    ASSERT_EQ((*answer_)->runs.size(), 1u) << i;
+    EXPECT_EQ((*answer_)->runs[0].blocks, 16u);
+  }
+  EXPECT_EQ(source_->health().skipped(), 0u);
 }
 
-TEST(PeerHealthTest, PausesGrowUntilACallWorks) {
-  FakeClock clock;
-  PeerHealth health(&clock);
-  health.Failed("a", false);
-  health.Failed("a", false);
-  EXPECT_TRUE(health.MayCall("a"));
-  health.Failed("a", false);
-  EXPECT_FALSE(health.MayCall("a"));
-  Duration pause = PeerHealth::kFirstPause;
-  for (int i = 0; i < 10; ++i) {
-    clock.Advance(pause - milliseconds(1));
-    EXPECT_FALSE(health.MayCall("a")) << i;
-    clock.Advance(milliseconds(1));
-    EXPECT_TRUE(health.MayCall("a")) << i;
-    EXPECT_FALSE(health.MayCall("a")) << "one trial at a time";
-    health.Failed("a", true);
-    pause = std::min(pause * 2, PeerHealth::kLongestPause);
+TEST_F(PeerSourceTest, AMemberThatHangsIsNoticedThoughAllCallersAreInAHurry) {
+  Start({"self", "a"}, {.lookup_deadline = milliseconds(15)});
+  peers_.at("a").answers.DelayAnswers(seconds(60));
+  const int before = peers_.at("a").finds;
+  Duration waited{0};
+  while (source_->health().skipped() == 0) {
+    (void)Locate(16, milliseconds(1));
+    Pass(milliseconds(1));
+    waited += milliseconds(1);
+    ASSERT_LT(waited, milliseconds(100)) << peers_.at("a").finds - before;
   }
-  clock.Advance(pause);
-  EXPECT_TRUE(health.MayCall("a"));
-  health.Worked("a");
-  EXPECT_TRUE(health.MayCall("a"));
-  EXPECT_EQ(health.skipped(), 0u);
+  EXPECT_GE(waited, PeerHealth::kFailures * milliseconds(15)) << "it had the node's own time";
+  const int finds = peers_.at("a").finds;
+  (void)Locate(16, milliseconds(1));
+  EXPECT_EQ(peers_.at("a").finds, finds);
+  peers_.DropAll();
+}
+
+TEST_F(PeerSourceTest, OneCallAtATimeOutlivesItsCaller) {
+  Start({"self", "a"});
+  peers_.at("a").answers.DelayAnswers(seconds(60));
+  for (int i = 0; i < 100; ++i) (void)Locate(16, milliseconds(1));
+  EXPECT_EQ(peers_.at("a").answers.waiting(), 100u);
+  Pass(milliseconds(1));
+  EXPECT_EQ(peers_.at("a").answers.waiting(), 1u);
+  EXPECT_EQ(timers_.pending(), 0u) << "nobody waits for it";
+  Pass(milliseconds(15));
+  EXPECT_EQ(peers_.at("a").answers.waiting(), 0u);
+}
+
+TEST_F(PeerSourceTest, AReadInAHurrySaysNothingAboutTheMember) {
+  Start({"self", "a"});
+  Store("a", 0, 4);
+  ASSERT_THAT(Runs(4), ::testing::ElementsAre(4));
+  peers_.at("a").blocks.DelayAnswers(milliseconds(2));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(Read(0, milliseconds(1)), std::nullopt);
+    Pass(milliseconds(1));
+    EXPECT_THAT(read_, ::testing::Optional(StatusIs(StatusCode::kDeadlineExceeded, _)));
+  }
+  EXPECT_EQ(source_->health().skipped(), 0u);
+  // One that is silent for as long as it may has failed.
+  peers_.at("a").blocks.DelayAnswers(seconds(60));
+  for (int i = 0; i < PeerHealth::kFailures; ++i) {
+    EXPECT_EQ(source_->health().skipped(), 0u) << i;
+    EXPECT_EQ(Read(0), std::nullopt);
+    Pass(milliseconds(250));
+  }
+  EXPECT_EQ(source_->health().skipped(), 1u);
+}
+
+TEST_F(PeerSourceTest, NobodyRemembersIdsThatAreMadeUp) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 4);
+  const std::string long_name(100, 'x');
+  // A client names holders.
+  for (int i = 0; i < 1000; ++i) {
+    keys_ = Keys(4);
+    const std::vector<std::string> told = {fmt::format("{}{}", long_name, i),
+                                           fmt::format("made up {}", i)};
+    std::optional<Result<Located>> answer;
+    source_->LocateAt(ns_, keys_, told, clock_.Now() + seconds(1),
+                      [&answer](Result<Located> located) { answer = std::move(located); });
+    ASSERT_TRUE(answer.has_value());
+    ASSERT_OK(*answer);
+    EXPECT_EQ((*answer)->runs.size(), 1u) << "they take nobody's place";
+  }
+  const uint64_t bytes = source_->bytes();
+  // A busy member names takers, and an owner names holders.
+  for (int i = 0; i < 1000; ++i) {
+    peers_.at("a").others = {fmt::format("{}{}", long_name, i)};
+    EXPECT_EQ(Read(0, milliseconds(1)), std::nullopt);
+    Pass(milliseconds(5));
+    EXPECT_TRUE(read_.has_value());
+  }
+  peers_.at("a").others.clear();
+  for (const char* owner : {"self", "a", "b"}) {
+    peers_.at(owner).made_up = {{long_name}, {"somebody"}};
+  }
+  EXPECT_THAT(Runs(4), ::testing::ElementsAre(4));
+  EXPECT_THAT(Read(0), ::testing::Optional(OkStatus()));
+  EXPECT_EQ(source_->health().entries(), 3u) << "the members";
+  EXPECT_EQ(source_->bytes(), bytes);
 }
 
 TEST_F(PeerSourceTest, ABlockThatIsLentMovesFromDeviceToDevice) {
@@ -473,7 +542,7 @@ TEST_F(PeerSourceTest, AMoveThatFailsIsStreamedByTheSameMember) {
   EXPECT_EQ(peers_.at("a").reads, 2);
   EXPECT_EQ(peers_.at("a").lent, 1);
   EXPECT_TRUE(fetcher_.wrong.empty()) << "no bytes came";
-  EXPECT_TRUE(source_->search().health().MayCall("a")) << "its network is as well as before";
+  EXPECT_TRUE(source_->health().Hopeful("a")) << "its network is as well as before";
   EXPECT_EQ(source_->counts().failed_moves, 1u);
   EXPECT_EQ(source_->counts().moved_blocks, 0u);
 }

@@ -7,6 +7,7 @@
 #include "cairn/client/cluster.h"
 #include "cairn/v1/cluster.grpc.pb.h"
 #include "common/status/matchers.h"
+#include "protocol/wire/convert.h"
 #include "services/cache/serve/rpc/peer_convert.h"
 #include "tests/unit/cache/serve/rpc/service_fixture.h"
 
@@ -94,6 +95,20 @@ TEST_F(ServiceTest, OnlyAdministratorsMayDrain) {
   ASSERT_OK(node);
   EXPECT_THAT((*node)->Drain(Soon()), StatusIs(StatusCode::kPermissionDenied, ::testing::_));
   EXPECT_EQ(begun, 0);
+}
+
+// A shorter life hides blocks: who may not drop a namespace may not do that either.
+TEST_F(ServiceTest, OnlyAdministratorsMayShortenTheLifeOfBlocks) {
+  for (const bool admin_here : {true, false}) {
+    rpc.options.admin.allow_loopback = admin_here;
+    v1::OpenNamespaceRequest request;
+    wire::ToProto(Spec(), request.mutable_spec());
+    request.set_block_life_ms(1000);
+    grpc::ClientContext context;
+    v1::OpenNamespaceResponse response;
+    ASSERT_TRUE(stub->OpenNamespace(&context, request, &response).ok());
+    EXPECT_EQ(engine.last_life_change, admin_here ? LifeChange::kAny : LifeChange::kLonger);
+  }
 }
 
 TEST(PeerConvertTest, WhatAMemberSaysOfItselfArrives) {

@@ -23,9 +23,11 @@ class FakeEngine final : public CacheEngine {
     open.erase(session);
     changed.NotifyAll();
   }
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool, Duration) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool, Duration,
+                                        LifeChange change) override {
     CAIRN_RETURN_IF_ERROR(Validate(s));
     MutexLock lock(mu);
+    last_life_change = change;
     spec = s;
     return OpenedNamespace{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
   }
@@ -209,6 +211,7 @@ class FakeEngine final : public CacheEngine {
   std::string tenant;  // That the last session named.
   std::set<SessionId> open;
   std::optional<NamespaceSpec> spec;
+  std::optional<LifeChange> last_life_change;
   std::string trace;
   bool match_leased = false;         // Of the last match.
   std::vector<std::string> holders;  // Of the last match.

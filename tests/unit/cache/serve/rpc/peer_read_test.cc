@@ -2,11 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
+
 #include "cairn/v1/peer.grpc.pb.h"
 #include "common/concurrency/timers.h"
-#include "services/cache/store/engine/for_peers.h"
+#include "common/status/matchers.h"
 #include "services/cache/cluster/peer/testing/fake_peers.h"
+#include "services/cache/serve/rpc/grpc_peer_links.h"
 #include "services/cache/serve/rpc/peer_service.h"
+#include "services/cache/store/engine/for_peers.h"
 #include "tests/unit/cache/serve/rpc/service_fixture.h"
 
 namespace cairn::cache {
@@ -93,6 +98,7 @@ class PeerReadTest : public ServiceTest {
   static Cluster::Options OptionsOf() {
     Cluster::Options options;
     options.self.caller = {.cluster = "test", .id = "self", .incarnation = 1};
+    options.self.address = "self:1";
     return options;
   }
 
@@ -211,6 +217,88 @@ TEST_F(PeerReadTest, NothingIsLentToAReaderThatDoesNotAskForIt) {
   EXPECT_FALSE(reader->first.has_lent());
   EXPECT_TRUE(reader->End().ok());
   EXPECT_TRUE(lender_.members.empty());
+}
+
+// Where the links put a block. Says when its hashes would be compared.
+class PlainSink final : public BlockSink {
+ public:
+  Result<std::vector<std::span<std::byte>>> Begin(const SourceBlock& block) override {
+    bytes_.resize(block.parts.at(0).bytes);
+    return std::vector<std::span<std::byte>>{bytes_};
+  }
+  Status Finish() override {
+    finished = true;
+    return OkStatus();
+  }
+  std::atomic<bool> finished{false};
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+TEST_F(PeerReadTest, AnAnswerToAHelloDoesNotWaitForTheEndOfARead) {
+  rpc.options.fetch_stall = std::chrono::minutes(10);
+  const auto eventually = [](const auto& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  ManualExecutor later;
+  PlainSink sink;
+  std::atomic<bool> read{false}, greeted{false};
+  GrpcPeerLinks links({.self = {.cluster = "test", .id = "reader", .incarnation = 1},
+                       .files = {},
+                       .executor = &later});
+  links.SetAddresses({{"self", address}});
+  const TimePoint deadline = SteadyClock::Get().Now() + std::chrono::minutes(5);
+  links.Read("self", {}, {}, PeerBytes::kStreamed, {.deadline = deadline}, std::chrono::minutes(5),
+             &sink, [&](const Status& status, const PeerReadAnswer& answer) {
+               EXPECT_OK(status);
+               EXPECT_FALSE(answer.silent);
+               read = true;
+             });
+  ASSERT_TRUE(eventually([&] { return later.Pending() == 1; }));
+  PeerHello hello;
+  hello.caller = {.cluster = "test", .id = "reader", .incarnation = 1};
+  hello.address = "reader:1";
+  links.Hello(address, hello, deadline, [&](const Result<PeerHelloAnswer>& answer) {
+    EXPECT_OK(answer);
+    greeted = true;
+  });
+  EXPECT_TRUE(eventually([&] { return greeted.load(); }));
+  EXPECT_FALSE(sink.finished) << "the thread of the links hashes nothing";
+  EXPECT_FALSE(read);
+  // Meanwhile silence is not the member's any more.
+  links.Tick();
+  EXPECT_EQ(later.RunAll(), 1u);
+  EXPECT_TRUE(sink.finished && read);
+  links.Stop();
+}
+
+TEST_F(PeerReadTest, WhatTheExecutorRefusesEndsAllTheSame) {
+  class Full final : public Executor {
+   public:
+    Status Post(std::function<void()>) override {
+      return Errorf(StatusCode::kResourceExhausted, "the queue is full");
+    }
+  };
+  Full full;
+  PlainSink sink;
+  GrpcPeerLinks links({.self = {.cluster = "test", .id = "reader", .incarnation = 1},
+                       .files = {},
+                       .executor = &full});
+  links.SetAddresses({{"self", address}});
+  std::promise<Status> ended;
+  links.Read("self", {}, {}, PeerBytes::kStreamed,
+             {.deadline = SteadyClock::Get().Now() + std::chrono::minutes(5)},
+             std::chrono::minutes(5), &sink,
+             [&](const Status& status, const PeerReadAnswer&) { ended.set_value(status); });
+  EXPECT_OK(ended.get_future().get());
+  EXPECT_TRUE(sink.finished);
+  links.Stop();
 }
 
 }  // namespace

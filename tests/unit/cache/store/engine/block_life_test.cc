@@ -32,11 +32,11 @@ class BlockLifeTest : public EngineTest {
   void StartWithLife(Options options) {
     options.engine.unix_seconds = options_.engine.unix_seconds;
     StartWithoutDevice(options);
-    Open(spec_, kLife);
+    Open(spec_, kLife, LifeChange::kAny);
   }
   void StartWithLife() { StartWithLife(options_); }
-  void Open(const NamespaceSpec& spec, Duration life) {
-    const auto opened = engine_->OpenNamespace(spec, false, life);
+  void Open(const NamespaceSpec& spec, Duration life, LifeChange change = LifeChange::kLonger) {
+    const auto opened = engine_->OpenNamespace(spec, false, life, change);
     ASSERT_OK(opened);
     ns_ = opened->fingerprint;
   }
@@ -227,22 +227,58 @@ TEST_F(BlockLifeTest, AMemberGetsNothingThatIsOver) {
               StatusIs(StatusCode::kNotFound, _));
 }
 
-TEST_F(BlockLifeTest, TheLastOpeningThatSaysSomethingCounts) {
+// Whoever knows the name of a namespace may open it, without a session and without a role.
+TEST_F(BlockLifeTest, AnOpeningHidesNobodysBlocks) {
   StartWithLife();
   StoreChain(1, 4);
   Flush();
-  Open(spec_, seconds(10));
-  EXPECT_EQ(LifeOf(ns_), seconds(10));
-  Open(spec_, Duration(0));
-  EXPECT_EQ(LifeOf(ns_), seconds(10));
+  Open(spec_, seconds(1));
+  EXPECT_EQ(LifeOf(ns_), kLife);
   clock_.Advance(seconds(11));
-  EXPECT_EQ(Look(1, 4).matched_blocks, 0u) << "at once, for what is here";
-  Open(spec_, hours(1));
   EXPECT_EQ(Look(1, 4).matched_blocks, 4u);
+  CrashAndRestart();
+  EXPECT_EQ(LifeOf(ns_), kLife);
+}
+
+TEST_F(BlockLifeTest, TheLongestLifeThatAnOpeningAskedForCounts) {
+  StartWithLife();
+  StoreChain(1, 4);
+  Flush();
+  clock_.Advance(kLife + seconds(1));
+  EXPECT_EQ(Look(1, 4).matched_blocks, 0u);
+  Open(spec_, hours(1));
+  EXPECT_EQ(Look(1, 4).matched_blocks, 4u) << "at once, for what is here";
+  Open(spec_, Duration(0));
+  EXPECT_EQ(LifeOf(ns_), hours(1));
   CrashAndRestart();
   EXPECT_EQ(LifeOf(ns_), hours(1)) << "its record was there already";
   ASSERT_OK(engine_->BumpEpoch(ns_));
   EXPECT_EQ(LifeOf(ns_), hours(1));
+}
+
+TEST_F(BlockLifeTest, WhatLivesForEverIsNotShortened) {
+  StartWithoutDevice(options_);
+  StoreChain(1, 4);
+  Open(spec_, kLife);
+  EXPECT_EQ(LifeOf(ns_), Duration(0));
+  clock_.Advance(kLife + seconds(1));
+  EXPECT_EQ(Look(1, 4).matched_blocks, 4u);
+}
+
+TEST_F(BlockLifeTest, AnAdministratorMayShortenIt) {
+  StartWithLife();
+  StoreChain(1, 4);
+  Flush();
+  Open(spec_, seconds(10), LifeChange::kAny);
+  EXPECT_EQ(LifeOf(ns_), seconds(10));
+  clock_.Advance(seconds(11));
+  EXPECT_EQ(Look(1, 4).matched_blocks, 0u) << "at once, for what is here";
+  CrashAndRestart();
+  EXPECT_EQ(LifeOf(ns_), seconds(10));
+  // Nor does a namespace that was dropped hold anybody to its old life.
+  ASSERT_OK(engine_->DropNamespace(ns_));
+  Open(spec_, seconds(5));
+  EXPECT_EQ(LifeOf(ns_), seconds(5));
 }
 
 TEST_F(BlockLifeTest, TheNodeHasADefaultForNewNamespaces) {
