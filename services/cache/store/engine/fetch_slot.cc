@@ -28,6 +28,12 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
+// Ticks (some 17 ms) after which a fetch counts as another use of a block: so what is read under a
+// long lease stays in host as other blocks in use do. A block that lies elsewhere counts seldom,
+// since that lets it take the place of others: readers of more than host holds would take each
+// other's in turns.
+constexpr uint32_t kUsedAgainAfter = 60;
+constexpr uint32_t kReadAgainAfter = 600;
 // Headers that are read and hashed in one step, unless one block has more.
 constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
 // Of one block, where the caller cannot wait.
@@ -84,7 +90,7 @@ void PartsReady(FetchSlot& slot) {
 // Bytes -> parts with checked headers. False when a header is bad.
 bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
                const std::vector<std::span<const std::byte>>& bytes,
-               const std::shared_ptr<const void>& hold) {
+               const std::shared_ptr<const void>& buffer) {
   slot.parts.clear();
   slot.parts.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
@@ -92,16 +98,34 @@ bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
         CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
     slot.parts.push_back(
-        {header->rect, header->codec, bytes[i], hold, slot.places[i].extent[slot.tier]});
+        {header->rect, header->codec, bytes[i], buffer, slot.places[i].extent[slot.tier]});
   }
   PartsReady(slot);
   return true;
 }
 
-void StartRead(const FetchServices& services, const NamespacePtr& ns,
-               const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+// Pins the place that the slot was told. False: the block does not lie there any more.
+bool PinPlace(NodeContext& context, const NamespacePtr& ns, FetchSlot& slot) {
+  auto pins = std::make_shared<PathPins>(&context, ns);
+  {
+    NamespaceLock lock(*ns, context.tiers);
+    const auto ref = ns->index.FindAlive(slot.key);
+    const bool there = !ns->dropped.load(std::memory_order_relaxed) && ref &&
+                       ns->index.LiesAt(*ref, slot.tier, slot.places);
+    if (!there) return false;
+    pins->Add(ns->index.PinBlock(*ref));
+  }
+  slot.pins = std::move(pins);
+  return true;
+}
+
+void StartRead(const FetchServices& services, const NamespacePtr& ns, FetchSlot& slot) {
   auto share = services.budget->TryTake(slot.bytes);
   if (share == nullptr) return;
+  if (!PinPlace(*services.context, ns, slot)) {
+    slot.state = FetchSlot::State::kLocate;
+    return;
+  }
   auto read = std::make_shared<BufferedRead>(services.context);
   read->share = std::move(share);
   for (const PartPlace& place : slot.places) {
@@ -111,8 +135,8 @@ void StartRead(const FetchServices& services, const NamespacePtr& ns,
   }
   slot.read = read;
   slot.state = FetchSlot::State::kReading;
-  auto operation = std::make_shared<ReadOperation>(
-      services.context, slot.pins != nullptr ? slot.pins : pins, read, slot.tier, slot.bytes);
+  auto operation =
+      std::make_shared<ReadOperation>(services.context, slot.pins, read, slot.tier, slot.bytes);
   std::vector<ReadLine::Part> reads;
   reads.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
@@ -141,6 +165,7 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   }
   NamespaceState& ns = *lease->ns;
   const std::shared_ptr<BufferedRead> read = std::move(slot.read);
+  slot.pins.reset();  // The bytes are in buffers.
   if (status.ok()) {
     std::vector<std::span<const std::byte>> bytes;
     for (size_t i = 0; i < slot.places.size(); ++i) {
@@ -222,15 +247,35 @@ bool TakeArrived(const LeasePtr& lease, FetchSlot& slot) {
   return true;
 }
 
-// Pins of slots whose blocks the lease does not pin. The old ones end without the lock of the
-// namespace, which they take.
-using OldPins = std::vector<std::shared_ptr<PathPins>>;
-void PinLocated(NodeContext& context, const Lease& lease, NamespaceState& ns, BlockRef ref,
-                FetchSlot& slot, OldPins* old) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
-  if (slot.pins != nullptr) old->push_back(std::move(slot.pins));
-  slot.pins = std::make_shared<PathPins>(&context, lease.ns);
-  slot.pins->Add(ns.index.PinBlock(ref));
-}
+// Pins the places of blocks that are looked up under one lock. A pin reaches all blocks before it
+// in its node of the tree, so neighbours share the pin of the last of them.
+class PlacePins {
+ public:
+  PlacePins(NodeContext* context, NamespacePtr ns) : context_(*context), ns_(std::move(ns)) {}
+
+  // The block has no pin yet that reaches it.
+  bool NeedsPin(BlockRef ref) const { return ref.node != last_.node || ref.offset < last_.offset; }
+  // Pins what the slot is told, at the latest with End. The slot's old pins end without the lock of
+  // the namespace, which they take.
+  void Add(NamespaceState& ns, BlockRef ref, FetchSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+    if (NeedsPin(ref)) End(ns);
+    last_ = ref;
+    if (pins_ == nullptr) pins_ = std::make_shared<PathPins>(&context_, ns_);
+    if (slot.pins != nullptr) old_.push_back(std::move(slot.pins));
+    slot.pins = pins_;
+  }
+  void End(NamespaceState& ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+    if (last_.node != kNoNode) pins_->Add(ns.index.PinBlock(last_));
+    last_ = {};
+  }
+
+ private:
+  NodeContext& context_;
+  const NamespacePtr ns_;
+  std::shared_ptr<PathPins> pins_;
+  BlockRef last_;  // Not pinned yet.
+  std::vector<std::shared_ptr<PathPins>> old_;
+};
 
 // Of the headers that opening the slot reads.
 uint64_t HeaderBytesOf(const FetchSlot& slot) {
@@ -264,7 +309,7 @@ void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span
     Tier& tier = *context.tiers.Get(slot.tier);
     bytes.clear();
     for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
-    if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
+    if (!OpenParts(ns, slot, bytes, nullptr)) RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoters->Kick();
 }
@@ -312,9 +357,10 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
   size_t count = 0;
   Stop stop = Stop::kNone;
   uint64_t header_bytes = 0;
-  OldPins old_pins;
+  PlacePins pins(&context, lease->ns);
   {
     NamespaceLock lock(ns, context.tiers);
+    const uint32_t now = context.UseTicksNow();
     for (; count < slots.size(); ++count) {
       FetchSlot& slot = slots[count];
       if (slot.state != FetchSlot::State::kLocate) continue;
@@ -328,6 +374,7 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
         break;
       }
       if (tier) slot.places = ns.index.PartsOf(*ref);
+      slot.has_pin = mapped && pins.NeedsPin(*ref);
       if (room != nullptr) {
         const uint64_t headers = mapped ? HeaderBytesOf(slot) : 0;
         if (headers > kHeaderBytesAtOnce - std::min(header_bytes, kHeaderBytesAtOnce) &&
@@ -355,17 +402,18 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
         slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
         continue;
       }
-      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
+      if (mapped) pins.Add(ns, *ref, slot);
+      ns.index.UseAgain(*ref, now, mapped ? kUsedAgainAfter : kReadAgainAfter);
       slot.tier = *tier;
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }
+    pins.End(ns);
   }
   OpenLocated(services, lease, slots.first(count));
   return {count, stop};
 }
 
-bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
-                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
   for (;;) {
     switch (slot.state) {
       case FetchSlot::State::kReady:
@@ -380,7 +428,7 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
         slot.state = FetchSlot::State::kLocate;
         break;
       case FetchSlot::State::kWantBuffer:
-        StartRead(services, lease->ns, pins, slot);
+        StartRead(services, lease->ns, slot);
         if (slot.state == FetchSlot::State::kWantBuffer) return false;
         break;
       case FetchSlot::State::kReading: {

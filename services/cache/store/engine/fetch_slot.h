@@ -16,6 +16,10 @@
 //
 // It is read from the fastest tier that holds it. A tier that cannot be read leaves it to the next,
 // and the last one to the source, if a source located the block for the lease.
+//
+// Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
+// are mapped, else as long as they are read into a buffer. What waits is kept by the lease alone,
+// and may leave host meanwhile.
 
 #include <memory>
 #include <optional>
@@ -59,8 +63,8 @@ struct FetchSlot {
     format::PartRect rect;
     format::Codec codec = format::Codec::kRaw;
     std::span<const std::byte> bytes;
-    std::shared_ptr<const void> hold;
-    uint64_t extent = 0;  // In `tier`.
+    std::shared_ptr<const void> buffer;  // Keeps the bytes. nullptr: they are mapped, and pinned.
+    uint64_t extent = 0;                 // In `tier`.
   };
 
   uint32_t block = 0;
@@ -72,8 +76,9 @@ struct FetchSlot {
   MissReason missing = MissReason::kAbsent;  // Why it failed if no other tier can read it.
   bool promotion_tried = false;
   bool failure_told = false;
-  // A source located the block: the lease does not pin it.
+  // A source located the block: the lease does not keep it.
   bool located = false;
+  bool has_pin = false;  // Of `pins`, which it may share with others, one is counted here.
   bool source_asked = false;
   bool no_room = false;  // When the source was asked last.
   uint8_t rejections = 0;
@@ -86,11 +91,12 @@ struct FetchSlot {
   std::optional<uint32_t> in_layer;
   std::shared_ptr<BufferedRead> read;
   std::shared_ptr<ArrivingBlock> arriving;
-  std::shared_ptr<PathPins> pins;  // Of a located block alone, once it was found in a tier.
+  std::shared_ptr<PathPins> pins;  // Of its place, and of those that were looked up with it.
 
   // Memory of the slot.
   uint64_t MemoryBytes() const {
-    return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part));
+    return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part)) +
+           (has_pin ? sizeof(PathPins) + kPinBytes : 0);
   }
   // The part with this number among those that have the layer; nullptr: they are fewer. Takes steps
   // for the parts of the layer, not for all. REQUIRES: ready; `layer` does not fall.
@@ -131,8 +137,7 @@ struct LocateLimits {
 LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
                          std::span<FetchSlot> slots, const LocateLimits& limits);
 // One step without blocking; true when the slot is settled.
-bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
-                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot);
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot);
 // A slice of the slot's bytes failed its hash: the copy is removed, and the slot starts again with
 // what is left.
 void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot,

@@ -137,7 +137,7 @@ BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseL
                   .over = IsOver(ref, now),
                   .unused_prefetch =
                       tier == TierKind::kHost && (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
-  // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.
+  // No pin of a place is on it or below it, so nobody can be reading it: its extents need no grave.
   const size_t graves = graves_.size();
   for (const TierKind other : kTiersByRank) {
     evicted.demoted |= Faster(tier, other) && MetaAt(ref).in(other);

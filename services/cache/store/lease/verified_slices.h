@@ -3,9 +3,9 @@
 // under this lease. A fetch of rows needs that: the hash covers a whole slice, and hashing it again
 // for each few rows would cost more than all else.
 //
-// What makes it good to remember: a leased block keeps its place in the host tier, and nobody but
-// this process can write there. Parts in lent segments, which writers can still change, are never
-// remembered.
+// What makes it good to remember: nobody but this process can write there. A copy of a leased block
+// may leave the host tier and come back; what comes in is verified whole before anybody sees it.
+// Parts in lent segments, which writers can still change, are never remembered.
 //
 // Thread-safe.
 

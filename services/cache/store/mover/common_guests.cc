@@ -68,6 +68,7 @@ void CommonGuests::Look() {
       context_, [&](const NamespacePtr& ns, const BlockIndex& index, BlockRef ref, bool pinned) {
         const BlockMeta& meta = index.MetaAt(ref);
         if (pinned || meta.dirty_in(TierKind::kHost) || evictor_.OwnerOf(*ns) == kCommon) return;
+        if (index.IsHeldByLease(ref, TierKind::kHost)) return;
         Guest guest{ns, index.KeyAt(ref), meta.last_use, index.HasMoreBelow(ref, TierKind::kHost)};
         const bool full = found.size() == kMostGuests;
         if ((full && !before(guest, found.front())) || !LiesAmongCommon(index, ref)) return;
@@ -104,7 +105,9 @@ uint64_t CommonGuests::Evict(const Guest& guest) {
   if (!ref || !ns.index.MetaAt(*ref).in(TierKind::kHost)) return 0;
   const BlockMeta& meta = ns.index.MetaAt(*ref);
   const bool as_found = meta.last_use == guest.last_use && LiesAmongCommon(ns.index, *ref);
-  if (!as_found || meta.dirty_in(TierKind::kHost) || ns.index.IsPinned(*ref)) return 0;
+  if (!as_found || meta.dirty_in(TierKind::kHost) || ns.index.IsKept(*ref, TierKind::kHost)) {
+    return 0;
+  }
   const BlockIndex::Evicted evicted =
       ns.index.EvictBlock(*ref, TierKind::kHost, &lock.released, context_.UseTicksNow());
   evictor_.CountEvicted(ns, evicted, TierKind::kHost);

@@ -45,22 +45,22 @@ OwnerId Evictor::OwnerOf(const NamespaceState& ns) const {
   return owner;
 }
 
-Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, const RoomFor& room,
-                                NamespaceState* own) {
-  if (tier == TierKind::kHost) return ReserveHost(bytes, below, room, own);
+Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, const Victims& victims,
+                                const RoomFor& room, NamespaceState* own) {
+  if (tier == TierKind::kHost) return ReserveHost(bytes, victims, room, own);
   Tier* const target = context_.tiers.Get(tier);
-  if (target->divided()) return ReserveDivided(target, bytes, below, own);
-  const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
+  if (target->divided()) return ReserveDivided(target, bytes, victims, own);
+  const bool groups = target == context_.tiers.persistent && victims.whole_groups;
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
     if (groups && (EvictOver(tier, std::nullopt) > 0 || EvictGroup())) continue;
-    if (!EvictOne(tier, below)) return extent;
+    if (!EvictOne(tier, victims.used_before)) return extent;
   }
 }
 
 // A tenant's room is its own: its blocks make room for each other, within the bounds of host's.
-Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, const Victims& victims,
                                        const NamespaceState* own) {
   static const std::string kNobody;
   const std::string& tenant = own != nullptr ? own->spec.tenant : kNobody;
@@ -68,25 +68,25 @@ Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t be
   const auto of_tenant = [&tenant](const NamespaceState& ns, uint64_t) {
     return ns.spec.tenant == tenant;
   };
-  bool may_empty = below == UINT64_MAX;
+  bool may_empty = victims.whole_groups;
   uint64_t evicted = 0;
   for (int blocks = 0;; ++blocks) {
     auto extent = target->ReserveOf(tenant, bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
     if (std::exchange(may_empty, false) && emptier_->EmptyFor(tier, tenant)) continue;
     if (blocks >= kBlocksPerReserve && evicted >= kBytesPerByte * bytes) return extent;
-    const uint64_t freed = EvictLowestOf(tier, below, of_tenant);
+    const uint64_t freed = EvictLowestOf(tier, victims.used_before, of_tenant);
     if (freed == 0) return extent;
     evicted += freed;
   }
 }
 
 // What others evict lies in their segments, so each makes room for itself.
-Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+Result<Extent> Evictor::ReserveHost(uint32_t bytes, const Victims& victims, const RoomFor& room,
                                     NamespaceState* own) {
   HostTier* const host = context_.tiers.host;
-  // Who may only take the place of blocks below a rank does not take other places.
-  const bool may_drain = below == UINT64_MAX;
+  const bool may_drain = victims.whole_groups;
+  const uint64_t below = victims.used_before;
   const auto is_full = [](const Result<Extent>& extent) {
     return !extent.ok() && extent.status().code() == StatusCode::kResourceExhausted;
   };
@@ -139,7 +139,7 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
 }
 
 Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
-                                    uint64_t keep_free, uint64_t below, const RoomFor& room,
+                                    uint64_t keep_free, const Victims& victims, const RoomFor& room,
                                     NamespaceState* own) {
   Extents extents;
   if (keep_free > 0) {
@@ -147,14 +147,14 @@ Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> len
     for (;;) {
       const TierStats stats = context_.tiers.Get(tier)->GetStats();
       if (stats.capacity_bytes - stats.used_bytes >= keep_free) break;
-      if (!EvictOne(tier, below)) {
+      if (!EvictOne(tier, victims.used_before)) {
         return Errorf(StatusCode::kResourceExhausted, "{} tier: {} bytes are kept for writes",
                       Name(tier), keep_free);
       }
     }
   }
   for (const uint32_t length : lengths) {
-    const auto extent = Reserve(tier, length, below, room, own);
+    const auto extent = Reserve(tier, length, victims, room, own);
     if (!extent.ok()) {
       ReleaseAll(tier, extents);
       return extent.status();
@@ -282,7 +282,7 @@ bool Evictor::EvictGroup() {
     NamespaceLock lock(*m.ns, context_.tiers);
     const auto ref = m.ns->index.FindAlive(m.key);
     if (m.ns->dropped.load(std::memory_order_relaxed) || !ref ||
-        !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsPinned(*ref)) {
+        !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsKept(*ref, tier)) {
       return;
     }
     CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released, now), tier);

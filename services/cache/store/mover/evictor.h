@@ -18,6 +18,14 @@ namespace cairn::cache {
 // Of the parts of a block, in their order.
 using Extents = absl::InlinedVector<Extent, 1>;
 
+// Which blocks may go so that others find room.
+struct Victims {
+  // Only blocks that were last used before this tick.
+  uint64_t used_before = UINT64_MAX;
+  // Also all that lies in a segment, a chunk or a group of extents, whenever it was used.
+  bool whole_groups = true;
+};
+
 class CommonGuests;
 class Demoter;
 class Drainer;
@@ -28,19 +36,18 @@ class Evictor {
   explicit Evictor(NodeContext* context);
   ~Evictor();
 
-  // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is leased,
-  // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks
-  // that were last used before this tick are evicted. `room`: for whom, in the host tier. There it
-  // evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
+  // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is being
+  // read where it lies, is leased and in no slower tier, waits for its copy to disk, or belongs to
+  // blocks that are not complete. `room`: for whom, in the host tier. There it evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
   // `own`: the namespace of the block, whose blocks are as large: if those of others leave no hole
   // that is large enough, one of these does. In a tier that is divided among tenants, it says whose
   // room is taken, and only blocks of the same tenant make some.
-  Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
+  Result<Extent> Reserve(TierKind tier, uint32_t bytes, const Victims& victims = {},
                          const RoomFor& room = {}, NamespaceState* own = nullptr);
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
   // bytes of the tier that must be free then.
   Result<Extents> ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
-                             uint64_t keep_free = 0, uint64_t below = UINT64_MAX,
+                             uint64_t keep_free = 0, const Victims& victims = {},
                              const RoomFor& room = {}, NamespaceState* own = nullptr);
   void ReleaseAll(TierKind tier, std::span<const Extent> extents);
   // Evicts one block. False when there is none to evict.
@@ -74,9 +81,9 @@ class Evictor {
   bool EvictGroup();
 
  private:
-  Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+  Result<Extent> ReserveHost(uint32_t bytes, const Victims& victims, const RoomFor& room,
                              NamespaceState* own);
-  Result<Extent> ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+  Result<Extent> ReserveDivided(Tier* target, uint32_t bytes, const Victims& victims,
                                 const NamespaceState* own);
   // Evicts the block that was not used for the longest time of those that make room among the
   // common ones: of tenants without segments of their own, or of others that lie there.
