@@ -47,8 +47,8 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // What comes in waits for its copy to disk, or stays pinned until the reader has it: without a
   // rest, nobody could write until then.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  auto room =
-      evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, {}, evictor_.RoomOf(ns), &ns);
+  auto room = evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, {.leased = false},
+                                  evictor_.RoomOf(ns), &ns);
   if (!room.ok()) Abort(ns, key, {});
   return room;
 }

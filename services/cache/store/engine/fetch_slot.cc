@@ -29,11 +29,8 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
 // Ticks (some 17 ms) after which a fetch counts as another use of a block: so what is read under a
-// long lease stays in host as other blocks in use do. A block that lies elsewhere counts seldom,
-// since that lets it take the place of others: readers of more than host holds would take each
-// other's in turns.
+// long lease stays in host as other blocks in use do.
 constexpr uint32_t kUsedAgainAfter = 60;
-constexpr uint32_t kReadAgainAfter = 600;
 // Headers that are read and hashed in one step, unless one block has more.
 constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
 // Of one block, where the caller cannot wait.
@@ -403,7 +400,7 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
         continue;
       }
       if (mapped) pins.Add(ns, *ref, slot);
-      ns.index.UseAgain(*ref, now, mapped ? kUsedAgainAfter : kReadAgainAfter);
+      ns.index.UseAgain(*ref, now, kUsedAgainAfter);
       slot.tier = *tier;
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }

@@ -113,8 +113,6 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size
         placed.state = PlacedPart::State::kPending;
         placed.bytes = meta.served_bytes();
         if (wanted != nullptr) {
-          // It makes room for itself as what is used now.
-          ns.index.UseAgain(ref, context_.UseTicksNow(), 0);
           wanted->push_back({{ns.index.KeyAt(ref), placed.bytes}, *placed.tier});
         }
       } else {

@@ -556,7 +556,7 @@ void BlockIndex::Refresh(NodeId id, size_t tier) {
   }
 }
 
-// Puts the node into the tier's heap or takes it out, as it is a candidate now.
+// Puts the node into the heap of the tier where it belongs now, or takes it out.
 void BlockIndex::Reconsider(NodeId id, size_t tier) {
   Node& n = node(id);
   const bool dirty =
@@ -564,27 +564,32 @@ void BlockIndex::Reconsider(NodeId id, size_t tier) {
   const bool candidate = n.resident[tier] > 0 && n.present_children[tier] == 0 &&
                          n.tail[tier] > n.max_place && !dirty &&
                          !IsHeldByLease(n, id, n.tail[tier] - 1, tier);
+  const bool leased = candidate && IsLeased(n, id, n.tail[tier] - 1);
+  const auto kind = static_cast<TierKind>(tier);
+  const bool filed = n.heap_position[tier] != CandidateHeap::kNotInHeap;
+  if (filed && (!candidate || leased != n.is_in_leased_heap(tier))) LeaveHeap(id, tier);
+  if (!candidate) return;
+  if (policy_ != nullptr && !leased) policy_->Enter(kind, id, TailUse(id, kind));
+  const uint32_t bit = 1u << tier;
+  n.in_leased_heap = leased ? n.in_leased_heap | bit : n.in_leased_heap & ~bit;
   const auto set_position = [this, tier](uint32_t i, uint32_t p) {
     node(i).heap_position[tier] = p;
   };
-  const uint32_t position = n.heap_position[tier];
-  const auto kind = static_cast<TierKind>(tier);
-  if (policy_ != nullptr) {
-    if (candidate) {
-      policy_->Enter(kind, id, TailUse(id, kind));
-    } else if (position != CandidateHeap::kNotInHeap) {
-      policy_->Exit(kind, id);
-    }
+  if (n.heap_position[tier] == CandidateHeap::kNotInHeap) {
+    HeapOf(n, tier).Push(id, TailRank(n, tier), set_position);
+  } else {
+    HeapOf(n, tier).Update(n.heap_position[tier], TailRank(n, tier), set_position);
   }
-  if (candidate) {
-    if (position == CandidateHeap::kNotInHeap) {
-      heaps_[tier].Push(id, TailRank(n, tier), set_position);
-    } else {
-      heaps_[tier].Update(position, TailRank(n, tier), set_position);
-    }
-  } else if (position != CandidateHeap::kNotInHeap) {
-    heaps_[tier].Remove(position, set_position);
+}
+
+// The policy knows those that are not leased. REQUIRES: in a heap.
+void BlockIndex::LeaveHeap(NodeId id, size_t tier) {
+  const Node& n = node(id);
+  if (policy_ != nullptr && !n.is_in_leased_heap(tier)) {
+    policy_->Exit(static_cast<TierKind>(tier), id);
   }
+  HeapOf(n, tier).Remove(n.heap_position[tier],
+                         [this, tier](uint32_t i, uint32_t p) { node(i).heap_position[tier] = p; });
 }
 
 size_t BlockIndex::MemoryBytes() const {
@@ -592,6 +597,7 @@ size_t BlockIndex::MemoryBytes() const {
                  graves_.capacity() * sizeof(Grave) + many_parts_bytes_ +
                  many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
   for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
+  for (const CandidateHeap& heap : leased_heaps_) total += heap.MemoryBytes();
   if (policy_ != nullptr) total += policy_->MemoryBytes();
   return total;
 }
@@ -656,6 +662,8 @@ bool BlockIndex::CheckInvariants() const {
       sound &= resident[t] == n.resident[t] && tail[t] == n.tail[t] &&
                children[t] == n.present_children[t] && present == n.present_in(t) &&
                candidate == (n.heap_position[t] != CandidateHeap::kNotInHeap);
+      const bool leased = tail[t] > 0 && (leased_children > 0 || tail[t] <= max_lease);
+      sound &= !candidate || leased == n.is_in_leased_heap(t);
     }
   });
   return sound && alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&

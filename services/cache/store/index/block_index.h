@@ -18,7 +18,8 @@
 // heap when it holds a block there, none of its descendants does, and nothing keeps its last block
 // there. So a block never leaves before its descendants. There are two kinds of pin (pin_table.h).
 // A place that was told to somebody is kept in every tier. A lease keeps a block only in the
-// slowest tier that has it, so leases on blocks that are on disk take no room in host.
+// slowest tier that has it, so leases on blocks that are on disk take no room in host. Their copies
+// in faster tiers have a heap of their own: who can do without a place does not take theirs.
 //
 // Blocks may have a life: those that were not used for longer are *over*. They match nothing, and
 // go before all others. Nobody looks for them: who meets one compares its last use with `now`.
@@ -201,13 +202,15 @@ class BlockIndex {
   // the one that went. So the times of a namespace are those that it would have under LRU, and its
   // policy can keep blocks, but not more of them.
   uint64_t NextRank(TierKind tier) const;
+  // The same of blocks that are not leased.
+  uint64_t NextUnleasedRank(TierKind tier) const;
   // Evicts the candidate that the policy names. nullopt: all blocks are kept, dirty or gone, or
   // NextRank is not less than `below`. A block that was used at `below` or later never goes, and
   // one that was used in the last half second or is protected only if LRU takes it, too. Where
   // blocks have a life, the policy is not asked: LRU order is the order in which they are over.
-  // `now`: to tell what is over.
+  // `now`: to tell what is over. `leased`: a copy of a leased block may go if no other can.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released, uint64_t below = UINT64_MAX,
-                                  uint32_t now = 0);
+                                  uint32_t now = 0, bool leased = true);
   // What the policy has learned; nullopt: it does not learn.
   std::optional<LearnedPlacement> Learned() const {
     return policy_ == nullptr ? std::nullopt : policy_->Learned();
@@ -299,13 +302,15 @@ class BlockIndex {
         {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap}};
     uint32_t max_place = 0;  // Offset + 1 of the deepest pin of a place; 0: none.
     // Children that are `leased`.
-    uint32_t leased_children : 27 = 0;
+    uint32_t leased_children : 24 = 0;
     uint32_t has_lease : 1 = 0;  // Some block of the run has one.
     uint32_t leased : 1 = 0;     // The node or a descendant has one. As the parent knows it.
     // A bit for each tier: the node or a descendant holds a block, or a pin of a place. Not set in
     // tiers that are not in use.
     uint32_t present : kTierCount = 0;
+    uint32_t in_leased_heap : kTierCount = 0;  // A bit for each tier: heap_position is of that one.
 
+    bool is_in_leased_heap(size_t tier) const { return ((in_leased_heap >> tier) & 1u) != 0; }
     bool present_in(size_t tier) const { return ((present >> tier) & 1u) != 0; }
   };
   static_assert(sizeof(Node) == 88);  // Of each run of blocks: an index has millions.
@@ -355,8 +360,9 @@ class BlockIndex {
     return n.run.meta(n.tail[tier] - 1).last_use;
   }
   BlockUse TailUse(NodeId id, TierKind tier) const;
-  bool RefreshOldest(TierKind tier);
-  std::optional<NodeId> ChooseVictim(TierKind tier, uint64_t below);
+  bool RefreshOldest(TierKind tier, CandidateHeap* heap);
+  NodeId ChooseVictim(TierKind tier, uint64_t below);
+  uint64_t HandedOn(NodeId victim, TierKind tier) const;
   uint32_t UsePaths(const Walk& walk, uint32_t now);
   uint8_t StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const;
 
@@ -379,6 +385,10 @@ class BlockIndex {
   void ForgetParts(const BlockMeta& meta);
   void BeginUse(size_t tier);
   void Refresh(NodeId id, size_t tier);
+  CandidateHeap& HeapOf(const Node& n, size_t tier) {
+    return n.is_in_leased_heap(tier) ? leased_heaps_[tier] : heaps_[tier];
+  }
+  void LeaveHeap(NodeId id, size_t tier);
   void Reconsider(NodeId id, size_t tier);
   void ReconsiderAll(NodeId id);
   void RefreshLeased(NodeId id);
@@ -396,8 +406,9 @@ class BlockIndex {
   NodePool<Node> nodes_;
   PinTable places_{PinKind::kPlace};
   PinTable leases_{PinKind::kLease};
-  CandidateHeap heaps_[kTierCount];  // By last use.
-  bool in_use_[kTierCount] = {};     // Tiers that held a block once.
+  CandidateHeap heaps_[kTierCount];         // By last use; of blocks that are not leased.
+  CandidateHeap leased_heaps_[kTierCount];  // Of those that are.
+  bool in_use_[kTierCount] = {};            // Tiers that held a block once.
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
   size_t many_parts_bytes_ = 0;

@@ -8,10 +8,7 @@ namespace cairn::cache {
 void BlockIndex::FreeNode(NodeId id) {
   Node& n = node(id);
   for (size_t t = 0; t < kTierCount; ++t) {
-    if (n.heap_position[t] == CandidateHeap::kNotInHeap) continue;
-    if (policy_ != nullptr) policy_->Exit(static_cast<TierKind>(t), id);
-    heaps_[t].Remove(n.heap_position[t],
-                     [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+    if (n.heap_position[t] != CandidateHeap::kNotInHeap) LeaveHeap(id, t);
   }
   run_bytes_ -= n.run.MemoryBytes();
   nodes_.Free(id);

@@ -149,6 +149,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
                                uint64_t below, uint64_t limit, uint64_t* budget) {
   HostTier* const host = context_.tiers.host;
   const RoomFor room{evictor_.RoomOf(ns).owner, Lending::kSealed, /*grow=*/false};
+  const Victims victims{.used_before = below, .leased = false};
   uint64_t wanted = 0;
   for (const uint32_t length : lengths) wanted += HostRoom(length);
   if (wanted > kMaxMovedBytes) return {};
@@ -160,7 +161,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
       continue;
     }
     const bool may_evict = *budget > 0 && evicted < limit;
-    const uint64_t freed = may_evict ? evictor_.EvictLowest(kHost, below, room.owner) : 0;
+    const uint64_t freed = may_evict ? evictor_.EvictLowest(kHost, victims, room.owner) : 0;
     if (freed == 0) {
       evictor_.ReleaseAll(kHost, extents);
       return {};

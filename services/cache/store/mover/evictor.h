@@ -20,10 +20,12 @@ using Extents = absl::InlinedVector<Extent, 1>;
 
 // Which blocks may go so that others find room.
 struct Victims {
-  // Only blocks that were last used before this tick.
+  // Only those that were last used before this tick. Unless that is any, they go one by one: no
+  // segment, chunk or group of extents is emptied.
   uint64_t used_before = UINT64_MAX;
-  // Also all that lies in a segment, a chunk or a group of extents, whenever it was used.
-  bool whole_groups = true;
+  // Copies of leased blocks, too. What can do without room does not take theirs: readers of more
+  // than a tier holds would push each other out.
+  bool leased = true;
 };
 
 class CommonGuests;
@@ -51,16 +53,16 @@ class Evictor {
                              const RoomFor& room = {}, NamespaceState* own = nullptr);
   void ReleaseAll(TierKind tier, std::span<const Extent> extents);
   // Evicts one block. False when there is none to evict.
-  bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX) {
-    return EvictLowest(tier, below, std::nullopt) > 0;
+  bool EvictOne(TierKind tier, const Victims& victims = {}) {
+    return EvictLowest(tier, victims, std::nullopt) > 0;
   }
   // The same, and says how many bytes went. `owner`, if set: only of its tenant; kCommon: of all
   // tenants without segments of their own. Looks at every namespace's published rank:
   // O(namespaces + log blocks).
-  uint64_t EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner);
+  uint64_t EvictLowest(TierKind tier, const Victims& victims, const std::optional<OwnerId>& owner);
   // Evicts one block whose life is over, the one that was not used for the longest time. The bytes
   // that went; 0: there is none. O(namespaces + log blocks). `owner`: as EvictLowest's.
-  uint64_t EvictOver(TierKind tier, const std::optional<OwnerId>& owner);
+  uint64_t EvictOver(TierKind tier, bool leased, const std::optional<OwnerId>& owner);
   // Whose segments the tenant's blocks may lie in; kCommon: no one's. No lock unless owners came or
   // went since the last call for this namespace.
   OwnerId OwnerOf(const NamespaceState& ns) const;
@@ -87,17 +89,18 @@ class Evictor {
                                 const NamespaceState* own);
   // Evicts the block that was not used for the longest time of those that make room among the
   // common ones: of tenants without segments of their own, or of others that lie there.
-  uint64_t EvictAmongCommon(uint64_t below);
+  uint64_t EvictAmongCommon(const Victims& victims);
   // The namespace, of those for which `may(namespace, rank)` is true, whose lowest block ranks
-  // lowest of all, and below `below`; its rank. nullptr: none. The answer is the last one for which
+  // lowest of all, and below that of `victims`; its rank. nullptr: none. The answer is the last one for which
   // `may` was true.
   template <typename May>
-  std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, uint64_t below, const May& may) const;
+  std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, const Victims& victims,
+                                               const May& may) const;
   // EvictLowest of the namespaces for which `may(namespace, rank)` is true.
   template <typename May>
-  uint64_t EvictLowestOf(TierKind tier, uint64_t below, May&& may);
+  uint64_t EvictLowestOf(TierKind tier, const Victims& victims, May&& may);
   // Evicts the namespace's lowest block. The bytes that went.
-  uint64_t EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below);
+  uint64_t EvictFrom(NamespaceState& ns, TierKind tier, const Victims& victims);
 
   NodeContext& context_;
   const std::unique_ptr<Demoter> demoter_;

@@ -49,7 +49,7 @@ bool Promoter::StartOne() {
   auto operation = std::make_shared<Operation>(this, *std::move(move));
   Operation& op = *operation;
   NamespaceState& ns = *op.move.ns;
-  Victims victims;
+  Victims victims{.leased = false};
   {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
@@ -59,17 +59,13 @@ bool Promoter::StartOne() {
     }
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
-    // A reader can do without a copy in the target. So its block does not take the place of blocks
-    // that were used later: two readers of more than the tier holds would push each other out.
-    const uint64_t last_use = ns.index.MetaAt(*ref).last_use;
-    victims.used_before = last_use + 1;
     if (op.move.priority == MovePriority::kPrefetch) {
-      victims = {RankBelowHint(ns.index.MetaAt(*ref)), /*whole_groups=*/false};
+      victims.used_before = RankBelowHint(ns.index.MetaAt(*ref));
     }
     // A block that is saved from a faster tier is not worth more than those that are there.
     const bool saved =
         op.move.priority == MovePriority::kRebalance && Faster(route_.source, route_.target);
-    if (saved) victims = {last_use, /*whole_groups=*/false};
+    if (saved) victims.used_before = ns.index.MetaAt(*ref).last_use;
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const PartPlace& part : op.parts) lengths.push_back(part.bytes[route_.source]);
