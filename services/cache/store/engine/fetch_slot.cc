@@ -18,6 +18,26 @@ struct BufferedRead {
   InFlight::Token token;  // The budget is the engine's, which waits.
   std::shared_ptr<TransferBudget::Share> share;
   std::vector<std::unique_ptr<std::byte, Free>> buffers;
+  // What lies in the buffers: bytes [begin, begin + size) of places. Those of one that is read apart
+  // are headers first, and then slices of a read that keeps that of the headers.
+  struct Stretch {
+    size_t place = 0;
+    uint64_t begin = 0;
+    uint64_t size = 0;
+    format::Codec codec = format::Codec::kRaw;  // Of slices, as the header says.
+  };
+  std::vector<Stretch> stretches;
+  bool apart = false;
+  std::shared_ptr<BufferedRead> headers;
+  std::span<std::byte> bytes(size_t i) const { return {buffers[i].get(), stretches[i].size}; }
+  // RESOURCE_EXHAUSTED: no memory.
+  Status Add(const Stretch& stretch) {
+    const size_t rounded = std::max<uint64_t>(1, (stretch.size + 4095) / 4096) * 4096;
+    buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
+    stretches.push_back(stretch);
+    if (buffers.back() != nullptr) return OkStatus();
+    return Errorf(StatusCode::kResourceExhausted, "no memory for {} bytes", rounded);
+  }
   Mutex mu;
   size_t done ABSL_GUARDED_BY(mu) = 0;
   bool finished ABSL_GUARDED_BY(mu) = false;
@@ -26,7 +46,7 @@ struct BufferedRead {
 
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr uint64_t kPage = Tier::kRangeGrain;
 constexpr uint8_t kMaxRejections = 3;
 // Ticks (some 17 ms) after which a fetch counts as another use of a block: so what is read under a
 // long lease stays in host as other blocks in use do.
@@ -47,7 +67,7 @@ struct ReadOperation {
         read(std::move(read_in)),
         tier(tier_in),
         bytes(bytes_in) {
-    context.pace[tier].Begin();
+    if (!read->apart) context.pace[tier].Begin();
   }
   ~ReadOperation() {
     bool ok;
@@ -59,7 +79,8 @@ struct ReadOperation {
       }
       ok = read->status.ok();
     }
-    context.pace[tier].End(ok ? bytes : 0);
+    // Small reads say little about the pace of whole blocks.
+    if (!read->apart) context.pace[tier].End(ok ? bytes : 0);
     context.progress.Notify();
   }
 
@@ -116,42 +137,157 @@ bool PinPlace(NodeContext& context, const NamespacePtr& ns, FetchSlot& slot) {
   return true;
 }
 
-void StartRead(const FetchServices& services, const NamespacePtr& ns, FetchSlot& slot) {
-  auto share = services.budget->TryTake(slot.bytes);
+// Reads the stretches of `read` into its buffers.
+void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
+                   const std::shared_ptr<BufferedRead>& read, FetchSlot& slot) {
+  slot.read = read;
+  slot.state = FetchSlot::State::kReading;
+  auto operation = std::make_shared<ReadOperation>(services.context, slot.pins, read, slot.tier,
+                                                   slot.buffer_bytes());
+  std::vector<ReadLine::Part> reads;
+  std::vector<size_t> place_of;
+  reads.reserve(read->buffers.size());
+  for (size_t i = 0; i < read->buffers.size(); ++i) {
+    const size_t place = read->stretches[i].place;
+    place_of.push_back(place);
+    ReadLine::Part& part =
+        reads.emplace_back(ReadLine::Part{slot.places[place].In(slot.tier), read->bytes(i)});
+    if (read->apart) part.offset = read->stretches[i].begin;
+  }
+  services.context->reads[slot.tier].Read(
+      services.context->tiers.Get(slot.tier), std::move(reads),
+      [operation, ns, key = slot.key, places = slot.places, place_of = std::move(place_of),
+       kind = slot.tier](size_t part, Status status) {
+        BufferedRead& r = *operation->read;
+        // Of slices, the header's read has asked.
+        if (status.ok() && r.headers == nullptr) {
+          status = operation->context.CheckOwner(*ns, key, places[place_of[part]], kind);
+        }
+        MutexLock lock(r.mu);
+        ++r.done;
+        if (r.status.ok()) r.status = std::move(status);
+      });
+}
+
+// The wanted layers that the part has.
+std::pair<uint32_t, uint32_t> WantedOf(const FetchSlot& slot, const format::PartRect& rect) {
+  return {std::max<uint32_t>(slot.layer_begin, rect.layer_begin),
+          std::min<uint32_t>(slot.layer_end, rect.layer_end)};
+}
+
+// At most so many bytes are read if header and slices of the wanted layers are read apart. nullopt:
+// that is not much less than the whole block, or not possible.
+std::optional<uint64_t> ApartBytes(const NamespaceState& ns, const Tier& tier,
+                                   const FetchSlot& slot) {
+  if (slot.whole || slot.layer_end == 0 || !tier.reads_ranges()) return std::nullopt;
+  uint64_t bytes = 0;
+  for (const PartPlace& place : slot.places) {
+    const auto [begin, end] = WantedOf(slot, place.rect);
+    if (begin >= end) continue;
+    format::PartRect wanted = place.rect;
+    wanted.layer_begin = static_cast<uint16_t>(begin);
+    wanted.layer_end = static_cast<uint16_t>(end);
+    const auto most = MostSliceBytes(ns.storage().in_tier[slot.tier], wanted);
+    if (!most) return std::nullopt;
+    const uint64_t header =
+        format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+    // Slices begin and end somewhere in a page.
+    bytes += (header + kPage - 1) / kPage * kPage + *most + 2 * kPage;
+  }
+  if (bytes == 0 || bytes > slot.bytes / 2) return std::nullopt;
+  return bytes;
+}
+
+// Slices that are read from a slower tier again and again cost more than the block once. So when one
+// is read for the second time under the lease, the block is asked for, behind this read.
+void NoteApart(const FetchServices& services, const LeasePtr& lease, const FetchSlot& slot) {
+  if (slot.located || lease->blocks == 0 || !Faster(TierKind::kHost, slot.tier)) return;
+  bool again = true;
+  for (uint32_t layer = slot.layer_begin; layer < slot.layer_end; ++layer) {
+    again &= lease->read_apart.Has(slot.block, layer);
+    lease->read_apart.Add(slot.block, layer, lease->blocks, lease->ns->spec.layout.Layers(),
+                          &services.context->memory);
+  }
+  if (!again) return;
+  lease->read_apart.Forget(slot.block);
+  Promoter& promoter = *services.promoters->IntoHost(slot.tier);
+  promoter.Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease);
+  promoter.Kick();
+}
+
+void StartRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  // Their answers are small, so nothing else slows down who asks for many of them.
+  const SessionId reader = slot.apart_bytes > 0 ? services.reader : 0;
+  auto share = services.budget->TryTake(slot.buffer_bytes(), reader);
   if (share == nullptr) return;
-  if (!PinPlace(*services.context, ns, slot)) {
+  if (!PinPlace(*services.context, lease->ns, slot)) {
     slot.state = FetchSlot::State::kLocate;
     return;
   }
   auto read = std::make_shared<BufferedRead>(services.context);
   read->share = std::move(share);
-  for (const PartPlace& place : slot.places) {
-    const size_t rounded = (place.bytes[slot.tier] + kPage - 1) / kPage * kPage;
-    read->buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
-    if (read->buffers.back() == nullptr) return slot.Fail(MissReason::kRefused);
-  }
-  slot.read = read;
-  slot.state = FetchSlot::State::kReading;
-  auto operation =
-      std::make_shared<ReadOperation>(services.context, slot.pins, read, slot.tier, slot.bytes);
-  std::vector<ReadLine::Part> reads;
-  reads.reserve(slot.places.size());
+  read->apart = slot.apart_bytes > 0;
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    reads.push_back({place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]}});
+    const uint64_t bytes = place.bytes[slot.tier];
+    BufferedRead::Stretch stretch{.place = i, .size = bytes};
+    if (read->apart) {
+      const auto [begin, end] = WantedOf(slot, place.rect);
+      if (begin >= end) continue;
+      const uint64_t header =
+          format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+      stretch.size = std::min(bytes, (header + kPage - 1) / kPage * kPage);
+    }
+    if (!read->Add(stretch).ok()) return slot.Fail(MissReason::kRefused);
   }
-  services.context->reads[slot.tier].Read(services.context->tiers.Get(slot.tier), std::move(reads),
-                                          [operation, ns, key = slot.key, places = slot.places,
-                                           kind = slot.tier](size_t part, Status status) {
-                                            if (status.ok()) {
-                                              status = operation->context.CheckOwner(
-                                                  *ns, key, places[part], kind);
-                                            }
-                                            BufferedRead& r = *operation->read;
-                                            MutexLock lock(r.mu);
-                                            ++r.done;
-                                            if (r.status.ok()) r.status = std::move(status);
-                                          });
+  ReadStretches(services, lease->ns, read, slot);
+  if (slot.apart_bytes > 0) NoteApart(services, lease, slot);
+}
+
+// The headers are here: reads the slices. DATA_LOSS: a header is bad.
+Status ReadSlices(const FetchServices& services, const NamespacePtr& ns,
+                  const std::shared_ptr<BufferedRead>& headers, FetchSlot& slot) {
+  auto read = std::make_shared<BufferedRead>(services.context);
+  read->apart = true;
+  read->headers = headers;
+  for (size_t i = 0; i < headers->stretches.size(); ++i) {
+    const PartPlace& place = slot.places[headers->stretches[i].place];
+    const auto header = CheckedHeader(ns->storage().in_tier[slot.tier], place.rect,
+                                      headers->bytes(i), place.bytes[slot.tier]);
+    if (!header.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(header.status()));
+    const auto [first, end] = WantedOf(slot, place.rect);
+    const format::SliceEntry& begin = header->slices[first - place.rect.layer_begin];
+    const format::SliceEntry& last = header->slices[end - 1 - place.rect.layer_begin];
+    // Pages that the slices lie in, as far as the part goes.
+    const uint64_t from = begin.offset / kPage * kPage;
+    const uint64_t to = std::min<uint64_t>(place.bytes[slot.tier],
+                                           (last.offset + last.length + kPage - 1) / kPage * kPage);
+    const uint64_t size = to > from ? to - from : 0;
+    CAIRN_RETURN_IF_ERROR(read->Add({headers->stretches[i].place, from, size, header->codec}));
+  }
+  // Layers without KV have no bytes.
+  const bool none = std::any_of(read->stretches.begin(), read->stretches.end(),
+                                [](const BufferedRead::Stretch& s) { return s.size == 0; });
+  if (none) return Errorf(StatusCode::kUnimplemented, "a part has nothing to read");
+  ReadStretches(services, ns, read, slot);
+  return OkStatus();
+}
+
+// Header and slices are here.
+void OpenApart(const std::shared_ptr<BufferedRead>& read, FetchSlot& slot) {
+  slot.parts.clear();
+  for (size_t i = 0; i < read->stretches.size(); ++i) {
+    const PartPlace& place = slot.places[read->stretches[i].place];
+    const std::span<const std::byte> head = read->headers->bytes(i);
+    slot.parts.push_back({.rect = place.rect,
+                          .codec = read->stretches[i].codec,
+                          .bytes = read->bytes(i),
+                          .buffer = read,
+                          .extent = place.extent[slot.tier],
+                          .header = head,
+                          .begin = read->stretches[i].begin});
+  }
+  PartsReady(slot);
 }
 
 void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
@@ -162,7 +298,18 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   }
   NamespaceState& ns = *lease->ns;
   const std::shared_ptr<BufferedRead> read = std::move(slot.read);
+  if (read->apart && status.ok() && read->headers == nullptr) {
+    status = ReadSlices(services, lease->ns, read, slot);
+    if (status.ok()) return;
+  }
   slot.pins.reset();  // The bytes are in buffers.
+  if (read->apart && status.ok()) return OpenApart(read, slot);
+  if (read->apart && (status.code() == StatusCode::kFailedPrecondition ||
+                      status.code() == StatusCode::kUnimplemented)) {
+    slot.whole = true;
+    slot.state = FetchSlot::State::kLocate;
+    return;
+  }
   if (status.ok()) {
     std::vector<std::span<const std::byte>> bytes;
     for (size_t i = 0; i < slot.places.size(); ++i) {
@@ -291,7 +438,13 @@ void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span
   std::vector<std::span<const std::byte>> bytes;
   for (FetchSlot& slot : slots) {
     if (slot.state != FetchSlot::State::kLocate) continue;
+    slot.apart_bytes = 0;
     if (!context.tiers.IsMapped(slot.tier)) {
+      if (const auto apart = ApartBytes(ns, *context.tiers.Get(slot.tier), slot)) {
+        slot.apart_bytes = *apart;
+        slot.state = FetchSlot::State::kWantBuffer;
+        continue;
+      }
       if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
           services.promoters->IntoHost(slot.tier)
                   ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
@@ -325,6 +478,19 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
       break;
   }
   return MissReason::kAbsent;
+}
+
+std::optional<format::SliceEntry> FetchSlot::Part::SliceOf(uint32_t layer,
+                                                           std::span<const std::byte>* data) const {
+  const uint32_t number = layer - rect.layer_begin;
+  const auto entry =
+      header.empty() ? format::SliceAt(bytes, number) : format::SliceEntryAt(header, number);
+  if (!entry || entry->offset < begin || entry->offset - begin > bytes.size() ||
+      entry->length > bytes.size() - (entry->offset - begin)) {
+    return std::nullopt;
+  }
+  *data = bytes.subspan(entry->offset - begin, entry->length);
+  return entry;
 }
 
 const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
@@ -425,7 +591,7 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot
         slot.state = FetchSlot::State::kLocate;
         break;
       case FetchSlot::State::kWantBuffer:
-        StartRead(services, lease->ns, slot);
+        StartRead(services, lease, slot);
         if (slot.state == FetchSlot::State::kWantBuffer) return false;
         break;
       case FetchSlot::State::kReading: {

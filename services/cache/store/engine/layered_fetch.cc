@@ -69,6 +69,8 @@ std::span<FetchSlot> LayeredFetch::AddSlots(Window& window, uint32_t count) {
     FetchSlot& slot = slots.emplace_back();
     slot.block = BlockAt(next_block_ + i);
     slot.key = keys_[next_block_ + i - first_block_];
+    slot.layer_begin = layers_.first;
+    slot.layer_end = layers_.second;
     if (slot.block >= lease_->blocks) {
       slot.located = true;
       slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
@@ -126,9 +128,9 @@ LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window, bool hurry) {
   uint64_t bytes = 0;
   uint64_t memory = 0;
   size_t count = 0;
-  while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit)) {
+  while (count < slots.size() && (count == 0 || bytes + slots[count].buffer_bytes() <= limit)) {
     memory += slots[count].MemoryBytes();
-    bytes += slots[count++].bytes;
+    bytes += slots[count++].buffer_bytes();
   }
   slots.resize(count);
   window.room->ShrinkTo(memory);
@@ -237,13 +239,13 @@ std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
 std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
                                                          const FetchSlot::Part& part) {
   NodeContext& context = *services_.context;
-  const auto found = format::SliceAt(part.bytes, layer_ - part.rect.layer_begin);
+  std::span<const std::byte> data;
+  const auto found = part.SliceOf(layer_, &data);
   if (!found) {
     RejectSlot(services_, lease_, slot, trace_);
     return std::nullopt;
   }
   const format::SliceEntry& entry = *found;
-  auto data = part.bytes.subspan(entry.offset, entry.length);
   std::shared_ptr<const void> hold =
       part.buffer != nullptr ? part.buffer : std::shared_ptr<const void>(slot.pins);
   const bool in_memory = context.tiers.IsMapped(slot.tier);

@@ -385,7 +385,8 @@ void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wa
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
                                                                    context_.clock->Now()));
-  const FetchServices services = {&context_, &promoters_, &budget_, &source_reads_};
+  const FetchServices services = {&context_, &promoters_, &budget_, &source_reads_,
+                                  request.session};
   if (!request.rows.empty()) {
     return RowFetch::Start(services, lease, request.layer_begin, request.rows,
                            std::string(request.trace));

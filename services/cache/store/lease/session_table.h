@@ -13,7 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/kv/miss_reason.h"
-#include "services/cache/store/lease/verified_slices.h"
+#include "services/cache/store/lease/slice_set.h"
 #include "services/cache/store/lease/written_ranges.h"
 #include "services/cache/store/state/memory_account.h"
 #include "services/cache/store/state/namespace_state.h"
@@ -59,7 +59,9 @@ struct Lease {
   MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
   // For fetches of rows.
-  VerifiedSlices verified;
+  SliceSet verified;
+  // Read from a slower tier by themselves.
+  SliceSet read_apart;
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
 };

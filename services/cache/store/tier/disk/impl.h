@@ -52,6 +52,8 @@ class DiskTier::Impl {
   void Write(const Extent& extent, std::string_view record, std::span<const std::byte> source,
              IoCallback done);
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done);
+  void ReadRange(const Extent& extent, uint64_t offset, std::span<std::byte> destination,
+                 IoCallback done);
   Status Recover(const RecoverVisitor& visitor);
   Status Flush(Duration limit, const std::function<bool()>& cancelled);
   Result<std::string> RecordOf(const Extent& extent) { return store_->RecordOf(extent.id); }
@@ -76,7 +78,17 @@ class DiskTier::Impl {
   struct Entry {
     disk::Place place;  // Of kWritten.
     uint32_t length = 0;
-    State state = State::kReserved;
+    State state : 8 = State::kReserved;
+    // Of the first bytes (Tier::kHeadBytes), as this process wrote them, or read them with all that
+    // follows. 0: it did neither.
+    uint32_t head : 24 = 0;
+    uint64_t hash = 0;
+  };
+  static_assert(sizeof(Entry) == 24);
+  // What a read needs to know of an extent.
+  struct Found {
+    disk::Place place;
+    uint32_t head = 0;
     uint64_t hash = 0;
   };
   struct QueuedWrite {
@@ -157,8 +169,11 @@ class DiskTier::Impl {
   // A group that failed: its places are given up, and then its callers are told.
   void GiveUpPlaces(const std::vector<QueuedWrite>& group);
   void TellFailed(const std::vector<QueuedWrite>& group, const Status& status);
-  void OnRead(const Extent& extent, uint32_t segment, uint64_t hash,
-              std::span<std::byte> destination, Status status, const IoCallback& done);
+  // Counts a read of an extent that was written, and holds its segment until EndRead.
+  Result<Found> BeginRead(const Extent& extent);
+  // Tells the caller. `head`: of the bytes, if all of them are sound.
+  void EndRead(const Extent& extent, uint32_t segment, uint64_t bytes, uint32_t head, Status status,
+               const IoCallback& done);
   disk::IoBackend* reader(uint64_t id) { return readers_[id % readers_.size()].get(); }
   uint64_t OffsetOf(const disk::Place& place) const {
     return uint64_t{place.page} * disk::kPageBytes;

@@ -23,6 +23,15 @@ constexpr std::chrono::milliseconds kRetry{200};
 // Of what is written, so much may be written a second time because the owner wants to keep it:
 // amplification stays below 1.05.
 constexpr double kKeepShare = 0.04;
+constexpr uint32_t kRangeGrain = Tier::kRangeGrain;
+constexpr uint32_t kHeadBytes = Tier::kHeadBytes;
+
+// Tells the first bytes of an extent from those of another one, by accident but in one of 2^24
+// cases. Never 0.
+uint32_t HeadOf(std::span<const std::byte> bytes) {
+  const uint64_t hash = Xxh3(bytes.first(std::min<size_t>(bytes.size(), kHeadBytes)));
+  return std::max<uint32_t>(1, static_cast<uint32_t>(hash >> 40));
+}
 
 }  // namespace
 
@@ -33,6 +42,7 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
         InvalidArgument("field 'source': got {} bytes, expected {}", source.size(), extent.length));
   }
   const uint64_t hash = Xxh3(source);
+  const uint32_t head = HeadOf(source);
   Status refused = OkStatus();
   {
     MutexLock lock(mu_);
@@ -48,6 +58,7 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
                        "disk tier: the write queue is full ({} wait)", queue_.size());
     } else {
       it->second.state = State::kWriting;
+      it->second.head = head;
       ++unsettled_;
       queue_.push_back({extent, record, source, hash, std::move(done), {}});
     }
@@ -288,56 +299,91 @@ void DiskTier::Impl::SettleRecords(const std::vector<Placed>& placed,
   settled_cv_.NotifyAll();
 }
 
+Result<DiskTier::Impl::Found> DiskTier::Impl::BeginRead(const Extent& extent) {
+  MutexLock lock(mu_);
+  const auto it = entries_.find(extent.id);
+  if (it == entries_.end() || it->second.state != State::kWritten ||
+      it->second.length != extent.length) {
+    return Errorf(StatusCode::kNotFound, "disk tier: extent {} holds nothing", extent.id);
+  }
+  if (reads_ >= options.queue_depth + options.queue_capacity) {
+    return Errorf(StatusCode::kResourceExhausted, "disk tier: the read queue is full ({} wait)",
+                  options.queue_capacity);
+  }
+  map_.Hold(it->second.place.segment);
+  ++reads_;
+  return Found{it->second.place, it->second.head, it->second.hash};
+}
+
 void DiskTier::Impl::Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) {
   if (destination.size() != extent.length) {
     return done(InvalidArgument("field 'destination': got {} bytes, expected {}",
                                 destination.size(), extent.length));
   }
-  Status refused = OkStatus();
-  disk::Place place;
-  uint64_t hash = 0;
-  {
-    MutexLock lock(mu_);
-    const auto it = entries_.find(extent.id);
-    if (it == entries_.end() || it->second.state != State::kWritten ||
-        it->second.length != extent.length) {
-      refused = Errorf(StatusCode::kNotFound, "disk tier: extent {} holds nothing", extent.id);
-    } else if (reads_ >= options.queue_depth + options.queue_capacity) {
-      refused = Errorf(StatusCode::kResourceExhausted,
-                       "disk tier: the read queue is full ({} wait)", options.queue_capacity);
-    } else {
-      place = it->second.place;
-      hash = it->second.hash;
-      map_.Hold(place.segment);
-      ++reads_;
-    }
-  }
-  if (!refused.ok()) return done(refused);
+  const Result<Found> found = BeginRead(extent);
+  if (!found.ok()) return done(found.status());
+  const disk::Place place = found->place;
   const Result<disk::FileRef> file = files_.Use(place.segment);
-  if (!file.ok()) return OnRead(extent, place.segment, hash, destination, file.status(), done);
+  if (!file.ok()) return EndRead(extent, place.segment, 0, 0, file.status(), done);
   auto* const io = disk::FullIo::NewRead((*file)->fd(), OffsetOf(place));
   io->AddDestination(destination);
-  io->Start(reader(extent.id), [this, file = *file, extent, segment = place.segment, hash,
-                                destination, done = std::move(done)](Status status) {
-    OnRead(extent, segment, hash, destination, std::move(status), done);
+  io->Start(reader(extent.id), [this, file = *file, extent, place, hash = found->hash, destination,
+                                done = std::move(done)](Status status) {
+    if (status.ok() && Xxh3(destination) != hash) {
+      status = Errorf(StatusCode::kDataLoss, "disk tier: extent {}: hash is wrong", extent.id);
+    }
+    EndRead(extent, place.segment, destination.size(), status.ok() ? HeadOf(destination) : 0,
+            std::move(status), done);
   });
 }
 
-void DiskTier::Impl::OnRead(const Extent& extent, uint32_t segment, uint64_t hash,
-                            std::span<std::byte> destination, Status status,
-                            const IoCallback& done) {
-  if (status.ok() && Xxh3(destination) != hash) {
-    status = Errorf(StatusCode::kDataLoss, "disk tier: extent {}: hash is wrong", extent.id);
+void DiskTier::Impl::ReadRange(const Extent& extent, uint64_t offset,
+                               std::span<std::byte> destination, IoCallback done) {
+  if (offset % kRangeGrain != 0 || offset > extent.length || destination.empty() ||
+      destination.size() > extent.length - offset) {
+    return done(InvalidArgument(
+        "field 'offset': got {} bytes from {} on, expected a multiple of {} and an end within the "
+        "extent's {} bytes",
+        destination.size(), offset, kRangeGrain, extent.length));
   }
+  const Result<Found> found = BeginRead(extent);
+  if (!found.ok()) return done(found.status());
+  const disk::Place place = found->place;
+  const bool has_head = offset == 0 && destination.size() >= kHeadBytes;
+  const Result<disk::FileRef> file = files_.Use(place.segment);
+  Status refused = file.status();
+  if (has_head && found->head == 0) {
+    refused = Errorf(StatusCode::kFailedPrecondition, "disk tier: extent {} was not read whole yet",
+                     extent.id);
+  }
+  if (!refused.ok()) return EndRead(extent, place.segment, 0, 0, std::move(refused), done);
+  auto* const io = disk::FullIo::NewRead((*file)->fd(), OffsetOf(place) + offset);
+  io->AddDestination(destination);
+  io->Start(reader(extent.id), [this, file = *file, extent, place, head = found->head, has_head,
+                                destination, done = std::move(done)](Status status) {
+    if (status.ok() && has_head && HeadOf(destination) != head) {
+      status = Errorf(StatusCode::kDataLoss, "disk tier: extent {}: other bytes lie in its place",
+                      extent.id);
+    }
+    EndRead(extent, place.segment, destination.size(), 0, std::move(status), done);
+  });
+}
+
+void DiskTier::Impl::EndRead(const Extent& extent, uint32_t segment, uint64_t bytes, uint32_t head,
+                             Status status, const IoCallback& done) {
   if (status.ok()) {
-    read_bytes_ += destination.size();
-  } else {
+    read_bytes_ += bytes;
+  } else if (status.code() != StatusCode::kFailedPrecondition) {
     ++io_errors_;
     if (status.code() == StatusCode::kDataLoss) ++corrupt_reads_;
   }
   {
     MutexLock lock(mu_);
     map_.Unhold(segment);
+    if (head != 0) {
+      const auto it = entries_.find(extent.id);
+      if (it != entries_.end()) it->second.head = head;
+    }
     if (!queue_.empty()) WantRoom();
   }
   done(std::move(status));

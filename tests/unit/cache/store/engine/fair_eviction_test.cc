@@ -75,7 +75,8 @@ class FairEvictionTest : public EngineTest {
   std::optional<LeaseId> LeaseInPlace(uint64_t n, std::vector<PlacedPart>* places) {
     const BlockKey key = TestKey(n);
     const auto match = engine_->in_place()->MatchInPlace(
-        {.session = session_, .fingerprint = ns_, .keys = {&key, 1}}, SIZE_MAX, places);
+        {.session = session_, .fingerprint = ns_, .keys = {&key, 1}, .trace = ""}, SIZE_MAX,
+        places);
     EXPECT_OK(match);
     return match.ok() ? match->lease : std::nullopt;
   }
