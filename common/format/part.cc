@@ -212,12 +212,18 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part) {
   return header;
 }
 
-std::optional<SliceEntry> SliceAt(std::span<const std::byte> part, uint32_t slice) {
+std::optional<SliceEntry> SliceEntryAt(std::span<const std::byte> header, uint32_t slice) {
   const size_t at = kFixedBytes + kEntryBytes * size_t{slice};
-  if (part.size() < at + kEntryBytes) return std::nullopt;
-  const SliceEntry entry{Load<uint64_t>(part, at), Load<uint64_t>(part, at + 8),
-                         Load<uint64_t>(part, at + 16)};
-  if (entry.offset > part.size() || entry.length > part.size() - entry.offset) return std::nullopt;
+  if (header.size() < at + kEntryBytes) return std::nullopt;
+  return SliceEntry{Load<uint64_t>(header, at), Load<uint64_t>(header, at + 8),
+                    Load<uint64_t>(header, at + 16)};
+}
+
+std::optional<SliceEntry> SliceAt(std::span<const std::byte> part, uint32_t slice) {
+  const std::optional<SliceEntry> entry = SliceEntryAt(part, slice);
+  if (!entry || entry->offset > part.size() || entry->length > part.size() - entry->offset) {
+    return std::nullopt;
+  }
   return entry;
 }
 

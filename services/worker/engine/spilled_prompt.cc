@@ -253,7 +253,7 @@ Status SpilledPrompt::Spill() {
   const bool full = taken ? held.ok() && kv_.tokens() >= base && kv_.tokens() < end
                           : refused.code() == StatusCode::kResourceExhausted;
   if (!taken || full) {
-    // What is leased stays in the node's memory. Without the lease it may go to disk.
+    // What is leased in place stays in the node's memory. Without the lease it may go to disk.
     kv_.LetGo();
     (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
     taken = PushBlocks(end);

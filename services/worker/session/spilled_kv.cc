@@ -140,12 +140,14 @@ SpilledKv::~SpilledKv() { DropAhead(); }
 Status SpilledKv::Hold(std::span<const BlockKey> keys) {
   DropAhead();
   if (keys.empty()) {
-    lease_.Release();
+    LetGo();
     tokens_ = 0;
     matched_blocks_ = 0;
     miss_reason_ = MissReason::kNone;
     return OkStatus();
   }
+  // Before the match: two leases on the same blocks would count twice against a session's quota.
+  lease_.Release();
   client::MatchOptions options;
   options.deadline = options_.match_deadline;
   options.lease_ttl = options_.lease_ttl;
@@ -255,6 +257,11 @@ void SpilledKv::FetchAhead(const Range& range) {
 
 void SpilledKv::Fill(Slot& slot) {
   const Range range = slot.range;
+  if (!lease_.held()) {
+    slot.status =
+        Errorf(StatusCode::kNotFound, "the first {} tokens of the prompt are not leased", tokens_);
+    return slot.Done();
+  }
   slot.slices.assign(range.end - range.begin, nullptr);
   slot.holds.clear();
   slot.bytes = {};

@@ -50,17 +50,18 @@ class SpilledKv final : public EarlierKv {
             const Options& options, std::string trace);
   ~SpilledKv() override;  // Waits for its tasks.
 
-  // Leases the first blocks of the prompt, `keys`, as far as the node has them, instead of those
-  // that were leased before. Afterwards tokens() says how many of their tokens it covers, in whole
-  // units; fewer than before is an answer, too. An error leaves everything as it was.
+  // Gives the lease back, and leases the first blocks of the prompt, `keys`, as far as the node has
+  // them. Afterwards tokens() says how many of their tokens it covers, in whole units; fewer than
+  // before is an answer, too. After an error tokens() is as it was, and nothing is leased: what is
+  // read before the next Hold is NOT_FOUND.
   Status Hold(std::span<const BlockKey> keys);
   // What the node had in the last Hold that was OK: blocks, whole units or not, and why not the
   // one after them.
   uint32_t matched_blocks() const { return matched_blocks_; }
   MissReason miss_reason() const { return miss_reason_; }
 
-  // Gives the lease back, so that the node may move blocks to a slower tier. Nothing can be read
-  // before the next Hold.
+  // Gives the lease back, so that a node that was told places may move blocks to a slower tier.
+  // What is read before the next Hold is NOT_FOUND.
   void LetGo();
 
   int64_t tokens() const override { return tokens_; }

@@ -107,6 +107,10 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part);
 // reader need not keep the table. nullopt: it lies outside of the part, which changed since.
 std::optional<SliceEntry> SliceAt(std::span<const std::byte> part, uint32_t slice);
 
+// The same of a part of which the header alone is here: `header` has all of it. Where the slice lies
+// is as the table says. nullopt: the table has no such entry.
+std::optional<SliceEntry> SliceEntryAt(std::span<const std::byte> header, uint32_t slice);
+
 // True when the bytes of the slice match its hash.
 bool VerifySlice(const SliceEntry& entry, std::span<const std::byte> slice);
 // ParseHeader, and also checks that total_bytes is part.size() and verifies every slice. DATA_LOSS,

@@ -142,9 +142,21 @@ void ClearHeader(const format::PartRect& rect, std::span<std::byte> part) {
 
 Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
                                          std::span<const std::byte> part) {
-  CAIRN_ASSIGN_OR_RETURN(format::PartHeader header, format::ParseHeader(part));
-  CAIRN_RETURN_IF_ERROR(CheckAgainstForm(form, rect, header, part.size()));
+  return CheckedHeader(form, rect, part, part.size());
+}
+
+Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
+                                         std::span<const std::byte> head, uint64_t bytes) {
+  CAIRN_ASSIGN_OR_RETURN(format::PartHeader header, format::ParseHeader(head));
+  CAIRN_RETURN_IF_ERROR(CheckAgainstForm(form, rect, header, bytes));
   return header;
+}
+
+std::optional<uint64_t> MostSliceBytes(const PartForm& form, const format::PartRect& rect) {
+  if (!form.layout.IsNative()) return std::nullopt;
+  return EncodedBytes(form, form.codec, uint32_t{rect.head_end} - rect.head_begin,
+                      form.sizes->Of(rect))
+      .most;
 }
 
 Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,

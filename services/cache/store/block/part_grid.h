@@ -57,5 +57,11 @@ Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,
 // The same without the slices, for readers that hash slice by slice.
 Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
                                          std::span<const std::byte> part);
+// The same of the beginning of a part of `bytes`, which has the header.
+Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
+                                         std::span<const std::byte> head, uint64_t bytes);
+
+// The most bytes of the slices of a part with this rectangle. nullopt: an opaque layout.
+std::optional<uint64_t> MostSliceBytes(const PartForm& form, const format::PartRect& rect);
 
 }  // namespace cairn::cache

@@ -44,10 +44,10 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const SourceBlock::Part& part : parts) lengths.push_back(part.bytes);
-  // A reader of a prefix larger than the arena pins all that comes in: without a rest, nobody could
-  // write until it is done.
+  // What comes in waits for its copy to disk, or stays pinned until the reader has it: without a
+  // rest, nobody could write until then.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  auto room = evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, UINT64_MAX,
+  auto room = evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, {.leased = false},
                                   evictor_.RoomOf(ns), &ns);
   if (!room.ok()) Abort(ns, key, {});
   return room;

@@ -18,6 +18,26 @@ struct BufferedRead {
   InFlight::Token token;  // The budget is the engine's, which waits.
   std::shared_ptr<TransferBudget::Share> share;
   std::vector<std::unique_ptr<std::byte, Free>> buffers;
+  // What lies in the buffers: bytes [begin, begin + size) of places. Those of one that is read apart
+  // are headers first, and then slices of a read that keeps that of the headers.
+  struct Stretch {
+    size_t place = 0;
+    uint64_t begin = 0;
+    uint64_t size = 0;
+    format::Codec codec = format::Codec::kRaw;  // Of slices, as the header says.
+  };
+  std::vector<Stretch> stretches;
+  bool apart = false;
+  std::shared_ptr<BufferedRead> headers;
+  std::span<std::byte> bytes(size_t i) const { return {buffers[i].get(), stretches[i].size}; }
+  // RESOURCE_EXHAUSTED: no memory.
+  Status Add(const Stretch& stretch) {
+    const size_t rounded = std::max<uint64_t>(1, (stretch.size + 4095) / 4096) * 4096;
+    buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
+    stretches.push_back(stretch);
+    if (buffers.back() != nullptr) return OkStatus();
+    return Errorf(StatusCode::kResourceExhausted, "no memory for {} bytes", rounded);
+  }
   Mutex mu;
   size_t done ABSL_GUARDED_BY(mu) = 0;
   bool finished ABSL_GUARDED_BY(mu) = false;
@@ -26,8 +46,11 @@ struct BufferedRead {
 
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr uint64_t kPage = Tier::kRangeGrain;
 constexpr uint8_t kMaxRejections = 3;
+// Ticks (some 17 ms) after which a fetch counts as another use of a block: so what is read under a
+// long lease stays in host as other blocks in use do.
+constexpr uint32_t kUsedAgainAfter = 60;
 // Headers that are read and hashed in one step, unless one block has more.
 constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
 // Of one block, where the caller cannot wait.
@@ -44,7 +67,7 @@ struct ReadOperation {
         read(std::move(read_in)),
         tier(tier_in),
         bytes(bytes_in) {
-    context.pace[tier].Begin();
+    if (!read->apart) context.pace[tier].Begin();
   }
   ~ReadOperation() {
     bool ok;
@@ -56,7 +79,8 @@ struct ReadOperation {
       }
       ok = read->status.ok();
     }
-    context.pace[tier].End(ok ? bytes : 0);
+    // Small reads say little about the pace of whole blocks.
+    if (!read->apart) context.pace[tier].End(ok ? bytes : 0);
     context.progress.Notify();
   }
 
@@ -84,7 +108,7 @@ void PartsReady(FetchSlot& slot) {
 // Bytes -> parts with checked headers. False when a header is bad.
 bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
                const std::vector<std::span<const std::byte>>& bytes,
-               const std::shared_ptr<const void>& hold) {
+               const std::shared_ptr<const void>& buffer) {
   slot.parts.clear();
   slot.parts.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
@@ -92,45 +116,178 @@ bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
         CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
     slot.parts.push_back(
-        {header->rect, header->codec, bytes[i], hold, slot.places[i].extent[slot.tier]});
+        {header->rect, header->codec, bytes[i], buffer, slot.places[i].extent[slot.tier]});
   }
   PartsReady(slot);
   return true;
 }
 
-void StartRead(const FetchServices& services, const NamespacePtr& ns,
-               const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
-  auto share = services.budget->TryTake(slot.bytes);
-  if (share == nullptr) return;
-  auto read = std::make_shared<BufferedRead>(services.context);
-  read->share = std::move(share);
-  for (const PartPlace& place : slot.places) {
-    const size_t rounded = (place.bytes[slot.tier] + kPage - 1) / kPage * kPage;
-    read->buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
-    if (read->buffers.back() == nullptr) return slot.Fail(MissReason::kRefused);
+// Pins the place that the slot was told. False: the block does not lie there any more.
+bool PinPlace(NodeContext& context, const NamespacePtr& ns, FetchSlot& slot) {
+  auto pins = std::make_shared<PathPins>(&context, ns);
+  {
+    NamespaceLock lock(*ns, context.tiers);
+    const auto ref = ns->index.FindAlive(slot.key);
+    const bool there = !ns->dropped.load(std::memory_order_relaxed) && ref &&
+                       ns->index.LiesAt(*ref, slot.tier, slot.places);
+    if (!there) return false;
+    pins->Add(ns->index.PinBlock(*ref));
   }
+  slot.pins = std::move(pins);
+  return true;
+}
+
+// Reads the stretches of `read` into its buffers.
+void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
+                   const std::shared_ptr<BufferedRead>& read, FetchSlot& slot) {
   slot.read = read;
   slot.state = FetchSlot::State::kReading;
-  auto operation = std::make_shared<ReadOperation>(
-      services.context, slot.pins != nullptr ? slot.pins : pins, read, slot.tier, slot.bytes);
+  auto operation = std::make_shared<ReadOperation>(services.context, slot.pins, read, slot.tier,
+                                                   slot.buffer_bytes());
   std::vector<ReadLine::Part> reads;
-  reads.reserve(slot.places.size());
+  std::vector<size_t> place_of;
+  reads.reserve(read->buffers.size());
+  for (size_t i = 0; i < read->buffers.size(); ++i) {
+    const size_t place = read->stretches[i].place;
+    place_of.push_back(place);
+    ReadLine::Part& part =
+        reads.emplace_back(ReadLine::Part{slot.places[place].In(slot.tier), read->bytes(i)});
+    if (read->apart) part.offset = read->stretches[i].begin;
+  }
+  services.context->reads[slot.tier].Read(
+      services.context->tiers.Get(slot.tier), std::move(reads),
+      [operation, ns, key = slot.key, places = slot.places, place_of = std::move(place_of),
+       kind = slot.tier](size_t part, Status status) {
+        BufferedRead& r = *operation->read;
+        // Of slices, the header's read has asked.
+        if (status.ok() && r.headers == nullptr) {
+          status = operation->context.CheckOwner(*ns, key, places[place_of[part]], kind);
+        }
+        MutexLock lock(r.mu);
+        ++r.done;
+        if (r.status.ok()) r.status = std::move(status);
+      });
+}
+
+// The wanted layers that the part has.
+std::pair<uint32_t, uint32_t> WantedOf(const FetchSlot& slot, const format::PartRect& rect) {
+  return {std::max<uint32_t>(slot.layer_begin, rect.layer_begin),
+          std::min<uint32_t>(slot.layer_end, rect.layer_end)};
+}
+
+// At most so many bytes are read if header and slices of the wanted layers are read apart. nullopt:
+// that is not much less than the whole block, or not possible.
+std::optional<uint64_t> ApartBytes(const NamespaceState& ns, const Tier& tier,
+                                   const FetchSlot& slot) {
+  if (slot.whole || slot.layer_end == 0 || !tier.reads_ranges()) return std::nullopt;
+  uint64_t bytes = 0;
+  for (const PartPlace& place : slot.places) {
+    const auto [begin, end] = WantedOf(slot, place.rect);
+    if (begin >= end) continue;
+    format::PartRect wanted = place.rect;
+    wanted.layer_begin = static_cast<uint16_t>(begin);
+    wanted.layer_end = static_cast<uint16_t>(end);
+    const auto most = MostSliceBytes(ns.storage().in_tier[slot.tier], wanted);
+    if (!most) return std::nullopt;
+    const uint64_t header =
+        format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+    // Slices begin and end somewhere in a page.
+    bytes += (header + kPage - 1) / kPage * kPage + *most + 2 * kPage;
+  }
+  if (bytes == 0 || bytes > slot.bytes / 2) return std::nullopt;
+  return bytes;
+}
+
+// Slices that are read from a slower tier again and again cost more than the block once. So when one
+// is read for the second time under the lease, the block is asked for, behind this read.
+void NoteApart(const FetchServices& services, const LeasePtr& lease, const FetchSlot& slot) {
+  if (slot.located || lease->blocks == 0 || !Faster(TierKind::kHost, slot.tier)) return;
+  bool again = true;
+  for (uint32_t layer = slot.layer_begin; layer < slot.layer_end; ++layer) {
+    again &= lease->read_apart.Has(slot.block, layer);
+    lease->read_apart.Add(slot.block, layer, lease->blocks, lease->ns->spec.layout.Layers(),
+                          &services.context->memory);
+  }
+  if (!again) return;
+  lease->read_apart.Forget(slot.block);
+  Promoter& promoter = *services.promoters->IntoHost(slot.tier);
+  promoter.Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease);
+  promoter.Kick();
+}
+
+void StartRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  // Their answers are small, so nothing else slows down who asks for many of them.
+  const SessionId reader = slot.apart_bytes > 0 ? services.reader : 0;
+  auto share = services.budget->TryTake(slot.buffer_bytes(), reader);
+  if (share == nullptr) return;
+  if (!PinPlace(*services.context, lease->ns, slot)) {
+    slot.state = FetchSlot::State::kLocate;
+    return;
+  }
+  auto read = std::make_shared<BufferedRead>(services.context);
+  read->share = std::move(share);
+  read->apart = slot.apart_bytes > 0;
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    reads.push_back({place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]}});
+    const uint64_t bytes = place.bytes[slot.tier];
+    BufferedRead::Stretch stretch{.place = i, .size = bytes};
+    if (read->apart) {
+      const auto [begin, end] = WantedOf(slot, place.rect);
+      if (begin >= end) continue;
+      const uint64_t header =
+          format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+      stretch.size = std::min(bytes, (header + kPage - 1) / kPage * kPage);
+    }
+    if (!read->Add(stretch).ok()) return slot.Fail(MissReason::kRefused);
   }
-  services.context->reads[slot.tier].Read(services.context->tiers.Get(slot.tier), std::move(reads),
-                                          [operation, ns, key = slot.key, places = slot.places,
-                                           kind = slot.tier](size_t part, Status status) {
-                                            if (status.ok()) {
-                                              status = operation->context.CheckOwner(
-                                                  *ns, key, places[part], kind);
-                                            }
-                                            BufferedRead& r = *operation->read;
-                                            MutexLock lock(r.mu);
-                                            ++r.done;
-                                            if (r.status.ok()) r.status = std::move(status);
-                                          });
+  ReadStretches(services, lease->ns, read, slot);
+  if (slot.apart_bytes > 0) NoteApart(services, lease, slot);
+}
+
+// The headers are here: reads the slices. DATA_LOSS: a header is bad.
+Status ReadSlices(const FetchServices& services, const NamespacePtr& ns,
+                  const std::shared_ptr<BufferedRead>& headers, FetchSlot& slot) {
+  auto read = std::make_shared<BufferedRead>(services.context);
+  read->apart = true;
+  read->headers = headers;
+  for (size_t i = 0; i < headers->stretches.size(); ++i) {
+    const PartPlace& place = slot.places[headers->stretches[i].place];
+    const auto header = CheckedHeader(ns->storage().in_tier[slot.tier], place.rect,
+                                      headers->bytes(i), place.bytes[slot.tier]);
+    if (!header.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(header.status()));
+    const auto [first, end] = WantedOf(slot, place.rect);
+    const format::SliceEntry& begin = header->slices[first - place.rect.layer_begin];
+    const format::SliceEntry& last = header->slices[end - 1 - place.rect.layer_begin];
+    // Pages that the slices lie in, as far as the part goes.
+    const uint64_t from = begin.offset / kPage * kPage;
+    const uint64_t to = std::min<uint64_t>(place.bytes[slot.tier],
+                                           (last.offset + last.length + kPage - 1) / kPage * kPage);
+    const uint64_t size = to > from ? to - from : 0;
+    CAIRN_RETURN_IF_ERROR(read->Add({headers->stretches[i].place, from, size, header->codec}));
+  }
+  // Layers without KV have no bytes.
+  const bool none = std::any_of(read->stretches.begin(), read->stretches.end(),
+                                [](const BufferedRead::Stretch& s) { return s.size == 0; });
+  if (none) return Errorf(StatusCode::kUnimplemented, "a part has nothing to read");
+  ReadStretches(services, ns, read, slot);
+  return OkStatus();
+}
+
+// Header and slices are here.
+void OpenApart(const std::shared_ptr<BufferedRead>& read, FetchSlot& slot) {
+  slot.parts.clear();
+  for (size_t i = 0; i < read->stretches.size(); ++i) {
+    const PartPlace& place = slot.places[read->stretches[i].place];
+    const std::span<const std::byte> head = read->headers->bytes(i);
+    slot.parts.push_back({.rect = place.rect,
+                          .codec = read->stretches[i].codec,
+                          .bytes = read->bytes(i),
+                          .buffer = read,
+                          .extent = place.extent[slot.tier],
+                          .header = head,
+                          .begin = read->stretches[i].begin});
+  }
+  PartsReady(slot);
 }
 
 void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
@@ -141,6 +298,18 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   }
   NamespaceState& ns = *lease->ns;
   const std::shared_ptr<BufferedRead> read = std::move(slot.read);
+  if (read->apart && status.ok() && read->headers == nullptr) {
+    status = ReadSlices(services, lease->ns, read, slot);
+    if (status.ok()) return;
+  }
+  slot.pins.reset();  // The bytes are in buffers.
+  if (read->apart && status.ok()) return OpenApart(read, slot);
+  if (read->apart && (status.code() == StatusCode::kFailedPrecondition ||
+                      status.code() == StatusCode::kUnimplemented)) {
+    slot.whole = true;
+    slot.state = FetchSlot::State::kLocate;
+    return;
+  }
   if (status.ok()) {
     std::vector<std::span<const std::byte>> bytes;
     for (size_t i = 0; i < slot.places.size(); ++i) {
@@ -222,15 +391,35 @@ bool TakeArrived(const LeasePtr& lease, FetchSlot& slot) {
   return true;
 }
 
-// Pins of slots whose blocks the lease does not pin. The old ones end without the lock of the
-// namespace, which they take.
-using OldPins = std::vector<std::shared_ptr<PathPins>>;
-void PinLocated(NodeContext& context, const Lease& lease, NamespaceState& ns, BlockRef ref,
-                FetchSlot& slot, OldPins* old) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
-  if (slot.pins != nullptr) old->push_back(std::move(slot.pins));
-  slot.pins = std::make_shared<PathPins>(&context, lease.ns);
-  slot.pins->Add(ns.index.PinBlock(ref));
-}
+// Pins the places of blocks that are looked up under one lock. A pin reaches all blocks before it
+// in its node of the tree, so neighbours share the pin of the last of them.
+class PlacePins {
+ public:
+  PlacePins(NodeContext* context, NamespacePtr ns) : context_(*context), ns_(std::move(ns)) {}
+
+  // The block has no pin yet that reaches it.
+  bool NeedsPin(BlockRef ref) const { return ref.node != last_.node || ref.offset < last_.offset; }
+  // Pins what the slot is told, at the latest with End. The slot's old pins end without the lock of
+  // the namespace, which they take.
+  void Add(NamespaceState& ns, BlockRef ref, FetchSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+    if (NeedsPin(ref)) End(ns);
+    last_ = ref;
+    if (pins_ == nullptr) pins_ = std::make_shared<PathPins>(&context_, ns_);
+    if (slot.pins != nullptr) old_.push_back(std::move(slot.pins));
+    slot.pins = pins_;
+  }
+  void End(NamespaceState& ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+    if (last_.node != kNoNode) pins_->Add(ns.index.PinBlock(last_));
+    last_ = {};
+  }
+
+ private:
+  NodeContext& context_;
+  const NamespacePtr ns_;
+  std::shared_ptr<PathPins> pins_;
+  BlockRef last_;  // Not pinned yet.
+  std::vector<std::shared_ptr<PathPins>> old_;
+};
 
 // Of the headers that opening the slot reads.
 uint64_t HeaderBytesOf(const FetchSlot& slot) {
@@ -249,7 +438,13 @@ void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span
   std::vector<std::span<const std::byte>> bytes;
   for (FetchSlot& slot : slots) {
     if (slot.state != FetchSlot::State::kLocate) continue;
+    slot.apart_bytes = 0;
     if (!context.tiers.IsMapped(slot.tier)) {
+      if (const auto apart = ApartBytes(ns, *context.tiers.Get(slot.tier), slot)) {
+        slot.apart_bytes = *apart;
+        slot.state = FetchSlot::State::kWantBuffer;
+        continue;
+      }
       if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
           services.promoters->IntoHost(slot.tier)
                   ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
@@ -264,7 +459,7 @@ void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span
     Tier& tier = *context.tiers.Get(slot.tier);
     bytes.clear();
     for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
-    if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
+    if (!OpenParts(ns, slot, bytes, nullptr)) RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoters->Kick();
 }
@@ -283,6 +478,19 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
       break;
   }
   return MissReason::kAbsent;
+}
+
+std::optional<format::SliceEntry> FetchSlot::Part::SliceOf(uint32_t layer,
+                                                           std::span<const std::byte>* data) const {
+  const uint32_t number = layer - rect.layer_begin;
+  const auto entry =
+      header.empty() ? format::SliceAt(bytes, number) : format::SliceEntryAt(header, number);
+  if (!entry || entry->offset < begin || entry->offset - begin > bytes.size() ||
+      entry->length > bytes.size() - (entry->offset - begin)) {
+    return std::nullopt;
+  }
+  *data = bytes.subspan(entry->offset - begin, entry->length);
+  return entry;
 }
 
 const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
@@ -312,9 +520,10 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
   size_t count = 0;
   Stop stop = Stop::kNone;
   uint64_t header_bytes = 0;
-  OldPins old_pins;
+  PlacePins pins(&context, lease->ns);
   {
     NamespaceLock lock(ns, context.tiers);
+    const uint32_t now = context.UseTicksNow();
     for (; count < slots.size(); ++count) {
       FetchSlot& slot = slots[count];
       if (slot.state != FetchSlot::State::kLocate) continue;
@@ -328,6 +537,7 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
         break;
       }
       if (tier) slot.places = ns.index.PartsOf(*ref);
+      slot.has_pin = mapped && pins.NeedsPin(*ref);
       if (room != nullptr) {
         const uint64_t headers = mapped ? HeaderBytesOf(slot) : 0;
         if (headers > kHeaderBytesAtOnce - std::min(header_bytes, kHeaderBytesAtOnce) &&
@@ -355,17 +565,18 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
         slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
         continue;
       }
-      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
+      if (mapped) pins.Add(ns, *ref, slot);
+      ns.index.UseAgain(*ref, now, kUsedAgainAfter);
       slot.tier = *tier;
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }
+    pins.End(ns);
   }
   OpenLocated(services, lease, slots.first(count));
   return {count, stop};
 }
 
-bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
-                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
   for (;;) {
     switch (slot.state) {
       case FetchSlot::State::kReady:
@@ -380,7 +591,7 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
         slot.state = FetchSlot::State::kLocate;
         break;
       case FetchSlot::State::kWantBuffer:
-        StartRead(services, lease->ns, pins, slot);
+        StartRead(services, lease, slot);
         if (slot.state == FetchSlot::State::kWantBuffer) return false;
         break;
       case FetchSlot::State::kReading: {

@@ -8,6 +8,8 @@
 //      │ └─ faster, not mapped ──────────────────► kWantBuffer
 //      │                                              └─► kReading ─► kReady
 //      │                                                     └ failed ─► kLocate without that tier
+//      ├─ slower, few layers are wanted ─► kWantBuffer ─► kReading header ─► kReading slices ─► kReady
+//      │                                                     └ cannot ─► kLocate for the whole block
 //      ├─ nowhere, located in a source ─► kWantSource ─► kArriving ─┬─ in host ───► kLocate
 //      │                                      ▲                    ├─ in a buffer ► kReady
 //      │                                      └────── no room ─────┤
@@ -16,6 +18,14 @@
 //
 // It is read from the fastest tier that holds it. A tier that cannot be read leaves it to the next,
 // and the last one to the source, if a source located the block for the lease.
+//
+// Where a fetch wants few of a block's layers, and the tier reads ranges, header and slices are read
+// apart: first the header, which the tier compares with what was written, then the slices, which are
+// compared with the header's hashes before they are given out.
+//
+// Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
+// are mapped, else as long as they are read into a buffer. What waits is kept by the lease alone,
+// and may leave host meanwhile.
 
 #include <memory>
 #include <optional>
@@ -38,6 +48,7 @@ struct FetchServices {
   Promoters* promoters = nullptr;
   TransferBudget* budget = nullptr;
   SourceReads* source_reads = nullptr;
+  SessionId reader = 0;  // That the fetch is for: has a share of the budget. 0: nobody.
 };
 
 struct BufferedRead;
@@ -59,8 +70,15 @@ struct FetchSlot {
     format::PartRect rect;
     format::Codec codec = format::Codec::kRaw;
     std::span<const std::byte> bytes;
-    std::shared_ptr<const void> hold;
-    uint64_t extent = 0;  // In `tier`.
+    std::shared_ptr<const void> buffer;  // Keeps the bytes. nullptr: they are mapped, and pinned.
+    uint64_t extent = 0;                 // In `tier`.
+    // Read apart: then `bytes` are those of the part from `begin` on.
+    std::span<const std::byte> header = {};
+    uint64_t begin = 0;
+
+    // nullopt: the slice does not lie within the bytes.
+    std::optional<format::SliceEntry> SliceOf(uint32_t layer,
+                                              std::span<const std::byte>* data) const;
   };
 
   uint32_t block = 0;
@@ -72,12 +90,17 @@ struct FetchSlot {
   MissReason missing = MissReason::kAbsent;  // Why it failed if no other tier can read it.
   bool promotion_tried = false;
   bool failure_told = false;
-  // A source located the block: the lease does not pin it.
+  // A source located the block: the lease does not keep it.
   bool located = false;
+  bool whole = false;    // It was not to be read apart.
+  bool has_pin = false;  // Of `pins`, which it may share with others, one is counted here.
   bool source_asked = false;
   bool no_room = false;  // When the source was asked last.
   uint8_t rejections = 0;
   uint64_t bytes = 0;
+  // Wanted layers; [0, 0): all.
+  uint32_t layer_begin = 0, layer_end = 0;
+  uint64_t apart_bytes = 0;  // At most so many are read if it is read apart. 0: it is read whole.
   PartPlaces places;
   std::vector<Part> parts;
   // Of the parts, which lie in the order of their first layers, [begun, begun_end) have `in_layer`.
@@ -86,16 +109,19 @@ struct FetchSlot {
   std::optional<uint32_t> in_layer;
   std::shared_ptr<BufferedRead> read;
   std::shared_ptr<ArrivingBlock> arriving;
-  std::shared_ptr<PathPins> pins;  // Of a located block alone, once it was found in a tier.
+  std::shared_ptr<PathPins> pins;  // Of its place, and of those that were looked up with it.
 
   // Memory of the slot.
   uint64_t MemoryBytes() const {
-    return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part));
+    return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part)) +
+           (has_pin ? sizeof(PathPins) + kPinBytes : 0);
   }
   // The part with this number among those that have the layer; nullptr: they are fewer. Takes steps
   // for the parts of the layer, not for all. REQUIRES: ready; `layer` does not fall.
   const Part* PartOf(uint32_t layer, size_t number);
   void EnterLayer(uint32_t layer);
+  // Of buffers, if it is read into some.
+  uint64_t buffer_bytes() const { return apart_bytes > 0 ? apart_bytes : bytes; }
   // It waits for room that others hold.
   bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
   bool settled() const { return state == State::kReady || state == State::kFailed; }
@@ -131,8 +157,7 @@ struct LocateLimits {
 LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
                          std::span<FetchSlot> slots, const LocateLimits& limits);
 // One step without blocking; true when the slot is settled.
-bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
-                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot);
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot);
 // A slice of the slot's bytes failed its hash: the copy is removed, and the slot starts again with
 // what is left.
 void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot,

@@ -68,6 +68,12 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size
     if (lease.ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
     }
+    // Other leases let copies go, and their places get other bytes.
+    if (lease.kind != PinKind::kPlace) {
+      return Errorf(StatusCode::kNotFound,
+                    "field 'lease_id': the lease keeps blocks and not their places, expected one "
+                    "of a match in place");
+    }
     lease.ns->mu.AssertHeld();  // `ns` by its other name.
     if (!lease.Find(begin, end, &path)) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");

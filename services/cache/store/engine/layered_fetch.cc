@@ -23,12 +23,10 @@ Result<std::unique_ptr<LayeredFetch>> LayeredFetch::Start(const FetchServices& s
   auto fetch = std::unique_ptr<LayeredFetch>(new LayeredFetch(services, lease, std::move(wanted)));
   fetch->first_block_ = fetch->next_block_ = blocks.first;
   CAIRN_ASSIGN_OR_RETURN(
-      fetch->memory_,
-      ChargeFetch(&services.context->memory,
-                  sizeof(LayeredFetch) + 2 * kWindowFloor + lease->paths.size() * kPinBytes +
-                      uint64_t{blocks.second - blocks.first} * sizeof(BlockKey)));
+      fetch->memory_, ChargeFetch(&services.context->memory,
+                                  sizeof(LayeredFetch) + 2 * kWindowFloor +
+                                      uint64_t{blocks.second - blocks.first} * sizeof(BlockKey)));
   fetch->keys_.reserve(blocks.second - blocks.first);
-  fetch->pins_ = std::make_shared<PathPins>(services.context, lease->ns);
   NamespaceState& ns = *lease->ns;
   std::vector<BlockRef> path;
   {
@@ -36,9 +34,6 @@ Result<std::unique_ptr<LayeredFetch>> LayeredFetch::Start(const FetchServices& s
     // Under the lock: a lease that ends unpins under it too.
     if (lease->ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
-    }
-    for (const Lease::Path& p : lease->paths) {
-      fetch->pins_->Add(ns.index.PinBlock(ns.index.PinnedBlock(p.pin)));
     }
     const uint32_t pinned = std::min(blocks.second, lease->blocks);
     lease->ns->mu.AssertHeld();  // `ns` by its other name.
@@ -74,6 +69,8 @@ std::span<FetchSlot> LayeredFetch::AddSlots(Window& window, uint32_t count) {
     FetchSlot& slot = slots.emplace_back();
     slot.block = BlockAt(next_block_ + i);
     slot.key = keys_[next_block_ + i - first_block_];
+    slot.layer_begin = layers_.first;
+    slot.layer_end = layers_.second;
     if (slot.block >= lease_->blocks) {
       slot.located = true;
       slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
@@ -131,9 +128,9 @@ LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window, bool hurry) {
   uint64_t bytes = 0;
   uint64_t memory = 0;
   size_t count = 0;
-  while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit)) {
+  while (count < slots.size() && (count == 0 || bytes + slots[count].buffer_bytes() <= limit)) {
     memory += slots[count].MemoryBytes();
-    bytes += slots[count++].bytes;
+    bytes += slots[count++].buffer_bytes();
   }
   slots.resize(count);
   window.room->ShrinkTo(memory);
@@ -150,7 +147,7 @@ bool LayeredFetch::Advance(Window& window) {
     if (source_late_ && slot.state == FetchSlot::State::kWantSource) {
       slot.Fail(MissReason::kDeadline);
     }
-    settled &= AdvanceSlot(services_, lease_, pins_, slot);
+    settled &= AdvanceSlot(services_, lease_, slot);
     source_late_ |= slot.located && slot.state == FetchSlot::State::kFailed &&
                     slot.reason == MissReason::kDeadline;
   }
@@ -216,7 +213,7 @@ std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
     for (; slot_ < current_.slots.size(); ++slot_, part_ = 0) {
       FetchSlot& slot = current_.slots[slot_];
       while (slot.state != FetchSlot::State::kFailed) {
-        if (!slot.settled() && !AdvanceSlot(services_, lease_, pins_, slot)) {
+        if (!slot.settled() && !AdvanceSlot(services_, lease_, slot)) {
           *waiting = true;
           return std::nullopt;
         }
@@ -242,15 +239,15 @@ std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
 std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
                                                          const FetchSlot::Part& part) {
   NodeContext& context = *services_.context;
-  const auto found = format::SliceAt(part.bytes, layer_ - part.rect.layer_begin);
+  std::span<const std::byte> data;
+  const auto found = part.SliceOf(layer_, &data);
   if (!found) {
     RejectSlot(services_, lease_, slot, trace_);
     return std::nullopt;
   }
   const format::SliceEntry& entry = *found;
-  auto data = part.bytes.subspan(entry.offset, entry.length);
   std::shared_ptr<const void> hold =
-      part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_);
+      part.buffer != nullptr ? part.buffer : std::shared_ptr<const void>(slot.pins);
   const bool in_memory = context.tiers.IsMapped(slot.tier);
   const bool sample =
       in_memory && checks_ != Checks::kOncePerLease && emitted_ % kLookAheadEvery == 1;
@@ -285,7 +282,7 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
 
 bool LayeredFetch::MayChange(const FetchSlot& slot, const FetchSlot::Part& part) const {
   // Other tiers' bytes are this process's own, and so are those that were read into a buffer.
-  return slot.tier == TierKind::kHost && part.hold == nullptr &&
+  return slot.tier == TierKind::kHost && part.buffer == nullptr &&
          services_.context->tiers.host->PlaceOf(part.extent).lending == Lending::kLent;
 }
 
@@ -306,7 +303,7 @@ bool LayeredFetch::Check(const FetchSlot& slot, const FetchSlot::Part& part,
     return format::VerifySlice(entry, *copy);
   }
   // One bit stands for a slice: of a block in one part.
-  const bool remember = slot.tier == TierKind::kHost && part.hold == nullptr && !slot.located &&
+  const bool remember = slot.tier == TierKind::kHost && part.buffer == nullptr && !slot.located &&
                         slot.parts.size() == 1;
   if (remember && lease_->verified.Has(slot.block, layer_)) return true;
   counters.row_checked_bytes.Add(entry.length);

@@ -69,7 +69,7 @@ class LayeredFetch final : public FetchStream {
     bool HoldsBuffers() const {
       return std::any_of(slots.begin(), slots.end(), [](const FetchSlot& slot) {
         return slot.read != nullptr || slot.arriving != nullptr ||
-               (!slot.parts.empty() && slot.parts.front().hold != nullptr);
+               (!slot.parts.empty() && slot.parts.front().buffer != nullptr);
       });
     }
   };
@@ -77,6 +77,7 @@ class LayeredFetch final : public FetchStream {
 
   LayeredFetch(const FetchServices& services, LeasePtr lease, Wanted wanted)
       : services_(services),
+        token_(&services.context->in_flight),
         lease_(std::move(lease)),
         layers_(wanted.layers),
         checks_(wanted.checks),
@@ -118,12 +119,12 @@ class LayeredFetch final : public FetchStream {
 
   const FetchServices services_;
   // First made, last gone: until then the engine, and its account, are there.
-  std::shared_ptr<PathPins> pins_;
+  const InFlight::Token token_;
   const LeasePtr lease_;
   const Range layers_;
   const Checks checks_;
   const std::string trace_;
-  MemoryCharge memory_;  // Of keys, pins, and the least that a window needs.
+  MemoryCharge memory_;  // Of keys, and the least that a window needs.
   // Blocks are counted by their places: those of the lease, or those of only_ from first_block_ on.
   const std::vector<uint32_t> only_;
   std::vector<BlockKey> keys_;  // Of places [first_block_, first_block_ + size).

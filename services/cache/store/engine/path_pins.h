@@ -12,7 +12,7 @@ namespace cairn::cache {
 // Ends pins in portions, so that others get the lock of the namespace between them.
 void Unpin(NodeContext& context, NamespaceState& ns, std::span<const PinId> pins);
 
-// Slices that a fetch handed out stay readable when its lease ends.
+// Slices that a fetch handed out stay readable when its block leaves the tier, or its lease ends.
 class PathPins {
  public:
   PathPins(NodeContext* context, NamespacePtr ns)

@@ -136,7 +136,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
     if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
     const size_t announced = request.announce ? request.keys.size() - walk.matched : 0;
     if (request.lease && (walk.matched > 0 || announced > 0)) {
-      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk, announced));
+      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk, life, announced));
     }
     if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), lease.get());
     if (walk.matched < request.keys.size())
@@ -200,9 +200,10 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   return result;
 }
 
-Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk,
+Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, LeaseLife life,
                                    size_t announced) {
   auto lease = std::make_shared<Lease>();
+  lease->kind = life == kUntilRelease ? PinKind::kPlace : PinKind::kLease;
   // Those who announce leave half of the memory to those who read.
   CAIRN_ASSIGN_OR_RETURN(
       lease->memory,
@@ -210,7 +211,7 @@ Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& w
                              LeaseBytes(walk.path_runs.size(), walk.runs.size(), 0, announced),
                              announced == 0 ? 0 : context_.memory.bound(MemoryItem::kLeases) / 2));
   for (const BlockIndex::PathRun& run : walk.path_runs) {
-    lease->paths.push_back({ns.index.PinBlock(run.deepest), run.count});
+    lease->paths.push_back({ns.index.PinBlock(run.deepest, lease->kind), run.count});
   }
   return lease;
 }
@@ -384,7 +385,8 @@ void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wa
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
                                                                    context_.clock->Now()));
-  const FetchServices services = {&context_, &promoters_, &budget_, &source_reads_};
+  const FetchServices services = {&context_, &promoters_, &budget_, &source_reads_,
+                                  request.session};
   if (!request.rows.empty()) {
     return RowFetch::Start(services, lease, request.layer_begin, request.rows,
                            std::string(request.trace));

@@ -11,7 +11,7 @@
 
 namespace cairn::cache {
 
-// A lease until its release has no deadline.
+// A lease until its release has no deadline. Its owner reads in place, so it pins places.
 enum LeaseLife : uint8_t { kTimed, kUntilRelease };
 
 // What a match found in the tiers, and what it takes to go on at a source.
@@ -64,8 +64,8 @@ class ReadPath {
                    uint32_t prefetched, double prefill_tokens_per_second);
   // A lease on what the walk has matched, with memory for keys that are announced.
   // RESOURCE_EXHAUSTED: there is no memory for it.
-  Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, size_t announced)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, LeaseLife life,
+                           size_t announced) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   // The lease is a writer of those of the keys that are not here.
   void Announce(NamespaceState& ns, std::span<const BlockKey> keys, Lease* lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);

@@ -12,6 +12,7 @@ namespace {
 struct Hold {
   // First made, last gone: until then the engine, and its account, are there.
   std::shared_ptr<PathPins> pins;
+  std::shared_ptr<PathPins> place;  // Of bytes that are mapped.
   MemoryCharge memory;
   std::shared_ptr<const void> buffers;  // nullptr: the bytes lie in a mapped tier.
 };
@@ -92,7 +93,7 @@ class Read final : public StoredBlockRead {
     NodeContext& context = *services_.context;
     for (;;) {
       const uint64_t seen = context.progress.Now();
-      const bool settled = AdvanceSlot(services_, lease_, pins_, slot_);
+      const bool settled = AdvanceSlot(services_, lease_, slot_);
       // Whatever was found: what a bump has hidden is given to nobody.
       if (lease_->ns->dropped.load()) return NotHere(slot_.key);
       if (settled && slot_.state == FetchSlot::State::kFailed) return Failure();
@@ -107,7 +108,7 @@ class Read final : public StoredBlockRead {
 
  private:
   static constexpr uint64_t kFixedBytes =
-      sizeof(FetchSlot) + sizeof(Lease) + sizeof(StoredBlock) + sizeof(Hold) + kPinBytes + 512;
+      sizeof(FetchSlot) + sizeof(Lease) + sizeof(StoredBlock) + sizeof(Hold) + 2 * kPinBytes + 512;
   static constexpr uint64_t kBytesOfPart = sizeof(PartPlace) + sizeof(FetchSlot::Part) +
                                            sizeof(SourceBlock::Part) +
                                            sizeof(std::span<const std::byte>);
@@ -138,11 +139,12 @@ class Read final : public StoredBlockRead {
     static_cast<SourceBlock&>(block) = std::move(block_);
     auto hold = std::make_shared<Hold>();
     hold->pins = pins_;
+    hold->place = slot_.pins;
     hold->memory = std::move(memory_);
     for (const FetchSlot::Part& part : slot_.parts) {
       block.parts.push_back({part.rect, static_cast<uint32_t>(part.bytes.size())});
       block.bytes.push_back(part.bytes);
-      hold->buffers = part.hold;  // The same of all parts.
+      hold->buffers = part.buffer;  // The same of all parts.
     }
     block.hold = std::move(hold);
     return block;

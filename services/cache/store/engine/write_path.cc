@@ -140,14 +140,15 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
-  const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes),
-                                       UINT64_MAX, room, ns.get());
+  const auto extent =
+      evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), {}, room, ns.get());
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(taken);
     leave();
     return Annotate(
         extent.status(),
-        "host tier, after eviction of all that is neither leased nor waiting for its copy to disk");
+        "host tier, after eviction of all that is neither being read in its place, nor waiting for "
+        "its copy to disk, nor leased without one");
   }
   auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
   reservation->ns = ns;

@@ -141,14 +141,16 @@ void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> 
   n.tail[t] = std::max(n.tail[t], ref.offset + 1);
   BeginUse(t);
   Refresh(ref.node, t);
+  // A lease no longer keeps what a slower tier has now.
+  if (n.leased != 0) ReconsiderAll(ref.node);
 }
 
-// A pin is noted up to the root in a tier that holds nothing of the path. In tiers that hold
-// nothing at all, which a node may not even have, this waits until it is needed.
+// A pin of a place is noted up to the root in a tier that holds nothing of the path. In tiers that
+// hold nothing at all, which a node may not even have, this waits until it is needed.
 void BlockIndex::BeginUse(size_t tier) {
   if (in_use_[tier]) return;
   in_use_[tier] = true;
-  pins_.ForEachPoint([&](const PinPoint& point) { Refresh(point.node, tier); });
+  places_.ForEachPoint([&](const PinPoint& point) { Refresh(point.node, tier); });
 }
 
 bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released) {
@@ -157,8 +159,8 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   const size_t t = static_cast<size_t>(tier);
   for (const PartPlace& part : PartsOf(ref)) {
     const TierExtent extent{tier, part.In(tier)};
-    if (HasPins()) {
-      graves_.push_back({pins_.next_sequence(), extent});
+    if (places_.count() > 0) {
+      graves_.push_back({places_.next_sequence(), extent});
     } else {
       released->push_back(extent);
     }
@@ -184,6 +186,8 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
     meta.flags = 0;
   }
   Refresh(ref.node, t);
+  // A lease may keep what is left of the block.
+  if (n.leased != 0) ReconsiderAll(ref.node);
   if (gone) Trim(ref.node);
   return gone;
 }
@@ -202,6 +206,11 @@ void BlockIndex::Protect(BlockRef ref, uint32_t tick) {
   // Ranks in the heaps stay lower bounds.
   BlockMeta& meta = node(ref.node).run.meta(ref.offset);
   meta.last_use = std::max(meta.last_use, tick);
+}
+
+void BlockIndex::UseAgain(BlockRef ref, uint32_t now, uint32_t after) {
+  const BlockMeta& meta = MetaAt(ref);
+  if (uint64_t{meta.last_use} + after < now && !IsOver(meta, now)) Protect(ref, now);
 }
 
 void BlockIndex::MarkPrefetched(BlockRef ref) {
@@ -322,12 +331,22 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
   return walk;
 }
 
-PinId BlockIndex::PinBlock(BlockRef ref) {
+PinId BlockIndex::PinBlock(BlockRef ref, PinKind kind) {
   reclaim_.reset();
-  const PinId pin = pins_.Add(ref);
   Node& n = node(ref.node);
-  if (n.max_pin <= ref.offset) {
-    n.max_pin = ref.offset + 1;
+  if (kind == PinKind::kLease) {
+    const bool deeper = n.has_lease == 0 || leases_.DeepestIn(ref.node) <= ref.offset;
+    const PinId pin = leases_.Add(ref);
+    n.has_lease = 1;
+    if (deeper) {
+      ReconsiderAll(ref.node);
+      RefreshLeased(ref.node);
+    }
+    return pin;
+  }
+  const PinId pin = places_.Add(ref);
+  if (n.max_place <= ref.offset) {
+    n.max_place = ref.offset + 1;
     RefreshAll(ref.node);
   }
   return pin;
@@ -335,11 +354,19 @@ PinId BlockIndex::PinBlock(BlockRef ref) {
 
 void BlockIndex::Unpin(PinId pin, ReleaseList* released) {
   const BlockRef ref = PinTable::RefOf(pin);
-  pins_.Remove(pin);
+  const bool lease = PinTable::KindOf(pin) == PinKind::kLease;
+  PinTable& pins = lease ? leases_ : places_;
   Node& n = node(ref.node);
-  if (ref.offset + 1 == n.max_pin) {
-    n.max_pin = pins_.DeepestIn(ref.node);
-    if (n.max_pin != ref.offset + 1) {
+  const uint32_t before = lease ? pins.DeepestIn(ref.node) : n.max_place;
+  pins.Remove(pin);
+  if (ref.offset + 1 == before) {
+    const uint32_t deepest = pins.DeepestIn(ref.node);
+    if (lease) {
+      n.has_lease = deepest > 0;
+    } else {
+      n.max_place = deepest;
+    }
+    if (deepest != before) {
       RefreshAll(ref.node);
       if (!n.run.meta(n.run.size() - 1).alive()) Trim(ref.node);
     }
@@ -396,10 +423,15 @@ void BlockIndex::Relocate(BlockRef ref, TierKind tier, std::span<const Extent> e
 
 BlockIndex::PinnedPaths BlockIndex::FindPinnedPaths() const {
   PinnedPaths paths;
-  pins_.ForEachPoint([&](const PinPoint& point) {
+  AddPathsOf(places_, &paths);
+  return paths;
+}
+
+void BlockIndex::AddPathsOf(const PinTable& pins, PinnedPaths* paths) const {
+  pins.ForEachPoint([&](const PinPoint& point) {
     BlockRef at{point.node, point.offset};
     while (at.node != kNoNode) {
-      const auto [it, first] = paths.blocks_.try_emplace(at.node, at.offset + 1);
+      const auto [it, first] = paths->blocks_.try_emplace(at.node, at.offset + 1);
       if (!first) {
         // What is above was reached by the pin before.
         it->second = std::max(it->second, at.offset + 1);
@@ -409,18 +441,17 @@ BlockIndex::PinnedPaths BlockIndex::FindPinnedPaths() const {
       if (at.node != kNoNode) at.offset = node(at.node).run.size() - 1;
     }
   });
-  return paths;
 }
 
 bool BlockIndex::IsPinned(BlockRef ref) const {
   const Node& n = node(ref.node);
-  if (n.max_pin > ref.offset) return true;
+  if (n.max_place > ref.offset) return true;
   // A pin below makes a child present in every tier that is in use, with blocks there or without.
   for (size_t t = 0; t < kTierCount; ++t) {
     if (in_use_[t] && n.present_children[t] == 0) return false;
   }
   bool pinned = false;
-  pins_.ForEachPoint([&](const PinPoint& point) {
+  places_.ForEachPoint([&](const PinPoint& point) {
     NodeId at = point.node;
     while (!pinned && at != ref.node && node(at).parent != kNoNode) at = node(at).parent;
     pinned |= at == ref.node && at != point.node;
@@ -429,7 +460,7 @@ bool BlockIndex::IsPinned(BlockRef ref) const {
 }
 
 void BlockIndex::DrainGraves(ReleaseList* released) {
-  const uint64_t oldest = pins_.OldestSequence();
+  const uint64_t oldest = places_.OldestSequence();
   while (drained_ < graves_.size() && graves_[drained_].sequence <= oldest) {
     released->push_back(graves_[drained_++].extent);
   }
@@ -471,6 +502,39 @@ void BlockIndex::Recount(NodeId id) {
 
 void BlockIndex::RefreshAll(NodeId id) {
   for (size_t t = 0; t < kTierCount; ++t) Refresh(id, t);
+  RefreshLeased(id);
+}
+
+// Mends `leased` from this node upwards, as far as it changes.
+void BlockIndex::RefreshLeased(NodeId id) {
+  for (;;) {
+    Node& n = node(id);
+    ++steps_;
+    const bool leased = n.has_lease != 0 || n.leased_children > 0;
+    if (leased == (n.leased != 0)) return;
+    n.leased = leased;
+    if (n.parent == kNoNode) return;
+    id = n.parent;
+    if (leased) {
+      ++node(id).leased_children;
+    } else {
+      --node(id).leased_children;
+    }
+    ReconsiderAll(id);
+  }
+}
+
+void BlockIndex::ReconsiderAll(NodeId id) {
+  for (size_t t = 0; t < kTierCount; ++t) {
+    if (in_use_[t]) Reconsider(id, t);
+  }
+}
+
+bool BlockIndex::InSlowerTier(const BlockMeta& meta, size_t tier) {
+  for (const TierKind other : kTiersByRank) {
+    if (Faster(static_cast<TierKind>(tier), other) && meta.in(other)) return true;
+  }
+  return false;
 }
 
 // Mends `present` from this node upwards, as far as it changes.
@@ -479,9 +543,9 @@ void BlockIndex::Refresh(NodeId id, size_t tier) {
     Node& n = node(id);
     ++steps_;
     Reconsider(id, tier);
-    const bool present = n.resident[tier] > 0 || n.present_children[tier] > 0 || n.max_pin > 0;
-    if (present == n.present[tier]) return;
-    n.present[tier] = present;
+    const bool present = n.resident[tier] > 0 || n.present_children[tier] > 0 || n.max_place > 0;
+    if (present == n.present_in(tier)) return;
+    n.present ^= 1u << tier;
     if (n.parent == kNoNode) return;
     if (present) {
       ++node(n.parent).present_children[tier];
@@ -492,34 +556,40 @@ void BlockIndex::Refresh(NodeId id, size_t tier) {
   }
 }
 
-// Puts the node into the tier's heap or takes it out, as it is a candidate now.
+// Puts the node into the heap of the tier where it belongs now, or takes it out.
 void BlockIndex::Reconsider(NodeId id, size_t tier) {
   Node& n = node(id);
   const bool dirty =
       n.tail[tier] > 0 && n.run.meta(n.tail[tier] - 1).dirty_in(static_cast<TierKind>(tier));
-  const bool candidate =
-      n.resident[tier] > 0 && n.present_children[tier] == 0 && n.tail[tier] > n.max_pin && !dirty;
+  const bool candidate = n.resident[tier] > 0 && n.present_children[tier] == 0 &&
+                         n.tail[tier] > n.max_place && !dirty &&
+                         !IsHeldByLease(n, id, n.tail[tier] - 1, tier);
+  const bool leased = candidate && IsLeased(n, id, n.tail[tier] - 1);
+  const auto kind = static_cast<TierKind>(tier);
+  const bool filed = n.heap_position[tier] != CandidateHeap::kNotInHeap;
+  if (filed && (!candidate || leased != n.is_in_leased_heap(tier))) LeaveHeap(id, tier);
+  if (!candidate) return;
+  if (policy_ != nullptr && !leased) policy_->Enter(kind, id, TailUse(id, kind));
+  const uint32_t bit = 1u << tier;
+  n.in_leased_heap = leased ? n.in_leased_heap | bit : n.in_leased_heap & ~bit;
   const auto set_position = [this, tier](uint32_t i, uint32_t p) {
     node(i).heap_position[tier] = p;
   };
-  const uint32_t position = n.heap_position[tier];
-  const auto kind = static_cast<TierKind>(tier);
-  if (policy_ != nullptr) {
-    if (candidate) {
-      policy_->Enter(kind, id, TailUse(id, kind));
-    } else if (position != CandidateHeap::kNotInHeap) {
-      policy_->Exit(kind, id);
-    }
+  if (n.heap_position[tier] == CandidateHeap::kNotInHeap) {
+    HeapOf(n, tier).Push(id, TailRank(n, tier), set_position);
+  } else {
+    HeapOf(n, tier).Update(n.heap_position[tier], TailRank(n, tier), set_position);
   }
-  if (candidate) {
-    if (position == CandidateHeap::kNotInHeap) {
-      heaps_[tier].Push(id, TailRank(n, tier), set_position);
-    } else {
-      heaps_[tier].Update(position, TailRank(n, tier), set_position);
-    }
-  } else if (position != CandidateHeap::kNotInHeap) {
-    heaps_[tier].Remove(position, set_position);
+}
+
+// The policy knows those that are not leased. REQUIRES: in a heap.
+void BlockIndex::LeaveHeap(NodeId id, size_t tier) {
+  const Node& n = node(id);
+  if (policy_ != nullptr && !n.is_in_leased_heap(tier)) {
+    policy_->Exit(static_cast<TierKind>(tier), id);
   }
+  HeapOf(n, tier).Remove(n.heap_position[tier],
+                         [this, tier](uint32_t i, uint32_t p) { node(i).heap_position[tier] = p; });
 }
 
 size_t BlockIndex::MemoryBytes() const {
@@ -527,6 +597,7 @@ size_t BlockIndex::MemoryBytes() const {
                  graves_.capacity() * sizeof(Grave) + many_parts_bytes_ +
                  many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
   for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
+  for (const CandidateHeap& heap : leased_heaps_) total += heap.MemoryBytes();
   if (policy_ != nullptr) total += policy_->MemoryBytes();
   return total;
 }
@@ -535,17 +606,22 @@ bool BlockIndex::CheckInvariants() const {
   uint64_t alive = 0, bytes = 0, blocks = 0;
   ByTier<uint64_t> in_tier;
   size_t run_bytes = 0;
-  std::vector<uint32_t> deepest;
-  pins_.ForEachPoint([&](const PinPoint& point) {
-    if (deepest.size() <= point.node) deepest.resize(point.node + 1);
+  absl::flat_hash_map<NodeId, uint32_t> place_pins, lease_pins;  // Offset + 1 of the deepest.
+  const auto note = [](absl::flat_hash_map<NodeId, uint32_t>& deepest, const PinPoint& point) {
     deepest[point.node] = std::max(deepest[point.node], point.offset + 1);
-  });
+  };
+  places_.ForEachPoint([&](const PinPoint& point) { note(place_pins, point); });
+  leases_.ForEachPoint([&](const PinPoint& point) { note(lease_pins, point); });
+  const auto deepest = [](const absl::flat_hash_map<NodeId, uint32_t>& pins, NodeId id) {
+    const auto it = pins.find(id);
+    return it == pins.end() ? 0 : it->second;
+  };
   bool sound = true;
   nodes_.ForEach([&](NodeId id) {
     const Node& n = node(id);
-    const uint32_t max_pin = id < deepest.size() ? deepest[id] : 0;
+    const uint32_t max_place = deepest(place_pins, id), max_lease = deepest(lease_pins, id);
     if (n.run.empty()) {
-      sound &= max_pin == 0;
+      sound &= max_place == 0 && max_lease == 0;
       return;
     }
     run_bytes += n.run.MemoryBytes();
@@ -564,20 +640,30 @@ bool BlockIndex::CheckInvariants() const {
         tail[t] = i + 1;
       }
     }
+    uint32_t leased_children = 0;
     for (NodeId c = n.first_child; c != kNoNode; c = node(c).next_sibling) {
       sound &= node(c).parent == id && !node(c).run.empty();
-      for (size_t t = 0; t < kTierCount; ++t) children[t] += node(c).present[t];
+      for (size_t t = 0; t < kTierCount; ++t) children[t] += node(c).present_in(t);
+      leased_children += node(c).leased;
     }
-    sound &= max_pin == n.max_pin && max_pin <= n.run.size();
+    sound &= max_place == n.max_place && max_place <= n.run.size() && max_lease <= n.run.size();
+    sound &= leased_children == n.leased_children && (max_lease > 0) == (n.has_lease != 0) &&
+             (max_lease > 0 || leased_children > 0) == (n.leased != 0);
     const BlockMeta& last = n.run.meta(n.run.size() - 1);
-    sound &= n.first_child != kNoNode || last.alive() || max_pin >= n.run.size();
+    sound &=
+        n.first_child != kNoNode || last.alive() || std::max(max_place, max_lease) >= n.run.size();
     for (size_t t = 0; t < kTierCount; ++t) {
-      const bool present = in_use_[t] && (resident[t] > 0 || children[t] > 0 || max_pin > 0);
+      const bool present = in_use_[t] && (resident[t] > 0 || children[t] > 0 || max_place > 0);
       const bool dirty = tail[t] > 0 && n.run.meta(tail[t] - 1).dirty_in(static_cast<TierKind>(t));
-      const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
+      const bool held = tail[t] > 0 && (leased_children > 0 || tail[t] <= max_lease) &&
+                        !InSlowerTier(n.run.meta(tail[t] - 1), t);
+      const bool candidate =
+          resident[t] > 0 && children[t] == 0 && tail[t] > max_place && !dirty && !held;
       sound &= resident[t] == n.resident[t] && tail[t] == n.tail[t] &&
-               children[t] == n.present_children[t] && present == n.present[t] &&
+               children[t] == n.present_children[t] && present == n.present_in(t) &&
                candidate == (n.heap_position[t] != CandidateHeap::kNotInHeap);
+      const bool leased = tail[t] > 0 && (leased_children > 0 || tail[t] <= max_lease);
+      sound &= !candidate || leased == n.is_in_leased_heap(t);
     }
   });
   return sound && alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&

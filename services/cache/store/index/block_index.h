@@ -15,8 +15,11 @@
 // path, and comes to life when the block is stored again. So blocks may be inserted in any order.
 //
 // Per tier, the deepest blocks of each path are candidates for eviction: a node is in the tier's
-// heap when it holds a block there, none of its descendants does, and no pin reaches its last
-// block. So a block never leaves before its descendants, and never while it is pinned.
+// heap when it holds a block there, none of its descendants does, and nothing keeps its last block
+// there. So a block never leaves before its descendants. There are two kinds of pin (pin_table.h).
+// A place that was told to somebody is kept in every tier. A lease keeps a block only in the
+// slowest tier that has it, so leases on blocks that are on disk take no room in host. Their copies
+// in faster tiers have a heap of their own: who can do without a place does not take theirs.
 //
 // Blocks may have a life: those that were not used for longer are *over*. They match nothing, and
 // go before all others. Nobody looks for them: who meets one compares its last use with `now`.
@@ -24,6 +27,7 @@
 // Thread-compatible: the owner locks. Nothing here does I/O. The index returns lists of the extents
 // that the owner must give back to the tiers.
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -152,7 +156,7 @@ class BlockIndex {
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
              NextUse next = NextUse::kUnknown);
 
-  PinId PinBlock(BlockRef ref);
+  PinId PinBlock(BlockRef ref, PinKind kind = PinKind::kPlace);
   // Appends extents that were waiting for this pin.
   void Unpin(PinId pin, ReleaseList* released);
   BlockRef PinnedBlock(PinId pin) const { return PinTable::RefOf(pin); }
@@ -160,19 +164,19 @@ class BlockIndex {
   // last. Takes time for those, and for each run of blocks behind them. False: the path has fewer.
   bool PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
               std::vector<BlockRef>* path) const;
-  bool HasPins() const { return pins_.count() > 0; }
+  bool HasPins() const { return places_.count() > 0 || leases_.count() > 0; }
 
   // Adds a copy in another tier. `extents` are in the order of PartsOf. REQUIRES: alive, not in
   // this tier.
   void AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> extents);
-  // Takes the block out of a tier. Its extents are appended when no pin that exists now can see
-  // them. True when it left its last tier. REQUIRES: in this tier. Places change.
+  // Takes the block out of a tier. Its extents are appended when no pin of a place that exists now
+  // can see them. True when it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
   // The block lies in other extents of the tier now, in the order of PartsOf and of the same
-  // lengths. The old ones are appended. REQUIRES: in this tier, not pinned.
+  // lengths. The old ones are appended. REQUIRES: in this tier, no pin of a place.
   void Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
                 ReleaseList* released);
-  // Blocks after it on its path are in the tier, or pinned.
+  // Blocks after it on its path are in the tier, or pinned in their places.
   bool HasMoreBelow(BlockRef ref, TierKind tier) const {
     const Node& n = node(ref.node);
     const auto t = static_cast<size_t>(tier);
@@ -184,6 +188,9 @@ class BlockIndex {
   // The block counts as used at `tick`, which may lie in the future. It is then evicted accordingly
   // later.
   void Protect(BlockRef ref, uint32_t tick);
+  // The block counts as used at `now`, if it is not over and was not used in the last `after` ticks.
+  // For those who use what they matched long ago.
+  void UseAgain(BlockRef ref, uint32_t now, uint32_t after);
   void MarkPrefetched(BlockRef ref);
   // The block's first token is the first of its sequence.
   void MarkAtStart(BlockRef ref);
@@ -195,19 +202,21 @@ class BlockIndex {
   // the one that went. So the times of a namespace are those that it would have under LRU, and its
   // policy can keep blocks, but not more of them.
   uint64_t NextRank(TierKind tier) const;
-  // Evicts the candidate that the policy names. nullopt: all blocks are pinned, dirty or gone, or
+  // The same of blocks that are not leased.
+  uint64_t NextUnleasedRank(TierKind tier) const;
+  // Evicts the candidate that the policy names. nullopt: all blocks are kept, dirty or gone, or
   // NextRank is not less than `below`. A block that was used at `below` or later never goes, and
   // one that was used in the last half second or is protected only if LRU takes it, too. Where
   // blocks have a life, the policy is not asked: LRU order is the order in which they are over.
-  // `now`: to tell what is over.
+  // `now`: to tell what is over. `leased`: a copy of a leased block may go if no other can.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released, uint64_t below = UINT64_MAX,
-                                  uint32_t now = 0);
+                                  uint32_t now = 0, bool leased = true);
   // What the policy has learned; nullopt: it does not learn.
   std::optional<LearnedPlacement> Learned() const {
     return policy_ == nullptr ? std::nullopt : policy_->Learned();
   }
 
-  // What pins reach, as they are now: the beginnings of tree nodes.
+  // What pins of places reach, as they are now: the beginnings of tree nodes.
   class PinnedPaths {
    public:
     // So many blocks at the beginning of the node.
@@ -223,16 +232,26 @@ class BlockIndex {
   };
   // O(pins + nodes that they reach).
   PinnedPaths FindPinnedPaths() const;
-  // A pin lies on the block or below it. Takes one step where some tier holds no block below it,
-  // and else at most (blocks with pins) x (depth of each).
+  // A pin of a place lies on the block or below it. Takes one step where some tier holds no block
+  // below it, and else at most (blocks with pins) x (depth of each).
   bool IsPinned(BlockRef ref) const;
-  // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not pinned.
+  // A lease lies on the block or below it.
+  bool IsLeased(BlockRef ref) const { return IsLeased(node(ref.node), ref.node, ref.offset); }
+  // A lease keeps the block in this tier: no slower one has it. REQUIRES: in this tier.
+  bool IsHeldByLease(BlockRef ref, TierKind tier) const {
+    return IsHeldByLease(node(ref.node), ref.node, ref.offset, static_cast<size_t>(tier));
+  }
+  // The block may not leave the tier. REQUIRES: in this tier.
+  bool IsKept(BlockRef ref, TierKind tier) const {
+    return IsHeldByLease(ref, tier) || IsPinned(ref);
+  }
+  // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not kept there.
   Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released, uint32_t now = 0);
 
   // Joins runs of only children into one node again. For recovery, which inserts in any order.
   void Compact();
-  // For an index that takes nothing in any more. Frees up to `blocks` blocks that no pin keeps, and
-  // appends their extents.
+  // For an index that takes nothing in any more. Frees up to `blocks` blocks that no pin of either
+  // kind reaches, and appends their extents.
   enum class Reclaimed {
     kSome,    // There is more: call it again.
     kPinned,  // What is left is pinned. Until a pin goes, a call costs nothing.
@@ -281,10 +300,20 @@ class BlockIndex {
     uint32_t present_children[kTierCount] = {};  // Children that are `present`.
     ByTier<uint32_t> heap_position = {
         {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap}};
-    uint32_t max_pin = 0;  // Offset + 1 of the deepest pin; 0: none.
-    // The node or a descendant holds a block or a pin. False in tiers that are not in use.
-    bool present[kTierCount] = {};
+    uint32_t max_place = 0;  // Offset + 1 of the deepest pin of a place; 0: none.
+    // Children that are `leased`.
+    uint32_t leased_children : 24 = 0;
+    uint32_t has_lease : 1 = 0;  // Some block of the run has one.
+    uint32_t leased : 1 = 0;     // The node or a descendant has one. As the parent knows it.
+    // A bit for each tier: the node or a descendant holds a block, or a pin of a place. Not set in
+    // tiers that are not in use.
+    uint32_t present : kTierCount = 0;
+    uint32_t in_leased_heap : kTierCount = 0;  // A bit for each tier: heap_position is of that one.
+
+    bool is_in_leased_heap(size_t tier) const { return ((in_leased_heap >> tier) & 1u) != 0; }
+    bool present_in(size_t tier) const { return ((present >> tier) & 1u) != 0; }
   };
+  static_assert(sizeof(Node) == 88);  // Of each run of blocks: an index has millions.
   struct Grave {
     uint64_t sequence;  // Pins before this one may still read the bytes.
     TierExtent extent;
@@ -331,10 +360,24 @@ class BlockIndex {
     return n.run.meta(n.tail[tier] - 1).last_use;
   }
   BlockUse TailUse(NodeId id, TierKind tier) const;
-  bool RefreshOldest(TierKind tier);
-  std::optional<NodeId> ChooseVictim(TierKind tier, uint64_t below);
+  bool RefreshOldest(TierKind tier, CandidateHeap* heap);
+  NodeId ChooseVictim(TierKind tier, uint64_t below);
+  uint64_t HandedOn(NodeId victim, TierKind tier) const;
   uint32_t UsePaths(const Walk& walk, uint32_t now);
   uint8_t StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const;
+
+  bool IsLeased(const Node& n, NodeId id, uint32_t offset) const {
+    return n.leased_children > 0 || (n.has_lease != 0 && leases_.DeepestIn(id) > offset);
+  }
+  bool IsHeldByLease(const Node& n, NodeId id, uint32_t offset, size_t tier) const {
+    return !InSlowerTier(n.run.meta(offset), tier) && IsLeased(n, id, offset);
+  }
+  static bool InSlowerTier(const BlockMeta& meta, size_t tier);
+  // Offset + 1 of the deepest pin of any kind; 0: none.
+  uint32_t DeepestPin(NodeId id) const {
+    const Node& n = node(id);
+    return n.has_lease != 0 ? std::max(n.max_place, leases_.DeepestIn(id)) : n.max_place;
+  }
 
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);
@@ -342,8 +385,15 @@ class BlockIndex {
   void ForgetParts(const BlockMeta& meta);
   void BeginUse(size_t tier);
   void Refresh(NodeId id, size_t tier);
+  CandidateHeap& HeapOf(const Node& n, size_t tier) {
+    return n.is_in_leased_heap(tier) ? leased_heaps_[tier] : heaps_[tier];
+  }
+  void LeaveHeap(NodeId id, size_t tier);
   void Reconsider(NodeId id, size_t tier);
+  void ReconsiderAll(NodeId id);
+  void RefreshLeased(NodeId id);
   void RefreshAll(NodeId id);
+  void AddPathsOf(const PinTable& pins, PinnedPaths* paths) const;
   void DrainGraves(ReleaseList* released);
   Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now);
 
@@ -354,9 +404,11 @@ class BlockIndex {
   uint32_t life_ = 0;    // Ticks after the last use. 0: for ever.
   KeyMap map_;
   NodePool<Node> nodes_;
-  PinTable pins_;
-  CandidateHeap heaps_[kTierCount];  // By last use.
-  bool in_use_[kTierCount] = {};     // Tiers that held a block once.
+  PinTable places_{PinKind::kPlace};
+  PinTable leases_{PinKind::kLease};
+  CandidateHeap heaps_[kTierCount];         // By last use; of blocks that are not leased.
+  CandidateHeap leased_heaps_[kTierCount];  // Of those that are.
+  bool in_use_[kTierCount] = {};            // Tiers that held a block once.
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
   size_t many_parts_bytes_ = 0;

@@ -67,6 +67,12 @@ uint32_t BlockIndex::UsePaths(const Walk& walk, uint32_t now) {
 }
 
 uint64_t BlockIndex::NextRank(TierKind tier) const {
+  const CandidateHeap& leased = leased_heaps_[static_cast<size_t>(tier)];
+  const uint64_t rank = NextUnleasedRank(tier);
+  return leased.empty() ? rank : std::min(rank, leased.top().rank);
+}
+
+uint64_t BlockIndex::NextUnleasedRank(TierKind tier) const {
   const CandidateHeap& heap = heaps_[static_cast<size_t>(tier)];
   return heap.empty() ? UINT64_MAX : heap.top().rank;
 }
@@ -78,23 +84,30 @@ BlockUse BlockIndex::TailUse(NodeId id, TierKind tier) const {
 }
 
 // Makes the heap's first entry exact. False: there is none.
-bool BlockIndex::RefreshOldest(TierKind tier) {
+bool BlockIndex::RefreshOldest(TierKind tier, CandidateHeap* heap) {
   const size_t t = static_cast<size_t>(tier);
-  CandidateHeap& heap = heaps_[t];
-  while (!heap.empty()) {
-    const CandidateHeap::Entry top = heap.top();
+  while (!heap->empty()) {
+    const CandidateHeap::Entry top = heap->top();
     const Node& n = node(top.id);
     const uint64_t rank = TailRank(n, t);
     if (rank <= top.rank) return true;
     // It was used since: ranks in the heap are lower bounds.
-    heap.Update(n.heap_position[t], rank,
-                [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+    heap->Update(n.heap_position[t], rank,
+                 [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
   }
   return false;
 }
 
-// REQUIRES: RefreshOldest, whose block was used before `below`.
-std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
+// What the one that LRU would have taken gets when the victim goes instead.
+uint64_t BlockIndex::HandedOn(NodeId victim, TierKind tier) const {
+  const size_t t = static_cast<size_t>(tier);
+  const Node& n = node(victim);
+  // It may have got the time of another one before.
+  return std::max(TailRank(n, t), heaps_[t].RankAt(n.heap_position[t]));
+}
+
+// Among those that are not leased. REQUIRES: RefreshOldest, whose block was used before `below`.
+NodeId BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
   CandidateHeap& heap = heaps_[static_cast<size_t>(tier)];
   const NodeId oldest = heap.top().id;
   if (policy_ == nullptr || life_ != 0) return oldest;
@@ -109,25 +122,37 @@ std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
   if (use.last_use >= below || use.last_use + kFreshTicks > latest_) return oldest;
   const Node& leaves = node(*victim);
   policy_->Evict(tier, leaves.run.key(leaves.tail[static_cast<size_t>(tier)] - 1));
-  if (*victim == oldest) return victim;
+  if (*victim == oldest) return oldest;
   const size_t t = static_cast<size_t>(tier);
-  // It may have got the time of another one before.
-  const uint64_t handed_on =
-      std::max<uint64_t>(use.last_use, heap.RankAt(node(*victim).heap_position[t]));
+  const uint64_t handed_on = HandedOn(*victim, tier);
   if (handed_on > heap.top().rank) {
     heap.Update(node(oldest).heap_position[t], handed_on,
                 [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
   }
-  return victim;
+  return *victim;
 }
 
 std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released,
-                                                        uint64_t below, uint32_t now) {
-  if (!RefreshOldest(tier) || NextRank(tier) >= below) return std::nullopt;
-  const auto victim = ChooseVictim(tier, below);
-  if (!victim) return std::nullopt;
-  return EvictBlock({*victim, node(*victim).tail[static_cast<size_t>(tier)] - 1}, tier, released,
-                    now);
+                                                        uint64_t below, uint32_t now, bool leased) {
+  const size_t t = static_cast<size_t>(tier);
+  const uint64_t oldest = RefreshOldest(tier, &heaps_[t]) ? heaps_[t].top().rank : UINT64_MAX;
+  CandidateHeap& heap = leased_heaps_[t];
+  const uint64_t oldest_leased =
+      leased && RefreshOldest(tier, &heap) ? heap.top().rank : UINT64_MAX;
+  NodeId victim;
+  if (oldest < below) {
+    victim = ChooseVictim(tier, below);
+    // A lease keeps a block as a policy does: the namespace does not have more of them.
+    if (oldest_leased < oldest) {
+      heap.Update(node(heap.top().id).heap_position[t], HandedOn(victim, tier),
+                  [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+    }
+  } else if (oldest_leased < below) {
+    victim = heap.top().id;
+  } else {
+    return std::nullopt;
+  }
+  return EvictBlock({victim, node(victim).tail[t] - 1}, tier, released, now);
 }
 
 BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released,
@@ -137,7 +162,7 @@ BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseL
                   .over = IsOver(ref, now),
                   .unused_prefetch =
                       tier == TierKind::kHost && (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
-  // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.
+  // No pin of a place is on it or below it, so nobody can be reading it: its extents need no grave.
   const size_t graves = graves_.size();
   for (const TierKind other : kTiersByRank) {
     evicted.demoted |= Faster(tier, other) && MetaAt(ref).in(other);

@@ -8,10 +8,7 @@ namespace cairn::cache {
 void BlockIndex::FreeNode(NodeId id) {
   Node& n = node(id);
   for (size_t t = 0; t < kTierCount; ++t) {
-    if (n.heap_position[t] == CandidateHeap::kNotInHeap) continue;
-    if (policy_ != nullptr) policy_->Exit(static_cast<TierKind>(t), id);
-    heaps_[t].Remove(n.heap_position[t],
-                     [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+    if (n.heap_position[t] != CandidateHeap::kNotInHeap) LeaveHeap(id, t);
   }
   run_bytes_ -= n.run.MemoryBytes();
   nodes_.Free(id);
@@ -57,10 +54,16 @@ void BlockIndex::TakeBlocks(NodeId to, NodeId from, uint32_t begin) {
 
 // Pins of `from` at `begin` or below it go to `to`, `shift` further.
 void BlockIndex::MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift) {
-  if (node(from).max_pin <= begin) return;
-  pins_.Move(to, from, begin, shift);
-  node(from).max_pin = pins_.DeepestIn(from);
-  node(to).max_pin = pins_.DeepestIn(to);
+  if (node(from).max_place > begin) {
+    places_.Move(to, from, begin, shift);
+    node(from).max_place = places_.DeepestIn(from);
+    node(to).max_place = places_.DeepestIn(to);
+  }
+  if (node(from).has_lease != 0) {
+    leases_.Move(to, from, begin, shift);
+    node(from).has_lease = leases_.DeepestIn(from) > 0;
+    node(to).has_lease = leases_.DeepestIn(to) > 0;
+  }
 }
 
 // Blocks [at, size) become a child that takes over the children.
@@ -77,6 +80,8 @@ void BlockIndex::Split(NodeId id, uint32_t at) {
     lower_node.present_children[t] = upper_node.present_children[t];
     upper_node.present_children[t] = 0;
   }
+  lower_node.leased_children = upper_node.leased_children;
+  upper_node.leased_children = 0;
   TakeBlocks(lower, id, at);
   MovePins(lower, id, at, 0);
   Recount(id);
@@ -100,6 +105,7 @@ void BlockIndex::MergeOnlyChild(NodeId id) {
     n.resident[t] += node(child).resident[t];
     if (node(child).tail[t] > 0) n.tail[t] = shift + node(child).tail[t];
   }
+  n.leased_children = node(child).leased_children;
   FreeNode(child);
   RefreshAll(id);
 }
@@ -113,8 +119,9 @@ void BlockIndex::Attach(NodeId child, NodeId parent) {
   if (p.first_child != kNoNode) node(p.first_child).prev_sibling = child;
   p.first_child = child;
   for (size_t t = 0; t < kTierCount; ++t) {
-    if (c.present[t]) ++p.present_children[t];
+    if (c.present_in(t)) ++p.present_children[t];
   }
+  if (c.leased != 0) ++p.leased_children;
   RefreshAll(parent);
 }
 
@@ -127,8 +134,9 @@ void BlockIndex::Detach(NodeId child) {
   const NodeId parent = c.parent;
   c.parent = c.prev_sibling = c.next_sibling = kNoNode;
   for (size_t t = 0; t < kTierCount; ++t) {
-    if (c.present[t]) --p.present_children[t];
+    if (c.present_in(t)) --p.present_children[t];
   }
+  if (c.leased != 0) --p.leased_children;
   RefreshAll(parent);
 }
 
@@ -156,15 +164,16 @@ void BlockIndex::LinkRoot(NodeId root, const BlockKey& parent, uint64_t* steps) 
   }
 }
 
-// Removes dead ends: tombstones without descendants and pins, from here upwards.
+// Removes dead ends: tombstones without descendants and pins of either kind, from here upwards.
 void BlockIndex::Trim(NodeId id) {
   while (id != kNoNode) {
     Node& n = node(id);
     if (n.first_child != kNoNode) return;
     run_bytes_ -= n.run.MemoryBytes();
+    const uint32_t pinned = DeepestPin(id);
     while (!n.run.empty()) {
       const uint32_t last = n.run.size() - 1;
-      if (n.run.meta(last).alive() || n.max_pin > last) break;
+      if (n.run.meta(last).alive() || pinned > last) break;
       map_.Erase(n.run.key(last), {id, last});
       n.run.PopBack();
     }
@@ -199,7 +208,8 @@ BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) 
   DrainGraves(released);
   if (reclaim_ == nullptr) {
     reclaim_ = std::make_unique<ReclaimPass>();
-    if (HasPins()) reclaim_->kept = FindPinnedPaths();
+    AddPathsOf(places_, &reclaim_->kept);
+    AddPathsOf(leases_, &reclaim_->kept);
   }
   ReclaimPass& pass = *reclaim_;
   if (pass.done) return Reclaimed::kPinned;
@@ -210,7 +220,7 @@ BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) 
     // From the end of the run: what follows a block leaves before it, and dead ends are trimmed.
     pass.end = std::min(pass.end, length(pass.node));
     // A node may have taken in its only child, with the pins of it.
-    if (pass.end > 0) keep = std::max(keep, node(pass.node).max_pin);
+    if (pass.end > 0) keep = std::max(keep, DeepestPin(pass.node));
     while (pass.end > keep) {
       if (blocks-- == 0) return Reclaimed::kSome;
       const BlockRef ref{pass.node, --pass.end};

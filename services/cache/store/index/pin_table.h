@@ -1,6 +1,13 @@
 #pragma once
-// Pins: "this block and everything above it stays". A lease is one pin per path, a transfer is one
-// pin for its time.
+// Pins: "this block and everything above it stays", in one of two meanings:
+//
+//   kind     who                                      what stays
+//   kPlace   a fetch, a transfer, a lease whose       every copy, where it lies: somebody has the
+//            places were told to another process      address of the bytes
+//   kLease   any other lease                          the block: its copy in the slowest tier that
+//                                                     has it. Copies in faster tiers may go
+//
+// A table has pins of one kind.
 //
 // However many pins lie on one block, they are one *point* with a count. The points of a node are
 // ordered (the deepest decides what may be evicted), so no pin costs a walk over the others. All
@@ -15,11 +22,14 @@
 
 namespace cairn::cache {
 
+enum class PinKind : uint8_t { kPlace, kLease };
+
 // A block with pins.
 struct PinPoint {
   NodeId node = kNoNode;
   uint32_t offset = 0;
-  uint32_t pins = 0;
+  uint32_t pins : 31 = 0;
+  uint32_t lease : 1 = 0;  // Its pins are leases, as all of the table.
 };
 
 // The table owns it. Others only hold its address.
@@ -34,7 +44,7 @@ inline constexpr PinId kNoPin = nullptr;
 
 class PinTable {
  public:
-  PinTable() = default;
+  explicit PinTable(PinKind kind) : kind_(kind) {}
   ~PinTable() {
     while (oldest_ != nullptr) Remove(oldest_);
   }
@@ -44,7 +54,9 @@ class PinTable {
   PinId Add(BlockRef ref) {
     const auto [it, added] = points_.try_emplace(At(ref.node, ref.offset));
     PinPoint& point = it->second;
-    if (added) point = {.node = ref.node, .offset = ref.offset};
+    if (added) {
+      point = {.node = ref.node, .offset = ref.offset, .lease = kind_ == PinKind::kLease};
+    }
     ++point.pins;
     auto* const pin = new Pin{.point = &point, .older = newest_, .sequence = next_sequence_++};
     (newest_ == nullptr ? oldest_ : newest_->newer) = pin;
@@ -63,6 +75,9 @@ class PinTable {
   }
 
   static BlockRef RefOf(PinId pin) { return {pin->point->node, pin->point->offset}; }
+  static PinKind KindOf(PinId pin) {
+    return pin->point->lease != 0 ? PinKind::kLease : PinKind::kPlace;
+  }
   // Offset + 1 of the deepest pin of a node; 0: it has none.
   uint32_t DeepestIn(NodeId node) const {
     auto it = points_.lower_bound(At(node, 0) + (uint64_t{1} << 32));
@@ -103,6 +118,7 @@ class PinTable {
  private:
   static uint64_t At(NodeId node, uint32_t offset) { return (uint64_t{node} << 32) | offset; }
 
+  const PinKind kind_;
   std::map<uint64_t, PinPoint> points_;
   PinId oldest_ = nullptr;
   PinId newest_ = nullptr;

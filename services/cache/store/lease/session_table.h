@@ -13,7 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/kv/miss_reason.h"
-#include "services/cache/store/lease/verified_slices.h"
+#include "services/cache/store/lease/slice_set.h"
 #include "services/cache/store/lease/written_ranges.h"
 #include "services/cache/store/state/memory_account.h"
 #include "services/cache/store/state/namespace_state.h"
@@ -23,6 +23,10 @@ namespace cairn::cache {
 
 // A prefix that stays: one pin for each path that it lies on. That is one path, except for prompts
 // whose blocks are not linked.
+//
+// Most leases only keep the blocks: copies in host may go while a slower tier has them. A lease of
+// a process on this machine, which is told where bytes lie, keeps every copy where it is
+// (PinKind::kPlace, index/pin_table.h).
 struct Lease {
   struct Path {
     PinId pin = kNoPin;
@@ -37,6 +41,7 @@ struct Lease {
   uint32_t covers() const { return blocks + located_blocks.load(std::memory_order_acquire); }
 
   NamespacePtr ns;
+  PinKind kind = PinKind::kLease;  // Of its pins.
   absl::InlinedVector<Path, 1> paths;
   uint32_t blocks = 0;
   std::vector<BlockIndex::Run> runs;  // Where the blocks were when they were matched.
@@ -54,7 +59,9 @@ struct Lease {
   MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
   // For fetches of rows.
-  VerifiedSlices verified;
+  SliceSet verified;
+  // Read from a slower tier by themselves.
+  SliceSet read_apart;
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
 };

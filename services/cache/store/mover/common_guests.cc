@@ -27,17 +27,23 @@ uint64_t CommonGuests::OldestUse() {
   return oldest_first_.empty() ? UINT64_MAX : oldest_first_.front().last_use;
 }
 
-uint64_t CommonGuests::EvictOldest(uint64_t below) {
+uint64_t CommonGuests::EvictOldest(const Victims& victims) {
   Refill();
   for (;;) {
     Guest guest;
     {
       MutexLock lock(mu_);
-      if (oldest_first_.empty() || oldest_first_.front().last_use >= below) return 0;
+      if (oldest_first_.empty() || oldest_first_.front().last_use >= victims.used_before) return 0;
       guest = std::move(oldest_first_.front());
       oldest_first_.pop_front();
     }
-    if (const uint64_t bytes = Evict(guest); bytes > 0) return bytes;
+    const std::optional<uint64_t> bytes = Evict(guest, victims.leased);
+    if (bytes == 0) continue;
+    if (bytes) return *bytes;
+    // For others, who may take it.
+    MutexLock lock(mu_);
+    oldest_first_.push_front(std::move(guest));
+    return 0;
   }
 }
 
@@ -68,6 +74,7 @@ void CommonGuests::Look() {
       context_, [&](const NamespacePtr& ns, const BlockIndex& index, BlockRef ref, bool pinned) {
         const BlockMeta& meta = index.MetaAt(ref);
         if (pinned || meta.dirty_in(TierKind::kHost) || evictor_.OwnerOf(*ns) == kCommon) return;
+        if (index.IsHeldByLease(ref, TierKind::kHost)) return;
         Guest guest{ns, index.KeyAt(ref), meta.last_use, index.HasMoreBelow(ref, TierKind::kHost)};
         const bool full = found.size() == kMostGuests;
         if ((full && !before(guest, found.front())) || !LiesAmongCommon(index, ref)) return;
@@ -96,7 +103,7 @@ bool CommonGuests::LiesAmongCommon(const BlockIndex& index, BlockRef ref) const 
   });
 }
 
-uint64_t CommonGuests::Evict(const Guest& guest) {
+std::optional<uint64_t> CommonGuests::Evict(const Guest& guest, bool leased) {
   NamespaceState& ns = *guest.ns;
   NamespaceLock lock(ns, context_.tiers);
   if (ns.dropped.load(std::memory_order_relaxed)) return 0;
@@ -104,7 +111,10 @@ uint64_t CommonGuests::Evict(const Guest& guest) {
   if (!ref || !ns.index.MetaAt(*ref).in(TierKind::kHost)) return 0;
   const BlockMeta& meta = ns.index.MetaAt(*ref);
   const bool as_found = meta.last_use == guest.last_use && LiesAmongCommon(ns.index, *ref);
-  if (!as_found || meta.dirty_in(TierKind::kHost) || ns.index.IsPinned(*ref)) return 0;
+  if (!as_found || meta.dirty_in(TierKind::kHost) || ns.index.IsKept(*ref, TierKind::kHost)) {
+    return 0;
+  }
+  if (!leased && ns.index.IsLeased(*ref)) return std::nullopt;
   const BlockIndex::Evicted evicted =
       ns.index.EvictBlock(*ref, TierKind::kHost, &lock.released, context_.UseTicksNow());
   evictor_.CountEvicted(ns, evicted, TierKind::kHost);

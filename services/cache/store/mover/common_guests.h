@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <deque>
+#include <optional>
 
 #include "common/concurrency/mutex.h"
 #include "services/cache/store/mover/evictor.h"
@@ -27,9 +28,8 @@ class CommonGuests {
   // the last look, less than a second ago, found none, or so many blocks are in host that only the
   // executor looks at them.
   uint64_t OldestUse();
-  // Evicts the oldest guest that was last used before `below`. The bytes that went; 0: none is
-  // known.
-  uint64_t EvictOldest(uint64_t below);
+  // Evicts the oldest guest, if it is one of `victims`. The bytes that went; 0: none is known.
+  uint64_t EvictOldest(const Victims& victims);
 
  private:
   struct Guest {
@@ -44,8 +44,9 @@ class CommonGuests {
   void Look();
   // Some part of it lies in a common segment.
   bool LiesAmongCommon(const BlockIndex& index, BlockRef ref) const;
-  // The bytes that went. 0: it was used, moved or leased since it was found.
-  uint64_t Evict(const Guest& guest);
+  // The bytes that went. 0: it was used, moved or pinned since it was found. nullopt: it is leased,
+  // and may not go for that.
+  std::optional<uint64_t> Evict(const Guest& guest, bool leased);
 
   NodeContext& context_;
   Evictor& evictor_;

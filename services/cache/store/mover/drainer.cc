@@ -83,26 +83,28 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
   struct Use {
     uint64_t bytes = 0;
     bool pinned = false;
-    bool dirty = false;
+    bool only_moves = false;
     uint64_t blocks = 0;
     double last_uses = 0;
   };
   if (candidates.empty()) return std::nullopt;
   HostTier* const host = context_.tiers.host;
   std::vector<Use> uses(host->segment_count());
-  ForEachBlockInHost(context_,
-                     [&](const NamespacePtr&, const BlockIndex& index, BlockRef ref, bool pinned) {
-                       const BlockMeta& meta = index.MetaAt(ref);
-                       const bool large = meta.bytes_in(kHost) > kMaxMovedBytes;
-                       for (const PartPlace& part : index.PartsOf(ref)) {
-                         Use& use = uses[host->SegmentOf(part.In(kHost))];
-                         use.bytes += HostRoom(part.bytes[kHost]);
-                         use.pinned |= pinned || (meta.dirty_in(kHost) && large);
-                         use.dirty |= meta.dirty_in(kHost);
-                         use.last_uses += meta.last_use;
-                         ++use.blocks;
-                       }
-                     });
+  ForEachBlockInHost(
+      context_, [&](const NamespacePtr&, const BlockIndex& index, BlockRef ref, bool pinned) {
+        const BlockMeta& meta = index.MetaAt(ref);
+        const bool large = meta.bytes_in(kHost) > kMaxMovedBytes;
+        // It may be moved, but not evicted.
+        const bool only_moves = meta.dirty_in(kHost) || index.IsHeldByLease(ref, kHost);
+        for (const PartPlace& part : index.PartsOf(ref)) {
+          Use& use = uses[host->SegmentOf(part.In(kHost))];
+          use.bytes += HostRoom(part.bytes[kHost]);
+          use.pinned |= pinned || (only_moves && large);
+          use.only_moves |= only_moves;
+          use.last_uses += meta.last_use;
+          ++use.blocks;
+        }
+      });
   using Cost = std::tuple<bool, uint64_t, double>;
   std::optional<std::pair<Cost, uint32_t>> best;
   const uint64_t grain = host->max_extent_bytes() / 8;
@@ -111,7 +113,7 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
     // Other bytes are reserved, or of blocks that are not complete.
     if (use.pinned || use.bytes != host->UsedBytesIn(segment)) continue;
     const double mean = use.blocks == 0 ? 0 : use.last_uses / static_cast<double>(use.blocks);
-    const Cost cost{use.dirty, use.bytes / grain, mean};
+    const Cost cost{use.only_moves, use.bytes / grain, mean};
     if (!best || cost < best->first) best.emplace(cost, segment);
   }
   if (!best) return std::nullopt;
@@ -147,6 +149,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
                                uint64_t below, uint64_t limit, uint64_t* budget) {
   HostTier* const host = context_.tiers.host;
   const RoomFor room{evictor_.RoomOf(ns).owner, Lending::kSealed, /*grow=*/false};
+  const Victims victims{.used_before = below, .leased = false};
   uint64_t wanted = 0;
   for (const uint32_t length : lengths) wanted += HostRoom(length);
   if (wanted > kMaxMovedBytes) return {};
@@ -158,7 +161,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
       continue;
     }
     const bool may_evict = *budget > 0 && evicted < limit;
-    const uint64_t freed = may_evict ? evictor_.EvictLowest(kHost, below, room.owner) : 0;
+    const uint64_t freed = may_evict ? evictor_.EvictLowest(kHost, victims, room.owner) : 0;
     if (freed == 0) {
       evictor_.ReleaseAll(kHost, extents);
       return {};
@@ -221,7 +224,7 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
           ns.index.Relocate(*ref, kHost, room, &lock.released);
           room.clear();
         }
-      } else if (ns.index.MetaAt(*ref).dirty_in(kHost)) {
+      } else if (ns.index.MetaAt(*ref).dirty_in(kHost) || ns.index.IsHeldByLease(*ref, kHost)) {
         gone = false;
       } else {
         evictor_.CountEvicted(

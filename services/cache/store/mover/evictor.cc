@@ -45,22 +45,22 @@ OwnerId Evictor::OwnerOf(const NamespaceState& ns) const {
   return owner;
 }
 
-Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, const RoomFor& room,
-                                NamespaceState* own) {
-  if (tier == TierKind::kHost) return ReserveHost(bytes, below, room, own);
+Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, const Victims& victims,
+                                const RoomFor& room, NamespaceState* own) {
+  if (tier == TierKind::kHost) return ReserveHost(bytes, victims, room, own);
   Tier* const target = context_.tiers.Get(tier);
-  if (target->divided()) return ReserveDivided(target, bytes, below, own);
-  const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
+  if (target->divided()) return ReserveDivided(target, bytes, victims, own);
+  const bool groups = target == context_.tiers.persistent && victims.used_before == UINT64_MAX;
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (groups && (EvictOver(tier, std::nullopt) > 0 || EvictGroup())) continue;
-    if (!EvictOne(tier, below)) return extent;
+    if (groups && (EvictOver(tier, victims.leased, std::nullopt) > 0 || EvictGroup())) continue;
+    if (!EvictOne(tier, victims)) return extent;
   }
 }
 
 // A tenant's room is its own: its blocks make room for each other, within the bounds of host's.
-Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, const Victims& victims,
                                        const NamespaceState* own) {
   static const std::string kNobody;
   const std::string& tenant = own != nullptr ? own->spec.tenant : kNobody;
@@ -68,25 +68,25 @@ Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, uint64_t be
   const auto of_tenant = [&tenant](const NamespaceState& ns, uint64_t) {
     return ns.spec.tenant == tenant;
   };
-  bool may_empty = below == UINT64_MAX;
+  bool may_empty = victims.used_before == UINT64_MAX;
   uint64_t evicted = 0;
   for (int blocks = 0;; ++blocks) {
     auto extent = target->ReserveOf(tenant, bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
     if (std::exchange(may_empty, false) && emptier_->EmptyFor(tier, tenant)) continue;
     if (blocks >= kBlocksPerReserve && evicted >= kBytesPerByte * bytes) return extent;
-    const uint64_t freed = EvictLowestOf(tier, below, of_tenant);
+    const uint64_t freed = EvictLowestOf(tier, victims, of_tenant);
     if (freed == 0) return extent;
     evicted += freed;
   }
 }
 
 // What others evict lies in their segments, so each makes room for itself.
-Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+Result<Extent> Evictor::ReserveHost(uint32_t bytes, const Victims& victims, const RoomFor& room,
                                     NamespaceState* own) {
   HostTier* const host = context_.tiers.host;
   // Who may only take the place of blocks below a rank does not take other places.
-  const bool may_drain = below == UINT64_MAX;
+  const bool may_drain = victims.used_before == UINT64_MAX;
   const auto is_full = [](const Result<Extent>& extent) {
     return !extent.ok() && extent.status().code() == StatusCode::kResourceExhausted;
   };
@@ -106,9 +106,9 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
     return false;
   };
   const auto lowest_of = [&](OwnerId owner) {
-    return [this, below, owner] {
-      return owner == kCommon ? EvictAmongCommon(below)
-                              : EvictLowest(TierKind::kHost, below, owner);
+    return [this, victims, owner] {
+      return owner == kCommon ? EvictAmongCommon(victims)
+                              : EvictLowest(TierKind::kHost, victims, owner);
     };
   };
   const auto again = [&] {
@@ -122,8 +122,8 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
   }
   if (make_room(kBlocksPerReserve, kBytesPerByte * bytes, lowest_of(room.owner))) return extent;
   // Blocks that are smaller leave holes that are too small.
-  if (own != nullptr &&
-      make_room(kOwnBlocksPerReserve, 0, [&] { return EvictFrom(*own, TierKind::kHost, below); })) {
+  if (own != nullptr && make_room(kOwnBlocksPerReserve, 0,
+                                  [&] { return EvictFrom(*own, TierKind::kHost, victims); })) {
     return extent;
   }
   if (!may_drain) return extent;
@@ -139,7 +139,7 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
 }
 
 Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
-                                    uint64_t keep_free, uint64_t below, const RoomFor& room,
+                                    uint64_t keep_free, const Victims& victims, const RoomFor& room,
                                     NamespaceState* own) {
   Extents extents;
   if (keep_free > 0) {
@@ -147,14 +147,14 @@ Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> len
     for (;;) {
       const TierStats stats = context_.tiers.Get(tier)->GetStats();
       if (stats.capacity_bytes - stats.used_bytes >= keep_free) break;
-      if (!EvictOne(tier, below)) {
+      if (!EvictOne(tier, victims)) {
         return Errorf(StatusCode::kResourceExhausted, "{} tier: {} bytes are kept for writes",
                       Name(tier), keep_free);
       }
     }
   }
   for (const uint32_t length : lengths) {
-    const auto extent = Reserve(tier, length, below, room, own);
+    const auto extent = Reserve(tier, length, victims, room, own);
     if (!extent.ok()) {
       ReleaseAll(tier, extents);
       return extent.status();
@@ -168,21 +168,22 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
   for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
 }
 
-uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
-  if (const uint64_t bytes = EvictOver(tier, owner); bytes > 0) return bytes;
-  return EvictLowestOf(tier, below, [&](const NamespaceState& ns, uint64_t) {
+uint64_t Evictor::EvictLowest(TierKind tier, const Victims& victims,
+                              const std::optional<OwnerId>& owner) {
+  if (const uint64_t bytes = EvictOver(tier, victims.leased, owner); bytes > 0) return bytes;
+  return EvictLowestOf(tier, victims, [&](const NamespaceState& ns, uint64_t) {
     return !owner || OwnerOf(ns) == *owner;
   });
 }
 
 template <typename May>
-std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t below,
+std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, const Victims& victims,
                                                       const May& may) const {
   NamespacePtr victim;
-  uint64_t lowest = below;
+  uint64_t lowest = victims.used_before;
   const auto all = context_.registry.All();
   for (const NamespacePtr& ns : *all) {
-    const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
+    const uint64_t rank = ns->RankIn(tier, victims.leased);
     // Of equal ones always the same, however the list is ordered: simulations repeat runs.
     const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
                                          ns->fingerprint < victim->fingerprint);
@@ -193,7 +194,7 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, uint64_t be
   return {std::move(victim), lowest};
 }
 
-uint64_t Evictor::EvictOver(TierKind tier, const std::optional<OwnerId>& owner) {
+uint64_t Evictor::EvictOver(TierKind tier, bool leased, const std::optional<OwnerId>& owner) {
   const uint32_t now = context_.UseTicksNow();
   for (;;) {
     uint32_t its_life = 0;  // Of the last one that is over, which is the lowest.
@@ -204,44 +205,46 @@ uint64_t Evictor::EvictOver(TierKind tier, const std::optional<OwnerId>& owner) 
       its_life = life;
       return true;
     };
-    const auto [victim, lowest] = FindLowest(tier, UINT64_MAX, is_over);
+    const auto [victim, lowest] = FindLowest(tier, {.leased = leased}, is_over);
     if (victim == nullptr) return 0;
     // Ranks are lower bounds: what was used since stays, and the lock's end published its rank.
-    const uint64_t bytes = EvictFrom(*victim, tier, now - its_life);
+    const uint64_t bytes =
+        EvictFrom(*victim, tier, {.used_before = now - its_life, .leased = leased});
     if (bytes > 0) return bytes;
-    if (victim->next_rank[tier].load(std::memory_order_relaxed) == lowest) return 0;
+    if (victim->RankIn(tier, leased) == lowest) return 0;
   }
 }
 
 template <typename May>
-uint64_t Evictor::EvictLowestOf(TierKind tier, uint64_t below, May&& may) {
+uint64_t Evictor::EvictLowestOf(TierKind tier, const Victims& victims, May&& may) {
   for (;;) {
-    const NamespacePtr victim = FindLowest(tier, below, may).first;
+    const NamespacePtr victim = FindLowest(tier, victims, may).first;
     if (victim == nullptr) return 0;
     // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
     // since the list was made.
-    if (const uint64_t bytes = EvictFrom(*victim, tier, below); bytes > 0) return bytes;
+    if (const uint64_t bytes = EvictFrom(*victim, tier, victims); bytes > 0) return bytes;
   }
 }
 
-uint64_t Evictor::EvictAmongCommon(uint64_t below) {
+uint64_t Evictor::EvictAmongCommon(const Victims& victims) {
   const uint64_t guest = guests_->OldestUse();
-  if (guest < below) {
+  if (guest < victims.used_before) {
     const auto [own, rank] =
-        FindLowest(TierKind::kHost, below,
+        FindLowest(TierKind::kHost, victims,
                    [this](const NamespaceState& ns, uint64_t) { return OwnerOf(ns) == kCommon; });
     if (own == nullptr || guest < rank) {
-      if (const uint64_t bytes = guests_->EvictOldest(below); bytes > 0) return bytes;
+      if (const uint64_t bytes = guests_->EvictOldest(victims); bytes > 0) return bytes;
     }
   }
-  return EvictLowest(TierKind::kHost, below, kCommon);
+  return EvictLowest(TierKind::kHost, victims, kCommon);
 }
 
-uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below) {
+uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, const Victims& victims) {
   NamespaceLock lock(ns, context_.tiers);
   // The reclaimer takes the index of a dropped one apart.
   if (ns.dropped.load(std::memory_order_relaxed)) return 0;
-  const auto evicted = ns.index.EvictOne(tier, &lock.released, below, context_.UseTicksNow());
+  const auto evicted = ns.index.EvictOne(tier, &lock.released, victims.used_before,
+                                         context_.UseTicksNow(), victims.leased);
   if (!evicted) return 0;
   CountEvicted(ns, *evicted, tier);
   return evicted->bytes;
@@ -282,7 +285,7 @@ bool Evictor::EvictGroup() {
     NamespaceLock lock(*m.ns, context_.tiers);
     const auto ref = m.ns->index.FindAlive(m.key);
     if (m.ns->dropped.load(std::memory_order_relaxed) || !ref ||
-        !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsPinned(*ref)) {
+        !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsKept(*ref, tier)) {
       return;
     }
     CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released, now), tier);

@@ -18,6 +18,16 @@ namespace cairn::cache {
 // Of the parts of a block, in their order.
 using Extents = absl::InlinedVector<Extent, 1>;
 
+// Which blocks may go so that others find room.
+struct Victims {
+  // Only those that were last used before this tick. Unless that is any, they go one by one: no
+  // segment, chunk or group of extents is emptied.
+  uint64_t used_before = UINT64_MAX;
+  // Copies of leased blocks, too. What can do without room does not take theirs: readers of more
+  // than a tier holds would push each other out.
+  bool leased = true;
+};
+
 class CommonGuests;
 class Demoter;
 class Drainer;
@@ -28,32 +38,31 @@ class Evictor {
   explicit Evictor(NodeContext* context);
   ~Evictor();
 
-  // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is leased,
-  // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks
-  // that were last used before this tick are evicted. `room`: for whom, in the host tier. There it
-  // evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
+  // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is being
+  // read where it lies, is leased and in no slower tier, waits for its copy to disk, or belongs to
+  // blocks that are not complete. `room`: for whom, in the host tier. There it evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
   // `own`: the namespace of the block, whose blocks are as large: if those of others leave no hole
   // that is large enough, one of these does. In a tier that is divided among tenants, it says whose
   // room is taken, and only blocks of the same tenant make some.
-  Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
+  Result<Extent> Reserve(TierKind tier, uint32_t bytes, const Victims& victims = {},
                          const RoomFor& room = {}, NamespaceState* own = nullptr);
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
   // bytes of the tier that must be free then.
   Result<Extents> ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
-                             uint64_t keep_free = 0, uint64_t below = UINT64_MAX,
+                             uint64_t keep_free = 0, const Victims& victims = {},
                              const RoomFor& room = {}, NamespaceState* own = nullptr);
   void ReleaseAll(TierKind tier, std::span<const Extent> extents);
   // Evicts one block. False when there is none to evict.
-  bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX) {
-    return EvictLowest(tier, below, std::nullopt) > 0;
+  bool EvictOne(TierKind tier, const Victims& victims = {}) {
+    return EvictLowest(tier, victims, std::nullopt) > 0;
   }
   // The same, and says how many bytes went. `owner`, if set: only of its tenant; kCommon: of all
   // tenants without segments of their own. Looks at every namespace's published rank:
   // O(namespaces + log blocks).
-  uint64_t EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner);
+  uint64_t EvictLowest(TierKind tier, const Victims& victims, const std::optional<OwnerId>& owner);
   // Evicts one block whose life is over, the one that was not used for the longest time. The bytes
   // that went; 0: there is none. O(namespaces + log blocks). `owner`: as EvictLowest's.
-  uint64_t EvictOver(TierKind tier, const std::optional<OwnerId>& owner);
+  uint64_t EvictOver(TierKind tier, bool leased, const std::optional<OwnerId>& owner);
   // Whose segments the tenant's blocks may lie in; kCommon: no one's. No lock unless owners came or
   // went since the last call for this namespace.
   OwnerId OwnerOf(const NamespaceState& ns) const;
@@ -74,23 +83,24 @@ class Evictor {
   bool EvictGroup();
 
  private:
-  Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+  Result<Extent> ReserveHost(uint32_t bytes, const Victims& victims, const RoomFor& room,
                              NamespaceState* own);
-  Result<Extent> ReserveDivided(Tier* target, uint32_t bytes, uint64_t below,
+  Result<Extent> ReserveDivided(Tier* target, uint32_t bytes, const Victims& victims,
                                 const NamespaceState* own);
   // Evicts the block that was not used for the longest time of those that make room among the
   // common ones: of tenants without segments of their own, or of others that lie there.
-  uint64_t EvictAmongCommon(uint64_t below);
+  uint64_t EvictAmongCommon(const Victims& victims);
   // The namespace, of those for which `may(namespace, rank)` is true, whose lowest block ranks
-  // lowest of all, and below `below`; its rank. nullptr: none. The answer is the last one for which
+  // lowest of all, and below that of `victims`; its rank. nullptr: none. The answer is the last one for which
   // `may` was true.
   template <typename May>
-  std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, uint64_t below, const May& may) const;
+  std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, const Victims& victims,
+                                               const May& may) const;
   // EvictLowest of the namespaces for which `may(namespace, rank)` is true.
   template <typename May>
-  uint64_t EvictLowestOf(TierKind tier, uint64_t below, May&& may);
+  uint64_t EvictLowestOf(TierKind tier, const Victims& victims, May&& may);
   // Evicts the namespace's lowest block. The bytes that went.
-  uint64_t EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below);
+  uint64_t EvictFrom(NamespaceState& ns, TierKind tier, const Victims& victims);
 
   NodeContext& context_;
   const std::unique_ptr<Demoter> demoter_;

@@ -49,7 +49,7 @@ bool GroupEmptier::BlocksIn(TierKind tier, const TenantGroup& group, std::vector
         ns.mu.AssertHeld();
         const BlockMeta& meta = ns.index.MetaAt(ref);
         if (!meta.in(tier) || !LiesIn(ns.index.PartsOf(ref), tier, group)) return;
-        stays |= pinned.Covers(ref) || meta.dirty_in(tier);
+        stays |= pinned.Covers(ref) || ns.index.IsLeased(ref) || meta.dirty_in(tier);
         found->push_back({ns_ptr, ns.index.KeyAt(ref)});
       });
       if (stays) return false;
@@ -66,7 +66,7 @@ bool GroupEmptier::Evict(TierKind tier, const TenantGroup& group, const Found& f
   if (!ref || !ns.index.MetaAt(*ref).in(tier)) return true;
   if (!LiesIn(ns.index.PartsOf(*ref), tier, group)) return true;
   if (ns.dropped.load(std::memory_order_relaxed) || ns.index.IsPinned(*ref) ||
-      ns.index.MetaAt(*ref).dirty_in(tier)) {
+      ns.index.IsLeased(*ref) || ns.index.MetaAt(*ref).dirty_in(tier)) {
     return false;
   }
   evictor_.CountEvicted(ns, ns.index.EvictBlock(*ref, tier, &lock.released), tier);

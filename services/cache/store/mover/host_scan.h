@@ -16,7 +16,7 @@ inline uint64_t BlocksInHost(const NodeContext& context) {
 }
 
 // Calls visit(namespace, index, ref, pinned) for each block in host, under the lock of its
-// namespace, which is let go from time to time.
+// namespace, which is let go from time to time. `pinned`: in its place. A lease may keep it too.
 template <typename Visitor>
 void ForEachBlockInHost(NodeContext& context, Visitor&& visit) {
   // Portions of a namespace, each of which is looked at under its lock.

@@ -49,7 +49,7 @@ bool Promoter::StartOne() {
   auto operation = std::make_shared<Operation>(this, *std::move(move));
   Operation& op = *operation;
   NamespaceState& ns = *op.move.ns;
-  uint64_t below = UINT64_MAX;
+  Victims victims{.leased = false};
   {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
@@ -59,19 +59,21 @@ bool Promoter::StartOne() {
     }
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
-    if (op.move.priority == MovePriority::kPrefetch) below = RankBelowHint(ns.index.MetaAt(*ref));
+    if (op.move.priority == MovePriority::kPrefetch) {
+      victims.used_before = RankBelowHint(ns.index.MetaAt(*ref));
+    }
     // A block that is saved from a faster tier is not worth more than those that are there.
     const bool saved =
         op.move.priority == MovePriority::kRebalance && Faster(route_.source, route_.target);
-    if (saved) below = ns.index.MetaAt(*ref).last_use;
+    if (saved) victims.used_before = ns.index.MetaAt(*ref).last_use;
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const PartPlace& part : op.parts) lengths.push_back(part.bytes[route_.source]);
-  // A reader of a prefix larger than the arena pins all that it promotes: without a rest, nobody
-  // could write until he is done.
+  // A reader of a prefix larger than the arena pins what it is being sent from there, and what lies
+  // before it: without a rest, nobody could write until it is done.
   const uint64_t keep_free =
       route_.target == TierKind::kHost ? context_.tiers.host->GetStats().capacity_bytes / 8 : 0;
-  auto room = evictor_.ReserveAll(route_.target, lengths, keep_free, below,
+  auto room = evictor_.ReserveAll(route_.target, lengths, keep_free, victims,
                                   evictor_.RoomOf(ns, route_.target),
                                   context_.tiers.Get(route_.target)->divided() ? &ns : nullptr);
   if (!room.ok()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/container/flat_hash_map.h"
 #include "services/cache/store/state/node_context.h"
 
 namespace cairn::cache {
@@ -15,28 +16,38 @@ class TransferBudget {
   // Bytes that go back when it is destroyed.
   class Share {
    public:
-    Share(TransferBudget* budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {}
-    ~Share() { budget_->Return(bytes_); }
+    Share(TransferBudget* budget, uint64_t reader, uint64_t bytes)
+        : budget_(budget), reader_(reader), bytes_(bytes) {}
+    ~Share() { budget_->Return(reader_, bytes_); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
    private:
     TransferBudget* const budget_;
+    const uint64_t reader_;
     const uint64_t bytes_;
   };
 
   TransferBudget(uint64_t capacity, Progress* progress)
       : capacity_(capacity), progress_(*progress) {}
 
-  // nullptr: others use too much now. A block that is larger than the whole budget passes when
-  // nobody else reads, because otherwise it could never be read.
-  std::shared_ptr<Share> TryTake(uint64_t bytes) {
+  // nullptr: others use too much now, or `reader` does. A block that is larger than the whole budget
+  // passes when nobody else reads, because otherwise it could never be read. `reader`: the session
+  // that the bytes are for, which gets half of the budget, or one block. 0: nobody in particular.
+  std::shared_ptr<Share> TryTake(uint64_t bytes, uint64_t reader = 0) {
     bytes = std::min(bytes, capacity_);
     MutexLock lock(mu_);
-    short_of_room_ = used_ + bytes > capacity_;
-    if (short_of_room_) return nullptr;
+    const bool full = used_ + bytes > capacity_;
+    if (reader != 0) {
+      // What it has already keeps it from more, whatever others have.
+      const auto it = of_reader_.find(reader);
+      if (it != of_reader_.end() && it->second + bytes > capacity_ / 2) return nullptr;
+    }
+    short_of_room_ = full;
+    if (full) return nullptr;
     used_ += bytes;
-    return std::make_shared<Share>(this, bytes);
+    if (reader != 0) of_reader_[reader] += bytes;
+    return std::make_shared<Share>(this, reader, bytes);
   }
   // The last read that wanted room did not get it, and none came back since.
   bool short_of_room() const {
@@ -50,10 +61,14 @@ class TransferBudget {
   }
 
  private:
-  void Return(uint64_t bytes) {
+  void Return(uint64_t reader, uint64_t bytes) {
     {
       MutexLock lock(mu_);
       used_ -= bytes;
+      if (const auto it = of_reader_.find(reader); it != of_reader_.end()) {
+        it->second -= bytes;
+        if (it->second == 0) of_reader_.erase(it);
+      }
       short_of_room_ = false;  // Those that wait ask again.
     }
     progress_.Notify();
@@ -63,6 +78,8 @@ class TransferBudget {
   Progress& progress_;
   mutable Mutex mu_;
   uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, uint64_t> of_reader_
+      ABSL_GUARDED_BY(mu_);  // Of those who have any.
   bool short_of_room_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -390,8 +390,8 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
   const NamespaceState& ns = *op.move.ns;
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const auto& part : op.bytes) lengths.push_back(static_cast<uint32_t>(part.size()));
-  auto room = evictor_.ReserveAll(route_.target, lengths, 0, UINT64_MAX,
-                                  evictor_.RoomOf(ns, route_.target));
+  auto room =
+      evictor_.ReserveAll(route_.target, lengths, 0, {}, evictor_.RoomOf(ns, route_.target));
   if (!room.ok()) {
     op.too_large = room.status().code() == StatusCode::kInvalidArgument;
     op.Fail(room.status());

@@ -38,7 +38,8 @@ class CandidateHeap {
     set_position(entries_[position].id, kNotInHeap);
     const Entry last = entries_.back();
     entries_.pop_back();
-    if (entries_.capacity() > 64 && entries_.size() < entries_.capacity() / 4) {
+    const bool large = entries_.capacity() > 64 && entries_.size() < entries_.capacity() / 4;
+    if (large || entries_.empty()) {
       entries_.shrink_to_fit();
     }
     if (position == entries_.size()) return;

@@ -36,6 +36,7 @@ class NamespaceState {
         index(whole, MakePolicy(eviction, seed), seed),
         pending(whole) {
     for (auto& rank : next_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
+    for (auto& rank : next_unleased_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
   }
   ~NamespaceState() {
     if (total_bytes_ != nullptr) total_bytes_->fetch_sub(counted_bytes_);
@@ -65,6 +66,10 @@ class NamespaceState {
   Duration life() const { return Duration(block_life.load(std::memory_order_relaxed)); }
   // At least 1 where there is an end.
   uint32_t life_ticks() const { return life().count() == 0 ? 0 : std::max(1u, UseTicks(life())); }
+  // BlockIndex::NextRank, or NextUnleasedRank, as it was published last.
+  uint64_t RankIn(TierKind tier, bool leased) const {
+    return (leased ? next_rank : next_unleased_rank)[tier].load(std::memory_order_relaxed);
+  }
   // Nobody has anything in it: it may be given back.
   bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return index.blocks() == 0 && !index.HasPins() && pending.empty();
@@ -81,7 +86,7 @@ class NamespaceState {
   // Atomics. `dropped` is written under `mu` and never falls; the others are published when a
   // NamespaceLock ends, for readers who need no exact value.
   std::atomic<bool> dropped{false};
-  ByTier<std::atomic<uint64_t>> next_rank;
+  ByTier<std::atomic<uint64_t>> next_rank, next_unleased_rank;
   std::atomic<uint64_t> blocks{0}, bytes{0}, memory_bytes{0}, incomplete_blocks{0};
   ByTier<std::atomic<uint64_t>> blocks_in;
   // What left a tier to make room, since this generation began.
@@ -146,6 +151,7 @@ class ABSL_SCOPED_LOCKABLE NamespaceLock {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     for (const TierKind tier : kTiersByRank) {
       state_.next_rank[tier].store(state_.index.NextRank(tier), kRelaxed);
+      state_.next_unleased_rank[tier].store(state_.index.NextUnleasedRank(tier), kRelaxed);
       state_.blocks_in[tier].store(state_.index.blocks_in(tier), kRelaxed);
     }
     state_.blocks.store(state_.index.blocks(), kRelaxed);

@@ -88,7 +88,8 @@ uint32_t NodeContext::UseTicksOf(int64_t unix_seconds) const {
 
 bool NodeContext::DropIfOver(NamespaceState& ns, const BlockKey& key, ReleaseList* released) {
   auto ref = ns.index.FindAlive(key);
-  if (!ref || !ns.index.IsOver(*ref, UseTicksNow()) || ns.index.IsPinned(*ref)) return false;
+  if (!ref || !ns.index.IsOver(*ref, UseTicksNow())) return false;
+  if (ns.index.IsLeased(*ref) || ns.index.IsPinned(*ref)) return false;
   for (const TierKind tier : kTiersByRank) {
     // Places change with each tier that it leaves.
     ref = ns.index.FindAlive(key);

@@ -42,10 +42,15 @@ void ReadLine::Pump() {
     const Part part = block->parts[number];
     auto turn = std::make_shared<Turn>(this, std::move(block), number);
     // The turn ends within the callback: a tier waits for its callbacks before it goes away.
-    tier.Read(part.extent, part.destination, [turn = std::move(turn)](Status status) mutable {
+    IoCallback done = [turn = std::move(turn)](Status status) mutable {
       turn->block->done(turn->part, std::move(status));
       turn.reset();
-    });
+    };
+    if (part.offset) {
+      tier.ReadRange(part.extent, *part.offset, part.destination, std::move(done));
+    } else {
+      tier.Read(part.extent, part.destination, std::move(done));
+    }
   }
 }
 

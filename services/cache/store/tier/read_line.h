@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ class ReadLine {
 
   struct Part {
     Extent extent;
-    std::span<std::byte> destination;  // As in Tier::Read.
+    std::span<std::byte> destination;  // As in Tier::Read, or in ReadRange if there is an offset.
+    std::optional<uint64_t> offset = std::nullopt;
   };
   // As the callback of Tier::Read, with the number of the part.
   using Done = std::function<void(size_t part, Status status)>;

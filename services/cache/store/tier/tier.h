@@ -68,6 +68,22 @@ class Tier {
   // cannot be read whole.
   virtual void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) = 0;
 
+  // Reads a part of an extent: the bytes from `offset`, a multiple of kRangeGrain, on. The range
+  // ends within the extent. Unlike those of Read, nobody has compared these bytes with anything but
+  // in one case: from a range that begins at 0 and has kHeadBytes, DATA_LOSS says that the first
+  // kHeadBytes are not those that were written. So a caller who finds there the hashes of what
+  // follows can tell its bytes from those of others that lay in the same place.
+  // FAILED_PRECONDITION: the tier does not know them before a Read. UNIMPLEMENTED: it reads whole
+  // extents only.
+  static constexpr uint32_t kRangeGrain = 4096;
+  static constexpr uint32_t kHeadBytes = 64;
+  virtual void ReadRange(const Extent& /*extent*/, uint64_t /*offset*/,
+                         std::span<std::byte> /*destination*/, IoCallback done) {
+    done(Errorf(StatusCode::kUnimplemented, "{} tier: reads whole extents only", Name(kind())));
+  }
+  // Constant.
+  virtual bool reads_ranges() const { return false; }
+
   // Bytes mapped into this process, valid until Release; empty unless the tier is mapped.
   virtual std::span<std::byte> Map(const Extent& extent) = 0;
   // Whether this process can read and write the tier's bytes in place. Constant.

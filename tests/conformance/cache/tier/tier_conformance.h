@@ -67,6 +67,13 @@ inline Status ReadAndWait(Tier& tier, const Extent& extent, std::span<std::byte>
   return waiter.Wait();
 }
 
+inline Status ReadRangeAndWait(Tier& tier, const Extent& extent, uint64_t offset,
+                               std::span<std::byte> bytes) {
+  Waiter waiter;
+  tier.ReadRange(extent, offset, bytes, waiter.Callback());
+  return waiter.Wait();
+}
+
 // Bytes that follow from a seed.
 inline std::vector<std::byte> Pattern(uint64_t seed, size_t bytes) {
   std::vector<std::byte> out(bytes);

@@ -23,6 +23,30 @@ TEST_P(TierConformance, ReadsWhatWasWritten) {
   EXPECT_EQ(stats.io_errors, 0u);
 }
 
+TEST_P(TierConformance, ReadsPartsOfWhatWasWritten) {
+  using ::cairn::testing::StatusIs;
+  constexpr uint32_t kBytes = 100'001;
+  const Extent extent = Put(1, kBytes);
+  std::vector<std::byte> bytes(5000);
+  if (!tier_->reads_ranges()) {
+    EXPECT_THAT(ReadRangeAndWait(*tier_, extent, 0, bytes),
+                StatusIs(StatusCode::kUnimplemented, ::testing::HasSubstr("whole extents")));
+    return;
+  }
+  const std::vector<std::byte> whole = Pattern(1, kBytes);
+  for (const uint64_t offset : {0, 4096, 65536, 94208}) {
+    ASSERT_OK(ReadRangeAndWait(*tier_, extent, offset, bytes));
+    EXPECT_EQ(std::memcmp(bytes.data(), whole.data() + offset, bytes.size()), 0) << offset;
+  }
+  const auto rest = std::span(bytes).first(kBytes - 98304);
+  ASSERT_OK(ReadRangeAndWait(*tier_, extent, 98304, rest));
+  EXPECT_EQ(std::memcmp(rest.data(), whole.data() + 98304, rest.size()), 0);
+  for (const uint64_t offset : {100u, 98304u, 102400u}) {
+    EXPECT_THAT(ReadRangeAndWait(*tier_, extent, offset, bytes),
+                StatusIs(StatusCode::kInvalidArgument, ::testing::HasSubstr("field 'offset'")));
+  }
+}
+
 TEST_P(TierConformance, ZeroAndTooLargeLengthsAreNamed) {
   using ::cairn::testing::StatusIs;
   EXPECT_THAT(tier_->Reserve(0),

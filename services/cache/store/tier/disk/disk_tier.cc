@@ -224,6 +224,10 @@ void DiskTier::Write(const Extent& extent, std::string_view record,
 void DiskTier::Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) {
   impl_->store->Read(extent, destination, std::move(done));
 }
+void DiskTier::ReadRange(const Extent& extent, uint64_t offset, std::span<std::byte> destination,
+                         IoCallback done) {
+  impl_->store->ReadRange(extent, offset, destination, std::move(done));
+}
 uint32_t DiskTier::max_extent_bytes() const { return impl_->store->max_extent_bytes(); }
 
 Status DiskTier::Recover(const RecoverVisitor& visitor) {

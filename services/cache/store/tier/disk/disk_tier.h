@@ -89,6 +89,9 @@ class DiskTier final : public PersistentTier {
   void Write(const Extent& extent, std::string_view record, std::span<const std::byte> source,
              IoCallback done) override;
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) override;
+  void ReadRange(const Extent& extent, uint64_t offset, std::span<std::byte> destination,
+                 IoCallback done) override;
+  bool reads_ranges() const override { return true; }
   std::span<std::byte> Map(const Extent&) override { return {}; }
   uint32_t max_extent_bytes() const override;
   TierStats GetStats() const override;

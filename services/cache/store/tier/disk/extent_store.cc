@@ -120,6 +120,7 @@ void ExtentStore::Write(const Extent& extent, std::string_view record,
                     .record = record,
                     .source = source,
                     .hash = Xxh3(source),
+                    .head = ExtentTable::HeadOf(source),
                     .done = std::move(done),
                     .place = {}};
   pending_.Begin();
@@ -188,28 +189,75 @@ void ExtentStore::Read(const Extent& extent, std::span<std::byte> destination, I
   }
   const Result<Resident> resident = table_.BeginRead(extent);
   if (!resident.ok()) return done(resident.status());
-  pending_.Begin();
-  const Result<FileRef> file = parts_.files.Use(resident->place.segment);
-  if (!file.ok()) return OnRead(*resident, destination, file.status(), done);
-  auto* const io = FullIo::NewRead((*file)->fd(), OffsetOf(resident->place));
-  io->AddDestination(destination);
-  io->Start(parts_.lanes.reader(extent.id),
-            [this, file = *file, resident = *resident, destination, done = std::move(done)](
-                Status status) { OnRead(resident, destination, std::move(status), done); });
+  StartRead(
+      *resident, 0, destination,
+      [hash = resident->hash, id = extent.id, destination] {
+        return Xxh3(destination) == hash
+                   ? OkStatus()
+                   : Errorf(StatusCode::kDataLoss, "disk tier: extent {}: hash is wrong", id);
+      },
+      std::move(done));
 }
 
-void ExtentStore::OnRead(const Resident& extent, std::span<std::byte> destination, Status status,
-                         const IoCallback& done) {
-  if (status.ok() && Xxh3(destination) != extent.hash) {
-    status = Errorf(StatusCode::kDataLoss, "disk tier: extent {}: hash is wrong", extent.id);
+void ExtentStore::ReadRange(const Extent& extent, uint64_t offset, std::span<std::byte> destination,
+                            IoCallback done) {
+  if (offset % Tier::kRangeGrain != 0 || offset > extent.length || destination.empty() ||
+      destination.size() > extent.length - offset) {
+    return done(InvalidArgument(
+        "field 'offset': got {} bytes from {} on, expected a multiple of {} and an end within the "
+        "extent's {} bytes",
+        destination.size(), offset, Tier::kRangeGrain, extent.length));
   }
+  const Result<Resident> resident = table_.BeginRead(extent);
+  if (!resident.ok()) return done(resident.status());
+  const bool has_head = offset == 0 && destination.size() >= Tier::kHeadBytes;
+  if (has_head && resident->head == 0) {
+    pending_.Begin();
+    return EndRead(*resident, 0, 0,
+                   Errorf(StatusCode::kFailedPrecondition,
+                          "disk tier: extent {} was not read whole yet", extent.id),
+                   done);
+  }
+  StartRead(
+      *resident, offset, destination,
+      [head = has_head ? resident->head : 0, id = extent.id, destination] {
+        return head == 0 || ExtentTable::HeadOf(destination) == head
+                   ? OkStatus()
+                   : Errorf(StatusCode::kDataLoss,
+                            "disk tier: extent {}: other bytes lie in its "
+                            "place",
+                            id);
+      },
+      std::move(done));
+}
+
+void ExtentStore::StartRead(const Resident& extent, uint64_t offset,
+                            std::span<std::byte> destination, std::function<Status()> check,
+                            IoCallback done) {
+  pending_.Begin();
+  const Result<FileRef> file = parts_.files.Use(extent.place.segment);
+  if (!file.ok()) return EndRead(extent, 0, 0, file.status(), done);
+  auto* const io = FullIo::NewRead((*file)->fd(), OffsetOf(extent.place) + offset);
+  io->AddDestination(destination);
+  io->Start(parts_.lanes.reader(extent.id),
+            [this, file = *file, extent, destination, check = std::move(check),
+             done = std::move(done)](Status status) {
+              if (status.ok()) status = check();
+              const bool whole = status.ok() && destination.size() == extent.length;
+              const uint32_t head = whole ? ExtentTable::HeadOf(destination) : 0;
+              EndRead(extent, destination.size(), head, std::move(status), done);
+            });
+}
+
+void ExtentStore::EndRead(const Resident& extent, uint64_t bytes, uint32_t head, Status status,
+                          const IoCallback& done) {
   if (status.ok()) {
-    read_bytes_ += destination.size();
-  } else {
+    read_bytes_ += bytes;
+  } else if (status.code() != StatusCode::kFailedPrecondition) {
     ++io_errors_;
     if (status.code() == StatusCode::kDataLoss) ++corrupt_reads_;
   }
-  if (table_.EndRead(extent.place.segment)) room_.Want();
+  if (table_.EndRead(extent, head)) room_.Want();
   done(std::move(status));
   table_.ReadReturned();
   pending_.End(1);

@@ -68,6 +68,8 @@ class ExtentStore {
   void Write(const Extent& extent, std::string_view record, std::span<const std::byte> source,
              IoCallback done);
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done);
+  void ReadRange(const Extent& extent, uint64_t offset, std::span<std::byte> destination,
+                 IoCallback done);
   Status Flush(const Patience& patience);
   VictimGroup NextVictims();
   NamedValues& names() { return names_; }
@@ -108,8 +110,13 @@ class ExtentStore {
   Started StartWrites();
   void OnWritten(std::vector<QueuedWrite> group, const Status& status);
   void Refuse(std::span<QueuedWrite> writes, const Status& status);
-  void OnRead(const Resident& extent, std::span<std::byte> destination, Status status,
-              const IoCallback& done);
+  // Reads bytes from `offset` on, of an extent that is held. `check`: a look at them on their way to
+  // the caller.
+  void StartRead(const Resident& extent, uint64_t offset, std::span<std::byte> destination,
+                 std::function<Status()> check, IoCallback done);
+  // `head`: as of ExtentTable::EndRead.
+  void EndRead(const Resident& extent, uint64_t bytes, uint32_t head, Status status,
+               const IoCallback& done);
   void OnSettled(size_t writes);
 
   const ExtentStoreOptions options_;

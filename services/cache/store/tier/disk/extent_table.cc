@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cairn/common/hash.h"
+
 namespace cairn::cache::disk {
 namespace {
 
@@ -19,6 +21,11 @@ constexpr size_t kAhead = 2;
 constexpr double kKeepShare = 0.04;
 
 }  // namespace
+
+uint32_t ExtentTable::HeadOf(std::span<const std::byte> bytes) {
+  const uint64_t hash = Xxh3(bytes.first(std::min<size_t>(bytes.size(), Tier::kHeadBytes)));
+  return std::max<uint32_t>(1, static_cast<uint32_t>(hash >> 40));
+}
 
 ExtentTable::ExtentTable(const Options& options, ValueFileMap map)
     : options_(options),
@@ -77,6 +84,7 @@ Status ExtentTable::Enqueue(QueuedWrite* write) {
                   queue_.size());
   }
   it->second.state = State::kWriting;
+  it->second.head = write->head;
   queue_.push_back(std::move(*write));
   return OkStatus();
 }
@@ -237,9 +245,11 @@ Result<Resident> ExtentTable::BeginRead(const Extent& extent) {
   return ResidentOf(extent.id);
 }
 
-bool ExtentTable::EndRead(uint32_t segment) {
+bool ExtentTable::EndRead(const Resident& resident, uint32_t head) {
   MutexLock lock(mu_);
-  map_.Unhold(segment);
+  map_.Unhold(resident.place.segment);
+  const auto it = head == 0 ? entries_.end() : entries_.find(resident.id);
+  if (it != entries_.end()) it->second.head = head;
   return !queue_.empty();
 }
 
@@ -256,7 +266,7 @@ bool ExtentTable::LivesAt(uint64_t id, uint32_t segment) const {
 
 Resident ExtentTable::ResidentOf(uint64_t id) const {
   const Entry& entry = entries_.at(id);
-  return {id, entry.place, entry.length, entry.hash};
+  return {id, entry.place, entry.length, entry.hash, entry.head};
 }
 
 std::vector<Resident> ExtentTable::ResidentsOf(uint32_t segment) const {

@@ -32,6 +32,7 @@ struct Resident {
   Place place;
   uint32_t length;
   uint64_t hash;
+  uint32_t head = 0;  // As of ExtentTable::HeadOf. 0: unknown.
 };
 
 struct QueuedWrite {
@@ -39,6 +40,7 @@ struct QueuedWrite {
   std::string_view record;
   std::span<const std::byte> source;
   uint64_t hash = 0;
+  uint32_t head = 0;
   IoCallback done;
   Place place;  // Once it has one.
 };
@@ -86,6 +88,10 @@ class ExtentTable {
   };
   ExtentTable(const Options& options, ValueFileMap map);
 
+  // Tells the first bytes of an extent (Tier::kHeadBytes) from those of another one, by accident but
+  // in one of 2^24 cases. Never 0.
+  static uint32_t HeadOf(std::span<const std::byte> bytes);
+
   uint64_t segment_bytes() const { return segment_bytes_; }  // Of new segments.
 
   // Of the tier's owner.
@@ -118,8 +124,9 @@ class ExtentTable {
 
   // Reads, and looks of the scrubber. Hold the segment until EndRead.
   Result<Resident> BeginRead(const Extent& extent);
-  // True: somebody waits for room, who may get it now.
-  bool EndRead(uint32_t segment);
+  // True: somebody waits for room, who may get it now. `head`: of the extent, if all of it was read
+  // and is sound; else 0.
+  bool EndRead(const Resident& resident, uint32_t head);
   // The callback of a read has run: another one may begin in its place.
   void ReadReturned();
   // The next one after `cursor` (segment, index in it). nullopt: none; it begins again.
@@ -170,9 +177,12 @@ class ExtentTable {
   struct Entry {
     Place place;  // Of kWritten.
     uint32_t length = 0;
-    State state = State::kReserved;
+    State state : 8 = State::kReserved;
+    // As this process wrote the first bytes, or read them with all that follows. 0: it did neither.
+    uint32_t head : 24 = 0;
     uint64_t hash = 0;
   };
+  static_assert(sizeof(Entry) == 24);
   static uint64_t Rounded(uint64_t bytes) { return PagesFor(bytes) * kPageBytes; }
 
   bool FullGroupWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

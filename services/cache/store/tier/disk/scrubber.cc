@@ -51,7 +51,7 @@ uint64_t Scrubber::ScrubOne(std::pair<uint32_t, uint32_t>* cursor) {
   const Status status = parts_.io.Read({&*resident, 1}, &buffers)[0];
   if (status.ok()) bytes_ += resident->length;
   if (status.code() == StatusCode::kDataLoss) parts_.damage.Report(*resident, status);
-  if (parts_.table.EndRead(resident->place.segment)) parts_.want_room();
+  if (parts_.table.EndRead(*resident, /*head=*/0)) parts_.want_room();
   return resident->length;
 }
 

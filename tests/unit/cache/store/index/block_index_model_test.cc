@@ -119,7 +119,10 @@ TEST_P(Model, AgreesWithANaiveTree) {
       }
       case 5: {
         if (!model.contains(n)) break;
-        pins.emplace(index.PinBlock(*index.Find(KeyOf(n))), n);
+        const PinKind kind = rng() % 2 == 0 ? PinKind::kPlace : PinKind::kLease;
+        const PinId pin = index.PinBlock(*index.Find(KeyOf(n)), kind);
+        ASSERT_EQ(PinTable::KindOf(pin), kind);
+        pins.emplace(pin, n);
         break;
       }
       case 6: {
@@ -151,8 +154,21 @@ TEST_P(Model, AgreesWithANaiveTree) {
             ref = parent ? index.Find(*parent) : std::nullopt;
           }
         }
-        for (const auto& [pin, number] : pins) ASSERT_NE(number, victim);
         model[victim].in[t] = false;
+        // A pin keeps its block and all above it, as the index knows them: places everywhere, a
+        // lease in the slowest tier.
+        bool slower = false;
+        for (const TierKind other : kTiersByRank) {
+          slower |= Faster(tier, other) && model[victim].in[other];
+        }
+        for (const auto& [pin, number] : pins) {
+          if (PinTable::KindOf(pin) == PinKind::kLease && slower) continue;
+          for (auto ref = index.Find(KeyOf(number)); ref;) {
+            ASSERT_NE(index.KeyAt(*ref), evicted->key) << number;
+            const auto parent = index.ParentOf(*ref);
+            ref = parent ? index.Find(*parent) : std::nullopt;
+          }
+        }
         if (!model[victim].alive()) {
           ASSERT_TRUE(evicted->gone);
           model.erase(victim);

@@ -36,6 +36,14 @@ class BlockIndexTest : public ::testing::Test {
     return index_.Match(keys, now, true).matched;
   }
   PinId Pin(uint64_t n) { return index_.PinBlock(*index_.Find(KeyOf(n))); }
+  PinId Lease(uint64_t n) { return index_.PinBlock(*index_.Find(KeyOf(n)), PinKind::kLease); }
+  void CopyTo(TierKind tier, std::initializer_list<uint64_t> numbers) {
+    for (const uint64_t n : numbers) {
+      const Extent extent{1000 + n, 100};
+      index_.AddToTier(*index_.Find(KeyOf(n)), tier, {&extent, 1});
+      EXPECT_TRUE(index_.CheckInvariants());
+    }
+  }
   std::optional<BlockKey> Evict(TierKind tier = TierKind::kHost) {
     const auto evicted = index_.EvictOne(tier, &released_);
     EXPECT_TRUE(index_.CheckInvariants());
@@ -166,6 +174,87 @@ TEST_F(BlockIndexTest, PinKeepsThePathAboveItAndNothingBelow) {
   EXPECT_EQ(Evict(), std::nullopt);
   index_.Unpin(pin, &released_);
   EXPECT_EQ(Evict(), KeyOf(3));
+}
+
+TEST_F(BlockIndexTest, ALeaseKeepsABlockOnlyInItsSlowestTier) {
+  StoreChain(1, 4);
+  CopyTo(TierKind::kDisk, {1, 2, 4});
+  const PinId lease = Lease(3);
+  EXPECT_EQ(Evict(), KeyOf(4));      // Behind the lease.
+  EXPECT_EQ(Evict(), std::nullopt);  // The last copy of 3.
+  CopyTo(TierKind::kDisk, {3});
+  EXPECT_EQ(Evict(), KeyOf(3));
+  EXPECT_EQ(Evict(), KeyOf(2));
+  EXPECT_EQ(Evict(TierKind::kDisk), KeyOf(4));
+  EXPECT_EQ(Evict(TierKind::kDisk), std::nullopt);
+  EXPECT_EQ(Matched({1, 2, 3}), 3u);
+  // 1 is in host still. Its copy on disk is lost, so the one in host stays.
+  index_.RemoveFromTier(*index_.Find(KeyOf(1)), TierKind::kDisk, &released_);
+  EXPECT_TRUE(index_.CheckInvariants());
+  EXPECT_EQ(Evict(), std::nullopt);
+  index_.Unpin(lease, &released_);
+  EXPECT_EQ(Evict(), KeyOf(1));
+  EXPECT_EQ(Evict(TierKind::kDisk), KeyOf(3));
+}
+
+TEST_F(BlockIndexTest, ALeaseBelowABranchKeepsTheBlocksAboveIt) {
+  StoreChain(1, 3);
+  Store(20, 2);
+  Store(21, 20);
+  CopyTo(TierKind::kDisk, {20, 21});
+  const PinId lease = Lease(21);
+  EXPECT_TRUE(index_.IsLeased(*index_.Find(KeyOf(2))));
+  EXPECT_FALSE(index_.IsLeased(*index_.Find(KeyOf(3))));
+  EXPECT_FALSE(index_.IsPinned(*index_.Find(KeyOf(2))));
+  // Nothing of the branch is in host any more, and 2 and 1 are nowhere else.
+  std::set<BlockKey> evicted;
+  while (const auto key = Evict()) evicted.insert(*key);
+  EXPECT_EQ(evicted, (std::set<BlockKey>{KeyOf(3), KeyOf(20), KeyOf(21)}));
+  index_.Unpin(lease, &released_);
+  EXPECT_FALSE(index_.IsLeased(*index_.Find(KeyOf(2))));
+  EXPECT_EQ(Evict(), KeyOf(2));
+}
+
+TEST_F(BlockIndexTest, ALeaseKeepsNoBytesThatWereRemoved) {
+  StoreChain(1, 2);
+  const PinId lease = Lease(2);
+  index_.RemoveFromTier(*index_.Find(KeyOf(2)), TierKind::kHost, &released_);
+  EXPECT_EQ(released_.size(), 1u);  // Nobody was told where they lie.
+  // The place on the path stays, and the block comes to life there.
+  EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(lease)), KeyOf(2));
+  Store(2, 1);
+  EXPECT_EQ(Evict(), std::nullopt);
+  index_.Unpin(lease, &released_);
+  EXPECT_EQ(Evict(), KeyOf(2));
+}
+
+TEST_F(BlockIndexTest, LeasesSurviveSplitAndMerge) {
+  StoreChain(1, 6);
+  const PinId deep = Lease(5), shallow = Lease(2);
+  Store(20, 3);
+  EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(deep)), KeyOf(5));
+  EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(shallow)), KeyOf(2));
+  EXPECT_TRUE(index_.CheckInvariants());
+  EXPECT_FALSE(index_.IsLeased(*index_.Find(KeyOf(20))));
+  index_.Unpin(deep, &released_);
+  EXPECT_TRUE(index_.CheckInvariants());
+  EXPECT_FALSE(index_.IsLeased(*index_.Find(KeyOf(3))));
+  EXPECT_TRUE(index_.IsLeased(*index_.Find(KeyOf(2))));
+  index_.Unpin(shallow, &released_);
+  EXPECT_FALSE(index_.HasPins());
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, WhatIsUsedAgainIsNotWhatIsOver) {
+  StoreChain(1, 2, 10);
+  const BlockRef first = *index_.Find(KeyOf(1));
+  index_.UseAgain(first, 15, 5);
+  EXPECT_EQ(index_.MetaAt(first).last_use, 10u);  // Not long enough ago.
+  index_.UseAgain(first, 16, 5);
+  EXPECT_EQ(index_.MetaAt(first).last_use, 16u);
+  index_.SetLife(20);
+  index_.UseAgain(*index_.Find(KeyOf(2)), 31, 5);
+  EXPECT_EQ(index_.MetaAt(*index_.Find(KeyOf(2))).last_use, 10u);
 }
 
 TEST_F(BlockIndexTest, PinsSurviveSplitAndMerge) {
@@ -310,7 +399,8 @@ TEST_F(BlockIndexTest, ReclaimKeepsWhatPinsKeepAndNothingElse) {
     std::map<PinId, uint64_t> pins;
     for (int i = 0; i < 5; ++i) {
       const uint64_t n = 1 + rng() % 399;
-      pins[index.PinBlock(*index.Find(KeyOf(n)))] = n;
+      const PinKind kind = rng() % 2 == 0 ? PinKind::kPlace : PinKind::kLease;
+      pins[index.PinBlock(*index.Find(KeyOf(n)), kind)] = n;
     }
     const auto kept = [&] {
       std::set<uint64_t> path;

@@ -1,11 +1,14 @@
 #pragma once
-// Which slices of a lease's blocks were compared with their writers' hashes, in the host tier and
-// under this lease. A fetch of rows needs that: the hash covers a whole slice, and hashing it again
-// for each few rows would cost more than all else.
+// Some of the slices of a lease's blocks: a bit for each. Two sets are of use:
 //
-// What makes it good to remember: a leased block keeps its place in the host tier, and nobody but
-// this process can write there. Parts in lent segments, which writers can still change, are never
-// remembered.
+// - Those that were compared with their writers' hashes, in the host tier and under this lease. A
+//   fetch of rows needs that: the hash covers a whole slice, and hashing it again for each few rows
+//   would cost more than all else. What makes it good to remember: nobody but this process can
+//   write there. A copy of a leased block may leave the host tier and come back; what comes in is
+//   verified whole before anybody sees it. Parts in lent segments, which writers can still change,
+//   are never remembered.
+// - Those that were read from a slower tier without the rest of their block. One that is read a
+//   second time says that the block is worth its place in host.
 //
 // Thread-safe.
 
@@ -17,7 +20,7 @@
 
 namespace cairn::cache {
 
-class VerifiedSlices {
+class SliceSet {
  public:
   bool Has(uint32_t block, uint32_t layer) const {
     MutexLock lock(mu_);
@@ -26,7 +29,7 @@ class VerifiedSlices {
            ((words_[bit / 64] >> (bit % 64)) & 1) != 0;
   }
   // `blocks` and `layers`: of the lease, the same each time. Remembers nothing if the account
-  // refuses the memory, a bit for each slice: they are then verified each time.
+  // refuses the memory, a bit for each slice.
   void Add(uint32_t block, uint32_t layer, uint32_t blocks, uint32_t layers,
            MemoryAccount* account) {
     MutexLock lock(mu_);
@@ -41,7 +44,7 @@ class VerifiedSlices {
     const uint64_t bit = uint64_t{block} * layers_ + layer;
     if (bit / 64 < words_.size()) words_[bit / 64] |= uint64_t{1} << (bit % 64);
   }
-  // The block's copy was removed: what takes its place was not looked at.
+  // Of the block, none is in the set any more.
   void Forget(uint32_t block) {
     MutexLock lock(mu_);
     for (uint64_t bit = uint64_t{block} * layers_; bit < (uint64_t{block} + 1) * layers_; ++bit) {
