@@ -49,6 +49,24 @@ std::optional<GenerateError> CheckStops(const std::vector<std::string>& stops) {
 
 }  // namespace
 
+uint64_t PromptBytes(const GenerateRequest& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
+  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+    return ids->size() * sizeof(worker::TokenId);
+  }
+  uint64_t bytes = 0;
+  for (const auto& message : std::get<std::vector<worker::ChatMessage>>(request.prompt)) {
+    bytes += sizeof message + message.role.size() + message.content.size();
+  }
+  return bytes;
+}
+
+uint64_t TokenBytes(size_t tokens) {
+  // Of the smallest blocks that are usual: a key for each 16 tokens.
+  constexpr uint64_t kKeyBytes = sizeof(BlockKey) / 16;
+  return tokens * (sizeof(worker::TokenId) + kKeyBytes);
+}
+
 GenerateError FieldError(std::string field, const std::string& what) {
   GenerateError error;
   error.status = InvalidArgument("field '{}': {}", field, what);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/router/engine/check_request.h"
+
 namespace cairn::router {
 namespace {
 
@@ -62,7 +64,8 @@ GenerateRun::GenerateRun(RouterEngine* engine, GenerateRequest request,
       pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {}
 
 void GenerateRun::Refuse(const Status& status) {
-  ++engine_->counters_.shed;
+  ++(status.code() == StatusCode::kUnavailable ? engine_->counters_.unavailable
+                                               : engine_->counters_.shed);
   GenerateError error;
   error.status = status;
   error.retry_after = kTryAgain;
@@ -76,10 +79,30 @@ void GenerateRun::Begin() {
     ++engine_->counters_.rejected;
     return Fail(*error);
   }
+  if (TakeTokens(std::move(tokens), std::nullopt)) TryNext();
+}
+
+bool GenerateRun::TakeTokens(std::vector<worker::TokenId> tokens,
+                             std::optional<EngineNamespace> space) {
   request_.prompt = std::string();  // It may be long, and the tokens say it all.
+  tokens.shrink_to_fit();
+  if (!request_.share.Resize(TokenBytes(tokens.size()))) {
+    Refuse(Errorf(StatusCode::kUnavailable,
+                  "memory of the bodies of requests: no room for {} tokens of this one",
+                  tokens.size()));
+    return false;
+  }
   tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(tokens));
-  keys_ = std::make_unique<PromptKeys>(*tokens_);
-  TryNext();
+  keys_ = std::make_unique<PromptKeys>(*tokens_, space);
+  return true;
+}
+
+void GenerateRun::LetGoOfRequest() {
+  request_.raw.reset();
+  request_.prompt = std::string();
+  keys_.reset();
+  tokens_.reset();
+  request_.share.Clear();
 }
 
 void GenerateRun::BeginForEngines() {
@@ -87,19 +110,12 @@ void GenerateRun::BeginForEngines() {
     ++engine_->counters_.rejected;
     return Fail(*error);
   }
-  const auto take = [self = shared_from_this()](EnginePrompt prompt) {
-    self->request_.prompt = std::string();
-    self->tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
-    self->keys_ = std::make_unique<PromptKeys>(*self->tokens_, prompt.space);
-  };
-  auto prompt = engine_->parts_.prompts->Read(
-      request_, [take, self = shared_from_this()](EnginePrompt later) {
-        take(std::move(later));
+  auto prompt =
+      engine_->parts_.prompts->Read(request_, [self = shared_from_this()](EnginePrompt later) {
+        if (!self->TakeTokens(std::move(later.tokens), later.space)) return;
         self->OnExecutor([self] { self->TryNext(); });
       });
-  if (!prompt) return;
-  take(*std::move(prompt));
-  TryNext();
+  if (prompt && TakeTokens(std::move(prompt->tokens), prompt->space)) TryNext();
 }
 
 void GenerateRun::TryNext() {
@@ -280,6 +296,7 @@ void GenerateRun::EndPrefill() {
 
 void GenerateRun::FirstToken() {
   EndPrefill();  // The worker has the whole prompt.
+  LetGoOfRequest();
   if (engine_->observers_.first_token) {
     engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
   }
@@ -294,10 +311,7 @@ void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
 
 void GenerateRun::OnRawHead(const RawHead& head) {
   raw_status_ = head.status;
-  // It goes nowhere else, and all this may be long.
-  request_.raw.reset();
-  keys_.reset();
-  tokens_.reset();
+  LetGoOfRequest();
   // A whole answer says nothing about its first token.
   if (head.stream) FirstToken();
   observer_->OnRawHead(head);
@@ -320,6 +334,7 @@ void GenerateRun::PassRefusal() {
   observer_->OnRawBytes(refusal_->body);
   GenerateSummary summary;
   summary.worker = worker_;
+  LetGoOfRequest();
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
@@ -336,6 +351,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   end.fetch_seconds = answer.fetch_seconds;
   EndTicket(end);
   EndPrefill();
+  LetGoOfRequest();  // Its caller may keep the call until all of the answer has left.
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;
   summary.cached_tokens = answer.fetched_tokens + answer.shared_tokens;
@@ -393,6 +409,7 @@ void GenerateRun::OnExecutor(std::function<void()> work) {
 void GenerateRun::Fail(const GenerateError& error) {
   EndPrefill();
   EndTicket({});
+  LetGoOfRequest();
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnError(error);
 }

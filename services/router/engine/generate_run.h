@@ -33,6 +33,11 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
  private:
   class Attempt;
   void BeginForEngines();
+  // The tokens stand for the prompt from now on. False: there is no room for them, and the run has
+  // ended.
+  bool TakeTokens(std::vector<worker::TokenId> tokens, std::optional<EngineNamespace> space);
+  // The request goes nowhere else any more, and its bytes may be many.
+  void LetGoOfRequest();
   void TryNext();
   Decision Decide(const std::vector<RegisteredWorker>& workers);
   // Another worker computes the prompt for `worker`, which is asked when that is announced.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "services/router/engine/check_request.h"
 #include "services/router/engine/held_prefix.h"
 
 namespace cairn::router {
@@ -49,18 +50,16 @@ void PickRun::Begin() {
     return Decide();
   }
   if (auto error = engine_->PrepareForEngines(ask_.request)) return Fail(*std::move(error));
-  const auto take = [self = shared_from_this()](EnginePrompt prompt) {
-    self->tokens_ = std::move(prompt.tokens);
-    self->space_ = prompt.space;
-  };
-  auto prompt = prompts->Read(ask_.request, [take, self = shared_from_this()](EnginePrompt later) {
-    take(std::move(later));
+  auto prompt = prompts->Read(ask_.request, [self = shared_from_this()](EnginePrompt later) {
+    self->tokens_ = std::move(later.tokens);
+    self->space_ = later.space;
     // What asks engines must not do more than that.
     const Status posted = self->engine_->parts_.executor->Post([self] { self->Decide(); });
     if (!posted.ok()) self->Refuse("too many requests wait");
   });
   if (!prompt) return;
-  take(*std::move(prompt));
+  tokens_ = std::move(prompt->tokens);
+  space_ = prompt->space;
   Decide();
 }
 
@@ -75,11 +74,25 @@ void PickRun::Fail(GenerateError error) {
 }
 
 void PickRun::Decide() {
+  // The tokens stand for the prompt from now on.
+  ask_.request.prompt = std::string();
+  ask_.request.raw.reset();
+  if (!ask_.request.share.Resize(TokenBytes(tokens_.size()))) {
+    return Fail({.status = Errorf(StatusCode::kUnavailable,
+                                  "memory of the bodies of requests: no room for {} tokens of "
+                                  "this one",
+                                  tokens_.size()),
+                 .retry_after = kTryAgain});
+  }
   PromptKeys keys(tokens_, space_);
   auto picked = engine_->Decide(ask_.request, static_cast<uint32_t>(tokens_.size()), &keys,
-                                {.followed = true, .may = &ask_.may});
+                                {.followed = ask_.followed, .may = &ask_.may});
   if (auto* error = std::get_if<GenerateError>(&picked)) return Fail(std::move(*error));
   auto& found = std::get<RouterEngine::Picked>(picked);
+  if (!ask_.followed) {
+    const Gate::Pass pass = std::move(pass_);
+    return done_(FollowedPick{.pick = std::move(found.pick), .lease = nullptr});
+  }
   engine_->NoteSent(found.worker, &keys);
   auto foreign = found.worker.link->FollowForeign({.prompt_tokens = found.pick.prompt_tokens,
                                                    .held_tokens = found.held_tokens,

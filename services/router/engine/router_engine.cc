@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "common/concurrency/mutex.h"
 #include "services/router/engine/check_request.h"
 #include "services/router/engine/generate_run.h"
 #include "services/router/engine/held_prefix.h"
@@ -140,35 +139,6 @@ std::optional<GenerateError> RouterEngine::CheckModel(const std::string& name) c
   return error;
 }
 
-std::optional<GenerateError> RouterEngine::Encode(const GenerateRequest& request,
-                                                  std::vector<worker::TokenId>* tokens,
-                                                  std::optional<EngineNamespace>* space) {
-  if (parts_.prompts == nullptr) return Prepare(request, tokens);
-  if (auto error = PrepareForEngines(request)) return error;
-  struct Waiting {
-    Mutex mu;
-    CondVar changed;
-    std::optional<EnginePrompt> prompt ABSL_GUARDED_BY(mu);
-  };
-  const auto waiting = std::make_shared<Waiting>();
-  std::optional<EnginePrompt> prompt = parts_.prompts->Read(request, [waiting](EnginePrompt later) {
-    MutexLock lock(waiting->mu);
-    waiting->prompt = std::move(later);
-    waiting->changed.NotifyAll();
-  });
-  if (!prompt) {
-    MutexLock lock(waiting->mu);
-    waiting->changed.Wait(waiting->mu, [&waiting]() {
-      waiting->mu.AssertHeld();
-      return waiting->prompt.has_value();
-    });
-    prompt = std::move(waiting->prompt);
-  }
-  *tokens = std::move(prompt->tokens);
-  *space = prompt->space;
-  return std::nullopt;
-}
-
 bool RouterEngine::IsModel(const std::string& name) const {
   return name.empty() || name == options_.model_id ||
          std::ranges::find(options_.aliases, name) != options_.aliases.end();
@@ -220,20 +190,24 @@ std::variant<RouterEngine::Picked, GenerateError> RouterEngine::Decide(
   return picked;
 }
 
-Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
-  std::vector<worker::TokenId> tokens;
-  std::optional<EngineNamespace> space;
-  if (const auto error = Encode(request, &tokens, &space)) return error->status;
-  PromptKeys keys(tokens, space);
-  auto picked = Decide(request, static_cast<uint32_t>(tokens.size()), &keys, {});
-  if (const auto* error = std::get_if<GenerateError>(&picked)) return error->status;
-  return std::get<Picked>(std::move(picked)).pick;
+void RouterEngine::PickWorker(GenerateRequest request, PickOnceDone done) {
+  PickAsk ask;
+  ask.request = std::move(request);
+  ask.followed = false;
+  PickAndFollow(std::move(ask),
+                [done = std::move(done)](std::variant<FollowedPick, GenerateError> picked) {
+                  if (const auto* error = std::get_if<GenerateError>(&picked)) {
+                    return done(error->status);
+                  }
+                  done(std::move(std::get<FollowedPick>(picked).pick));
+                });
 }
 
 void RouterEngine::PickAndFollow(PickAsk ask, PickDone done) {
   Gate::Refusal refusal = Gate::Refusal::kNone;
   Gate::Pass pass = gate_.Enter(&refusal);
   if (!pass) return done(Refused(refusal));
+  if (ask.request.tenant.empty()) ask.request.tenant = options_.tenant;
   auto run = std::make_shared<PickRun>(this, std::move(ask), std::move(pass), std::move(done));
   if (!parts_.executor->Post([run] { run->Begin(); }).ok()) {
     run->Refuse("too many requests wait to be tokenised");

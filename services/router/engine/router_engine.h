@@ -83,7 +83,7 @@ class RouterEngine final : public Router {
 
   std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
                                          std::shared_ptr<GenerateObserver> observer) override;
-  Result<Pick> PickWorker(const GenerateRequest& request) override;
+  void PickWorker(GenerateRequest request, PickOnceDone done) override;
   void PickAndFollow(PickAsk ask, PickDone done) override;
   std::variant<std::vector<PromptHolder>, GenerateError> Holders(
       const HoldersQuery& query) override;
@@ -110,10 +110,6 @@ class RouterEngine final : public Router {
                                        std::vector<worker::TokenId>* tokens);
   // The same for engines, without tokens.
   std::optional<GenerateError> PrepareForEngines(const GenerateRequest& request);
-  // The tokens of a prompt for the decision alone. May wait for an engine.
-  std::optional<GenerateError> Encode(const GenerateRequest& request,
-                                      std::vector<worker::TokenId>* tokens,
-                                      std::optional<EngineNamespace>* space);
   // What a pick is made with, beyond the request: as in PickAsk.
   struct PickHow {
     bool followed = false;

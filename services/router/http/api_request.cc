@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/request_limits.h"
+#include "services/router/engine/check_request.h"
 #include "services/router/http/json_fields.h"
 
 namespace cairn::router {
@@ -320,6 +321,12 @@ void ReadModel(Fields& fields, GenerateRequest& generate) {
 }
 
 }  // namespace
+
+std::optional<ApiError> Charge(ByteShare share, GenerateRequest* request) {
+  if (!share.Resize(PromptBytes(*request))) return NoRoomForBody();
+  request->share = std::move(share);
+  return std::nullopt;
+}
 
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body) {
   const auto parsed = ParseBody(body);

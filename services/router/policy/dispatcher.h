@@ -63,8 +63,8 @@ struct Ask {
   // False: the request was accepted before and its worker failed. It counts as no new arrival and
   // is not shed.
   bool first_try = true;
-  // False: nobody will call OnEnd (Router::PickWorker). The request counts until
-  // the worker's reports must show it.
+  // False: nobody will call OnEnd (Router::PickWorker). The request counts until the worker's
+  // reports must show it.
   bool followed = true;
 };
 

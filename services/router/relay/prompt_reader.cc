@@ -21,6 +21,8 @@ constexpr uint32_t kBytesOfToken = 4;
 constexpr uint32_t kAnyContext = 1u << 30;
 constexpr size_t kMaxTokens = 1 << 22;
 constexpr uint64_t kMaxAnswerBytes = 64 << 20;
+// An engine that cannot tell the tokens of so short a text in time has a problem of its own.
+constexpr size_t kShortQuestion = 64 << 10;
 // What an engine's chat template may make tokens of, besides the messages.
 constexpr const char* kTemplateFields[] = {"messages",
                                            "tools",
@@ -131,16 +133,18 @@ std::optional<EnginePrompt> PromptReader::Read(const GenerateRequest& request, L
     if (tokens.ok()) return OfTokens(*std::move(tokens));
   }
   if (options_.tokenize && parts_.clock->Now() >= ask_after_.load()) {
-    const std::string question = TokenizeQuestion(request);
+    std::string question = TokenizeQuestion(request);
     if (const PieceCache::Tokens known = cache_.Find(question); known != nullptr) {
       return OfTokens(*known);
     }
-    if (!question.empty() && Ask(request, question, std::move(later))) return std::nullopt;
+    if (!question.empty() && Ask(request, std::move(question), std::move(later))) {
+      return std::nullopt;
+    }
   }
   return OfText(request);
 }
 
-bool PromptReader::Ask(const GenerateRequest& request, const std::string& question, Later later) {
+bool PromptReader::Ask(const GenerateRequest& request, std::string question, Later later) {
   const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
   const uint64_t first = turn_++;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -148,34 +152,46 @@ bool PromptReader::Ask(const GenerateRequest& request, const std::string& questi
     if (worker.condition != WorkerCondition::kReady || !Serves(*worker.info, request.model)) {
       continue;
     }
+    // It is as long as the prompt, so it counts, too. Text needs no question.
+    auto charged = ChargedString::Charge(request.share.Another(), std::move(question));
+    if (!charged) return false;
+    const auto body = ChargedString::Shared(*std::move(charged));
     ++asked_;
     http::ClientRequest call{.method = "POST",
                              .target = "/tokenize",
                              .headers = EngineHeaders(parts_.key),
-                             .body = std::make_shared<const std::string>(question),
+                             .body = body,
                              .max_body_bytes = kMaxAnswerBytes,
                              .silence = options_.patience};
     call.headers.push_back({"Content-Type", "application/json"});
-    Fetch(*parts_.client, *http::ParseOrigin(worker.address, "workers"), std::move(call),
-          [this, &request, question, address = worker.address,
-           later = std::move(later)](const Result<Fetched>& answer) {
-            Status status = answer.ok() ? OkStatus() : answer.status();
-            if (answer.ok() && answer->status != 200) {
-              status =
-                  Errorf(StatusCode::kUnavailable, "it answered {}, expected 200", answer->status);
-            }
-            Result<TokenIds> tokens =
-                status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
-            if (tokens.ok()) {
-              cache_.Add(question, std::make_shared<const TokenIds>(*tokens));
-              return later(OfTokens(*std::move(tokens)));
-            }
-            ++failed_;
-            ask_after_ = parts_.clock->Now() + options_.pause;
-            log::Warn("router_tokenize_failed",
-                      {{"worker", address}, {"error", ToString(tokens.status())}});
-            later(OfText(request));
-          });
+    const std::weak_ptr<http::ClientCall> under_way =
+        Fetch(*parts_.client, *http::ParseOrigin(worker.address, "workers"), std::move(call),
+              [this, &request, body, address = worker.address,
+               later = std::move(later)](const Result<Fetched>& answer) {
+                Status status = answer.ok() ? OkStatus() : answer.status();
+                if (answer.ok() && answer->status != 200) {
+                  status = Errorf(StatusCode::kUnavailable, "it answered {}, expected 200",
+                                  answer->status);
+                }
+                Result<TokenIds> tokens =
+                    status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
+                if (tokens.ok()) {
+                  cache_.Add(*body, std::make_shared<const TokenIds>(*tokens));
+                  return later(OfTokens(*std::move(tokens)));
+                }
+                ++failed_;
+                // A caller's long prompt takes long, and says nothing about the engine.
+                if (body->size() <= kShortQuestion) {
+                  ask_after_ = parts_.clock->Now() + options_.pause;
+                }
+                log::Warn("router_tokenize_failed",
+                          {{"worker", address}, {"error", ToString(tokens.status())}});
+                later(OfText(request));
+              });
+    // An engine that sends a byte now and then is not silent, and holds the request up, too.
+    parts_.client->After(options_.longest, [under_way] {
+      if (const auto late = under_way.lock(); late != nullptr) late->Cancel();
+    });
     return true;
   }
   return false;

@@ -56,6 +56,12 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
                {.min = 1 << 20});
   schema.Bytes("token_cache", &c.token_cache,
                "Memory for the tokens of messages that came before. 0: all are tokenised again.");
+  schema.Bytes(
+      "rpc.requests", &c.rpc_requests,
+      "Memory for the requests of all gRPC calls that are under way, as they were decoded, "
+      "and as much for messages that arrive. The router refuses what does not fit with "
+      "RESOURCE_EXHAUSTED.",
+      {.min = 1 << 20});
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests.");
 }
 

@@ -34,6 +34,7 @@ struct RouterConfig {
   uint32_t threads = 2;
   uint64_t index_bytes = 256ull << 20;
   uint64_t token_cache = 64ull << 20;
+  uint64_t rpc_requests = 256ull << 20;
   Duration drain = std::chrono::seconds(20);
 
   HttpConfig http;

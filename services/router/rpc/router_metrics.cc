@@ -146,6 +146,9 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
                metrics::Number(stats.api.aborted_calls));
   sink.Gauge("cairn_router_http_connections", "Connections that are open.", {},
              metrics::Number(stats.server.connections));
+  sink.Gauge("cairn_router_http_body_bytes",
+             "Bytes of bodies that arrive or are under way, and of what was made of them.", {},
+             metrics::Number(stats.server.body_bytes));
   sink.Gauge("cairn_router_http_unread_bytes",
              "Bytes of answers that their readers have not taken yet.", {},
              metrics::Number(stats.server.unread_bytes));
@@ -172,6 +175,9 @@ void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {
   sink.Gauge("cairn_router_picker_open_streams",
              "Requests of a gateway whose answers have not ended.", {},
              metrics::Number(stats.open_streams));
+  sink.Gauge("cairn_router_picker_body_bytes",
+             "Bytes of bodies that wait for an endpoint, or whose pieces wait for the gateway.", {},
+             metrics::Number(stats.body_bytes));
   sink.Counter("cairn_router_picker_moved_total",
                "Answers that came from another endpoint than the picked one.", {},
                metrics::Number(stats.moved));

@@ -118,7 +118,10 @@ struct Core {
 class RouterProcess final : public service::Service {
  public:
   RouterProcess(const RouterConfig& config, metrics::Registry* registry)
-      : config_(config), registry_(*registry), call_metrics_(registry) {
+      : config_(config),
+        registry_(*registry),
+        call_metrics_(registry),
+        request_bytes_(config.rpc_requests, "rpc.requests") {
     registry_.AddProcessMetrics({{"component", "router"}});
   }
   ~RouterProcess() override { Stop(); }
@@ -266,13 +269,15 @@ class RouterProcess final : public service::Service {
     context_.clock = &SteadyClock::Get();
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
+    context_.request_bytes = &request_bytes_;
     context_.process = "router";
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());
     return server_.Start({.listen = config_.listen,
                           .listen_unix = {},
                           .tls = config_.tls,
-                          .max_message_bytes = kMaxMessageBytes});
+                          .max_message_bytes = kMaxMessageBytes,
+                          .memory_bytes = config_.rpc_requests});
   }
   Status StartPicker() {
     if (config_.picker.listen.empty()) return OkStatus();
@@ -320,6 +325,7 @@ class RouterProcess final : public service::Service {
   metrics::Registry& registry_;
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
+  rpc::RequestBytes request_bytes_;
   rpc::Context context_;
   std::optional<Core> core_;
   std::optional<RouterService> service_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/memory/charged_string.h"
 #include "common/status/matchers.h"
 #include "services/router/engine/router_engine.h"
 #include "tests/unit/router/fake_link.h"
@@ -111,6 +112,12 @@ class EngineRequestsTest : public ::testing::Test {
     calls_.push_back(engine_->Generate(std::move(request), got));
     executor_.RunAll();
     return got;
+  }
+  Result<Pick> PickWorker(GenerateRequest request) {
+    std::optional<Result<Pick>> got;
+    engine_->PickWorker(std::move(request), [&got](Result<Pick> pick) { got = std::move(pick); });
+    executor_.RunAll();
+    return got ? *std::move(got) : Result<Pick>(InvalidArgument("it was not answered"));
   }
   // The engine with the only open request, and that request.
   std::pair<std::string, FakeRequest*> Open() {
@@ -233,7 +240,7 @@ TEST_F(EngineRequestsTest, WhatAnotherEngineHoldsCannotBeFetched) {
     event.event = {.fingerprint = space.fingerprint, .key = key};
     index_.Apply(event);
   }
-  const auto pick = engine_->PickWorker(Call(64));
+  const auto pick = PickWorker(Call(64));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, kA);
   ASSERT_EQ(pick->candidates.size(), 2u);
@@ -283,15 +290,17 @@ TEST_F(EngineRequestsTest, TheCallersErrorsAreAnswers) {
 TEST_F(EngineRequestsTest, AModelGoesWhereItIsServed) {
   workers_.Reach(kA, Info());
   workers_.Reach(kB, Info("lora"));
-  GenerateRequest call = Call();
-  call.model = "lora";
+  const auto of = [](const char* model) {
+    GenerateRequest call = Call();
+    call.model = model;
+    return call;
+  };
   for (int i = 0; i < 4; ++i) {
-    Send(call);
+    Send(of("lora"));
     EXPECT_EQ(Open().first, kB);
     std::exchange(Open().second->observer, nullptr)->OnDone({});
   }
-  call.model = "other";
-  const auto got = Send(call);
+  const auto got = Send(of("other"));
   ASSERT_TRUE(got->error);
   EXPECT_THAT(got->error->status, StatusIs(StatusCode::kNotFound, _));
   EXPECT_THAT(Message(got->error->status), HasSubstr("'lora', 'm'"));
@@ -304,9 +313,12 @@ TEST_F(EngineRequestsTest, AModelGoesWhereItIsServed) {
 
 TEST_F(EngineRequestsTest, TokensMayComeLater) {
   ReachBoth();
-  GenerateRequest call = Call();
-  call.prompt = std::string("text");
-  const auto got = Send(call);
+  const auto text = [] {
+    GenerateRequest call = Call();
+    call.prompt = std::string("text");
+    return call;
+  };
+  const auto got = Send(text());
   EXPECT_EQ(Open().second, nullptr);
   ASSERT_EQ(prompts_.laters.size(), 1u);
   prompts_.laters[0]({{1, 2, 3}, MakeEngineNamespace(EngineKeys::kText, 64)});
@@ -314,7 +326,7 @@ TEST_F(EngineRequestsTest, TokensMayComeLater) {
   ASSERT_NE(Open().second, nullptr);
   EXPECT_EQ(Open().second->request.prompt_tokens, 3u);
   // Cancelled while its tokens are on their way.
-  const auto cancelled = Send(call);
+  const auto cancelled = Send(text());
   calls_.back()->Cancel();
   prompts_.laters[1]({{1, 2, 3}, MakeEngineNamespace(EngineKeys::kText, 64)});
   executor_.RunAll();
@@ -323,11 +335,52 @@ TEST_F(EngineRequestsTest, TokensMayComeLater) {
   prompts_.laters.clear();
 }
 
+// The edge has handed the body over and has forgotten it.
+TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
+  ReachBoth();
+  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto charged = [&budget] {
+    GenerateRequest call = Call(/*tokens=*/64);
+    auto raw = std::make_shared<RawCall>(*call.raw);
+    auto body = ChargedString::Charge(ByteShare(budget), std::string(100'000, 'x'));
+    raw->body = ChargedString::Shared(*std::move(body));
+    call.raw = std::move(raw);
+    call.share = ByteShare(budget);
+    return call;
+  };
+  const auto answered = Send(charged());
+  const uint64_t one = budget->used();
+  EXPECT_GE(one, 100'000u + 64 * sizeof(worker::TokenId));
+  FakeRequest* sent = Open().second;
+  // The link lets go of the request when it has sent it.
+  sent->request = {};
+  EXPECT_EQ(budget->used(), one);
+  sent->observer->OnRawHead({});
+  EXPECT_EQ(budget->used(), 0u);
+  std::exchange(sent->observer, nullptr)->OnDone({});
+  // One that fails counts no longer either, though its caller keeps the call.
+  Send(charged());
+  sent = Open().second;
+  sent->request = {};
+  std::exchange(sent->observer, nullptr)->OnError(InvalidArgument("wrong"));
+  executor_.RunAll();
+  EXPECT_EQ(budget->used(), 0u);
+  // Tokens for which there is no room are refused, and nothing of the request stays.
+  const auto refused = [&] {
+    GenerateRequest call = Call(/*tokens=*/1 << 18);
+    call.share = ByteShare(budget);
+    return Send(std::move(call));
+  }();
+  ASSERT_TRUE(refused->error);
+  EXPECT_THAT(refused->error->status, StatusIs(StatusCode::kUnavailable, _));
+  EXPECT_EQ(budget->used(), 0u);
+}
+
 TEST_F(EngineRequestsTest, OnlyRawCallsPass) {
   ReachBoth();
   GenerateRequest call = Call();
   call.raw.reset();
-  const auto got = Send(call);
+  const auto got = Send(std::move(call));
   ASSERT_TRUE(got->error);
   EXPECT_THAT(got->error->status, StatusIs(StatusCode::kUnimplemented, _));
 }

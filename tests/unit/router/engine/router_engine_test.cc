@@ -102,6 +102,12 @@ class RouterEngineTest : public ::testing::Test {
     executor_.RunAll();
     return got;
   }
+  Result<Pick> PickWorker(GenerateRequest request) {
+    std::optional<Result<Pick>> got;
+    engine_->PickWorker(std::move(request), [&got](Result<Pick> pick) { got = std::move(pick); });
+    executor_.RunAll();
+    return got ? *std::move(got) : Result<Pick>(InvalidArgument("it was not answered"));
+  }
   // The worker that has the only open request, and that request.
   std::pair<std::string, FakeRequest*> Open() {
     std::pair<std::string, FakeRequest*> open;
@@ -140,7 +146,7 @@ TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
   GenerateRequest request = Tokens(5);
   request.max_tokens = 7;
   request.priority = 3;
-  const auto got = Send(request);
+  const auto got = Send(std::move(request));
   const auto [address, sent] = Open();
   ASSERT_NE(sent, nullptr);
   EXPECT_EQ(*sent->request.tokens, std::vector<worker::TokenId>(5, 30));
@@ -279,7 +285,7 @@ TEST_F(RouterEngineTest, WhatWasSentToAWorkerDrawsTheNextTurnThere) {
     EXPECT_EQ(next, first);
     Finish(open, {.prompt_tokens = 320, .completion_tokens = 1, .finish_reason = "stop"});
   }
-  const auto pick = engine_->PickWorker(Tokens(320));
+  const auto pick = PickWorker(Tokens(320));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, first);
   EXPECT_EQ(pick->prompt_tokens, 320u);
@@ -311,7 +317,7 @@ TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
   }
   event.kind = client::MemberEvent::Kind::kSnapshotEnds;
   index_->Apply(event);
-  const auto pick = engine_->PickWorker(Tokens(200));
+  const auto pick = PickWorker(Tokens(200));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, "b:1");
   EXPECT_EQ(pick->candidates[0].held_tokens, 0u);
@@ -329,7 +335,7 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   };
   GenerateRequest other = Tokens(5);
   other.model = "other";
-  const auto got = Send(other);
+  const auto got = Send(std::move(other));
   ASSERT_TRUE(got->error);
   EXPECT_EQ(got->error->status.code(), StatusCode::kNotFound);
   EXPECT_EQ(got->error->field, "model");
@@ -340,16 +346,16 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   EXPECT_EQ(field(Tokens(5, -1)), "prompt");
   GenerateRequest chat;
   chat.prompt = std::vector<worker::ChatMessage>{};
-  EXPECT_EQ(field(chat), "messages");
+  EXPECT_EQ(field(std::move(chat)), "messages");
   GenerateRequest endless = Tokens(5);
   endless.max_tokens = kContext + 1;
-  EXPECT_EQ(field(endless), "max_tokens");
+  EXPECT_EQ(field(std::move(endless)), "max_tokens");
   EXPECT_EQ(Open().second, nullptr);
   EXPECT_EQ(engine_->numbers().rejected, 8u);
   GenerateRequest alias = Tokens(5);
   alias.model = "tiny";
   alias.max_tokens = kContext;
-  Send(alias);
+  Send(std::move(alias));
   ASSERT_NE(Open().second, nullptr);
   EXPECT_EQ(Open().second->request.max_tokens, small.context_tokens);
 }
