@@ -83,6 +83,12 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Integer("idle_turns", &c.idle_turns,
                  "Most finished turns that may wait for their prefill in idle time. 0: none.",
                  {.max = 1024});
+  schema.Bytes(
+      "rpc.requests", &c.rpc_requests,
+      "Memory for the requests of all gRPC calls that are under way, as they were decoded, "
+      "and as much for messages that arrive. The worker refuses what does not fit with "
+      "RESOURCE_EXHAUSTED.",
+      {.min = 1 << 20});
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests and their pushes.");
 }
 
