@@ -17,7 +17,7 @@
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/worker_namespace.h"
 

@@ -25,7 +25,7 @@
 #include "services/worker/engine/request.h"
 #include "services/worker/reading/read_counters.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"

@@ -7,7 +7,7 @@
 
 #include "cairn/common/clock.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
+#include "common/tenants/tenant_accounts.h"
 
 namespace cairn::worker {
 
