@@ -49,18 +49,6 @@ std::optional<GenerateError> CheckStops(const std::vector<std::string>& stops) {
 
 }  // namespace
 
-uint64_t PromptBytes(const GenerateRequest& request) {
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
-  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
-    return ids->size() * sizeof(worker::TokenId);
-  }
-  uint64_t bytes = 0;
-  for (const auto& message : std::get<std::vector<worker::ChatMessage>>(request.prompt)) {
-    bytes += sizeof message + message.role.size() + message.content.size();
-  }
-  return bytes;
-}
-
 uint64_t TokenBytes(size_t tokens) {
   // Of the smallest blocks that are usual: a key for each 16 tokens.
   constexpr uint64_t kKeyBytes = sizeof(BlockKey) / 16;
@@ -72,6 +60,25 @@ GenerateError FieldError(std::string field, const std::string& what) {
   error.status = InvalidArgument("field '{}': {}", field, what);
   error.field = std::move(field);
   return error;
+}
+
+GenerateError PromptError(const GenerateRequest& request, const Status& status) {
+  const bool chat = std::holds_alternative<std::vector<worker::ChatMessage>>(request.prompt);
+  GenerateError error = FieldError(chat ? "messages" : "prompt", Message(status));
+  if (status.code() == StatusCode::kOutOfRange) {
+    error.prompt_too_long = true;
+  } else if (status.code() != StatusCode::kInvalidArgument) {
+    error.status = Annotate(status, fmt::format("field '{}'", error.field));
+  }
+  return error;
+}
+
+GenerateError NoRoomFor(const std::string& what) {
+  return {.status = Errorf(StatusCode::kUnavailable,
+                           "the bodies of all requests under way take the memory that there is for "
+                           "them: no room for {}, try again later",
+                           what),
+          .retry_after = std::chrono::seconds(1)};
 }
 
 std::optional<GenerateError> CheckRequest(const GenerateRequest& request, TimePoint now) {

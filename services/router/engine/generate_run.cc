@@ -73,27 +73,39 @@ void GenerateRun::Refuse(const Status& status) {
 }
 
 void GenerateRun::Begin() {
-  if (engine_->parts_.prompts != nullptr) return BeginForEngines();
-  std::vector<worker::TokenId> tokens;
-  if (auto error = engine_->Prepare(request_, &tokens)) {
-    ++engine_->counters_.rejected;
-    return Fail(*error);
-  }
-  if (TakeTokens(std::move(tokens), std::nullopt)) TryNext();
+  engine_->Prepare(
+      &request_, [self = shared_from_this()] { return self->cancelled(); },
+      [self = shared_from_this()](std::variant<PreparedPrompt, GenerateError> prompt,
+                                  bool elsewhere) {
+        self->OnPrompt(std::move(prompt), elsewhere);
+      });
 }
 
-bool GenerateRun::TakeTokens(std::vector<worker::TokenId> tokens,
-                             std::optional<EngineNamespace> space) {
+void GenerateRun::OnPrompt(std::variant<PreparedPrompt, GenerateError> prompt, bool elsewhere) {
+  if (const auto* error = std::get_if<GenerateError>(&prompt)) {
+    std::atomic<uint64_t>* count = &engine_->counters_.rejected;
+    if (error->status.code() == StatusCode::kCancelled) count = &engine_->counters_.cancelled;
+    if (error->status.code() == StatusCode::kUnavailable) count = &engine_->counters_.unavailable;
+    if (error->status.code() == StatusCode::kResourceExhausted) count = &engine_->counters_.shed;
+    ++*count;
+    return Fail(*error);
+  }
+  if (!TakeTokens(std::get<PreparedPrompt>(std::move(prompt)))) return;
+  if (!elsewhere) return TryNext();
+  OnExecutor([self = shared_from_this()] { self->TryNext(); });
+}
+
+bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
   request_.prompt = std::string();  // It may be long, and the tokens say it all.
-  tokens.shrink_to_fit();
-  if (!request_.share.Resize(TokenBytes(tokens.size()))) {
-    Refuse(Errorf(StatusCode::kUnavailable,
-                  "memory of the bodies of requests: no room for {} tokens of this one",
-                  tokens.size()));
+  prompt.tokens.shrink_to_fit();
+  if (!request_.share.Resize(TokenBytes(prompt.tokens.size()))) {
+    ++engine_->counters_.unavailable;
+    Fail(NoRoomFor(fmt::format("its {} tokens", prompt.tokens.size())));
     return false;
   }
-  tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(tokens));
-  keys_ = std::make_unique<PromptKeys>(*tokens_, space);
+  exact_ = prompt.exact;
+  tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+  keys_ = std::make_unique<PromptKeys>(*tokens_, prompt.space);
   return true;
 }
 
@@ -103,19 +115,6 @@ void GenerateRun::LetGoOfRequest() {
   keys_.reset();
   tokens_.reset();
   request_.share.Clear();
-}
-
-void GenerateRun::BeginForEngines() {
-  if (auto error = engine_->PrepareForEngines(request_)) {
-    ++engine_->counters_.rejected;
-    return Fail(*error);
-  }
-  auto prompt =
-      engine_->parts_.prompts->Read(request_, [self = shared_from_this()](EnginePrompt later) {
-        if (!self->TakeTokens(std::move(later.tokens), later.space)) return;
-        self->OnExecutor([self] { self->TryNext(); });
-      });
-  if (prompt && TakeTokens(std::move(prompt->tokens), prompt->space)) TryNext();
 }
 
 void GenerateRun::TryNext() {
@@ -155,12 +154,14 @@ void GenerateRun::TryNext() {
 Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
   const RouterEngine::Parts& parts = engine_->parts_;
   Ask ask;
-  ask.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  ask.prompt_tokens = CountedTokens(workers, request_.model, tokens_->size());
   ask.max_tokens = request_.max_tokens;
   ask.priority = request_.priority;
+  ask.tenant = request_.tenant;
   ask.first_try = !accepted_;
-  ask.offers = MakeOffers(workers, request_.model, engine_->options_.pairing && !prefill_failed_,
-                          keys_.get(), parts.index);
+  ask.offers =
+      MakeOffers(workers, {.model = request_.model, .exact_tokens = exact_ ? tokens_->size() : 0},
+                 engine_->options_.pairing && !prefill_failed_, keys_.get(), parts.index);
   for (const size_t index : tried_) {
     ask.offers[index].usable = false;
     ask.offers[index].reason = "it has failed this request";
@@ -251,6 +252,9 @@ WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
   WorkerRequest wanted;
   wanted.raw = request_.raw;
   wanted.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  // An engine computes no more than its context, whatever the text that stands for the tokens is.
+  const uint32_t context = ContextOf(info, request_.model);
+  if (context > 0) wanted.prompt_tokens = std::min(wanted.prompt_tokens, context);
   wanted.tokens = tokens_;
   if (request_.max_tokens && !info.engine) {
     // A worker may have less context than the model. It cuts the answer to the room that is left.
@@ -296,6 +300,7 @@ void GenerateRun::EndPrefill() {
 
 void GenerateRun::FirstToken() {
   EndPrefill();  // The worker has the whole prompt.
+  engine_->parts_.dispatcher->OnComputed(ticket_);
   LetGoOfRequest();
   if (engine_->observers_.first_token) {
     engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));

@@ -23,7 +23,7 @@ class Lease final : public PickLease {
     dispatcher_->OnEnd(ticket_, {.generated_tokens = generated_, .complete = completed_});
   }
   void Generated(uint32_t tokens) override {
-    generated_ += tokens;
+    if (tokens > 0 && generated_.fetch_add(tokens) == 0) dispatcher_->OnComputed(ticket_);
     if (foreign_ != nullptr) foreign_->Generated(tokens);
   }
   void Completed() override { completed_ = true; }
@@ -44,23 +44,19 @@ void PickRun::Begin() {
     if (auto error = engine_->CheckModel(ask_.request.model)) return Fail(*std::move(error));
     return Decide();
   }
-  EnginePrompts* const prompts = engine_->parts_.prompts;
-  if (prompts == nullptr) {
-    if (auto error = engine_->Prepare(ask_.request, &tokens_)) return Fail(*std::move(error));
-    return Decide();
-  }
-  if (auto error = engine_->PrepareForEngines(ask_.request)) return Fail(*std::move(error));
-  auto prompt = prompts->Read(ask_.request, [self = shared_from_this()](EnginePrompt later) {
-    self->tokens_ = std::move(later.tokens);
-    self->space_ = later.space;
-    // What asks engines must not do more than that.
-    const Status posted = self->engine_->parts_.executor->Post([self] { self->Decide(); });
-    if (!posted.ok()) self->Refuse("too many requests wait");
-  });
-  if (!prompt) return;
-  tokens_ = std::move(prompt->tokens);
-  space_ = prompt->space;
-  Decide();
+  engine_->Prepare(&ask_.request, nullptr,
+                   [self = shared_from_this()](std::variant<PreparedPrompt, GenerateError> prompt,
+                                               bool elsewhere) {
+                     if (auto* error = std::get_if<GenerateError>(&prompt)) {
+                       return self->Fail(std::move(*error));
+                     }
+                     self->prompt_ = std::get<PreparedPrompt>(std::move(prompt));
+                     if (!elsewhere) return self->Decide();
+                     // What asks engines must not do more than that.
+                     const Status posted =
+                         self->engine_->parts_.executor->Post([self] { self->Decide(); });
+                     if (!posted.ok()) self->Refuse("too many requests wait");
+                   });
 }
 
 void PickRun::Refuse(const char* why) {
@@ -77,15 +73,12 @@ void PickRun::Decide() {
   // The tokens stand for the prompt from now on.
   ask_.request.prompt = std::string();
   ask_.request.raw.reset();
-  if (!ask_.request.share.Resize(TokenBytes(tokens_.size()))) {
-    return Fail({.status = Errorf(StatusCode::kUnavailable,
-                                  "memory of the bodies of requests: no room for {} tokens of "
-                                  "this one",
-                                  tokens_.size()),
-                 .retry_after = kTryAgain});
+  const std::vector<worker::TokenId>& tokens = prompt_.tokens;
+  if (!ask_.request.share.Resize(TokenBytes(tokens.size()))) {
+    return Fail(NoRoomFor(fmt::format("its {} tokens", tokens.size())));
   }
-  PromptKeys keys(tokens_, space_);
-  auto picked = engine_->Decide(ask_.request, static_cast<uint32_t>(tokens_.size()), &keys,
+  PromptKeys keys(tokens, prompt_.space);
+  auto picked = engine_->Decide(ask_.request, tokens.size(), prompt_.exact, &keys,
                                 {.followed = ask_.followed, .may = &ask_.may});
   if (auto* error = std::get_if<GenerateError>(&picked)) return Fail(std::move(*error));
   auto& found = std::get<RouterEngine::Picked>(picked);

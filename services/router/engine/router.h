@@ -52,6 +52,19 @@ struct GenerateRequest {
   ByteShare share = {};
 };
 
+// Memory of the prompt, as it came.
+inline uint64_t PromptBytes(const GenerateRequest& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
+  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+    return ids->size() * sizeof(worker::TokenId);
+  }
+  uint64_t bytes = 0;
+  for (const auto& message : std::get<std::vector<worker::ChatMessage>>(request.prompt)) {
+    bytes += sizeof message + message.role.size() + message.content.size();
+  }
+  return bytes;
+}
+
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
   // Of them, those that were not computed for this request: from the cache, or from requests that

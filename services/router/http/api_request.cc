@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "model/request_limits.h"
-#include "services/router/engine/check_request.h"
 #include "services/router/http/json_fields.h"
 
 namespace cairn::router {

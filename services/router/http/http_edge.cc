@@ -125,7 +125,9 @@ bool HttpEdge::Drain(Duration timeout) {
 }
 
 HttpEdge::Stats HttpEdge::GetStats() const {
-  return {.server = server_->GetStats(), .api = service_->GetStats()};
+  Stats stats{.server = server_->GetStats(), .api = service_->GetStats()};
+  if (keys_ != nullptr) stats.keys_stale = keys_->stale();
+  return stats;
 }
 
 }  // namespace cairn::router

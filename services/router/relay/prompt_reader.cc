@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/log/log.h"
+#include "services/router/engine/check_request.h"
 #include "services/router/engine/held_prefix.h"
 #include "services/router/relay/engine_link.h"
 #include "services/router/relay/fetch.h"
@@ -19,6 +20,7 @@ using TokenIds = std::vector<worker::TokenId>;
 
 constexpr uint32_t kBytesOfToken = 4;
 constexpr uint32_t kAnyContext = 1u << 30;
+constexpr uint64_t kMostBytesOfAnyContext = 1 << 20;
 constexpr size_t kMaxTokens = 1 << 22;
 constexpr uint64_t kMaxAnswerBytes = 64 << 20;
 // An engine that cannot tell the tokens of so short a text in time has a problem of its own.
@@ -122,16 +124,26 @@ EnginePrompt PromptReader::OfTokens(std::vector<worker::TokenId> tokens) {
 
 EnginePrompt PromptReader::OfText(const GenerateRequest& request) {
   ++from_text_;
-  return {.tokens = PackText(TextOf(request)), .space = text_space_};
+  return {.tokens = PackText(TextOf(request)), .space = text_space_, .exact = false};
 }
 
-std::optional<EnginePrompt> PromptReader::Read(const GenerateRequest& request, Later later) {
-  if (const auto* ids = std::get_if<TokenIds>(&request.prompt)) return OfTokens(*ids);
+std::unique_ptr<PromptEncoding> PromptReader::Begin(const GenerateRequest& request,
+                                                    uint32_t context_tokens) {
   const bool plain = request.raw == nullptr || request.raw->plain;
-  if (parts_.local != nullptr && plain) {
-    auto tokens = parts_.local->Encode(request, kAnyContext);
-    if (tokens.ok()) return OfTokens(*std::move(tokens));
+  if (parts_.local == nullptr || !plain || std::holds_alternative<TokenIds>(request.prompt)) {
+    return nullptr;
   }
+  // Where nobody says how long a prompt may be, the text of a long one stands for its tokens.
+  if (context_tokens == 0 && PromptBytes(request) > kMostBytesOfAnyContext) return nullptr;
+  // As PromptEncoder counts, a token of the answer has room, too: an engine may need none.
+  const uint32_t most = context_tokens == 0 ? kAnyContext : context_tokens + 1;
+  return std::make_unique<PromptEncoding>(parts_.local, request, most);
+}
+
+std::optional<EnginePrompt> PromptReader::Read(const GenerateRequest& request,
+                                               std::optional<TokenIds> own, Later later) {
+  if (const auto* ids = std::get_if<TokenIds>(&request.prompt)) return OfTokens(*ids);
+  if (own) return OfTokens(*std::move(own));
   if (options_.tokenize && parts_.clock->Now() >= ask_after_.load()) {
     std::string question = TokenizeQuestion(request);
     if (const PieceCache::Tokens known = cache_.Find(question); known != nullptr) {

@@ -49,7 +49,11 @@ class PromptReader final : public EnginePrompts {
   };
   PromptReader(const Options& options, const Parts& parts);
 
-  std::optional<EnginePrompt> Read(const GenerateRequest& request, Later later) override;
+  std::unique_ptr<PromptEncoding> Begin(const GenerateRequest& request,
+                                        uint32_t context_tokens) override;
+  std::optional<EnginePrompt> Read(const GenerateRequest& request,
+                                   std::optional<std::vector<worker::TokenId>> own,
+                                   Later later) override;
   bool at_once() const override { return !options_.tokenize && parts_.local == nullptr; }
 
   struct Numbers {

@@ -105,11 +105,19 @@ void ExportPrompts(const PromptReader::Numbers& prompts, metrics::Sink& sink) {
   sink.Counter(asked, asked_help, {{"result", "failed"}}, metrics::Number(prompts.failed));
 }
 
+void ExportWaitingPrompts(const FairQueue::Numbers& waiting, metrics::Sink& sink) {
+  sink.Gauge("cairn_router_waiting_prompts", "Prompts that wait to be tokenised.", {},
+             metrics::Number(waiting.works));
+  sink.Gauge("cairn_router_waiting_text_bytes", "Bytes of these.", {},
+             metrics::Number(waiting.bytes));
+}
+
 }  // namespace
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
   registry->AddCollector([parts](metrics::Sink& sink) {
     ExportRequests(parts.engine->numbers(), sink);
+    ExportWaitingPrompts(parts.engine->waiting_prompts(), sink);
     ExportWorkers(parts.registry->Workers(), sink);
     ExportIndex(parts.index->numbers(), parts.follows_nodes, sink);
     const Dispatcher::Numbers dispatched = parts.dispatcher->numbers();
@@ -130,6 +138,7 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
 }
 
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
+  if (stats.keys_stale) ExportKeyFile("http.api_keys", *stats.keys_stale, sink);
   for (const auto& [answer, count] : stats.api.answers) {
     sink.Counter(
         "cairn_router_http_answers_total", "Answers by route and HTTP status code.",
@@ -163,6 +172,12 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
   add("requests", stats.server.refused_requests);
   add("slow_sender", stats.server.slow_senders);
   add("slow_reader", stats.server.slow_readers);
+}
+
+void ExportKeyFile(const std::string& setting, bool stale, metrics::Sink& sink) {
+  sink.Gauge("cairn_router_keys_stale",
+             "1: the file of keys cannot be used, so the keys that it had before still count.",
+             {{"setting", setting}}, stale ? 1 : 0);
 }
 
 void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {

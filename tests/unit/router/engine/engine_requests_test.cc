@@ -41,7 +41,9 @@ struct Relayed final : GenerateObserver {
 // Ids of a prompt are its tokens; text comes later, when the test says so.
 class FakePrompts final : public EnginePrompts {
  public:
-  std::optional<EnginePrompt> Read(const GenerateRequest& request, Later later) override {
+  std::optional<EnginePrompt> Read(const GenerateRequest& request,
+                                   std::optional<std::vector<worker::TokenId>> /*own*/,
+                                   Later later) override {
     if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
       return EnginePrompt{*ids, MakeEngineNamespace(EngineKeys::kTokens, 16)};
     }
@@ -335,6 +337,94 @@ TEST_F(EngineRequestsTest, TokensMayComeLater) {
   prompts_.laters.clear();
 }
 
+// A real engine would refuse it after it has tokenised it, and until then everybody would wait.
+TEST_F(EngineRequestsTest, APromptThatNoEngineCanTakeIsRefusedBeforeItCounts) {
+  ReachBoth();  // Both have a context of 100 tokens.
+  const auto refused = [&](GenerateRequest call) {
+    const auto got = Send(std::move(call));
+    EXPECT_EQ(Open().second, nullptr);
+    return got->error && got->error->prompt_too_long ? Message(got->error->status) : "";
+  };
+  EXPECT_THAT(refused(Call(101)), HasSubstr("got 101 tokens, expected at most 100"));
+  GenerateRequest text = Call();
+  text.prompt = std::string(6401, 'x');
+  EXPECT_THAT(refused(std::move(text)), HasSubstr("got 6401 bytes, expected at most 6400"));
+  // What an engine says of its tokens is known later.
+  GenerateRequest shorter = Call();
+  shorter.prompt = std::string(400, 'x');
+  const auto got = Send(std::move(shorter));
+  prompts_.laters.at(0)(
+      {std::vector<worker::TokenId>(200, 7), MakeEngineNamespace(EngineKeys::kTokens, 16)});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  ASSERT_TRUE(got->error);
+  EXPECT_TRUE(got->error->prompt_too_long);
+  EXPECT_THAT(got->error->status, StatusIs(StatusCode::kInvalidArgument, _));
+  EXPECT_EQ(engine_->numbers().rejected, 3u);
+  for (const auto& worker : dispatcher_->numbers().workers) EXPECT_EQ(worker.picks, 0u);
+}
+
+TEST_F(EngineRequestsTest, TextCountsAsNoMoreThanAnEngineCanCompute) {
+  ReachBoth();
+  GenerateRequest call = Call();
+  call.prompt = std::string(6000, ' ');
+  Send(std::move(call));
+  prompts_.laters.at(0)({.tokens = std::vector<worker::TokenId>(1500, 7),
+                         .space = MakeEngineNamespace(EngineKeys::kText, 64),
+                         .exact = false});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  ASSERT_NE(Open().second, nullptr);
+  EXPECT_EQ(Open().second->request.prompt_tokens, 100u);
+}
+
+// Images stand in the prompt as text that is much longer than what the engine makes of them.
+TEST_F(EngineRequestsTest, TextThatStandsForAnImageIsNotTooLong) {
+  ReachBoth();
+  GenerateRequest call = Call();
+  auto raw = std::make_shared<RawCall>(*call.raw);
+  raw->plain = false;
+  call.raw = std::move(raw);
+  call.prompt = std::string(100'000, 'x');
+  const auto got = Send(std::move(call));
+  EXPECT_FALSE(got->error);
+  prompts_.laters.at(0)({.tokens = std::vector<worker::TokenId>(25'000, 7), .exact = false});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  EXPECT_NE(Open().second, nullptr);
+}
+
+TEST_F(EngineRequestsTest, ALongPromptGoesToTheEngineThatHasRoom) {
+  WorkerInfo large = Info();
+  large.models[0].context_tokens = 1000;
+  workers_.Reach(kA, Info());
+  workers_.Reach(kB, large);
+  for (int i = 0; i < 3; ++i) {
+    Send(Call(500));
+    EXPECT_EQ(Open().first, kB);
+    std::exchange(Open().second->observer, nullptr)->OnDone({});
+  }
+  const auto pick = PickWorker(Call(500));
+  ASSERT_OK(pick);
+  EXPECT_THAT(pick->candidates[0].reason, HasSubstr("context of 100 tokens"));
+}
+
+TEST_F(EngineRequestsTest, APickWaitsForTokensWithoutAThread) {
+  ReachBoth();
+  GenerateRequest call = Call();
+  call.prompt = std::string("text");
+  std::optional<Result<Pick>> got;
+  engine_->PickWorker(std::move(call), [&got](Result<Pick> pick) { got = std::move(pick); });
+  executor_.RunAll();  // It comes back: nothing waits in it.
+  EXPECT_FALSE(got);
+  prompts_.laters.at(0)({{1, 2, 3}, MakeEngineNamespace(EngineKeys::kText, 64)});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  ASSERT_TRUE(got);
+  ASSERT_OK(*got);
+  EXPECT_EQ((*got)->prompt_tokens, 3u);
+}
+
 // The edge has handed the body over and has forgotten it.
 TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
   ReachBoth();
@@ -367,10 +457,14 @@ TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
   EXPECT_EQ(budget->used(), 0u);
   // Tokens for which there is no room are refused, and nothing of the request stays.
   const auto refused = [&] {
-    GenerateRequest call = Call(/*tokens=*/1 << 18);
+    GenerateRequest call = Call();
+    call.prompt = std::string("text");
     call.share = ByteShare(budget);
     return Send(std::move(call));
   }();
+  EnginePrompt many = {.tokens = std::vector<worker::TokenId>(1 << 18, 30), .exact = false};
+  prompts_.laters.back()(std::move(many));
+  prompts_.laters.clear();
   ASSERT_TRUE(refused->error);
   EXPECT_THAT(refused->error->status, StatusIs(StatusCode::kUnavailable, _));
   EXPECT_EQ(budget->used(), 0u);

@@ -360,6 +360,78 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   EXPECT_EQ(Open().second->request.max_tokens, small.context_tokens);
 }
 
+TEST_F(RouterEngineTest, AShortPromptWaitsForAPieceOfALongOneAtMost) {
+  Make({.piece_bytes = 16});
+  ReachBoth();
+  GenerateRequest text;
+  text.prompt = std::string(400, 'q');
+  auto slow = std::make_shared<Got>();
+  calls_.push_back(engine_->Generate(std::move(text), slow));
+  EXPECT_TRUE(executor_.RunOne());
+  EXPECT_EQ(engine_->waiting_prompts().works, 1u);
+  EXPECT_EQ(executor_.Pending(), 1u);
+  auto got = std::make_shared<Got>();
+  calls_.push_back(engine_->Generate(Tokens(5), got));
+  EXPECT_TRUE(executor_.RunOne());
+  ASSERT_NE(Open().second, nullptr) << "it waits for the long one";
+  EXPECT_EQ(Open().second->request.tokens->size(), 5u);
+  Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
+  EXPECT_EQ(engine_->waiting_prompts().works, 0u);
+  EXPECT_NE(Open().second, nullptr);  // The long one has come through, too.
+}
+
+TEST_F(RouterEngineTest, WhoGoesWhileItsTextWaitsCostsNoMoreWork) {
+  Make({.piece_bytes = 16});
+  ReachBoth();
+  GenerateRequest text;
+  text.prompt = std::string(400, 'q');
+  auto got = std::make_shared<Got>();
+  calls_.push_back(engine_->Generate(std::move(text), got));
+  EXPECT_TRUE(executor_.RunOne());
+  calls_.back()->Cancel();
+  EXPECT_TRUE(executor_.RunOne());
+  EXPECT_EQ(executor_.Pending(), 0u);
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(engine_->numbers().cancelled, 1u);
+}
+
+TEST_F(RouterEngineTest, ATenantHasABoundForTextThatWaits) {
+  Make({.piece_bytes = 16, .tenant_bytes = 500});
+  ReachBoth();
+  const auto send = [&](const char* tenant, size_t bytes) {
+    GenerateRequest text;
+    text.tenant = tenant;
+    text.prompt = std::string(bytes, 'q');
+    auto got = std::make_shared<Got>();
+    calls_.push_back(engine_->Generate(std::move(text), got));
+    return got;
+  };
+  send("greedy", 400);
+  const auto refused = send("greedy", 200);
+  ASSERT_TRUE(refused->error);
+  EXPECT_EQ(refused->error->status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(refused->error->retry_after);
+  EXPECT_NE(Message(refused->error->status).find("tenant 'greedy'"), std::string::npos);
+  EXPECT_FALSE(send("other", 400)->error);
+  EXPECT_FALSE(send("greedy", 10)->error);
+  EXPECT_EQ(engine_->numbers().shed, 1u);
+  executor_.RunAll();
+}
+
+TEST_F(RouterEngineTest, APromptGoesToAWorkerThatHasRoomForIt) {
+  WorkerInfo small = Info();
+  small.context_tokens = 100;
+  workers_.Reach("a:1", small);
+  const auto got = Send(Tokens(100));
+  ASSERT_TRUE(got->error);
+  EXPECT_TRUE(got->error->prompt_too_long);
+  EXPECT_EQ(got->error->field, "prompt");
+  workers_.Reach("b:1", Info());
+  Send(Tokens(100));
+  EXPECT_EQ(Open().first, "b:1");
+}
+
 TEST_F(RouterEngineTest, TakesNoMoreThanItMayAndNothingWhileItDrains) {
   ReachBoth();
   Make({.max_requests = 1});

@@ -91,7 +91,8 @@ class PromptReaderTest : public ::testing::Test {
     workers_.Reach("http://a:1", info);
   }
   std::optional<EnginePrompt> Read(const GenerateRequest& request) {
-    return reader_->Read(request, [this](EnginePrompt prompt) { later_ = std::move(prompt); });
+    return reader_->Read(request, std::nullopt,
+                         [this](EnginePrompt prompt) { later_ = std::move(prompt); });
   }
   FakeClock clock_;
   FakeClient client_{&clock_};
