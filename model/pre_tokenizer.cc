@@ -140,7 +140,7 @@ Result<std::optional<std::string_view>> PreTokenizer::Pieces::Next() {
   return NextAt(levels_.size() - 1);
 }
 
-// The depth is the number of patterns. NOLINTNEXTLINE(misc-no-recursion)
+// It calls itself once for each pattern.
 Result<std::optional<std::string_view>> PreTokenizer::Pieces::NextAt(size_t index) {
   Level& level = levels_[index];
   const auto piece = [&level](size_t end) {

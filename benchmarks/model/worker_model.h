@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "benchmarks/model/requests.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/router/policy/worker_load.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 #include "services/worker/scheduling/prompt_queue.h"
-#include "common/tenants/tenant_accounts.h"
 
 namespace cairn::model {
 

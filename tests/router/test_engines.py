@@ -163,9 +163,9 @@ def test_requests_under_way_stay_within_their_memory(engines, start_router):
         with contextlib.suppress(ConnectionError):
             connection.request("POST", "/v1/completions", body)
         router.wait(
-            lambda sent=sent: router.metric("cairn_router_active_requests")
-            + router.count(refused)
-            >= sent
+            lambda sent=sent: (
+                router.metric("cairn_router_active_requests") + router.count(refused) >= sent
+            )
         )
     accepted = router.metric("cairn_router_active_requests")
     assert 8 <= accepted <= 16

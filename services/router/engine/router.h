@@ -26,7 +26,8 @@
 
 namespace cairn::router {
 
-// What is routed. It cannot be copied, because its bytes count. Fields mean what the message GenerateRequest of proto/cairn/v1/worker.proto says.
+// What is routed. It cannot be copied, because its bytes count. Fields mean what those of the
+// message GenerateRequest of proto/cairn/v1/worker.proto do.
 struct GenerateRequest {
   std::string model = {};  // Empty: the only one that is served.
   // Messages go through the model's chat template. Text and ids are used as they are.

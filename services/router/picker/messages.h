@@ -43,7 +43,7 @@ void SetLength(uint64_t body_bytes, ext_proc::CommonResponse* response);
 // The gateway answers the request with the error, in the form of OpenAI's API.
 ext_proc::ProcessingResponse Immediate(const ApiError& error);
 // What goes to the gateway: a message, or a piece of a body. A piece is copied when its turn to be
-// written has come: until then the body is there once, however many pieces wait.
+// written has come: until then the body is there once, however many pieces wait. Not thread-safe.
 class Reply {
  public:
   Reply(ext_proc::ProcessingResponse message) : message_(std::move(message)) {}
@@ -61,8 +61,8 @@ class Reply {
   bool end_ = false;
 };
 
-// `body` in pieces that gateways take, after which it ends or does not. At least one piece. What the
-// body counts in a budget counts until the last piece is gone.
+// `body` in pieces that gateways take, after which it ends or does not. At least one piece. What
+// the body counts in a budget counts until the last piece is gone.
 void AppendBody(const std::shared_ptr<const std::string>& body, bool end,
                 std::deque<Reply>* replies);
 
