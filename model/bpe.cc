@@ -1,33 +1,14 @@
 #include "model/bpe.h"
 
+#include <algorithm>
 #include <functional>
-#include <queue>
-#include <tuple>
+#include <limits>
 
 namespace cairn::worker {
 namespace {
 
-// A token of the piece so far; a doubly linked list in an array. id is -1 once merged into its left
-// neighbour.
-struct Symbol {
-  TokenId id;
-  int32_t previous;
-  int32_t next;
-};
-
-// A merge that was possible when it was queued. Stale when one of its sides has changed since.
-struct Candidate {
-  int32_t rank;
-  int32_t left;  // Index of the left symbol: among equal ranks the leftmost goes first.
-  int32_t right;
-  TokenId left_id;
-  TokenId right_id;
-  TokenId result;
-
-  bool operator>(const Candidate& other) const {
-    return std::tie(rank, left) > std::tie(other.rank, other.left);
-  }
-};
+// To read a byte costs so much less than to look at a pair.
+constexpr size_t kReading = 8;
 
 }  // namespace
 
@@ -42,44 +23,79 @@ BytePairEncoder::BytePairEncoder(const std::array<TokenId, 256>& byte_tokens,
 }
 
 void BytePairEncoder::Encode(std::string_view piece, std::vector<TokenId>* out) const {
-  std::vector<Symbol> symbols;
-  symbols.reserve(piece.size());
-  for (const char c : piece) {
-    const TokenId id = byte_tokens_[static_cast<uint8_t>(c)];
-    if (id < 0) continue;
-    const auto i = static_cast<int32_t>(symbols.size());
-    symbols.push_back({id, i - 1, i + 1});
+  size_t budget = std::numeric_limits<size_t>::max();
+  Run(*this, piece).Step(&budget, out);
+}
+
+void BytePairEncoder::Run::Consider(int32_t left) {
+  if (left < 0) return;
+  const Symbol& symbol = symbols_[static_cast<size_t>(left)];
+  if (symbol.next < 0) return;
+  const auto it =
+      encoder_->merges_.find({symbol.id, symbols_[static_cast<size_t>(symbol.next)].id});
+  if (it == encoder_->merges_.end()) return;
+  heap_.push_back(uint64_t{static_cast<uint32_t>(it->second.rank)} << 32 |
+                  static_cast<uint32_t>(left));
+  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+}
+
+bool BytePairEncoder::Run::Step(size_t* budget, std::vector<TokenId>* out) {
+  if (read_ < piece_.size()) {
+    const std::string_view part = piece_.substr(read_, *budget);
+    if (read_ == 0) symbols_.reserve(piece_.size());
+    for (const char c : part) {
+      const TokenId id = encoder_->byte_tokens_[static_cast<uint8_t>(c)];
+      if (id < 0) continue;
+      const auto i = static_cast<int32_t>(symbols_.size());
+      symbols_.push_back({id, i - 1, i + 1});
+    }
+    read_ += part.size();
+    *budget -= part.size() / kReading;
+    if (read_ < piece_.size()) return false;
+    if (symbols_.empty()) return true;
+    symbols_.back().next = -1;
+    heap_.reserve(symbols_.size());
   }
-  if (symbols.empty()) return;
-  symbols.back().next = -1;
-
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto consider = [&](int32_t left, int32_t right) {
-    if (left < 0 || right < 0) return;
-    const TokenId a = symbols[static_cast<size_t>(left)].id;
-    const TokenId b = symbols[static_cast<size_t>(right)].id;
-    const auto it = merges_.find({a, b});
-    if (it == merges_.end()) return;
-    queue.push({it->second.rank, left, right, a, b, it->second.result});
-  };
-  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) consider(i, i + 1);
-
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    Symbol& left = symbols[static_cast<size_t>(best.left)];
-    Symbol& right = symbols[static_cast<size_t>(best.right)];
-    if (left.id != best.left_id || right.id != best.right_id || left.next != best.right) continue;
-    left.id = best.result;
-    left.next = right.next;
+  for (; considered_ + 1 < symbols_.size(); ++considered_) {
+    if (*budget == 0) return false;
+    --*budget;
+    Consider(static_cast<int32_t>(considered_));
+  }
+  while (!heap_.empty()) {
+    if (*budget == 0) return false;
+    --*budget;
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    const uint64_t best = heap_.back();
+    heap_.pop_back();
+    const auto at = static_cast<int32_t>(best & 0xffff'ffff);
+    Symbol& symbol = symbols_[static_cast<size_t>(at)];
+    if (symbol.id < 0 || symbol.next < 0) continue;
+    Symbol& right = symbols_[static_cast<size_t>(symbol.next)];
+    // Ids only grow into those of longer tokens, so a pair that was there before never comes back.
+    const auto it = encoder_->merges_.find({symbol.id, right.id});
+    if (it == encoder_->merges_.end() ||
+        static_cast<uint32_t>(it->second.rank) != static_cast<uint32_t>(best >> 32)) {
+      continue;
+    }
+    symbol.id = it->second.result;
+    symbol.next = right.next;
     right.id = -1;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = best.left;
-    consider(left.previous, best.left);
-    consider(best.left, left.next);
+    if (symbol.next >= 0) symbols_[static_cast<size_t>(symbol.next)].previous = at;
+    Consider(symbol.previous);
+    Consider(at);
   }
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-    out->push_back(symbols[static_cast<size_t>(i)].id);
+  for (int32_t i = 0; i >= 0; i = symbols_[static_cast<size_t>(i)].next) {
+    out->push_back(symbols_[static_cast<size_t>(i)].id);
   }
+  return true;
+}
+
+size_t BytePairEncoder::Run::left() const {
+  return (piece_.size() - read_) + (symbols_.size() - considered_) + heap_.size();
+}
+
+size_t BytePairEncoder::Run::memory() const {
+  return symbols_.capacity() * sizeof(Symbol) + heap_.capacity() * sizeof(uint64_t);
 }
 
 }  // namespace cairn::worker

@@ -67,27 +67,26 @@ class PreTokenizer::Pattern {
     return out;
   }
 
-  // Appends the matches in `text` and what lies between them.
-  Status Split(std::string_view text, std::vector<std::string_view>* pieces) const {
-    const std::unique_ptr<pcre2_match_data, FreeMatch> match(
-        pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+  using MatchData = std::unique_ptr<pcre2_match_data, FreeMatch>;
+  // RESOURCE_EXHAUSTED: no memory.
+  Result<MatchData> MakeMatchData() const {
+    MatchData match(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     if (match == nullptr) {
       return Errorf(StatusCode::kResourceExhausted, "pre-tokenizer: no memory for a match");
     }
+    return match;
+  }
+  // Begin and end of the first match from `at` on, never empty; both are the end of the text if
+  // there is none.
+  Result<std::pair<size_t, size_t>> Find(std::string_view text, size_t at,
+                                         pcre2_match_data* match) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    size_t at = 0;
-    while (at < text.size()) {
-      const int rc = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK,
-                                 match.get(), nullptr);
-      if (rc == PCRE2_ERROR_NOMATCH) break;
-      if (rc < 0) return RegexError("match", rc);
-      const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match.get());
-      if (ends[0] > at) pieces->push_back(text.substr(at, ends[0] - at));
-      pieces->push_back(text.substr(ends[0], ends[1] - ends[0]));
-      at = ends[1];  // No pattern matches the empty string, so this moves on.
-    }
-    if (at < text.size()) pieces->push_back(text.substr(at));
-    return OkStatus();
+    const int rc =
+        pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK, match, nullptr);
+    if (rc == PCRE2_ERROR_NOMATCH) return std::pair(text.size(), text.size());
+    if (rc < 0) return RegexError("match", rc);
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match);
+    return std::pair<size_t, size_t>(ends[0], ends[1]);
   }
 
  private:
@@ -116,17 +115,64 @@ Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::Create(std::string_vie
                 names);
 }
 
-Status PreTokenizer::Split(std::string_view text, std::vector<std::string_view>* pieces) const {
-  std::vector<std::string_view> current = {text}, next;
-  for (const Pattern& pattern : patterns_) {
-    next.clear();
-    for (const std::string_view piece : current) {
-      CAIRN_RETURN_IF_ERROR(pattern.Split(piece, &next));
-    }
-    current.swap(next);
+// The matches of one pattern in one text after the other, and what lies between them.
+struct PreTokenizer::Pieces::Level {
+  const Pattern* pattern = nullptr;
+  Pattern::MatchData match;
+  std::string_view text;
+  size_t at = 0;
+  size_t match_end = 0;  // Of a match that begins at `at` and is the next piece. 0: none.
+};
+
+PreTokenizer::Pieces::Pieces(const PreTokenizer& pre, std::string_view text) {
+  for (const Pattern& pattern : pre.patterns_) {
+    levels_.emplace_back();
+    levels_.back().pattern = &pattern;
   }
-  pieces->insert(pieces->end(), current.begin(), current.end());
-  return OkStatus();
+  levels_.front().text = text;
+}
+
+PreTokenizer::Pieces::~Pieces() = default;
+PreTokenizer::Pieces::Pieces(Pieces&&) noexcept = default;
+PreTokenizer::Pieces& PreTokenizer::Pieces::operator=(Pieces&&) noexcept = default;
+
+Result<std::optional<std::string_view>> PreTokenizer::Pieces::Next() {
+  return NextAt(levels_.size() - 1);
+}
+
+// It calls itself once for each pattern.
+Result<std::optional<std::string_view>> PreTokenizer::Pieces::NextAt(size_t index) {
+  Level& level = levels_[index];
+  const auto piece = [&level](size_t end) {
+    const std::string_view found = level.text.substr(level.at, end - level.at);
+    level.at = end;
+    return std::optional(found);
+  };
+  while (level.at == level.text.size()) {
+    if (index == 0) return std::optional<std::string_view>();
+    CAIRN_ASSIGN_OR_RETURN(const auto above, NextAt(index - 1));
+    if (!above) return above;
+    level.text = *above;
+    level.at = 0;
+  }
+  if (level.match_end > 0) return piece(std::exchange(level.match_end, 0));
+  if (level.match == nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(level.match, level.pattern->MakeMatchData());
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto match,
+                         level.pattern->Find(level.text, level.at, level.match.get()));
+  if (match.first == level.at) return piece(match.second);
+  if (match.first < level.text.size()) level.match_end = match.second;
+  return piece(match.first);
+}
+
+Status PreTokenizer::Split(std::string_view text, std::vector<std::string_view>* pieces) const {
+  Pieces all(*this, text);
+  for (;;) {
+    CAIRN_ASSIGN_OR_RETURN(const auto piece, all.Next());
+    if (!piece) return OkStatus();
+    pieces->push_back(*piece);
+  }
 }
 
 }  // namespace cairn::worker

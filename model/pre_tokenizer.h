@@ -6,6 +6,7 @@
 // "llama-bpe" (Llama 3). Immutable, thread-safe.
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,23 @@ class PreTokenizer {
   // Appends the pieces of `text` in order; together they are the whole text. They point into it.
   // REQUIRES: text is valid UTF-8.
   Status Split(std::string_view text, std::vector<std::string_view>* pieces) const;
+
+  // The same pieces, one after the other. The pre-tokenizer and the text must outlive it. Not
+  // thread-safe.
+  class Pieces {
+   public:
+    Pieces(const PreTokenizer& pre, std::string_view text);
+    ~Pieces();
+    Pieces(Pieces&&) noexcept;
+    Pieces& operator=(Pieces&&) noexcept;
+    // nullopt: there are no more.
+    Result<std::optional<std::string_view>> Next();
+
+   private:
+    struct Level;
+    Result<std::optional<std::string_view>> NextAt(size_t level);
+    std::vector<Level> levels_;  // One for each pattern.
+  };
 
   // A piece that is itself a token becomes that token, whatever the merges say.
   bool whole_pieces_first() const { return whole_pieces_first_; }

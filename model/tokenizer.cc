@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "model/bpe.h"
@@ -49,26 +50,8 @@ class SpecialMatcher {
     }
   }
 
-  // Calls text(part) and special(id) in order.
-  template <typename OnText, typename OnSpecial>
-  Status Walk(std::string_view text, OnText on_text, OnSpecial on_special) const {
-    size_t begin = 0, at = 0;
-    while (at < text.size()) {
-      const auto* hit = Match(text.substr(at));
-      if (hit == nullptr) {
-        ++at;
-        continue;
-      }
-      if (at > begin) CAIRN_RETURN_IF_ERROR(on_text(text.substr(begin, at - begin)));
-      on_special(hit->second);
-      at += hit->first.size();
-      begin = at;
-    }
-    return begin < text.size() ? on_text(text.substr(begin)) : OkStatus();
-  }
-
- private:
   using Entry = std::pair<std::string_view, TokenId>;
+  // The special token that `text` begins with, or nullptr.
   const Entry* Match(std::string_view text) const {
     for (const Entry& entry : by_lead_[static_cast<uint8_t>(text[0])]) {
       if (text.starts_with(entry.first)) return &entry;
@@ -76,6 +59,7 @@ class SpecialMatcher {
     return nullptr;
   }
 
+ private:
   std::array<std::vector<Entry>, 256> by_lead_;
 };
 
@@ -104,8 +88,6 @@ struct Tokenizer::Impl {
   Status ReadSpecialIds(const GgufFile& file);
   void BuildMatchers();
   void DecodeSpellings(const std::array<std::string, 256>& byte_spellings);
-  Status EncodePlain(std::string_view text, std::vector<TokenId>* out) const;
-  Status EncodeText(std::string_view text, bool parse_special, std::vector<TokenId>* out) const;
   bool Contains(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < types.size(); }
   bool IsControl(TokenId id) const {
     const TokenType type = types[static_cast<size_t>(id)];
@@ -263,53 +245,6 @@ void Tokenizer::Impl::BuildMatchers() {
   with_control.Finish();
 }
 
-Status Tokenizer::Impl::EncodePlain(std::string_view text, std::vector<TokenId>* out) const {
-  std::vector<std::string_view> pieces;
-  CAIRN_RETURN_IF_ERROR(pre->Split(text, &pieces));
-  const auto encode = [&](std::string_view piece) {
-    const auto whole = whole_pieces.find(piece);
-    if (whole != whole_pieces.end()) {
-      out->push_back(whole->second);
-    } else {
-      bpe->Encode(piece, out);
-    }
-  };
-  // Most words of a text come more than once: their ids are copied from where they stand in the
-  // result. Long pieces are rare, and hashing them would cost more than it saves.
-  constexpr size_t kLongest = 32;
-  struct Range {
-    size_t begin, end;
-  };
-  absl::flat_hash_map<std::string_view, Range> seen;
-  for (const std::string_view piece : pieces) {
-    if (piece.size() > kLongest) {
-      encode(piece);
-      continue;
-    }
-    const auto [it, fresh] = seen.try_emplace(piece, Range{out->size(), 0});
-    if (fresh) {
-      encode(piece);
-      it->second.end = out->size();
-    } else {
-      for (size_t i = it->second.begin; i < it->second.end; ++i) out->push_back((*out)[i]);
-    }
-  }
-  return OkStatus();
-}
-
-Status Tokenizer::Impl::EncodeText(std::string_view text, bool parse_special,
-                                   std::vector<TokenId>* out) const {
-  const size_t valid = ValidUtf8Prefix(text);
-  if (valid != text.size()) {
-    return InvalidArgument("text is not valid UTF-8 at byte {} of {} (0x{:02x})", valid,
-                           text.size(), static_cast<uint8_t>(text[valid]));
-  }
-  const SpecialMatcher& matcher = parse_special ? with_control : always;
-  return matcher.Walk(
-      text, [&](std::string_view part) { return EncodePlain(part, out); },
-      [&](TokenId id) { out->push_back(id); });
-}
-
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
@@ -339,16 +274,18 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufFile& file) {
 }
 
 Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool parse_special) const {
-  std::vector<TokenId> ids;
-  CAIRN_RETURN_IF_ERROR(impl_->EncodeText(text, parse_special, &ids));
-  return ids;
+  TextEncoding encoding(*this, text, parse_special);
+  CAIRN_RETURN_IF_ERROR(encoding.Step(std::numeric_limits<size_t>::max()).status());
+  return encoding.TakeIds();
 }
 
 Result<std::vector<TokenId>> Tokenizer::EncodePrompt(std::span<const PromptPiece> pieces) const {
   std::vector<TokenId> ids;
   if (impl_->add_bos) ids.push_back(*impl_->bos);
   for (const PromptPiece& piece : pieces) {
-    CAIRN_RETURN_IF_ERROR(impl_->EncodeText(piece.text, piece.parse_special, &ids));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
+                           Encode(piece.text, piece.parse_special));
+    ids.insert(ids.end(), more.begin(), more.end());
   }
   // A prompt that spells the token itself must not get it twice.
   if (impl_->add_bos && ids.size() > 1 && ids[1] == ids[0]) ids.erase(ids.begin());
@@ -387,6 +324,145 @@ std::optional<TokenId> Tokenizer::Find(std::string_view name) const {
 std::optional<TokenId> Tokenizer::bos() const { return impl_->bos; }
 std::optional<TokenId> Tokenizer::eos() const { return impl_->eos; }
 bool Tokenizer::add_bos() const { return impl_->add_bos; }
+
+struct TextEncoding::Part {
+  Part(const PreTokenizer& pre, std::string_view text) : pieces(pre, text) {}
+  struct Range {
+    size_t begin, end;
+  };
+  PreTokenizer::Pieces pieces;
+  // Most words of a text come more than once: their ids are copied from where they stand in the
+  // result.
+  absl::flat_hash_map<std::string_view, Range> seen;
+  std::optional<BytePairEncoder::Run> word;  // A long piece that is encoded now.
+};
+
+TextEncoding::TextEncoding(const Tokenizer& tokenizer, std::string_view text, bool parse_special)
+    : tokenizer_(*tokenizer.impl_), text_(text), parse_special_(parse_special) {}
+
+TextEncoding::~TextEncoding() = default;
+
+size_t TextEncoding::left() const {
+  const size_t word = part_ != nullptr && part_->word ? part_->word->left() : 0;
+  return text_.size() - begin_ + word;
+}
+
+size_t TextEncoding::memory() const {
+  size_t bytes = ids_.capacity() * sizeof(TokenId);
+  if (part_ != nullptr) {
+    bytes += part_->seen.capacity() * (sizeof(std::string_view) + sizeof(Part::Range));
+    if (part_->word) bytes += part_->word->memory();
+  }
+  return bytes;
+}
+
+Result<bool> TextEncoding::Step(size_t bytes) {
+  size_t budget = bytes;
+  while (budget > 0) {
+    if (checked_ < text_.size()) {
+      CAIRN_RETURN_IF_ERROR(CheckUtf8(&budget));
+    } else if (part_ != nullptr) {
+      CAIRN_RETURN_IF_ERROR(StepPart(&budget));
+    } else if (special_) {
+      ids_.push_back(*std::exchange(special_, std::nullopt));
+    } else if (at_ < text_.size()) {
+      FindPart(&budget);
+    } else {
+      return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+
+// What cheap work on bytes costs, next to encoding them.
+constexpr size_t kCheap = 64;
+// Long pieces are rare, and hashing them would cost more than it saves.
+constexpr size_t kLongestSeen = 32;
+// A longer piece is encoded in steps.
+constexpr size_t kLongPiece = 256;
+
+// `bytes` of work are done.
+void Spend(size_t bytes, size_t* budget) {
+  *budget -= std::min(*budget, std::max<size_t>(1, bytes));
+}
+
+}  // namespace
+
+Status TextEncoding::CheckUtf8(size_t* budget) {
+  constexpr size_t kLongestCharacter = 4;
+  const size_t most = std::min(*budget, text_.size() / kCheap + 1) * kCheap;
+  const std::string_view part = text_.substr(checked_, most + kLongestCharacter);
+  const size_t valid = ValidUtf8Prefix(part);
+  Spend(part.size() / kCheap, budget);
+  checked_ += valid;
+  // The end of the part may be in the middle of a character.
+  if (valid == part.size() || (checked_ < text_.size() && part.size() - valid < kLongestCharacter &&
+                               checked_ + (part.size() - valid) < text_.size())) {
+    return OkStatus();
+  }
+  return InvalidArgument("text is not valid UTF-8 at byte {} of {} (0x{:02x})", checked_,
+                         text_.size(), static_cast<uint8_t>(text_[checked_]));
+}
+
+void TextEncoding::FindPart(size_t* budget) {
+  const SpecialMatcher& matcher = parse_special_ ? tokenizer_.with_control : tokenizer_.always;
+  const size_t most = std::min(*budget, text_.size() / kCheap + 1) * kCheap;
+  const size_t stop = std::min(text_.size(), at_ + most);
+  const size_t from = at_;
+  const auto* found = static_cast<const SpecialMatcher::Entry*>(nullptr);
+  while (at_ < stop && (found = matcher.Match(text_.substr(at_))) == nullptr) ++at_;
+  Spend((at_ - from) / kCheap, budget);
+  if (found == nullptr && at_ < text_.size()) return;
+  if (at_ > begin_) {
+    part_ = std::make_unique<Part>(*tokenizer_.pre, text_.substr(begin_, at_ - begin_));
+  }
+  if (found != nullptr) {
+    special_ = found->second;
+    at_ += found->first.size();
+  }
+  if (part_ == nullptr) begin_ = at_;
+}
+
+Status TextEncoding::StepPart(size_t* budget) {
+  Part& part = *part_;
+  if (part.word) {
+    if (part.word->Step(budget, &ids_)) part.word.reset();
+    return OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto piece, part.pieces.Next());
+  if (!piece) {
+    part_.reset();
+    begin_ = at_;
+    return OkStatus();
+  }
+  EncodePiece(*piece);
+  begin_ += piece->size();
+  if (!part.word) Spend(piece->size(), budget);
+  return OkStatus();
+}
+
+void TextEncoding::EncodePiece(std::string_view piece) {
+  const auto encode = [&] {
+    const auto whole = tokenizer_.whole_pieces.find(piece);
+    if (whole != tokenizer_.whole_pieces.end()) {
+      ids_.push_back(whole->second);
+    } else if (piece.size() > kLongPiece) {
+      part_->word.emplace(*tokenizer_.bpe, piece);
+    } else {
+      tokenizer_.bpe->Encode(piece, &ids_);
+    }
+  };
+  if (piece.size() > kLongestSeen) return encode();
+  const auto [it, fresh] = part_->seen.try_emplace(piece, Part::Range{ids_.size(), 0});
+  if (fresh) {
+    encode();
+    it->second.end = ids_.size();
+  } else {
+    for (size_t i = it->second.begin; i < it->second.end; ++i) ids_.push_back(ids_[i]);
+  }
+}
 
 std::string StreamDecoder::Add(TokenId id) {
   pending_ += tokenizer_.Decode(std::span(&id, 1), with_special_);

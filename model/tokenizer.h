@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cairn/common/status.h"
@@ -67,9 +68,48 @@ class Tokenizer {
   bool add_bos() const;
 
  private:
+  friend class TextEncoding;
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+};
+
+// The tokens of one text, as Tokenizer::Encode makes them, in steps: a text of any length holds up
+// nothing else for long. The tokenizer and the text must outlive it. Not thread-safe.
+class TextEncoding {
+ public:
+  TextEncoding(const Tokenizer& tokenizer, std::string_view text, bool parse_special);
+  ~TextEncoding();
+  TextEncoding(const TextEncoding&) = delete;
+  TextEncoding& operator=(const TextEncoding&) = delete;
+
+  // Does the work of about so many bytes. True: all is done. Errors as Encode's. Not after it is
+  // done, nor after an error.
+  Result<bool> Step(size_t bytes);
+  // Those so far; all of them once it is done.
+  const std::vector<TokenId>& ids() const { return ids_; }
+  std::vector<TokenId> TakeIds() { return std::move(ids_); }
+  // Of the text, that no step has come to yet.
+  size_t left() const;
+  // Bytes of memory that it takes now, the ids included.
+  size_t memory() const;
+
+ private:
+  struct Part;
+  Status CheckUtf8(size_t* budget);
+  void FindPart(size_t* budget);
+  Status StepPart(size_t* budget);
+  void EncodePiece(std::string_view piece);
+
+  const Tokenizer::Impl& tokenizer_;
+  const std::string_view text_;
+  const bool parse_special_;
+  size_t checked_ = 0;              // Bytes that are UTF-8.
+  size_t at_ = 0;                   // Bytes in which special tokens were looked for.
+  size_t begin_ = 0;                // Where the text between special tokens begins.
+  std::optional<TokenId> special_;  // That follows the part.
+  std::unique_ptr<Part> part_;      // Text between special tokens that is encoded now.
+  std::vector<TokenId> ids_;
 };
 
 // Turns a stream of tokens into text, holding back bytes of a character that is not complete yet,

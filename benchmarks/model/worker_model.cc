@@ -181,7 +181,7 @@ void WorkerModel::EndStep(double now, std::vector<Answered>* done,
     }
     ++run.generated;
     if (generated != nullptr) generated->push_back({run.request, run.generated});
-    accounts_.Charge(run.claim.tenant, worker::TenantAccounts::kGeneratedCost);
+    accounts_.Charge(run.claim.tenant, TenantAccounts::kGeneratedCost);
     if (run.generated < request.output_tokens) continue;
     done->push_back({run.request, run.first_token, now});
     accounts_.Leave(run.claim.tenant);

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "benchmarks/model/requests.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/router/policy/worker_load.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 #include "services/worker/scheduling/prompt_queue.h"
-#include "services/worker/scheduling/tenant_accounts.h"
 
 namespace cairn::model {
 
@@ -124,7 +124,7 @@ class WorkerModel {
 
   const WorkerOptions options_;
   const std::vector<Request>& requests_;
-  worker::TenantAccounts accounts_;
+  TenantAccounts accounts_;
   worker::BatchScheduler scheduler_;
   worker::PromptQueue queue_;
   LruBlocks cache_;

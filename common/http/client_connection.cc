@@ -15,7 +15,11 @@ using boost::system::error_code;
 // Events of a stream are short. A larger buffer is for a connection that fills this one.
 constexpr size_t kLeastReadBytes = 1 << 10;
 constexpr size_t kMostReadBytes = 64 << 10;
+// Of a body that leaves in one piece with the head: a server that delays its acknowledgements would
+// make a second piece wait. What follows is sent from where it lies.
+constexpr size_t kBodyWithHead = 64 << 10;
 
+// The head, and the beginning of the body.
 std::string Render(const Origin& origin, const ClientRequest& request) {
   std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", request.method, request.target,
                                  origin.Authority());
@@ -24,8 +28,7 @@ std::string Render(const Origin& origin, const ClientRequest& request) {
   }
   if (request.body != nullptr) text += fmt::format("Content-Length: {}\r\n", request.body->size());
   text += "\r\n";
-  // In one piece: a server that delays its acknowledgements would make a second one wait.
-  if (request.body != nullptr) text += *request.body;
+  if (request.body != nullptr) text.append(*request.body, 0, kBodyWithHead);
   return text;
 }
 
@@ -147,27 +150,38 @@ void ClientConnection::SendRequest() {
   parser_ = std::make_unique<ResponseParser>(shared_->options.max_head_bytes,
                                              call_->request.max_body_bytes);
   out_ = Render(origin_, call_->request);
+  body_at_ = kBodyWithHead;
+  body_ = call_->request.body;
+  if (body_ != nullptr && body_->size() <= body_at_) body_.reset();
   written_ = 0;
   writing_ = true;
   SetDeadline(Now() + call_->request.silence);
   WriteSome();
 }
 
+asio::const_buffer ClientConnection::Unsent() const {
+  if (written_ < out_.size()) return {out_.data() + written_, out_.size() - written_};
+  if (body_ == nullptr) return {};
+  const size_t at = body_at_ + (written_ - out_.size());
+  return {body_->data() + at, body_->size() - at};
+}
+
 void ClientConnection::WriteSome() {
-  transport_->Write(asio::buffer(out_.data() + written_, out_.size() - written_),
-                    [self = shared_from_this()](const error_code& ec, size_t bytes) {
-                      if (self->state_ != State::kBusy) return;
-                      // A server may answer before it has read all: its answer counts.
-                      if (ec) {
-                        self->out_ = std::string();
-                        return;
-                      }
-                      self->written_ += bytes;
-                      self->SetDeadline(Now() + self->call_->request.silence);
-                      if (self->written_ < self->out_.size()) return self->WriteSome();
-                      self->writing_ = false;
-                      self->out_ = std::string();
-                    });
+  transport_->Write(Unsent(), [self = shared_from_this()](const error_code& ec, size_t bytes) {
+    if (self->state_ != State::kBusy) return;
+    // A server may answer before it has read all: its answer counts.
+    if (ec) {
+      self->out_ = std::string();
+      self->body_.reset();
+      return;
+    }
+    self->written_ += bytes;
+    self->SetDeadline(Now() + self->call_->request.silence);
+    if (self->Unsent().size() > 0) return self->WriteSome();
+    self->writing_ = false;
+    self->out_ = std::string();
+    self->body_.reset();
+  });
 }
 
 void ClientConnection::Read() {

@@ -92,6 +92,7 @@ class ClientConnection final : public std::enable_shared_from_this<ClientConnect
   void Connect();
   void OnConnected(const boost::system::error_code& ec);
   void SendRequest();
+  boost::asio::const_buffer Unsent() const;
   void WriteSome();
   void Read();
   void OnRead(const boost::system::error_code& ec, size_t bytes);
@@ -117,10 +118,12 @@ class ClientConnection final : public std::enable_shared_from_this<ClientConnect
   std::shared_ptr<PendingCall> call_;
   std::unique_ptr<ResponseParser> parser_;  // While busy.
   bool head_passed_ = false;
-  bool answered_ = false;  // A byte of the answer has come.
-  bool kept_ = false;      // It has served a call before this one.
-  std::string out_;
-  size_t written_ = 0;
+  bool answered_ = false;                    // A byte of the answer has come.
+  bool kept_ = false;                        // It has served a call before this one.
+  std::string out_;                          // The head, and the beginning of the body.
+  std::shared_ptr<const std::string> body_;  // The rest is sent from here: it is not copied.
+  size_t body_at_ = 0;                       // Where that rest begins.
+  size_t written_ = 0;                       // Of both.
   bool writing_ = false;
   std::string in_;  // What the parser has not used.
   std::string read_buffer_;

@@ -88,7 +88,7 @@ void Connection::NextRequest() {
   if (shared_->draining && in_.empty()) return Close();
   state_ = State::kReading;
   parser_ = std::make_unique<RequestParser>(shared_->options.max_head_bytes,
-                                            shared_->options.max_body_bytes);
+                                            shared_->options.max_body_bytes, shared_->bodies);
   continue_sent_ = false;
   if (!in_.empty()) return Parse();
   Read();
@@ -132,7 +132,6 @@ void Connection::Parse() {
     case RequestParser::State::kDone:
       return Dispatch();
     case RequestParser::State::kBody:
-      if (!ChargeBody()) return Refuse(503, "too many large requests at the same time");
       if (parser_->expects_continue() && !continue_sent_ && parser_->body_bytes() == 0) {
         continue_sent_ = true;
         writing_ = true;
@@ -146,18 +145,7 @@ void Connection::Parse() {
   Read();
 }
 
-bool Connection::ChargeBody() {
-  const uint64_t bytes = parser_->body_bytes();
-  if (bytes <= charged_body_) return true;
-  if (!shared_->bodies.Take(charged_body_, bytes - charged_body_)) return false;
-  charged_body_ = bytes;
-  return true;
-}
-
-void Connection::ReleaseBody() { shared_->bodies.GiveBack(std::exchange(charged_body_, 0)); }
-
 void Connection::Dispatch() {
-  if (!ChargeBody()) return Refuse(503, "too many large requests at the same time");
   keep_alive_ = parser_->keep_alive();
   http_1_1_ = parser_->is_http_1_1();
   Request request = parser_->Take();
@@ -169,7 +157,6 @@ void Connection::Dispatch() {
   if (!writing_) SetDeadline(TimePoint::max());
   exchange_ = std::make_shared<Exchange>(shared_from_this(), shared_.get());
   shared_->handler->Handle(std::move(request), std::make_shared<Writer>(exchange_));
-  ReleaseBody();
   Read();
 }
 
@@ -177,7 +164,6 @@ void Connection::Refuse(int status, const std::string& message) {
   ++shared_->refused_requests;
   // Before the parser goes, whose text `message` may be.
   Response refusal = shared_->handler->Refuse(status, message);
-  ReleaseBody();
   keep_alive_ = head_only_ = false;
   http_1_1_ = refused_ = true;
   parser_.reset();
@@ -274,6 +260,8 @@ void Connection::FinishAnswer() {
 
 void Connection::Linger() {
   state_ = State::kLingering;
+  // It is owed nothing more, so it is the first to go when places are needed.
+  waiting_since_ = TimePoint::min();
   transport_->EndWriting();
   in_ = std::string();
   SetDeadline(Now() + kLinger);
@@ -286,7 +274,7 @@ void Connection::Close() {
   const auto self = shared_from_this();
   transport_->Close();
   timer_.cancel();
-  ReleaseBody();
+  parser_.reset();
   if (exchange_ != nullptr) {
     ++shared_->aborted;
     const std::function<void()> aborted = std::exchange(exchange_, nullptr)->Abort();

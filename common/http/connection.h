@@ -20,10 +20,10 @@
 #include <utility>
 
 #include "common/concurrency/mutex.h"
-#include "common/http/byte_budget.h"
 #include "common/http/request_parser.h"
 #include "common/http/server.h"
 #include "common/http/transport.h"
+#include "common/memory/byte_budget.h"
 
 namespace cairn::http {
 
@@ -34,13 +34,14 @@ struct Shared {
   Shared(Server::Options o, Handler* h)
       : options(std::move(o)),
         handler(h),
-        bodies(options.all_body_bytes),
+        bodies(std::make_shared<ByteBudget>(options.all_body_bytes)),
         unread(options.all_unread_bytes) {}
 
   const Server::Options options;
   Handler* const handler;
   boost::asio::io_context io;
-  ByteBudget bodies;  // Of requests that are being read.
+  // Of requests that are being read, and of those that whoever handles them still holds.
+  const std::shared_ptr<ByteBudget> bodies;
   ByteBudget unread;  // Of answers that their readers have not taken.
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> refused_requests{0}, slow_senders{0}, slow_readers{0}, aborted{0};
@@ -108,10 +109,15 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void PostFlush();
   void PostClose(bool slow_reader);
   void PostDrain();
-  // Since when it has been without a complete request. TimePoint::max(): it has one. Any thread.
-  TimePoint waiting_since() const { return waiting_since_.load(std::memory_order_relaxed); }
+  // Since when it has been without a complete request. TimePoint::max(): it has one, or gives way.
+  // TimePoint::min(): its answer has left, and it only waits for its client's end. Any thread.
+  TimePoint waiting_since() const {
+    return gives_way_.load(std::memory_order_relaxed)
+               ? TimePoint::max()
+               : waiting_since_.load(std::memory_order_relaxed);
+  }
   // It is about to end for a newcomer: nobody else asks it to.
-  void GiveWay() { waiting_since_ = TimePoint::max(); }
+  void GiveWay() { gives_way_ = true; }
 
  private:
   enum class State { kHandshake, kReading, kAnswering, kLingering, kClosed };
@@ -119,8 +125,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Read();
   void OnRead(const boost::system::error_code& ec, size_t bytes);
   void Parse();
-  bool ChargeBody();
-  void ReleaseBody();
   void Dispatch();
   void Refuse(int status, const std::string& message);
   void Flush();
@@ -141,12 +145,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const std::unique_ptr<Transport> transport_;
   State state_ = State::kHandshake;
   std::atomic<TimePoint> waiting_since_;
+  std::atomic<bool> gives_way_{false};
 
   std::unique_ptr<RequestParser> parser_;  // While reading.
   std::string in_;                         // What the parser has not used.
   std::string read_buffer_;
   bool reading_ = false;  // A read is under way.
-  uint64_t charged_body_ = 0;
   bool continue_sent_ = false;
   bool idle_ = false;     // Nothing of the next request has come.
   bool refused_ = false;  // What comes from the client has no meaning any more.

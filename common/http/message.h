@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/memory/charged_string.h"
+
 namespace cairn::http {
 
 struct Header {
@@ -17,7 +19,8 @@ struct Request {
   std::string path;    // Without the query, as sent: percent signs are not decoded.
   std::string query;   // After the question mark.
   std::vector<Header> headers;
-  std::string body;
+  // Counts among the bodies of all requests until whoever handles the request lets go of it.
+  ChargedString body;
 
   // The value of the first header with this name, or nullptr. Names have no case.
   const std::string* Find(std::string_view name) const;

@@ -19,8 +19,9 @@ std::string_view View(BeastView text) { return {text.data(), text.size()}; }
 
 class RequestParser::Impl final : public beast::http::basic_parser<true> {
  public:
-  Impl(uint32_t max_head_bytes, uint64_t max_body_bytes)
+  Impl(uint32_t max_head_bytes, uint64_t max_body_bytes, std::shared_ptr<ByteBudget> bodies)
       : max_head_(max_head_bytes), max_body_(max_body_bytes) {
+    request.body = ChargedString(ByteShare(std::move(bodies)));
     header_limit(max_head_bytes);
     body_limit(max_body_bytes);
     eager(true);
@@ -46,7 +47,12 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   void on_body_init_impl(const boost::optional<uint64_t>&, error_code& ec) override { ec = {}; }
   size_t on_body_impl(BeastView body, error_code& ec) override {
     ec = {};
-    request.body.append(body.data(), body.size());
+    if (!request.body.Append(View(body))) {
+      Refuse(503,
+             "body: the bodies of all requests under way take the memory that there is for them, "
+             "try again later",
+             ec);
+    }
     return body.size();
   }
   void on_chunk_header_impl(uint64_t, BeastView, error_code& ec) override { ec = {}; }
@@ -144,8 +150,9 @@ void RequestParser::Impl::Fail(const error_code& ec) {
   }
 }
 
-RequestParser::RequestParser(uint32_t max_head_bytes, uint64_t max_body_bytes)
-    : impl_(std::make_unique<Impl>(max_head_bytes, max_body_bytes)) {}
+RequestParser::RequestParser(uint32_t max_head_bytes, uint64_t max_body_bytes,
+                             std::shared_ptr<ByteBudget> bodies)
+    : impl_(std::make_unique<Impl>(max_head_bytes, max_body_bytes, std::move(bodies))) {}
 RequestParser::~RequestParser() = default;
 
 size_t RequestParser::Feed(std::string_view bytes) { return impl_->Feed(bytes); }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/http/message.h"
+#include "common/memory/byte_budget.h"
 
 namespace cairn::http {
 
@@ -23,8 +24,10 @@ class RequestParser {
   };
   static constexpr size_t kMaxHeaders = 128;
 
-  // A longer head or body fails with 431 or 413.
-  RequestParser(uint32_t max_head_bytes, uint64_t max_body_bytes);
+  // A longer head or body fails with 431 or 413. The body counts in `bodies` from its first byte,
+  // for as long as it lives; one for which there is no room fails with 503. nullptr: no bound.
+  RequestParser(uint32_t max_head_bytes, uint64_t max_body_bytes,
+                std::shared_ptr<ByteBudget> bodies = nullptr);
   ~RequestParser();
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;

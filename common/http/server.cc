@@ -252,6 +252,7 @@ Server::Stats Server::GetStats() const {
   Shared& shared = *impl_->shared;
   return {.connections = impl_->Connections(),
           .unread_bytes = shared.unread.used(),
+          .body_bytes = shared.bodies->used(),
           .accepted = impl_->accepted,
           .refused_connections = impl_->refused,
           .refused_requests = shared.refused_requests,

@@ -58,12 +58,13 @@ class Server {
     std::string field;    // Its name in errors.
     net::TlsOptions tls;  // Read again when a file has changed.
     uint32_t threads = 2;
-    // When all are taken, the connection goes that has been without a complete request for longest.
-    // If each has one, the newcomer goes.
+    // When all are taken, a connection goes whose last answer has left, and else the one that has
+    // been without a complete request for longest. If each has one, the newcomer goes.
     uint32_t max_connections = 8192;
-    uint32_t max_head_bytes = 16 << 10;     // The request line, and again the headers.
-    uint64_t max_body_bytes = 8 << 20;      // Of one request.
-    uint64_t all_body_bytes = 256 << 20;    // Of all requests that are being read.
+    uint32_t max_head_bytes = 16 << 10;  // The request line, and again the headers.
+    uint64_t max_body_bytes = 8 << 20;   // Of one request.
+    // Of all requests that are being read, or whose handler has not let go of the body.
+    uint64_t all_body_bytes = 256 << 20;
     uint64_t max_unread_bytes = 256 << 10;  // Of a stream whose reader is slow: then it ends.
     uint64_t all_unread_bytes = 64 << 20;   // Of all answers.
     Duration request_timeout = std::chrono::seconds(30);  // To send a request (and to begin TLS).
@@ -73,6 +74,7 @@ class Server {
   struct Stats {
     uint64_t connections = 0;   // Now.
     uint64_t unread_bytes = 0;  // Now: of answers that their readers have not taken yet.
+    uint64_t body_bytes = 0;    // Now: of bodies, and of what their handlers made of them.
     uint64_t accepted = 0;
     uint64_t refused_connections = 0;  // For want of a place.
     uint64_t refused_requests = 0;     // Not HTTP, too large.

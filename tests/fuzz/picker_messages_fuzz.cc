@@ -33,7 +33,7 @@ struct Seen {
   int immediate = 0;
   int endpoints = 0;
 
-  void Reply(const ext_proc::ProcessingResponse& reply) {
+  void Add(const ext_proc::ProcessingResponse& reply) {
     Expect(reply.response_case() != ext_proc::ProcessingResponse::RESPONSE_NOT_SET);
     if (reply.has_immediate_response()) {
       ++immediate;
@@ -53,7 +53,7 @@ CAIRN_FUZZ_ENTRY(picker_messages)(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   FakeRouter router;
   int open = 0;
-  router.on_pick = [&open](const PickAsk& ask) -> std::variant<FollowedPick, GenerateError> {
+  router.on_pick = [&open](PickAsk ask) -> std::variant<FollowedPick, GenerateError> {
     if (ask.may && !ask.may("http://10.0.0.1:80")) {
       return GenerateError{.status = Errorf(StatusCode::kUnavailable, "none")};
     }
@@ -61,12 +61,12 @@ CAIRN_FUZZ_ENTRY(picker_messages)(const uint8_t* data, size_t size) {
         .pick = {.worker = "http://10.0.0.1:80", .candidates = {{.worker = "http://10.0.0.1:80"}}},
         .lease = std::make_unique<CountedLease>(&open)};
   };
-  http::ByteBudget bodies(1 << 16);
+  const auto bodies = std::make_shared<ByteBudget>(1 << 16);
   PickerCounters counters;
   FakeClock clock;
   {
     const auto exchange = std::make_shared<Exchange>(Exchange::Parts{.router = &router,
-                                                                     .bodies = &bodies,
+                                                                     .bodies = bodies,
                                                                      .counters = &counters,
                                                                      .clock = &clock,
                                                                      .relay = input.U8() % 2 == 1,
@@ -80,11 +80,11 @@ CAIRN_FUZZ_ENTRY(picker_messages)(const uint8_t* data, size_t size) {
       if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) continue;
       if (message.has_request_body()) seen.given += message.request_body().body();
       int steps = 0;
-      exchange->Take(std::move(message), [&](const Exchange::Step& step) {
+      exchange->Take(std::move(message), [&](Exchange::Step step) {
         ++steps;
         over = step.over;
         Expect(step.over || step.status.ok());
-        for (const auto& reply : step.replies) seen.Reply(reply);
+        for (auto& reply : step.replies) seen.Add(reply.Take());
       });
       Expect(steps == 1);
       Expect(seen.immediate <= (over ? 1 : 0) && seen.endpoints <= 1);
@@ -93,6 +93,6 @@ CAIRN_FUZZ_ENTRY(picker_messages)(const uint8_t* data, size_t size) {
     exchange->End();
     Expect(open == 0);
   }
-  Expect(bodies.used() == 0);
+  Expect(bodies->used() == 0);
   return 0;
 }

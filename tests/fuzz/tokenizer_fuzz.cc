@@ -1,8 +1,8 @@
 // Any text to the tokenizer, and any ids back: text that is not UTF-8 is refused, ids are in the
 // vocabulary, their bytes are the text, and a stream of ids is UTF-8 at every step.
 //
-// First byte: bits 0 and 1 the pre-tokenizer, bit 2 special tokens are parsed. The rest is the
-// text, and as numbers of one byte the ids.
+// First byte: bits 0 and 1 the pre-tokenizer, bit 2 special tokens are parsed, the rest the length
+// of steps, which make the same tokens. Then the text, and as numbers of one byte the ids.
 
 #include <array>
 
@@ -84,6 +84,12 @@ CAIRN_FUZZ_ENTRY(tokenizer)(const uint8_t* data, size_t size) {
       for (const TokenId id : *ids) Expect(!tokenizer.IsControl(id));
     }
   }
+
+  TextEncoding steps(tokenizer, text, (mode & 4) != 0);
+  Result<bool> done = false;
+  while (done.ok() && !*done) done = steps.Step(1 + (mode >> 3));
+  Expect(done.ok() == ids.ok());
+  if (ids.ok()) Expect(steps.ids() == *ids);
 
   StreamDecoder stream(tokenizer, /*with_special=*/true);
   std::vector<TokenId> given;

@@ -31,6 +31,7 @@ ORDERS = {
         "include",
         "status",
         "concurrency",
+        "tenants",
         "memory",
         "hash",
         "log",

@@ -64,6 +64,7 @@ CASES = {
         "7+100x60",
         "20m",
     ),
+    "CairnRouterKeysStale": ('cairn_router_keys_stale{setting="http.api_keys"}', "1", "0", "2m"),
     "CairnDirectoryFull": ("cairn_cluster_directory_forgotten_total{}", "0+10x60", "7", "20m"),
 }
 

@@ -67,6 +67,19 @@ class Router:
                     return float(each.rsplit(" ", 1)[1])
         raise AssertionError(line)
 
+    def count(self, line):
+        """As metric, of a counter that may not have begun."""
+        try:
+            return self.metric(line)
+        except AssertionError:
+            return 0
+
+    def resident(self):
+        """Bytes of memory now, and the most that it ever had."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        fields = dict(line.split(":", 1) for line in status.splitlines())
+        return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+
     def ready(self, count):
         self.wait(lambda: self.metric('cairn_router_workers{condition="ready"}') == count)
         return self
@@ -92,9 +105,9 @@ def start_router(engines):
     """Starts a router that takes an engine for silent after so long."""
     started = []
 
-    def start(silence="60s"):
+    def start(silence="60s", *settings):
         small = ["--engines.max_answer", "1MiB", "--engines.text_block", "16B"]
-        router = Router([e.url for e in engines], "--engines.silence", silence, *small)
+        router = Router([e.url for e in engines], "--engines.silence", silence, *small, *settings)
         started.append(router)
         return router.ready(2)
 
@@ -132,6 +145,40 @@ def test_what_a_client_sends_and_gets_passes_as_it_is(engines, router):
     assert "authorization" not in call["headers"]
     assert call["headers"]["x-request-id"] == "7"
     assert headers["x-request-id"]
+
+
+def test_requests_under_way_stay_within_their_memory(engines, start_router):
+    """Many bodies whose engines do not answer: what fits waits, and the rest is refused."""
+    router = start_router("60s", "--http.all_bodies", "64MiB")
+    for engine in engines:
+        engine.behaviour = {"silent": True}
+    before, _ = router.resident()
+    body = json.dumps({"model": "fake", "prompt": "hi", "user": "A" * 4_000_000})
+    refused = 'cairn_router_http_answers_total{route="other",code="503"}'
+    connections = []
+    for sent in range(1, 61):
+        connection = http.client.HTTPConnection(router.http, timeout=PATIENCE)
+        connections.append(connection)
+        # A client that is refused may find the connection closed before it has sent all.
+        with contextlib.suppress(ConnectionError):
+            connection.request("POST", "/v1/completions", body)
+        router.wait(
+            lambda sent=sent: (
+                router.metric("cairn_router_active_requests") + router.count(refused) >= sent
+            )
+        )
+    accepted = router.metric("cairn_router_active_requests")
+    assert 8 <= accepted <= 16
+    assert router.count(refused) == 60 - accepted
+    assert router.metric("cairn_router_http_body_bytes") <= 64 << 20
+    # All 60 would be 240 MB, or twice as much with a copy each.
+    _, most = router.resident()
+    assert most - before < 128 << 20
+    for connection in connections:
+        connection.close()
+    router.wait(lambda: router.metric("cairn_router_http_body_bytes") == 0)
+    status, _, _ = router.call("/v1/models")
+    assert status == 200
 
 
 def test_a_stream_passes_byte_by_byte(engines, router):

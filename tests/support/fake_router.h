@@ -38,7 +38,7 @@ class FakeRouter final : public Router {
     }
     return std::make_unique<Call>(this);
   }
-  Result<Pick> PickWorker(const GenerateRequest&) override { return Pick{.worker = "nobody:1"}; }
+  void PickWorker(GenerateRequest, PickOnceDone done) override { done(Pick{.worker = "nobody:1"}); }
   void PickAndFollow(PickAsk ask, PickDone done) override {
     if (on_pick) return done(on_pick(std::move(ask)));
     done(FollowedPick{.pick = {.worker = "nobody:1"}});

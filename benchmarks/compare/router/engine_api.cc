@@ -27,8 +27,8 @@ std::string Models() {
 }
 
 http::Response Tokenized(const http::Request& request) {
-  const bool chat = request.body.find("\"messages\"") != std::string::npos;
-  const auto ask = ParseEngineAsk(chat, request.body);
+  const bool chat = request.body.text().find("\"messages\"") != std::string::npos;
+  const auto ask = ParseEngineAsk(chat, request.body.text());
   if (!ask.ok()) return Error(400, std::string(ask.status().message()));
   const std::vector<uint32_t> tokens = TokensOf(ask->text);
   return {.body = fmt::format(R"({{"count":{},"max_model_len":1000000,"tokens":[{}]}})",
@@ -62,7 +62,7 @@ http::Response EngineApi::Refuse(int status, const std::string& message) {
 
 void EngineApi::Generate(bool chat, const http::Request& request,
                          std::shared_ptr<http::Responder> responder) {
-  const auto ask = ParseEngineAsk(chat, request.body);
+  const auto ask = ParseEngineAsk(chat, request.body.text());
   if (!ask.ok()) return responder->Send(Error(400, std::string(ask.status().message())));
   auto answer = std::make_unique<EngineAnswer>(
       *ask, fmt::format("cmpl-{}-{}", engine_, next_.fetch_add(1)), std::move(responder));

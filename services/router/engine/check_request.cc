@@ -49,11 +49,36 @@ std::optional<GenerateError> CheckStops(const std::vector<std::string>& stops) {
 
 }  // namespace
 
+uint64_t TokenBytes(size_t tokens) {
+  // Of the smallest blocks that are usual: a key for each 16 tokens.
+  constexpr uint64_t kKeyBytes = sizeof(BlockKey) / 16;
+  return tokens * (sizeof(worker::TokenId) + kKeyBytes);
+}
+
 GenerateError FieldError(std::string field, const std::string& what) {
   GenerateError error;
   error.status = InvalidArgument("field '{}': {}", field, what);
   error.field = std::move(field);
   return error;
+}
+
+GenerateError PromptError(const GenerateRequest& request, const Status& status) {
+  const bool chat = std::holds_alternative<std::vector<worker::ChatMessage>>(request.prompt);
+  GenerateError error = FieldError(chat ? "messages" : "prompt", Message(status));
+  if (status.code() == StatusCode::kOutOfRange) {
+    error.prompt_too_long = true;
+  } else if (status.code() != StatusCode::kInvalidArgument) {
+    error.status = Annotate(status, fmt::format("field '{}'", error.field));
+  }
+  return error;
+}
+
+GenerateError NoRoomFor(const std::string& what) {
+  return {.status = Errorf(StatusCode::kUnavailable,
+                           "the bodies of all requests under way take the memory that there is for "
+                           "them: no room for {}, try again later",
+                           what),
+          .retry_after = std::chrono::seconds(1)};
 }
 
 std::optional<GenerateError> CheckRequest(const GenerateRequest& request, TimePoint now) {

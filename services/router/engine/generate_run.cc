@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/router/engine/check_request.h"
+
 namespace cairn::router {
 namespace {
 
@@ -62,7 +64,8 @@ GenerateRun::GenerateRun(RouterEngine* engine, GenerateRequest request,
       pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {}
 
 void GenerateRun::Refuse(const Status& status) {
-  ++engine_->counters_.shed;
+  ++(status.code() == StatusCode::kUnavailable ? engine_->counters_.unavailable
+                                               : engine_->counters_.shed);
   GenerateError error;
   error.status = status;
   error.retry_after = kTryAgain;
@@ -70,36 +73,48 @@ void GenerateRun::Refuse(const Status& status) {
 }
 
 void GenerateRun::Begin() {
-  if (engine_->parts_.prompts != nullptr) return BeginForEngines();
-  std::vector<worker::TokenId> tokens;
-  if (auto error = engine_->Prepare(request_, &tokens)) {
-    ++engine_->counters_.rejected;
-    return Fail(*error);
-  }
-  request_.prompt = std::string();  // It may be long, and the tokens say it all.
-  tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(tokens));
-  keys_ = std::make_unique<PromptKeys>(*tokens_);
-  TryNext();
+  engine_->Prepare(
+      &request_, [self = shared_from_this()] { return self->cancelled(); },
+      [self = shared_from_this()](std::variant<PreparedPrompt, GenerateError> prompt,
+                                  bool elsewhere) {
+        self->OnPrompt(std::move(prompt), elsewhere);
+      });
 }
 
-void GenerateRun::BeginForEngines() {
-  if (auto error = engine_->PrepareForEngines(request_)) {
-    ++engine_->counters_.rejected;
+void GenerateRun::OnPrompt(std::variant<PreparedPrompt, GenerateError> prompt, bool elsewhere) {
+  if (const auto* error = std::get_if<GenerateError>(&prompt)) {
+    std::atomic<uint64_t>* count = &engine_->counters_.rejected;
+    if (error->status.code() == StatusCode::kCancelled) count = &engine_->counters_.cancelled;
+    if (error->status.code() == StatusCode::kUnavailable) count = &engine_->counters_.unavailable;
+    if (error->status.code() == StatusCode::kResourceExhausted) count = &engine_->counters_.shed;
+    ++*count;
     return Fail(*error);
   }
-  const auto take = [self = shared_from_this()](EnginePrompt prompt) {
-    self->request_.prompt = std::string();
-    self->tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
-    self->keys_ = std::make_unique<PromptKeys>(*self->tokens_, prompt.space);
-  };
-  auto prompt = engine_->parts_.prompts->Read(
-      request_, [take, self = shared_from_this()](EnginePrompt later) {
-        take(std::move(later));
-        self->OnExecutor([self] { self->TryNext(); });
-      });
-  if (!prompt) return;
-  take(*std::move(prompt));
-  TryNext();
+  if (!TakeTokens(std::get<PreparedPrompt>(std::move(prompt)))) return;
+  if (!elsewhere) return TryNext();
+  OnExecutor([self = shared_from_this()] { self->TryNext(); });
+}
+
+bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
+  request_.prompt = std::string();  // It may be long, and the tokens say it all.
+  prompt.tokens.shrink_to_fit();
+  if (!request_.share.Resize(TokenBytes(prompt.tokens.size()))) {
+    ++engine_->counters_.unavailable;
+    Fail(NoRoomFor(fmt::format("its {} tokens", prompt.tokens.size())));
+    return false;
+  }
+  exact_ = prompt.exact;
+  tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+  keys_ = std::make_unique<PromptKeys>(*tokens_, prompt.space);
+  return true;
+}
+
+void GenerateRun::LetGoOfRequest() {
+  request_.raw.reset();
+  request_.prompt = std::string();
+  keys_.reset();
+  tokens_.reset();
+  request_.share.Clear();
 }
 
 void GenerateRun::TryNext() {
@@ -139,12 +154,14 @@ void GenerateRun::TryNext() {
 Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
   const RouterEngine::Parts& parts = engine_->parts_;
   Ask ask;
-  ask.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  ask.prompt_tokens = CountedTokens(workers, request_.model, tokens_->size());
   ask.max_tokens = request_.max_tokens;
   ask.priority = request_.priority;
+  ask.tenant = request_.tenant;
   ask.first_try = !accepted_;
-  ask.offers = MakeOffers(workers, request_.model, engine_->options_.pairing && !prefill_failed_,
-                          keys_.get(), parts.index);
+  ask.offers =
+      MakeOffers(workers, {.model = request_.model, .exact_tokens = exact_ ? tokens_->size() : 0},
+                 engine_->options_.pairing && !prefill_failed_, keys_.get(), parts.index);
   for (const size_t index : tried_) {
     ask.offers[index].usable = false;
     ask.offers[index].reason = "it has failed this request";
@@ -235,6 +252,9 @@ WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
   WorkerRequest wanted;
   wanted.raw = request_.raw;
   wanted.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  // An engine computes no more than its context, whatever the text that stands for the tokens is.
+  const uint32_t context = ContextOf(info, request_.model);
+  if (context > 0) wanted.prompt_tokens = std::min(wanted.prompt_tokens, context);
   wanted.tokens = tokens_;
   if (request_.max_tokens && !info.engine) {
     // A worker may have less context than the model. It cuts the answer to the room that is left.
@@ -280,6 +300,8 @@ void GenerateRun::EndPrefill() {
 
 void GenerateRun::FirstToken() {
   EndPrefill();  // The worker has the whole prompt.
+  engine_->parts_.dispatcher->OnComputed(ticket_);
+  LetGoOfRequest();
   if (engine_->observers_.first_token) {
     engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
   }
@@ -294,10 +316,7 @@ void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
 
 void GenerateRun::OnRawHead(const RawHead& head) {
   raw_status_ = head.status;
-  // It goes nowhere else, and all this may be long.
-  request_.raw.reset();
-  keys_.reset();
-  tokens_.reset();
+  LetGoOfRequest();
   // A whole answer says nothing about its first token.
   if (head.stream) FirstToken();
   observer_->OnRawHead(head);
@@ -320,6 +339,7 @@ void GenerateRun::PassRefusal() {
   observer_->OnRawBytes(refusal_->body);
   GenerateSummary summary;
   summary.worker = worker_;
+  LetGoOfRequest();
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
@@ -336,6 +356,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   end.fetch_seconds = answer.fetch_seconds;
   EndTicket(end);
   EndPrefill();
+  LetGoOfRequest();  // Its caller may keep the call until all of the answer has left.
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;
   summary.cached_tokens = answer.fetched_tokens + answer.shared_tokens;
@@ -393,6 +414,7 @@ void GenerateRun::OnExecutor(std::function<void()> work) {
 void GenerateRun::Fail(const GenerateError& error) {
   EndPrefill();
   EndTicket({});
+  LetGoOfRequest();
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnError(error);
 }

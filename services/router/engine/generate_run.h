@@ -13,6 +13,7 @@
 #include "common/concurrency/mutex.h"
 #include "services/router/engine/held_prefix.h"
 #include "services/router/engine/prefill_half.h"
+#include "services/router/engine/prompt_work.h"
 #include "services/router/engine/router_engine.h"
 
 namespace cairn::router {
@@ -24,7 +25,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   GenerateRun(RouterEngine* engine, GenerateRequest request,
               std::shared_ptr<GenerateObserver> observer, Gate::Pass pass);
 
-  // On the executor.
+  // Any thread. Its caller holds it.
   void Begin();
   // Instead of Begin: it cannot be prepared.
   void Refuse(const Status& status);
@@ -32,7 +33,12 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
 
  private:
   class Attempt;
-  void BeginForEngines();
+  void OnPrompt(std::variant<PreparedPrompt, GenerateError> prompt, bool elsewhere);
+  // The tokens stand for the prompt from now on. False: there is no room for them, and the run has
+  // ended.
+  bool TakeTokens(PreparedPrompt prompt);
+  // The request goes nowhere else any more, and its bytes may be many.
+  void LetGoOfRequest();
   void TryNext();
   Decision Decide(const std::vector<RegisteredWorker>& workers);
   // Another worker computes the prompt for `worker`, which is asked when that is announced.
@@ -72,6 +78,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   std::shared_ptr<GenerateObserver> observer_;
   std::shared_ptr<const Gate::Pass> pass_;
   std::shared_ptr<const std::vector<worker::TokenId>> tokens_;
+  bool exact_ = true;  // False: text stands for the tokens.
   std::unique_ptr<PromptKeys> keys_;
   std::vector<size_t> tried_;    // Indices of workers.
   std::string worker_;           // The address of the present one.

@@ -74,7 +74,41 @@ bool Serves(const WorkerInfo& info, std::string_view model) {
   return std::ranges::find(info.models, model, &EngineModel::id) != info.models.end();
 }
 
-std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, std::string_view model,
+uint32_t ContextOf(const WorkerInfo& info, std::string_view model) {
+  if (!info.engine) return info.context_tokens;
+  uint32_t most = 0;
+  for (const EngineModel& one : info.models) {
+    if (!model.empty() && one.id != model) continue;
+    if (one.context_tokens == 0) return 0;
+    most = std::max(most, one.context_tokens);
+  }
+  return most;
+}
+
+uint32_t LongestContext(std::span<const RegisteredWorker> workers, std::string_view model) {
+  uint32_t longest = 0;
+  for (const RegisteredWorker& worker : workers) {
+    if (!worker.answers() || !Serves(*worker.info, model)) continue;
+    const uint32_t context = ContextOf(*worker.info, model);
+    if (context == 0) return 0;
+    longest = std::max(longest, context);
+  }
+  return longest;
+}
+
+uint32_t CountedTokens(std::span<const RegisteredWorker> workers, std::string_view model,
+                       size_t tokens) {
+  const size_t context = LongestContext(workers, model);
+  return static_cast<uint32_t>(context == 0 ? tokens : std::min(tokens, context));
+}
+
+bool Fits(const WorkerInfo& info, const Wanted& wanted) {
+  const size_t context = ContextOf(info, wanted.model);
+  if (context == 0 || wanted.exact_tokens == 0) return true;
+  return info.engine ? wanted.exact_tokens <= context : wanted.exact_tokens < context;
+}
+
+std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, const Wanted& wanted,
                               bool pairing, PromptKeys* keys, PrefixIndex* index) {
   std::map<Digest, HeldPrefix> held;
   Sites sites;
@@ -89,9 +123,15 @@ std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, std::st
     offer.block_tokens = worker.info->block_tokens;
     offer.prefills = worker.only_prefills();
     if (!offer.usable) continue;
-    if (!Serves(*worker.info, model)) {
+    if (!Serves(*worker.info, wanted.model)) {
       offer.usable = false;
       offer.reason = "it does not serve this model";
+      continue;
+    }
+    if (!Fits(*worker.info, wanted)) {
+      offer.usable = false;
+      offer.reason = fmt::format("its context of {} tokens is too small for a prompt of {}",
+                                 ContextOf(*worker.info, wanted.model), wanted.exact_tokens);
       continue;
     }
     const std::vector<BlockKey>& prompt = keys->Of(*worker.info);

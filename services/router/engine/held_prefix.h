@@ -41,9 +41,29 @@ const Holder* OwnHolder(const RegisteredWorker& worker, const HeldPrefix& held);
 // Cairn's workers all have the router's model.
 bool Serves(const WorkerInfo& info, std::string_view model);
 
-// One offer for each worker, in their order. Those that are ready and serve the model are usable,
-// but workers that only compute prompts for others: these may do so, if `pairing`.
-std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, std::string_view model,
+// Most tokens of prompt and answer that the worker takes for this model. 0: not known.
+uint32_t ContextOf(const WorkerInfo& info, std::string_view model);
+
+// Of the workers that can answer. 0: not known of one of them, or there is none.
+uint32_t LongestContext(std::span<const RegisteredWorker> workers, std::string_view model);
+// So many tokens of a prompt as they count in a decision: no worker computes more than its context.
+uint32_t CountedTokens(std::span<const RegisteredWorker> workers, std::string_view model,
+                       size_t tokens);
+
+// What a decision is about.
+struct Wanted {
+  std::string_view model = {};
+  // Of the prompt. 0: not known, because text stands for them.
+  size_t exact_tokens = 0;
+};
+// The worker has room for the prompt, as far as is known. An engine says itself whether there is
+// room for an answer; Cairn's workers need room for one token.
+bool Fits(const WorkerInfo& info, const Wanted& wanted);
+
+// One offer for each worker, in their order. Those that are ready, serve the model and have room
+// for the prompt are usable, but workers that only compute prompts for others: these may do so, if
+// `pairing`.
+std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, const Wanted& wanted,
                               bool pairing, PromptKeys* keys, PrefixIndex* index);
 
 }  // namespace cairn::router

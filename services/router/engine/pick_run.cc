@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "services/router/engine/check_request.h"
 #include "services/router/engine/held_prefix.h"
 
 namespace cairn::router {
@@ -22,7 +23,7 @@ class Lease final : public PickLease {
     dispatcher_->OnEnd(ticket_, {.generated_tokens = generated_, .complete = completed_});
   }
   void Generated(uint32_t tokens) override {
-    generated_ += tokens;
+    if (tokens > 0 && generated_.fetch_add(tokens) == 0) dispatcher_->OnComputed(ticket_);
     if (foreign_ != nullptr) foreign_->Generated(tokens);
   }
   void Completed() override { completed_ = true; }
@@ -43,25 +44,19 @@ void PickRun::Begin() {
     if (auto error = engine_->CheckModel(ask_.request.model)) return Fail(*std::move(error));
     return Decide();
   }
-  EnginePrompts* const prompts = engine_->parts_.prompts;
-  if (prompts == nullptr) {
-    if (auto error = engine_->Prepare(ask_.request, &tokens_)) return Fail(*std::move(error));
-    return Decide();
-  }
-  if (auto error = engine_->PrepareForEngines(ask_.request)) return Fail(*std::move(error));
-  const auto take = [self = shared_from_this()](EnginePrompt prompt) {
-    self->tokens_ = std::move(prompt.tokens);
-    self->space_ = prompt.space;
-  };
-  auto prompt = prompts->Read(ask_.request, [take, self = shared_from_this()](EnginePrompt later) {
-    take(std::move(later));
-    // What asks engines must not do more than that.
-    const Status posted = self->engine_->parts_.executor->Post([self] { self->Decide(); });
-    if (!posted.ok()) self->Refuse("too many requests wait");
-  });
-  if (!prompt) return;
-  take(*std::move(prompt));
-  Decide();
+  engine_->Prepare(&ask_.request, nullptr,
+                   [self = shared_from_this()](std::variant<PreparedPrompt, GenerateError> prompt,
+                                               bool elsewhere) {
+                     if (auto* error = std::get_if<GenerateError>(&prompt)) {
+                       return self->Fail(std::move(*error));
+                     }
+                     self->prompt_ = std::get<PreparedPrompt>(std::move(prompt));
+                     if (!elsewhere) return self->Decide();
+                     // What asks engines must not do more than that.
+                     const Status posted =
+                         self->engine_->parts_.executor->Post([self] { self->Decide(); });
+                     if (!posted.ok()) self->Refuse("too many requests wait");
+                   });
 }
 
 void PickRun::Refuse(const char* why) {
@@ -75,11 +70,22 @@ void PickRun::Fail(GenerateError error) {
 }
 
 void PickRun::Decide() {
-  PromptKeys keys(tokens_, space_);
-  auto picked = engine_->Decide(ask_.request, static_cast<uint32_t>(tokens_.size()), &keys,
-                                {.followed = true, .may = &ask_.may});
+  // The tokens stand for the prompt from now on.
+  ask_.request.prompt = std::string();
+  ask_.request.raw.reset();
+  const std::vector<worker::TokenId>& tokens = prompt_.tokens;
+  if (!ask_.request.share.Resize(TokenBytes(tokens.size()))) {
+    return Fail(NoRoomFor(fmt::format("its {} tokens", tokens.size())));
+  }
+  PromptKeys keys(tokens, prompt_.space);
+  auto picked = engine_->Decide(ask_.request, tokens.size(), prompt_.exact, &keys,
+                                {.followed = ask_.followed, .may = &ask_.may});
   if (auto* error = std::get_if<GenerateError>(&picked)) return Fail(std::move(*error));
   auto& found = std::get<RouterEngine::Picked>(picked);
+  if (!ask_.followed) {
+    const Gate::Pass pass = std::move(pass_);
+    return done_(FollowedPick{.pick = std::move(found.pick), .lease = nullptr});
+  }
   engine_->NoteSent(found.worker, &keys);
   auto foreign = found.worker.link->FollowForeign({.prompt_tokens = found.pick.prompt_tokens,
                                                    .held_tokens = found.held_tokens,

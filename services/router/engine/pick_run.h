@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "services/router/engine/engine_prompts.h"
+#include "services/router/engine/prompt_work.h"
 #include "services/router/engine/router_engine.h"
 
 namespace cairn::router {
@@ -17,7 +17,7 @@ class PickRun final : public std::enable_shared_from_this<PickRun> {
   PickRun(RouterEngine* engine, PickAsk ask, Gate::Pass pass, Router::PickDone done)
       : engine_(engine), ask_(std::move(ask)), pass_(std::move(pass)), done_(std::move(done)) {}
 
-  // On the executor.
+  // Any thread. Its caller holds it.
   void Begin();
   // It cannot be prepared.
   void Refuse(const char* why);
@@ -30,8 +30,7 @@ class PickRun final : public std::enable_shared_from_this<PickRun> {
   PickAsk ask_;
   Gate::Pass pass_;
   const Router::PickDone done_;
-  std::vector<worker::TokenId> tokens_;
-  std::optional<EngineNamespace> space_;
+  PreparedPrompt prompt_;
 };
 
 }  // namespace cairn::router

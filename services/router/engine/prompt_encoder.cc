@@ -1,5 +1,7 @@
 #include "services/router/engine/prompt_encoder.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "model/request_limits.h"
@@ -16,74 +18,141 @@ Status CheckLength(const worker::Model& model, uint32_t context_tokens, size_t b
                 most, context_tokens);
 }
 
-}  // namespace
-
-Result<std::vector<worker::TokenId>> PromptEncoder::Encode(const GenerateRequest& request,
-                                                           uint32_t context_tokens) {
-  Result<TokenIds> ids = TokenIds();
-  if (const auto* messages = std::get_if<std::vector<worker::ChatMessage>>(&request.prompt)) {
-    ids = EncodeChat(*messages, context_tokens);
-  } else if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-    ids = EncodeText(*text, context_tokens);
-  } else {
-    ids = CheckIds(std::get<TokenIds>(request.prompt));
-  }
-  if (!ids.ok()) return ids;
-  if (ids->empty() || ids->size() >= context_tokens) {
-    return Errorf(ids->empty() ? StatusCode::kInvalidArgument : StatusCode::kOutOfRange,
-                  "got {} tokens, expected 1 to {}", ids->size(), context_tokens - 1);
-  }
-  return ids;
-}
-
-Result<std::vector<worker::TokenId>> PromptEncoder::EncodeChat(
-    const std::vector<worker::ChatMessage>& messages, uint32_t context_tokens) {
-  if (messages.empty() || messages.size() > worker::kMaxMessages) {
-    return InvalidArgument("got {} messages, expected 1 to {}", messages.size(),
-                           worker::kMaxMessages);
-  }
-  CAIRN_ASSIGN_OR_RETURN(const worker::ChatTemplate* chat, model_.chat_template());
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<worker::PromptPiece> pieces,
-                         chat->Render(messages, /*add_generation_prompt=*/true));
-  size_t bytes = 0;
-  for (const worker::PromptPiece& piece : pieces) bytes += piece.text.size();
-  CAIRN_RETURN_IF_ERROR(CheckLength(model_, context_tokens, bytes));
-  // As Tokenizer::EncodePrompt, which makes tokens of each piece for itself.
-  const worker::Tokenizer& tokenizer = model_.tokenizer();
-  TokenIds ids;
-  if (tokenizer.add_bos()) ids.push_back(*tokenizer.bos());
-  for (const worker::PromptPiece& piece : pieces) CAIRN_RETURN_IF_ERROR(AppendPiece(piece, &ids));
-  if (tokenizer.add_bos() && ids.size() > 1 && ids[1] == ids[0]) ids.erase(ids.begin());
-  return ids;
-}
-
-Status PromptEncoder::AppendPiece(const worker::PromptPiece& piece, TokenIds* ids) {
-  const worker::Tokenizer& tokenizer = model_.tokenizer();
-  // Pieces with special tokens are the template's own: short.
-  PieceCache::Tokens known = piece.parse_special ? nullptr : cache_.Find(piece.text);
-  if (known == nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(TokenIds made, tokenizer.Encode(piece.text, piece.parse_special));
-    known = std::make_shared<const TokenIds>(std::move(made));
-    if (!piece.parse_special) cache_.Add(piece.text, known);
-  }
-  ids->insert(ids->end(), known->begin(), known->end());
-  return OkStatus();
-}
-
-Result<std::vector<worker::TokenId>> PromptEncoder::EncodeText(const std::string& text,
-                                                               uint32_t context_tokens) const {
-  CAIRN_RETURN_IF_ERROR(CheckLength(model_, context_tokens, text.size()));
-  return model_.tokenizer().Encode(text, /*parse_special=*/true);
-}
-
-Result<std::vector<worker::TokenId>> PromptEncoder::CheckIds(const TokenIds& ids) const {
-  const worker::TokenId vocabulary = model_.tokenizer().vocab_size();
+Status CheckIds(const worker::Tokenizer& tokenizer, const std::vector<worker::TokenId>& ids) {
+  const worker::TokenId vocabulary = tokenizer.vocab_size();
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocabulary) {
       return InvalidArgument("token {}: got {}, expected 0 to {}", i, ids[i], vocabulary - 1);
     }
   }
-  return ids;
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::vector<worker::TokenId>> PromptEncoder::Encode(const GenerateRequest& request,
+                                                           uint32_t context_tokens) {
+  PromptEncoding encoding(this, request, context_tokens);
+  while (!encoding.Step(std::numeric_limits<size_t>::max())) {
+  }
+  return encoding.Take();
+}
+
+PromptEncoding::PromptEncoding(PromptEncoder* encoder, const GenerateRequest& request,
+                               uint32_t context_tokens)
+    : encoder_(encoder), request_(request), context_tokens_(context_tokens) {}
+
+PromptEncoding::~PromptEncoding() = default;
+
+size_t PromptEncoding::left() const {
+  size_t bytes = encoding_ == nullptr ? 0 : encoding_->left();
+  for (size_t i = next_; i < pieces_.size(); ++i) bytes += pieces_[i].text.size();
+  return bytes;
+}
+
+size_t PromptEncoding::memory() const {
+  size_t bytes = ids_.capacity() * sizeof(worker::TokenId);
+  for (const worker::PromptPiece& piece : pieces_) bytes += sizeof piece + piece.text.capacity();
+  return encoding_ == nullptr ? bytes : bytes + encoding_->memory();
+}
+
+Status PromptEncoding::TooLong() const {
+  const size_t tokens = ids_.size() + (encoding_ == nullptr ? 0 : encoding_->ids().size());
+  return Errorf(StatusCode::kOutOfRange, "got {} tokens or more, expected 1 to {}", tokens,
+                context_tokens_ - 1);
+}
+
+Status PromptEncoding::Begin() {
+  const worker::Model& model = encoder_->model_;
+  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request_.prompt)) {
+    CAIRN_RETURN_IF_ERROR(CheckIds(model.tokenizer(), *ids));
+    ids_ = *ids;
+    return OkStatus();
+  }
+  if (const auto* text = std::get_if<std::string>(&request_.prompt)) {
+    CAIRN_RETURN_IF_ERROR(CheckLength(model, context_tokens_, text->size()));
+    encoding_ = std::make_unique<worker::TextEncoding>(model.tokenizer(), *text,
+                                                       /*parse_special=*/true);
+    return OkStatus();
+  }
+  const auto& messages = std::get<std::vector<worker::ChatMessage>>(request_.prompt);
+  if (messages.empty() || messages.size() > worker::kMaxMessages) {
+    return InvalidArgument("got {} messages, expected 1 to {}", messages.size(),
+                           worker::kMaxMessages);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const worker::ChatTemplate* chat, model.chat_template());
+  CAIRN_ASSIGN_OR_RETURN(pieces_, chat->Render(messages, /*add_generation_prompt=*/true));
+  size_t bytes = 0;
+  for (const worker::PromptPiece& piece : pieces_) bytes += piece.text.size();
+  CAIRN_RETURN_IF_ERROR(CheckLength(model, context_tokens_, bytes));
+  // As Tokenizer::EncodePrompt, which makes tokens of each piece for itself.
+  chat_ = true;
+  if (model.tokenizer().add_bos()) ids_.push_back(*model.tokenizer().bos());
+  return OkStatus();
+}
+
+// Of the piece that is encoded, or of the next one.
+Status PromptEncoding::StepPiece(size_t bytes) {
+  if (encoding_ == nullptr) {
+    const worker::PromptPiece& piece = pieces_[next_];
+    // Pieces with special tokens are the template's own: short.
+    const PieceCache::Tokens known =
+        piece.parse_special ? nullptr : encoder_->cache_.Find(piece.text);
+    if (known != nullptr) {
+      EndPiece(*known);
+      return OkStatus();
+    }
+    encoding_ = std::make_unique<worker::TextEncoding>(encoder_->model_.tokenizer(), piece.text,
+                                                       piece.parse_special);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const bool done, encoding_->Step(bytes));
+  // What comes behind cannot make it shorter.
+  if (ids_.size() + encoding_->ids().size() > context_tokens_) return TooLong();
+  if (!done) return OkStatus();
+  const std::vector<worker::TokenId> made = encoding_->TakeIds();
+  encoding_.reset();
+  if (chat_ && !pieces_[next_].parse_special) {
+    encoder_->cache_.Add(pieces_[next_].text,
+                         std::make_shared<const std::vector<worker::TokenId>>(made));
+  }
+  EndPiece(made);
+  return OkStatus();
+}
+
+void PromptEncoding::EndPiece(const std::vector<worker::TokenId>& ids) {
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  if (!chat_) return;
+  pieces_[next_].text = std::string();
+  ++next_;
+}
+
+bool PromptEncoding::Step(size_t bytes) {
+  if (!std::exchange(begun_, true)) {
+    status_ = Begin();
+    if (!status_.ok()) return true;
+  }
+  size_t budget = bytes;
+  while (encoding_ != nullptr || next_ < pieces_.size()) {
+    const size_t before = left();
+    status_ = StepPiece(budget);
+    if (!status_.ok()) return true;
+    const size_t done = before - std::min(before, left());
+    budget -= std::min(budget, std::max<size_t>(1, done));
+    if (budget == 0 || encoding_ != nullptr) return false;
+  }
+  return true;
+}
+
+Result<std::vector<worker::TokenId>> PromptEncoding::Take() {
+  CAIRN_RETURN_IF_ERROR(status_);
+  if (chat_ && encoder_->model_.tokenizer().add_bos() && ids_.size() > 1 && ids_[1] == ids_[0]) {
+    ids_.erase(ids_.begin());
+  }
+  if (ids_.empty() || ids_.size() >= context_tokens_) {
+    return Errorf(ids_.empty() ? StatusCode::kInvalidArgument : StatusCode::kOutOfRange,
+                  "got {} tokens, expected 1 to {}", ids_.size(), context_tokens_ - 1);
+  }
+  return std::move(ids_);
 }
 
 }  // namespace cairn::router

@@ -2,6 +2,7 @@
 // From a request's prompt to tokens.
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "cairn/common/status.h"
@@ -10,6 +11,46 @@
 #include "services/router/engine/router.h"
 
 namespace cairn::router {
+
+class PromptEncoder;
+
+// One prompt on its way to tokens, in steps: a long text holds up nothing else for long. Not
+// thread-safe. The encoder and the request must outlive it.
+class PromptEncoding {
+ public:
+  // As PromptEncoder::Encode, which it is a part of.
+  PromptEncoding(PromptEncoder* encoder, const GenerateRequest& request, uint32_t context_tokens);
+  ~PromptEncoding();
+  PromptEncoding(const PromptEncoding&) = delete;
+  PromptEncoding& operator=(const PromptEncoding&) = delete;
+
+  // Does the work of about so many bytes. True: Take has the result.
+  bool Step(size_t bytes);
+  // Bytes of the prompt that no step has come to, as far as is known.
+  size_t left() const;
+  // Bytes of memory that it takes now, beside the request.
+  size_t memory() const;
+  // Once.
+  Result<std::vector<worker::TokenId>> Take();
+
+ private:
+  Status Begin();
+  Status StepPiece(size_t bytes);
+  void EndPiece(const std::vector<worker::TokenId>& ids);
+  Status TooLong() const;
+
+  PromptEncoder* const encoder_;
+  const GenerateRequest& request_;
+  const uint32_t context_tokens_;
+  bool begun_ = false;
+  bool chat_ = false;
+  std::vector<worker::PromptPiece> pieces_;  // Of a chat.
+  size_t next_ = 0;                          // Of the pieces.
+  // Of the piece, or the text. nullptr: the next piece has not begun.
+  std::unique_ptr<worker::TextEncoding> encoding_;
+  std::vector<worker::TokenId> ids_;
+  Status status_;
+};
 
 // Thread-safe.
 class PromptEncoder {
@@ -28,12 +69,7 @@ class PromptEncoder {
   const worker::Model& model() const { return model_; }
 
  private:
-  using TokenIds = std::vector<worker::TokenId>;
-  Result<TokenIds> EncodeChat(const std::vector<worker::ChatMessage>& messages,
-                              uint32_t context_tokens);
-  Result<TokenIds> EncodeText(const std::string& text, uint32_t context_tokens) const;
-  Result<TokenIds> CheckIds(const TokenIds& ids) const;
-  Status AppendPiece(const worker::PromptPiece& piece, TokenIds* ids);
+  friend class PromptEncoding;
 
   const worker::Model& model_;
   PieceCache cache_;

@@ -18,6 +18,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
+#include "common/memory/byte_budget.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/router/policy/candidate.h"
@@ -25,7 +26,8 @@
 
 namespace cairn::router {
 
-// What is routed. Fields mean what the message GenerateRequest of proto/cairn/v1/worker.proto says.
+// What is routed. It cannot be copied, because its bytes count. Fields mean what those of the
+// message GenerateRequest of proto/cairn/v1/worker.proto do.
 struct GenerateRequest {
   std::string model = {};  // Empty: the only one that is served.
   // Messages go through the model's chat template. Text and ids are used as they are.
@@ -46,7 +48,23 @@ struct GenerateRequest {
   // Set if and only if the workers are engines that speak OpenAI's API: they get this. What stands
   // above is for the decision then.
   std::shared_ptr<const RawCall> raw = {};
+  // What the prompt counts in the budget of the edge that it came through, and later the tokens
+  // that the router made of it.
+  ByteShare share = {};
 };
+
+// Memory of the prompt, as it came.
+inline uint64_t PromptBytes(const GenerateRequest& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
+  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+    return ids->size() * sizeof(worker::TokenId);
+  }
+  uint64_t bytes = 0;
+  for (const auto& message : std::get<std::vector<worker::ChatMessage>>(request.prompt)) {
+    bytes += sizeof message + message.role.size() + message.content.size();
+  }
+  return bytes;
+}
 
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
@@ -63,7 +81,7 @@ struct GenerateSummary {
 
 struct GenerateError {
   // INVALID_ARGUMENT: the message names field, value and what was expected. NOT_FOUND: no such
-  // model. RESOURCE_EXHAUSTED: shed. UNAVAILABLE: no worker can answer.
+  // model. RESOURCE_EXHAUSTED: shed. UNAVAILABLE: no worker can answer, or no memory is left.
   Status status = OkStatus();
   std::string field = {};                    // Of GenerateRequest, where one is at fault.
   bool prompt_too_long = false;              // For the model's context. INVALID_ARGUMENT.
@@ -121,6 +139,8 @@ struct FollowedPick {
 
 struct PickAsk {
   GenerateRequest request = {};
+  // False: nobody says when the request ends.
+  bool followed = true;
   // False: it has no prompt, or one that the caller does not know. Then loads alone decide.
   bool has_prompt = true;
   // The caller will tell of the answer's tokens as they come.
@@ -155,10 +175,12 @@ class Router {
   // Returns at once. What is wrong with the request goes to the observer, too.
   virtual std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
                                                  std::shared_ptr<GenerateObserver> observer) = 0;
-  // The decision alone. It counts as a request that went there. Errors as GenerateError's.
-  virtual Result<Pick> PickWorker(const GenerateRequest& request) = 0;
-  // The same for a caller that says when the request has ended. Returns at once. `done` is called
-  // once, by any thread, possibly before this has returned; it must not block.
+  // The decision alone. It counts as a request that went there. Returns at once. `done` is called
+  // once, by any thread, possibly before this has returned; it must not block. Errors as
+  // GenerateError's.
+  using PickOnceDone = std::function<void(Result<Pick>)>;
+  virtual void PickWorker(GenerateRequest request, PickOnceDone done) = 0;
+  // The same for a caller that says when the request has ended.
   using PickDone = std::function<void(std::variant<FollowedPick, GenerateError>)>;
   virtual void PickAndFollow(PickAsk ask, PickDone done) = 0;
   // Who holds how much of a prompt, most first: ready workers, or the one holder that is asked for.

@@ -5,18 +5,21 @@
 #include <set>
 #include <utility>
 
-#include "common/concurrency/mutex.h"
 #include "services/router/engine/check_request.h"
 #include "services/router/engine/generate_run.h"
 #include "services/router/engine/held_prefix.h"
 #include "services/router/engine/pick_run.h"
 #include "services/router/engine/prompt_holders.h"
+#include "services/router/engine/prompt_work.h"
 
 namespace cairn::router {
 namespace {
 
 // Of the ids of models in an error.
 constexpr size_t kMaxListedBytes = 512;
+// Of a token of an engine whose tokens are not known. Vocabularies have longer ones, of spaces, but
+// no text that anybody means is made of them.
+constexpr uint64_t kMostTokenBytes = 64;
 
 // Cancels when its caller lets go of it.
 class CallHandle final : public GenerateCall {
@@ -35,18 +38,18 @@ class EndedCall final : public GenerateCall {
   void Cancel() override {}
 };
 
-const char* FieldOfPrompt(const GenerateRequest& request) {
-  return std::holds_alternative<std::vector<worker::ChatMessage>>(request.prompt) ? "messages"
-                                                                                  : "prompt";
-}
-
 }  // namespace
 
 RouterEngine::RouterEngine(Options options, const Parts& parts, Observers observers)
     : options_(std::move(options)),
       parts_(parts),
       observers_(std::move(observers)),
-      gate_(options_.max_requests) {}
+      gate_(options_.max_requests),
+      queue_({.threads = options_.threads,
+              .piece_bytes = options_.piece_bytes,
+              .tenant_bytes = options_.tenant_bytes,
+              .tenants = options_.tenants},
+             parts.executor, parts.clock) {}
 
 std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
                                                      std::shared_ptr<GenerateObserver> observer) {
@@ -67,14 +70,7 @@ std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
   }
   if (request.tenant.empty()) request.tenant = options_.tenant;
   auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
-  if (parts_.prompts != nullptr && parts_.prompts->at_once()) {
-    // Nothing is computed or waited for: waking another thread would take longer than the decision.
-    run->Begin();
-    return std::make_unique<CallHandle>(std::move(run));
-  }
-  if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
-    run->Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait to be tokenised"));
-  }
+  run->Begin();
   return std::make_unique<CallHandle>(std::move(run));
 }
 
@@ -89,31 +85,68 @@ GenerateError RouterEngine::Refused(Gate::Refusal refusal) const {
   return error;
 }
 
-std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& request,
-                                                   std::vector<worker::TokenId>* tokens) {
+std::optional<GenerateError> RouterEngine::CheckBefore(const GenerateRequest& request) const {
   if (auto error = CheckModel(request.model)) return error;
   if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
-  if (request.max_tokens > options_.context_tokens) {
-    return FieldError("max_tokens", fmt::format("got {}, expected 1 to {}", *request.max_tokens,
-                                                options_.context_tokens));
-  }
-  auto encoded = parts_.encoder->Encode(request, options_.context_tokens);
-  if (!encoded.ok()) {
-    GenerateError error = FieldError(FieldOfPrompt(request), Message(encoded.status()));
-    if (encoded.status().code() == StatusCode::kOutOfRange) {
-      error.prompt_too_long = true;
-    } else if (encoded.status().code() != StatusCode::kInvalidArgument) {
-      error.status = Annotate(encoded.status(), fmt::format("field '{}'", error.field));
+  if (parts_.prompts == nullptr) {
+    if (request.max_tokens > options_.context_tokens) {
+      return FieldError("max_tokens", fmt::format("got {}, expected 1 to {}", *request.max_tokens,
+                                                  options_.context_tokens));
     }
-    return error;
+    return std::nullopt;
   }
-  *tokens = *std::move(encoded);
-  return std::nullopt;
+  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+    return CheckFits(request, ids->size(), /*exact=*/true);
+  }
+  // Tools and images stand in the prompt as text that no engine makes tokens of as it is.
+  if (request.raw != nullptr && !request.raw->plain) return std::nullopt;
+  const uint64_t context = LongestContext(request.model);
+  const uint64_t bytes = PromptBytes(request);
+  if (context == 0 || bytes <= context * kMostTokenBytes) return std::nullopt;
+  return PromptError(request, Errorf(StatusCode::kOutOfRange,
+                                     "got {} bytes, expected at most {} for a context of {} tokens",
+                                     bytes, context * kMostTokenBytes, context));
 }
 
-std::optional<GenerateError> RouterEngine::PrepareForEngines(const GenerateRequest& request) {
-  if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
-  return CheckModel(request.model);
+void RouterEngine::Prepare(
+    GenerateRequest* request, std::function<bool()> gone,
+    std::function<void(std::variant<PreparedPrompt, GenerateError>, bool)> done) {
+  if (auto error = CheckBefore(*request)) return done(*std::move(error), /*elsewhere=*/false);
+  const uint64_t bytes = std::max<uint64_t>(1, PromptBytes(*request));
+  auto own = std::make_unique<PromptWork>(this, request, std::move(gone), std::move(done));
+  PromptWork& prompt = *own;
+  if (parts_.prompts != nullptr && parts_.prompts->at_once()) {
+    // Nothing is computed or waited for: waking another thread would take longer than the decision.
+    while (prompt.Step(bytes) > 0) {
+    }
+    return;
+  }
+  std::unique_ptr<FairQueue::Work> work = std::move(own);
+  const Status posted = queue_.Post(request->tenant, bytes, work);
+  if (posted.ok()) return;
+  prompt.Refuse({.status = Annotate(posted, "too much text waits to be tokenised"),
+                 .retry_after = kTryAgain});
+}
+
+uint32_t RouterEngine::LongestContext(const std::string& model) const {
+  return router::LongestContext(parts_.registry->Workers(), model);
+}
+
+std::optional<GenerateError> RouterEngine::CheckFits(const GenerateRequest& request, size_t tokens,
+                                                     bool exact) const {
+  if (!exact || tokens == 0) return std::nullopt;
+  const Wanted wanted = {.model = request.model, .exact_tokens = tokens};
+  uint32_t longest = 0;
+  bool engine = false;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    if (!worker.answers() || !Serves(*worker.info, request.model)) continue;
+    if (Fits(*worker.info, wanted)) return std::nullopt;
+    longest = std::max(longest, ContextOf(*worker.info, request.model));
+    engine = worker.info->engine;
+  }
+  if (longest == 0) return std::nullopt;  // No worker is there, which is another error.
+  return PromptError(request, Errorf(StatusCode::kOutOfRange, "got {} tokens, expected at most {}",
+                                     tokens, engine ? longest : longest - 1));
 }
 
 std::optional<GenerateError> RouterEngine::CheckModel(const std::string& name) const {
@@ -140,51 +173,26 @@ std::optional<GenerateError> RouterEngine::CheckModel(const std::string& name) c
   return error;
 }
 
-std::optional<GenerateError> RouterEngine::Encode(const GenerateRequest& request,
-                                                  std::vector<worker::TokenId>* tokens,
-                                                  std::optional<EngineNamespace>* space) {
-  if (parts_.prompts == nullptr) return Prepare(request, tokens);
-  if (auto error = PrepareForEngines(request)) return error;
-  struct Waiting {
-    Mutex mu;
-    CondVar changed;
-    std::optional<EnginePrompt> prompt ABSL_GUARDED_BY(mu);
-  };
-  const auto waiting = std::make_shared<Waiting>();
-  std::optional<EnginePrompt> prompt = parts_.prompts->Read(request, [waiting](EnginePrompt later) {
-    MutexLock lock(waiting->mu);
-    waiting->prompt = std::move(later);
-    waiting->changed.NotifyAll();
-  });
-  if (!prompt) {
-    MutexLock lock(waiting->mu);
-    waiting->changed.Wait(waiting->mu, [&waiting]() {
-      waiting->mu.AssertHeld();
-      return waiting->prompt.has_value();
-    });
-    prompt = std::move(waiting->prompt);
-  }
-  *tokens = std::move(prompt->tokens);
-  *space = prompt->space;
-  return std::nullopt;
-}
-
 bool RouterEngine::IsModel(const std::string& name) const {
   return name.empty() || name == options_.model_id ||
          std::ranges::find(options_.aliases, name) != options_.aliases.end();
 }
 
 std::variant<RouterEngine::Picked, GenerateError> RouterEngine::Decide(
-    const GenerateRequest& request, uint32_t prompt_tokens, PromptKeys* keys, const PickHow& how) {
+    const GenerateRequest& request, size_t tokens, bool exact, PromptKeys* keys,
+    const PickHow& how) {
   const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
+  const uint32_t prompt_tokens = CountedTokens(workers, request.model, tokens);
   Ask ask;
   ask.prompt_tokens = prompt_tokens;
   ask.max_tokens = request.max_tokens;
   ask.priority = request.priority;
+  ask.tenant = request.tenant;
   ask.followed = how.followed;
   // A caller that sends the request itself sends it to one worker.
   const bool pairing = options_.pairing && !how.followed;
-  ask.offers = MakeOffers(workers, request.model, pairing, keys, parts_.index);
+  ask.offers = MakeOffers(workers, {.model = request.model, .exact_tokens = exact ? tokens : 0},
+                          pairing, keys, parts_.index);
   for (Offer& offer : ask.offers) {
     if (how.may == nullptr || !*how.may || (*how.may)(offer.worker)) continue;
     offer.usable = false;
@@ -220,24 +228,26 @@ std::variant<RouterEngine::Picked, GenerateError> RouterEngine::Decide(
   return picked;
 }
 
-Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
-  std::vector<worker::TokenId> tokens;
-  std::optional<EngineNamespace> space;
-  if (const auto error = Encode(request, &tokens, &space)) return error->status;
-  PromptKeys keys(tokens, space);
-  auto picked = Decide(request, static_cast<uint32_t>(tokens.size()), &keys, {});
-  if (const auto* error = std::get_if<GenerateError>(&picked)) return error->status;
-  return std::get<Picked>(std::move(picked)).pick;
+void RouterEngine::PickWorker(GenerateRequest request, PickOnceDone done) {
+  PickAsk ask;
+  ask.request = std::move(request);
+  ask.followed = false;
+  PickAndFollow(std::move(ask),
+                [done = std::move(done)](std::variant<FollowedPick, GenerateError> picked) {
+                  if (const auto* error = std::get_if<GenerateError>(&picked)) {
+                    return done(error->status);
+                  }
+                  done(std::move(std::get<FollowedPick>(picked).pick));
+                });
 }
 
 void RouterEngine::PickAndFollow(PickAsk ask, PickDone done) {
   Gate::Refusal refusal = Gate::Refusal::kNone;
   Gate::Pass pass = gate_.Enter(&refusal);
   if (!pass) return done(Refused(refusal));
+  if (ask.request.tenant.empty()) ask.request.tenant = options_.tenant;
   auto run = std::make_shared<PickRun>(this, std::move(ask), std::move(pass), std::move(done));
-  if (!parts_.executor->Post([run] { run->Begin(); }).ok()) {
-    run->Refuse("too many requests wait to be tokenised");
-  }
+  run->Begin();
 }
 
 void RouterEngine::NoteSent(const RegisteredWorker& worker, PromptKeys* keys) {

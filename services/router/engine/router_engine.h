@@ -1,15 +1,16 @@
 #pragma once
 // The router without its edges: takes requests, decides, sends, tries elsewhere, hands answers on.
 //
-//   Generate ─► executor: check, tokenise, derive keys, look up, decide ─► WorkerLink
+//   Generate ─► check ─► fair queue: tokenise ─► derive keys, look up, decide ─► WorkerLink
 //                                       ▲                                     │
 //                                       └─── failed before the first token ───┤
 //   observer ◄─────────────────────────────────── tokens, end ────────────────┘
 //
-// A request holds a thread only while it is tokenised and decided.
+// A request holds a thread only while a piece of it is tokenised, and while it is decided.
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/lifecycle/lifecycle.h"
+#include "common/tenants/fair_queue.h"
 #include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/prompt_encoder.h"
 #include "services/router/engine/router.h"
@@ -32,6 +34,8 @@ inline constexpr Duration kTryAgain = std::chrono::seconds(1);
 class GenerateRun;
 class PickRun;
 class PromptKeys;
+class PromptWork;
+struct PreparedPrompt;
 
 // Thread-safe.
 class RouterEngine final : public Router {
@@ -45,6 +49,12 @@ class RouterEngine final : public Router {
     uint32_t max_tries = 3;                 // Workers that one request may be sent to.
     bool exact_index = false;               // Nodes send their events to the index.
     bool pairing = true;  // Workers of the role prefill compute prompts for others.
+    // Of Parts::executor, that make tokens at the same time; of a piece of that work; and of all
+    // texts of one tenant that wait for it. More than that is refused.
+    size_t threads = 1;
+    uint64_t piece_bytes = 16 << 10;
+    uint64_t tenant_bytes = 64 << 20;
+    std::map<std::string, TenantTerms> tenants = {};  // By name. Others have the defaults.
   };
   // Seconds of one request. Any thread, must not block.
   struct Observers {
@@ -83,7 +93,7 @@ class RouterEngine final : public Router {
 
   std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
                                          std::shared_ptr<GenerateObserver> observer) override;
-  Result<Pick> PickWorker(const GenerateRequest& request) override;
+  void PickWorker(GenerateRequest request, PickOnceDone done) override;
   void PickAndFollow(PickAsk ask, PickDone done) override;
   std::variant<std::vector<PromptHolder>, GenerateError> Holders(
       const HoldersQuery& query) override;
@@ -96,24 +106,29 @@ class RouterEngine final : public Router {
   // What it waits for before it can answer anything; empty: a worker is ready.
   std::string Waiting() const;
   bool pairing() const { return options_.pairing; }
+  // Prompts that wait to be made tokens of.
+  FairQueue::Numbers waiting_prompts() const { return queue_.numbers(); }
 
  private:
   friend class GenerateRun;
   friend class PickRun;
+  friend class PromptWork;
   struct Counters {
     std::atomic<uint64_t> completed{0}, cancelled{0}, rejected{0}, shed{0}, unavailable{0},
         broken{0}, tries_again{0}, paired{0}, prefills_failed{0}, prompt_tokens{0},
         cached_tokens{0}, generated_tokens{0};
   };
-  // Checks and tokenises.
-  std::optional<GenerateError> Prepare(const GenerateRequest& request,
-                                       std::vector<worker::TokenId>* tokens);
-  // The same for engines, without tokens.
-  std::optional<GenerateError> PrepareForEngines(const GenerateRequest& request);
-  // The tokens of a prompt for the decision alone. May wait for an engine.
-  std::optional<GenerateError> Encode(const GenerateRequest& request,
-                                      std::vector<worker::TokenId>* tokens,
-                                      std::optional<EngineNamespace>* space);
+  // What is wrong with a request before anything is made of it.
+  std::optional<GenerateError> CheckBefore(const GenerateRequest& request) const;
+  // Checks, and makes tokens between those of other requests, or at once if that costs nothing.
+  // `done` as PromptWork's; it may be called before this has returned.
+  void Prepare(GenerateRequest* request, std::function<bool()> gone,
+               std::function<void(std::variant<PreparedPrompt, GenerateError>, bool)> done);
+  // Most tokens of prompt and answer that any worker takes for this model. 0: not known.
+  uint32_t LongestContext(const std::string& model) const;
+  // No worker has room for the prompt. nullopt: one has, as far as is known.
+  std::optional<GenerateError> CheckFits(const GenerateRequest& request, size_t tokens,
+                                         bool exact) const;
   // What a pick is made with, beyond the request: as in PickAsk.
   struct PickHow {
     bool followed = false;
@@ -126,8 +141,8 @@ class RouterEngine final : public Router {
     uint64_t ticket = 0;       // Of the dispatcher, if it is followed.
   };
   // Decides where the one request with these keys goes, once.
-  std::variant<Picked, GenerateError> Decide(const GenerateRequest& request, uint32_t prompt_tokens,
-                                             PromptKeys* keys, const PickHow& how);
+  std::variant<Picked, GenerateError> Decide(const GenerateRequest& request, size_t tokens,
+                                             bool exact, PromptKeys* keys, const PickHow& how);
   // The worker has been sent the prompt with these keys.
   void NoteSent(const RegisteredWorker& worker, PromptKeys* keys);
   // Why a request finds no place at the gate.
@@ -141,6 +156,7 @@ class RouterEngine final : public Router {
   const Parts parts_;
   const Observers observers_;
   Gate gate_;
+  FairQueue queue_;  // Prompts of which tokens are made.
   Counters counters_;
 };
 

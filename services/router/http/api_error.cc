@@ -32,6 +32,15 @@ int HttpStatusOf(StatusCode code) {
 
 }  // namespace
 
+ApiError NoRoomForBody() {
+  return {.status = 503,
+          .message =
+              "body: the bodies of all requests under way take the memory that there is for "
+              "them, try again later",
+          .code = "unavailable",
+          .retry_after = std::chrono::seconds(1)};
+}
+
 std::string_view TypeOf(int status) {
   if (status == 401) return "authentication_error";
   if (status == 403) return "permission_error";

@@ -103,23 +103,34 @@ Result<std::vector<ApiKey>> ApiKeyFile::Read() const {
   return keys;
 }
 
+void ApiKeyFile::LookAgain() {
+  if (clock_->Now() < look_at_) return;
+  look_at_ = clock_->Now() + kLookEvery;
+  const Stamp stamp = Look();
+  // One that could not be read may be readable again without a change.
+  if (stamp == stamp_ && !stale_) return;
+  const bool changed = stamp != stamp_;
+  stamp_ = stamp;
+  auto read = Read();
+  stale_ = !read.ok();
+  if (read.ok()) {
+    keys_ = std::make_shared<const std::vector<ApiKey>>(*std::move(read));
+  } else if (changed) {
+    log::Warn("http_api_keys_reload_failed", {{"error", ToString(read.status())}});
+  }
+}
+
+bool ApiKeyFile::stale() {
+  MutexLock lock(mu_);
+  LookAgain();
+  return stale_;
+}
+
 std::optional<std::string> ApiKeyFile::TenantOf(std::string_view key) {
   std::shared_ptr<const std::vector<ApiKey>> keys;
   {
     MutexLock lock(mu_);
-    if (clock_->Now() >= look_at_) {
-      look_at_ = clock_->Now() + kLookEvery;
-      const Stamp stamp = Look();
-      if (stamp != stamp_) {
-        stamp_ = stamp;
-        auto read = Read();
-        if (read.ok()) {
-          keys_ = std::make_shared<const std::vector<ApiKey>>(*std::move(read));
-        } else {
-          log::Warn("http_api_keys_reload_failed", {{"error", ToString(read.status())}});
-        }
-      }
-    }
+    LookAgain();
     keys = keys_;
   }
   const std::string* const tenant = FindTenant(*keys, key);

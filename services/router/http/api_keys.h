@@ -44,8 +44,12 @@ class ApiKeyFile {
   static Result<std::unique_ptr<ApiKeyFile>> Open(std::string path, const std::string& field,
                                                   const Clock* clock);
 
-  // nullopt: no such key. A changed file that is wrong changes nothing, and is logged.
+  // nullopt: no such key. A changed file that is wrong changes nothing, is logged, and is tried
+  // again each second.
   std::optional<std::string> TenantOf(std::string_view key);
+  // The file could not be read, or has a wrong line: keys that its author has taken away are still
+  // valid. Looks at the file as TenantOf does, also if nobody calls.
+  bool stale();
 
  private:
   struct Stamp {
@@ -57,6 +61,7 @@ class ApiKeyFile {
   ApiKeyFile(std::string path, const Clock* clock) : path_(std::move(path)), clock_(clock) {}
   Stamp Look() const;
   Result<std::vector<ApiKey>> Read() const;
+  void LookAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;
   const Clock* const clock_;
@@ -64,6 +69,7 @@ class ApiKeyFile {
   std::shared_ptr<const std::vector<ApiKey>> keys_ ABSL_GUARDED_BY(mu_);
   Stamp stamp_ ABSL_GUARDED_BY(mu_);
   TimePoint look_at_ ABSL_GUARDED_BY(mu_);
+  bool stale_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::router

@@ -321,6 +321,12 @@ void ReadModel(Fields& fields, GenerateRequest& generate) {
 
 }  // namespace
 
+std::optional<ApiError> Charge(ByteShare share, GenerateRequest* request) {
+  if (!share.Resize(PromptBytes(*request))) return NoRoomForBody();
+  request->share = std::move(share);
+  return std::nullopt;
+}
+
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body) {
   const auto parsed = ParseBody(body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;

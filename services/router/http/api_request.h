@@ -3,6 +3,7 @@
 // send is read here and nowhere else; docs/http-api.md lists every field.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -25,5 +26,9 @@ struct ApiRequest {
 // API does not have is ignored. One that it has and we have not is an error, except with the value
 // that means "off".
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body);
+
+// What the request's prompt takes counts in `share` from now on, and the share stays with the
+// request. An error: the share's budget has no room for it.
+std::optional<ApiError> Charge(ByteShare share, GenerateRequest* request);
 
 }  // namespace cairn::router

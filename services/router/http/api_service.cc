@@ -18,6 +18,8 @@ namespace cairn::router {
 namespace {
 
 constexpr std::string_view kModelsPath = "/v1/models";
+// What a caller waits for whose body found no room.
+constexpr Duration kBodyRetry = std::chrono::seconds(1);
 
 uint64_t SystemRandom() {
   thread_local std::random_device device;
@@ -86,7 +88,12 @@ void ApiService::Answer(Route route, http::Responder& responder, http::Response 
 
 http::Response ApiService::Refuse(int status, const std::string& message) {
   counters_->Answered(Route::kOther, status);
-  return ErrorResponse({.status = status, .message = message});
+  ApiError error{.status = status, .message = message};
+  if (status == 503) {
+    error.code = "unavailable";
+    error.retry_after = kBodyRetry;
+  }
+  return ErrorResponse(error);
 }
 
 void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> responder) {
@@ -164,9 +171,13 @@ void ApiService::Generate(Route route, http::Request request,
   const Endpoint endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions;
   auto parsed = options_.relay ? ParseRelayRequest(endpoint, HeadersForEngine(request),
                                                    std::move(request.body))
-                               : ParseApiRequest(endpoint, request.body);
+                               : ParseApiRequest(endpoint, request.body.text());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return refuse(*error);
   auto& api = std::get<ApiRequest>(parsed);
+  if (!options_.relay) {
+    ByteShare share = ChargedString::IntoShare(std::move(request.body));
+    if (const auto error = Charge(std::move(share), &api.generate)) return refuse(*error);
+  }
   api.generate.tenant = std::get<std::string>(std::move(tenant));
   if (const auto error = ReadHeaders(request, &api.generate); error.has_value()) {
     return refuse(*error);
@@ -233,7 +244,7 @@ void ApiService::Query(const http::Request& request, http::Responder& responder)
   if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
   if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
   const QueryBy by = request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
-  auto answer = AnswerQuery(by, request.body, std::get<std::string>(tenant), router_);
+  auto answer = AnswerQuery(by, request.body.text(), std::get<std::string>(tenant), router_);
   if (const auto* error = std::get_if<ApiError>(&answer)) return refuse(*error);
   Answer(Route::kQuery, responder, JsonResponse(std::get<std::string>(std::move(answer))));
 }

@@ -19,8 +19,9 @@ void RegisterBounds(config::Schema& schema, HttpConfig& c) {
   schema.Bytes("http.max_body", &c.max_body, "Longest body of a request.",
                {.min = 1 << 10, .max = 1 << 30});
   schema.Bytes("http.all_bodies", &c.all_bodies,
-               "Memory for the bodies of all requests that are arriving. The router refuses what "
-               "does not fit with 503.",
+               "Memory for the bodies of all requests that arrive or are under way, and for the "
+               "prompts and tokens that the router makes of them. The router refuses what does not "
+               "fit with 503. A body counts until its worker has begun to answer.",
                {.min = 1 << 10});
   schema.Bytes("http.max_unread", &c.max_unread,
                "How much of a stream may wait for a slow reader. Then the router ends the stream.",
@@ -124,7 +125,9 @@ bool HttpEdge::Drain(Duration timeout) {
 }
 
 HttpEdge::Stats HttpEdge::GetStats() const {
-  return {.server = server_->GetStats(), .api = service_->GetStats()};
+  Stats stats{.server = server_->GetStats(), .api = service_->GetStats()};
+  if (keys_ != nullptr) stats.keys_stale = keys_->stale();
+  return stats;
 }
 
 }  // namespace cairn::router

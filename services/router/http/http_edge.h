@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/config/config.h"
@@ -44,6 +45,7 @@ class HttpEdge {
   struct Stats {
     http::Server::Stats server;
     ApiStats api;
+    std::optional<bool> keys_stale = {};  // ApiKeyFile::stale. nullopt: callers need no key.
   };
 
   // `router` must outlive the edge. `relay`: its workers are engines. `observe_added` gets the

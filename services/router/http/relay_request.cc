@@ -90,8 +90,8 @@ decltype(GenerateRequest::prompt) PromptOf(Fields& fields) {
 
 std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
                                                      std::vector<RawHeader> headers,
-                                                     std::string body) {
-  const auto parsed = ParseBody(body);
+                                                     ChargedString body) {
+  auto parsed = ParseBody(body.text());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
   Fields fields(std::get<Json>(parsed));
   ApiRequest request;
@@ -117,8 +117,9 @@ std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
   if (tokens > 0) generate.max_tokens = static_cast<uint32_t>(tokens);
   request.stream = raw->stream = fields.Bool("stream");
   if (fields.failed()) return fields.error();
+  if (auto error = Charge(body.AnotherShare(), &generate)) return *std::move(error);
   raw->path = endpoint == Endpoint::kChat ? "/v1/chat/completions" : "/v1/completions";
-  raw->body = std::make_shared<const std::string>(std::move(body));
+  raw->body = ChargedString::Shared(std::move(body));
   raw->headers = std::move(headers);
   generate.raw = std::move(raw);
   return request;

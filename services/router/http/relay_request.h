@@ -7,14 +7,16 @@
 #include <variant>
 #include <vector>
 
+#include "common/memory/charged_string.h"
 #include "services/router/http/api_request.h"
 
 namespace cairn::router {
 
 // Pure: any thread. The request has `raw`, with the body and these headers, and nothing of
-// sampling. An error: the body is no JSON object, or a field that is read has the wrong type.
+// sampling. The prompt is a copy, so it counts beside the body. An error: the body is no JSON
+// object, a field that is read has the wrong type, or there is no room for the copy.
 std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
                                                      std::vector<RawHeader> headers,
-                                                     std::string body);
+                                                     ChargedString body);
 
 }  // namespace cairn::router

@@ -55,11 +55,8 @@ std::string_view Name(PickResult result) {
   return "failed";
 }
 
-Exchange::~Exchange() { ReleaseBody(); }
-
 void Exchange::ReleaseBody() {
-  parts_.bodies->GiveBack(std::exchange(held_bytes_, 0));
-  request_.body = std::string();
+  request_.body = ChargedString();
   body_.reset();
 }
 
@@ -107,6 +104,7 @@ void Exchange::BeginRequest(const ProcessingRequest& message, Done done) {
     response_mode_ = message.protocol_config().response_body_mode();
   }
   request_ = ToRequest(headers);
+  request_.body = ChargedString(ByteShare(parts_.bodies));
   api_ = ApiOf(request_);
   subset_ = SubsetOf(message.metadata_context());
   // Without a body nothing is to be waited for; nor without the prompt.
@@ -132,8 +130,10 @@ void Exchange::AddBody(ProcessingRequest message, Done done) {
   ext_proc::HttpBody& body = *message.mutable_request_body();
   if (picked_) {
     if (!duplex()) return done({.replies = {Continue(message)}});
+    auto piece = ChargedString::Charge(ByteShare(parts_.bodies), std::move(*body.mutable_body()));
+    if (!piece) return done(Refused(NoRoomForBody()));
     Step step;
-    AppendBody(body.body(), body.end_of_stream(), &step.replies);
+    AppendBody(ChargedString::Shared(*std::move(piece)), body.end_of_stream(), &step.replies);
     return done(std::move(step));
   }
   const uint64_t bytes = body.body().size();
@@ -143,18 +143,9 @@ void Exchange::AddBody(ProcessingRequest message, Done done) {
                                                 parts_.max_body_bytes),
                          .code = "body_too_large"}));
   }
-  if (!parts_.bodies->Take(held_bytes_, bytes)) {
-    return done(Refused({.status = 503,
-                         .message = "body: the bodies of other requests take all memory for them",
-                         .code = "unavailable",
-                         .retry_after = std::chrono::seconds(1)}));
-  }
-  held_bytes_ += bytes;
-  if (request_.body.empty()) {
-    request_.body = std::move(*body.mutable_body());
-  } else {
-    request_.body += body.body();
-  }
+  if (!request_.body.Append(body.body())) return done(Refused(NoRoomForBody()));
+  // The message stays until the decision, and would have it a second time.
+  std::string().swap(*body.mutable_body());
   // A whole body is there even if trailers follow.
   if (request_mode_ == ext_proc::BUFFERED || body.end_of_stream()) {
     return Decide(std::move(message), std::move(done));
@@ -177,13 +168,15 @@ std::optional<ApiError> Exchange::Parse(PickAsk* ask) {
   if (api_) {
     if (const auto error = CheckContentType(request_)) return error;
     auto parsed = parts_.relay ? ParseRelayRequest(*api_, {}, std::move(request_.body))
-                               : ParseApiRequest(*api_, request_.body);
+                               : ParseApiRequest(*api_, request_.body.text());
     if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
     auto& api = std::get<ApiRequest>(parsed);
+    if (!parts_.relay) {
+      if (auto error = Charge(request_.body.AnotherShare(), &api.generate)) return error;
+    }
     ask->request = std::move(api.generate);
     ask->sees_tokens = api.stream && response_mode_ != ext_proc::NONE;
-    body_ = parts_.relay ? ask->request.raw->body
-                         : std::make_shared<const std::string>(std::move(request_.body));
+    body_ = parts_.relay ? ask->request.raw->body : ChargedString::Shared(std::move(request_.body));
   }
   return ReadHeaders(request_, &ask->request);
 }
@@ -229,20 +222,22 @@ Exchange::Step Exchange::Picked(FollowedPick pick, const ProcessingRequest& last
   Step step;
   const bool at_head = last.has_request_headers();
   if (at_head || duplex()) {
-    ProcessingResponse& reply = step.replies.emplace_back();
+    ProcessingResponse reply;
     ext_proc::CommonResponse* const response = reply.mutable_request_headers()->mutable_response();
     SetEndpoints(endpoints, response, &reply);
-    if (at_head) return step;
     // Trailers end the body in place of its last piece.
     const bool end = last.has_request_body();
     if (end) SetLength(body_->size(), response);
-    if (end || !body_->empty()) AppendBody(*body_, end, &step.replies);
-    if (!end) step.replies.push_back(Continue(last));
+    step.replies.emplace_back(std::move(reply));
+    if (at_head) return step;
+    if (end || !body_->empty()) AppendBody(body_, end, &step.replies);
+    if (!end) step.replies.emplace_back(Continue(last));
   } else {
-    ProcessingResponse& reply = step.replies.emplace_back(Continue(last));
+    ProcessingResponse reply = Continue(last);
     ext_proc::CommonResponse* const response =
         last.has_request_body() ? reply.mutable_request_body()->mutable_response() : nullptr;
     SetEndpoints(endpoints, response, &reply);
+    step.replies.emplace_back(std::move(reply));
   }
   ReleaseBody();
   return step;
@@ -281,15 +276,16 @@ Exchange::Step Exchange::Respond(const ProcessingRequest& message) {
     if (counts_events_ && lease != nullptr) lease->Generated(events_.Add(body.body()));
   }
   if (message.has_response_body() && response_mode_ == ext_proc::FULL_DUPLEX_STREAMED) {
-    ext_proc::StreamedBodyResponse& streamed = *step.replies.emplace_back()
-                                                    .mutable_response_body()
+    ProcessingResponse reply;
+    ext_proc::StreamedBodyResponse& streamed = *reply.mutable_response_body()
                                                     ->mutable_response()
                                                     ->mutable_body_mutation()
                                                     ->mutable_streamed_response();
     streamed.set_body(message.response_body().body());
     streamed.set_end_of_stream(end);
+    step.replies.emplace_back(std::move(reply));
   } else {
-    step.replies.push_back(Continue(message));
+    step.replies.emplace_back(Continue(message));
   }
   if (!end) return step;
   // Other answers' lengths are not known.

@@ -10,16 +10,16 @@
 // /v1/models, are decided by loads, as soon as their head is there.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
-#include "common/http/byte_budget.h"
+#include "common/memory/byte_budget.h"
 #include "services/router/engine/router.h"
 #include "services/router/http/api_request.h"
 #include "services/router/picker/event_counter.h"
@@ -34,7 +34,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   // All that it points to must outlive it.
   struct Parts {
     Router* router = nullptr;
-    http::ByteBudget* bodies = nullptr;  // Of all requests.
+    std::shared_ptr<ByteBudget> bodies = {};  // Of all requests.
     PickerCounters* counters = nullptr;
     const Clock* clock = nullptr;
     bool relay = false;  // The workers are engines, and get the request as it is.
@@ -45,14 +45,13 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   };
   // What goes to the gateway. Empty: it is to send more.
   struct Step {
-    std::vector<ext_proc::ProcessingResponse> replies = {};
+    std::deque<Reply> replies = {};
     bool over = false;           // Then the stream ends, with `status`.
     Status status = OkStatus();  // INVALID_ARGUMENT: the gateway breaks the protocol.
   };
   using Done = std::function<void(Step)>;
 
   explicit Exchange(const Parts& parts) : parts_(parts) {}
-  ~Exchange();
 
   // Calls `done` once, possibly before it returns, or later from another thread.
   void Take(ext_proc::ProcessingRequest message, Done done);
@@ -80,11 +79,11 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool picked_ = false;
   int request_mode_ = ext_proc::FULL_DUPLEX_STREAMED;
   int response_mode_ = ext_proc::NONE;
-  http::Request request_;                    // Its body grows until the request is complete.
-  std::shared_ptr<const std::string> body_;  // Then it is here.
-  std::optional<Endpoint> api_;              // nullopt: it has no prompt that we know.
+  http::Request request_;  // Its body grows until the request is complete.
+  // Then it is here. It counts until the last of its pieces has gone to the gateway.
+  std::shared_ptr<const std::string> body_;
+  std::optional<Endpoint> api_;  // nullopt: it has no prompt that we know.
   std::optional<EndpointSubset> subset_;
-  uint64_t held_bytes_ = 0;  // Of the budget.
   TimePoint complete_at_ = {};
   std::string worker_endpoint_;  // The picked one.
   bool counts_events_ = false;

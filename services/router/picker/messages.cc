@@ -148,18 +148,26 @@ ProcessingResponse Immediate(const ApiError& error) {
   return reply;
 }
 
-void AppendBody(std::string_view body, bool end, std::vector<ProcessingResponse>* messages) {
+ProcessingResponse Reply::Take() {
+  if (body_ == nullptr) return std::move(message_);
+  ext_proc::StreamedBodyResponse& streamed = *message_.mutable_request_body()
+                                                  ->mutable_response()
+                                                  ->mutable_body_mutation()
+                                                  ->mutable_streamed_response();
+  streamed.set_body(body_->data() + begin_, bytes_);
+  streamed.set_end_of_stream(end_);
+  body_.reset();
+  return std::move(message_);
+}
+
+void AppendBody(const std::shared_ptr<const std::string>& body, bool end,
+                std::deque<Reply>* replies) {
+  size_t at = 0;
   do {
-    const std::string_view piece = body.substr(0, kPieceBytes);
-    body.remove_prefix(piece.size());
-    ext_proc::StreamedBodyResponse& streamed = *messages->emplace_back()
-                                                    .mutable_request_body()
-                                                    ->mutable_response()
-                                                    ->mutable_body_mutation()
-                                                    ->mutable_streamed_response();
-    streamed.set_body(piece.data(), piece.size());
-    streamed.set_end_of_stream(end && body.empty());
-  } while (!body.empty());
+    const size_t bytes = std::min(kPieceBytes, body->size() - at);
+    replies->emplace_back(body, at, bytes, end && at + bytes == body->size());
+    at += bytes;
+  } while (at < body->size());
 }
 
 }  // namespace cairn::router

@@ -1,10 +1,12 @@
 #pragma once
 // Envoy's messages: what the picker reads of them, and the answers that it gives.
 
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "common/http/message.h"
 #include "envoy/service/ext_proc/v3/external_processor.pb.h"
@@ -40,8 +42,28 @@ void SetEndpoints(const std::string& endpoints, ext_proc::CommonResponse* respon
 void SetLength(uint64_t body_bytes, ext_proc::CommonResponse* response);
 // The gateway answers the request with the error, in the form of OpenAI's API.
 ext_proc::ProcessingResponse Immediate(const ApiError& error);
-// `body` in pieces that gateways take, after which it ends or does not. At least one piece.
-void AppendBody(std::string_view body, bool end,
-                std::vector<ext_proc::ProcessingResponse>* messages);
+// What goes to the gateway: a message, or a piece of a body. A piece is copied when its turn to be
+// written has come: until then the body is there once, however many pieces wait. Not thread-safe.
+class Reply {
+ public:
+  Reply(ext_proc::ProcessingResponse message) : message_(std::move(message)) {}
+  // Bytes [begin, begin + bytes) of `body`.
+  Reply(std::shared_ptr<const std::string> body, size_t begin, size_t bytes, bool end)
+      : body_(std::move(body)), begin_(begin), bytes_(bytes), end_(end) {}
+
+  // The message to send. Once.
+  ext_proc::ProcessingResponse Take();
+
+ private:
+  ext_proc::ProcessingResponse message_;
+  std::shared_ptr<const std::string> body_;  // nullptr: the message is all.
+  size_t begin_ = 0, bytes_ = 0;
+  bool end_ = false;
+};
+
+// `body` in pieces that gateways take, after which it ends or does not. At least one piece. What
+// the body counts in a budget counts until the last piece is gone.
+void AppendBody(const std::shared_ptr<const std::string>& body, bool end,
+                std::deque<Reply>* replies);
 
 }  // namespace cairn::router

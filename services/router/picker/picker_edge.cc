@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/http/byte_budget.h"
 #include "common/lifecycle/lifecycle.h"
+#include "common/memory/byte_budget.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
 #include "services/router/picker/process_stream.h"
@@ -28,8 +28,9 @@ void Register(config::Schema& schema, PickerConfig& c) {
                {.min = 1 << 10, .max = 1 << 30});
   schema.Bytes(
       "picker.all_bodies", &c.all_bodies,
-      "Memory for the bodies of all requests that wait for an endpoint. The router refuses "
-      "what does not fit with 503.",
+      "Memory for the bodies of all requests that wait for an endpoint or whose pieces wait for "
+      "the gateway, and for the prompts that the router makes of them. The router refuses what "
+      "does not fit with 503.",
       {.min = 1 << 10});
   schema.Check([&c]() -> Status {
     if (c.max_body <= c.all_bodies) return OkStatus();
@@ -42,9 +43,8 @@ void Register(config::Schema& schema, PickerConfig& c) {
 struct PickerEdge::Impl {
   Impl(const PickerConfig& config, bool relay, uint32_t max_endpoints, Router* router,
        rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
-      : bodies(config.all_bodies),
-        parts{.router = router,
-              .bodies = &bodies,
+      : parts{.router = router,
+              .bodies = std::make_shared<ByteBudget>(config.all_bodies),
               .counters = &counters,
               .clock = &SteadyClock::Get(),
               .relay = relay,
@@ -58,7 +58,6 @@ struct PickerEdge::Impl {
   }
 
   PickerCounters counters;
-  http::ByteBudget bodies;
   Exchange::Parts parts;
   Gate gate;  // The router bounds the requests under way.
   rpc::Context context;
@@ -108,6 +107,10 @@ void PickerEdge::Tick() { impl_->health.Tick(); }
 
 Duration PickerEdge::BusyFor() const { return std::as_const(impl_->server).calls().BusyFor(); }
 
-PickerStats PickerEdge::GetStats() const { return impl_->counters.Get(); }
+PickerStats PickerEdge::GetStats() const {
+  PickerStats stats = impl_->counters.Get();
+  stats.body_bytes = impl_->parts.bodies->used();
+  return stats;
+}
 
 }  // namespace cairn::router

@@ -46,8 +46,7 @@ void ProcessStream::OnReadDone(bool ok) {
 }
 
 void ProcessStream::Go(Exchange::Step step) {
-  replies_.assign(std::make_move_iterator(step.replies.begin()),
-                  std::make_move_iterator(step.replies.end()));
+  replies_ = std::move(step.replies);
   over_ = step.over;
   status_ = std::move(step.status);
   WriteNext();
@@ -58,7 +57,7 @@ void ProcessStream::WriteNext() {
     if (over_) return EndCall(status_);
     return StartRead(&frame_);
   }
-  frame_ = rpc::ToFrame(replies_.front());
+  frame_ = rpc::ToFrame(replies_.front().Take());
   replies_.pop_front();
   call_.Sent(frame_);
   StartWrite(&frame_);

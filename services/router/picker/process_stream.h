@@ -39,7 +39,7 @@ class ProcessStream final : public rpc::CallReactor {
   std::shared_ptr<ProcessStream> self_;
   // These belong to whatever is under way: a read, the exchange's work, a write.
   grpc::ByteBuffer frame_;
-  std::deque<ext_proc::ProcessingResponse> replies_;
+  std::deque<Reply> replies_;
   bool over_ = false;  // It ends after the replies, with `status_`.
   Status status_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace cairn::router {
@@ -155,10 +156,38 @@ Decision Dispatcher::Decide(const Ask& ask) {
   return decision;
 }
 
+TenantTerms Dispatcher::TermsOf(std::string_view tenant) const {
+  const auto found = options_.tenants.find(std::string(tenant));
+  return found == options_.tenants.end() ? TenantTerms() : found->second;
+}
+
+PendingPrompts::Claim Dispatcher::ClaimOf(const Ask& ask) const {
+  const int32_t counted =
+      ask.tenant.empty() ? ask.priority : std::min(ask.priority, TermsOf(ask.tenant).max_priority);
+  return {.tenant = ask.tenant, .priority = ask.priority, .counted = counted};
+}
+
+double Dispatcher::WaitOf(const Ask& ask, const Situation& situation,
+                          std::span<const Usable> usable, TimePoint now) const {
+  const PendingPrompts::Claim claim = ClaimOf(ask);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Usable& one : usable) {
+    least = std::min(least, one.state->WaitSeconds(claim.counted, now));
+  }
+  // Whose load it is matters only where there is too much.
+  if (options_.max_wait_seconds <= 0 || least <= options_.max_wait_seconds) return least;
+  const auto weight = [this](std::string_view tenant) { return TermsOf(tenant).weight; };
+  for (size_t i = 0; i < usable.size(); ++i) {
+    const WorkerState& state = *usable[i].state;
+    least = std::min(least, state.pending().ShareOf(state.WaitSeconds(claim.counted, now), claim,
+                                                    situation.workers[i].prefill_seconds, weight));
+  }
+  return least;
+}
+
 void Dispatcher::Choose(const Ask& ask, const Situation& situation, std::span<const Usable> usable,
                         TimePoint now, Decision* decision) {
-  double wait = usable.front().state->WaitSeconds(ask.priority, now);
-  for (const Usable& one : usable) wait = std::min(wait, one.state->WaitSeconds(ask.priority, now));
+  const double wait = WaitOf(ask, situation, usable, now);
   decision->wait_seconds = wait;
   const double limit = options_.max_wait_seconds;
   if (ask.first_try && limit > 0 && wait > limit) {
@@ -222,12 +251,36 @@ std::optional<Dispatcher::Usable> Dispatcher::PrefillWorkerAt(const Ask& ask, ui
 
 uint64_t Dispatcher::Count(const Ask& ask, const Usable& worker, double prefill_seconds,
                            TimePoint now) {
-  worker.state->Sent(prefill_seconds, ask.priority, ask.followed, now);
+  const PendingPrompts::Claim claim = ClaimOf(ask);
+  worker.state->Sent(prefill_seconds, claim.counted, ask.followed, now);
   if (!ask.followed) return 0;
   const uint64_t ticket = next_ticket_++;
-  tickets_.emplace(
-      ticket, Ticket{ask.offers[worker.offer].worker, worker.state->generation(), worker.held});
+  worker.state->mutable_pending()->Add(claim, prefill_seconds);
+  tickets_.emplace(ticket, Ticket{.worker = ask.offers[worker.offer].worker,
+                                  .generation = worker.state->generation(),
+                                  .held = worker.held,
+                                  .claim = claim,
+                                  .pending = true,
+                                  .seconds = prefill_seconds});
   return ticket;
+}
+
+WorkerState* Dispatcher::WorkerOf(const Ticket& ticket) {
+  const auto worker = workers_.find(ticket.worker);
+  if (worker == workers_.end() || worker->second.generation() != ticket.generation) return nullptr;
+  return &worker->second;
+}
+
+void Dispatcher::StopPending(Ticket* ticket) {
+  if (!std::exchange(ticket->pending, false)) return;
+  WorkerState* const worker = WorkerOf(*ticket);
+  if (worker != nullptr) worker->mutable_pending()->Remove(ticket->claim, ticket->seconds);
+}
+
+void Dispatcher::OnComputed(uint64_t ticket) {
+  MutexLock lock(mu_);
+  const auto found = tickets_.find(ticket);
+  if (found != tickets_.end()) StopPending(&found->second);
 }
 
 void Dispatcher::CountPick(std::span<const WorkerView> workers, const WorkerView& picked) {
@@ -246,15 +299,16 @@ void Dispatcher::OnEnd(uint64_t ticket, const RequestEnd& end) {
   MutexLock lock(mu_);
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;
-  const Ticket done = std::move(found->second);
+  Ticket done = std::move(found->second);
   tickets_.erase(found);
+  StopPending(&done);
   if (end.complete) {
     answer_tokens_ += kNewAnswer * (static_cast<double>(end.generated_tokens) - answer_tokens_);
   }
-  const auto worker = workers_.find(done.worker);
-  if (worker == workers_.end() || worker->second.generation() != done.generation) return;
-  worker->second.Ended();
-  if (end.complete) Measure(done.held, end, &worker->second);
+  WorkerState* const worker = WorkerOf(done);
+  if (worker == nullptr) return;
+  worker->Ended();
+  if (end.complete) Measure(done.held, end, worker);
 }
 
 // A fetch is charged to where most of its tokens were.

@@ -24,8 +24,10 @@
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
+#include "common/tenants/tenant_terms.h"
 #include "services/router/policy/candidate.h"
 #include "services/router/policy/pairing.h"
+#include "services/router/policy/pending_prompts.h"
 #include "services/router/policy/policy.h"
 #include "services/router/policy/usage_window.h"
 #include "services/router/policy/worker_state.h"
@@ -59,19 +61,22 @@ struct Ask {
   uint32_t prompt_tokens = 0;
   std::optional<uint32_t> max_tokens = {};  // Of the answer.
   int32_t priority = 0;
+  // Whose it is: its priority counts before other tenants' requests as far as the tenant's terms
+  // say. Empty: nobody knows, and the priority counts as it is.
+  std::string tenant = {};
   std::vector<Offer> offers = {};
   // False: the request was accepted before and its worker failed. It counts as no new arrival and
   // is not shed.
   bool first_try = true;
-  // False: nobody will call OnEnd (Router::PickWorker). The request counts until
-  // the worker's reports must show it.
+  // False: nobody will call OnEnd (Router::PickWorker). The request counts until the worker's
+  // reports must show it.
   bool followed = true;
 };
 
 struct Decision {
   enum class Kind : uint8_t {
     kPicked,
-    kShed,      // Every usable worker would let it wait for too long.
+    kShed,      // Every usable worker would let it wait for too long, by its tenant's share.
     kNoWorker,  // None is usable.
   };
   Kind kind = Kind::kNoWorker;
@@ -86,7 +91,7 @@ struct Decision {
   };
   std::optional<Prefill> prefill = {};
   // Expected until the request's prefill begins, by its priority, at the worker where that is
-  // least. 0: kNoWorker.
+  // least; where that is too long, by its tenant's share. 0: kNoWorker.
   double wait_seconds = 0;
   Duration retry_after{0};                 // Of kShed: at least a second.
   std::vector<Candidate> candidates = {};  // One for each offer, in the order of the offers.
@@ -107,6 +112,7 @@ class Dispatcher {
   struct Options {
     // A request is shed if it would wait longer everywhere. 0: none is shed.
     double max_wait_seconds = 0;
+    std::map<std::string, TenantTerms> tenants = {};  // By name. Others have the defaults.
     // Reports that are older than this say nothing any more: then the router's own picks count.
     Duration stale_after = std::chrono::seconds(3);
     // What was sent within this time before a report came may be missing in it.
@@ -132,6 +138,9 @@ class Dispatcher {
   void Remove(std::string_view worker);
 
   Decision Decide(const Ask& ask);
+  // The prompt of the request is computed: others do not wait for it any more. Unknown tickets are
+  // ignored.
+  void OnComputed(uint64_t ticket);
   // Once for each ticket, whatever became of the request. Unknown tickets are ignored.
   void OnEnd(uint64_t ticket, const RequestEnd& end);
 
@@ -167,6 +176,9 @@ class Dispatcher {
     std::string worker;
     uint64_t generation = 0;  // Of the worker: it may have been removed and come back.
     HeldTokens held;
+    PendingPrompts::Claim claim;
+    bool pending = false;  // Its prompt is not computed.
+    double seconds = 0;    // Of prefill.
   };
   // A usable offer.
   struct Usable {
@@ -174,6 +186,14 @@ class Dispatcher {
     WorkerState* state = nullptr;
     HeldTokens held;  // Within the prompt.
   };
+  TenantTerms TermsOf(std::string_view tenant) const;
+  PendingPrompts::Claim ClaimOf(const Ask& ask) const;
+  // How long the request would wait where that is least.
+  double WaitOf(const Ask& ask, const Situation& situation, std::span<const Usable> usable,
+                TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The ticket's worker, or nullptr: it has left or was replaced.
+  WorkerState* WorkerOf(const Ticket& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StopPending(Ticket* ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   WorkerState& StateOf(std::string_view worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   WorkerView ViewOf(const Ask& ask, const HeldTokens& held, const WorkerState& state,
                     TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

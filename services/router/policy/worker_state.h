@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cairn/common/clock.h"
+#include "services/router/policy/pending_prompts.h"
 #include "services/router/policy/usage_window.h"
 #include "services/router/policy/worker_load.h"
 
@@ -69,6 +70,9 @@ class WorkerState {
   uint64_t generation() const { return generation_; }
   uint64_t picks() const { return picks_; }
   uint64_t followed() const { return followed_; }
+  // Prompts of requests whose end is followed.
+  const PendingPrompts& pending() const { return pending_; }
+  PendingPrompts* mutable_pending() { return &pending_; }
 
  private:
   // Requests that reports may not show yet.
@@ -88,6 +92,7 @@ class WorkerState {
   Backlog backlog_;           // As reported, and what was sent since.
   Backlog own_;               // What this router sent, for when there are no reports.
   std::deque<Sending> sent_;  // Oldest first, at most kMostSent.
+  PendingPrompts pending_;
   UseWindow use_;
   uint64_t picks_ = 0;
   uint64_t followed_ = 0;

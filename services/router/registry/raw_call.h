@@ -14,10 +14,11 @@ struct RawHeader {
 };
 
 struct RawCall {
-  std::string path = {};                         // "/v1/chat/completions".
-  std::shared_ptr<const std::string> body = {};  // JSON.
-  bool stream = false;                           // The answer is to be a stream of events.
-  std::vector<RawHeader> headers = {};           // That the engine gets, too.
+  std::string path = {};  // "/v1/chat/completions".
+  // JSON. It counts among the bodies of requests until the last of its holders lets go.
+  std::shared_ptr<const std::string> body = {};
+  bool stream = false;                  // The answer is to be a stream of events.
+  std::vector<RawHeader> headers = {};  // That the engine gets, too.
   // The request's prompt is all that the engine makes tokens of. False: there are tools, images or
   // the like, of which the prompt has only text that stands for them.
   bool plain = true;

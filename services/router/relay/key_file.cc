@@ -39,18 +39,29 @@ Result<std::string> KeyFile::Read() const {
   return line;
 }
 
-std::string KeyFile::Get() {
+void KeyFile::ReadAgain() {
   const TimePoint now = clock_->Now();
-  MutexLock lock(mu_);
-  if (now - read_at_ < std::chrono::seconds(1)) return key_;
+  if (now - read_at_ < std::chrono::seconds(1)) return;
   read_at_ = now;
   auto key = Read();
+  stale_ = !key.ok();
   if (key.ok()) {
     key_ = *std::move(key);
   } else {
     log::Warn("router_engine_key_unreadable", {{"error", ToString(key.status())}});
   }
+}
+
+std::string KeyFile::Get() {
+  MutexLock lock(mu_);
+  ReadAgain();
   return key_;
+}
+
+bool KeyFile::stale() {
+  MutexLock lock(mu_);
+  ReadAgain();
+  return stale_;
 }
 
 }  // namespace cairn::router

@@ -18,11 +18,14 @@ class KeyFile {
 
   // Of now, or of at most a second ago. If the file has become wrong, the last key that was right.
   std::string Get();
+  // The file has become wrong. Looks at it as Get does.
+  bool stale();
 
  private:
   KeyFile(std::string path, std::string field, const Clock* clock)
       : path_(std::move(path)), field_(std::move(field)), clock_(clock) {}
   Result<std::string> Read() const;
+  void ReadAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;
   const std::string field_;
@@ -30,6 +33,7 @@ class KeyFile {
   Mutex mu_;
   std::string key_ ABSL_GUARDED_BY(mu_);
   TimePoint read_at_ ABSL_GUARDED_BY(mu_);
+  bool stale_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::router

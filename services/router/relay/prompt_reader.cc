@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/log/log.h"
+#include "services/router/engine/check_request.h"
 #include "services/router/engine/held_prefix.h"
 #include "services/router/relay/engine_link.h"
 #include "services/router/relay/fetch.h"
@@ -19,8 +20,11 @@ using TokenIds = std::vector<worker::TokenId>;
 
 constexpr uint32_t kBytesOfToken = 4;
 constexpr uint32_t kAnyContext = 1u << 30;
+constexpr uint64_t kMostBytesOfAnyContext = 1 << 20;
 constexpr size_t kMaxTokens = 1 << 22;
 constexpr uint64_t kMaxAnswerBytes = 64 << 20;
+// An engine that cannot tell the tokens of so short a text in time has a problem of its own.
+constexpr size_t kShortQuestion = 64 << 10;
 // What an engine's chat template may make tokens of, besides the messages.
 constexpr const char* kTemplateFields[] = {"messages",
                                            "tools",
@@ -120,27 +124,39 @@ EnginePrompt PromptReader::OfTokens(std::vector<worker::TokenId> tokens) {
 
 EnginePrompt PromptReader::OfText(const GenerateRequest& request) {
   ++from_text_;
-  return {.tokens = PackText(TextOf(request)), .space = text_space_};
+  return {.tokens = PackText(TextOf(request)), .space = text_space_, .exact = false};
 }
 
-std::optional<EnginePrompt> PromptReader::Read(const GenerateRequest& request, Later later) {
-  if (const auto* ids = std::get_if<TokenIds>(&request.prompt)) return OfTokens(*ids);
+std::unique_ptr<PromptEncoding> PromptReader::Begin(const GenerateRequest& request,
+                                                    uint32_t context_tokens) {
   const bool plain = request.raw == nullptr || request.raw->plain;
-  if (parts_.local != nullptr && plain) {
-    auto tokens = parts_.local->Encode(request, kAnyContext);
-    if (tokens.ok()) return OfTokens(*std::move(tokens));
+  if (parts_.local == nullptr || !plain || std::holds_alternative<TokenIds>(request.prompt)) {
+    return nullptr;
   }
+  // Where nobody says how long a prompt may be, the text of a long one stands for its tokens.
+  if (context_tokens == 0 && PromptBytes(request) > kMostBytesOfAnyContext) return nullptr;
+  // As PromptEncoder counts, a token of the answer has room, too: an engine may need none.
+  const uint32_t most = context_tokens == 0 ? kAnyContext : context_tokens + 1;
+  return std::make_unique<PromptEncoding>(parts_.local, request, most);
+}
+
+std::optional<EnginePrompt> PromptReader::Read(const GenerateRequest& request,
+                                               std::optional<TokenIds> own, Later later) {
+  if (const auto* ids = std::get_if<TokenIds>(&request.prompt)) return OfTokens(*ids);
+  if (own) return OfTokens(*std::move(own));
   if (options_.tokenize && parts_.clock->Now() >= ask_after_.load()) {
-    const std::string question = TokenizeQuestion(request);
+    std::string question = TokenizeQuestion(request);
     if (const PieceCache::Tokens known = cache_.Find(question); known != nullptr) {
       return OfTokens(*known);
     }
-    if (!question.empty() && Ask(request, question, std::move(later))) return std::nullopt;
+    if (!question.empty() && Ask(request, std::move(question), std::move(later))) {
+      return std::nullopt;
+    }
   }
   return OfText(request);
 }
 
-bool PromptReader::Ask(const GenerateRequest& request, const std::string& question, Later later) {
+bool PromptReader::Ask(const GenerateRequest& request, std::string question, Later later) {
   const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
   const uint64_t first = turn_++;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -148,34 +164,46 @@ bool PromptReader::Ask(const GenerateRequest& request, const std::string& questi
     if (worker.condition != WorkerCondition::kReady || !Serves(*worker.info, request.model)) {
       continue;
     }
+    // It is as long as the prompt, so it counts, too. Text needs no question.
+    auto charged = ChargedString::Charge(request.share.Another(), std::move(question));
+    if (!charged) return false;
+    const auto body = ChargedString::Shared(*std::move(charged));
     ++asked_;
     http::ClientRequest call{.method = "POST",
                              .target = "/tokenize",
                              .headers = EngineHeaders(parts_.key),
-                             .body = std::make_shared<const std::string>(question),
+                             .body = body,
                              .max_body_bytes = kMaxAnswerBytes,
                              .silence = options_.patience};
     call.headers.push_back({"Content-Type", "application/json"});
-    Fetch(*parts_.client, *http::ParseOrigin(worker.address, "workers"), std::move(call),
-          [this, &request, question, address = worker.address,
-           later = std::move(later)](const Result<Fetched>& answer) {
-            Status status = answer.ok() ? OkStatus() : answer.status();
-            if (answer.ok() && answer->status != 200) {
-              status =
-                  Errorf(StatusCode::kUnavailable, "it answered {}, expected 200", answer->status);
-            }
-            Result<TokenIds> tokens =
-                status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
-            if (tokens.ok()) {
-              cache_.Add(question, std::make_shared<const TokenIds>(*tokens));
-              return later(OfTokens(*std::move(tokens)));
-            }
-            ++failed_;
-            ask_after_ = parts_.clock->Now() + options_.pause;
-            log::Warn("router_tokenize_failed",
-                      {{"worker", address}, {"error", ToString(tokens.status())}});
-            later(OfText(request));
-          });
+    const std::weak_ptr<http::ClientCall> under_way =
+        Fetch(*parts_.client, *http::ParseOrigin(worker.address, "workers"), std::move(call),
+              [this, &request, body, address = worker.address,
+               later = std::move(later)](const Result<Fetched>& answer) {
+                Status status = answer.ok() ? OkStatus() : answer.status();
+                if (answer.ok() && answer->status != 200) {
+                  status = Errorf(StatusCode::kUnavailable, "it answered {}, expected 200",
+                                  answer->status);
+                }
+                Result<TokenIds> tokens =
+                    status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
+                if (tokens.ok()) {
+                  cache_.Add(*body, std::make_shared<const TokenIds>(*tokens));
+                  return later(OfTokens(*std::move(tokens)));
+                }
+                ++failed_;
+                // A caller's long prompt takes long, and says nothing about the engine.
+                if (body->size() <= kShortQuestion) {
+                  ask_after_ = parts_.clock->Now() + options_.pause;
+                }
+                log::Warn("router_tokenize_failed",
+                          {{"worker", address}, {"error", ToString(tokens.status())}});
+                later(OfText(request));
+              });
+    // An engine that sends a byte now and then is not silent, and holds the request up, too.
+    parts_.client->After(options_.longest, [under_way] {
+      if (const auto late = under_way.lock(); late != nullptr) late->Cancel();
+    });
     return true;
   }
   return false;

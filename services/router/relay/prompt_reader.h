@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/http/client.h"
+#include "common/memory/charged_string.h"
 #include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/piece_cache.h"
 #include "services/router/engine/prompt_encoder.h"
@@ -33,7 +34,8 @@ class PromptReader final : public EnginePrompts {
     uint32_t block_tokens = 16;
     uint32_t text_block_bytes = 256;  // At least 4.
     size_t cache_bytes = 64 << 20;
-    Duration patience = std::chrono::milliseconds(500);  // For an engine's tokens.
+    Duration patience = std::chrono::milliseconds(500);  // With an engine that says nothing.
+    Duration longest = std::chrono::seconds(2);          // Until an engine has told all tokens.
     Duration pause = std::chrono::seconds(5);            // Without asking, after a failure.
   };
   // All of these must outlive it. `local`: nullptr, there is no model's file. `key`: nullptr,
@@ -47,7 +49,11 @@ class PromptReader final : public EnginePrompts {
   };
   PromptReader(const Options& options, const Parts& parts);
 
-  std::optional<EnginePrompt> Read(const GenerateRequest& request, Later later) override;
+  std::unique_ptr<PromptEncoding> Begin(const GenerateRequest& request,
+                                        uint32_t context_tokens) override;
+  std::optional<EnginePrompt> Read(const GenerateRequest& request,
+                                   std::optional<std::vector<worker::TokenId>> own,
+                                   Later later) override;
   bool at_once() const override { return !options_.tokenize && parts_.local == nullptr; }
 
   struct Numbers {
@@ -62,7 +68,7 @@ class PromptReader final : public EnginePrompts {
   EnginePrompt OfTokens(std::vector<worker::TokenId> tokens);
   EnginePrompt OfText(const GenerateRequest& request);
   // False: there is no engine to ask now.
-  bool Ask(const GenerateRequest& request, const std::string& question, Later later);
+  bool Ask(const GenerateRequest& request, std::string question, Later later);
 
   const Options options_;
   const Parts parts_;

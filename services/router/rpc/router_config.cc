@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/service/tls_settings.h"
+#include "model/request_limits.h"
 #include "services/router/picker/endpoint.h"
 #include "services/router/policy/policy.h"
 
@@ -56,6 +57,23 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
                {.min = 1 << 20});
   schema.Bytes("token_cache", &c.token_cache,
                "Memory for the tokens of messages that came before. 0: all are tokenised again.");
+  schema.Bytes("tenant_text", &c.tenant_text,
+               "Most text of one tenant that may wait until the router has made tokens of it. The "
+               "router refuses more with 429, but no text of at most 16KiB, nor one that waits "
+               "alone.",
+               {.min = 64 << 10});
+  schema.TextList("queue.tenants", &c.queue_tenants,
+                  "Shares of tenants when texts are tokenised and when requests are refused, as "
+                  "NAME=WEIGHT or NAME=WEIGHT:PRIORITY. PRIORITY is the greatest that counts "
+                  "before other tenants' requests. All others have weight 1 and priority 0. As the "
+                  "workers' setting of this name.",
+                  {.max_length = 256});
+  schema.Bytes(
+      "rpc.requests", &c.rpc_requests,
+      "Memory for the requests of all gRPC calls that are under way, as they were decoded, "
+      "and as much for messages that arrive. The router refuses what does not fit with "
+      "RESOURCE_EXHAUSTED.",
+      {.min = 1 << 20});
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests.");
 }
 
@@ -174,9 +192,15 @@ void Register(config::Schema& schema, RouterConfig& c) {
   Register(schema, c.engine_events);
   RegisterTls(schema, c);
   schema.Check([&c] { return CheckWorkers(c); });
+  schema.Check([&c] { return TermsOfTenants(c).status(); });
   schema.Check([&c] { return CheckEvents(c); });
   schema.Check([&c] { return CheckEndpoints(c); });
   schema.Check([&c] { return CheckAddresses(c); });
+}
+
+Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config) {
+  return ParseTenantTerms(config.queue_tenants, "queue.tenants", worker::kLeastPriority,
+                          worker::kGreatestPriority);
 }
 
 std::string ModelId(const RouterConfig& config, const std::string& name) {

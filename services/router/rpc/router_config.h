@@ -2,6 +2,7 @@
 // Settings of the process cairn-router.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "common/config/config.h"
 #include "common/net/tls.h"
 #include "common/service/service.h"
+#include "common/tenants/tenant_terms.h"
 #include "services/router/http/http_edge.h"
 #include "services/router/picker/picker_edge.h"
 #include "services/router/rpc/engine_config.h"
@@ -34,6 +36,9 @@ struct RouterConfig {
   uint32_t threads = 2;
   uint64_t index_bytes = 256ull << 20;
   uint64_t token_cache = 64ull << 20;
+  uint64_t tenant_text = 64ull << 20;
+  std::vector<std::string> queue_tenants;
+  uint64_t rpc_requests = 256ull << 20;
   Duration drain = std::chrono::seconds(20);
 
   HttpConfig http;
@@ -52,6 +57,9 @@ struct RouterConfig {
 
 // Registers all fields and checks. `config` must outlive `schema`.
 void Register(config::Schema& schema, RouterConfig& config);
+
+// The terms of tenants. Errors name the setting.
+Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config);
 
 // What requests call the model. `name`: in its file.
 std::string ModelId(const RouterConfig& config, const std::string& name);

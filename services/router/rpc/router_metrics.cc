@@ -105,11 +105,19 @@ void ExportPrompts(const PromptReader::Numbers& prompts, metrics::Sink& sink) {
   sink.Counter(asked, asked_help, {{"result", "failed"}}, metrics::Number(prompts.failed));
 }
 
+void ExportWaitingPrompts(const FairQueue::Numbers& waiting, metrics::Sink& sink) {
+  sink.Gauge("cairn_router_waiting_prompts", "Prompts that wait to be tokenised.", {},
+             metrics::Number(waiting.works));
+  sink.Gauge("cairn_router_waiting_text_bytes", "Bytes of these.", {},
+             metrics::Number(waiting.bytes));
+}
+
 }  // namespace
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
   registry->AddCollector([parts](metrics::Sink& sink) {
     ExportRequests(parts.engine->numbers(), sink);
+    ExportWaitingPrompts(parts.engine->waiting_prompts(), sink);
     ExportWorkers(parts.registry->Workers(), sink);
     ExportIndex(parts.index->numbers(), parts.follows_nodes, sink);
     const Dispatcher::Numbers dispatched = parts.dispatcher->numbers();
@@ -130,6 +138,7 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
 }
 
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
+  if (stats.keys_stale) ExportKeyFile("http.api_keys", *stats.keys_stale, sink);
   for (const auto& [answer, count] : stats.api.answers) {
     sink.Counter(
         "cairn_router_http_answers_total", "Answers by route and HTTP status code.",
@@ -146,6 +155,9 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
                metrics::Number(stats.api.aborted_calls));
   sink.Gauge("cairn_router_http_connections", "Connections that are open.", {},
              metrics::Number(stats.server.connections));
+  sink.Gauge("cairn_router_http_body_bytes",
+             "Bytes of bodies that arrive or are under way, and of what was made of them.", {},
+             metrics::Number(stats.server.body_bytes));
   sink.Gauge("cairn_router_http_unread_bytes",
              "Bytes of answers that their readers have not taken yet.", {},
              metrics::Number(stats.server.unread_bytes));
@@ -162,6 +174,12 @@ void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
   add("slow_reader", stats.server.slow_readers);
 }
 
+void ExportKeyFile(const std::string& setting, bool stale, metrics::Sink& sink) {
+  sink.Gauge("cairn_router_keys_stale",
+             "1: the file of keys cannot be used, so the keys that it had before still count.",
+             {{"setting", setting}}, stale ? 1 : 0);
+}
+
 void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {
   for (size_t i = 0; i < kPickResults; ++i) {
     sink.Counter("cairn_router_picker_requests_total",
@@ -172,6 +190,9 @@ void ExportPicker(const PickerStats& stats, metrics::Sink& sink) {
   sink.Gauge("cairn_router_picker_open_streams",
              "Requests of a gateway whose answers have not ended.", {},
              metrics::Number(stats.open_streams));
+  sink.Gauge("cairn_router_picker_body_bytes",
+             "Bytes of bodies that wait for an endpoint, or whose pieces wait for the gateway.", {},
+             metrics::Number(stats.body_bytes));
   sink.Counter("cairn_router_picker_moved_total",
                "Answers that came from another endpoint than the picked one.", {},
                metrics::Number(stats.moved));

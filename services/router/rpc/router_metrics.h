@@ -22,6 +22,8 @@ struct RouterParts {
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink);
+// `setting`: that names a file of keys. `stale`: it cannot be used, and the keys of before count.
+void ExportKeyFile(const std::string& setting, bool stale, metrics::Sink& sink);
 void ExportPicker(const PickerStats& stats, metrics::Sink& sink);
 // For PickerEdge: seconds that a decision took.
 std::function<void(double)> PickTime(metrics::Registry* registry);

@@ -32,7 +32,7 @@ namespace cairn::router {
 namespace {
 
 constexpr size_t kPollers = 2;
-// Requests that wait to be tokenised. More are refused.
+// Of the threads that tokenise and decide. Prompts wait in a queue of their own.
 constexpr size_t kWaitingRequests = 1024;
 constexpr int kMaxMessageBytes = 16 << 20;
 // Requests have ended or were cancelled by then: what is left is sending their last messages.
@@ -51,12 +51,16 @@ RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Mo
   options.max_tries = config.max_tries;
   options.exact_index = !config.cache.empty();
   options.pairing = config.pairing;
+  options.threads = config.threads;
+  options.tenant_bytes = config.tenant_text;
+  options.tenants = *TermsOfTenants(config);  // The settings were checked.
   return options;
 }
 
 Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
   Dispatcher::Options options;
   options.max_wait_seconds = Seconds(config.max_wait);
+  options.tenants = *TermsOfTenants(config);
   // An engine finds blocks where it computes: nothing is fetched.
   if (config.relays()) options.memory_tokens_per_second = 1e8;
   return options;
@@ -118,7 +122,10 @@ struct Core {
 class RouterProcess final : public service::Service {
  public:
   RouterProcess(const RouterConfig& config, metrics::Registry* registry)
-      : config_(config), registry_(*registry), call_metrics_(registry) {
+      : config_(config),
+        registry_(*registry),
+        call_metrics_(registry),
+        request_bytes_(config.rpc_requests, "rpc.requests") {
     registry_.AddProcessMetrics({{"component", "router"}});
   }
   ~RouterProcess() override { Stop(); }
@@ -161,6 +168,9 @@ class RouterProcess final : public service::Service {
                   .prompts = Pointer(core_->prompts),
                   .follows_nodes = !config_.cache.empty()},
                  &registry_);
+    registry_.AddCollector([key = core_->engine_key.get()](metrics::Sink& sink) {
+      if (key != nullptr) ExportKeyFile("engines.api_key_file", key->stale(), sink);
+    });
     registry_.AddCollector([this](metrics::Sink& sink) {
       MutexLock lock(edges_mu_);
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
@@ -266,13 +276,15 @@ class RouterProcess final : public service::Service {
     context_.clock = &SteadyClock::Get();
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
+    context_.request_bytes = &request_bytes_;
     context_.process = "router";
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());
     return server_.Start({.listen = config_.listen,
                           .listen_unix = {},
                           .tls = config_.tls,
-                          .max_message_bytes = kMaxMessageBytes});
+                          .max_message_bytes = kMaxMessageBytes,
+                          .memory_bytes = config_.rpc_requests});
   }
   Status StartPicker() {
     if (config_.picker.listen.empty()) return OkStatus();
@@ -320,6 +332,7 @@ class RouterProcess final : public service::Service {
   metrics::Registry& registry_;
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
+  rpc::RequestBytes request_bytes_;
   rpc::Context context_;
   std::optional<Core> core_;
   std::optional<RouterService> service_;

@@ -6,6 +6,7 @@
 
 #include "common/config/config.h"
 #include "common/rpc/call.h"
+#include "common/rpc/deferred_call.h"
 #include "common/rpc/pushed_stream.h"
 #include "common/rpc/status.h"
 #include "common/rpc/unary_call.h"
@@ -186,9 +187,13 @@ void RouterService::AddTo(rpc::CallServer* server, const rpc::Context* context,
     auto stream = std::make_shared<GenerateStream>(this, context, generate, std::move(call));
     stream->Open(stream, request);
   });
-  rpc::AddUnary<v1::GenerateRequest, v1::PickResponse>(
-      server, context, kRouterService, "Pick", executor,
-      [this](auto&, const auto& request, auto* response) { return PickWorker(request, response); });
+  // Its answer may wait for an engine: no thread waits with it.
+  rpc::AddDeferred<v1::GenerateRequest, v1::PickResponse>(
+      server, context, kRouterService, "Pick", executor, [this](auto& call, const auto& request) {
+        PickWorker(request, [&call](const Status& status, const v1::PickResponse& response) {
+          call.Answer(status, response);
+        });
+      });
   rpc::AddUnary<v1::RouterInfoRequest, v1::RouterInfo>(
       server, context, kRouterService, "GetInfo", executor,
       [this](auto&, const auto&, auto* response) { return GetInfo(response); });
@@ -198,12 +203,15 @@ void RouterService::EndStreams() {
   for (const auto& stream : streams_.All()) stream->Cancel();
 }
 
-Status RouterService::PickWorker(const v1::GenerateRequest& request, v1::PickResponse* response) {
-  CAIRN_ASSIGN_OR_RETURN(const GenerateRequest wanted,
-                         FromProto(request, parts_.clock->Now(), std::chrono::system_clock::now()));
-  CAIRN_ASSIGN_OR_RETURN(const Pick pick, parts_.engine->PickWorker(wanted));
-  ToProto(pick, response);
-  return OkStatus();
+void RouterService::PickWorker(const v1::GenerateRequest& request,
+                               std::function<void(const Status&, const v1::PickResponse&)> done) {
+  auto wanted = FromProto(request, parts_.clock->Now(), std::chrono::system_clock::now());
+  if (!wanted.ok()) return done(wanted.status(), {});
+  parts_.engine->PickWorker(*std::move(wanted), [done = std::move(done)](Result<Pick> pick) {
+    v1::PickResponse response;
+    if (pick.ok()) ToProto(*pick, &response);
+    done(pick.status(), response);
+  });
 }
 
 Status RouterService::GetInfo(v1::RouterInfo* response) {

@@ -1,6 +1,7 @@
 #pragma once
 // The Router service of proto/cairn/v1/router.proto over a RouterEngine: decode, call, encode.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ class RouterService {
   };
 
   explicit RouterService(const Parts& parts) : parts_(parts) {}
-  // Before the server starts. The service, `context` and `executor`, on which Pick tokenises, must
+  // Before the server starts. The service, `context` and `executor`, on which GetInfo runs, must
   // outlive the server.
   void AddTo(rpc::CallServer* server, const rpc::Context* context, Executor* executor);
   // Cancels what is under way.
@@ -39,7 +40,8 @@ class RouterService {
 
  private:
   friend class GenerateStream;
-  Status PickWorker(const v1::GenerateRequest& request, v1::PickResponse* response);
+  void PickWorker(const v1::GenerateRequest& request,
+                  std::function<void(const Status&, const v1::PickResponse&)> done);
   Status GetInfo(v1::RouterInfo* response);
 
   const Parts parts_;

@@ -10,6 +10,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/keys/checked_namespace.h"
+#include "common/tenants/tenant_accounts.h"
 #include "kernels/selections/selection.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
@@ -17,7 +18,6 @@
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/worker_namespace.h"
 

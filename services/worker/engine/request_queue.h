@@ -15,11 +15,11 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/engine/request.h"
 #include "services/worker/scheduling/prompt_queue.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
 
 namespace cairn::worker {
 

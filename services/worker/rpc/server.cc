@@ -27,6 +27,7 @@ struct Server::Impl {
   Impl(const Options& options, WorkerEngine& engine, const WorkerMetrics& worker_metrics,
        metrics::Registry* registry)
       : call_metrics(registry),
+        request_bytes(options.request_bytes, "rpc.requests"),
         requests({.name = "request",
                   .threads = options.max_requests + kSpareThreads,
                   .queue_capacity = kWaitingCalls}),
@@ -38,6 +39,7 @@ struct Server::Impl {
     context.clock = &SteadyClock::Get();
     context.metrics = &call_metrics;
     context.gate = &gate;
+    context.request_bytes = &request_bytes;
     context.process = "worker";
     service.AddTo(server.calls(), &context,
                   {.requests = &requests, .waits = &waits, .tokenize = &tokenize});
@@ -47,6 +49,7 @@ struct Server::Impl {
 
   rpc::CallMetrics call_metrics;
   Gate gate;  // The executors bound the calls under way.
+  rpc::RequestBytes request_bytes;
   rpc::Context context;
   ThreadPool requests, waits, tokenize;
   WorkerService service;
@@ -70,7 +73,8 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, WorkerEngi
   CAIRN_RETURN_IF_ERROR(impl->server.Start({.listen = options.listen,
                                             .listen_unix = {},
                                             .tls = options.tls,
-                                            .max_message_bytes = kMaxMessageBytes}));
+                                            .max_message_bytes = kMaxMessageBytes,
+                                            .memory_bytes = options.request_bytes}));
   impl->load_ticker.emplace(LoadReports::kTick, [loads = &impl->loads] { loads->Tick(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -83,6 +82,12 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Integer("idle_turns", &c.idle_turns,
                  "Most finished turns that may wait for their prefill in idle time. 0: none.",
                  {.max = 1024});
+  schema.Bytes(
+      "rpc.requests", &c.rpc_requests,
+      "Memory for the requests of all gRPC calls that are under way, as they were decoded, "
+      "and as much for messages that arrive. The worker refuses what does not fit with "
+      "RESOURCE_EXHAUSTED.",
+      {.min = 1 << 20});
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests and their pushes.");
 }
 
@@ -225,34 +230,7 @@ std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) 
 }
 
 Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries) {
-  std::map<std::string, TenantTerms> tenants;
-  for (const std::string& entry : entries) {
-    const auto wrong = [&](const char* what) {
-      return InvalidArgument(
-          "queue.tenants: got '{}', expected NAME=WEIGHT or "
-          "NAME=WEIGHT:PRIORITY, {}",
-          entry, what);
-    };
-    const size_t equals = entry.rfind('=');
-    if (equals == std::string::npos || equals == 0) return wrong("with a name");
-    TenantTerms terms;
-    const char* at = entry.data() + equals + 1;
-    const char* const end = entry.data() + entry.size();
-    auto parsed = std::from_chars(at, end, terms.weight);
-    if (parsed.ec != std::errc() || !(terms.weight >= 0.001 && terms.weight <= 1000)) {
-      return wrong("WEIGHT from 0.001 to 1000");
-    }
-    if (parsed.ptr != end) {
-      if (*parsed.ptr != ':') return wrong("nothing after WEIGHT but :PRIORITY");
-      parsed = std::from_chars(parsed.ptr + 1, end, terms.max_priority);
-      if (parsed.ec != std::errc() || parsed.ptr != end || terms.max_priority < kLeastPriority ||
-          terms.max_priority > kGreatestPriority) {
-        return wrong("PRIORITY from -10 to 10");
-      }
-    }
-    if (!tenants.emplace(entry.substr(0, equals), terms).second) return wrong("each name once");
-  }
-  return tenants;
+  return ParseTenantTerms(entries, "queue.tenants", kLeastPriority, kGreatestPriority);
 }
 
 Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {

@@ -36,6 +36,7 @@ struct WorkerConfig {
   double decode_share = 0.5;
   uint64_t parking = 256ull << 20;
   uint32_t idle_turns = 4;
+  uint64_t rpc_requests = 256ull << 20;
   Duration drain = std::chrono::seconds(20);
 
   std::string tenant = "default";

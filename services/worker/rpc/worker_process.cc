@@ -43,6 +43,7 @@ class Worker final : public service::Service {
     serve.listen = config_.listen;
     serve.tls = config_.tls;
     serve.max_requests = config_.queue_capacity + options.max_running;
+    serve.request_bytes = config_.rpc_requests;
     CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_, &registry_));
     serving_.store(server_.get(), std::memory_order_release);
     const WorkerEngine::Info info = engine_->GetInfo();

@@ -17,10 +17,10 @@
 #include <cstdint>
 #include <span>
 
+#include "common/tenants/tenant_accounts.h"
 #include "services/worker/scheduling/prompt_order.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/scheduling/step_rates.h"
-#include "services/worker/scheduling/tenant_accounts.h"
 
 namespace cairn::worker {
 

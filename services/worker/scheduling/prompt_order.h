@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "cairn/common/clock.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
 
 namespace cairn::worker {
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
+#include "common/tenants/tenant_accounts.h"
 #include "services/worker/scheduling/prompt_order.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/scheduling/tenant_accounts.h"
 
 namespace cairn::worker {
 

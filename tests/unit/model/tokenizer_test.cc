@@ -70,6 +70,64 @@ TEST_F(SmolLm2TokenizerTest, EncodesTheReferenceTexts) {
   }
 }
 
+TEST_F(SmolLm2TokenizerTest, StepsOfAnyLengthMakeTheSameTokens) {
+  std::vector<std::string> texts = {"", " ", "<|im_start|>user\n<|im_end|>", "\u00e9\u4e2d a"};
+  for (const auto& entry : ReadJson("reference.json").at("encode")) {
+    texts.push_back(entry.at("text").get<std::string>());
+  }
+  // One long word, and many spaces: nothing at which a text could be cut.
+  std::string word = "x";
+  for (uint32_t i = 1; i < 5000; ++i)
+    word += static_cast<char>('a' + (i * i * 2654435761u >> 13) % 26);
+  texts.push_back(word);
+  texts.push_back("a " + word + " b<|im_end|>" + word + "7");
+  texts.push_back(std::string(3000, ' ') + "end");
+  for (const std::string& text : texts) {
+    for (const bool special : {false, true}) {
+      const auto whole = tokenizer().Encode(text, special);
+      ASSERT_OK(whole);
+      for (const size_t bytes : {1, 7, 100, 4096}) {
+        TextEncoding steps(tokenizer(), text, special);
+        size_t count = 0;
+        for (;; ++count) {
+          const auto done = steps.Step(bytes);
+          ASSERT_OK(done);
+          if (*done) break;
+          ASSERT_LT(count, 100 * text.size() + 100);
+        }
+        EXPECT_EQ(steps.ids(), *whole) << text.substr(0, 40) << " in steps of " << bytes;
+        EXPECT_EQ(steps.left(), 0u);
+      }
+    }
+  }
+}
+
+TEST_F(SmolLm2TokenizerTest, AStepOfALongWordIsShort) {
+  const std::string word(1 << 20, 'q');
+  TextEncoding steps(tokenizer(), word, false);
+  size_t count = 0;
+  for (bool done = false; !done; ++count) {
+    auto step = steps.Step(16 << 10);
+    ASSERT_OK(step);
+    done = *step;
+    // What it takes is known before much of it is there.
+    EXPECT_LE(steps.memory(), 40 * word.size());
+  }
+  EXPECT_GE(count, word.size() / (16 << 10));
+}
+
+TEST_F(SmolLm2TokenizerTest, StepsNameTheByteThatIsWrong) {
+  for (const std::string& text : {std::string("a\xff"), std::string(500, 'a') + "\xc3",
+                                  std::string(200, 'a') + "\xe4\xb8z"}) {
+    const Status whole = tokenizer().Encode(text, false).status();
+    EXPECT_THAT(whole, StatusIs(StatusCode::kInvalidArgument, HasSubstr("UTF-8 at byte")));
+    TextEncoding steps(tokenizer(), text, false);
+    Result<bool> done = false;
+    while (done.ok() && !*done) done = steps.Step(1);
+    EXPECT_EQ(Message(done.status()), Message(whole));
+  }
+}
+
 TEST_F(SmolLm2TokenizerTest, DecodesTheReferenceIdsAtOnceAndAsAStream) {
   const nlohmann::json reference = ReadJson("reference.json");
   for (const auto& entry : reference.at("decode")) {

@@ -40,7 +40,7 @@ TEST(RequestParserTest, ReadsARequestHoweverItIsCut) {
     EXPECT_EQ(request.method, "POST");
     EXPECT_EQ(request.path, "/a%20b");
     EXPECT_EQ(request.query, "x=1");
-    EXPECT_EQ(request.body, "hello");
+    EXPECT_EQ(request.body.text(), "hello");
     ASSERT_NE(request.Find("x-two"), nullptr);
     EXPECT_EQ(*request.Find("x-two"), "words here");
     EXPECT_EQ(request.Find("x-three"), nullptr);
@@ -56,7 +56,7 @@ TEST(RequestParserTest, ReadsChunksHoweverTheyAreCutAndHidesTheirTrailers) {
     EXPECT_EQ(FeedAll(parser, text, piece), "");
     ASSERT_EQ(parser.state(), State::kDone) << piece;
     const Request request = parser.Take();
-    EXPECT_EQ(request.body, "abc0123456789");
+    EXPECT_EQ(request.body.text(), "abc0123456789");
     EXPECT_EQ(request.Find("authorization"), nullptr);
   }
 }

@@ -32,12 +32,21 @@ using ::testing::StartsWith;
 constexpr std::string_view kGet = "GET /now HTTP/1.1\r\nHost: x\r\n\r\n";
 constexpr std::string_view kStream = "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n";
 
-// Answers /now at once with the body that it got. Keeps the responders of all other paths.
+// Answers /now at once with the body that it got, and /hold, whose bodies it keeps. Keeps the
+// responders of all other paths.
 class TestHandler final : public Handler {
  public:
   void Handle(Request request, std::shared_ptr<Responder> responder) override {
     if (request.path == "/now") {
-      responder->Send({.content_type = "text/plain", .body = "[" + request.body + "]"});
+      responder->Send({.content_type = "text/plain", .body = "[" + request.body.text() + "]"});
+      return;
+    }
+    if (request.path == "/hold") {
+      {
+        MutexLock lock(mu_);
+        bodies_.push_back(std::move(request.body));
+      }
+      responder->Send({.content_type = "text/plain", .body = "held"});
       return;
     }
     responder->OnAbort([this] {
@@ -53,6 +62,10 @@ class TestHandler final : public Handler {
     return {.status = status, .content_type = "text/plain", .body = message};
   }
 
+  void LetGoOfBodies() {
+    MutexLock lock(mu_);
+    bodies_.clear();
+  }
   std::shared_ptr<Responder> Take() {
     MutexLock lock(mu_);
     changed_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !kept_.empty(); });
@@ -70,6 +83,7 @@ class TestHandler final : public Handler {
   Mutex mu_;
   CondVar changed_;
   std::vector<std::shared_ptr<Responder>> kept_ ABSL_GUARDED_BY(mu_);
+  std::vector<ChargedString> bodies_ ABSL_GUARDED_BY(mu_);
   int aborted_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
@@ -341,6 +355,51 @@ TEST_F(HttpServerTest, BoundsTheBodiesOfAllRequests) {
   first.Send(half + std::string(50'000, 'a'));
   // Each has at most what is left for others, so the second gets no more than a half of the rest.
   EXPECT_THAT(second.Ask(half + std::string(90'000, 'b'), "nothing"), StartsWith("HTTP/1.1 503"));
+}
+
+// Its connection has long forgotten it, and has answered.
+TEST_F(HttpServerTest, ABodyCountsUntilWhoeverWorksOnItLetsGo) {
+  options_.all_body_bytes = 100'000;
+  Start();
+  constexpr size_t kBytes = 20'000;
+  const std::string request =
+      fmt::format("POST /hold HTTP/1.1\r\nContent-Length: {}\r\n\r\n", kBytes) +
+      std::string(kBytes, 'a');
+  uint64_t held = 0;
+  for (int i = 0; i < 10; ++i) {
+    Client client(address());
+    const std::string answer = client.Ask(request, "held");
+    if (answer.starts_with("HTTP/1.1 200")) {
+      ++held;
+    } else {
+      EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
+      EXPECT_THAT(answer, HasSubstr("memory"));
+    }
+    EXPECT_EQ(server_->GetStats().body_bytes, held * kBytes);
+  }
+  EXPECT_GE(held, 3u);
+  EXPECT_LE(held, 5u);
+  handler_.LetGoOfBodies();
+  EXPECT_EQ(server_->GetStats().body_bytes, 0u);
+  Client again(address());
+  EXPECT_THAT(again.Ask(request, "held"), StartsWith("HTTP/1.1 200"));
+  // It outlives the server, too.
+  server_.reset();
+  handler_.LetGoOfBodies();
+}
+
+TEST_F(HttpServerTest, AConnectionThatWasRefusedIsTheFirstToGiveItsPlace) {
+  options_.max_connections = 2;
+  Start();
+  Client silent(address());
+  Client refused(address());
+  // All of the answer, and the end of what the server says: the connection only lingers.
+  EXPECT_THAT(refused.Ask("nonsense\r\n\r\n", "nothing"), StartsWith("HTTP/1.1 400"));
+  Client newcomer(address());
+  EXPECT_THAT(newcomer.Ask(kGet, "[]"), StartsWith("HTTP/1.1 200"));
+  // It has waited for longer than the one that was refused.
+  EXPECT_THAT(silent.Ask(kGet, "[]"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(server_->GetStats().refused_connections, 0u);
 }
 
 TEST_F(HttpServerTest, GivesThePlaceOfASilentConnectionToANewcomer) {

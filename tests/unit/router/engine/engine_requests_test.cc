@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/memory/charged_string.h"
 #include "common/status/matchers.h"
 #include "services/router/engine/router_engine.h"
 #include "tests/unit/router/fake_link.h"
@@ -40,7 +41,9 @@ struct Relayed final : GenerateObserver {
 // Ids of a prompt are its tokens; text comes later, when the test says so.
 class FakePrompts final : public EnginePrompts {
  public:
-  std::optional<EnginePrompt> Read(const GenerateRequest& request, Later later) override {
+  std::optional<EnginePrompt> Read(const GenerateRequest& request,
+                                   std::optional<std::vector<worker::TokenId>> /*own*/,
+                                   Later later) override {
     if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
       return EnginePrompt{*ids, MakeEngineNamespace(EngineKeys::kTokens, 16)};
     }
@@ -111,6 +114,12 @@ class EngineRequestsTest : public ::testing::Test {
     calls_.push_back(engine_->Generate(std::move(request), got));
     executor_.RunAll();
     return got;
+  }
+  Result<Pick> PickWorker(GenerateRequest request) {
+    std::optional<Result<Pick>> got;
+    engine_->PickWorker(std::move(request), [&got](Result<Pick> pick) { got = std::move(pick); });
+    executor_.RunAll();
+    return got ? *std::move(got) : Result<Pick>(InvalidArgument("it was not answered"));
   }
   // The engine with the only open request, and that request.
   std::pair<std::string, FakeRequest*> Open() {
@@ -233,7 +242,7 @@ TEST_F(EngineRequestsTest, WhatAnotherEngineHoldsCannotBeFetched) {
     event.event = {.fingerprint = space.fingerprint, .key = key};
     index_.Apply(event);
   }
-  const auto pick = engine_->PickWorker(Call(64));
+  const auto pick = PickWorker(Call(64));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, kA);
   ASSERT_EQ(pick->candidates.size(), 2u);
@@ -283,15 +292,17 @@ TEST_F(EngineRequestsTest, TheCallersErrorsAreAnswers) {
 TEST_F(EngineRequestsTest, AModelGoesWhereItIsServed) {
   workers_.Reach(kA, Info());
   workers_.Reach(kB, Info("lora"));
-  GenerateRequest call = Call();
-  call.model = "lora";
+  const auto of = [](const char* model) {
+    GenerateRequest call = Call();
+    call.model = model;
+    return call;
+  };
   for (int i = 0; i < 4; ++i) {
-    Send(call);
+    Send(of("lora"));
     EXPECT_EQ(Open().first, kB);
     std::exchange(Open().second->observer, nullptr)->OnDone({});
   }
-  call.model = "other";
-  const auto got = Send(call);
+  const auto got = Send(of("other"));
   ASSERT_TRUE(got->error);
   EXPECT_THAT(got->error->status, StatusIs(StatusCode::kNotFound, _));
   EXPECT_THAT(Message(got->error->status), HasSubstr("'lora', 'm'"));
@@ -304,9 +315,12 @@ TEST_F(EngineRequestsTest, AModelGoesWhereItIsServed) {
 
 TEST_F(EngineRequestsTest, TokensMayComeLater) {
   ReachBoth();
-  GenerateRequest call = Call();
-  call.prompt = std::string("text");
-  const auto got = Send(call);
+  const auto text = [] {
+    GenerateRequest call = Call();
+    call.prompt = std::string("text");
+    return call;
+  };
+  const auto got = Send(text());
   EXPECT_EQ(Open().second, nullptr);
   ASSERT_EQ(prompts_.laters.size(), 1u);
   prompts_.laters[0]({{1, 2, 3}, MakeEngineNamespace(EngineKeys::kText, 64)});
@@ -314,7 +328,7 @@ TEST_F(EngineRequestsTest, TokensMayComeLater) {
   ASSERT_NE(Open().second, nullptr);
   EXPECT_EQ(Open().second->request.prompt_tokens, 3u);
   // Cancelled while its tokens are on their way.
-  const auto cancelled = Send(call);
+  const auto cancelled = Send(text());
   calls_.back()->Cancel();
   prompts_.laters[1]({{1, 2, 3}, MakeEngineNamespace(EngineKeys::kText, 64)});
   executor_.RunAll();
@@ -323,11 +337,144 @@ TEST_F(EngineRequestsTest, TokensMayComeLater) {
   prompts_.laters.clear();
 }
 
+// A real engine would refuse it after it has tokenised it, and until then everybody would wait.
+TEST_F(EngineRequestsTest, APromptThatNoEngineCanTakeIsRefusedBeforeItCounts) {
+  ReachBoth();  // Both have a context of 100 tokens.
+  const auto refused = [&](GenerateRequest call) {
+    const auto got = Send(std::move(call));
+    EXPECT_EQ(Open().second, nullptr);
+    return got->error && got->error->prompt_too_long ? Message(got->error->status) : "";
+  };
+  EXPECT_THAT(refused(Call(101)), HasSubstr("got 101 tokens, expected at most 100"));
+  GenerateRequest text = Call();
+  text.prompt = std::string(6401, 'x');
+  EXPECT_THAT(refused(std::move(text)), HasSubstr("got 6401 bytes, expected at most 6400"));
+  // What an engine says of its tokens is known later.
+  GenerateRequest shorter = Call();
+  shorter.prompt = std::string(400, 'x');
+  const auto got = Send(std::move(shorter));
+  prompts_.laters.at(0)(
+      {std::vector<worker::TokenId>(200, 7), MakeEngineNamespace(EngineKeys::kTokens, 16)});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  ASSERT_TRUE(got->error);
+  EXPECT_TRUE(got->error->prompt_too_long);
+  EXPECT_THAT(got->error->status, StatusIs(StatusCode::kInvalidArgument, _));
+  EXPECT_EQ(engine_->numbers().rejected, 3u);
+  for (const auto& worker : dispatcher_->numbers().workers) EXPECT_EQ(worker.picks, 0u);
+}
+
+TEST_F(EngineRequestsTest, TextCountsAsNoMoreThanAnEngineCanCompute) {
+  ReachBoth();
+  GenerateRequest call = Call();
+  call.prompt = std::string(6000, ' ');
+  Send(std::move(call));
+  prompts_.laters.at(0)({.tokens = std::vector<worker::TokenId>(1500, 7),
+                         .space = MakeEngineNamespace(EngineKeys::kText, 64),
+                         .exact = false});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  ASSERT_NE(Open().second, nullptr);
+  EXPECT_EQ(Open().second->request.prompt_tokens, 100u);
+}
+
+// Images stand in the prompt as text that is much longer than what the engine makes of them.
+TEST_F(EngineRequestsTest, TextThatStandsForAnImageIsNotTooLong) {
+  ReachBoth();
+  GenerateRequest call = Call();
+  auto raw = std::make_shared<RawCall>(*call.raw);
+  raw->plain = false;
+  call.raw = std::move(raw);
+  call.prompt = std::string(100'000, 'x');
+  const auto got = Send(std::move(call));
+  EXPECT_FALSE(got->error);
+  prompts_.laters.at(0)({.tokens = std::vector<worker::TokenId>(25'000, 7), .exact = false});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  EXPECT_NE(Open().second, nullptr);
+}
+
+TEST_F(EngineRequestsTest, ALongPromptGoesToTheEngineThatHasRoom) {
+  WorkerInfo large = Info();
+  large.models[0].context_tokens = 1000;
+  workers_.Reach(kA, Info());
+  workers_.Reach(kB, large);
+  for (int i = 0; i < 3; ++i) {
+    Send(Call(500));
+    EXPECT_EQ(Open().first, kB);
+    std::exchange(Open().second->observer, nullptr)->OnDone({});
+  }
+  const auto pick = PickWorker(Call(500));
+  ASSERT_OK(pick);
+  EXPECT_THAT(pick->candidates[0].reason, HasSubstr("context of 100 tokens"));
+}
+
+TEST_F(EngineRequestsTest, APickWaitsForTokensWithoutAThread) {
+  ReachBoth();
+  GenerateRequest call = Call();
+  call.prompt = std::string("text");
+  std::optional<Result<Pick>> got;
+  engine_->PickWorker(std::move(call), [&got](Result<Pick> pick) { got = std::move(pick); });
+  executor_.RunAll();  // It comes back: nothing waits in it.
+  EXPECT_FALSE(got);
+  prompts_.laters.at(0)({{1, 2, 3}, MakeEngineNamespace(EngineKeys::kText, 64)});
+  prompts_.laters.clear();
+  executor_.RunAll();
+  ASSERT_TRUE(got);
+  ASSERT_OK(*got);
+  EXPECT_EQ((*got)->prompt_tokens, 3u);
+}
+
+// The edge has handed the body over and has forgotten it.
+TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
+  ReachBoth();
+  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto charged = [&budget] {
+    GenerateRequest call = Call(/*tokens=*/64);
+    auto raw = std::make_shared<RawCall>(*call.raw);
+    auto body = ChargedString::Charge(ByteShare(budget), std::string(100'000, 'x'));
+    raw->body = ChargedString::Shared(*std::move(body));
+    call.raw = std::move(raw);
+    call.share = ByteShare(budget);
+    return call;
+  };
+  const auto answered = Send(charged());
+  const uint64_t one = budget->used();
+  EXPECT_GE(one, 100'000u + 64 * sizeof(worker::TokenId));
+  FakeRequest* sent = Open().second;
+  // The link lets go of the request when it has sent it.
+  sent->request = {};
+  EXPECT_EQ(budget->used(), one);
+  sent->observer->OnRawHead({});
+  EXPECT_EQ(budget->used(), 0u);
+  std::exchange(sent->observer, nullptr)->OnDone({});
+  // One that fails counts no longer either, though its caller keeps the call.
+  Send(charged());
+  sent = Open().second;
+  sent->request = {};
+  std::exchange(sent->observer, nullptr)->OnError(InvalidArgument("wrong"));
+  executor_.RunAll();
+  EXPECT_EQ(budget->used(), 0u);
+  // Tokens for which there is no room are refused, and nothing of the request stays.
+  const auto refused = [&] {
+    GenerateRequest call = Call();
+    call.prompt = std::string("text");
+    call.share = ByteShare(budget);
+    return Send(std::move(call));
+  }();
+  EnginePrompt many = {.tokens = std::vector<worker::TokenId>(1 << 18, 30), .exact = false};
+  prompts_.laters.back()(std::move(many));
+  prompts_.laters.clear();
+  ASSERT_TRUE(refused->error);
+  EXPECT_THAT(refused->error->status, StatusIs(StatusCode::kUnavailable, _));
+  EXPECT_EQ(budget->used(), 0u);
+}
+
 TEST_F(EngineRequestsTest, OnlyRawCallsPass) {
   ReachBoth();
   GenerateRequest call = Call();
   call.raw.reset();
-  const auto got = Send(call);
+  const auto got = Send(std::move(call));
   ASSERT_TRUE(got->error);
   EXPECT_THAT(got->error->status, StatusIs(StatusCode::kUnimplemented, _));
 }

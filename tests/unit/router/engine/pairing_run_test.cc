@@ -410,7 +410,11 @@ TEST_F(PairingRunTest, APickNamesBothWorkersAndCountsBoth) {
   ReachPair();
   GenerateRequest request;
   request.prompt = std::vector<worker::TokenId>(kPrompt, 30);
-  const auto pick = engine_->PickWorker(request);
+  std::optional<Result<Pick>> picked;
+  engine_->PickWorker(std::move(request), [&picked](Result<Pick> got) { picked = std::move(got); });
+  executor_.RunAll();
+  ASSERT_TRUE(picked);
+  const Result<Pick>& pick = *picked;
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, "d:1");
   EXPECT_EQ(pick->prefill_worker, "p:1");

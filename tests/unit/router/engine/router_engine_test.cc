@@ -102,6 +102,12 @@ class RouterEngineTest : public ::testing::Test {
     executor_.RunAll();
     return got;
   }
+  Result<Pick> PickWorker(GenerateRequest request) {
+    std::optional<Result<Pick>> got;
+    engine_->PickWorker(std::move(request), [&got](Result<Pick> pick) { got = std::move(pick); });
+    executor_.RunAll();
+    return got ? *std::move(got) : Result<Pick>(InvalidArgument("it was not answered"));
+  }
   // The worker that has the only open request, and that request.
   std::pair<std::string, FakeRequest*> Open() {
     std::pair<std::string, FakeRequest*> open;
@@ -140,7 +146,7 @@ TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
   GenerateRequest request = Tokens(5);
   request.max_tokens = 7;
   request.priority = 3;
-  const auto got = Send(request);
+  const auto got = Send(std::move(request));
   const auto [address, sent] = Open();
   ASSERT_NE(sent, nullptr);
   EXPECT_EQ(*sent->request.tokens, std::vector<worker::TokenId>(5, 30));
@@ -279,7 +285,7 @@ TEST_F(RouterEngineTest, WhatWasSentToAWorkerDrawsTheNextTurnThere) {
     EXPECT_EQ(next, first);
     Finish(open, {.prompt_tokens = 320, .completion_tokens = 1, .finish_reason = "stop"});
   }
-  const auto pick = engine_->PickWorker(Tokens(320));
+  const auto pick = PickWorker(Tokens(320));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, first);
   EXPECT_EQ(pick->prompt_tokens, 320u);
@@ -311,7 +317,7 @@ TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
   }
   event.kind = client::MemberEvent::Kind::kSnapshotEnds;
   index_->Apply(event);
-  const auto pick = engine_->PickWorker(Tokens(200));
+  const auto pick = PickWorker(Tokens(200));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, "b:1");
   EXPECT_EQ(pick->candidates[0].held_tokens, 0u);
@@ -329,7 +335,7 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   };
   GenerateRequest other = Tokens(5);
   other.model = "other";
-  const auto got = Send(other);
+  const auto got = Send(std::move(other));
   ASSERT_TRUE(got->error);
   EXPECT_EQ(got->error->status.code(), StatusCode::kNotFound);
   EXPECT_EQ(got->error->field, "model");
@@ -340,18 +346,90 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   EXPECT_EQ(field(Tokens(5, -1)), "prompt");
   GenerateRequest chat;
   chat.prompt = std::vector<worker::ChatMessage>{};
-  EXPECT_EQ(field(chat), "messages");
+  EXPECT_EQ(field(std::move(chat)), "messages");
   GenerateRequest endless = Tokens(5);
   endless.max_tokens = kContext + 1;
-  EXPECT_EQ(field(endless), "max_tokens");
+  EXPECT_EQ(field(std::move(endless)), "max_tokens");
   EXPECT_EQ(Open().second, nullptr);
   EXPECT_EQ(engine_->numbers().rejected, 8u);
   GenerateRequest alias = Tokens(5);
   alias.model = "tiny";
   alias.max_tokens = kContext;
-  Send(alias);
+  Send(std::move(alias));
   ASSERT_NE(Open().second, nullptr);
   EXPECT_EQ(Open().second->request.max_tokens, small.context_tokens);
+}
+
+TEST_F(RouterEngineTest, AShortPromptWaitsForAPieceOfALongOneAtMost) {
+  Make({.piece_bytes = 16});
+  ReachBoth();
+  GenerateRequest text;
+  text.prompt = std::string(400, 'q');
+  auto slow = std::make_shared<Got>();
+  calls_.push_back(engine_->Generate(std::move(text), slow));
+  EXPECT_TRUE(executor_.RunOne());
+  EXPECT_EQ(engine_->waiting_prompts().works, 1u);
+  EXPECT_EQ(executor_.Pending(), 1u);
+  auto got = std::make_shared<Got>();
+  calls_.push_back(engine_->Generate(Tokens(5), got));
+  EXPECT_TRUE(executor_.RunOne());
+  ASSERT_NE(Open().second, nullptr) << "it waits for the long one";
+  EXPECT_EQ(Open().second->request.tokens->size(), 5u);
+  Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
+  EXPECT_EQ(engine_->waiting_prompts().works, 0u);
+  EXPECT_NE(Open().second, nullptr);  // The long one has come through, too.
+}
+
+TEST_F(RouterEngineTest, WhoGoesWhileItsTextWaitsCostsNoMoreWork) {
+  Make({.piece_bytes = 16});
+  ReachBoth();
+  GenerateRequest text;
+  text.prompt = std::string(400, 'q');
+  auto got = std::make_shared<Got>();
+  calls_.push_back(engine_->Generate(std::move(text), got));
+  EXPECT_TRUE(executor_.RunOne());
+  calls_.back()->Cancel();
+  EXPECT_TRUE(executor_.RunOne());
+  EXPECT_EQ(executor_.Pending(), 0u);
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(engine_->numbers().cancelled, 1u);
+}
+
+TEST_F(RouterEngineTest, ATenantHasABoundForTextThatWaits) {
+  Make({.piece_bytes = 16, .tenant_bytes = 500});
+  ReachBoth();
+  const auto send = [&](const char* tenant, size_t bytes) {
+    GenerateRequest text;
+    text.tenant = tenant;
+    text.prompt = std::string(bytes, 'q');
+    auto got = std::make_shared<Got>();
+    calls_.push_back(engine_->Generate(std::move(text), got));
+    return got;
+  };
+  send("greedy", 400);
+  const auto refused = send("greedy", 200);
+  ASSERT_TRUE(refused->error);
+  EXPECT_EQ(refused->error->status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(refused->error->retry_after);
+  EXPECT_NE(Message(refused->error->status).find("tenant 'greedy'"), std::string::npos);
+  EXPECT_FALSE(send("other", 400)->error);
+  EXPECT_FALSE(send("greedy", 10)->error);
+  EXPECT_EQ(engine_->numbers().shed, 1u);
+  executor_.RunAll();
+}
+
+TEST_F(RouterEngineTest, APromptGoesToAWorkerThatHasRoomForIt) {
+  WorkerInfo small = Info();
+  small.context_tokens = 100;
+  workers_.Reach("a:1", small);
+  const auto got = Send(Tokens(100));
+  ASSERT_TRUE(got->error);
+  EXPECT_TRUE(got->error->prompt_too_long);
+  EXPECT_EQ(got->error->field, "prompt");
+  workers_.Reach("b:1", Info());
+  Send(Tokens(100));
+  EXPECT_EQ(Open().first, "b:1");
 }
 
 TEST_F(RouterEngineTest, TakesNoMoreThanItMayAndNothingWhileItDrains) {

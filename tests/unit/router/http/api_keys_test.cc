@@ -66,6 +66,43 @@ TEST_F(ApiKeyFileTest, FollowsTheFile) {
   EXPECT_EQ((*file)->TenantOf("two"), std::nullopt);
 }
 
+// Whoever takes a key away and makes a typing error has taken nothing away.
+TEST_F(ApiKeyFileTest, AFileThatCannotBeUsedIsStaleUntilItCan) {
+  Write(Line("chat", "one"));
+  auto file = ApiKeyFile::Open(path_, "http.api_keys", &clock_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_FALSE((*file)->stale());
+  Write("nonsense\n");
+  EXPECT_FALSE((*file)->stale());
+  WaitForTheNextLook();
+  EXPECT_TRUE((*file)->stale());  // Nobody has called.
+  EXPECT_EQ((*file)->TenantOf("one"), "chat");
+  std::filesystem::remove(path_);
+  WaitForTheNextLook();
+  EXPECT_TRUE((*file)->stale());
+  WaitForTheNextLook();
+  EXPECT_TRUE((*file)->stale());
+  Write(Line("batch", "two"));
+  WaitForTheNextLook();
+  EXPECT_FALSE((*file)->stale());
+  EXPECT_EQ((*file)->TenantOf("one"), std::nullopt);
+  EXPECT_EQ((*file)->TenantOf("two"), "batch");
+}
+
+// Its time and size are those of before.
+TEST_F(ApiKeyFileTest, AFileThatIsReadableAgainIsReadAgain) {
+  Write(Line("chat", "one"));
+  auto file = ApiKeyFile::Open(path_, "http.api_keys", &clock_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string aside = path_ + ".aside";
+  std::filesystem::rename(path_, aside);
+  WaitForTheNextLook();
+  EXPECT_TRUE((*file)->stale());
+  std::filesystem::rename(aside, path_);
+  WaitForTheNextLook();
+  EXPECT_FALSE((*file)->stale());
+}
+
 TEST_F(ApiKeyFileTest, NamesTheSetting) {
   for (const std::string& text :
        {std::string("nonsense\n"), std::string(kMaxKeyFileBytes + 1, '\n')}) {

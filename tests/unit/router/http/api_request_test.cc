@@ -23,7 +23,7 @@ ApiRequest Parsed(Endpoint endpoint, const std::string& body) {
     ADD_FAILURE() << body << ": " << error->message;
     return {};
   }
-  return std::get<ApiRequest>(parsed);
+  return std::get<ApiRequest>(std::move(parsed));
 }
 ApiRequest Chat(const std::string& fields) {
   return Parsed(Endpoint::kChat,

@@ -261,6 +261,30 @@ TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
   EXPECT_EQ(router_.waiting(), 0u);
 }
 
+TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
+  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto ask = [&](const std::string& body) {
+    auto responder = std::make_shared<FakeResponder>();
+    auto charged = ChargedString::Charge(ByteShare(budget), body);
+    EXPECT_TRUE(charged);
+    service_->Handle({.method = "POST",
+                      .path = "/v1/completions",
+                      .query = "",
+                      .headers = {},
+                      .body = *std::move(charged)},
+                     responder);
+    return responder;
+  };
+  // What nobody reads does not stay.
+  ask(R"({"prompt":"four","user":")" + std::string(100'000, 'u') + R"("})");
+  EXPECT_EQ(budget->used(), 4u);
+  router_.Take();
+  EXPECT_EQ(budget->used(), 0u);
+  ask("{");
+  EXPECT_EQ(budget->used(), 0u);
+  EXPECT_EQ(service_->Refuse(503, "full").headers.size(), 1u);
+}
+
 TEST_F(ApiServiceTest, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(Ask("GET", "/nowhere")->head->status, 404);
   EXPECT_EQ(Ask("GET", "/v1/modelsx")->head->status, 404);

@@ -104,5 +104,27 @@ TEST(RelayRequestTest, QuotesAndBracketsInLongTextAreText) {
   EXPECT_EQ(Wrong(Endpoint::kCompletions, "{\"prompt\":\"\\").code, "invalid_json");
 }
 
+TEST(RelayRequestTest, ThePromptCountsBesideTheBody) {
+  const auto budget = std::make_shared<ByteBudget>(100'000);
+  const std::string json = R"({"prompt":")" + std::string(20'000, 'x') + R"("})";
+  const auto parse = [&](const std::string& text) {
+    auto body = ChargedString::Charge(ByteShare(budget), text);
+    EXPECT_TRUE(body);
+    return ParseRelayRequest(Endpoint::kCompletions, {}, *std::move(body));
+  };
+  {
+    const auto parsed = parse(json);
+    ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed));
+    EXPECT_EQ(budget->used(), json.size() + 20'000);
+  }
+  EXPECT_EQ(budget->used(), 0u);
+  // The body alone would fit.
+  const auto refused = parse(R"({"prompt":")" + std::string(60'000, 'x') + R"("})");
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  EXPECT_EQ(std::get<ApiError>(refused).status, 503);
+  EXPECT_TRUE(std::get<ApiError>(refused).retry_after);
+  EXPECT_EQ(budget->used(), 0u);
+}
+
 }  // namespace
 }  // namespace cairn::router

@@ -50,7 +50,7 @@ class ExchangeTest : public ::testing::Test {
       return pick;
     };
     parts_ = {.router = &router_,
-              .bodies = &bodies_,
+              .bodies = bodies_,
               .counters = &counters_,
               .clock = &clock_,
               .max_body_bytes = 4096,
@@ -59,12 +59,24 @@ class ExchangeTest : public ::testing::Test {
   }
   void Make() { exchange_ = std::make_shared<Exchange>(parts_); }
 
-  Exchange::Step Take(ProcessingRequest message) {
+  // A step whose replies have gone to the gateway.
+  struct Sent {
+    std::vector<ProcessingResponse> replies;
+    bool over = false;
+    Status status = OkStatus();
+  };
+  Exchange::Step Step(ProcessingRequest message) {
     std::optional<Exchange::Step> got;
     exchange_->Take(std::move(message), [&](Exchange::Step step) { got = std::move(step); });
     if (got) return *std::move(got);
     ADD_FAILURE() << "no step";
     return {};
+  }
+  Sent Take(ProcessingRequest message) {
+    Exchange::Step step = Step(std::move(message));
+    Sent sent{.replies = {}, .over = step.over, .status = step.status};
+    for (Reply& reply : step.replies) sent.replies.push_back(reply.Take());
+    return sent;
   }
   static void Add(ext_proc::HttpHeaders& headers, const std::string& name,
                   const std::string& value) {
@@ -121,7 +133,7 @@ class ExchangeTest : public ::testing::Test {
                          .string_value());
     return value;
   }
-  int ErrorOf(const Exchange::Step& step) {
+  int ErrorOf(const Sent& step) {
     EXPECT_TRUE(step.over);
     EXPECT_TRUE(step.status.ok());
     if (step.replies.size() != 1 || !step.replies[0].has_immediate_response()) return 0;
@@ -138,7 +150,7 @@ class ExchangeTest : public ::testing::Test {
 
   FakeRouter router_;
   FakeClock clock_;
-  http::ByteBudget bodies_{1 << 20};
+  const std::shared_ptr<ByteBudget> bodies_ = std::make_shared<ByteBudget>(1 << 20);
   PickerCounters counters_;
   Lease lease_;
   std::optional<GenerateError> error_;
@@ -162,7 +174,8 @@ TEST_F(ExchangeTest, AWholeBodyIsAnsweredWithEndpoints) {
   EXPECT_EQ(asks_[0].request.max_tokens, 4u);
   EXPECT_TRUE(asks_[0].has_prompt);
   EXPECT_EQ(Count(PickResult::kPicked), 1u);
-  EXPECT_EQ(bodies_.used(), 0u);
+  asks_.clear();
+  EXPECT_EQ(bodies_->used(), 0u);
 }
 
 TEST_F(ExchangeTest, PiecesGoBackBehindTheEndpoints) {
@@ -173,7 +186,7 @@ TEST_F(ExchangeTest, PiecesGoBackBehindTheEndpoints) {
     if (says_so) mode = ext_proc::FULL_DUPLEX_STREAMED;
     EXPECT_TRUE(Take(Head(mode, "/prefix/v1/completions")).replies.empty());
     EXPECT_TRUE(Take(Body(body.substr(0, 7), false)).replies.empty());
-    EXPECT_GT(bodies_.used(), 0u);
+    EXPECT_GT(bodies_->used(), 0u);
     const auto step = Take(Body(body.substr(7)));
     ASSERT_EQ(step.replies.size(), 2u);
     EXPECT_EQ(Endpoints(step.replies[0].request_headers().response(), step.replies[0]),
@@ -186,8 +199,50 @@ TEST_F(ExchangeTest, PiecesGoBackBehindTheEndpoints) {
     ASSERT_EQ(headers.set_headers_size(), 2);
     EXPECT_EQ(headers.set_headers(1).header().key(), "content-length");
     EXPECT_EQ(headers.set_headers(1).header().raw_value(), std::to_string(body.size()));
-    EXPECT_EQ(bodies_.used(), 0u);
+    asks_.clear();
+    EXPECT_EQ(bodies_->used(), 0u);
   }
+}
+
+TEST_F(ExchangeTest, PiecesCountUntilTheyHaveGoneToTheGateway) {
+  parts_.relay = true;
+  parts_.max_body_bytes = 1 << 20;
+  Make();
+  const std::string body = R"({"prompt":"x","user":")" + std::string(200'000, 'u') + R"("})";
+  Step(Head(ext_proc::FULL_DUPLEX_STREAMED));
+  Exchange::Step step = Step(Body(body));
+  asks_.clear();
+  ASSERT_EQ(step.replies.size(), 5u);
+  // Once, however many pieces there are; and whether the exchange is still there or not.
+  EXPECT_EQ(bodies_->used(), body.size());
+  exchange_.reset();
+  std::string sent;
+  while (!step.replies.empty()) {
+    EXPECT_EQ(bodies_->used(), body.size());
+    sent += step.replies.front()
+                .Take()
+                .request_body()
+                .response()
+                .body_mutation()
+                .streamed_response()
+                .body();
+    step.replies.pop_front();
+  }
+  EXPECT_TRUE(sent == body);
+  EXPECT_EQ(bodies_->used(), 0u);
+}
+
+TEST_F(ExchangeTest, ABodyThatOnlyPassesCountsToo) {
+  parts_.max_body_bytes = 1 << 20;
+  Make();
+  Step(Head(ext_proc::FULL_DUPLEX_STREAMED, "/v1/embeddings"));
+  std::vector<Exchange::Step> waiting;
+  waiting.push_back(Step(Body(std::string(300'000, 'x'), false)));
+  EXPECT_EQ(bodies_->used(), 300'000u);
+  waiting.push_back(Step(Body(std::string(300'000, 'x'), false)));
+  EXPECT_EQ(ErrorOf(Take(Body(std::string(600'000, 'x'), false))), 503);
+  waiting.clear();
+  EXPECT_EQ(bodies_->used(), 0u);
 }
 
 TEST_F(ExchangeTest, TrailersMayEndTheBody) {
@@ -271,7 +326,7 @@ TEST_F(ExchangeTest, WhatIsWrongWithARequestIsAnAnswerToItsClient) {
   EXPECT_EQ(wrong(std::string(5000, ' ')), 413);
   EXPECT_EQ(Count(PickResult::kRejected), 4u);
   EXPECT_TRUE(asks_.empty());
-  EXPECT_EQ(bodies_.used(), 0u);
+  EXPECT_EQ(bodies_->used(), 0u);
   const auto refused = [&](StatusCode code) {
     error_ = GenerateError{.status = Errorf(code, "no"), .retry_after = std::chrono::seconds(2)};
     return wrong(kBody);
@@ -288,10 +343,10 @@ TEST_F(ExchangeTest, WhatIsWrongWithARequestIsAnAnswerToItsClient) {
 TEST_F(ExchangeTest, BodiesOfAllRequestsHaveABound) {
   Take(Head(ext_proc::FULL_DUPLEX_STREAMED));
   const uint64_t others = (1 << 20) - 3000;
-  ASSERT_TRUE(bodies_.Take(0, others / 2) && bodies_.Take(0, others / 2));
+  ASSERT_TRUE(bodies_->Take(0, others / 2) && bodies_->Take(0, others / 2));
   Take(Body(std::string(1000, ' '), false));
   EXPECT_EQ(ErrorOf(Take(Body(std::string(2500, ' '), false))), 503);
-  EXPECT_EQ(bodies_.used(), others);
+  EXPECT_EQ(bodies_->used(), others);
 }
 
 TEST_F(ExchangeTest, AModeThatCannotWorkIsAnError) {

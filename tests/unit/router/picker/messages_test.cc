@@ -103,9 +103,11 @@ TEST(PickerMessagesTest, AnErrorIsTheApis) {
 }
 
 TEST(PickerMessagesTest, ABodyGoesBackInPieces) {
-  const auto pieces = [](std::string_view body, bool end) {
+  const auto pieces = [](const std::string& body, bool end) {
+    std::deque<Reply> replies;
+    AppendBody(std::make_shared<const std::string>(body), end, &replies);
     std::vector<ext_proc::ProcessingResponse> messages;
-    AppendBody(body, end, &messages);
+    for (Reply& reply : replies) messages.push_back(reply.Take());
     std::string all;
     for (size_t i = 0; i < messages.size(); ++i) {
       const auto& piece = messages[i].request_body().response().body_mutation().streamed_response();

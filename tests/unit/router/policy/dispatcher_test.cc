@@ -169,6 +169,83 @@ TEST_F(DispatcherTest, AnUrgentRequestDoesNotWaitForTheOthers) {
   EXPECT_NEAR(urgent.wait_seconds, 1, 1e-6);
 }
 
+// One tenant has filled the worker for a minute; another one's small request goes by its share.
+TEST_F(DispatcherTest, OneTenantsLoadIsNotEverybodysWait) {
+  Make("cost", {.max_wait_seconds = 2});
+  dispatcher_->Report("a", Load(0));
+  const auto ask = [](const char* tenant, uint32_t tokens) {
+    Ask one = Of(tokens, {{}});
+    one.tenant = tenant;
+    return one;
+  };
+  const Decision large = dispatcher_->Decide(ask("greedy", 60'000));
+  ASSERT_EQ(large.kind, Decision::Kind::kPicked);
+  EXPECT_EQ(dispatcher_->Decide(ask("greedy", 100)).kind, Decision::Kind::kShed);
+  const Decision small = dispatcher_->Decide(ask("other", 100));
+  EXPECT_EQ(small.kind, Decision::Kind::kPicked);
+  EXPECT_NEAR(small.wait_seconds, 0.1, 1e-6);
+  // The worker's report does not say whose the load is, and is a bit more or less than was sent.
+  clock_.Advance(seconds(1));
+  dispatcher_->Report("a", Load(70));
+  EXPECT_EQ(dispatcher_->Decide(ask("other", 100)).kind, Decision::Kind::kPicked);
+  EXPECT_EQ(dispatcher_->Decide(ask("greedy", 100)).kind, Decision::Kind::kShed);
+  // The other one's own load counts for it, and the greedy one's share beside that.
+  EXPECT_EQ(dispatcher_->Decide(ask("other", 1'400)).kind, Decision::Kind::kPicked);
+  EXPECT_EQ(dispatcher_->Decide(ask("other", 100)).kind, Decision::Kind::kShed);
+  // What is computed is nobody's wait.
+  dispatcher_->OnComputed(large.ticket);
+  dispatcher_->OnComputed(large.ticket);
+  dispatcher_->Report("a", Load(2.5));
+  EXPECT_EQ(dispatcher_->Decide(ask("greedy", 100)).kind, Decision::Kind::kPicked);
+}
+
+TEST_F(DispatcherTest, LoadThatNobodyHereSentIsEverybodysWait) {
+  Make("cost", {.max_wait_seconds = 2});
+  dispatcher_->Report("a", Load(70));
+  Ask ask = Of(100, {{}});
+  ask.tenant = "other";
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kShed);
+}
+
+TEST_F(DispatcherTest, AHeavierTenantWaitsForLessOfTheOthers) {
+  Make("cost", {.max_wait_seconds = 2, .tenants = {{"heavy", {.weight = 4}}}});
+  dispatcher_->Report("a", Load(0));
+  Ask ask = Of(60'000, {{}});
+  ask.tenant = "greedy";
+  ASSERT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kPicked);
+  ask.prompt_tokens = 4'000;
+  ask.tenant = "usual";
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kShed);
+  ask.tenant = "heavy";
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kPicked);
+}
+
+// Anybody may write a priority into a header.
+TEST_F(DispatcherTest, APriorityCountsAsFarAsTheTenantsTermsSay) {
+  Make("cost", {.max_wait_seconds = 2, .tenants = {{"gold", {.weight = 1, .max_priority = 5}}}});
+  WorkerLoad load = Load(8);
+  load.queued = {{.priority = 0, .requests = 7, .prefill_tokens = 7000}};
+  dispatcher_->Report("a", load);
+  Ask ask = Of(100, {{}});
+  ask.priority = 10;
+  ask.tenant = "usual";
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kShed);
+  ask.tenant = "gold";
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kPicked);
+}
+
+TEST_F(DispatcherTest, AmongItsOwnATenantsPrioritiesCount) {
+  Make("cost", {.max_wait_seconds = 2});
+  dispatcher_->Report("a", Load(0));
+  Ask ask = Of(60'000, {{}});
+  ask.tenant = "one";
+  ASSERT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kPicked);
+  ask.prompt_tokens = 100;
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kShed);
+  ask.priority = 3;
+  EXPECT_EQ(dispatcher_->Decide(ask).kind, Decision::Kind::kPicked);
+}
+
 TEST_F(DispatcherTest, ReportsThatLieNeverMakeACostThatIsNoNumber) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

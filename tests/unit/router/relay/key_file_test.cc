@@ -34,9 +34,14 @@ TEST_F(KeyFileTest, IsReadAgainAfterASecond) {
   EXPECT_EQ((*file)->Get(), "first");
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_EQ((*file)->Get(), "other");
+  EXPECT_FALSE((*file)->stale());
   Write("");
   clock_.Advance(std::chrono::seconds(1));
+  EXPECT_TRUE((*file)->stale());
   EXPECT_EQ((*file)->Get(), "other");
+  Write("third\n");
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_FALSE((*file)->stale());
 }
 
 TEST_F(KeyFileTest, RefusesWhatCannotBeAHeader) {

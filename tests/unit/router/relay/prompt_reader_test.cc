@@ -91,7 +91,8 @@ class PromptReaderTest : public ::testing::Test {
     workers_.Reach("http://a:1", info);
   }
   std::optional<EnginePrompt> Read(const GenerateRequest& request) {
-    return reader_->Read(request, [this](EnginePrompt prompt) { later_ = std::move(prompt); });
+    return reader_->Read(request, std::nullopt,
+                         [this](EnginePrompt prompt) { later_ = std::move(prompt); });
   }
   FakeClock clock_;
   FakeClient client_{&clock_};
@@ -146,6 +147,51 @@ TEST_F(PromptReaderTest, TextStandsInForAnEngineThatCannotSay) {
   EXPECT_FALSE(Read(request));
   client_.Open("/tokenize")[0]->Fail(Errorf(StatusCode::kDeadlineExceeded, "silent"));
   EXPECT_EQ(reader_->numbers().failed, 2u);
+}
+
+// It sends a byte now and then, so it is never silent for long.
+TEST_F(PromptReaderTest, AnEngineThatIsSlowToTellIsNotWaitedFor) {
+  Make(true);
+  Reach();
+  const GenerateRequest request = Chat({{"user", "hi"}});
+  EXPECT_FALSE(Read(request));
+  FakeClient::Sent* const sent = client_.Open("/tokenize")[0];
+  client_.Pass(std::chrono::milliseconds(1900));
+  EXPECT_FALSE(sent->call->cancelled);
+  client_.Pass(std::chrono::milliseconds(200));
+  EXPECT_TRUE(sent->call->cancelled);
+  sent->Fail(Errorf(StatusCode::kCancelled, "cancelled"));
+  ASSERT_TRUE(later_);
+  EXPECT_EQ(later_->space, kText);
+}
+
+TEST_F(PromptReaderTest, ALongPromptSaysNothingAboutTheEngine) {
+  Make(true);
+  Reach();
+  const GenerateRequest request = Chat({{"user", std::string(100'000, 'x')}});
+  EXPECT_FALSE(Read(request));
+  client_.Open("/tokenize")[0]->Fail(Errorf(StatusCode::kDeadlineExceeded, "silent"));
+  EXPECT_TRUE(later_);
+  EXPECT_FALSE(Read(Chat({{"user", "hi"}})));  // It is asked for the next one.
+  client_.Open("/tokenize")[0]->Answer(200, R"({"tokens":[4]})");
+}
+
+TEST_F(PromptReaderTest, AQuestionCountsWithItsRequestAndTextStandsInWithoutRoom) {
+  Make(true);
+  Reach();
+  const auto budget = std::make_shared<ByteBudget>(4096);
+  GenerateRequest request = Chat({{"user", std::string(1000, 'x')}});
+  request.share = ByteShare(budget);
+  EXPECT_FALSE(Read(request));
+  EXPECT_GT(budget->used(), 1000u);
+  client_.Open("/tokenize")[0]->Answer(200, R"({"tokens":[4]})");
+  client_.sent.clear();
+  EXPECT_EQ(budget->used(), 0u);
+  GenerateRequest large = Chat({{"user", std::string(5000, 'x')}});
+  large.share = ByteShare(budget);
+  const auto prompt = Read(large);
+  ASSERT_TRUE(prompt);
+  EXPECT_EQ(prompt->space, kText);
 }
 
 TEST_F(PromptReaderTest, NobodyToAskIsText) {

@@ -1,4 +1,4 @@
-#include "services/worker/scheduling/tenant_accounts.h"
+#include "common/tenants/tenant_accounts.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,7 +6,7 @@
 
 #include "cairn/common/status.h"
 
-namespace cairn::worker {
+namespace cairn {
 
 TenantAccounts::TenantAccounts(std::map<std::string, TenantTerms> terms, size_t max_tenants)
     : terms_(std::move(terms)), max_tenants_(max_tenants) {
@@ -77,4 +77,4 @@ void TenantAccounts::ForgetIdle() {
   }
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn

@@ -14,16 +14,9 @@
 #include <unordered_map>
 
 #include "common/concurrency/mutex.h"
+#include "common/tenants/tenant_terms.h"
 
-namespace cairn::worker {
-
-// Of one tenant, as the operator says.
-struct TenantTerms {
-  double weight = 1;  // More than 0: its share next to the others' weights.
-  // Priorities up to this one count before other tenants' requests. Greater ones only order the
-  // tenant's own requests. So nobody gains from priorities that the operator has not given.
-  int32_t max_priority = 0;
-};
+namespace cairn {
 
 // Thread-safe.
 class TenantAccounts {
@@ -72,4 +65,4 @@ class TenantAccounts {
   double floor_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace cairn::worker
+}  // namespace cairn

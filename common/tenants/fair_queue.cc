@@ -1,0 +1,201 @@
+#include "common/tenants/fair_queue.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "common/concurrency/mutex.h"
+#include "common/tenants/tenant_accounts.h"
+
+namespace cairn {
+namespace {
+
+// As in the worker's order of prompts: for each second that work waited it counts as so much
+// shorter, so that long work is not left for ever.
+constexpr double kAgeing = 0.1;
+// What a thread does in a second, to compare bytes with seconds.
+constexpr double kBytesPerSecond = 1e6;
+
+}  // namespace
+
+struct FairQueue::State : std::enable_shared_from_this<FairQueue::State> {
+  struct Item {
+    uint32_t tenant = 0;
+    uint64_t id = 0;
+    uint64_t posted = 0;  // Bytes, when it came.
+    uint64_t left = 0;
+    TimePoint arrived;
+    std::unique_ptr<Work> work;
+  };
+  // All work ages alike, so the order of two waiting works does not change while they wait.
+  using Place = std::pair<double, uint64_t>;
+  struct Lane {
+    std::map<Place, Item> waiting;
+    uint64_t bytes = 0;  // Of all work that is not done, when it came.
+    size_t works = 0;
+  };
+
+  State(Options given, Executor* on, const Clock* time)
+      : options(std::move(given)), executor(on), clock(time), accounts(options.tenants) {}
+
+  static Place PlaceOf(const Item& item) {
+    return {static_cast<double>(item.left) / kBytesPerSecond +
+                kAgeing * Seconds(item.arrived.time_since_epoch()),
+            item.id};
+  }
+  void Insert(Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    Lane& lane = lanes[item.tenant];
+    const Place place = PlaceOf(item);
+    lane.waiting.emplace(place, std::move(item));
+    ++waiting;
+  }
+  Item TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    Lane* best = nullptr;
+    std::pair<double, Place> first;
+    for (auto& [tenant, lane] : lanes) {
+      if (lane.waiting.empty()) continue;
+      const std::pair<double, Place> rank{accounts.StandingOf(tenant).served,
+                                          lane.waiting.begin()->first};
+      if (best != nullptr && rank >= first) continue;
+      best = &lane;
+      first = rank;
+    }
+    Item item = std::move(best->waiting.begin()->second);
+    best->waiting.erase(best->waiting.begin());
+    --waiting;
+    return item;
+  }
+  // Forgets work that is done, or was never begun.
+  void Forget(uint32_t tenant, uint64_t posted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const auto lane = lanes.find(tenant);
+    lane->second.bytes -= posted;
+    numbers.bytes -= posted;
+    --numbers.works;
+    if (--lane->second.works == 0) lanes.erase(lane);
+    accounts.Leave(tenant);
+  }
+  Status PostRunner() {
+    return executor->Post([self = shared_from_this()] { self->Run(); });
+  }
+  // Does one piece, and sees that the next one is done.
+  void Run() {
+    for (;;) {
+      std::optional<Item> item;
+      {
+        MutexLock lock(mu);
+        if (waiting == 0) {
+          --runners;
+          return;
+        }
+        item = TakeNext();
+      }
+      const uint64_t before = item->left;
+      item->left = item->work->Step(options.piece_bytes);
+      // It may have found that there is more to do than it said.
+      const uint64_t done = before > item->left ? before - item->left : options.piece_bytes;
+      accounts.Charge(item->tenant, static_cast<double>(done));
+      if (item->left == 0) item->work.reset();  // Where no lock is held.
+      {
+        MutexLock lock(mu);
+        if (item->left == 0) {
+          Forget(item->tenant, item->posted);
+        } else {
+          Insert(*std::move(item));
+        }
+        if (waiting == 0) {
+          --runners;
+          return;
+        }
+      }
+      // Behind other tasks of the executor. One that is full must not lose the work.
+      if (PostRunner().ok()) return;
+    }
+  }
+
+  const Options options;
+  Executor* const executor;
+  const Clock* const clock;
+  TenantAccounts accounts;
+  Mutex mu;
+  std::map<uint32_t, Lane> lanes ABSL_GUARDED_BY(mu);  // Of tenants whose work is not all done.
+  size_t waiting ABSL_GUARDED_BY(mu) = 0;              // In all lanes.
+  size_t runners ABSL_GUARDED_BY(mu) = 0;              // Tasks of the executor.
+  uint64_t next_id ABSL_GUARDED_BY(mu) = 0;
+  Numbers numbers ABSL_GUARDED_BY(mu);
+};
+
+FairQueue::FairQueue(Options options, Executor* executor, const Clock* clock)
+    : state_(std::make_shared<State>(std::move(options), executor, clock)) {}
+
+FairQueue::~FairQueue() = default;
+
+Status FairQueue::Post(std::string_view tenant, uint64_t bytes, std::unique_ptr<Work>& work) {
+  State& state = *state_;
+  uint64_t id = 0;
+  const uint32_t account = state.accounts.Enter(tenant);
+  bool start = false;
+  {
+    MutexLock lock(state.mu);
+    const auto known = state.lanes.find(account);
+    const uint64_t held = known == state.lanes.end() ? 0 : known->second.bytes;
+    if (held > 0 && bytes > state.options.piece_bytes &&
+        held + bytes > state.options.tenant_bytes) {
+      ++state.numbers.refused;
+      state.accounts.Leave(account);
+      return Errorf(StatusCode::kResourceExhausted,
+                    "tenant '{}': got {} bytes beside {} that wait, expected at most {} together",
+                    tenant, bytes, held, state.options.tenant_bytes);
+    }
+    State::Lane& lane = state.lanes[account];
+    lane.bytes += bytes;
+    ++lane.works;
+    state.numbers.bytes += bytes;
+    ++state.numbers.works;
+    id = state.next_id++;
+    state.Insert({.tenant = account,
+                  .id = id,
+                  .posted = bytes,
+                  .left = bytes,
+                  .arrived = state.clock->Now(),
+                  .work = std::move(work)});
+    start = state.runners < state.options.threads;
+    if (start) ++state.runners;
+  }
+  if (!start) return OkStatus();
+  const Status posted = state.PostRunner();
+  if (posted.ok()) return OkStatus();
+  bool others_wait = false;
+  Status refusal;
+  {
+    MutexLock lock(state.mu);
+    // Another thread that works here does it, if there is one, or has done it.
+    if (--state.runners > 0) return OkStatus();
+    const auto lane = state.lanes.find(account);
+    if (lane != state.lanes.end()) {
+      auto& places = lane->second.waiting;
+      const auto mine =
+          std::ranges::find_if(places, [id](const auto& place) { return place.second.id == id; });
+      if (mine != places.end()) {
+        work = std::move(mine->second.work);
+        places.erase(mine);
+        --state.waiting;
+        ++state.numbers.refused;
+        state.Forget(account, bytes);
+        refusal = posted;
+      }
+    }
+    // Work that was taken because this thread was about to post.
+    others_wait = state.waiting > 0;
+    if (others_wait) ++state.runners;
+  }
+  if (others_wait) state.Run();
+  return refusal;
+}
+
+FairQueue::Numbers FairQueue::numbers() const {
+  MutexLock lock(state_->mu);
+  return state_->numbers;
+}
+
+}  // namespace cairn

@@ -1,0 +1,56 @@
+#pragma once
+// One prompt on its way to the tokens that a decision needs: checked, and made to tokens in steps,
+// between those of other requests.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "common/tenants/fair_queue.h"
+#include "services/router/engine/engine_prompts.h"
+#include "services/router/engine/prompt_encoder.h"
+#include "services/router/engine/router_engine.h"
+
+namespace cairn::router {
+
+struct PreparedPrompt {
+  std::vector<worker::TokenId> tokens = {};
+  std::optional<EngineNamespace> space = {};  // In which its keys are. nullopt: each worker's own.
+  bool exact = true;                          // False: text stands for the tokens.
+};
+
+// One thread at a time.
+class PromptWork final : public FairQueue::Work {
+ public:
+  // Gets the prompt or why there is none, once. `elsewhere`: on a thread that must not do more than
+  // to take it.
+  using Done =
+      std::function<void(std::variant<PreparedPrompt, GenerateError> prompt, bool elsewhere)>;
+  // True: nobody wants the prompt any more. Any thread.
+  using Gone = std::function<bool()>;
+
+  // `engine` must outlive it, and `request` too, which lives as long as `done`.
+  PromptWork(RouterEngine* engine, GenerateRequest* request, Gone gone, Done done);
+
+  uint64_t Step(uint64_t bytes) override;
+  // Instead of Step: it is not done at all.
+  void Refuse(const GenerateError& error) { Finish(error); }
+
+ private:
+  void Finish(std::variant<PreparedPrompt, GenerateError> prompt);
+  // The tokens are there, or must come from elsewhere.
+  void EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own);
+
+  RouterEngine* const engine_;
+  GenerateRequest* const request_;
+  const Gone gone_;
+  Done done_;
+  const uint64_t prompt_bytes_;
+  bool begun_ = false;
+  std::unique_ptr<PromptEncoding> encoding_;  // nullptr: nothing is tokenised here.
+};
+
+}  // namespace cairn::router
