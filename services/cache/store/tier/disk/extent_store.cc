@@ -196,7 +196,7 @@ void ExtentStore::Read(const Extent& extent, std::span<std::byte> destination, I
                    ? OkStatus()
                    : Errorf(StatusCode::kDataLoss, "disk tier: extent {}: hash is wrong", id);
       },
-      std::move(done));
+      /*learn_head=*/true, std::move(done));
 }
 
 void ExtentStore::ReadRange(const Extent& extent, uint64_t offset, std::span<std::byte> destination,
@@ -228,23 +228,23 @@ void ExtentStore::ReadRange(const Extent& extent, uint64_t offset, std::span<std
                             "place",
                             id);
       },
-      std::move(done));
+      /*learn_head=*/false, std::move(done));
 }
 
 void ExtentStore::StartRead(const Resident& extent, uint64_t offset,
                             std::span<std::byte> destination, std::function<Status()> check,
-                            IoCallback done) {
+                            bool learn_head, IoCallback done) {
   pending_.Begin();
   const Result<FileRef> file = parts_.files.Use(extent.place.segment);
   if (!file.ok()) return EndRead(extent, 0, 0, file.status(), done);
   auto* const io = FullIo::NewRead((*file)->fd(), OffsetOf(extent.place) + offset);
   io->AddDestination(destination);
   io->Start(parts_.lanes.reader(extent.id),
-            [this, file = *file, extent, destination, check = std::move(check),
+            [this, file = *file, extent, destination, check = std::move(check), learn_head,
              done = std::move(done)](Status status) {
               if (status.ok()) status = check();
-              const bool whole = status.ok() && destination.size() == extent.length;
-              const uint32_t head = whole ? ExtentTable::HeadOf(destination) : 0;
+              const bool known = status.ok() && learn_head;
+              const uint32_t head = known ? ExtentTable::HeadOf(destination) : 0;
               EndRead(extent, destination.size(), head, std::move(status), done);
             });
 }

@@ -111,9 +111,9 @@ class ExtentStore {
   void OnWritten(std::vector<QueuedWrite> group, const Status& status);
   void Refuse(std::span<QueuedWrite> writes, const Status& status);
   // Reads bytes from `offset` on, of an extent that is held. `check`: a look at them on their way to
-  // the caller.
+  // the caller. `learn_head`: it looks at the whole extent.
   void StartRead(const Resident& extent, uint64_t offset, std::span<std::byte> destination,
-                 std::function<Status()> check, IoCallback done);
+                 std::function<Status()> check, bool learn_head, IoCallback done);
   // `head`: as of ExtentTable::EndRead.
   void EndRead(const Resident& extent, uint64_t bytes, uint32_t head, Status status,
                const IoCallback& done);
