@@ -53,6 +53,9 @@ struct RouterConfig {
 // Registers all fields and checks. `config` must outlive `schema`.
 void Register(config::Schema& schema, RouterConfig& config);
 
+// About how many threads these settings ask for.
+size_t Threads(const RouterConfig& config);
+
 // What requests call the model. `name`: in its file.
 std::string ModelId(const RouterConfig& config, const std::string& name);
 
