@@ -35,8 +35,9 @@ std::string& ProgramName() {
 void OpenStandardDescriptors() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free number, which is `fd`. Stays open: that is its purpose.
-    if (open("/dev/null", O_RDWR) != fd) return;
+    // A stdout that was closed can only be read: what is written there is not done. Open takes the
+    // lowest free number, which is `fd`, and that stays open.
+    if (open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd) return;
   }
 }
 
@@ -191,7 +192,8 @@ void CloseInherited(const std::vector<std::string>& words) {
 Limits ReadLimits() {
   return {.user_threads = LimitOf(RLIMIT_NPROC),
           .group_tasks = GroupTasks(),
-          .address_bytes = LimitOf(RLIMIT_AS)};
+          .address_bytes = LimitOf(RLIMIT_AS),
+          .file_bytes = LimitOf(RLIMIT_FSIZE)};
 }
 
 std::string ThreadAdvice(const Limits& limits) {
@@ -212,6 +214,18 @@ std::string MemoryAdvice(const Limits& limits) {
            std::to_string(*limits.address_bytes >> 10) + ")";
   }
   return "give the machine or the control group more memory, or lower the settings that take it";
+}
+
+std::string AdviceFor(std::string_view error, const Limits& limits) {
+  const auto says = [error](int number) {
+    return error.find(std::strerror(number)) != std::string_view::npos;
+  };
+  if (says(EFBIG) && limits.file_bytes) {
+    return "; raise the limit of the size of files (ulimit -f: " +
+           std::to_string(*limits.file_bytes >> 10) + ")";
+  }
+  if (says(ENOMEM) && limits.address_bytes) return "; " + MemoryAdvice(limits);
+  return "";
 }
 
 Status FlushOutput() {

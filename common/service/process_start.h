@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cairn/common/status.h"
@@ -30,9 +31,10 @@ void CloseInherited(const std::vector<std::string>& words);
 
 // The limits that can be in the way of a thread or of memory. nullopt: there is none.
 struct Limits {
-  std::optional<uint64_t> user_threads;   // ulimit -u.
-  std::optional<uint64_t> group_tasks;    // pids.max of the control group.
-  std::optional<uint64_t> address_bytes;  // ulimit -v.
+  std::optional<uint64_t> user_threads = {};   // ulimit -u.
+  std::optional<uint64_t> group_tasks = {};    // pids.max of the control group.
+  std::optional<uint64_t> address_bytes = {};  // ulimit -v.
+  std::optional<uint64_t> file_bytes = {};     // ulimit -f.
 };
 Limits ReadLimits();
 
@@ -40,6 +42,10 @@ Limits ReadLimits();
 std::string ThreadAdvice(const Limits& limits);
 // The same for memory.
 std::string MemoryAdvice(const Limits& limits);
+
+// The same for an error whose text has the system's words for what such a limit refuses ("File too
+// large"), with "; " in front. Empty: no limit is in its way.
+std::string AdviceFor(std::string_view error, const Limits& limits);
 
 // Whether the process can have `count` more threads at a time. RESOURCE_EXHAUSTED: it cannot, with
 // the advice. Not every library says so when it gets no thread: some go on and wait for ever.

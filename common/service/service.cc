@@ -164,7 +164,9 @@ int Main(const Program& program, const std::vector<std::string>& args) {
 int Run(const Program& program, const std::vector<std::string>& args) {
   ShutdownSignals signals;
   const auto fail = [&](const Status& status, int code) {
-    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), Message(status).c_str());
+    const std::string text = Message(status);
+    std::fprintf(stderr, "%s: %s%s\n", program.name.c_str(), text.c_str(),
+                 AdviceFor(text, ReadLimits()).c_str());
     return code;
   };
   config::Schema schema(program.name, program.summary, program.example);

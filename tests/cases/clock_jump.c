@@ -1,6 +1,7 @@
-// Shows a process another time of day: its own plus the seconds in the file that JUMP_FILE names. Also
-// waits until a time of CLOCK_REALTIME last as long as they would if that clock had been set: futex with
-// FUTEX_CLOCK_REALTIME by syscall(2), as Abseil makes them, and pthread_cond_timedwait. Preload it.
+// Shows a process another time of day: its own plus the seconds in the file that JUMP_FILE names.
+// Also waits until a time of CLOCK_REALTIME last as long as they would if that clock had been set:
+// futex with FUTEX_CLOCK_REALTIME by syscall(2), as Abseil makes them, and pthread_cond_timedwait.
+// Preload it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

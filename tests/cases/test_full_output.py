@@ -69,6 +69,19 @@ def test_output_to_a_full_disk_is_a_failure(programs, words, name):
         assert "standard output" in full.stderr
 
 
+@pytest.mark.parametrize("command", ["cairn --version", "cairn-cache --print-config"])
+def test_output_to_nobody_is_a_failure(programs, command):
+    done = subprocess.run(
+        ["bash", "-c", f"exec {BIN}/{command} >&-"],
+        check=False,
+        env=programs.env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "standard output" in done.stderr
+
+
 def test_what_was_started_is_named_when_the_answer_is_lost(programs, tmp_path):
     up = [BIN / "cairn", "up", "--nodes", "1", "--workers", "1", "--json"]
     up += ["--dir", tmp_path / "up", "--model", MODEL]

@@ -63,7 +63,7 @@ Result<std::vector<std::string>> ParseOrigins(const std::vector<std::string>& or
           field, given);
     }
     const std::string_view own_port = origin.starts_with("http://") ? ":80" : ":443";
-    if (origin.ends_with(own_port)) origin.resize(origin.size() - own_port.size());
+    if (origin.ends_with(own_port)) origin.erase(origin.rfind(':'));
     parsed.push_back(std::move(origin));
   }
   return parsed;

@@ -133,10 +133,19 @@ TEST(ProcessStartTest, TooFewThreadsAreRefusedWithTheLimit) {
       ExitedWithCode(0), "threads: got [0-9]+, expected at least 64: .*ulimit -v: 65536");
 }
 
+TEST(ProcessStartTest, AnErrorThatALimitCausedNamesTheLimit) {
+  EXPECT_EQ(AdviceFor("host arena: File too large", {.file_bytes = 4 << 20}),
+            "; raise the limit of the size of files (ulimit -f: 4096)");
+  EXPECT_THAT(AdviceFor("cannot map: Cannot allocate memory", {.address_bytes = 1 << 20}),
+              HasSubstr("ulimit -v: 1024"));
+  EXPECT_EQ(AdviceFor("host arena: File too large", {}), "");
+  EXPECT_EQ(AdviceFor("the port is taken", {.file_bytes = 1, .address_bytes = 1}), "");
+}
+
 TEST(ProcessStartTest, AdviceNamesTheLimitsThatAreSet) {
-  EXPECT_EQ(ThreadAdvice({.user_threads = 8, .group_tasks = {}, .address_bytes = {}}),
+  EXPECT_EQ(ThreadAdvice({.user_threads = 8}),
             "raise the limit of threads (ulimit -u: 8, pids.max: none)");
-  EXPECT_THAT(ThreadAdvice({.user_threads = {}, .group_tasks = 16, .address_bytes = 512 << 20}),
+  EXPECT_THAT(ThreadAdvice({.group_tasks = 16, .address_bytes = 512 << 20}),
               AllOf(HasSubstr("pids.max: 16"), HasSubstr("ulimit -v: 524288")));
   EXPECT_THAT(MemoryAdvice({}), Not(HasSubstr("ulimit")));
 }
