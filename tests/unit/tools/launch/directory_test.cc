@@ -11,7 +11,7 @@
 #include <fstream>
 #include <optional>
 
-#include "common/status/check.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli {
 namespace {
