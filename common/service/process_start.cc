@@ -41,6 +41,11 @@ void OpenStandardDescriptors() {
   }
 }
 
+// Libraries open files in their constructors, which run before main and before constructors of this
+// program. What stands here runs before those, too.
+__attribute__((section(".preinit_array"),
+               used)) void (*const kOpenFirst)() = OpenStandardDescriptors;
+
 [[noreturn]] void EndWith(const std::string& text) {
   const std::string line = ProgramName() + ": " + text + "\n";
   (void)!write(STDERR_FILENO, line.data(), line.size());

@@ -116,6 +116,15 @@ class Programs:
         wait_until(lambda: ask(url + "/health")[0] == 200, router.stderr())
         return url, ready["admin"]
 
+    def relay(self, engine, *settings):
+        """A router before an engine, which answers. Its URL."""
+        router = self.router(engine.url, *settings, model=None)
+        ready = router.ready()
+        assert ready, router.stderr()
+        url = "http://" + ready["http"]
+        wait_until(lambda: ask(url + "/health")[0] == 200, router.stderr())
+        return url
+
     def cairn(self, *args, **more):
         more.setdefault("env", self.env)
         more.setdefault("stdin", subprocess.DEVNULL)

@@ -16,8 +16,7 @@ CHAT = {"model": "org/Model-7B", "messages": [{"role": "user", "content": "Hi"}]
 @pytest.fixture
 def start(programs):
     def url(*settings):
-        ready = programs.router(Engine().url, *settings, model=None).ready()
-        return f"http://{ready['http']}/v1/chat/completions"
+        return programs.relay(Engine(), *settings) + "/v1/chat/completions"
 
     return url
 

@@ -35,7 +35,7 @@ def engine():
 
 @pytest.fixture
 def url(programs, engine):
-    return "http://" + programs.router(engine.url, model=None).ready()["http"]
+    return programs.relay(engine)
 
 
 def passes(engine, url, body):

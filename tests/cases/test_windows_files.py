@@ -59,9 +59,8 @@ def test_keys_in_another_encoding(programs, tmp_path):
 def test_the_key_for_engines(programs, tmp_path, text):
     (tmp_path / "key").write_bytes(text.encode())
     engine = Engine()
-    router = programs.router(engine.url, "--engines.api_key_file", tmp_path / "key", model=None)
-    url = f"http://{router.ready()['http']}/v1/completions"
-    assert ask(url, {"model": engine.model, "prompt": "x"})[0] == 200
+    url = programs.relay(engine, "--engines.api_key_file", tmp_path / "key")
+    assert ask(url + "/v1/completions", {"model": engine.model, "prompt": "x"})[0] == 200
     assert engine.authorizations[-1] == f"Bearer {KEY}"
 
 
