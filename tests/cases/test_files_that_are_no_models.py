@@ -30,6 +30,8 @@ def test_the_file_is_named(programs, tmp_path, name):
     assert path.name in worker.stderr()
     for command in (("size", path), ("generate", "--model", path, "--prompt", "x")):
         done = programs.cairn(*command)
+        if name == "unfinished" and command[0] == "size":
+            continue  # Its metadata is whole, and nothing else is read.
         assert done.returncode in (1, 2)
         assert path.name in done.stderr
 

@@ -7,6 +7,7 @@ broadinstitute/cromwell #3647.
 """
 
 import pytest
+from programs import wait_until
 
 
 @pytest.mark.parametrize("name", ["TMPDIR", "XDG_RUNTIME_DIR"])
@@ -17,7 +18,7 @@ def test_the_node_serves_without_its_own_sockets(programs, tmp_path, name):
     node = programs.node(env={**env, name: str(deep)})
     ready = node.ready()
     assert ready, node.stderr()
-    assert "no_local_socket" in node.stderr()
+    wait_until(lambda: "no_local_socket" in node.stderr(), "a line in the log")
     told = programs.cairn("stat", "--cache", ready["grpc"], env={**env, name: str(deep)})
     assert told.returncode == 0, told.stderr
     assert node.stop() == 0

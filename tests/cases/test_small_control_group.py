@@ -34,7 +34,7 @@ def group():
 def test_programs_know_the_group(programs, group, tmp_path):
     try:
         node = programs.start("cairn-cache", prefix=group)  # Its defaults are 2 GiB.
-        assert node.wait() == 2 or node.wait() == 1
+        assert node.wait() in (1, 2)
         assert "the control group has left; lower host.capacity" in node.stderr()
 
         worker = programs.worker("--kv_pool", "4GiB", prefix=group)
@@ -48,8 +48,8 @@ def test_programs_know_the_group(programs, group, tmp_path):
 
         doctor = programs.start("cairn", "doctor", prefix=group)
         doctor.wait()
-        (line,) = [x for x in doctor.out.read_text().splitlines() if " memory " in x]
-        assert "of 700.0 MiB, the limit of the control group" in line
+        (line,) = [x for x in doctor.out.read_text().splitlines() if x.split()[1:2] == ["memory"]]
+        assert "of 700 MiB, the limit of the control group" in line
 
         worker = programs.worker(prefix=group)
         assert worker.ready(), worker.stderr()
@@ -57,7 +57,7 @@ def test_programs_know_the_group(programs, group, tmp_path):
         programs.stop()
 
 
-@pytest.mark.parametrize("size", ["100TiB", "1024TiB"])
+@pytest.mark.parametrize("size", ["8TiB", "16TiB"])
 def test_more_than_any_machine_has(programs, size):
     for program in (
         programs.node("--host.capacity", size, "--check-config"),
