@@ -139,7 +139,7 @@ TEST(ProcessStartTest, AnErrorThatALimitCausedNamesTheLimit) {
   EXPECT_THAT(AdviceFor("cannot map: Cannot allocate memory", {.address_bytes = 1 << 20}),
               HasSubstr("ulimit -v: 1024"));
   EXPECT_EQ(AdviceFor("host arena: File too large", {}), "");
-  EXPECT_EQ(AdviceFor("the port is taken", {.file_bytes = 1, .address_bytes = 1}), "");
+  EXPECT_EQ(AdviceFor("the port is taken", {.address_bytes = 1, .file_bytes = 1}), "");
 }
 
 TEST(ProcessStartTest, AdviceNamesTheLimitsThatAreSet) {

@@ -199,7 +199,7 @@ TEST(ApiRequestTest, RefusesWhatItKnowsAndDoesNotSupport) {
   for (const char* const field :
        {R"("tools":[{"type":"function"}])", R"("response_format":{"type":"json_object"})",
         R"("logprobs":true)", R"("n":2)", R"("presence_penalty":0.5)", R"("logit_bias":{"1":2})",
-        R"("tool_choice":"auto")", R"("audio":{})", R"("store":true)"}) {
+        R"("tool_choice":"required")", R"("audio":{})", R"("store":true)"}) {
     const ApiError error = Wrong(Endpoint::kChat, "{" + std::string(kChat) + "," + field + "}");
     EXPECT_EQ(error.code, "unsupported_parameter") << field;
     EXPECT_THAT(std::string(field), HasSubstr("\"" + error.param + "\""));
