@@ -62,7 +62,7 @@ TEST(DoctorTest, WhatLimitsTheProcessCountsNotTheMachine) {
   memory.group_available = 2 * kGiB;
   EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kWarn);
   EXPECT_EQ(CheckMemory(memory).found,
-            "2.0 GiB available of 4.0 GiB, the limit of the control group");
+            "2.00 GiB available of 4.00 GiB, the limit of the control group");
   memory.group_available = 0;
   EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kFail);
 }
