@@ -31,10 +31,16 @@ constexpr KnownTemplate kKnown[] = {
 
 // Within a Jinja string a line break and its escape mean the same, and converters write either.
 // Outside of strings it is output; none of the known programs has one there, so the replacement
-// cannot make a wrong match.
+// cannot make a wrong match. Jinja takes CRLF for a line break, and drops one at the very end,
+// which editors add. A mark of UTF-8 in front is theirs, too.
 std::string Normalise(std::string_view program) {
+  if (program.starts_with("\xef\xbb\xbf")) program.remove_prefix(3);
+  if (program.ends_with('\n')) program.remove_suffix(1);
+  if (program.ends_with('\r')) program.remove_suffix(1);
   std::string out;
-  for (const char c : program) {
+  for (size_t i = 0; i < program.size(); ++i) {
+    const char c = program[i];
+    if (c == '\r' && program.substr(i + 1, 1) == "\n") continue;
     if (c == '\n') {
       out += "\\n";
     } else {
@@ -88,8 +94,8 @@ Result<std::unique_ptr<const ChatTemplate>> ChatTemplate::FromJinja(std::string_
   }
   return Errorf(StatusCode::kUnimplemented,
                 "the declared chat template (tokenizer.chat_template, {} bytes, SHA-256 {}) is not "
-                "supported; supported: {}. Text can be given as it is, without a template (--raw)",
-                program.size(), Sha256::Of(program).Hex(), names);
+                "supported; supported: {}. Text can be given as it is, without a template: {}",
+                program.size(), Sha256::Of(program).Hex(), names, kRawText);
 }
 
 Result<std::vector<PromptPiece>> ChatTemplate::Render(std::span<const ChatMessage> messages,

@@ -16,6 +16,9 @@
 
 namespace cairn::worker {
 
+// Where text goes that has no template, for errors that callers of any kind see.
+inline constexpr std::string_view kRawText = "/v1/completions, raw_text or --raw";
+
 struct ChatMessage {
   std::string role;  // "system", "user" or "assistant".
   std::string content;

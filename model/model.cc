@@ -277,14 +277,19 @@ class Model::Loader {
   void ReadChatTemplate() {
     const Result<std::string_view> program = file_.GetString("tokenizer.chat_template");
     if (!program.ok()) {
-      model_.chat_template_status_ = program.status();
+      // Callers of an API see it: it does not name the file.
+      model_.chat_template_status_ =
+          Errorf(StatusCode::kUnimplemented,
+                 "the model has no chat template (tokenizer.chat_template). Text can be given as "
+                 "it is, without a template: {}",
+                 kRawText);
       return;
     }
     auto parsed = ChatTemplate::FromJinja(*program);
     if (parsed.ok()) {
       model_.chat_template_ = std::move(*parsed);
     } else {
-      model_.chat_template_status_ = Annotate(parsed.status(), "model file '" + file_.name() + "'");
+      model_.chat_template_status_ = parsed.status();
     }
   }
 

@@ -24,7 +24,7 @@
 
 #include "cairn/client/connect.h"
 #include "common/log/log.h"
-#include "common/service/init.h"
+#include "common/service/process_start.h"
 #include "tests/support/process.h"
 #include "tests/unit/clients/cpp/parts.h"
 
@@ -229,7 +229,7 @@ uint64_t Fetch(CacheClient& c, const Stored& s, uint32_t begin, uint32_t count) 
 
 // Long: a list of rows, each with what it measures.
 int main(int argc, char** argv) {
-  service::InitProcess();
+  service::InitProcess("grpc_path_bench");
   log::Configure({.level = log::Level::kError});
   const size_t rounds = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 5;
   if (argc > 2) g_seconds = std::strtod(argv[2], nullptr);

@@ -42,7 +42,14 @@ Status Flatten(const YAML::Node& map, const std::string& prefix, const std::stri
 Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
   std::vector<Leaf> leaves;
   try {  // yaml-cpp reports by exceptions; they end here.
-    const YAML::Node root = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.empty()) return OkStatus();
+    // yaml-cpp would read the first one, and nobody the others.
+    if (documents.size() > 1 && !documents[1].IsNull()) {
+      return InvalidArgument("{}: got {} YAML documents, expected 1", At(source, documents[1]),
+                             documents.size());
+    }
+    const YAML::Node& root = documents.front();
     if (root.IsNull()) return OkStatus();
     if (!root.IsMap()) return InvalidArgument("{}: expected a YAML mapping of settings", source);
     CAIRN_RETURN_IF_ERROR(Flatten(root, "", source, 0, &leaves));

@@ -4,6 +4,8 @@
 #include <boost/beast/http/basic_parser.hpp>
 #include <utility>
 
+#include "common/http/origin_form.h"
+
 namespace cairn::http {
 namespace {
 
@@ -12,6 +14,8 @@ using boost::system::error_code;
 using BeastView = beast::string_view;
 // What Beast calls an error, for callbacks of ours that refuse something: the text is ours.
 using Refusal = beast::http::error;
+
+constexpr size_t kMaxLineBreaks = 16;
 
 std::string_view View(BeastView text) { return {text.data(), text.size()}; }
 
@@ -35,6 +39,8 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   std::string error_text;
   bool expects_continue = false;
   int version = 11;
+  bool begun = false;      // The request line has.
+  size_t line_breaks = 0;  // Before it.
   Request request;
 
  private:
@@ -76,6 +82,19 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
 
 size_t RequestParser::Impl::Feed(std::string_view bytes) {
   size_t used = 0;
+  // Some clients send a line break after a body, which is before the next request then (RFC 9112,
+  // 2.2).
+  while (!begun && used < bytes.size() && (bytes[used] == '\r' || bytes[used] == '\n')) {
+    if (++line_breaks > kMaxLineBreaks) {
+      error_code ec;
+      Refuse(400, "expected a request line", ec);
+      Fail(ec);
+      return used;
+    }
+    ++used;
+  }
+  if (used == bytes.size()) return used;
+  begun = true;
   while (state == State::kHead || state == State::kBody) {
     error_code ec;
     const size_t n = put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), ec);
@@ -104,9 +123,10 @@ void RequestParser::Impl::on_request_impl(beast::http::verb, BeastView method, B
   ec = {};
   version = http_version;
   request.method = View(method);
-  const std::string_view whole = View(target);
+  const std::string_view whole = OriginForm(View(target));
   const size_t question = whole.find('?');
   request.path = whole.substr(0, question);
+  if (request.path.empty()) request.path = "/";  // "http://host?query"
   if (question != std::string_view::npos) request.query = whole.substr(question + 1);
   if (version != 10 && version != 11) Refuse(505, "expected HTTP/1.0 or HTTP/1.1", ec);
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/http/origin_form.h"
+
 namespace cairn::metrics {
 
 // Reads the request line and looks for the end of the headers, which it ignores, as it does a body.
@@ -36,7 +38,13 @@ class HttpRequest {
   void Parse() {
     const std::string_view line = std::string_view(head_).substr(0, head_.find("\r\n"));
     const size_t first = line.find(' '), last = line.rfind(' ');
-    if (first == std::string_view::npos || last == first || line[first + 1] != '/') {
+    if (first == std::string_view::npos || last == first) {
+      error_ = 400;
+      return;
+    }
+    // Through a forward proxy comes the whole URL, which means the same (RFC 9112, 3.2.2).
+    const std::string_view target = http::OriginForm(line.substr(first + 1, last - first - 1));
+    if (!target.starts_with('/')) {
       error_ = 400;
       return;
     }
@@ -46,8 +54,7 @@ class HttpRequest {
       return;
     }
     method_ = line.substr(0, first);
-    path_ = line.substr(first + 1, last - first - 1);
-    path_.resize(std::min(path_.size(), path_.find('?')));
+    path_ = target.substr(0, target.find('?'));
   }
 
   std::string head_;

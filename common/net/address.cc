@@ -51,6 +51,30 @@ Result<ListenAddress> ParseListenAddress(const std::string& text, const std::str
   return address;
 }
 
+Status CheckDistinct(const std::vector<NamedAddress>& addresses) {
+  const auto wildcard = [](const ListenAddress& a) {
+    return a.host == "0.0.0.0" || a.host == "::";
+  };
+  const auto host = [](const ListenAddress& a) {
+    return a.host == "localhost" ? std::string("127.0.0.1") : a.host;
+  };
+  const auto same = [&](const ListenAddress& a, const ListenAddress& b) {
+    if (a.is_unix != b.is_unix) return false;
+    if (a.is_unix) return a.host == b.host;
+    if (a.port == 0 || a.port != b.port) return false;
+    return host(a) == host(b) || wildcard(a) || wildcard(b);
+  };
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!same(addresses[i].address, addresses[j].address)) continue;
+      return InvalidArgument(
+          "{}: got '{}', which {} has already, expected another one", addresses[i].setting,
+          addresses[i].address.WithPort(addresses[i].address.port), addresses[j].setting);
+    }
+  }
+  return OkStatus();
+}
+
 bool IsLocal(const ListenAddress& address) {
   if (address.is_unix || address.host == "localhost") return true;
   in_addr v4{};

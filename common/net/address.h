@@ -2,6 +2,7 @@
 // Addresses to listen on: "host:port", "[v6]:port", "unix:/path".
 
 #include <string>
+#include <vector>
 
 #include "cairn/common/status.h"
 
@@ -17,6 +18,15 @@ struct ListenAddress {
 
 // INVALID_ARGUMENT naming `field`.
 Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field);
+
+// A process's setting and its address.
+struct NamedAddress {
+  std::string setting;
+  ListenAddress address;
+};
+// INVALID_ARGUMENT, naming both settings: two of them ask for the same port or path, so that the
+// second could not be bound. A wildcard such as 0.0.0.0 takes its port on all addresses.
+Status CheckDistinct(const std::vector<NamedAddress>& addresses);
 
 // True for 127.0.0.0/8, ::1, "localhost" and Unix sockets, which other machines cannot reach.
 bool IsLocal(const ListenAddress& address);

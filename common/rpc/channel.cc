@@ -2,14 +2,17 @@
 
 #include <grpc/grpc.h>
 
+#include <utility>
+
+#include "common/rpc/clock_step.h"
 #include "common/rpc/connection_limits.h"
 
 namespace cairn::rpc {
 
 grpc::ChannelArguments ChannelArguments(int max_message_bytes) {
-  // gRPC lives until the process ends. Otherwise it shuts down with the last channel, and closing
-  // that one waits for its poller: up to 10 s in gRPC 1.51.
-  [[maybe_unused]] static const bool kept = (grpc_init(), true);
+  // This also keeps gRPC alive until the process ends. Otherwise it shuts down with the last
+  // channel, and closing that one waits for its poller: up to 10 s in gRPC 1.51.
+  FollowClockSteps();
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_message_bytes);
   args.SetMaxSendMessageSize(max_message_bytes);
@@ -30,13 +33,25 @@ grpc::ChannelArguments ChannelArguments(int max_message_bytes) {
   return args;
 }
 
-std::chrono::system_clock::time_point WallDeadline(TimePoint deadline) {
-  const TimePoint now = std::chrono::steady_clock::now();
+gpr_timespec CallDeadline(TimePoint deadline) {
+  if (deadline == TimePoint::max()) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
   // gRPC would wait a whole millisecond for what is over by less.
-  if (deadline <= now) return {};
-  const auto left = deadline - now;
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+  if (deadline <= std::chrono::steady_clock::now()) return gpr_time_0(GPR_CLOCK_MONOTONIC);
+  const auto since =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch());
+  return gpr_time_from_nanos(since.count(), GPR_CLOCK_MONOTONIC);
+}
+
+Reconnect::Reconnect(std::shared_ptr<grpc::Channel> channel, Duration pause)
+    : channel_(std::move(channel)), pause_(pause) {}
+
+void Reconnect::BeforeCall(TimePoint now) {
+  if (channel_->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  const Duration::rep at = now.time_since_epoch().count();
+  Duration::rep next = next_.load(std::memory_order_relaxed);
+  if (at < next) return;
+  if (!next_.compare_exchange_strong(next, at + pause_.count(), std::memory_order_relaxed)) return;
+  grpc::experimental::ChannelResetConnectionBackoff(channel_.get());
 }
 
 }  // namespace cairn::rpc

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "common/log/log.h"
+#include "common/net/unix_path.h"
 
 namespace cairn::rpc {
 namespace {
@@ -55,16 +56,7 @@ Status OperatorSocket::Open() {
   }
   path_.copy(at.sun_path, path_.size());
   const auto* const address = reinterpret_cast<const sockaddr*>(&at);
-  // A file that nobody listens at is of a process that was killed.
-  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return failed("socket");
-  const int connected = connect(probe, address, sizeof at);
-  const int error = errno;
-  close(probe);
-  if (connected == 0) {
-    return Errorf(StatusCode::kFailedPrecondition, "another process listens at '{}'", path_);
-  }
-  if (error == ECONNREFUSED) unlink(path_.c_str());
+  CAIRN_RETURN_IF_ERROR(net::FreeUnixPath(path_));
 
   stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   listening_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -8,6 +8,9 @@
 
 #include "common/net/address.h"
 #include "common/net/credentials.h"
+#include "common/net/unix_path.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/clock_step.h"
 #include "common/rpc/connection_limits.h"
 
 namespace cairn::rpc {
@@ -46,6 +49,15 @@ Status Server::Start(const Options& options) {
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
                          net::ParseListenAddress(options.listen, "listen"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, options.tls, "listen"));
+  // gRPC would take the paths from whoever listens there.
+  if (listen.is_unix) {
+    CAIRN_RETURN_IF_ERROR(Annotate(net::FreeUnixPath(listen.host), "listen"));
+  }
+  if (!options.listen_unix.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress local,
+                           net::ParseListenAddress(options.listen_unix, "listen_unix"));
+    CAIRN_RETURN_IF_ERROR(Annotate(net::FreeUnixPath(local.host), "listen_unix"));
+  }
   grpc::ServerBuilder builder;
   builder.AddListeningPort(listen.is_unix ? options.listen : listen.WithPort(listen.port),
                            net::MakeServerCredentials(options.tls), &port_);
@@ -66,6 +78,7 @@ Status Server::Start(const Options& options) {
                   options.listen_unix.empty() ? "" : " and '" + options.listen_unix + "'");
   }
   calls_.Start();
+  FollowClockSteps();
   if (listen.is_unix) port_ = 0;
   address_ = listen.is_unix ? options.listen : listen.WithPort(port_);
   return OkStatus();
@@ -78,8 +91,7 @@ Status Server::ListenForOperators(const std::string& path) {
 
 void Server::Shutdown(Duration grace) {
   if (server_ == nullptr) return;
-  const auto until = std::chrono::system_clock::now() +
-                     std::chrono::duration_cast<std::chrono::system_clock::duration>(grace);
+  const gpr_timespec until = CallDeadline(SteadyClock::Get().Now() + grace);
   operators_.reset();
   server_->Shutdown(until);
   server_->Wait();

@@ -37,8 +37,8 @@ class Server {
   CallServer* calls() { return &calls_; }
   const CallServer& calls() const { return calls_; }
   // INVALID_ARGUMENT: an address or TLS files cannot be used. PERMISSION_DENIED: other machines can
-  // reach a port without TLS, and `tls` does not allow that. UNAVAILABLE: an address cannot be
-  // bound.
+  // reach a port without TLS, and `tls` does not allow that. FAILED_PRECONDITION: another process
+  // listens at a Unix socket. UNAVAILABLE: an address cannot be bound.
   Status Start(const Options& options);
   // Takes no new calls, cancels calls that still run after `grace`, and waits until the last one
   // has ended. Idempotent.

@@ -1,8 +1,10 @@
 #include "common/service/service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
@@ -10,7 +12,7 @@
 #include "common/lifecycle/lifecycle.h"
 #include "common/log/log.h"
 #include "common/metrics/admin_server.h"
-#include "common/service/init.h"
+#include "common/service/process_start.h"
 
 namespace cairn::service {
 namespace {
@@ -33,7 +35,10 @@ void PrintReady(const Settings& settings, const Service& service, const std::str
     if (!http.empty()) line += " http=" + http;
   }
   std::puts(line.c_str());
-  std::fflush(stdout);
+  // The process serves all the same: its callers know its address from elsewhere.
+  if (const Status written = FlushOutput(); !written.ok()) {
+    log::Warn("ready_line_not_written", {{"reason", Message(written)}});
+  }
 }
 
 Status Health(const Settings& settings) {
@@ -41,7 +46,14 @@ Status Health(const Settings& settings) {
       const std::string answer,
       metrics::HttpGet(settings.admin_listen, "/readyz", std::chrono::seconds(2)));
   std::fputs(answer.c_str(), stdout);
-  return OkStatus();
+  return FlushOutput();
+}
+
+// Of every process: gRPC's, those of the log, the admin port, the ticker and the signals, and a
+// poller of calls for every two processors.
+size_t CommonThreads() {
+  constexpr size_t kFixed = 16;
+  return kFixed + 2 * std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), 16);
 }
 
 Status Serve(const Program& program, ShutdownSignals& signals) {
@@ -134,11 +146,27 @@ void Settings::RegisterJson(Settings* settings, config::Schema* schema) {
   schema->Switch("json", &settings->json, "Print the ready line as JSON.");
 }
 
+Result<net::ListenAddress> ParseAdminListen(const Settings& settings) {
+  CAIRN_ASSIGN_OR_RETURN(net::ListenAddress admin,
+                         net::ParseListenAddress(settings.admin_listen, "admin.listen"));
+  if (admin.is_unix) {
+    return InvalidArgument("admin.listen: got '{}', expected host:port", settings.admin_listen);
+  }
+  return admin;
+}
+
+int Main(const Program& program, const std::vector<std::string>& args) {
+  InitProcess(program.name, program.arenas);
+  CloseInherited(args);
+  return Run(program, args);
+}
+
 int Run(const Program& program, const std::vector<std::string>& args) {
-  InitProcess(program.arenas);
   ShutdownSignals signals;
   const auto fail = [&](const Status& status, int code) {
-    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), Message(status).c_str());
+    const std::string text = Message(status);
+    std::fprintf(stderr, "%s: %s%s\n", program.name.c_str(), text.c_str(),
+                 AdviceFor(text, ReadLimits()).c_str());
     return code;
   };
   config::Schema schema(program.name, program.summary, program.example);
@@ -154,12 +182,15 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   }
   if (line->exit) {
     std::fputs(line->output.c_str(), stdout);
-    return 0;
+    const Status written = FlushOutput();
+    return written.ok() ? 0 : fail(written, 1);
   }
   if (health) {
     const Status ready = Health(*program.settings);
     return ready.ok() ? 0 : fail(ready, 1);
   }
+  const size_t threads = CommonThreads() + (program.threads ? program.threads() : 0);
+  if (const Status enough = CheckThreads(threads); !enough.ok()) return fail(enough, 1);
   const Status status = Serve(program, signals);
   if (status.ok()) return 0;
   return fail(status, status.code() == StatusCode::kInvalidArgument ? 2 : 1);

@@ -8,7 +8,7 @@
 //
 //   int main(int argc, char** argv) {
 //     MyConfig config;
-//     return cairn::service::Run(
+//     return cairn::service::Main(
 //         {.name = "cairn-my", .summary = "Serves my protocol.", .settings = &config.process,
 //          .add_settings = [&](auto* schema) { MyConfig::Register(&config, schema); },
 //          .make = [&](auto* registry) { return MakeMyService(config, registry); }},
@@ -24,7 +24,8 @@
 #include "cairn/common/status.h"
 #include "common/config/config.h"
 #include "common/metrics/metrics.h"
-#include "common/service/init.h"
+#include "common/net/address.h"
+#include "common/service/process_start.h"
 
 namespace cairn::service {
 
@@ -39,6 +40,9 @@ struct Settings {
   static void RegisterLog(Settings* settings, config::Schema* schema);
   static void RegisterJson(Settings* settings, config::Schema* schema);
 };
+
+// admin.listen, which has to be host:port. INVALID_ARGUMENT names it.
+Result<net::ListenAddress> ParseAdminListen(const Settings& settings);
 
 // One thread makes it, calls Start, Drain and address, and destroys it. At the same time another
 // thread calls Tick, and scrapes call the collectors that the service added to the registry.
@@ -72,18 +76,24 @@ struct Program {
   std::string summary;                 // Opens --help.
   std::string example;                 // One command line that works.
   std::string starting = "starting";   // What /readyz answers until Start returns.
-  int arenas = kArenas;                // Of the heap: init.h.
+  int arenas = kArenas;                // Of the heap: process_start.h.
   const Settings* settings = nullptr;  // Read after the settings were loaded.
   std::function<void(config::Schema*)> add_settings;
   // `registry` outlives the service. Called after the settings were loaded.
   std::function<std::unique_ptr<Service>(metrics::Registry* registry)> make;
+  // About how many threads its settings ask for, beside those that every process has. The start is
+  // refused if the system does not give as many. Unset: none.
+  std::function<size_t()> threads = {};
 };
 
-// Does everything that main has to do. `args` does not contain argv[0]. With `health` as the only
-// word it asks the running process on the admin port whether it is ready, for container probes.
-// Returns the exit code. 0: an orderly end. 2: settings that cannot be used, also when only Start
-// can find that out (INVALID_ARGUMENT). 1: any other error. Errors go to stderr. Call it once,
-// before any thread exists.
+// main: takes over the process (process_start.h), and then is Run.
+int Main(const Program& program, const std::vector<std::string>& args);
+
+// Everything of main that can be done several times in a process. `args` does not contain argv[0].
+// With `health` as the only word it asks the running process on the admin port whether it is ready,
+// for container probes. Returns the exit code. 0: an orderly end. 2: settings that cannot be used,
+// also when only Start can find that out (INVALID_ARGUMENT). 1: any other error. Errors go to
+// stderr. Call it once, before any thread exists.
 int Run(const Program& program, const std::vector<std::string>& args);
 
 }  // namespace cairn::service

@@ -13,7 +13,7 @@ namespace cairn::link {
 // A call. Deleted when it has ended.
 class GrpcLinkCalls::Operation {
  public:
-  explicit Operation(TimePoint deadline) { context_.set_deadline(rpc::WallDeadline(deadline)); }
+  explicit Operation(TimePoint deadline) { context_.set_deadline(rpc::CallDeadline(deadline)); }
   virtual ~Operation() = default;
   virtual void End() = 0;
   void Cancel() { context_.TryCancel(); }

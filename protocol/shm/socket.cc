@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/net/unix_path.h"
 #include "protocol/shm/protocol.h"
 
 namespace cairn::shm {
@@ -121,18 +122,7 @@ Result<Received> ReceiveBy(int socket, TimePoint deadline) {
 
 Result<Descriptor> Listen(const std::string& path, mode_t mode) {
   CAIRN_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  struct stat there {};
-  if (lstat(path.c_str(), &there) == 0) {
-    if (!S_ISSOCK(there.st_mode)) {
-      return Errorf(StatusCode::kFailedPrecondition,
-                    "socket '{}': there is a file that is not a socket", path);
-    }
-    if (Dial(path).ok()) {
-      return Errorf(StatusCode::kFailedPrecondition, "socket '{}': another process listens there",
-                    path);
-    }
-    unlink(path.c_str());
-  }
+  CAIRN_RETURN_IF_ERROR(Annotate(net::FreeUnixPath(path), "socket"));
   CAIRN_ASSIGN_OR_RETURN(Descriptor socket, NewSocket());
   // The mode before the name is connectable: bind makes the file with what the mode of the socket
   // and the umask allow.

@@ -6,7 +6,7 @@
 int main(int argc, char** argv) {
   using cairn::cache::NodeConfig;
   NodeConfig config;
-  return cairn::service::Run(
+  return cairn::service::Main(
       {.name = "cairn-cache",
        .summary =
            "Keeps KV blocks of LLM prompts in RAM and on disk, and serves them to workers.\n"
@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
        .example = "cairn-cache --host.capacity 4GiB --disk.path /var/lib/cairn",
        .settings = &config.process,
        .add_settings = [&](auto* schema) { NodeConfig::Register(&config, schema); },
-       .make = [&](auto* registry) { return cairn::cache::MakeNode(config, registry); }},
+       .make = [&](auto* registry) { return cairn::cache::MakeNode(config, registry); },
+       .threads = [&] { return config.Threads(); }},
       {argv + 1, argv + argc});
 }

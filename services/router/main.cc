@@ -6,7 +6,7 @@
 
 int main(int argc, char** argv) {
   cairn::router::RouterConfig config;
-  return cairn::service::Run(
+  return cairn::service::Main(
       {.name = "cairn-router",
        .summary = "Sends each request to the worker where it costs least.\n"
                   "`cairn-router health` asks the router on admin.listen whether it is ready, for "
@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
        .starting = "loading the model",
        .settings = &config.process,
        .add_settings = [&](auto* schema) { cairn::router::Register(*schema, config); },
-       .make = [&](auto* registry) { return cairn::router::MakeRouter(config, registry); }},
+       .make = [&](auto* registry) { return cairn::router::MakeRouter(config, registry); },
+       .threads = [&] { return cairn::router::Threads(config); }},
       {argv + 1, argv + argc});
 }

@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   cairn::worker::WorkerConfig config;
-  return cairn::service::Run(
+  return cairn::service::Main(
       {.name = "cairn-worker",
        .summary = "Runs a GGUF model whose prompts' KV is shared through a cache node.\n"
                   "`cairn-worker health` asks the worker on admin.listen whether it is ready, for "
@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
        .arenas = 1,
        .settings = &config.process,
        .add_settings = [&](auto* schema) { cairn::worker::Register(*schema, config); },
-       .make = [&](auto* registry) { return cairn::worker::MakeWorker(config, registry); }},
+       .make = [&](auto* registry) { return cairn::worker::MakeWorker(config, registry); },
+       .threads = [&] { return cairn::worker::Threads(config); }},
       cairn::worker::ExpandShortFlags({argv + 1, argv + argc}));
 }

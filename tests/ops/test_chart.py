@@ -340,12 +340,15 @@ def test_the_programs_accept_the_rendered_configuration(
     """The real programs read the ConfigMaps: a key that the chart misspells fails here."""
     docs = render(chart, VALUES[name])
     checked = 0
+    (tmp_path / "keys").write_text(f"chat {'0' * 64}\n")
+    (tmp_path / "key").write_text("sk-test\n")
     for doc in docs:
         for file, text in (doc.get("data") or {}).items() if doc["kind"] == "ConfigMap" else ():
             if not file.endswith(".yaml"):
                 continue
             path = tmp_path / file
             text = text.replace("/etc/cairn-tls", str(tls_folder))
+            text = re.sub("/etc/cairn-(keys|engines)", str(tmp_path), text)
             path.write_text(re.sub(r"/models/\S+", str(MODEL), text))
             program = programs / f"cairn-{file.removesuffix('.yaml')}"
             done = subprocess.run(

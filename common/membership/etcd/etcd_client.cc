@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "common/concurrency/mutex.h"
+#include "common/config/text_file.h"
 #include "common/membership/static_discovery.h"
+#include "common/rpc/channel.h"
 #include "etcd/v3/rpc.grpc.pb.h"
 
 namespace cairn::membership {
@@ -82,8 +84,7 @@ class EtcdClient::Impl {
     grpc::ClientContext context;
     Prepare(connection, &context);
     if (timeout != Duration::max()) {
-      context.set_deadline(std::chrono::system_clock::now() +
-                           std::chrono::duration_cast<std::chrono::microseconds>(timeout));
+      context.set_deadline(rpc::CallDeadline(SteadyClock::Get().Now() + timeout));
     }
     const Active active(this, &context);
     const grpc::Status status = call(connection, context);
@@ -184,11 +185,9 @@ class EtcdClient::Impl {
   }
 
   Status LogIn(Connection& connection) {
-    auto password = ReadFile(options_.password_file, "cluster.etcd.password_file");
+    const auto password =
+        config::ReadSecretFile(options_.password_file, "cluster.etcd.password_file");
     if (!password.ok()) return password.status();
-    while (!password->empty() && (password->back() == '\n' || password->back() == '\r')) {
-      password->pop_back();
-    }
     pb::AuthenticateResponse answer;
     const Status status = CallOn(connection, "log-in", options_.timeout,
                                  [&](Connection& on, grpc::ClientContext& context) {

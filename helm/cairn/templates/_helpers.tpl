@@ -1,5 +1,16 @@
+{{/*
+The beginning of all names: that of the release, if it can begin the name of a Service (a letter first, no dot)
+and is short enough for what follows. Else it is made so, with a hash behind it: other releases that
+become the same must not have the same objects.
+*/}}
 {{- define "cairn.name" -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- $name := regexReplaceAll "[^a-z0-9-]+" .Release.Name "-" -}}
+{{- if not (regexMatch "^[a-z]" $name) }}{{ $name = printf "cairn-%s" $name }}{{ end -}}
+{{- if or (ne $name .Release.Name) (gt (len $name) 40) -}}
+{{- printf "%s-%s" ($name | trunc 31 | trimSuffix "-") (.Release.Name | sha256sum | trunc 8) -}}
+{{- else -}}
+{{- $name -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "cairn.image" -}}
@@ -13,7 +24,7 @@
 {{/* Call with (dict "root" $ "component" "cache"). Selector labels never change: a StatefulSet's are immutable. */}}
 {{- define "cairn.selectorLabels" -}}
 app.kubernetes.io/name: cairn
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 

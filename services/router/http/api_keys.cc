@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "common/config/text_file.h"
 #include "common/log/log.h"
 #include "model/utf8.h"
 
@@ -31,6 +32,7 @@ bool IsTenant(std::string_view text) {
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text) {
   std::vector<ApiKey> keys;
   std::set<Digest> seen;
+  text = config::WithoutByteOrderMark(text);
   for (int number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));

@@ -40,7 +40,7 @@ const std::vector<Unsupported>& AllUnsupported() {
       {"functions", {Json::array()}},
       {"logit_bias", {Json::object()}},
       {"logprobs", {false}},
-      {"modalities", {Json::array({"text"})}},
+      {"modalities", {Json::array({"text"}), Json::array()}},
       {"moderation", {}},
       {"n", {1}},
       {"prediction", {}},
@@ -51,7 +51,8 @@ const std::vector<Unsupported>& AllUnsupported() {
       {"service_tier", {"auto", "default"}},
       {"store", {false}},
       {"suffix", {""}},
-      {"tool_choice", {"none"}},
+      // Without tools there is nothing to choose from.
+      {"tool_choice", {"none", "auto"}},
       {"tools", {Json::array()}},
       {"top_logprobs", {0}},
       {"verbosity", {"medium"}},
@@ -101,6 +102,9 @@ std::string ContentOf(Fields& fields, const std::string& where, const Json& mess
                       Breakpoints* breakpoints) {
   const auto content = message.find("content");
   if (content != message.end() && content->is_string()) return content->get<std::string>();
+  // An answer that has no text: an agent's turn that was cut off, for example.
+  const bool is_null = content == message.end() || content->is_null();
+  if (is_null && message["role"] == "assistant") return {};
   if (content == message.end() || !content->is_array() || content->empty()) {
     fields.Fail(where, content == message.end() ? Json() : *content,
                 "text, or a list of parts of type text");
@@ -135,7 +139,9 @@ std::optional<worker::ChatMessage> MessageOf(Fields& fields, const std::string& 
   }
   for (const char* const calls : {"tool_calls", "function_call", "audio"}) {
     const auto found = message.find(calls);
-    if (found == message.end() || found->is_null()) continue;
+    // Clients send the assistant's last message back with all fields that they know. An empty list
+    // has no calls.
+    if (found == message.end() || found->is_null() || *found == Json::array()) continue;
     fields.Fail(fmt::format("{}.{}", where, calls), *found, "no such field: it is not supported",
                 "unsupported_parameter");
     return std::nullopt;
@@ -240,10 +246,11 @@ void ReadStream(Fields& fields, ApiRequest& request) {
   const Json* const options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return fields.Fail("stream_options", *options, "an object");
-  if (!request.stream) {
+  const auto usage = options->find("include_usage");
+  const bool asks = usage != options->end() && !usage->is_null() && *usage != false;
+  if (!request.stream && asks) {
     return fields.Fail("stream_options", *options, "it only together with stream: true");
   }
-  const auto usage = options->find("include_usage");
   if (usage == options->end() || usage->is_null()) return;
   if (!usage->is_boolean()) {
     return fields.Fail("stream_options.include_usage", *usage, "true or false");

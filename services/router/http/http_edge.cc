@@ -47,6 +47,7 @@ Status Check(const HttpConfig& c) {
         "anybody could name any tenant",
         c.tenant_header);
   }
+  CAIRN_RETURN_IF_ERROR(ParseOrigins(c.cors_origins, "http.cors_origins").status());
   const bool legal = std::ranges::all_of(
       c.tenant_header, [](unsigned char each) { return std::isalnum(each) || each == '-'; });
   if (!legal) {
@@ -74,6 +75,9 @@ void Register(config::Schema& schema, HttpConfig& c) {
               "Header in which a gateway names the tenant of each request. Set it only if all "
               "requests come through a gateway that sets it itself. Empty: no such header.",
               {.max_length = 128});
+  schema.TextList("http.cors_origins", &c.cors_origins,
+                  "Origins whose pages may call this API from a browser, such as "
+                  "https://app.example. *: all. Empty: browsers let no page read an answer.");
   schema.Integer("http.threads", &c.threads, "Threads that serve HTTP.", {.min = 1, .max = 64});
   RegisterBounds(schema, c);
   schema.Check([&c] { return Check(c); });
@@ -94,6 +98,12 @@ Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
   api.relay = relay;
   if (observe_added) api.observe_added = std::move(observe_added);
   edge->service_ = std::make_unique<ApiService>(router, std::move(api));
+  http::Handler* handler = edge->service_.get();
+  CAIRN_ASSIGN_OR_RETURN(auto origins, ParseOrigins(config.cors_origins, "http.cors_origins"));
+  if (!origins.empty()) {
+    edge->cors_ = std::make_unique<CorsHandler>(std::move(origins), handler);
+    handler = edge->cors_.get();
+  }
   http::Server::Options options{.listen = config.listen,
                                 .field = "http.listen",
                                 .tls = tls,
@@ -107,8 +117,7 @@ Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
                                 .request_timeout = config.request_timeout,
                                 .idle_timeout = config.idle_timeout,
                                 .write_timeout = config.write_timeout};
-  CAIRN_ASSIGN_OR_RETURN(edge->server_,
-                         http::Server::Start(std::move(options), edge->service_.get()));
+  CAIRN_ASSIGN_OR_RETURN(edge->server_, http::Server::Start(std::move(options), handler));
   return edge;
 }
 

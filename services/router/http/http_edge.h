@@ -12,11 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/config/config.h"
 #include "common/http/server.h"
 #include "common/net/tls.h"
 #include "services/router/http/api_service.h"
+#include "services/router/http/cors.h"
 
 namespace cairn::router {
 
@@ -24,6 +26,7 @@ struct HttpConfig {
   std::string listen = "127.0.0.1:8000";  // Empty: no HTTP.
   std::string api_keys;
   std::string tenant_header;
+  std::vector<std::string> cors_origins;
   uint32_t threads = 2;
   uint32_t max_connections = 8192;
   uint64_t max_head = 16 << 10;
@@ -68,6 +71,7 @@ class HttpEdge {
 
   std::unique_ptr<ApiKeyFile> keys_;
   std::unique_ptr<ApiService> service_;
+  std::unique_ptr<CorsHandler> cors_;  // nullptr: off.
   std::unique_ptr<http::Server> server_;
 };
 

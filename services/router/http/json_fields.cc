@@ -1,6 +1,7 @@
 #include "services/router/http/json_fields.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace cairn::router {
 namespace {
@@ -54,6 +55,21 @@ std::string PlaceOf(std::string_view body, size_t byte) {
 
 }  // namespace
 
+std::optional<int64_t> WholeNumber(const Json& value) {
+  if (value.is_number_unsigned()) {
+    // Above 2^63 it is no int64_t.
+    const auto number = value.get<uint64_t>();
+    if (number > uint64_t{std::numeric_limits<int64_t>::max()}) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const auto number = value.get<double>();
+  // Written so that NaN is none. 2^63 itself has no int64_t.
+  if (!(number >= -0x1p63 && number < 0x1p63) || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
 std::string Shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return fmt::format("a list of {}", value.size());
@@ -66,12 +82,12 @@ std::vector<worker::TokenId> ReadTokenIds(Fields& fields, const char* param, con
   std::vector<worker::TokenId> ids;
   ids.reserve(list.size());
   for (const Json& id : list) {
-    if (!id.is_number_unsigned() ||
-        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
+    const std::optional<int64_t> number = WholeNumber(id);
+    if (!number || *number < 0 || *number > int64_t{std::numeric_limits<worker::TokenId>::max()}) {
       fields.Fail(fmt::format("{}[{}]", param, ids.size()), id, "the id of a token");
       break;
     }
-    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
+    ids.push_back(static_cast<worker::TokenId>(*number));
   }
   return ids;
 }

@@ -25,6 +25,10 @@ inline constexpr size_t kMaxJsonValues = 1 << 19;
 // A JSON object within these bounds, or why the body is none.
 std::variant<nlohmann::json, ApiError> ParseBody(std::string_view body);
 
+// The value of a number that is whole, however it is written: 64, 64.0 and 6.4e1 are the same in
+// JSON. nullopt: no number, or not whole, or beyond int64_t.
+std::optional<int64_t> WholeNumber(const nlohmann::json& value);
+
 // A value for errors: short.
 std::string Shown(const nlohmann::json& value);
 
@@ -76,13 +80,8 @@ class Fields {
   std::optional<int64_t> Integer(const char* name, int64_t least, int64_t most) {
     const nlohmann::json* const value = Find(name);
     if (value == nullptr) return std::nullopt;
-    // Above 2^63 it is unsigned, and not an int64_t.
-    const bool fits = value->is_number_integer() &&
-                      (!value->is_number_unsigned() ||
-                       value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
-    if (fits && value->get<int64_t>() >= least && value->get<int64_t>() <= most) {
-      return value->get<int64_t>();
-    }
+    const std::optional<int64_t> number = WholeNumber(*value);
+    if (number && *number >= least && *number <= most) return number;
     Fail(name, *value, fmt::format("an integer from {} to {}", least, most));
     return std::nullopt;
   }

@@ -18,7 +18,7 @@ std::string Dump(const Json& json) {
 
 // The text of a message, and whether it is all that there is. What is no text stands there as its
 // JSON.
-std::string ContentOf(Fields& fields, const std::string& where, const Json& message, bool* plain) {
+std::string ContentOf(const Json& message, bool* plain) {
   std::string all;
   const auto content = message.find("content");
   if (content != message.end() && content->is_string()) {
@@ -31,7 +31,9 @@ std::string ContentOf(Fields& fields, const std::string& where, const Json& mess
       all += is_text ? text->get<std::string>() : Dump(part);
     }
   } else if (content != message.end() && !content->is_null()) {
-    fields.Fail(where + ".content", *content, "text, a list of parts, or null");
+    // The engine knows what it means.
+    *plain = false;
+    all += Dump(*content);
   }
   for (const auto& [name, value] : message.items()) {
     if (name == "role" || name == "content" || name == "name" || value.is_null()) continue;
@@ -64,26 +66,48 @@ std::vector<worker::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
       fields.Fail(where, message, "an object with a role");
       break;
     }
-    messages.push_back({role->get<std::string>(), ContentOf(fields, where, message, plain)});
+    messages.push_back({role->get<std::string>(), ContentOf(message, plain)});
   }
   return messages;
 }
 
-// Of several prompts the first one decides: they go to one engine.
-decltype(GenerateRequest::prompt) PromptOf(Fields& fields) {
+// What a list of token ids is, if all of it are ids.
+std::optional<std::vector<worker::TokenId>> IdsOf(const Json& list) {
+  Fields fields(list);
+  std::vector<worker::TokenId> ids = ReadTokenIds(fields, "prompt", list);
+  if (fields.failed()) return std::nullopt;
+  return ids;
+}
+
+// Of several prompts the first one decides: they go to one engine. What is neither text nor ids is
+// the engine's to judge, for example a list of both: its JSON stands there, as in a message.
+decltype(GenerateRequest::prompt) PromptOf(const Fields& fields, bool* plain) {
   const Json* prompt = fields.Find("prompt");
-  constexpr std::string_view kExpected = "text, a list of token ids, or a list of these";
-  if (prompt != nullptr && prompt->is_array() && !prompt->empty() &&
+  // Some engines take embeddings in another field.
+  if (prompt == nullptr) return std::string();
+  if (prompt->is_array() && !prompt->empty() &&
       (prompt->front().is_string() || prompt->front().is_array())) {
     prompt = &prompt->front();
   }
-  if (prompt != nullptr && prompt->is_string()) return prompt->get<std::string>();
-  if (prompt != nullptr && prompt->is_array() && !prompt->empty()) {
-    return ReadTokenIds(fields, "prompt", *prompt);
+  if (prompt->is_string()) return prompt->get<std::string>();
+  if (prompt->is_array() && !prompt->empty()) {
+    if (auto ids = IdsOf(*prompt)) return *std::move(ids);
   }
-  // Some engines take embeddings in another field.
-  if (prompt != nullptr) fields.Fail("prompt", *prompt, kExpected);
-  return std::string();
+  *plain = false;
+  return Dump(*prompt);
+}
+
+// How long the answer may get, for the decision. Engines have values of their own that mean
+// "without a limit" (-1, 0), and judge all others themselves.
+std::optional<uint32_t> MaxTokensOf(const Fields& fields) {
+  for (const char* const name : {"max_completion_tokens", "max_tokens"}) {
+    const Json* const value = fields.Find(name);
+    if (value == nullptr) continue;
+    const std::optional<int64_t> tokens = WholeNumber(*value);
+    if (!tokens || *tokens < 1 || *tokens > std::numeric_limits<int32_t>::max()) continue;
+    return static_cast<uint32_t>(*tokens);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -108,13 +132,9 @@ std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
   if (endpoint == Endpoint::kChat) {
     generate.prompt = MessagesOf(fields, &raw->plain);
   } else {
-    generate.prompt = PromptOf(fields);
+    generate.prompt = PromptOf(fields, &raw->plain);
   }
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto older = fields.Integer("max_tokens", 0, kMost);
-  const auto newer = fields.Integer("max_completion_tokens", 0, kMost);
-  const int64_t tokens = newer.value_or(older.value_or(0));
-  if (tokens > 0) generate.max_tokens = static_cast<uint32_t>(tokens);
+  generate.max_tokens = MaxTokensOf(fields);
   request.stream = raw->stream = fields.Bool("stream");
   if (fields.failed()) return fields.error();
   if (auto error = Charge(body.AnotherShare(), &generate)) return *std::move(error);

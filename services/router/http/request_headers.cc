@@ -37,7 +37,9 @@ std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateReques
   if (const std::string* const text = request.Find("x-cairn-priority"); text != nullptr) {
     int priority = 0;
     const char* const end = text->data() + text->size();
-    const auto [at, ec] = std::from_chars(text->data(), end, priority);
+    // "+5" is 5, but "+-5" is no number.
+    const bool plus = text->size() > 1 && text->front() == '+' && (*text)[1] != '-';
+    const auto [at, ec] = std::from_chars(text->data() + (plus ? 1 : 0), end, priority);
     if (ec != std::errc() || at != end || priority < worker::kLeastPriority ||
         priority > worker::kGreatestPriority) {
       return HeaderError("x-cairn-priority", *text,

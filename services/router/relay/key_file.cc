@@ -1,9 +1,9 @@
 #include "services/router/relay/key_file.h"
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
+#include "common/config/text_file.h"
 #include "common/log/log.h"
 
 namespace cairn::router {
@@ -24,10 +24,10 @@ Result<std::unique_ptr<KeyFile>> KeyFile::Open(const std::string& path, const st
 }
 
 Result<std::string> KeyFile::Read() const {
-  std::ifstream in(path_);
-  std::string line;
-  std::getline(in, line);
-  if (!line.empty() && line.back() == '\r') line.pop_back();
+  const Result<std::string> text = config::ReadSecretFile(path_, field_);
+  if (!text.ok()) return text.status();
+  // More lines may be comments.
+  std::string line = text->substr(0, text->find_first_of("\r\n"));
   // It becomes part of a header.
   const bool printable =
       std::ranges::all_of(line, [](unsigned char c) { return c > ' ' && c < 0x7f; });

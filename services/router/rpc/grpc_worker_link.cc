@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <optional>
 #include <utility>
 
 #include "cairn/v1/worker.grpc.pb.h"
@@ -17,6 +18,21 @@ namespace cairn::router {
 namespace {
 
 constexpr int kMaxWorkerMessageBytes = 16 << 20;  // As the worker's.
+
+// How a call of a worker ended. What the worker says of who calls it, it says of this router:
+// callers of the router must not take it for a word about them.
+Status EndOf(const grpc::Status& status) {
+  const Status end = rpc::FromGrpc(status);
+  switch (end.code()) {
+    case StatusCode::kUnauthenticated:
+    case StatusCode::kPermissionDenied:
+    case StatusCode::kUnimplemented:
+    case StatusCode::kNotFound:
+      return Errorf(StatusCode::kUnavailable, "it does not serve this router: {}", ToString(end));
+    default:
+      return end;
+  }
+}
 
 // A call of one request and a stream of answers. It lives until gRPC has ended it: `self_` is the
 // queue's share. Operations follow one another, so its state needs no lock.
@@ -47,7 +63,7 @@ class StreamCall : public WorkerCall, public CompletionTag {
 
   void Proceed(bool ok) override {
     if (state_ == State::kFinishing) {
-      OnFinished(rpc::FromGrpc(status_));
+      OnFinished(EndOf(status_));
       const auto last = std::move(self_);  // Its end is that of this object.
       return;
     }
@@ -149,7 +165,8 @@ class WatchCall final : public WorkerCall, public CompletionTag {
     auto call = std::make_shared<WatchCall>(std::move(stub), poller, std::move(observer));
     call->self_ = call;
     // Also the time that one attempt to connect may take.
-    call->context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    call->context_.set_deadline(
+        rpc::CallDeadline(SteadyClock::Get().Now() + std::chrono::seconds(5)));
     call->reader_ =
         call->stub_->PrepareAsyncGetInfo(&call->context_, v1::WorkerInfoRequest(), poller->queue());
     call->reader_->StartCall();
@@ -171,7 +188,7 @@ class WatchCall final : public WorkerCall, public CompletionTag {
  private:
   void Proceed(bool /*ok*/) override {
     const auto self = std::move(self_);
-    if (!status_.ok()) return observer_->OnEnd(rpc::FromGrpc(status_));
+    if (!status_.ok()) return observer_->OnEnd(EndOf(status_));
     observer_->OnInfo(FromProto(info_));
     auto loads = LoadCall::Begin(stub_.get(), poller_, std::move(observer_));
     bool cancel = false;
@@ -203,7 +220,9 @@ class GrpcWorkerLink final : public WorkerLink {
       : poller_(poller) {
     grpc::ChannelArguments args = rpc::ChannelArguments(kMaxWorkerMessageBytes);
     if (!server_name.empty()) args.SetSslTargetNameOverride(server_name);
-    stub_ = v1::Worker::NewStub(grpc::CreateCustomChannel(address, credentials, args));
+    const auto channel = grpc::CreateCustomChannel(address, credentials, args);
+    stub_ = v1::Worker::NewStub(channel);
+    reconnect_.emplace(channel);
   }
 
   std::shared_ptr<WorkerCall> Generate(const WorkerRequest& request,
@@ -211,12 +230,15 @@ class GrpcWorkerLink final : public WorkerLink {
     return AnswerCall::Begin(stub_.get(), poller_, request, std::move(observer));
   }
   std::shared_ptr<WorkerCall> Watch(std::shared_ptr<WorkerWatchObserver> observer) override {
+    // The registry's pauses between watches are those between attempts to connect.
+    reconnect_->BeforeCall(SteadyClock::Get().Now());
     return WatchCall::Begin(stub_, poller_, std::move(observer));
   }
 
  private:
   CompletionPoller* const poller_;
   std::shared_ptr<v1::Worker::Stub> stub_;
+  std::optional<rpc::Reconnect> reconnect_;
 };
 
 }  // namespace

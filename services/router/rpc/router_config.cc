@@ -3,12 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
+#include <utility>
+#include <vector>
 
+#include "common/memory/machine_memory.h"
 #include "common/service/tls_settings.h"
+#include "model/gguf.h"
 #include "model/request_limits.h"
+#include "services/router/http/api_keys.h"
 #include "services/router/picker/endpoint.h"
 #include "services/router/policy/policy.h"
+#include "services/router/relay/key_file.h"
 
 namespace cairn::router {
 namespace {
@@ -104,21 +111,79 @@ void RegisterTls(config::Schema& schema, RouterConfig& c) {
 
 Status CheckAddresses(RouterConfig& c) {
   if (c.accept_plaintext) c.tls.allow_plaintext_beyond_loopback = true;
+  CAIRN_RETURN_IF_ERROR(net::Check(c.tls));
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
                          net::ParseListenAddress(c.listen, "listen"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
+  std::vector<net::NamedAddress> all = {{"listen", listen}};
   if (!c.http.listen.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress http,
                            net::ParseListenAddress(c.http.listen, "http.listen"));
+    if (http.is_unix) {
+      return InvalidArgument("http.listen: got '{}', expected host:port", c.http.listen);
+    }
     CAIRN_RETURN_IF_ERROR(net::CheckBind(http, c.tls, "http.listen"));
+    all.push_back({"http.listen", http});
   }
   if (!c.picker.listen.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress picker,
                            net::ParseListenAddress(c.picker.listen, "picker.listen"));
     CAIRN_RETURN_IF_ERROR(net::CheckBind(picker, c.tls, "picker.listen"));
+    all.push_back({"picker.listen", picker});
   }
   // Probes and metrics only, nothing that changes anything: never behind TLS.
-  return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress admin, service::ParseAdminListen(c.process));
+  all.push_back({"admin.listen", admin});
+  return net::CheckDistinct(all);
+}
+
+// One name for each spelling of an address: names have no case, and http has a port of its own.
+Result<std::string> OneSpelling(const std::string& worker) {
+  std::string spelling;
+  if (IsEngine(worker)) {
+    CAIRN_ASSIGN_OR_RETURN(const http::Origin origin, http::ParseOrigin(worker, "workers"));
+    spelling = (origin.tls ? "https://" : "http://") + origin.Authority();
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress address,
+                           net::ParseListenAddress(worker, "workers"));
+    spelling = address.WithPort(address.port);
+    if (address.is_unix) return spelling;  // Paths have a case.
+  }
+  std::ranges::transform(spelling, spelling.begin(),
+                         [](unsigned char c) { return std::tolower(c); });
+  return spelling;
+}
+
+Status CheckMemory(const RouterConfig& c) {
+  return CheckFits(
+      ReadMachineMemory(), c.index_bytes + c.token_cache,
+      fmt::format("memory: index {} + token_cache {}", config::FormatBytes(c.index_bytes),
+                  config::FormatBytes(c.token_cache)),
+      "lower them");
+}
+
+// What a start would find out, as far as it costs no time: the vocabulary is not read.
+Status CheckWithoutLoading(const RouterConfig& c) {
+  if (!c.model.empty()) {
+    CAIRN_RETURN_IF_ERROR(Annotate(worker::GgufFile::OpenMetadata(c.model).status(), "model"));
+  }
+  if (!c.http.api_keys.empty()) {
+    CAIRN_RETURN_IF_ERROR(
+        ApiKeyFile::Open(c.http.api_keys, "http.api_keys", &SteadyClock::Get()).status());
+  }
+  if (c.relays()) {
+    if (!c.engines.api_key_file.empty()) {
+      CAIRN_RETURN_IF_ERROR(
+          KeyFile::Open(c.engines.api_key_file, "engines.api_key_file", &SteadyClock::Get())
+              .status());
+    }
+    return Annotate(http::MakeClient({.threads = 1, .authorities = c.engines.authorities}).status(),
+                    "engines.ca");
+  }
+  if (c.workers_tls.certificate.empty() != c.workers_tls.private_key.empty()) {
+    return InvalidArgument("workers_tls.cert and workers_tls.key: got one, expected both or none");
+  }
+  return OkStatus();
 }
 
 Status CheckWorkers(const RouterConfig& c) {
@@ -138,9 +203,8 @@ Status CheckWorkers(const RouterConfig& c) {
           "(http://HOST:PORT), not both",
           c.workers.front(), worker);
     }
-    CAIRN_RETURN_IF_ERROR(c.relays() ? http::ParseOrigin(worker, "workers").status()
-                                     : net::ParseListenAddress(worker, "workers").status());
-    if (!seen.insert(worker).second) {
+    CAIRN_ASSIGN_OR_RETURN(std::string spelling, OneSpelling(worker));
+    if (!seen.insert(std::move(spelling)).second) {
       return InvalidArgument("workers: got '{}' twice, expected each worker once", worker);
     }
   }
@@ -196,6 +260,13 @@ void Register(config::Schema& schema, RouterConfig& c) {
   schema.Check([&c] { return CheckEvents(c); });
   schema.Check([&c] { return CheckEndpoints(c); });
   schema.Check([&c] { return CheckAddresses(c); });
+  schema.Check([&c] { return CheckMemory(c); });
+  schema.CheckOnRequest([&c] { return CheckWithoutLoading(c); });
+}
+
+size_t Threads(const RouterConfig& c) {
+  constexpr size_t kAlways = 8;  // Pollers of workers, followers of nodes and engines.
+  return kAlways + c.threads + c.http.threads + (c.relays() ? c.engines.threads : 0);
 }
 
 Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config) {

@@ -61,6 +61,9 @@ void Register(config::Schema& schema, RouterConfig& config);
 // The terms of tenants. Errors name the setting.
 Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config);
 
+// About how many threads these settings ask for.
+size_t Threads(const RouterConfig& config);
+
 // What requests call the model. `name`: in its file.
 std::string ModelId(const RouterConfig& config, const std::string& name);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -234,8 +235,8 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, size_t by
   void* base = mmap(nullptr, pages * layout.page_bytes(), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
-    return Errorf(StatusCode::kResourceExhausted, "kv_pool: cannot map {}",
-                  config::FormatBytes(bytes));
+    return Errorf(StatusCode::kResourceExhausted, "kv_pool: cannot map {} of memory: {}",
+                  config::FormatBytes(bytes), std::strerror(errno));
   }
   return std::unique_ptr<KvPool>(
       new KvPool(layout, static_cast<std::byte*>(base), static_cast<int64_t>(pages)));

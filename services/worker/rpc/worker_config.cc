@@ -2,12 +2,13 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
+#include <thread>
 #include <utility>
 
+#include "common/config/text_file.h"
+#include "common/memory/machine_memory.h"
 #include "common/recipe/recipe.h"
 #include "common/service/tls_settings.h"
 #include "model/gguf.h"
@@ -187,9 +188,17 @@ Status CheckAddresses(WorkerConfig& c) {
   if (c.accept_plaintext) c.tls.allow_plaintext_beyond_loopback = true;
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
                          net::ParseListenAddress(c.listen, "listen"));
+  CAIRN_RETURN_IF_ERROR(net::Check(c.tls));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
   // Probes and metrics only, nothing that changes anything: never behind TLS.
-  return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress admin, service::ParseAdminListen(c.process));
+  return net::CheckDistinct({{"listen", listen}, {"admin.listen", admin}});
+}
+
+// The pool's pages cost memory when they are first used, and not at the start.
+Status CheckPool(const WorkerConfig& c) {
+  return CheckFits(ReadMachineMemory(), c.kv_pool, "kv_pool: got " + config::FormatBytes(c.kv_pool),
+                   "lower kv_pool");
 }
 
 // What a start would find out, as far as it costs no time: the weights are not read.
@@ -211,6 +220,7 @@ void Register(config::Schema& schema, WorkerConfig& c) {
   });
   schema.Check([&c] { return CheckAddresses(c); });
   schema.Check([&c] { return ParseTenants(c.queue_tenants).status(); });
+  schema.Check([&c] { return CheckPool(c); });
   schema.Check([&c] { return Annotate(ParseRecipe(c.recipe).status(), "cache.recipe"); });
   schema.CheckOnRequest([&c] { return CheckWithoutLoading(c); });
 }
@@ -231,6 +241,14 @@ std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) 
 
 Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries) {
   return ParseTenantTerms(entries, "queue.tenants", kLeastPriority, kGreatestPriority);
+}
+
+size_t Threads(const WorkerConfig& c) {
+  // One for each request that it takes and for each fetch, eight that answer short calls and eight
+  // that wait for work in the background, and some of the engine's own.
+  constexpr size_t kAlways = 8 + 8 + 6;
+  const size_t compute = c.threads != 0 ? c.threads : std::thread::hardware_concurrency();
+  return kAlways + c.queue_capacity + 2 * size_t{c.max_running} + compute;
 }
 
 Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
@@ -269,13 +287,8 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.push.max_bytes = c.push_queue;
   options.push.niceness = static_cast<int>(c.push_niceness);
   if (!c.tenant_salt_file.empty()) {
-    std::ifstream file(c.tenant_salt_file, std::ios::binary);
-    options.salt.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (!file || options.salt.empty()) {
-      return Errorf(StatusCode::kFailedPrecondition,
-                    "tenant_salt_file: got '{}', expected a file that can be read and is not empty",
-                    c.tenant_salt_file);
-    }
+    CAIRN_ASSIGN_OR_RETURN(options.salt,
+                           config::ReadSecretFile(c.tenant_salt_file, "tenant_salt_file"));
   }
   return options;
 }

@@ -72,6 +72,9 @@ void Register(config::Schema& schema, WorkerConfig& config);
 // --admin.listen, --kv-pool is --kv_pool.
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args);
 
+// About how many threads these settings ask for.
+size_t Threads(const WorkerConfig& config);
+
 // "chat=2" and "batch=0.5:-1" are a tenant, its weight, and the greatest priority that counts
 // before other tenants' requests. Errors name the setting.
 Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries);

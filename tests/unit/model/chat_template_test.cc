@@ -72,6 +72,20 @@ TEST(ChatTemplateTest, OnlyItsOwnMarkersAreSpecial) {
                                                {"\n", false}}));
 }
 
+// Jinja drops one line break at the end, takes CRLF for one, and editors add a mark in front.
+TEST(ChatTemplateTest, OneTemplateInEverySpelling) {
+  std::string crlf;
+  for (const char c : std::string(kSmolLm2)) crlf += c == '\n' ? "\r\n" : std::string(1, c);
+  for (const std::string& program : {std::string(kSmolLm2) + "\n", std::string(kSmolLm2) + "\r\n",
+                                     crlf, "\xef\xbb\xbf" + std::string(kSmolLm2)}) {
+    auto chat = ChatTemplate::FromJinja(program);
+    ASSERT_OK(chat);
+    EXPECT_EQ((*chat)->name(), "chatml-smollm2");
+  }
+  // A second line break is output.
+  EXPECT_FALSE(ChatTemplate::FromJinja(std::string(kSmolLm2) + "\n\n").ok());
+}
+
 TEST(ChatTemplateTest, UnknownTemplatesAreErrors) {
   std::string changed = kSmolLm2;
   changed.replace(changed.find("SmolLM"), 6, "Smolly");

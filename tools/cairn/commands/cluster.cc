@@ -4,6 +4,7 @@
 #include <iostream>
 #include <thread>
 
+#include "common/config/text_file.h"
 #include "tools/cairn/cluster/grpc_nodes.h"
 #include "tools/cairn/cluster/operations.h"
 #include "tools/cairn/cluster/survey_view.h"
@@ -39,7 +40,8 @@ Result<std::vector<BlockKey>> ReadKeys(const std::string& file) {
   std::istream& in = file == "-" ? std::cin : opened;
   std::vector<BlockKey> keys;
   for (std::string word; in >> word;) {
-    CAIRN_ASSIGN_OR_RETURN(keys.emplace_back(), Digest::FromHex(word, "--keys"));
+    const std::string_view key = keys.empty() ? config::WithoutByteOrderMark(word) : word;
+    CAIRN_ASSIGN_OR_RETURN(keys.emplace_back(), Digest::FromHex(key, "--keys"));
   }
   if (keys.empty()) return InvalidArgument("--keys: got none in '{}', expected at least 1", file);
   return keys;

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "common/config/text_file.h"
 #include "tools/cairn/commands/flags.h"
 
 namespace cairn::cli {
@@ -72,7 +73,7 @@ Result<std::string> ReadText(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {
     text << std::cin.rdbuf();
-    return text.str();
+    return std::string(config::WithoutByteOrderMark(text.str()));
   }
   if (std::error_code error; std::filesystem::is_directory(path, error)) {
     return Errorf(StatusCode::kInvalidArgument, "cannot read '{}': it is a directory", path);
@@ -80,7 +81,7 @@ Result<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Errorf(StatusCode::kNotFound, "cannot read '{}'", path);
   text << file.rdbuf();
-  return text.str();
+  return std::string(config::WithoutByteOrderMark(text.str()));
 }
 
 }  // namespace cairn::cli

@@ -7,6 +7,7 @@
 
 #include "common/config/config.h"
 #include "common/metrics/admin_server.h"
+#include "common/service/process_start.h"
 #include "tools/cairn/cluster/grpc_nodes.h"
 #include "tools/cairn/cluster/survey.h"
 #include "tools/cairn/commands/commands.h"
@@ -238,6 +239,11 @@ int RunUp(const UpOptions& options) {
     std::printf("%s%s%s", LaunchText(launcher.state(), *path, Terminal::Detect(stdout)).c_str(),
                 port.c_str(),
                 NextSteps(launcher.state(), options.directory, SiblingProgram("cairn")).c_str());
+  }
+  if (const Status written = service::FlushOutput(); !written.ok()) {
+    // Callers that read where the processes listen have not got it.
+    return Fail(Errorf(written.code(), "{}; the processes run, `cairn down --dir {}` ends them",
+                       Message(written), *path));
   }
   if (!options.foreground) return kExitOk;
   directory->reset();  // `cairn down` may come in.

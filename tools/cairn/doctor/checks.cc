@@ -89,13 +89,6 @@ std::optional<uint64_t> MemInfoValue(std::string_view text, std::string_view nam
   return found;
 }
 
-std::optional<uint64_t> ParseCgroupLimit(std::string_view text) {
-  const std::optional<uint64_t> limit = ParseNumber(text);
-  // cgroup v1 says "no limit" with a huge number of pages.
-  if (!limit || *limit >= (1ULL << 62)) return std::nullopt;
-  return limit;
-}
-
 std::string BracketedChoice(std::string_view text) {
   const size_t open = text.find('[');
   const size_t close = text.find(']');
@@ -141,17 +134,17 @@ Check CheckCpuCount(int usable, std::optional<double> quota) {
   return check;
 }
 
-Check CheckMemory(const MemoryFacts& memory) {
-  uint64_t usable = memory.available;
+Check CheckMemory(const MachineMemory& memory) {
+  const uint64_t usable = memory.Available();
+  // Unknown where /proc cannot be read.
+  const auto text = [](uint64_t bytes) {
+    return bytes == UINT64_MAX ? std::string("unknown") : HumanBytes(bytes);
+  };
   Check check{.name = "memory",
-              .found = fmt::format("{} available of {}", HumanBytes(memory.available),
-                                   HumanBytes(memory.total))};
-  if (memory.cgroup_limit && *memory.cgroup_limit < memory.total) {
-    const uint64_t left =
-        *memory.cgroup_limit > memory.cgroup_used ? *memory.cgroup_limit - memory.cgroup_used : 0;
-    usable = std::min(usable, left);
-    check.found += fmt::format(", cgroup limit {} ({} left)", HumanBytes(*memory.cgroup_limit),
-                               HumanBytes(left));
+              .found = fmt::format("{} available of {}", text(usable), text(memory.Total()))};
+  if (memory.Total() < memory.machine_total) {
+    check.found += memory.Total() == memory.group_limit ? ", the limit of the control group"
+                                                        : ", those of the NUMA nodes of the cpuset";
   }
   if (usable < kLeastMemory) {
     check.verdict = Verdict::kFail;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cairn/common/status.h"
+#include "common/memory/machine_memory.h"
 
 namespace cairn::cli {
 
@@ -32,8 +33,6 @@ struct CpuInfo {
 CpuInfo ParseCpuInfo(std::string_view text);
 // Value of a "Name:   123 kB" line of /proc/meminfo in bytes (or the bare number without "kB").
 std::optional<uint64_t> MemInfoValue(std::string_view text, std::string_view name);
-// memory.max and the like: a number, or "max" (nullopt: no limit).
-std::optional<uint64_t> ParseCgroupLimit(std::string_view text);
 // The bracketed choice of /sys/kernel/mm/transparent_hugepage/enabled: "always [madvise] never".
 std::string BracketedChoice(std::string_view text);
 
@@ -42,13 +41,7 @@ Check CheckCpu(const CpuInfo& cpu);
 // limited.
 Check CheckCpuCount(int usable, std::optional<double> quota);
 
-struct MemoryFacts {
-  uint64_t total = 0;
-  uint64_t available = 0;
-  std::optional<uint64_t> cgroup_limit = {};
-  uint64_t cgroup_used = 0;  // Page cache that can be dropped not counted.
-};
-Check CheckMemory(const MemoryFacts& memory);
+Check CheckMemory(const MachineMemory& memory);
 
 Check CheckHugePages(uint64_t free_pages, uint64_t page_bytes, std::string_view transparent);
 // nullopt: unlimited.

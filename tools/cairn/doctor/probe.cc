@@ -64,32 +64,6 @@ std::optional<double> CpuQuota() {
   return std::nullopt;
 }
 
-MemoryFacts Memory() {
-  const std::string meminfo = ReadWhole("/proc/meminfo");
-  MemoryFacts facts;
-  facts.total = MemInfoValue(meminfo, "MemTotal").value_or(0);
-  facts.available = MemInfoValue(meminfo, "MemAvailable").value_or(0);
-  const std::string v2 = CgroupDirectory();
-  const std::string v1 = "/sys/fs/cgroup/memory";
-  std::string stat;
-  if (std::filesystem::exists(v2 + "/memory.max")) {
-    facts.cgroup_limit = ParseCgroupLimit(ReadWhole(v2 + "/memory.max"));
-    facts.cgroup_used = ParseCgroupLimit(ReadWhole(v2 + "/memory.current")).value_or(0);
-    stat = ReadWhole(v2 + "/memory.stat");
-  } else if (std::filesystem::exists(v1 + "/memory.limit_in_bytes")) {
-    facts.cgroup_limit = ParseCgroupLimit(ReadWhole(v1 + "/memory.limit_in_bytes"));
-    facts.cgroup_used = ParseCgroupLimit(ReadWhole(v1 + "/memory.usage_in_bytes")).value_or(0);
-    stat = ReadWhole(v1 + "/memory.stat");
-  }
-  std::istringstream lines(stat);
-  std::string key;
-  uint64_t value = 0;
-  while (lines >> key >> value) {
-    if (key == "inactive_file") facts.cgroup_used -= std::min(facts.cgroup_used, value);
-  }
-  return facts;
-}
-
 std::optional<uint64_t> FreeBytes(const std::string& directory) {
   struct statvfs fs {};
   if (statvfs(directory.c_str(), &fs) != 0) return std::nullopt;
@@ -175,7 +149,7 @@ std::vector<Check> ProbeMachine(const ProbeOptions& options) {
   std::vector<Check> checks;
   checks.push_back(CheckCpu(ParseCpuInfo(ReadWhole("/proc/cpuinfo"))));
   checks.push_back(CheckCpuCount(UsableCpus(), CpuQuota()));
-  checks.push_back(CheckMemory(Memory()));
+  checks.push_back(CheckMemory(ReadMachineMemory()));
 
   const std::string meminfo = ReadWhole("/proc/meminfo");
   checks.push_back(
@@ -221,7 +195,8 @@ std::string MachineName() {
   utsname kernel{};
   uname(&kernel);
   return fmt::format("{}, {} CPUs, {} RAM, {} {}", ParseCpuInfo(ReadWhole("/proc/cpuinfo")).model,
-                     UsableCpus(), HumanBytes(Memory().total), kernel.sysname, kernel.release);
+                     UsableCpus(), HumanBytes(ReadMachineMemory().machine_total), kernel.sysname,
+                     kernel.release);
 }
 
 }  // namespace cairn::cli

@@ -2,6 +2,7 @@
 
 #include "cairn/v1/worker.grpc.pb.h"
 #include "clients/cpp/src/grpc/channel.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
@@ -98,7 +99,7 @@ class RemoteWorker final : public Generator {
 
   Status WaitIdle(std::chrono::milliseconds timeout) override {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + timeout + kConnectDeadline);
+    context.set_deadline(rpc::CallDeadline(SteadyClock::Get().Now() + timeout + kConnectDeadline));
     v1::WaitIdleRequest request;
     request.set_timeout_ms(static_cast<uint32_t>(timeout.count()));
     v1::WaitIdleResponse response;
@@ -112,7 +113,7 @@ class RemoteWorker final : public Generator {
 
   Result<Info> GetInfo() override {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kConnectDeadline);
+    context.set_deadline(rpc::CallDeadline(SteadyClock::Get().Now() + kConnectDeadline));
     v1::WorkerInfo info;
     const grpc::Status status = stub_->GetInfo(&context, v1::WorkerInfoRequest(), &info);
     if (!status.ok()) return Failure(status);
@@ -140,8 +141,9 @@ class RemoteWorker final : public Generator {
     bool Wait() {
       void* tag = nullptr;
       bool ok = false;
-      while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kCancelPoll) ==
-             grpc::CompletionQueue::TIMEOUT) {
+      while (
+          queue.AsyncNext(&tag, &ok, rpc::CallDeadline(SteadyClock::Get().Now() + kCancelPoll)) ==
+          grpc::CompletionQueue::TIMEOUT) {
         if (want_cancel_ && want_cancel_()) Cancel();
       }
       return ok;

@@ -61,7 +61,7 @@ Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options)
 }
 
 void Prepare(grpc::ClientContext& context, TimePoint deadline, const std::string& trace) {
-  if (deadline != TimePoint::max()) context.set_deadline(WallDeadline(deadline));
+  if (deadline != TimePoint::max()) context.set_deadline(CallDeadline(deadline));
   if (rpc::IsTrace(trace)) context.AddMetadata(rpc::kTraceMetadata, trace);
 }
 

@@ -14,7 +14,7 @@
 
 namespace cairn::client {
 
-using rpc::WallDeadline;
+using rpc::CallDeadline;
 
 // A channel with its own connection. Does not connect yet. INVALID_ARGUMENT, which names the bad
 // address or TLS file.

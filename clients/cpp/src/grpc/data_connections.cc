@@ -7,7 +7,9 @@ namespace cairn::client {
 
 DataConnections::DataConnections(std::vector<std::shared_ptr<grpc::Channel>> channels) {
   for (std::shared_ptr<grpc::Channel>& channel : channels) {
-    connections_.push_back({.stub = std::make_unique<grpc::GenericStub>(std::move(channel))});
+    auto reconnect = std::make_unique<rpc::Reconnect>(channel);
+    connections_.push_back({.stub = std::make_unique<grpc::GenericStub>(std::move(channel)),
+                            .reconnect = std::move(reconnect)});
   }
 }
 
@@ -15,6 +17,7 @@ DataConnections::Use DataConnections::Take() {
   MutexLock lock(mu_);
   const auto least = std::ranges::min_element(connections_, {}, &Connection::calls);
   ++least->calls;
+  least->reconnect->BeforeCall(SteadyClock::Get().Now());
   return Use(this, static_cast<size_t>(least - connections_.begin()), least->stub.get());
 }
 

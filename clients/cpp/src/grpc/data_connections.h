@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/concurrency/mutex.h"
+#include "common/rpc/channel.h"
 
 namespace cairn::client {
 
@@ -44,6 +45,7 @@ class DataConnections {
  private:
   struct Connection {
     std::unique_ptr<grpc::GenericStub> stub;
+    std::unique_ptr<rpc::Reconnect> reconnect;
     size_t calls = 0;  // Under way.
   };
 

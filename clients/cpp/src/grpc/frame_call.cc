@@ -44,7 +44,7 @@ FrameCall::Outcome FrameCall::Await(uintptr_t steps, TimePoint deadline) {
     const auto next = deadline == TimePoint::max()
                           ? (queue_.Next(&tag, &ok) ? grpc::CompletionQueue::GOT_EVENT
                                                     : grpc::CompletionQueue::SHUTDOWN)
-                          : queue_.AsyncNext(&tag, &ok, WallDeadline(deadline));
+                          : queue_.AsyncNext(&tag, &ok, CallDeadline(deadline));
     if (next == grpc::CompletionQueue::TIMEOUT) return Outcome::kTimeout;
     if (next == grpc::CompletionQueue::SHUTDOWN) return Outcome::kClosed;
     const auto step = reinterpret_cast<uintptr_t>(tag);

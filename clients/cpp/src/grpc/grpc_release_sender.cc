@@ -45,7 +45,7 @@ bool GrpcReleaseSender::Answered() {
   void* tag = nullptr;
   bool ok = false;
   // Not under the lock: gRPC reads what has come for any call meanwhile.
-  const auto answer = answers_.AsyncNext(&tag, &ok, WallDeadline(TimePoint::min()));
+  const auto answer = answers_.AsyncNext(&tag, &ok, CallDeadline(TimePoint::min()));
   if (answer != grpc::CompletionQueue::GOT_EVENT) return false;
   MutexLock lock(mu_);
   call_.reset();

@@ -17,10 +17,16 @@ constexpr int kThoroughReads = 8;
 
 GrpcSessionLink::GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, Client client,
                                  const Clock* clock)
-    : channel_(channel), client_(std::move(client)), clock_(clock), stub_(std::move(channel)) {}
+    : channel_(channel),
+      reconnect_(channel),
+      client_(std::move(client)),
+      clock_(clock),
+      stub_(std::move(channel)) {}
 
 Result<SessionInfo> GrpcSessionLink::Open() {
   Drop();
+  // The session's back-off is the pause between attempts to connect.
+  reconnect_.BeforeCall(clock_->Now());
   stream_ = std::make_unique<FrameCall>(&stub_, "/cairn.v1.Cache/OpenSession", std::nullopt,
                                         std::string());
   ended_ = false;
@@ -100,7 +106,7 @@ void GrpcSessionLink::Drop() {
 void GrpcSessionLink::Wait(TimePoint until) {
   if (clock_->Now() >= until) return;
   // Inside of gRPC: a connection comes to be only while somebody waits there.
-  channel_->WaitForStateChange(channel_->GetState(/*try_to_connect=*/true), WallDeadline(until));
+  channel_->WaitForStateChange(channel_->GetState(/*try_to_connect=*/true), CallDeadline(until));
 }
 
 void GrpcSessionLink::Cancel() {

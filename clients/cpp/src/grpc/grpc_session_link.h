@@ -11,6 +11,7 @@
 #include "clients/cpp/src/core/transport.h"
 #include "clients/cpp/src/grpc/frame_call.h"
 #include "common/concurrency/mutex.h"
+#include "common/rpc/channel.h"
 
 namespace cairn::client {
 
@@ -41,6 +42,7 @@ class GrpcSessionLink final : public SessionLink {
   void Drop();
 
   const std::shared_ptr<grpc::Channel> channel_;
+  rpc::Reconnect reconnect_;
   const Client client_;
   const Clock* const clock_;
   grpc::GenericStub stub_;

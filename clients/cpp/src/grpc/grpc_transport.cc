@@ -38,6 +38,7 @@ NodeStats FromProto(const v1::StatResponse& in) {
 GrpcTransport::GrpcTransport(Channels channels, GrpcSessionLink::Client client, const Clock* clock)
     : clock_(clock),
       stub_(v1::Cache::NewStub(channels.control)),
+      events_reconnect_(channels.events),
       events_(std::make_unique<grpc::GenericStub>(std::move(channels.events))),
       data_(std::move(channels.data)),
       sender_(stub_.get(), clock),
@@ -254,6 +255,7 @@ Result<NodeStats> GrpcTransport::Stat(const CallOptions& options, TimePoint dead
 
 Result<std::unique_ptr<EventStream>> GrpcTransport::WatchEvents(const SessionPtr& session,
                                                                 const WatchOptions& options) {
+  events_reconnect_.BeforeCall(clock_->Now());
   return NewEventStream(events_.get(), session == nullptr ? std::string() : session->id, options,
                         clock_);
 }

@@ -15,6 +15,7 @@
 #include "clients/cpp/src/grpc/data_connections.h"
 #include "clients/cpp/src/grpc/grpc_release_sender.h"
 #include "clients/cpp/src/grpc/grpc_session_link.h"
+#include "common/rpc/channel.h"
 
 namespace cairn::client {
 
@@ -79,6 +80,7 @@ class GrpcTransport final : public MainTransport {
   const Clock* const clock_;
   // Each thread-safe.
   const std::unique_ptr<v1::Cache::Stub> stub_;
+  rpc::Reconnect events_reconnect_;
   const std::unique_ptr<grpc::GenericStub> events_;
   DataConnections data_;
   GrpcReleaseSender sender_;

@@ -13,7 +13,7 @@ constexpr rlim_t kFewest = 128;
 
 }  // namespace
 
-Status RaiseDescriptorLimit() {
+Status CheckDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
     return Errorf(StatusCode::kFailedPrecondition, "getrlimit(RLIMIT_NOFILE): {}",
@@ -24,6 +24,13 @@ Status RaiseDescriptorLimit() {
                   "file descriptors: the hard limit (ulimit -Hn) is {}, expected at least {}",
                   limit.rlim_max, kFewest);
   }
+  return OkStatus();
+}
+
+Status RaiseDescriptorLimit() {
+  CAIRN_RETURN_IF_ERROR(CheckDescriptorLimit());
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   (void)setrlimit(RLIMIT_NOFILE, &limit);  // The soft limit stays as it is.
   return OkStatus();

@@ -5,6 +5,9 @@
 
 namespace cairn::cache {
 
+// FAILED_PRECONDITION: the hard limit is too low for a node. Changes nothing.
+Status CheckDescriptorLimit();
+
 // Raises the soft limit to the hard one. FAILED_PRECONDITION: the hard limit is too low for a node.
 // Call it before the tiers are opened, because the disk tier takes a part of the limit.
 Status RaiseDescriptorLimit();

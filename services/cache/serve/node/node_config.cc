@@ -1,14 +1,20 @@
 #include "services/cache/serve/node/node_config.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
 
+#include "common/memory/machine_memory.h"
 #include "common/net/address.h"
 #include "services/cache/serve/node/cluster_config.h"
+#include "services/cache/serve/node/descriptors.h"
 #include "services/cache/serve/node/link_config.h"
 #include "services/cache/store/tier/host_tier.h"
-#include "services/cache/store/tier/memory_limit.h"
 
 namespace cairn::cache {
 namespace {
@@ -50,12 +56,10 @@ Status CheckMemory(const NodeConfig& config) {
                            config::FormatBytes(config.memory_limit), (need + kMiB - 1) / kMiB,
                            Describe(bounds, config.host_capacity));
   }
-  const uint64_t available = ReadMemoryLimit().Available();
-  if (need <= available) return OkStatus();
-  return Errorf(StatusCode::kResourceExhausted,
-                "memory: {} = {} MiB, expected at most the {} MiB that the machine or the control "
-                "group has left; lower host.capacity",
-                Describe(bounds, config.host_capacity), need / kMiB, available / kMiB);
+  return CheckFits(
+      ReadMachineMemory(), need,
+      fmt::format("memory: {} = {} MiB", Describe(bounds, config.host_capacity), need / kMiB),
+      "lower host.capacity");
 }
 
 Status CheckNetwork(NodeConfig* config) {
@@ -68,19 +72,28 @@ Status CheckNetwork(NodeConfig* config) {
                          net::ParseListenAddress(config->listen, "listen"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, tls, "listen"));
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress admin,
-                         net::ParseListenAddress(config->process.admin_listen, "admin.listen"));
-  if (admin.is_unix) {
-    return InvalidArgument("admin.listen: got '{}', expected host:port",
-                           config->process.admin_listen);
-  }
+                         service::ParseAdminListen(config->process));
+  std::vector<net::NamedAddress> all = {{"listen", listen}, {"admin.listen", admin}};
   if (!config->listen_unix.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress local,
                            net::ParseListenAddress(config->listen_unix, "listen_unix"));
     if (!local.is_unix) {
       return InvalidArgument("listen_unix: got '{}', expected unix:/path", config->listen_unix);
     }
+    all.push_back({"listen_unix", local});
   }
-  return OkStatus();
+  for (const auto& [setting, path] : {std::pair("admin.socket", &config->admin_socket),
+                                      std::pair("local.socket", &config->local_socket)}) {
+    if (*path == "auto" || *path == "off") continue;
+    const auto socket = net::ParseListenAddress("unix:" + *path, setting);
+    if (!socket.ok()) {
+      return InvalidArgument(
+          "{}: got '{}', expected auto, off, or an absolute path of at most 107 characters",
+          setting, *path);
+    }
+    all.push_back({setting, *socket});
+  }
+  return net::CheckDistinct(all);
 }
 
 void RegisterNetwork(NodeConfig* c, config::Schema* s) {
@@ -256,6 +269,27 @@ Status CheckDevices(const NodeConfig& config) {
                          config::FormatBytes(config.device_chunk));
 }
 
+// What a start would find out, without doing any of it.
+Status CheckBeforeStart(const NodeConfig& config) {
+  CAIRN_RETURN_IF_ERROR(CheckDescriptorLimit());
+  if (config.disk_path.empty()) return OkStatus();
+  // A start makes the folders that are missing.
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(config.disk_path, error);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  if (!std::filesystem::is_directory(there, error)) {
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: '{}' is not a folder",
+                  there.string());
+  }
+  if (access(there.c_str(), W_OK | X_OK) != 0) {
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot write to '{}': {}",
+                  there.string(), std::strerror(errno));
+  }
+  return OkStatus();
+}
+
 Status CheckEviction(NodeConfig* config) {
   config->engine.eviction = *ParseEvictionKind(config->eviction_policy);
   return OkStatus();
@@ -406,6 +440,15 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   return bounds;
 }
 
+size_t NodeConfig::Threads() const {
+  constexpr size_t kAlways = 6;  // flush, timers, operators, the same-node path, arena.
+  constexpr size_t kDisk = 12;   // The database's, and one for each step of the tier.
+  constexpr size_t kClusterAlways = 6;
+  return kAlways + mover_threads + rpc_threads + rpc_fetch_threads +
+         (disk_path.empty() ? 0 : kDisk) +
+         (cluster.enabled() ? kClusterAlways + cluster.threads : 0);
+}
+
 void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterNetwork(config, schema);
   RegisterLocal(config, schema);
@@ -430,6 +473,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   schema->Check([config] { return CheckLocal(*config); });
   schema->Check([config] { return CheckDevices(*config); });
   schema->Check([config] { return CheckMemory(*config); });
+  schema->CheckOnRequest([config] { return CheckBeforeStart(*config); });
 }
 
 }  // namespace cairn::cache

@@ -8,8 +8,8 @@
 #include "common/config/config.h"
 #include "common/membership/etcd/etcd_client.h"
 #include "common/service/service.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/serve/rpc/rpc_context.h"
+#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/store/state/memory_account.h"
 
 namespace cairn::cache {
@@ -119,6 +119,9 @@ struct NodeConfig {
   // Registers all fields, and the checks of several fields together: addresses, TLS files, memory.
   // `config` must outlive the schema.
   static void Register(NodeConfig* config, config::Schema* schema);
+
+  // About how many threads these settings ask for.
+  size_t Threads() const;
 
   // What the node may take of each kind of memory.
   MemoryAccount::Bounds MemoryBounds() const;

@@ -31,7 +31,7 @@ class GrpcPeerLinks::Operation {
  public:
   explicit Operation(GrpcPeerLinks* owner, std::shared_ptr<Connection> to, TimePoint deadline)
       : owner_(*owner), to_(std::move(to)), stub_(to_->channel) {
-    context_.set_deadline(rpc::WallDeadline(deadline));
+    context_.set_deadline(rpc::CallDeadline(deadline));
   }
   virtual ~Operation() = default;
   // An event on the poller. `ok`: as gRPC's. False: it was the last one, and Conclude follows.
@@ -314,11 +314,11 @@ std::shared_ptr<GrpcPeerLinks::Connection> GrpcPeerLinks::ToAddress(const std::s
   MutexLock lock(mu_);
   std::shared_ptr<Connection>& connection = connections_[address];
   if (connection == nullptr) {
-    connection = std::make_shared<Connection>();
-    connection->channel = grpc::CreateCustomChannel(address, credentials_,
-                                                    rpc::ChannelArguments(wire::kMaxMessageBytes));
+    connection = std::make_shared<Connection>(grpc::CreateCustomChannel(
+        address, credentials_, rpc::ChannelArguments(wire::kMaxMessageBytes)));
   }
   connection->used = SteadyClock::Get().Now();
+  connection->reconnect.BeforeCall(connection->used);
   return connection;
 }
 

@@ -13,6 +13,7 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/net/credentials.h"
+#include "common/rpc/channel.h"
 #include "services/cache/cluster/peer/peer_links.h"
 #include "services/cache/serve/rpc/peer_rule.h"
 
@@ -71,7 +72,10 @@ class GrpcPeerLinks final : public PeerLinks {
   class Unary;
   class BlockRead;
   struct Connection {
-    std::shared_ptr<grpc::Channel> channel;
+    explicit Connection(std::shared_ptr<grpc::Channel> to)
+        : channel(std::move(to)), reconnect(channel) {}
+    const std::shared_ptr<grpc::Channel> channel;
+    rpc::Reconnect reconnect;
     TimePoint used{};
     size_t calls = 0;
   };

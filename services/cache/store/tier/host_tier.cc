@@ -15,7 +15,7 @@
 
 #include "common/log/log.h"
 #include "common/memory/bulk_copy.h"
-#include "services/cache/store/tier/memory_limit.h"
+#include "common/memory/machine_memory.h"
 
 namespace cairn::cache {
 namespace {
@@ -81,17 +81,10 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
                            options.segment_bytes, kHugePage, kMaxSegment);
   }
   if (options.check_memory) {
-    const MemoryLimit limit = ReadMemoryLimit();
-    if (options.capacity_bytes > limit.Available()) {
-      const std::string group =
-          limit.group_limit == UINT64_MAX
-              ? std::string("no limit")
-              : fmt::format("{} of {}", limit.group_available, limit.group_limit);
-      return Errorf(StatusCode::kResourceExhausted,
-                    "host arena: {} bytes asked for (option 'capacity_bytes'); available: machine "
-                    "{} bytes, control group {}",
-                    options.capacity_bytes, limit.machine_available, group);
-    }
+    CAIRN_RETURN_IF_ERROR(CheckFits(
+        ReadMachineMemory(), options.capacity_bytes,
+        fmt::format("host arena: option 'capacity_bytes': got {}", options.capacity_bytes),
+        "lower it"));
   }
 
   std::unique_ptr<HostTier> tier(new HostTier);

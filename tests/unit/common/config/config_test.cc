@@ -313,6 +313,20 @@ TEST(UnitsTest, SizesAndTimesRoundTrip) {
   EXPECT_FALSE(ParseDuration("1 fortnight").ok());
 }
 
+// yaml-cpp would read the first document and leave the others without a word.
+TEST(YamlDocumentsTest, OnlyOneIsRead) {
+  uint64_t count = 0;
+  Schema schema("p", "s");
+  schema.Integer("count", &count, "A number.");
+  EXPECT_TRUE(schema.ApplyYaml("---\ncount: 1\n...\n", "f").ok());
+  EXPECT_TRUE(schema.ApplyYaml("", "f").ok());
+  EXPECT_TRUE(schema.ApplyYaml("count: 2\n---\n", "f").ok()) << "a mark at the end";
+  EXPECT_EQ(count, 2u);
+  const Status two = schema.ApplyYaml("count: 3\n---\ncount: 4\n", "f");
+  EXPECT_FALSE(two.ok());
+  EXPECT_EQ(count, 2u);
+}
+
 TEST(NearestTest, FindsTransposedAndMissingLettersButNothingFarAway) {
   const std::vector<std::string> names = {"host.capacity", "disk.capacity", "listen"};
   EXPECT_EQ(Nearest("hots.capacity", names), "host.capacity");

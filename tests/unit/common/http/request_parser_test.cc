@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 namespace cairn::http {
 namespace {
@@ -59,6 +60,31 @@ TEST(RequestParserTest, ReadsChunksHoweverTheyAreCutAndHidesTheirTrailers) {
     EXPECT_EQ(request.body.text(), "abc0123456789");
     EXPECT_EQ(request.Find("authorization"), nullptr);
   }
+}
+
+TEST(RequestParserTest, TheWholeUrlNamesThePath) {
+  for (const auto& [target, path, query] :
+       {std::tuple("http://host/a?x=1", "/a", "x=1"), std::tuple("HTTPS://host:8/a", "/a", ""),
+        std::tuple("http://host", "/", ""), std::tuple("http://host?x", "/", "x"),
+        std::tuple("*", "*", ""), std::tuple("/http://host/a", "/http://host/a", "")}) {
+    RequestParser parser(1024, 10);
+    parser.Feed(std::string("GET ") + target + " HTTP/1.1\r\nHost: host\r\n\r\n");
+    ASSERT_EQ(parser.state(), State::kDone) << target;
+    const Request request = parser.Take();
+    EXPECT_EQ(request.path, path);
+    EXPECT_EQ(request.query, query);
+  }
+}
+
+TEST(RequestParserTest, LineBreaksBeforeARequestDoNotCount) {
+  const std::string text = "\r\n\r\nGET /a HTTP/1.1\r\n\r\n";
+  for (size_t piece = 1; piece <= text.size(); ++piece) {
+    RequestParser parser(1024, 10);
+    EXPECT_EQ(FeedAll(parser, text, piece), "");
+    ASSERT_EQ(parser.state(), State::kDone) << piece;
+    EXPECT_EQ(parser.Take().path, "/a");
+  }
+  EXPECT_EQ(ErrorOf(std::string(100, '\n')), 400);
 }
 
 TEST(RequestParserTest, SaysWhatAClientWantsOfTheConnection) {

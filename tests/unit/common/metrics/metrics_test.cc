@@ -180,14 +180,22 @@ TEST(HttpRequestTest, ReadsARequestInPieces) {
   }
 }
 
+TEST(HttpRequestTest, TheWholeUrlNamesThePath) {
+  for (const char* const target : {"http://a:1/livez?x", "HTTPS://a/livez", "/livez"}) {
+    HttpRequest request;
+    EXPECT_TRUE(request.Feed(std::string("GET ") + target + " HTTP/1.1\r\n\r\n"));
+    EXPECT_EQ(request.path(), "/livez");
+  }
+}
+
 TEST(HttpRequestTest, NamesWhatIsNoRequest) {
   const auto error = [](const std::string& head) {
     HttpRequest request;
     EXPECT_TRUE(request.Feed(head + "\r\n\r\n"));
     return request.error();
   };
-  for (const char* bad :
-       {"", "GET", "GET ", "GET /", "GET x HTTP/1.1", "GET /livez FTP/1.1", "  "}) {
+  for (const char* bad : {"", "GET", "GET ", "GET /", "GET  HTTP/1.1", "GET http://a?x HTTP/1.1",
+                          "GET x HTTP/1.1", "GET /livez FTP/1.1", "  "}) {
     EXPECT_EQ(error(bad), 400) << bad;
   }
   EXPECT_EQ(error("GET / HTTP/9.9"), 505);

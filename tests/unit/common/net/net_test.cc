@@ -35,6 +35,25 @@ TEST(ListenAddressTest, ReadsHostsPortsAndUnixPaths) {
   }
 }
 
+TEST(ListenAddressTest, TwoSettingsDoNotShareAnAddress) {
+  const auto check = [](const std::string& one, const std::string& other) {
+    return CheckDistinct(
+        {{"a", *ParseListenAddress(one, "a")}, {"b", *ParseListenAddress(other, "b")}});
+  };
+  EXPECT_TRUE(check("127.0.0.1:1", "127.0.0.1:2").ok());
+  EXPECT_TRUE(check("127.0.0.1:0", "127.0.0.1:0").ok()) << "the system picks them";
+  EXPECT_TRUE(check("127.0.0.1:1", "127.0.0.2:1").ok());
+  EXPECT_TRUE(check("unix:/a", "unix:/b").ok());
+  for (const auto& [one, other] :
+       {std::pair("127.0.0.1:1", "127.0.0.1:1"), std::pair("localhost:1", "127.0.0.1:1"),
+        std::pair("0.0.0.0:1", "10.0.0.1:1"), std::pair("[::1]:1", "[::]:1"),
+        std::pair("unix:/a", "unix:/a")}) {
+    const Status status = check(one, other);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << one;
+    EXPECT_THAT(Message(status), HasSubstr("which a has already"));
+  }
+}
+
 TEST(BindTest, PlaintextBeyondLoopbackNeedsPlainWords) {
   TlsOptions options;
   for (const char* local : {"127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/a"}) {

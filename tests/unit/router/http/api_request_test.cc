@@ -85,6 +85,34 @@ TEST(ApiRequestTest, NullMeansAbsent) {
   EXPECT_THAT(nulls.generate.stop, IsEmpty());
 }
 
+TEST(ApiRequestTest, NumbersAreJudgedByTheirValue) {
+  EXPECT_EQ(Chat(R"("max_tokens":64.0)").generate.max_tokens, 64u);
+  EXPECT_EQ(Chat(R"("max_tokens":6.4e1,"top_k":40.0,"seed":-1.0)").generate.top_k, 40u);
+  EXPECT_EQ(WrongField(R"("max_tokens":1e300)"), "max_tokens");
+  EXPECT_EQ(WrongField(R"("max_tokens":64.5)"), "max_tokens");
+  const ApiRequest ids = Parsed(Endpoint::kCompletions, R"({"prompt":[1.0,2]})");
+  EXPECT_EQ(std::get<std::vector<worker::TokenId>>(ids.generate.prompt),
+            (std::vector<worker::TokenId>{1, 2}));
+}
+
+// Clients send all fields that they know.
+TEST(ApiRequestTest, FieldsThatAskForNothingChangeNothing) {
+  Chat(R"("tools":[],"functions":[],"tool_choice":"auto","modalities":[],"logit_bias":{},)"
+       R"("n":1.0,"presence_penalty":0.0,"stream_options":{"include_usage":false})");
+  Chat(R"("stream":false,"stream_options":{})");
+  const auto message = [](const std::string& fields) {
+    return Parsed(Endpoint::kChat, R"({"messages":[{"role":"user","content":"a"},)"
+                                   R"({"role":"assistant",)" +
+                                       fields + "}]}");
+  };
+  for (const char* const fields :
+       {R"("content":"b","tool_calls":[],"function_call":null,"audio":null,"refusal":null)",
+        R"("content":null,"tool_calls":[])", R"("tool_calls":[])"}) {
+    EXPECT_EQ(std::get<std::vector<worker::ChatMessage>>(message(fields).generate.prompt).size(),
+              2u);
+  }
+}
+
 TEST(ApiRequestTest, TopPOfOneIsOffAndOfZeroIsGreedy) {
   EXPECT_EQ(Chat(R"("top_p":1)").generate.top_p, 0);
   const ApiRequest zero = Chat(R"("top_p":0)");
@@ -171,7 +199,7 @@ TEST(ApiRequestTest, RefusesWhatItKnowsAndDoesNotSupport) {
   for (const char* const field :
        {R"("tools":[{"type":"function"}])", R"("response_format":{"type":"json_object"})",
         R"("logprobs":true)", R"("n":2)", R"("presence_penalty":0.5)", R"("logit_bias":{"1":2})",
-        R"("tool_choice":"auto")", R"("audio":{})", R"("store":true)"}) {
+        R"("tool_choice":"required")", R"("audio":{})", R"("store":true)"}) {
     const ApiError error = Wrong(Endpoint::kChat, "{" + std::string(kChat) + "," + field + "}");
     EXPECT_EQ(error.code, "unsupported_parameter") << field;
     EXPECT_THAT(std::string(field), HasSubstr("\"" + error.param + "\""));

@@ -205,7 +205,8 @@ TEST_F(ApiServiceTest, ErrorsOfTheRouterHaveTheShapeOfTheApi) {
     int status;
     std::string type;
   } kCases[] = {{StatusCode::kInvalidArgument, 400, "invalid_request_error"},
-                {StatusCode::kNotFound, 404, "not_found_error"},
+                // A 404 is about the model.
+                {StatusCode::kNotFound, 500, "server_error"},
                 {StatusCode::kResourceExhausted, 429, "rate_limit_error"},
                 {StatusCode::kUnavailable, 503, "server_error"},
                 {StatusCode::kPermissionDenied, 403, "permission_error"},
@@ -220,8 +221,17 @@ TEST_F(ApiServiceTest, ErrorsOfTheRouterHaveTheShapeOfTheApi) {
     EXPECT_EQ(responder->json()["error"]["message"], "why");
     EXPECT_EQ(responder->json()["error"]["param"], "max_tokens");
     EXPECT_EQ(responder->Header("Retry-After"), "2");
-    EXPECT_EQ(Answers(Route::kChat, each.status), 1u);
   }
+  EXPECT_EQ(Answers(Route::kChat, 500), 2u);
+  EXPECT_EQ(Answers(Route::kChat, 429), 1u);
+}
+
+TEST_F(ApiServiceTest, AModelThatIsNotServedIsNotFound) {
+  const auto responder = Chat();
+  router_.Take().observer->OnError(
+      {.status = Errorf(StatusCode::kNotFound, "why"), .field = "model"});
+  EXPECT_EQ(responder->head->status, 404);
+  EXPECT_EQ(responder->json()["error"]["code"], "model_not_found");
 }
 
 TEST_F(ApiServiceTest, APromptThatIsTooLongHasTheCodeThatClientsLookFor) {

@@ -39,8 +39,35 @@ TEST_F(RouterConfigTest, NeedsAModelAndWorkersOfEachAddressOne) {
   ExpectRefused("workers");
   config_.workers = {"127.0.0.1:7500", "127.0.0.1:7500"};
   ExpectRefused("workers");
+  config_.workers = {"Host:7500", "host:7500"};
+  ExpectRefused("workers");
   config_.workers = {"nonsense"};
   ExpectRefused("workers");
+}
+
+TEST_F(RouterConfigTest, OneEngineInTwoSpellingsIsOne) {
+  config_.model.clear();
+  for (const char* const other : {"http://engine", "http://ENGINE:80", "http://engine/"}) {
+    config_.workers = {"http://engine:80", other};
+    ExpectRefused("workers");
+  }
+  config_.workers = {"http://engine", "https://engine"};
+  EXPECT_OK(schema_.RunChecks());
+}
+
+TEST_F(RouterConfigTest, EveryAddressIsOfOneSettingAndOfAKindThatItCanUse) {
+  config_.http.listen = config_.process.admin_listen;
+  ExpectRefused("admin.listen");
+  config_.http.listen = "unix:/tmp/http.sock";
+  ExpectRefused("http.listen");
+  config_.http.listen = "";
+  config_.process.admin_listen = "unix:/tmp/admin.sock";
+  ExpectRefused("admin.listen");
+}
+
+TEST_F(RouterConfigTest, MoreMemoryThanTheMachineHasIsRefused) {
+  config_.index_bytes = uint64_t{1} << 50;
+  ExpectRefused("index");
 }
 
 TEST_F(RouterConfigTest, SpacesInTheNameOfAModelAreNotPartOfItsId) {

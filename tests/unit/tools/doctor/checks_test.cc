@@ -55,21 +55,20 @@ TEST(DoctorTest, ReadsMemInfo) {
   EXPECT_EQ(MemInfoValue(text, "Mem"), std::nullopt);
 }
 
-TEST(DoctorTest, ReadsCgroupLimits) {
-  EXPECT_EQ(ParseCgroupLimit("max\n"), std::nullopt);
-  EXPECT_EQ(ParseCgroupLimit("9223372036854771712\n"), std::nullopt);  // Version 1's "none".
-  EXPECT_EQ(ParseCgroupLimit("1073741824\n"), kGiB);
-  EXPECT_EQ(ParseCgroupLimit(""), std::nullopt);
+TEST(DoctorTest, WhatLimitsTheProcessCountsNotTheMachine) {
+  MachineMemory memory{.machine_total = 64 * kGiB, .machine_available = 60 * kGiB};
+  EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kOk);
+  memory.group_limit = 4 * kGiB;
+  memory.group_available = 2 * kGiB;
+  EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kWarn);
+  EXPECT_EQ(CheckMemory(memory).found,
+            "2.00 GiB available of 4.00 GiB, the limit of the control group");
+  memory.group_available = 0;
+  EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kFail);
 }
 
-TEST(DoctorTest, TheCgroupLimitCountsNotTheMachine) {
-  MemoryFacts memory{.total = 64 * kGiB, .available = 60 * kGiB};
-  EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kOk);
-  memory.cgroup_limit = 4 * kGiB;
-  memory.cgroup_used = 2 * kGiB;
-  EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kWarn);
-  memory.cgroup_used = 5 * kGiB;
-  EXPECT_EQ(CheckMemory(memory).verdict, Verdict::kFail);
+TEST(DoctorTest, AMachineThatSaysNothingIsUnknown) {
+  EXPECT_THAT(CheckMemory({}).found, HasSubstr("unknown"));
 }
 
 TEST(DoctorTest, ReadsTheBracketedChoice) {
