@@ -1,5 +1,5 @@
-"""`--check-config` refuses what a start would refuse, and names the same setting: otherwise a wrong file
-is found out when the old process has gone.
+"""`--check-config` refuses what a start would refuse, and names the same setting: otherwise a wrong
+file is found out when the old process has gone.
 
 Sources: those of test_windows_files.py and test_small_control_group.py, where it was noticed.
 """

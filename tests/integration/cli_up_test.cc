@@ -160,6 +160,7 @@ class CliUpTest : public ::testing::Test {
   nlohmann::json up_;  // What the last `up` said.
 };
 
+// Long: the life of one cluster, from its start to its end.
 TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   const CommandResult up = Up({"--nodes", "2", "--workers", "2"});
   ASSERT_EQ(up.code, 0) << up.err;

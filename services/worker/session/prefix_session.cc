@@ -377,8 +377,8 @@ FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
   const Duration recompute = estimate(matched);
   deadlines.stall =
       std::max<Duration>(deadlines.stall, std::min<Duration>(recompute / 4, options_.max_stall));
-  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing. Who lets
-  // a node say nothing for a minute does not mean to end its fetch after half a second.
+  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing. Who
+  // lets a node say nothing for a minute does not mean to end its fetch after half a second.
   deadlines.limit = std::max<Duration>(
       {wanted.overlap ? estimate(std::max(wanted.prompt_tokens, matched)) : recompute,
        kMinFetchLimit, options_.stall_deadline});

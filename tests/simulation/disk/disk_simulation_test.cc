@@ -1,6 +1,6 @@
 // The disk tier in the simulation: whatever the disk does, what was promised is there, and a seed
-// that fails fails again. CAIRN_DISK_SEEDS sets how many seeds are played, CAIRN_DISK_FIRST_SEED the
-// first.
+// that fails fails again. CAIRN_DISK_SEEDS sets how many seeds are played, CAIRN_DISK_FIRST_SEED
+// the first.
 
 #include <gtest/gtest.h>
 

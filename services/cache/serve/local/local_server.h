@@ -32,8 +32,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/concurrency/mutex.h"
 #include "protocol/shm/socket.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/serve/local/local_server_session.h"
+#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/store/state/memory_account.h"
 
 namespace cairn::cache {

@@ -16,10 +16,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "protocol/shm/decode.h"
 #include "protocol/shm/ring.h"
-#include "services/cache/store/engine/in_place.h"
 #include "services/cache/serve/local/late_match.h"
 #include "services/cache/serve/local/local_stats.h"
 #include "services/cache/serve/local/session_chunks.h"
+#include "services/cache/store/engine/in_place.h"
 #include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cache {

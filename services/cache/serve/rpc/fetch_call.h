@@ -13,9 +13,9 @@
 #include "common/rpc/send_budget.h"
 #include "common/rpc/stream_set.h"
 #include "protocol/frames/fetch_frame_writer.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/serve/rpc/lookup.h"
 #include "services/cache/serve/rpc/rpc_context.h"
+#include "services/cache/store/engine/cache_engine.h"
 
 namespace cairn::cache {
 

@@ -8,8 +8,8 @@
 
 #include "cairn/v1/cache.pb.h"
 #include "common/rpc/call.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/serve/rpc/lookup_metrics.h"
+#include "services/cache/store/engine/cache_engine.h"
 
 namespace cairn::cache {
 

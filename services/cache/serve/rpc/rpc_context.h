@@ -11,9 +11,9 @@
 #include "common/concurrency/executor.h"
 #include "common/net/tls.h"
 #include "common/rpc/context.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/serve/local/local_server.h"
 #include "services/cache/serve/rpc/sessions.h"
+#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/store/state/memory_account.h"
 
 namespace cairn::cache {

@@ -6,8 +6,8 @@
 #include <shared_mutex>
 
 #include "absl/container/flat_hash_map.h"
-#include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/serve/rpc/request_fields.h"
+#include "services/cache/store/engine/cache_engine.h"
 
 namespace cairn::cache {
 

@@ -1,6 +1,6 @@
 #pragma once
-// What hides the old blocks of a namespace, as the node stores it and members of a cluster tell each
-// other.
+// What hides the old blocks of a namespace, as the node stores it and members of a cluster tell
+// each other.
 
 #include <array>
 #include <cstddef>

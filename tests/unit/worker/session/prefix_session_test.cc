@@ -151,11 +151,9 @@ TEST_F(PrefixSessionTest, AFetchMayTakeAsLongAsItMayStall) {
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 5));
   FakeClock clock;
   PrefixSession::Dependencies parts = Parts(client_);
-  PrefixSession session({.client = parts.client,
-                         .codec = parts.codec,
-                         .clock = clock,
-                         .executor = parts.executor},
-                        ns_, kKv, Options(seconds(60)));
+  PrefixSession session(
+      {.client = parts.client, .codec = parts.codec, .clock = clock, .executor = parts.executor},
+      ns_, kKv, Options(seconds(60)));
   PrefixSession::FetchWanted wanted;
   wanted.prefill.Observe(0, kBlocks * 16, 0.01);
   std::unique_ptr<PrefixFetch> fetch = session.Fetch(session.Lookup(keys_, 0, ""), page_, wanted);

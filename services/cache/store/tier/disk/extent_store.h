@@ -110,8 +110,8 @@ class ExtentStore {
   Started StartWrites();
   void OnWritten(std::vector<QueuedWrite> group, const Status& status);
   void Refuse(std::span<QueuedWrite> writes, const Status& status);
-  // Reads bytes from `offset` on, of an extent that is held. `check`: a look at them on their way to
-  // the caller. `learn_head`: it looks at the whole extent.
+  // Reads bytes from `offset` on, of an extent that is held. `check`: a look at them on their way
+  // to the caller. `learn_head`: it looks at the whole extent.
   void StartRead(const Resident& extent, uint64_t offset, std::span<std::byte> destination,
                  std::function<Status()> check, bool learn_head, IoCallback done);
   // `head`: as of ExtentTable::EndRead.

@@ -88,8 +88,8 @@ class ExtentTable {
   };
   ExtentTable(const Options& options, ValueFileMap map);
 
-  // Tells the first bytes of an extent (Tier::kHeadBytes) from those of another one, by accident but
-  // in one of 2^24 cases. Never 0.
+  // Tells the first bytes of an extent (Tier::kHeadBytes) from those of another one, by accident
+  // but in one of 2^24 cases. Never 0.
   static uint32_t HeadOf(std::span<const std::byte> bytes);
 
   uint64_t segment_bytes() const { return segment_bytes_; }  // Of new segments.

@@ -26,6 +26,7 @@ struct DescriptorShare {
   static DescriptorShare OfProcess();
 };
 
+// Thread-safe, as SegmentFiles says.
 class ValueFiles final : public SegmentFiles {
  public:
   struct Options {
