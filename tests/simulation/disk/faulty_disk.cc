@@ -173,7 +173,7 @@ class FaultyDisk::Files final : public cache::disk::SegmentFiles {
     if (state_->dead) return Dead();
     const auto file = state_->files.find(segment);
     if (file == state_->files.end()) return OkStatus();
-    if (state_->Chance(state_->troubles.fails)) {
+    if (state_->Chance(state_->troubles.fails + state_->troubles.syncs_fail)) {
       return Errorf(StatusCode::kUnavailable, "the simulated disk cannot sync");
     }
     switch (state_->troubles.lie) {

@@ -56,6 +56,7 @@ struct DiskTroubles {
   uint32_t fails = 0;
   uint32_t hangs = 0;  // For some seconds.
   uint32_t comes_short = 100;
+  uint32_t syncs_fail = 0;  // Those of segments.
   DiskLie lie = DiskLie::kNone;
 };
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "services/cache/store/tier/disk/loop.h"
 #include "tests/simulation/disk/faulty_disk.h"
 
 namespace cairn::testing {
@@ -31,5 +32,8 @@ struct DiskOutcome {
 };
 
 DiskOutcome Play(const DiskPlay& play);
+
+// As the disk tier starts a thread.
+cache::disk::StartLoop TasksOf(Simulation& simulation);
 
 }  // namespace cairn::testing
