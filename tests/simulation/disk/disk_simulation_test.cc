@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "services/cache/store/tier/disk/extent_store.h"
 #include "tests/simulation/disk/play.h"
 
 namespace cairn::testing {
@@ -65,6 +66,38 @@ TEST(DiskSimulationTest, ASeedTakesTheSameCourseEachTime) {
   const DiskOutcome second = Play(PlayOf(5));
   EXPECT_EQ(first.trace, second.trace);
   EXPECT_EQ(first.written, second.written);
+}
+
+// A database that could be synced after a segment that could not made a flush say OK.
+TEST(DiskSimulationTest, AFlushFailsWhereASegmentCannotBeSynced) {
+  using cache::disk::ExtentStore;
+  Simulation simulation(1);
+  simulation.Start([&] {
+    constexpr uint64_t kCapacity = 6 << 20;
+    FaultyDisk disk(simulation, {}, {.syncs_fail = 1000});
+    cache::disk::IoLanes lanes;
+    lanes.writer = disk.NewBackend();
+    lanes.readers.push_back(disk.NewBackend());
+    ExtentStore store({.capacity_bytes = kCapacity},
+                      {.store = disk.records(),
+                       .files = disk.files(),
+                       .lanes = lanes,
+                       .clock = simulation.clock(),
+                       .start = TasksOf(simulation)},
+                      ExtentStore::MapFor(kCapacity));
+    ASSERT_TRUE(store.Recover([](const cache::Extent&, std::string_view) { return true; }).ok());
+    const std::vector<std::byte> bytes(1000);
+    const auto extent = store.Reserve(1000);
+    ASSERT_TRUE(extent.ok());
+    bool written = false;
+    store.Write(*extent, "record", bytes, [&](const Status& status) { written = status.ok(); });
+    simulation.Sleep(std::chrono::seconds(1));
+    ASSERT_TRUE(written);
+    EXPECT_EQ(store.Flush({}).code(), StatusCode::kUnavailable);
+    disk.SetTroubles({});
+    EXPECT_TRUE(store.Flush({}).ok());
+  });
+  simulation.Run();
 }
 
 class DiskLieTest : public ::testing::TestWithParam<DiskLie> {};

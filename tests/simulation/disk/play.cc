@@ -110,11 +110,7 @@ class Player {
                                         .files = disk_->files(),
                                         .lanes = lanes,
                                         .clock = simulation_.clock(),
-                                        .start =
-                                            [this](const char*, std::function<void()> body) {
-                                              return std::make_unique<Task>(simulation_,
-                                                                            std::move(body));
-                                            }},
+                                        .start = TasksOf(simulation_)},
                      std::move(map));
     }
     for (const auto& [segment, bytes] : disk_->FilesFound()) store_->AddFile(segment, bytes);
@@ -369,5 +365,11 @@ class Player {
 }  // namespace
 
 DiskOutcome Play(const DiskPlay& play) { return Player(play).Run(); }
+
+cache::disk::StartLoop TasksOf(Simulation& simulation) {
+  return [&simulation](const char*, std::function<void()> body) -> std::unique_ptr<Loop> {
+    return std::make_unique<Task>(simulation, std::move(body));
+  };
+}
 
 }  // namespace cairn::testing
