@@ -1,7 +1,8 @@
 #pragma once
 // Which block of a namespace leaves a tier first. A policy owns the order of the candidates of one
 // index; the index says which blocks are candidates at all (leaf first, not pinned, not waiting for
-// their copy to disk).
+// their copy to disk). Copies of leased blocks that may go are the index's own affair: they go when
+// the policy has no other.
 //
 //   index                                   policy
 //     BeginRequest, Used, Stored, Left  ->    learns about blocks
