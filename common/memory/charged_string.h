@@ -38,6 +38,10 @@ class ChargedString {
     text_ += more;
     return true;
   }
+  // The text is expected to become so long. It counts what it has, as before.
+  void Expect(size_t bytes) {
+    if (bytes > text_.capacity()) text_.reserve(bytes);
+  }
   const std::string& text() const { return text_; }
   size_t size() const { return text_.size(); }
   bool empty() const { return text_.empty(); }
