@@ -1,6 +1,7 @@
 #include "services/cache/serve/node/exit_guard.h"
 
 #include <cstdlib>
+#include <system_error>
 #include <thread>
 
 #include "common/concurrency/mutex.h"
@@ -9,8 +10,7 @@
 namespace cairn::cache {
 
 void EndProcessAfter(Duration limit, int code) {
-  // Detached: it ends with the process, whichever way that ends.
-  std::thread([limit, code] {
+  const auto wait = [limit, code] {
     Mutex mu;
     CondVar never;
     {
@@ -21,7 +21,14 @@ void EndProcessAfter(Duration limit, int code) {
                {{"after_seconds", log::Num(Seconds(limit))}, {"exit", log::Num(code)}});
     (void)log::Flush(std::chrono::seconds(1));
     std::_Exit(code);
-  }).detach();
+  };
+  try {
+    // Detached: it ends with the process, whichever way that ends.
+    std::thread(wait).detach();
+  } catch (const std::system_error& error) {
+    // The last flush counts for more than an end in time.
+    log::Warn("no_exit_guard", {{"reason", error.what()}});
+  }
 }
 
 }  // namespace cairn::cache

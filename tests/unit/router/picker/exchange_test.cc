@@ -328,7 +328,9 @@ TEST_F(ExchangeTest, WhatIsWrongWithARequestIsAnAnswerToItsClient) {
   EXPECT_TRUE(asks_.empty());
   EXPECT_EQ(bodies_->used(), 0u);
   const auto refused = [&](StatusCode code) {
-    error_ = GenerateError{.status = Errorf(code, "no"), .retry_after = std::chrono::seconds(2)};
+    error_ = GenerateError{.status = Errorf(code, "no"),
+                           .field = code == StatusCode::kNotFound ? "model" : "",
+                           .retry_after = std::chrono::seconds(2)};
     return wrong(kBody);
   };
   EXPECT_EQ(refused(StatusCode::kResourceExhausted), 429);
