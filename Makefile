@@ -115,12 +115,15 @@ check: $(VENV)/.done
 	  $(SINCE) --jobs $(JOBS)
 	$(END)
 
-check-all: $(VENV)/.done ## The whole tree: Clang's checks, ASan and UBSan, TSan
+check-all: $(BUILD)/build.ninja $(VENV)/.done ## The whole tree: Clang's checks, ASan, UBSan, TSan
 	@$(STEP) "static checks" -- python3 tools/lint.py --base all --jobs $(JOBS)
 	@$(STEP) "ASan and UBSan" -- python3 tools/sanitize.py --preset asan \
 	  --base all --jobs $(JOBS)
 	@$(STEP) "TSan" -- python3 tools/sanitize.py --preset tsan \
 	  --base all --jobs $(JOBS)
+	$(call build_targets,disk simulation,disk_simulation_test)
+	@CAIRN_DISK_SEEDS=2000 $(STEP) --quiet "2000 seeds of the disk" -- \
+	  $(BUILD)/tests/disk_simulation_test
 	$(END)
 
 test-asan: packages ## Engine cores and kernels under ASan and UBSan, all of them
