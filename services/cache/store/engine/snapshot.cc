@@ -26,12 +26,20 @@ bool Snapshot::NextPage(std::vector<CacheEvent>* events) {
         ns.mu.AssertHeld();
         const BlockMeta& meta = ns.index.MetaAt(ref);
         if (!meta.alive()) return;
-        CacheEvent& event = events->emplace_back();
+        CacheEvent event;
         event.kind = CacheEvent::Kind::kStored;
         event.fingerprint = ns.fingerprint;
         event.key = ns.index.KeyAt(ref);
         event.parent = ns.index.ParentOf(ref);
         event.tier = meta.served_from();
+        events->push_back(event);
+        // Who knew one tier alone took the block for gone when it left that one.
+        event.kind = CacheEvent::Kind::kTierAdded;
+        for (const TierKind tier : kTiersByRank) {
+          if (tier == meta.served_from() || !meta.in(tier)) continue;
+          event.tier = tier;
+          events->push_back(event);
+        }
       });
     }
   }

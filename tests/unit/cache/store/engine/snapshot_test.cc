@@ -110,6 +110,27 @@ TEST_F(SnapshotTest, TellsEachBlockOnceInPagesOfBoundedSize) {
   EXPECT_EQ(told, here_);
 }
 
+// A member that knew of one tier alone told others that a block was gone when it left that one.
+TEST_F(SnapshotTest, TellsEachTierThatABlockLiesIn) {
+  const NamespacePtr ns = Open("a");
+  Store(ns, 1, std::nullopt);
+  {
+    NamespaceLock lock(*ns, tiers_);
+    const Extent extent{1, 0};
+    ns->index.AddToTier(*ns->index.FindAlive(Key(1)), TierKind::kDisk, {&extent, 1});
+  }
+  Snapshot snapshot(&tiers_, registry_, EventFilter{});
+  std::vector<CacheEvent> told;
+  while (snapshot.NextPage(&told)) {
+  }
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].kind, Kind::kStored);
+  EXPECT_EQ(told[0].tier, TierKind::kHost);
+  EXPECT_EQ(told[1].kind, Kind::kTierAdded);
+  EXPECT_EQ(told[1].tier, TierKind::kDisk);
+  EXPECT_EQ(told[1].key, Key(1));
+}
+
 TEST_F(SnapshotTest, WithWhatHappensMeanwhileItIsWhatTheNodeHas) {
   const NamespacePtr ns = Open("a");
   std::mt19937_64 rng(1);
