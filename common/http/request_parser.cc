@@ -56,8 +56,8 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   }
   size_t on_body_impl(BeastView body, error_code& ec) override {
     ec = {};
-    // A body that grows leaves smaller copies of itself in the heap. Who only declares a length gets
-    // no memory for it.
+    // A body that grows leaves smaller copies of itself in the heap. Who only declares a length
+    // gets no memory for it.
     if (request.body.size() >= declared_ / kDeclaredPart) request.body.Expect(declared_);
     if (!request.body.Append(View(body))) {
       Refuse(503,

@@ -1,6 +1,7 @@
 #pragma once
-// What is here, a page at a time, so that a watcher's snapshot takes bounded memory and holds no lock
-// for long: a kStored event for each block, and a kTierAdded for each further tier that it lies in.
+// What is here, a page at a time, so that a watcher's snapshot takes bounded memory and holds no
+// lock for long: a kStored event for each block, and a kTierAdded for each further tier that it
+// lies in.
 //
 // A page is the blocks whose keys fall into one range of the key map's hash. That does not depend
 // on a block's place in the tree, which may change between two pages, so none is left out or told
