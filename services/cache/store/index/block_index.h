@@ -188,8 +188,8 @@ class BlockIndex {
   // The block counts as used at `tick`, which may lie in the future. It is then evicted accordingly
   // later.
   void Protect(BlockRef ref, uint32_t tick);
-  // The block counts as used at `now`, if it is not over and was not used in the last `after` ticks.
-  // For those who use what they matched long ago.
+  // The block counts as used at `now`, if it is not over and was not used in the last `after`
+  // ticks. For those who use what they matched long ago.
   void UseAgain(BlockRef ref, uint32_t now, uint32_t after);
   void MarkPrefetched(BlockRef ref);
   // The block's first token is the first of its sequence.

@@ -38,9 +38,10 @@ class Evictor {
   explicit Evictor(NodeContext* context);
   ~Evictor();
 
-  // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is being
-  // read where it lies, is leased and in no slower tier, waits for its copy to disk, or belongs to
-  // blocks that are not complete. `room`: for whom, in the host tier. There it evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
+  // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is being read
+  // where it lies, is leased and in no slower tier, waits for its copy to disk, or belongs to blocks
+  // that are not complete. `room`: for whom, in the host tier. There it evicts bytes of the order of
+  // `bytes`, and if that is of no use, at most twice a segment, twice.
   // `own`: the namespace of the block, whose blocks are as large: if those of others leave no hole
   // that is large enough, one of these does. In a tier that is divided among tenants, it says whose
   // room is taken, and only blocks of the same tenant make some.
@@ -91,8 +92,8 @@ class Evictor {
   // common ones: of tenants without segments of their own, or of others that lie there.
   uint64_t EvictAmongCommon(const Victims& victims);
   // The namespace, of those for which `may(namespace, rank)` is true, whose lowest block ranks
-  // lowest of all, and below that of `victims`; its rank. nullptr: none. The answer is the last one for which
-  // `may` was true.
+  // lowest of all, and below that of `victims`; its rank. nullptr: none. The answer is the last one
+  // for which `may` was true.
   template <typename May>
   std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, const Victims& victims,
                                                const May& may) const;

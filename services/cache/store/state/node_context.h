@@ -108,7 +108,8 @@ struct NodeContext {
   // there, and is counted. Takes the namespace's lock. True when another tier still has it.
   bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);
   // Takes a block whose life is over out of all tiers, so that it can be stored again. False: there
-  // is none, or somebody reads or leases it. Called under the namespace's lock; `released` as BlockIndex's.
+  // is none, or somebody reads or leases it. Called under the namespace's lock; `released` as
+  // BlockIndex's.
   bool DropIfOver(NamespaceState& ns, const BlockKey& key, ReleaseList* released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   // Bytes match their hashes whichever block they belong to. So this asks the tier's own record, if
