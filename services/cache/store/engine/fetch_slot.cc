@@ -18,8 +18,8 @@ struct BufferedRead {
   InFlight::Token token;  // The budget is the engine's, which waits.
   std::shared_ptr<TransferBudget::Share> share;
   std::vector<std::unique_ptr<std::byte, Free>> buffers;
-  // What lies in the buffers: bytes [begin, begin + size) of places. Those of one that is read
-  // apart are headers first, and then slices of a read that keeps that of the headers.
+  // What lies in the buffers: bytes [begin, begin + size) of places. Of a block that is read apart
+  // these are headers first, and then slices, of a read that keeps that of the headers.
   struct Stretch {
     size_t place = 0;
     uint64_t begin = 0;
@@ -198,8 +198,8 @@ std::optional<uint64_t> ApartBytes(const NamespaceState& ns, const Tier& tier,
   return bytes;
 }
 
-// Slices that are read from a slower tier again and again cost more than the block once. So when
-// one is read for the second time under the lease, the block is asked for, behind this read.
+// Slices that are read from a slower tier again and again cost more than the block once. So when a
+// slice is read for the second time under the lease, the block is asked for, behind this read.
 void NoteApart(const FetchServices& services, const LeasePtr& lease, const FetchSlot& slot) {
   if (slot.located || lease->blocks == 0 || !Faster(TierKind::kHost, slot.tier)) return;
   bool again = true;

@@ -8,8 +8,8 @@
 //      │ └─ faster, not mapped ──────────────────► kWantBuffer
 //      │                                              └─► kReading ─► kReady
 //      │                                                     └ failed ─► kLocate without that tier
-//      ├─ slower, few layers wanted ─► kWantBuffer ─► kReading header ─► kReading slices ─► kReady
-//      │                                                └ cannot ─► kLocate for the whole block
+//      ├─ slower, few layers are wanted ─► kWantBuffer ─► kReading (header, then slices) ─► kReady
+//      │                                                     └ cannot ─► kLocate, of the whole block
 //      ├─ nowhere, located in a source ─► kWantSource ─► kArriving ─┬─ in host ───► kLocate
 //      │                                      ▲                    ├─ in a buffer ► kReady
 //      │                                      └────── no room ─────┤
@@ -19,9 +19,9 @@
 // It is read from the fastest tier that holds it. A tier that cannot be read leaves it to the next,
 // and the last one to the source, if a source located the block for the lease.
 //
-// Where a fetch wants few of a block's layers, and the tier reads ranges, header and slices are
-// read apart: first the header, which the tier compares with what was written, then the slices,
-// which are compared with the header's hashes before they are given out.
+// If a fetch wants few of a block's layers, and the tier reads ranges, header and slices are read
+// apart: first the header, which the tier compares with what was written. Then come the slices, which
+// are compared with the header's hashes before they are given out.
 //
 // Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
 // are mapped, else as long as they are read into a buffer. What waits is kept by the lease alone,

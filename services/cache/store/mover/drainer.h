@@ -8,9 +8,9 @@
 //   ─► empty: for the one that asked.  Not empty: used as before.
 //
 // A segment is chosen only if everything in it may go: nothing pinned in its place, reserved or
-// half written. A leased block moves as others do, and is evicted only if a slower tier has it. So
-// nothing is evicted for a segment that cannot be emptied. A drain evicts at most twice the bytes
-// that lay in the segment.
+// half written. A leased block moves as others do, and is evicted only if a slower tier has it.
+// So nothing is evicted for a segment that cannot be emptied. A drain evicts at most twice the
+// bytes that lay in the segment.
 //
 // One drain at a time. Thread-safe.
 

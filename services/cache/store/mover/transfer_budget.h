@@ -33,8 +33,7 @@ class TransferBudget {
 
   // nullptr: others use too much now, or `reader` does. A block that is larger than the whole
   // budget passes when nobody else reads, because otherwise it could never be read. `reader`: the
-  // session that the bytes are for, which gets half of the budget, or one block. 0: nobody in
-  // particular.
+  // session that the bytes are for, which gets half of the budget, or one block. 0: nobody.
   std::shared_ptr<Share> TryTake(uint64_t bytes, uint64_t reader = 0) {
     bytes = std::min(bytes, capacity_);
     MutexLock lock(mu_);

@@ -67,7 +67,7 @@ TEST_F(EvictorTest, TakesNothingThatRanksAsHighAsTheLimit) {
   const NamespacePtr ns = Open("a");
   Store(ns, 1, 20);
   Evictor evictor(context_.get());
-  EXPECT_FALSE(evictor.EvictOne(TierKind::kHost, /*below=*/20));
+  EXPECT_FALSE(evictor.EvictOne(TierKind::kHost, {.used_before = 20}));
   // A use since then counts, though the rank in the heap is an old one.
   {
     NamespaceLock lock(*ns, context_->tiers);
@@ -75,9 +75,9 @@ TEST_F(EvictorTest, TakesNothingThatRanksAsHighAsTheLimit) {
     key.bytes[0] = 1;
     ns->index.Protect(*ns->index.Find(key), 30);
   }
-  EXPECT_FALSE(evictor.EvictOne(TierKind::kHost, /*below=*/25));
+  EXPECT_FALSE(evictor.EvictOne(TierKind::kHost, {.used_before = 25}));
   EXPECT_EQ(BlocksOf(ns), 1u);
-  EXPECT_TRUE(evictor.EvictOne(TierKind::kHost, /*below=*/31));
+  EXPECT_TRUE(evictor.EvictOne(TierKind::kHost, {.used_before = 31}));
 }
 
 // The list of namespaces may be older than a drop. The index of a dropped one belongs to the
