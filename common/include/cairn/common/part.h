@@ -107,8 +107,8 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part);
 // reader need not keep the table. nullopt: it lies outside of the part, which changed since.
 std::optional<SliceEntry> SliceAt(std::span<const std::byte> part, uint32_t slice);
 
-// The same of a part of which only the header is here: `header` has all of it. The slice lies where
-// the table says. nullopt: the table has no such entry.
+// The same of a part of which the header alone is here: `header` has all of it. Where the slice
+// lies is as the table says. nullopt: the table has no such entry.
 std::optional<SliceEntry> SliceEntryAt(std::span<const std::byte> header, uint32_t slice);
 
 // True when the bytes of the slice match its hash.
