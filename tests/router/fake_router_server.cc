@@ -25,7 +25,7 @@ std::string LastText(const GenerateRequest& request) {
   return chat == nullptr ? "ids" : chat->back().content;
 }
 
-void Answer(FakeRouter* router, const FakeRouter::Running& running) {
+void Answer(FakeRouter* router, FakeRouter::Running running) {
   std::istringstream words(LastText(running.request));
   GenerateSummary summary{.prompt_tokens = 100, .cached_tokens = 64, .finish_reason = "stop"};
   if (!running.request.model.empty() && running.request.model != "fake") {
@@ -50,7 +50,7 @@ void Answer(FakeRouter* router, const FakeRouter::Running& running) {
     }
     running.observer->OnToken(1, word + " ");
     ++summary.completion_tokens;
-    if (word == "slow") return router->Keep(running);
+    if (word == "slow") return router->Keep(std::move(running));
   }
   running.observer->OnDone(summary);
 }
@@ -61,7 +61,9 @@ int main(int argc, char** argv) {
   FakeRouter router;
   // On a thread of its own, as the real router calls its observers.
   router.on_generate = [&router](FakeRouter::Running running) {
-    std::thread([&router, running = std::move(running)] { Answer(&router, running); }).detach();
+    std::thread([&router, running = std::move(running)]() mutable {
+      Answer(&router, std::move(running));
+    }).detach();
   };
   HttpConfig config;
   config.listen = "127.0.0.1:0";
