@@ -234,7 +234,9 @@ class Player {
     Mutex mu;
     CondVar changed;
     std::optional<Status> status;
-    start([&](Status done) {
+    // What a callback holds may ask the tier when it ends, as transfers of a node do.
+    const auto asks = [this](const void*) { (void)store_->GetStats(); };
+    start([&, last = std::shared_ptr<const void>(nullptr, asks)](Status done) {
       MutexLock lock(mu);
       status = std::move(done);
     });

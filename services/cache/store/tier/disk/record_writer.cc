@@ -67,7 +67,11 @@ uint64_t RecordWriter::waiting_bytes() const {
 
 void RecordWriter::Run() {
   TimePoint again{};
-  for (Batch batch; WaitForBatch(again, &batch);) {
+  for (;;) {
+    // A new one each time: what callbacks hold ends with them, and may ask this object, so it does
+    // not end under its lock.
+    Batch batch;
+    if (!WaitForBatch(again, &batch)) return;
     const size_t came = batch.placed.size();
     batch.placed = parts_.table.StillWanted(std::move(batch.placed));
     if (const size_t unwanted = came - batch.placed.size(); unwanted > 0) {

@@ -53,7 +53,8 @@ class RecordWriter {
     std::vector<ForgottenExtent> forgotten;
   };
   void Run();
-  // False: the loop ends. `again`: what is to be forgotten waits until then.
+  // False: the loop ends. `again`: what is to be forgotten waits until then. REQUIRES: `batch` is
+  // empty.
   bool WaitForBatch(TimePoint again, Batch* batch);
   Status Apply(const Batch& batch);
   void Settle(const Batch& batch, const Status& status);
