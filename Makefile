@@ -1,12 +1,14 @@
 # The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
 # installed first (see `make setup`).
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
-# `make check` and `make lint` compare with; HOURS=n (or 0.5) is how long `make torture` lasts.
+# `make check` and `make lint` compare with, or a later one if that reaches more than MOST=n
+# sources; HOURS=n (or 0.5) is how long `make torture` lasts.
 # FUZZ_SECONDS=n and FUZZ_TARGETS="a b" are for `make fuzz`.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
 BASE ?=
+MOST ?=
 HOURS ?= 4
 MODEL_FILE := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL ?= $(MODEL_FILE)
@@ -39,7 +41,7 @@ define build_targets
 	@$(STEP) --build "$(1)" -- cmake --build $(BUILD) -j $(JOBS) --target $(2)
 endef
 END := @$(STEP) --end
-SINCE := $(if $(BASE),--base $(BASE))
+SINCE := $(if $(BASE),--base $(BASE)) $(if $(MOST),--most $(MOST))
 
 help: ## Shows this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14

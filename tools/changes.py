@@ -21,6 +21,7 @@ Exit status: 0, or 2 if there is no such commit.
 """
 
 import argparse
+import bisect
 import collections
 import dataclasses
 import json
@@ -161,11 +162,36 @@ def default_base():
     return None, "this clone has no earlier commit"
 
 
-def find(base=None):
+def find(base=None, most=None):
     """The changes since `base`: a commit, "all", or nothing for the default. Error if it is none of
-    these."""
+    these. `most`: see add_base; without effect on "all"."""
     if base == "all":
         return Changes(None, "all")
+    changes = since(base)
+    if most is None or changes.everything or len(affected_sources(changes)) <= most:
+        return changes
+    log = git("log", "--first-parent", "--format=%H", f"{changes.commit}..HEAD") or ""
+    commits = log.split()  # From HEAD on. The earlier, the more differs.
+    first = bisect.bisect_right(
+        range(len(commits)), most, key=lambda i: len(affected_sources(since(commits[i])))
+    )
+    if first == 0:
+        return changes
+    later = since(commits[first - 1])
+    print(
+        f"changes: {changes} reach more than {most} sources, so only what differs from"
+        f" {later.commit[:12]} is looked at; `make check-all` looks at everything",
+        file=sys.stderr,
+    )
+    return later
+
+
+def affected_sources(changes):
+    return [name for name in changes.affected if name.endswith(SOURCES)]
+
+
+def since(base):
+    """The changes since a commit, or since the default one."""
     if base:
         commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
         if commit is None:
@@ -192,6 +218,12 @@ def add_base(parser):
         help="the commit to compare with; `all`: as if everything differed"
         " (default: the newest that is 4 hours older than HEAD)",
     )
+    parser.add_argument(
+        "--most",
+        type=int,
+        metavar="N",
+        help="compare with a later commit if that reaches more than N sources, as a move does",
+    )
 
 
 def main():
@@ -202,7 +234,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     try:
-        changes = find(arguments.base)
+        changes = find(arguments.base, arguments.most)
     except Error as error:
         print(f"changes: {error}", file=sys.stderr)
         return 2

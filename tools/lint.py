@@ -176,7 +176,7 @@ def main():
     arguments = parse()
     under = [folder.rstrip("/") for folder in arguments.under]
     try:
-        changes = differences.find(arguments.base)
+        changes = differences.find(arguments.base, arguments.most)
     except differences.Error as error:
         fail(str(error))
     affected = cpp_of_product(changes.affected, under)

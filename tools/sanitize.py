@@ -269,7 +269,7 @@ def main():
     arguments = parse()
     preset = arguments.preset
     try:
-        changes = differences.find(arguments.base)
+        changes = differences.find(arguments.base, arguments.most)
     except differences.Error as error:
         fail(str(error))
     if not changes.everything and not any(

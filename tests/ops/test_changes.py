@@ -153,6 +153,18 @@ def test_the_default_base_is_four_hours_older_than_head(tmp_path, ages, chosen):
     assert ("the oldest commit here" in told["why"]) == (chosen == 0)
 
 
+@pytest.mark.parametrize("most, chosen", [(100, 0), (3, 0), (2, 1), (1, 2), (0, 3)])
+def test_a_base_that_reaches_too_much_gives_way_to_a_later_one(tmp_path, most, chosen):
+    tree = Repository(tmp_path)
+    commits = [tree.commit(NOON - 9 * HOUR)]
+    for hours, name in ((3, "common/a.h"), (2, "common/b.h"), (1, "common/c.h")):
+        tree.write(name, f"// {hours}\n")
+        commits.append(tree.commit(NOON - hours * HOUR))
+    told = changes(tree, "--most", str(most))
+    assert told["commit"] == commits[chosen]
+    assert len(told["differing"]) == 3 - chosen
+
+
 def test_only_first_parents_are_a_default_base(tmp_path):
     tree = Repository(tmp_path)
     root = tree.commit(NOON - 100 * HOUR)

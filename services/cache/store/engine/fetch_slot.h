@@ -9,7 +9,7 @@
 //      │                                              └─► kReading ─► kReady
 //      │                                                     └ failed ─► kLocate without that tier
 //      ├─ slower, few layers are wanted ─► kWantBuffer ─► kReading (header, then slices) ─► kReady
-//      │                                                     └ cannot ─► kLocate, of the whole block
+//      │                                                     └ cannot ─► kLocate, the whole block
 //      ├─ nowhere, located in a source ─► kWantSource ─► kArriving ─┬─ in host ───► kLocate
 //      │                                      ▲                    ├─ in a buffer ► kReady
 //      │                                      └────── no room ─────┤
@@ -20,8 +20,8 @@
 // and the last one to the source, if a source located the block for the lease.
 //
 // If a fetch wants few of a block's layers, and the tier reads ranges, header and slices are read
-// apart: first the header, which the tier compares with what was written. Then come the slices, which
-// are compared with the header's hashes before they are given out.
+// apart: first the header, which the tier compares with what was written. Then come the slices,
+// which are compared with the header's hashes before they are given out.
 //
 // Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
 // are mapped, else as long as they are read into a buffer. What waits is kept by the lease alone,

@@ -39,12 +39,12 @@ class Evictor {
   ~Evictor();
 
   // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is being read
-  // where it lies, is leased and in no slower tier, waits for its copy to disk, or belongs to blocks
-  // that are not complete. `room`: for whom, in the host tier. There it evicts bytes of the order of
-  // `bytes`, and if that is of no use, at most twice a segment, twice.
-  // `own`: the namespace of the block, whose blocks are as large: if those of others leave no hole
-  // that is large enough, one of these does. In a tier that is divided among tenants, it says whose
-  // room is taken, and only blocks of the same tenant make some.
+  // where it lies, is leased and in no slower tier, waits for its copy to disk, or belongs to
+  // blocks that are not complete. `room`: for whom, in the host tier. There it evicts bytes of the
+  // order of `bytes`, and if that is of no use, at most twice a segment, twice. `own`: the
+  // namespace of the block, whose blocks are as large: if those of others leave no hole that is
+  // large enough, one of these does. In a tier that is divided among tenants, it says whose room is
+  // taken, and only blocks of the same tenant make some.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, const Victims& victims = {},
                          const RoomFor& room = {}, NamespaceState* own = nullptr);
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
