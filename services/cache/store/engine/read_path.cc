@@ -200,10 +200,15 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   return result;
 }
 
-Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, LeaseLife life,
-                                   size_t announced) {
+LeasePtr ReadPath::NewLease(LeaseLife life) {
   auto lease = std::make_shared<Lease>();
   lease->kind = life == kUntilRelease ? PinKind::kPlace : PinKind::kLease;
+  return lease;
+}
+
+Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, LeaseLife life,
+                                   size_t announced) {
+  const LeasePtr lease = NewLease(life);
   // Those who announce leave half of the memory to those who read.
   CAIRN_ASSIGN_OR_RETURN(
       lease->memory,
@@ -257,7 +262,8 @@ Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& loc
                                : MissReason::kNone;
     }
     if (local.leased) {
-      const LeasePtr lease = local.lease != nullptr ? local.lease : std::make_shared<Lease>();
+      // Of a match in place also where all blocks come from elsewhere: its reader asks for places.
+      const LeasePtr lease = local.lease != nullptr ? local.lease : NewLease(local.life);
       const auto count = static_cast<uint32_t>(found.size());
       CAIRN_RETURN_IF_ERROR(ChargeLocated(count, lease.get()));
       lease->located = std::move(found);

@@ -62,6 +62,8 @@ class ReadPath {
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
                    uint32_t prefetched, double prefill_tokens_per_second);
+  // Of nothing yet. One of a match in place keeps places.
+  static LeasePtr NewLease(LeaseLife life);
   // A lease on what the walk has matched, with memory for keys that are announced.
   // RESOURCE_EXHAUSTED: there is no memory for it.
   Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, LeaseLife life,
