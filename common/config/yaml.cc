@@ -1,6 +1,8 @@
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "common/config/schema.h"
@@ -39,17 +41,60 @@ Status Flatten(const YAML::Node& map, const std::string& prefix, const std::stri
 
 }  // namespace
 
+namespace {
+
+// Where a document begins to say something.
+class FirstContent final : public YAML::EventHandler {
+ public:
+  std::optional<YAML::Mark> mark;
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark& at, YAML::anchor_t) override { Note(at); }
+  void OnScalar(const YAML::Mark& at, const std::string&, YAML::anchor_t,
+                const std::string&) override {
+    Note(at);
+  }
+  void OnSequenceStart(const YAML::Mark& at, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    Note(at);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& at, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    Note(at);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void Note(const YAML::Mark& at) {
+    if (!mark) mark = at;
+  }
+};
+
+// Of the second document. Not YAML::LoadAll, which finds documents without end behind some wrong
+// characters, and takes all memory.
+std::optional<YAML::Mark> SecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  FirstContent first, second;
+  if (!parser.HandleNextDocument(first)) return std::nullopt;
+  (void)parser.HandleNextDocument(second);
+  return second.mark;
+}
+
+}  // namespace
+
 Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
   std::vector<Leaf> leaves;
   try {  // yaml-cpp reports by exceptions; they end here.
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty()) return OkStatus();
     // yaml-cpp would read the first one, and nobody the others.
-    if (documents.size() > 1 && !documents[1].IsNull()) {
-      return InvalidArgument("{}: got {} YAML documents, expected 1", At(source, documents[1]),
-                             documents.size());
+    if (const auto second = SecondDocument(text)) {
+      return InvalidArgument("{} line {}: got a second YAML document, expected 1", source,
+                             second->line + 1);
     }
-    const YAML::Node& root = documents.front();
+    const YAML::Node root = YAML::Load(text);
     if (root.IsNull()) return OkStatus();
     if (!root.IsMap()) return InvalidArgument("{}: expected a YAML mapping of settings", source);
     CAIRN_RETURN_IF_ERROR(Flatten(root, "", source, 0, &leaves));
