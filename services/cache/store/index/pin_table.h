@@ -69,7 +69,9 @@ class PinTable {
     (pin->older == nullptr ? oldest_ : pin->older->newer) = pin->newer;
     (pin->newer == nullptr ? newest_ : pin->newer->older) = pin->older;
     PinPoint& point = *pin->point;
-    if (--point.pins == 0) points_.erase(At(point.node, point.offset));
+    const uint32_t left = uint32_t{point.pins} - 1;
+    point.pins = left;
+    if (left == 0) points_.erase(At(point.node, point.offset));
     delete pin;
     --count_;
   }

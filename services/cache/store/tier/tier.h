@@ -78,7 +78,9 @@ class Tier {
   static constexpr uint32_t kRangeGrain = 4096;
   static constexpr uint32_t kHeadBytes = 64;
   virtual void ReadRange(const Extent& /*extent*/, uint64_t /*offset*/,
-                         std::span<std::byte> /*destination*/, IoCallback done) {
+                         std::span<std::byte> /*destination*/,
+                         // NOLINTNEXTLINE(performance-unnecessary-value-param): tiers keep it.
+                         IoCallback done) {
     done(Errorf(StatusCode::kUnimplemented, "{} tier: reads whole extents only", Name(kind())));
   }
   // Constant.
