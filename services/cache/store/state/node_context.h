@@ -5,6 +5,7 @@
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
+#include "common/concurrency/in_flight.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/store/index/recently_gone.h"
 #include "services/cache/store/state/arrivals.h"
@@ -47,37 +48,6 @@ class Progress {
   mutable Mutex mu_;
   CondVar wake_;
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
-};
-
-// Counts I/O under way, so that the engine ends after it. Thread-safe.
-class InFlight {
- public:
-  class Token {
-   public:
-    explicit Token(InFlight* gate) : gate_(gate) {
-      MutexLock lock(gate_->mu_);
-      ++gate_->count_;
-    }
-    ~Token() {
-      // Notified under the lock: the gate may be destroyed as soon as the waiter sees zero.
-      MutexLock lock(gate_->mu_);
-      if (--gate_->count_ == 0) gate_->wake_.NotifyAll();
-    }
-    Token(const Token&) = delete;
-    Token& operator=(const Token&) = delete;
-
-   private:
-    InFlight* const gate_;
-  };
-  void WaitForNone(const Clock& clock) {
-    MutexLock lock(mu_);
-    wake_.Wait(mu_, clock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return count_ == 0; });
-  }
-
- private:
-  Mutex mu_;
-  CondVar wake_;
-  size_t count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 struct NodeContext {

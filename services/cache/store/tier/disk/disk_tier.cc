@@ -100,7 +100,7 @@ class DiskTier::Impl {
   Impl(const DiskTierOptions& chosen, disk::Directory opened)
       : options(chosen), directory(std::move(opened)) {}
   Status OpenRecords();
-  Status OpenLanes();
+  Status OpenLanes(uint64_t segment_bytes);
   Status OpenStore(disk::ValueFileMap map);
   Result<uint64_t> NextEpoch();
 };
@@ -115,7 +115,7 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
                                                 .wipe_on_mismatch = options.wipe_on_mismatch}));
   std::unique_ptr<Impl> impl(new Impl(options, std::move(directory)));
   CAIRN_RETURN_IF_ERROR(impl->OpenRecords());
-  CAIRN_RETURN_IF_ERROR(impl->OpenLanes());
+  CAIRN_RETURN_IF_ERROR(impl->OpenLanes(map.segment_bytes()));
   CAIRN_RETURN_IF_ERROR(impl->OpenStore(std::move(map)));
   return impl;
 }
@@ -137,7 +137,7 @@ Status DiskTier::Impl::OpenRecords() {
   return OkStatus();
 }
 
-Status DiskTier::Impl::OpenLanes() {
+Status DiskTier::Impl::OpenLanes(uint64_t segment_bytes) {
   const bool direct = options.direct_io && directory.SupportsDirectIo();
   std::string reason;
   const std::vector<disk::IoKind> kinds = KindsFor(options, direct, &reason);
@@ -155,9 +155,9 @@ Status DiskTier::Impl::OpenLanes() {
       lanes, disk::MakeIoLanes(
                  kinds, {.depth = options.queue_depth, .readers = readers, .make = make}, &reason));
   io_mode = std::string(disk::Name(lanes.kind)) + (direct ? "/direct" : "/buffered");
-  const uint64_t segment = disk::ExtentStore::MapFor(options.capacity_bytes).segment_bytes();
-  log::Info("disk_tier_io",
-            {{"mode", io_mode}, {"why_not_better", reason}, {"segment_bytes", log::Num(segment)}});
+  log::Info(
+      "disk_tier_io",
+      {{"mode", io_mode}, {"why_not_better", reason}, {"segment_bytes", log::Num(segment_bytes)}});
   return OkStatus();
 }
 

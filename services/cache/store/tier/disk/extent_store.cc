@@ -67,9 +67,7 @@ ExtentStore::ExtentStore(const ExtentStoreOptions& options, const Parts& parts, 
                  },
              .refuse =
                  [this](const Status& status) {
-                   std::deque<QueuedWrite> waiting = table_.TakeWaiting();
-                   std::vector<QueuedWrite> writes(std::move_iterator(waiting.begin()),
-                                                   std::move_iterator(waiting.end()));
+                   const std::vector<QueuedWrite> writes = table_.TakeWaiting();
                    io_errors_ += writes.size();
                    Refuse(writes, status);
                  }},
@@ -85,7 +83,7 @@ ExtentStore::ExtentStore(const ExtentStoreOptions& options, const Parts& parts, 
 ExtentStore::~ExtentStore() {
   names_.Stop();
   // Queued operations still call back.
-  pending_.WaitNone(parts_.clock);
+  pending_.WaitForNone(parts_.clock);
   room_.Stop();
   scrubber_.Stop();
   records_.Stop();
@@ -171,7 +169,7 @@ void ExtentStore::OnWritten(std::vector<QueuedWrite> group, const Status& status
   records_.Add(std::move(placed));
 }
 
-void ExtentStore::Refuse(std::span<QueuedWrite> writes, const Status& status) {
+void ExtentStore::Refuse(std::span<const QueuedWrite> writes, const Status& status) {
   for (const QueuedWrite& write : writes) write.done(status);
   pending_.End(writes.size());
 }

@@ -17,12 +17,12 @@
 #include <span>
 #include <string>
 
+#include "common/concurrency/in_flight.h"
 #include "services/cache/store/tier/disk/damage_reports.h"
 #include "services/cache/store/tier/disk/extent_table.h"
 #include "services/cache/store/tier/disk/io_backend.h"
 #include "services/cache/store/tier/disk/loop.h"
 #include "services/cache/store/tier/disk/named_values.h"
-#include "services/cache/store/tier/disk/pending.h"
 #include "services/cache/store/tier/disk/record_writer.h"
 #include "services/cache/store/tier/disk/scrubber.h"
 #include "services/cache/store/tier/disk/segment_room.h"
@@ -109,7 +109,7 @@ class ExtentStore {
   };
   Started StartWrites();
   void OnWritten(std::vector<QueuedWrite> group, const Status& status);
-  void Refuse(std::span<QueuedWrite> writes, const Status& status);
+  void Refuse(std::span<const QueuedWrite> writes, const Status& status);
   // Reads bytes from `offset` on, of an extent that is held. `check`: a look at them on their way
   // to the caller. `learn_head`: it looks at the whole extent.
   void StartRead(const Resident& extent, uint64_t offset, std::span<std::byte> destination,
@@ -123,7 +123,7 @@ class ExtentStore {
   const Parts parts_;
   ExtentTable table_;
   DamageReports damage_;
-  Pending pending_;
+  InFlight pending_;
   SyncRounds syncs_;
   RecordWriter records_;
   SegmentRoom room_;

@@ -156,10 +156,11 @@ void ExtentTable::GiveUp(const std::vector<QueuedWrite>& group) {
   }
 }
 
-std::deque<QueuedWrite> ExtentTable::TakeWaiting() {
-  std::deque<QueuedWrite> taken;
+std::vector<QueuedWrite> ExtentTable::TakeWaiting() {
   MutexLock lock(mu_);
-  taken.swap(queue_);
+  std::vector<QueuedWrite> taken(std::move_iterator(queue_.begin()),
+                                 std::move_iterator(queue_.end()));
+  queue_.clear();
   for (const QueuedWrite& write : taken) entries_[write.extent.id].state = State::kReserved;
   return taken;
 }

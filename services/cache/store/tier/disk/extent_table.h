@@ -112,7 +112,7 @@ class ExtentTable {
   // The group could not be written: it loses its places. Then its callers may be told.
   void GiveUp(const std::vector<QueuedWrite>& group);
   // All that waits for a place stays reserved. Its callers are to be told.
-  std::deque<QueuedWrite> TakeWaiting();
+  std::vector<QueuedWrite> TakeWaiting();
   bool waiting() const;
 
   // Records. Takes those out that were released since they were moved.
