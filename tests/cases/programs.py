@@ -12,19 +12,13 @@ import time
 import urllib.error
 import urllib.request
 
+from waiting import PATIENCE, wait_until
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")) / "bin"
 MODEL = ROOT / "tests/data/gguf/kquant.gguf"
-PATIENCE = 120  # Seconds, which only a bug reaches.
 LOOPBACK = ("--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0")
 SMALL = ("--host.capacity", "64MiB", "--index.capacity", "16MiB")
-
-
-def wait_until(done, what):
-    end = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < end, f"never: {what}"
-        time.sleep(0.02)
 
 
 class Program:

@@ -8,7 +8,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 
 import envoy
 import yaml
@@ -17,19 +16,11 @@ from fake_engine import Engine
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from ports import free_port  # noqa: E402,F401  (needs the path; for the tests)
+from waiting import PATIENCE, wait_until
 
 BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
 CONFIG = ROOT / "deploy/envoy/endpoint-picker.yaml"
-DEADLINE = 120  # Seconds, which only a bug reaches.
-
-
-def wait_until(done, what):
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        if value := done():
-            return value
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
+DEADLINE = PATIENCE
 
 
 class Process:
