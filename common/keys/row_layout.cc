@@ -13,8 +13,9 @@ namespace {
 
 constexpr uint64_t kHalf = 2;  // Bytes of a number of a sink row.
 
-// Codecs that store each row by itself, one after the other (docs/formats/codecs.md). The others
-// share something among tokens: int4 and mixed the scales of a channel, cachegen its streams.
+// Codecs that store each row by itself, one after the other (docs/inside/formats/codecs.md). The
+// others share something among tokens: int4 and mixed the scales of a channel, cachegen its
+// streams.
 bool StoresRows(format::Codec codec) {
   switch (codec) {
     case format::Codec::kRaw:

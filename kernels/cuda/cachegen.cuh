@@ -1,6 +1,6 @@
 #pragma once
-// cachegen: whole multiples of a step, entropy-coded (docs/formats/codecs.md). The numbers of a
-// slice wait in its scratch between launches, in the order of the streams: for each head the
+// cachegen: whole multiples of a step, entropy-coded (docs/inside/formats/codecs.md). The numbers
+// of a slice wait in its scratch between launches, in the order of the streams: for each head the
 // anchors of a stream's channels, then these channels one after another, all plus kLatticeZero.
 //
 //   cachegen_encode.cuh   model    a head: step, numbers, anchors, classes

@@ -1,6 +1,7 @@
 #pragma once
 // mixed: int4 by token, with the channels of largest magnitude in half precision (codec_kernels.h,
-// docs/formats/codecs.md). A head is: these channels, their numbers by row, the rows of int4.
+// docs/inside/formats/codecs.md). A head is: these channels, their numbers by row, the rows of
+// int4.
 
 #include "kernels/cuda/int4.cuh"
 

@@ -4,9 +4,10 @@
 //
 //   Selection::Begin -> SelectionRun: Observe(...)*, Select() -> KeptRows
 //
-// A segment is a run of tokens that is selected once, when its KV is computed (docs/selections.md).
-// Its rows are numbered from 0. A selection ranks only the segment's own rows, and its softmax runs
-// over these. It ignores the rows that were kept of earlier segments.
+// A segment is a run of tokens that is selected once, when its KV is computed
+// (docs/methods/selections.md). Its rows are numbered from 0. A selection ranks only the segment's
+// own rows, and its softmax runs over these. It ignores the rows that were kept of earlier
+// segments.
 
 #include <cstdint>
 #include <functional>

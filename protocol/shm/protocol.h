@@ -1,6 +1,6 @@
 #pragma once
 // The same-node protocol, version 1: what client and node write into the ring and send over the
-// Unix socket. This file has the bytes, and docs/formats/local.md explains them.
+// Unix socket. This file has the bytes, and docs/inside/formats/local.md explains them.
 //
 // Plain structs of fixed size, little-endian, without padding. Each side copies what it reads out
 // of shared memory once, and looks only at the copy. The checks are in decode.h.
@@ -134,8 +134,8 @@ enum PlaceFlag : uint8_t {
   kOnDevice = 2,
 };
 
-// Where one part of one block lies. The bytes are the stored part (docs/formats/part.md), and its
-// header has the offsets and the XXH3 of the slices.
+// Where one part of one block lies. The bytes are the stored part (docs/inside/formats/part.md),
+// and its header has the offsets and the XXH3 of the slices.
 struct PlaceEntry {
   uint64_t offset = 0;   // In the segment.
   uint32_t segment = 0;  // Id; 0 unless kHere.

@@ -1,4 +1,4 @@
-"""The third level of SGLang's hierarchical cache: docs/engines/sglang.md.
+"""The third level of SGLang's hierarchical cache: docs/program/engines/sglang.md.
 
 SGLang loads `CairnStorage` itself, as its backend "dynamic".
 """

@@ -11,7 +11,7 @@
 // remainders. Query-aware: the segment's end.
 //
 //   keep     share of the rows that stay, in the mean over the heads
-//   heads    the calibration: scores of heads for one model's weights (docs/formats/calibration.md)
+//   heads    the calibration: scores of heads for one model's weights (docs/methods/calibration.md)
 //   sink     1: the sequence's first token always stays
 //   window   queries that are asked
 //   pool     neighbours on each side; 3 is a kernel of 7

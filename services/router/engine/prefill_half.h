@@ -1,6 +1,6 @@
 #pragma once
 // The first half of a request that two workers share: one computes the prompt for the other, which
-// answers (docs/disaggregation.md).
+// answers (docs/operate/disaggregation.md).
 //
 //   Begin ─► sent ──► announced ──► ended
 //              └───────────────────►┘

@@ -1,6 +1,6 @@
 #pragma once
 // The JSON of /v1/completions and /v1/chat/completions to what the router routes. What strangers
-// send is read here and nowhere else; docs/http-api.md lists every field.
+// send is read here and nowhere else; docs/program/http-api.md lists every field.
 
 #include <cstdint>
 #include <optional>

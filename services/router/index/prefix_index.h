@@ -46,7 +46,7 @@ struct HeldPrefix {
   uint32_t any_blocks = 0;  // From the first one on, each held by some node. Not by workers alone.
 };
 
-// Thread-safe: one mutex. A lookup holds it for as long as it takes (docs/router.md).
+// Thread-safe: one mutex. A lookup holds it for as long as it takes (docs/operate/router.md).
 class PrefixIndex {
  public:
   struct Options {

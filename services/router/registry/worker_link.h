@@ -20,7 +20,7 @@
 
 namespace cairn::router {
 
-// What requests a worker takes (docs/disaggregation.md).
+// What requests a worker takes (docs/operate/disaggregation.md).
 enum class WorkerRole : uint8_t {
   kBoth,
   kPrefill,  // Only prompts that it computes for other workers.
@@ -67,7 +67,7 @@ struct WorkerRequest {
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
   std::string trace = {};
-  // Compute the prompt for another worker and end there (docs/disaggregation.md).
+  // Compute the prompt for another worker and end there (docs/operate/disaggregation.md).
   bool prefill_only = false;
   // How long to wait for blocks of the prompt that another worker has announced. 0: not at all.
   Duration await_prefill{0};

@@ -1,5 +1,5 @@
 #pragma once
-// What a router exports: cairn_router_*. docs/metrics-router.md says what each means.
+// What a router exports: cairn_router_*. docs/operate/metrics-router.md says what each means.
 
 #include "common/metrics/metrics.h"
 #include "services/router/engine/router_engine.h"

@@ -37,7 +37,8 @@ class SliceLoader {
     kUnread = 2,  // The device has no room, or did not do it. The page means nothing.
   };
 
-  // A layer of a block of which a selection kept some rows of each head (docs/formats/part.md).
+  // A layer of a block of which a selection kept some rows of each head
+  // (docs/inside/formats/part.md).
   struct RowsOfHead {
     uint64_t offset = 0;  // Of the encoded rows in the slice.
     uint64_t bytes = 0;

@@ -2,7 +2,7 @@
 // Paged memory for the keys and values of running sequences.
 //
 // A page holds one block: block_tokens tokens of all layers, as IEEE binary16, little-endian. The
-// order inside a page is Cairn's block order (docs/formats/part.md):
+// order inside a page is Cairn's block order (docs/inside/formats/part.md):
 //
 //   layer -> plane (K, then V) -> KV head -> token -> channel
 //

@@ -1,5 +1,5 @@
 #pragma once
-// Indexes of contexts at the cache node (docs/formats/index-objects.md). Clusters of keys take long
+// Indexes of contexts at the cache node (docs/methods/index-objects.md). Clusters of keys take long
 // to make, and a context that many requests share has the same ones each time. So they are made
 // once, and stored as blocks of a namespace of their own, one a layer. Whoever opens the context
 // later fetches them, on any worker.

@@ -1,7 +1,7 @@
 #pragma once
 // Which rows of a long context are read at each decode step, by name: `precision:near=turbo3,
-// rows=0.02`. Names, parameters and sources of all policies; docs/long-context.md has them in a
-// table.
+// rows=0.02`. Names, parameters and sources of all policies; docs/methods/long-context.md has them
+// in a table.
 
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
 #pragma once
-// Rotations that a read policy names by the digest of their file: docs/formats/calibration.md.
+// Rotations that a read policy names by the digest of their file: docs/methods/calibration.md.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 // Files that tell a worker something about its model in advance, and that recipes and read policies
-// name by their digest: docs/formats/calibration.md.
+// name by their digest: docs/methods/calibration.md.
 
 #include <cstdint>
 #include <optional>

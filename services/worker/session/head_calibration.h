@@ -1,5 +1,5 @@
 #pragma once
-// Head scores that a recipe names by their digest: docs/formats/calibration.md.
+// Head scores that a recipe names by their digest: docs/methods/calibration.md.
 
 #include <cstdint>
 #include <string>

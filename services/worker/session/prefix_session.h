@@ -154,7 +154,7 @@ class PrefixSession {
   std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
 
   // For blocks that go from one worker to another while they are computed
-  // (docs/disaggregation.md).
+  // (docs/operate/disaggregation.md).
   // Tells the node that this worker computes and pushes those blocks of `keys` that the node does
   // not have. Others may wait for them until the last reference to the answer is gone. Null: the
   // node could not be told. Returns within match_deadline.

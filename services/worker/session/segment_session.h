@@ -1,6 +1,6 @@
 #pragma once
 // The segments of a prompt at a cache node: finds and fetches them, and names and queues a new one
-// (docs/selections.md).
+// (docs/methods/selections.md).
 //
 // A prompt does not say where somebody cut it into segments. So for each block boundary the session
 // asks about the last block of a segment that would end there, all in one call. It takes the

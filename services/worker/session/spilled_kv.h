@@ -7,7 +7,7 @@
 //
 // Windows that are still there are not fetched again. Every slice is verified before it is given.
 // On the node's machine slices are read where they lie, if no other process can write there
-// (docs/formats/local.md), else they are copied into one of two staging areas.
+// (docs/inside/formats/local.md), else they are copied into one of two staging areas.
 
 #include <array>
 #include <cstdint>

@@ -22,7 +22,7 @@ struct Report {
 // CPU, cores, memory, kernel, TCP's congestion control: what the numbers depend on.
 std::vector<std::pair<std::string, std::string>> MachineFacts();
 
-// docs/cli.md lists the fields.
+// docs/operate/cli.md lists the fields.
 Json ToJson(const Report& report);
 std::string ToText(const Report& report, const Terminal& terminal);
 

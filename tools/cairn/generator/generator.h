@@ -63,8 +63,8 @@ Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address,
                                                  const TlsFlags& tls = {});
 
 // One worker computes each prompt, the other one fetches it as it comes and answers
-// (docs/disaggregation.md). Both use the same cache node. If the first one is away or fails, the
-// second computes what is missing.
+// (docs/operate/disaggregation.md). Both use the same cache node. If the first one is away or
+// fails, the second computes what is missing.
 std::unique_ptr<Generator> PairWorkers(std::unique_ptr<Generator> prefill,
                                        std::unique_ptr<Generator> decode);
 

@@ -1,5 +1,6 @@
 #pragma once
-// A same-node session (docs/formats/local.md): the client's end of socket, ring and segments.
+// A same-node session (docs/inside/formats/local.md): the client's end of socket, ring and
+// segments.
 
 #include <atomic>
 #include <cstdint>

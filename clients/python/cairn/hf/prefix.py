@@ -29,8 +29,8 @@ class PrefixCache(ModelCache):
     """
 
     def __init__(self, model: Any, *, block_tokens: int = 64, **settings: Any) -> None:
-        """`settings`: those of docs/engines/huggingface.md, such as `address`. Runs one token
-        through the model.
+        """`settings`: those of docs/program/engines/huggingface.md, such as `address`. Runs one
+        token through the model.
 
         ValueError: a setting is not valid, or the model is not supported. RuntimeError: a version
         of transformers that was not tested. A node that cannot be reached is no error, because it

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkMemory", "ChunkNames", "memory_of"]
 
-_PART_HEADER = 128  # Of a part with one slice, as an opaque one has: docs/formats/part.md.
+_PART_HEADER = 128  # Of a part with one slice, as an opaque one has: docs/inside/formats/part.md.
 _RETRY = 0.01
 
 

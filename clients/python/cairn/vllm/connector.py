@@ -85,7 +85,7 @@ class CairnConnector(KVConnectorBase_V1):
     """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's
     steps.
 
-    `kv_connector_extra_config` has the settings of docs/engines/vllm.md.
+    `kv_connector_extra_config` has the settings of docs/program/engines/vllm.md.
     """
 
     def __init__(

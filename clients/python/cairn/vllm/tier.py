@@ -1,5 +1,5 @@
-"""A secondary tier for vLLM's own offloading: docs/engines/vllm.md. vLLM fills host memory, this
-moves its chunks.
+"""A secondary tier for vLLM's own offloading: docs/program/engines/vllm.md. vLLM fills host memory,
+this moves its chunks.
 
 vLLM loads `CairnTier` itself, through `secondary_tiers` of its TieringOffloadingSpec.
 """

@@ -2,10 +2,10 @@
 // Rows of blocks: the keys and values of some tokens, of one layer and one KV head. What a reader
 // fetches that wants only the tokens which it attends to.
 //
-// The form of a group of rows is that of a selected head (docs/formats/part.md, "Selected rows"):
-// the codec's bytes of a slice of one head, keys and values, with the wanted rows as its tokens. So
-// a codec decodes it as a slice of n tokens and one head, whose first position is 0 only if row 0
-// of the block at position 0 is among them.
+// The form of a group of rows is that of a selected head (docs/inside/formats/part.md, "Selected
+// rows"): the codec's bytes of a slice of one head, keys and values, with the wanted rows as its
+// tokens. So a codec decodes it as a slice of n tokens and one head, whose first position is 0 only
+// if row 0 of the block at position 0 is among them.
 
 #include <array>
 #include <bit>

@@ -3,7 +3,7 @@
 //
 // The server's thread owns it. Not thread-safe. It knows no socket: segments go out through
 // ArenaSegmentSender. Whatever a client writes into its ring, it can at worst end this session
-// (docs/formats/local.md).
+// (docs/inside/formats/local.md).
 
 #include <cstdint>
 #include <deque>

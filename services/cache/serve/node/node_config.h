@@ -1,5 +1,5 @@
 #pragma once
-// Every setting of cairn-cache. docs/config.md is printed from this table.
+// Every setting of cairn-cache. docs/operate/config.md is printed from this table.
 
 #include <cstdint>
 #include <string>

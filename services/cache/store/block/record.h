@@ -1,7 +1,7 @@
 #pragma once
 // The record that the disk tier stores with each part. With the records, recovery can build the
-// index again from the parts alone, in any order. docs/formats/record.md draws the bytes. No other
-// versions than those that it draws are read.
+// index again from the parts alone, in any order. docs/inside/formats/record.md draws the bytes. No
+// other versions than those that it draws are read.
 
 #include <cstdint>
 #include <optional>

@@ -9,8 +9,8 @@
 //   Locate   which of these keys could you give?     for a match, after the tiers were asked
 //   Read     give me this block                      for a fetch, when no tier has the block
 //
-// The bytes of a block are its stored parts (docs/formats/part.md), exactly as their writer sealed
-// them.
+// The bytes of a block are its stored parts (docs/inside/formats/part.md), exactly as their writer
+// sealed them.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 // The memory that the node may take, item by item. The sum of the bounds is what the node tells
-// the operator that it needs (docs/operations.md); whatever grows with what clients ask for is
-// charged to an item before it is allocated.
+// the operator that it needs (docs/operate/operations.md); whatever grows with what clients ask for
+// is charged to an item before it is allocated.
 
 #include <array>
 #include <atomic>

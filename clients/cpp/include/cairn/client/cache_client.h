@@ -1,6 +1,6 @@
 #pragma once
 // The client of a cache node. This is the short form. examples/cpp/get_and_push.cc is the whole
-// program, and docs/cpp.md explains it:
+// program, and docs/program/cpp.md explains it:
 //
 //   auto connected = client::Connect({.address = address, .client_name = "get_and_push"});
 //   client::CacheClient& node = **connected;
@@ -12,10 +12,10 @@
 //
 //   auto pushed = node.Push(cairn::Fingerprint(spec), parts, {});
 //
-// For the caller, every error of Match, Fetch and Push is a miss (next_action.h, docs/errors.md). A
-// cache that is slow, wrong or not reachable never makes a request fail. A call ends at its
-// deadline at the latest. After several failures in a row a circuit breaker answers UNAVAILABLE at
-// once, so that later calls do not wait for their deadlines.
+// For the caller, every error of Match, Fetch and Push is a miss (next_action.h,
+// docs/program/errors.md). A cache that is slow, wrong or not reachable never makes a request fail.
+// A call ends at its deadline at the latest. After several failures in a row a circuit breaker
+// answers UNAVAILABLE at once, so that later calls do not wait for their deadlines.
 //
 // A client may know several nodes (ConnectOptions::address). It uses one of them at a time, its
 // home, and what this page calls "the node" is the home.
@@ -333,9 +333,9 @@ class CacheClient {
   // at.
   //
   // Over gRPC the node compares a slice with its writer's hash once for each lease, and hashes the
-  // rows that it sends (docs/formats/rows.md). On the same-node path the client takes the rows out
-  // of the node's memory, and compares the slice itself, once for each lease. This implementation,
-  // and one whose node knows no rows, fetches whole slices.
+  // rows that it sends (docs/inside/formats/rows.md). On the same-node path the client takes the
+  // rows out of the node's memory, and compares the slice itself, once for each lease. This
+  // implementation, and one whose node knows no rows, fetches whole slices.
   virtual Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
                            std::span<const RowGroup> groups, RowSink& sink,
                            const FetchOptions& options);

@@ -1,8 +1,9 @@
 #pragma once
 // Two recipes of the same blocks, leased together: for a reader that keeps one form near, such as a
 // copy in few bits, and reads rows of the other. A published recipe is a namespace of its own
-// (docs/recipes.md), so each form has keys and a lease of its own, and neither outlives what a
-// reader sees: a lease that ends, or blocks that are dropped or bumped, end fetches with its name.
+// (docs/operate/recipes.md), so each form has keys and a lease of its own, and neither outlives
+// what a reader sees: a lease that ends, or blocks that are dropped or bumped, end fetches with its
+// name.
 
 #include <cstdint>
 #include <span>

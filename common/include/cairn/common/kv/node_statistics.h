@@ -10,8 +10,8 @@
 //
 // To add a statistic, add a row, the field of proto/cairn/v1/cache.proto with the same name, and
 // the place that counts it. tests/ops/test_statistics.py then names the lines that people and type
-// checkers read: in docs/metrics.md and in clients/python/cairn/types.py. Statistics that are only
-// metrics have the same kind of table in services/cache/store/state/engine_statistics.h.
+// checkers read: in docs/operate/metrics.md and in clients/python/cairn/types.py. Statistics that
+// are only metrics have the same kind of table in services/cache/store/state/engine_statistics.h.
 
 #include <cstddef>
 #include <cstdint>

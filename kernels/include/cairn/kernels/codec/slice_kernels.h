@@ -3,9 +3,9 @@
 // launch takes some microseconds, a slice some hundredths of one.
 //
 // A slice is one layer of one block, as a codec of kernels/codecs stores it; the bytes and halves
-// are the same. A head of selected rows (docs/formats/part.md) is a slice of one head, whose tokens
-// are the rows that SelectionUnitKernels::gather_rows has put behind each other. All slices of one
-// call have one form, that is, they are of one namespace. Lists (`slices`, `runs`, `pieces`,
+// are the same. A head of selected rows (docs/inside/formats/part.md) is a slice of one head, whose
+// tokens are the rows that SelectionUnitKernels::gather_rows has put behind each other. All slices
+// of one call have one form, that is, they are of one namespace. Lists (`slices`, `runs`, `pieces`,
 // `index`) lie in the host's memory, and a launch copies them. What they point to is the backend's
 // memory.
 //
