@@ -70,7 +70,7 @@ struct BytesOptions {
 struct TimeOptions {
   Duration min{0};
   Duration max = std::chrono::hours(24 * 365);
-  bool or_zero = false;  // 0 is legal beside the range.
+  bool or_zero = false;  // 0 is legal even if it is outside the range.
 };
 
 class Schema {

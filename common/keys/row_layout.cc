@@ -41,7 +41,7 @@ uint32_t SinksOf(const RecipeCodec& codec) {
   return has ? static_cast<uint32_t>(codec.values.back()) : 0;
 }
 
-// Of a row that is no sink. `values`: of the plane of values, which may be coded otherwise.
+// Bytes of a row that is no sink. `values`: of the plane of values, which may be coded otherwise.
 uint64_t RowBytes(const codecs::Codec& codec, const Plane& plane, bool values, uint32_t layer) {
   codecs::SliceShape shape = {.tokens = 1};
   (values ? shape.v_heads : shape.k_heads) = 1;
