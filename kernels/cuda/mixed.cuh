@@ -8,7 +8,7 @@
 namespace cairn::kernels::cuda {
 
 constexpr int kMixedThreads = 128;
-constexpr int kMixedRows = 64;  // Of a block that decodes.
+constexpr int kMixedRows = 64;  // Rows of a block that decodes.
 constexpr int kMostOutliers = 64;
 constexpr int kMaskWords = static_cast<int>(kMaxHeadDim / 32);
 constexpr size_t kMixedSharedBytes =
