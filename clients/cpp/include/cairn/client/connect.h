@@ -42,7 +42,7 @@ struct BreakerOptions {
   // The breaker makes each back-off longer by up to this fraction, so that clients do not all probe
   // at the same moment.
   double jitter = 0.2;
-  uint64_t seed = 0;  // Of the random numbers for the jitter.
+  uint64_t seed = 0;  // Seed of the random numbers for the jitter.
 };
 
 // With more than one address the client uses one node at a time, its home. The others matter only

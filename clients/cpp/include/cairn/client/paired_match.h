@@ -19,7 +19,7 @@ struct NamedBlocks {
 };
 
 struct PairedMatch {
-  // Both forms have so many blocks, from the prompt's first. 0: there are no leases.
+  // Both forms have this many blocks, from the prompt's first. 0: there are no leases.
   uint32_t blocks = 0;
   // Why the next block is missing, in the form that has fewer. kNone: all blocks matched.
   MissReason miss_reason = MissReason::kNone;
