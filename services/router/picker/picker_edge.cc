@@ -12,7 +12,7 @@
 namespace cairn::router {
 namespace {
 
-// Of a message beyond the body in it: headers and metadata.
+// Bytes of a message beyond the body in it: headers and metadata.
 constexpr uint64_t kRestBytes = 1 << 20;
 // Cancelled streams end as soon as gRPC tells them.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);

@@ -162,7 +162,8 @@ Status CheckMemory(const RouterConfig& c) {
       "lower them");
 }
 
-// What a start would find out, as far as it costs no time: the vocabulary is not read.
+// The errors that a start would find, as far as finding them costs no time: the vocabulary is not
+// read.
 Status CheckWithoutLoading(const RouterConfig& c) {
   if (!c.model.empty()) {
     CAIRN_RETURN_IF_ERROR(Annotate(worker::GgufFile::OpenMetadata(c.model).status(), "model"));
