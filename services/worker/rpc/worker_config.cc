@@ -202,7 +202,8 @@ Status CheckPool(const WorkerConfig& c) {
                    "lower kv_pool");
 }
 
-// What a start would find out, as far as it costs no time: the weights are not read.
+// The errors that a start would find, as far as finding them costs no time: the weights are not
+// read.
 Status CheckWithoutLoading(const WorkerConfig& c) {
   CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(c));
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));

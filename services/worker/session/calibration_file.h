@@ -19,7 +19,7 @@ class CalibrationLines {
 
   // nullopt: there are no more.
   std::optional<std::string_view> Next();
-  // What follows the lines that were read.
+  // The text after the lines that were read.
   std::string_view rest() const { return left_; }
   // INVALID_ARGUMENT, which names the last line.
   Status Wrong(std::string_view expected) const;
