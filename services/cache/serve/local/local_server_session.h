@@ -56,7 +56,7 @@ struct LocalBuffers {
 };
 
 struct LocalServerSessionOptions {
-  SessionId session = 0;  // Of the engine.
+  SessionId session = 0;  // The session of the engine.
   OwnerId owner = kCommon;
   std::string tenant;
   uint64_t quota_bytes = 0;  // Leased and reserved bytes together. At most half of it reserved.

@@ -41,7 +41,7 @@ struct NamespaceRecord {
   NamespaceSpec spec;
   uint64_t generation = 0;
   bool dropped = false;
-  // How long blocks live after their last use. 0: for ever.
+  // How long blocks live after their last use. 0: forever.
   Duration block_life{0};
 };
 inline constexpr std::string_view kNamespaceMetaPrefix = "namespace/";
