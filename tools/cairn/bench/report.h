@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn bench` prints.
+// The output of `cairn bench`.
 
 #include <string>
 #include <utility>
