@@ -54,10 +54,20 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
+  // What a match found under the lock of its namespace.
+  struct Walked {
+    BlockIndex::Walk walk;
+    LeasePtr lease;  // On what was matched. nullptr: none was wanted, or nothing was found.
+    MissReason miss_reason = MissReason::kNone;
+  };
+
   // The lease's life, or which field is wrong.
   Result<Duration> CheckMatch(const MatchRequest& request) const;
   // Null: the match is answered at once.
   std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
+  Result<Walked> WalkAndPin(const MatchRequest& request, const NamespacePtr& ns, LeaseLife life);
+  // What is missing is looked for at the source, or else the match is counted.
+  void Finish(const MatchRequest& request, LocalMatch local, MatchResult* result);
   void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
