@@ -54,10 +54,20 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
+  // The findings of a match under the lock of its namespace.
+  struct Walked {
+    BlockIndex::Walk walk;
+    LeasePtr lease;  // On what was matched. nullptr: none was wanted, or nothing was found.
+    MissReason miss_reason = MissReason::kNone;
+  };
+
   // The lease's life, or which field is wrong.
   Result<Duration> CheckMatch(const MatchRequest& request) const;
   // Null: the match is answered at once.
   std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
+  Result<Walked> WalkAndPin(const MatchRequest& request, const NamespacePtr& ns, LeaseLife life);
+  // Looks for missing blocks at the source, or else counts the match.
+  void Finish(const MatchRequest& request, LocalMatch local, MatchResult* result);
   void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
