@@ -33,8 +33,8 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
   prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
                      selection_publisher_ ? &*selection_publisher_ : nullptr, urgent_push_queue());
   if (parts_.selection != nullptr) {
-    selected_prompt_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
-                             *parts_.selection, session, push_queue());
+    selected_prompts_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
+                              *parts_.selection, session, push_queue());
   }
   const std::string no_spill = WhyNoSpill();
   if (no_spill.empty()) {
@@ -44,9 +44,13 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .push = *spill_push_,
                                  .background = &*push_,
                                  .options = parts_.options.spill,
-                                 .read_by_rows = parts_.reading.has_value()});
+                                 .read_by_rows = parts_.reading.has_value(),
+                                 .count = [this](const SpillStats& stats) {
+                                   MutexLock lock(mu_);
+                                   totals_.spill += stats;
+                                 }});
   }
-  if (session_ && !selected_prompt_ && parts_.codec->raw()) {
+  if (session_ && !selected_prompts_ && parts_.codec->raw()) {
     turn_.emplace(TurnServices{.client = *parts_.cache,
                                .session = *session_,
                                .codec = *parts_.codec,
@@ -64,17 +68,12 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .pool_bytes = parts_.options.kv_pool_bytes,
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
-      .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
+      .selected_prompts = selected_prompts_ ? &*selected_prompts_ : nullptr,
       .reading = parts_.reading ? &*parts_.reading : nullptr,
       .turn = turn_ ? &*turn_ : nullptr,
       .spill = spill_ ? &*spill_ : nullptr,
       .no_spill = no_spill,
       .cancel_all = cancel_all_,
-      .spilled =
-          [this](const SpillStats& stats) {
-            MutexLock lock(mu_);
-            totals_.spill += stats;
-          },
       .reserve = [this](KvSequence& sequence,
                         int64_t tokens) { return ReserveKv(sequence, tokens); },
       .make_room =
@@ -195,7 +194,7 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
   }
   if (role == WorkerRole::kDecode) return refuse("got true, but this worker has the role 'decode'");
   if (!session_) return refuse("got true, but this worker has no cache node to push to");
-  if (selected_prompt_) return refuse("got true, but this worker's recipe selects tokens");
+  if (selected_prompts_) return refuse("got true, but this worker's recipe selects tokens");
   return OkStatus();
 }
 
@@ -214,7 +213,7 @@ Status EngineCore::CheckBudget(const Job& job) const {
 
 std::string EngineCore::WhyNoSpill() const {
   if (!session_) return "this worker has no cache node";
-  if (selected_prompt_) return "this worker's recipe selects tokens";
+  if (selected_prompts_) return "this worker's recipe selects tokens";
   if (parts_.codec->lossy() || !parts_.codec->raw()) {
     return fmt::format("this worker's recipe '{}' is not raw", parts_.options.recipe);
   }
@@ -448,7 +447,7 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
 void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
   // A segment is selected once, where a request says that it ends: answers do not become one.
-  if (selected_prompt_) return;
+  if (selected_prompts_) return;
   // A turn whose prompt did not fit does not fit either.
   if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
   // Neither does one of which tokens were dropped.
@@ -515,9 +514,9 @@ void EngineCore::PrefillIdleTurn(IdleTurn turn) {
     turn.sequence = std::make_shared<KvSequence>(parts_.pool->NewSequence());
   }
   Status status = turn.sequence->Reserve(static_cast<int64_t>(turn.tokens.size()));
-  PromptKv::Report report;
+  PromptReport report;
   if (status.ok()) {
-    PromptKv::Request wanted;
+    PromptRequest wanted;
     wanted.tokens = turn.tokens;
     wanted.sequence = turn.sequence;
     wanted.use_cache = true;

@@ -162,7 +162,7 @@ class EngineCore {
   // The driver's.
   std::optional<SelectionPublisher> selection_publisher_;
   std::optional<PromptKv> prompt_kv_;
-  std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
+  std::optional<SelectedPrompts> selected_prompts_;  // Where the recipe selects, in its place.
   std::optional<RequestParts> request_parts_;
   std::optional<RunLoop> loop_;
   std::vector<Running> running_;

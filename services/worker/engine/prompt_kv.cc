@@ -21,11 +21,11 @@ PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* 
       prefiller_(transformer, clock),
       block_tokens_(transformer.kv_layout().block_tokens) {}
 
-PromptKv::Report PromptKv::Compute(const Request& request) {
+PromptReport PromptKv::Compute(const PromptRequest& request) {
   PromptRun run(*this, request);
   while (true) {
     const Step step = run.Next(transformer_.max_rows(), /*alone=*/true);
-    if (step.kind == Step::Kind::kFinished) return std::move(run.report());
+    if (step.kind == Step::Kind::kFinished) return run.TakeReport();
     if (step.kind != Step::Kind::kChunk) continue;
     const TimePoint start = clock_.Now();
     const Status status = transformer_.Forward({&step.chunk, 1});

@@ -15,7 +15,7 @@ constexpr uint32_t kAwaitedPiece = 2;
 
 }  // namespace
 
-PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
+PromptRun::PromptRun(PromptKv& kv, PromptRequest request)
     : kv_(kv),
       request_(std::move(request)),
       sequence_(*request_.sequence),

@@ -9,7 +9,7 @@
 
 namespace cairn::worker {
 
-struct SelectedPrompt::Run {
+struct SelectedPrompts::Run {
   const Request& request;
   KvSequence& sequence;
   std::span<const TokenId> tokens;
@@ -22,9 +22,9 @@ struct SelectedPrompt::Run {
   std::vector<double> block_seconds = {};  // See Prefiller::Measure.
 };
 
-SelectedPrompt::SelectedPrompt(Transformer& transformer, const Model& model, KvPool& pool,
-                               const Clock& clock, const selections::Selection& selection,
-                               PrefixSession* session, PushQueue* push)
+SelectedPrompts::SelectedPrompts(Transformer& transformer, const Model& model, KvPool& pool,
+                                 const Clock& clock, const selections::Selection& selection,
+                                 PrefixSession* session, PushQueue* push)
     : transformer_(transformer),
       pool_(pool),
       clock_(clock),
@@ -37,13 +37,13 @@ SelectedPrompt::SelectedPrompt(Transformer& transformer, const Model& model, KvP
   if (session_ != nullptr) segments_.emplace(*session_, pool_, clock_);
 }
 
-SelectedPrompt::Report SelectedPrompt::Compute(const Request& request) {
+SelectedPrompts::Report SelectedPrompts::Compute(const Request& request) {
   const PushPause pause(push_);
   Run run{request, *request.prompt.sequence, request.prompt.tokens, clock_.Now()};
   run.block_seconds.resize(
       static_cast<size_t>((std::ssize(run.tokens) + block_tokens_ - 1) / block_tokens_));
   Plan(run);
-  PromptKv::Report& report = run.report.prompt;
+  PromptReport& report = run.report.prompt;
   if (run.report.shared && request.prompt.use_cache && session_ != nullptr) FindAndFetch(run);
   const int64_t fetched = run.sequence.length();
   report.fetched_blocks = static_cast<uint32_t>(fetched / block_tokens_);
@@ -57,14 +57,14 @@ SelectedPrompt::Report SelectedPrompt::Compute(const Request& request) {
   if (report.status.ok()) report.status = Reserve(run, request.capacity);
   report.computed_tokens =
       static_cast<uint32_t>(std::max<int64_t>(0, run.sequence.length() - fetched));
-  run.report.selected_tokens = static_cast<uint32_t>(run.sequence.base());
+  report.selected_tokens = static_cast<uint32_t>(run.sequence.base());
   if (run.sequence.prefix() != nullptr) {
-    run.report.kept_rows = static_cast<uint64_t>(run.sequence.prefix()->rows());
+    report.kept_rows = static_cast<uint64_t>(run.sequence.prefix()->rows());
   }
   return std::move(run.report);
 }
 
-void SelectedPrompt::Plan(Run& run) const {
+void SelectedPrompts::Plan(Run& run) const {
   const auto total = std::ssize(run.tokens);
   // The last token is always computed when its logits are wanted.
   const bool logits = run.request.prompt.logits != nullptr;
@@ -78,9 +78,9 @@ void SelectedPrompt::Plan(Run& run) const {
   }
 }
 
-void SelectedPrompt::FindAndFetch(Run& run) {
+void SelectedPrompts::FindAndFetch(Run& run) {
   const Request& request = run.request;
-  PromptKv::Report& report = run.report.prompt;
+  PromptReport& report = run.report.prompt;
   run.chain = session_->Keys(run.tokens.first(static_cast<size_t>(run.end)));
   const auto blocks = static_cast<uint32_t>(run.chain.size());
   SegmentSession::Found found =
@@ -112,7 +112,7 @@ void SelectedPrompt::FindAndFetch(Run& run) {
   }
 }
 
-Status SelectedPrompt::MakeSegment(Run& run) {
+Status SelectedPrompts::MakeSegment(Run& run) {
   const int64_t begin = run.sequence.length();
   SegmentSelection selecting(
       selection_, model_, run.sequence,
@@ -129,8 +129,8 @@ Status SelectedPrompt::MakeSegment(Run& run) {
   return OkStatus();
 }
 
-Status SelectedPrompt::Prefill(Run& run, int64_t end,
-                               const std::function<void(const ChunkQueries&)>& observe) {
+Status SelectedPrompts::Prefill(Run& run, int64_t end,
+                                const std::function<void(const ChunkQueries&)>& observe) {
   const int64_t begin = run.sequence.length();
   Prefiller::Job job;
   job.tokens = run.tokens.first(static_cast<size_t>(end));
@@ -151,18 +151,24 @@ Status SelectedPrompt::Prefill(Run& run, int64_t end,
   return status;
 }
 
-Status SelectedPrompt::Reserve(const Run& run, int64_t tokens) {
+Status SelectedPrompts::Reserve(const Run& run, int64_t tokens) {
   const Status status = run.sequence.Reserve(tokens);
   if (status.code() != StatusCode::kResourceExhausted) return status;
   run.request.make_room();
   return run.sequence.Reserve(tokens);
 }
 
-void SelectedPrompt::Push(const Run& run) {
+void SelectedPrompts::Push(const Run& run) {
   std::vector<ComputedBlock> blocks = segments_->NewSegment(
       run.path, run.chain.back(), static_cast<uint32_t>(run.chain.size()), run.kept,
       run.sequence.prefix(), run.block_seconds, run.request.prompt.trace);
   push_->Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
+}
+
+Step SelectedPrompt::Next(int64_t /*max_rows*/, bool /*alone*/) {
+  report_ = prompts_.Compute(*request_).prompt;
+  request_.reset();  // It holds the sequence.
+  return {Step::Kind::kWorked};
 }
 
 }  // namespace cairn::worker

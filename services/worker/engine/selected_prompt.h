@@ -16,35 +16,36 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "kernels/selections/selection.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/prefill.h"
-#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/segment_selection.h"
+#include "services/worker/session/prefix_session.h"
+#include "services/worker/session/push_queue.h"
 #include "services/worker/session/segment_session.h"
 
 namespace cairn::worker {
 
-// Not thread-safe.
-class SelectedPrompt {
+// What all such prompts share. Not thread-safe.
+class SelectedPrompts {
  public:
   // All must outlive it. `session` and `push` are both null or both not.
-  SelectedPrompt(Transformer& transformer, const Model& model, KvPool& pool, const Clock& clock,
-                 const selections::Selection& selection, PrefixSession* session, PushQueue* push);
+  SelectedPrompts(Transformer& transformer, const Model& model, KvPool& pool, const Clock& clock,
+                  const selections::Selection& selection, PrefixSession* session, PushQueue* push);
 
   struct Request {
     // `sequence` is empty; it need not have capacity. `background` has no effect.
-    PromptKv::Request prompt;
+    PromptRequest prompt;
     int64_t capacity = 0;  // Tokens that the sequence needs room for when the prompt is computed.
     std::function<void()> make_room;  // Called when the pool is short, before it is tried again.
   };
   struct Report {
-    PromptKv::Report prompt;
-    uint32_t selected_tokens = 0;  // Of the prompt: rows of some of them are forgotten.
-    uint64_t kept_rows = 0;        // Of these, of all layers and KV heads.
-    bool shared = false;           // Others may find the segment.
+    PromptReport prompt;
+    bool shared = false;  // Others may find the segment.
   };
   Report Compute(const Request& request);
 
@@ -69,6 +70,26 @@ class SelectedPrompt {
   const SelectionModel model_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
+};
+
+// One of them, computed in one step. It stays: a sequence with selected rows cannot be parked.
+class SelectedPrompt final : public PromptWay {
+ public:
+  // `prompts` must outlive it.
+  SelectedPrompt(SelectedPrompts& prompts, SelectedPrompts::Request request)
+      : prompts_(prompts), request_(std::move(request)) {}
+
+  Step Next(int64_t max_rows, bool alone) override;
+  void Computed(const Status& /*status*/, const Pass& /*pass*/) override {}
+  bool finished() const override { return !request_.has_value(); }
+  PromptReport TakeReport() override { return std::move(report_); }
+  bool begun() const override { return finished(); }
+  bool stays() const override { return true; }
+
+ private:
+  SelectedPrompts& prompts_;
+  std::optional<SelectedPrompts::Request> request_;  // nullopt: it is computed.
+  PromptReport report_;
 };
 
 }  // namespace cairn::worker

@@ -17,7 +17,7 @@ constexpr int kMostFailures = 8;
 SpilledPrompt::SpilledPrompt(const SpillServices& services, const Transformer& transformer,
                              const Clock& clock,
                              const std::function<Status(KvSequence&, int64_t)>& reserve,
-                             PromptKv::Request request, int64_t answer_tokens)
+                             PromptRequest request, int64_t answer_tokens)
     : services_(services),
       transformer_(transformer),
       clock_(clock),
@@ -35,10 +35,13 @@ SpilledPrompt::SpilledPrompt(const SpillServices& services, const Transformer& t
   stats_.prompts = 1;
 }
 
-SpillStats SpilledPrompt::GetStats() const {
-  SpillStats stats = stats_;
-  stats.read = kv_.GetStats();
-  return stats;
+SpilledPrompt::~SpilledPrompt() {
+  stats_.read = kv_.GetStats();
+  if (services_.count) services_.count(stats_);
+}
+
+std::optional<PromptWay::Read> SpilledPrompt::read() const {
+  return Read{.bytes = kv_.GetStats().bytes, .path = services_.client.GetStats().path};
 }
 
 bool SpilledPrompt::IsMiss(const Status& status) {
@@ -54,7 +57,7 @@ bool SpilledPrompt::IsMiss(const Status& status) {
   }
 }
 
-Step SpilledPrompt::Next(int64_t max_rows) {
+Step SpilledPrompt::Next(int64_t max_rows, bool /*alone*/) {
   if (state_ != State::kFinished && request_.stop && request_.stop()) {
     End(Status(StatusCode::kCancelled, "prefill stopped"));
     return {Step::Kind::kWorked};
@@ -128,23 +131,23 @@ Step SpilledPrompt::WaitOrEnd(const Status& room) {
   return {Step::Kind::kWorked};
 }
 
-void SpilledPrompt::Computed(const Status& status) {
+void SpilledPrompt::Computed(const Status& status, const Pass& /*pass*/) {
   if (status.ok()) {
     failures_ = 0;
     failing_since_.reset();
     return;
   }
-  if (!ReturnTo(status)) End(status);
+  if (!GoBack(status)) End(status);
 }
 
-bool SpilledPrompt::ReturnTo(const Status& status) {
+bool SpilledPrompt::GoBack(const Status& status) {
   if (kv_.tokens() == 0 || !IsMiss(status)) return false;
   ++stats_.repeated_passes;
   ++failures_;
   if (!failing_since_) failing_since_ = clock_.Now();
   log::Info("spilled_kv_missed", {{"error", ToString(status)}, {"trace", request_.trace}});
   report_.status = status;
-  if (state_ == State::kFinished) lost_answer_ = false;
+  if (state_ == State::kFinished) report_.lost_answer = false;
   state_ = State::kReturn;
   return true;
 }
@@ -178,7 +181,7 @@ Step SpilledPrompt::Return() {
 
 void SpilledPrompt::BackTo(int64_t tokens) {
   stats_.lost_tokens += static_cast<uint64_t>(sequence_.base() - tokens);
-  lost_answer_ = true;
+  report_.lost_answer = true;
   // A push may be reading the pages.
   if (services_.background != nullptr) services_.background->DropPending();
   sequence_.Clear();

@@ -28,8 +28,7 @@
 
 #include "cairn/common/clock.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/prompt_kv.h"
-#include "services/worker/engine/step.h"
+#include "services/worker/engine/prompt_way.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/spilled_kv.h"
@@ -50,18 +49,19 @@ struct SpillServices {
   // Decode reads the prompt by rows, which stay at the node: when the prompt is complete, all whole
   // units leave the pages.
   bool read_by_rows = false;
+  // Counts what each prompt came to, when its request ends. May be null.
+  std::function<void(const SpillStats&)> count = nullptr;
 };
 
 // Not thread-safe.
-class SpilledPrompt {
+class SpilledPrompt final : public PromptWay {
  public:
-  enum class State : uint8_t { kMatch, kChunk, kReturn, kFinished };
-
   // `answer_tokens`: that need room in pages after the prompt. The request's sequence is empty; it
   // needs no capacity. `reserve`: as RequestParts. All must outlive it.
   SpilledPrompt(const SpillServices& services, const Transformer& transformer, const Clock& clock,
-                const std::function<Status(KvSequence&, int64_t)>& reserve,
-                PromptKv::Request request, int64_t answer_tokens);
+                const std::function<Status(KvSequence&, int64_t)>& reserve, PromptRequest request,
+                int64_t answer_tokens);
+  ~SpilledPrompt() override;
 
   // Tokens that must find room in the pool at the same time, at least.
   static int64_t LeastTokens(int64_t block_tokens, int64_t answer_tokens) {
@@ -73,24 +73,19 @@ class SpilledPrompt {
     return prompt_tokens / EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
   }
 
-  // As PromptRun.
-  Step Next(int64_t max_rows);
-  void Computed(const Status& status);
-  State state() const { return state_; }
-  // Complete when the state is kFinished.
-  const PromptKv::Report& report() const { return report_; }
+  Step Next(int64_t max_rows, bool alone) override;
+  void Computed(const Status& status, const Pass& pass) override;
+  bool finished() const override { return state_ == State::kFinished; }
+  PromptReport TakeReport() override { return report_; }
 
-  // For the passes after the prompt, too. Null: nothing is spilt.
-  EarlierKv* earlier() { return kv_.tokens() > 0 ? &kv_ : nullptr; }
-  // A pass after the prompt failed with `status`. False: for another reason than what was spilt.
-  // True: Next says when it can be repeated, in the state kFinished with an OK report. `computed`
-  // then says whether tokens after the prompt are lost too, because the prompt was computed again.
-  bool ReturnTo(const Status& status);
-  bool lost_answer() const { return lost_answer_; }
-
-  SpillStats GetStats() const;
+  bool stays() const override { return true; }
+  EarlierKv* earlier() override { return kv_.tokens() > 0 ? &kv_ : nullptr; }
+  bool GoBack(const Status& status) override;
+  std::optional<Read> read() const override;
 
  private:
+  enum class State : uint8_t { kMatch, kChunk, kReturn, kFinished };
+
   // A status that says that what was spilt did not come, or not in time.
   static bool IsMiss(const Status& status);
   Step Match();
@@ -118,7 +113,7 @@ class SpilledPrompt {
   const Transformer& transformer_;
   const Clock& clock_;
   const std::function<Status(KvSequence&, int64_t)>& reserve_;
-  const PromptKv::Request request_;
+  const PromptRequest request_;
   KvSequence& sequence_;
   const int64_t total_;  // Tokens of the prompt.
   const int64_t answer_tokens_;
@@ -128,12 +123,11 @@ class SpilledPrompt {
 
   State state_ = State::kMatch;
   int64_t chunk_tokens_ = 0;
-  bool prompt_done_ = false;  // Once: what comes after is a return.
-  bool lost_answer_ = false;
+  bool prompt_done_ = false;                // Once: what comes after is a return.
   std::optional<TimePoint> failing_since_;  // Of the node, without progress.
   int failures_ = 0;                        // Since the last progress.
   bool node_too_small_ = false;             // Asking again would change nothing.
-  PromptKv::Report report_;
+  PromptReport report_;
   SpillStats stats_;
 };
 

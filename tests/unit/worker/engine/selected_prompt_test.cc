@@ -129,16 +129,16 @@ struct Worker {
     logits.resize(static_cast<size_t>(transformer->vocab()));
   }
 
-  SelectedPrompt::Report Compute(const std::vector<TokenId>& tokens, int64_t prefix_end) {
+  SelectedPrompts::Report Compute(const std::vector<TokenId>& tokens, int64_t prefix_end) {
     sequence = std::make_shared<KvSequence>(pool->NewSequence());
-    SelectedPrompt::Request request;
+    SelectedPrompts::Request request;
     request.prompt.tokens = tokens;
     request.prompt.sequence = sequence;
     request.prompt.logits = logits.data();
     request.prompt.prefix_end = prefix_end;
     request.capacity = std::ssize(tokens) + 140;
     request.make_room = [] {};
-    SelectedPrompt::Report report = prompt->Compute(request);
+    SelectedPrompts::Report report = prompt->Compute(request);
     EXPECT_OK(report.prompt.status);
     EXPECT_EQ(sequence->length(), std::ssize(tokens));
     EXPECT_GE(sequence->capacity(), request.capacity);
@@ -171,7 +171,7 @@ struct Worker {
   std::optional<PrefixSession> session;
   std::optional<PushQueue> push;
   std::optional<PushThread> push_thread;
-  std::optional<SelectedPrompt> prompt;
+  std::optional<SelectedPrompts> prompt;
   std::shared_ptr<KvSequence> sequence;
   std::vector<float> logits;
 };
@@ -187,9 +187,9 @@ TEST(SelectedPromptTest, HeadsMayKeepDifferentNumbersOfRowsAndNone) {
   Observations seen;
   const std::vector<TokenId> tokens = Tokens(400);
   Worker cold(&node, std::make_unique<Uneven>(0, &seen));
-  const SelectedPrompt::Report first = cold.Compute(tokens, 320);
+  const SelectedPrompts::Report first = cold.Compute(tokens, 320);
   EXPECT_TRUE(first.shared);
-  EXPECT_EQ(first.selected_tokens, 320u);
+  EXPECT_EQ(first.prompt.selected_tokens, 320u);
   const RaggedPrefix& prefix = *cold.sequence->prefix();
   for (int layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(prefix.rows(layer, 0), 0);
@@ -219,8 +219,8 @@ TEST(SelectedPromptTest, ASelectionSeesEveryQueryOfItsWindowOnce) {
   Observations seen;
   Worker worker(nullptr, std::make_unique<Uneven>(100, &seen));
   const std::vector<TokenId> tokens = Tokens(700);
-  const SelectedPrompt::Report report = worker.Compute(tokens, 640);
-  EXPECT_EQ(report.selected_tokens, 640u);
+  const SelectedPrompts::Report report = worker.Compute(tokens, 640);
+  EXPECT_EQ(report.prompt.selected_tokens, 640u);
   EXPECT_EQ(seen.first_position, 0);
   EXPECT_EQ(seen.token_ids, std::vector<int32_t>(tokens.begin(), tokens.begin() + 640));
   ASSERT_EQ(seen.rows.size(), size_t{kLayers});
@@ -240,9 +240,9 @@ TEST(SelectedPromptTest, ASelectionThatAsksTheQuestionIsPrivate) {
   Observations seen;
   Worker worker(&node, std::make_unique<Uneven>(32, &seen));
   const std::vector<TokenId> tokens = Tokens(333);
-  const SelectedPrompt::Report report = worker.Compute(tokens, 0);
+  const SelectedPrompts::Report report = worker.Compute(tokens, 0);
   EXPECT_FALSE(report.shared);
-  EXPECT_EQ(report.selected_tokens, 333u) << "the whole prompt, to its last token";
+  EXPECT_EQ(report.prompt.selected_tokens, 333u) << "the whole prompt, to its last token";
   EXPECT_EQ(worker.sequence->base(), 333);
   EXPECT_EQ(seen.rows[0].back(), 332);
   // The prompt's own logits come of all of its tokens.
@@ -261,8 +261,8 @@ TEST(SelectedPromptTest, ASelectionThatAsksTheQuestionIsPrivate) {
 TEST(SelectedPromptTest, ScoresThatAreNotFiniteKeepEverything) {
   Observations seen;
   Worker worker(nullptr, std::make_unique<Uneven>(0, &seen, /*finite=*/false));
-  const SelectedPrompt::Report report = worker.Compute(Tokens(200), 192);
-  EXPECT_EQ(report.kept_rows, 192u * kLayers * kKvHeads);
+  const SelectedPrompts::Report report = worker.Compute(Tokens(200), 192);
+  EXPECT_EQ(report.prompt.kept_rows, 192u * kLayers * kKvHeads);
 }
 
 TEST(SelectedPromptTest, ASecondSegmentIsSelectedByItself) {
@@ -272,7 +272,7 @@ TEST(SelectedPromptTest, ASecondSegmentIsSelectedByItself) {
   worker.Compute(Tokens(200), 128);
   EXPECT_TRUE(worker.push->WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(60)));
   seen = {};
-  const SelectedPrompt::Report report = worker.Compute(Tokens(500), 448);
+  const SelectedPrompts::Report report = worker.Compute(Tokens(500), 448);
   EXPECT_EQ(report.prompt.fetched_blocks, 2u);
   EXPECT_EQ(seen.first_position, 128);
   EXPECT_EQ(seen.token_ids.size(), 320u);
@@ -291,7 +291,7 @@ TEST(SelectedPromptTest, AShortPoolIsGivenASecondChance) {
   KvSequence hog = worker.pool->NewSequence();
   ASSERT_OK(hog.Reserve(60 * 64));
   const std::vector<TokenId> tokens = Tokens(400);
-  SelectedPrompt::Request request;
+  SelectedPrompts::Request request;
   request.prompt.tokens = tokens;
   request.prompt.sequence = std::make_shared<KvSequence>(worker.pool->NewSequence());
   request.prompt.logits = worker.logits.data();
