@@ -13,8 +13,6 @@ namespace {
 // Of what the node is asked for a request that waits: long enough for one nearby. Without an
 // answer, all of the prompt counts.
 constexpr std::chrono::milliseconds kQueueCallDeadline{10};
-// How long after the last push a finished turn may begin.
-constexpr std::chrono::milliseconds kLookAtPushes{5};
 // The longest time ahead that a node takes hints for (CacheClient::Prefetch).
 constexpr double kMostAheadSeconds = 300;
 
@@ -27,7 +25,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       queue_({.capacity = parts_.options.queue_capacity,
               .tenant_capacity = parts_.options.tenant_queue_capacity,
               .max_wait_seconds = Seconds(parts_.options.queue_max_wait)},
-             *parts_.accounts, parts_.options.tenant, clock_) {
+             *parts_.accounts, parts_.options.tenant, clock_, wakeup_) {
   if (parts_.cache != nullptr) ConnectCache(*executor);
   PrefixSession* const session = session_ ? &*session_ : nullptr;
   prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
@@ -88,10 +86,10 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
 void EngineCore::ConnectCache(Executor& executor) {
   client::CacheClient& cache = *parts_.cache;
   PageEncoder* const encoder = parts_.transformer->page_encoder();
-  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push, encoder);
+  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push, encoder, &wakeup_);
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
-  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent, encoder);
+  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent, encoder, &wakeup_);
   // One at a time: the client's buffers for a batch are memory beside the pool.
   urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
@@ -99,7 +97,8 @@ void EngineCore::ConnectCache(Executor& executor) {
                                                .codec = *parts_.codec,
                                                .clock = clock_,
                                                .executor = executor,
-                                               .loader = parts_.transformer->slice_loader()},
+                                               .loader = parts_.transformer->slice_loader(),
+                                               .wakeup = &wakeup_},
                    *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
   OpenPublished();
   if (std::ranges::any_of(parts_.published, [](const PublishedNamespace& target) {
@@ -138,7 +137,7 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
         Seconds(clock_.Now() - *request.deadline));
   }
   CAIRN_RETURN_IF_ERROR(CheckRole(request));
-  auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
+  auto job = std::make_shared<Job>(request, std::move(prompt), clock_, &wakeup_);
   CAIRN_RETURN_IF_ERROR(CheckBudget(*job));
   bool busy = false;
   {
@@ -255,23 +254,24 @@ void EngineCore::LookAhead(const Job& job, const Cached& cached) {
 
 void EngineCore::Run() {
   while (true) {
+    const uint64_t seen = wakeup_.Now();
     switch (Step()) {
       case Progress::kWorked:
         break;
       case Progress::kWaiting:
-        if (loop_->empty()) {
-          queue_.WaitForJob(clock_.Now() + kLookAtPushes);
-        } else {
-          loop_->WaitBriefly();
-        }
-        break;
       case Progress::kIdle:
-        queue_.WaitForJob();
+        wakeup_.WaitPast(seen, clock_, WakeAt());
         break;
       case Progress::kFinished:
         return;
     }
   }
+}
+
+TimePoint EngineCore::WakeAt() const {
+  TimePoint first = std::min(loop_->WakeAt(), queue_.FirstDeadline());
+  for (const auto& run : parked_) first = std::min(first, run->WakeAt());
+  return first;
 }
 
 EngineCore::Progress EngineCore::Step() {
@@ -577,6 +577,7 @@ void EngineCore::Close(TimePoint deadline) {
   }
   cancel_all_.store(true);
   queue_.CancelAll();
+  wakeup_.Notify();
 }
 
 void EngineCore::Finish(TimePoint deadline) {

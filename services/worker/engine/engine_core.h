@@ -20,6 +20,7 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/engine/engine_parts.h"
 #include "services/worker/engine/prompt_kv.h"
 #include "services/worker/engine/request_queue.h"
@@ -145,8 +146,13 @@ class EngineCore {
   uint32_t context() const { return static_cast<uint32_t>(parts_.options.max_context); }
   uint32_t BlockTokens() const { return static_cast<uint32_t>(parts_.pool->layout().block_tokens); }
 
+  // When to step again, after a step without work, although nobody has notified the wakeup.
+  TimePoint WakeAt() const;
+
   const EngineParts parts_;
   const Clock& clock_;
+  // What the driver waits on: new requests, fetched bytes, pushes, readers and callers notify it.
+  Wakeup wakeup_;
 
   // Destroyed before the pool: both refer to pages.
   std::optional<PrefixSession> session_;

@@ -94,13 +94,8 @@ Step PromptRun::NextFetching() {
   return {Step::Kind::kWorked};
 }
 
-bool PromptRun::WaitBriefly() {
-  if (awaited_ != nullptr) {
-    awaited_->WaitBriefly();
-    return true;
-  }
-  if (fetch_ != nullptr) fetch_->WaitBriefly();
-  return fetch_ != nullptr;
+TimePoint PromptRun::WakeAt() const {
+  return fetch_ != nullptr ? fetch_->PollDeadline() : TimePoint::max();
 }
 
 bool PromptRun::MayAwait(uint32_t held, MissReason reason) const {

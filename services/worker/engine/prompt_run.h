@@ -48,7 +48,7 @@ class PromptRun final : public PromptWay {
 
   Step Next(int64_t max_rows, bool alone) override;
   void Computed(const Status& status, const Pass& pass) override;
-  bool WaitBriefly() override;
+  TimePoint WakeAt() const override;
   bool finished() const override { return state_ == State::kFinished; }
   PromptReport TakeReport() override { return std::move(report_); }
   bool begun() const override { return state_ != State::kMatch; }

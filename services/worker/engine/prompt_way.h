@@ -98,9 +98,9 @@ class PromptWay {
   virtual Step Next(int64_t max_rows, bool alone) = 0;
   // The chunk of the last step went through the forward pass with this result.
   virtual void Computed(const Status& status, const Pass& pass) = 0;
-  // Waits at most 10 ms for what it needs, when the last step was kWaiting. False: it waits for
-  // nothing.
-  virtual bool WaitBriefly() { return false; }
+  // After a step that was kWaiting: when to step again although the engine's Wakeup was not
+  // notified.
+  virtual TimePoint WakeAt() const { return TimePoint::max(); }
 
   // The prompt's KV is there, or the report says why not: Next has nothing more to do.
   virtual bool finished() const = 0;

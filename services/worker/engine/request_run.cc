@@ -77,13 +77,9 @@ Scheduler::Candidate RequestRun::candidate() const {
   return candidate;
 }
 
-bool RequestRun::WaitBriefly() {
-  if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
-  if (on_the_way() && way_->stays()) {  // For the cache node.
-    job_->WaitCancelled(std::chrono::milliseconds(10));
-    return true;
-  }
-  return state_ == State::kScore || (on_the_way() && way_->WaitBriefly());
+TimePoint RequestRun::WakeAt() const {
+  const TimePoint deadline = job_->request().deadline.value_or(TimePoint::max());
+  return on_the_way() ? std::min(deadline, way_->WakeAt()) : deadline;
 }
 
 std::span<const TokenId> RequestRun::PromptTokens() const {

@@ -69,9 +69,9 @@ class RequestRun {
   Step Next(int64_t max_rows, bool alone);
   // The chunk of the last step went through the forward pass with this result.
   void Computed(const Status& status, const Pass& pass);
-  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting. False:
-  // it waits for neither.
-  bool WaitBriefly();
+  // After a step that was kWaiting: when to step again although the engine's Wakeup was not
+  // notified.
+  TimePoint WakeAt() const;
 
   // Gives all pages back between two steps. The next step gets them again and goes on where the
   // request was: from a copy of its KV, if `keep` says that there is memory for one. Otherwise the

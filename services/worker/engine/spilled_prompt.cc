@@ -11,6 +11,8 @@ namespace {
 
 // Passes that may fail one after the other. Each has waited for a fetch's deadline, at most.
 constexpr int kMostFailures = 8;
+// Between two questions to a node that did not do its part.
+constexpr std::chrono::milliseconds kAskAgain{10};
 
 }  // namespace
 
@@ -62,6 +64,8 @@ Step SpilledPrompt::Next(int64_t max_rows, bool /*alone*/) {
     End(Status(StatusCode::kCancelled, "prefill stopped"));
     return {Step::Kind::kWorked};
   }
+  if (ask_again_ && clock_.Now() < *ask_again_) return {Step::Kind::kWaiting};
+  ask_again_.reset();
   switch (state_) {
     case State::kMatch:
       return Match();
@@ -153,8 +157,10 @@ bool SpilledPrompt::GoBack(const Status& status) {
 }
 
 bool SpilledPrompt::Patient() {
-  if (!failing_since_) failing_since_ = clock_.Now();
-  return clock_.Now() - *failing_since_ < services_.patience;
+  const TimePoint now = clock_.Now();
+  if (!failing_since_) failing_since_ = now;
+  ask_again_ = now + kAskAgain;
+  return now - *failing_since_ < services_.patience;
 }
 
 Step SpilledPrompt::Return() {

@@ -75,6 +75,7 @@ class SpilledPrompt final : public PromptWay {
 
   Step Next(int64_t max_rows, bool alone) override;
   void Computed(const Status& status, const Pass& pass) override;
+  TimePoint WakeAt() const override { return ask_again_.value_or(TimePoint::max()); }
   bool finished() const override { return state_ == State::kFinished; }
   PromptReport TakeReport() override { return report_; }
 
@@ -95,7 +96,7 @@ class SpilledPrompt final : public PromptWay {
   Step Return();
   // There is no room: waits for a node that may take what it did not take now, or ends.
   Step WaitOrEnd(const Status& room);
-  // Whether the node, which does not do its part, is asked again.
+  // Whether the node, which does not do its part, is asked again. If so, not before ask_again_.
   bool Patient();
   // Room in pages for tokens up to `end`, after a spill if need be. RESOURCE_EXHAUSTED names the
   // least that works, or the node is too small.
@@ -125,6 +126,7 @@ class SpilledPrompt final : public PromptWay {
   int64_t chunk_tokens_ = 0;
   bool prompt_done_ = false;                // Once: what comes after is a return.
   std::optional<TimePoint> failing_since_;  // Of the node, without progress.
+  std::optional<TimePoint> ask_again_;      // Nothing is asked of the node before.
   int failures_ = 0;                        // Since the last progress.
   bool node_too_small_ = false;             // Asking again would change nothing.
   PromptReport report_;

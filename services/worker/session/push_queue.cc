@@ -43,13 +43,14 @@ std::vector<uint64_t> LayerBytes(const Layout& layout) {
 }  // namespace
 
 PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
-                     const Options& options, PageEncoder* encoder)
+                     const Options& options, PageEncoder* encoder, Wakeup* wakeup)
     : client_(client),
       clock_(clock),
       options_(options),
       layout_(layout),
       layer_bytes_(LayerBytes(layout)),
-      encoder_(encoder) {}
+      encoder_(encoder),
+      wakeup_(wakeup) {}
 
 PushQueue::~PushQueue() { Stop(TimePoint{}); }
 
@@ -151,6 +152,11 @@ PushQueue::Stats PushQueue::Tally(const std::vector<Part>& parts,
   return sent;
 }
 
+void PushQueue::NotifyPushed() {
+  changed_.NotifyAll();
+  if (wakeup_ != nullptr) wakeup_->Notify();
+}
+
 std::vector<PushQueue::Item> PushQueue::TakeBatch() {
   std::vector<Item> batch;
   while (!queue_.empty() && batch.size() < options_.batch_blocks &&
@@ -199,7 +205,7 @@ bool PushQueue::RunOnce() {
   totals_.device_blocks += sent.device_blocks;
   reserving_.clear();
   sending_blocks_ = 0;
-  changed_.NotifyAll();
+  NotifyPushed();
   return true;
 }
 
@@ -234,7 +240,7 @@ PushQueue::Stats PushQueue::Push(const Batch& batch) {
   {
     MutexLock lock(mu_);
     copying_ = false;
-    changed_.NotifyAll();
+    NotifyPushed();
   }
   if (!push.ok()) return Tally(batch.parts, push.status(), batch.trace);
   return Tally(batch.parts, (*push)->Commit(), batch.trace);
@@ -281,7 +287,7 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   {
     MutexLock lock(mu_);
     copying_ = false;
-    changed_.NotifyAll();
+    NotifyPushed();
   }
   Stats sent;
   if (!parts.empty()) {

@@ -28,6 +28,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/compute/page_encoder.h"
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/kv_codec.h"
@@ -92,10 +93,11 @@ class PushQueue {
     }
   };
 
-  // `client`, `clock` and `encoder` must outlive the queue. `layout`: of all namespaces; parts
-  // cover its whole rectangle. `encoder`: null where pages are in no device.
+  // `client`, `clock`, `encoder` and `wakeup` must outlive the queue. `layout`: of all namespaces;
+  // parts cover its whole rectangle. `encoder`: null where pages are in no device. `wakeup`: notified
+  // when RunOnce has let go of pages, and when a batch is over; may be null.
   PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
-            const Options& options, PageEncoder* encoder = nullptr);
+            const Options& options, PageEncoder* encoder = nullptr, Wakeup* wakeup = nullptr);
   ~PushQueue();  // REQUIRES: nobody is in Run or RunOnce.
 
   // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must
@@ -147,6 +149,7 @@ class PushQueue {
   // Moves up to batch_blocks items of one namespace out of the queue.
   std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NotifyPushed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Batch BatchOf(const std::vector<Item>& items) const;
   // Takes room, writes reserving_ there, commits. Counts what was pushed and what failed.
   Stats Push(const Batch& batch);
@@ -181,6 +184,7 @@ class PushQueue {
   const Layout layout_;
   const std::vector<uint64_t> layer_bytes_;  // Of a page.
   PageEncoder* const encoder_;
+  Wakeup* const wakeup_;
 
   mutable Mutex mu_;
   CondVar changed_;
