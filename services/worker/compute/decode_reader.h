@@ -11,6 +11,7 @@
 #include "cairn/common/status.h"
 #include "cairn/kernels/attention.h"
 #include "cairn/kernels/thread_pool.h"
+#include "services/worker/compute/read_counters.h"
 
 namespace cairn::worker {
 
@@ -34,6 +35,9 @@ class DecodeReader {
   // `own`. `q`, `out`: [heads][head_dim]. An error ends the forward pass with it.
   virtual Status Attend(int layer, const float* q, const kernels::PagedKv& own, int64_t own_tokens,
                         float* out, kernels::ThreadPool& pool) = 0;
+
+  // Of all steps so far.
+  virtual ReadCounters counters() const = 0;
 };
 
 }  // namespace cairn::worker

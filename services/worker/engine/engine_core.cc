@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log/log.h"
+#include "services/worker/engine/methods.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/scheduling/preemption.h"
 
@@ -29,10 +30,24 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
   if (parts_.cache != nullptr) ConnectCache(*executor);
   PrefixSession* const session = session_ ? &*session_ : nullptr;
   prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
-                     selection_publisher_ ? &*selection_publisher_ : nullptr, urgent_push_queue());
-  if (parts_.selection != nullptr) {
-    selected_prompts_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
-                              *parts_.selection, session, push_queue());
+                     stage_publisher_.get(), urgent_push_queue());
+  const MethodServices services{.transformer = *parts_.transformer,
+                                .model = *parts_.model,
+                                .pool = *parts_.pool,
+                                .clock = clock_,
+                                .make_room =
+                                    [this] {
+                                      if (push_) push_->DropPending();
+                                    },
+                                .client = parts_.cache.get(),
+                                .session = session,
+                                .codec = parts_.codec.get(),
+                                .push = push_queue(),
+                                .own_push = spill_push_ ? &*spill_push_ : nullptr,
+                                .match_deadline = parts_.options.spill.match_deadline};
+  if (parts_.stage != nullptr) staged_prompts_ = parts_.stage->NewWays(services);
+  if (session_ && !staged_prompts_ && parts_.codec->raw()) {
+    turned_prompts_ = methods::NewTurnedPrompts(services);
   }
   const std::string no_spill = WhyNoSpill();
   if (no_spill.empty()) {
@@ -42,22 +57,11 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .push = *spill_push_,
                                  .background = &*push_,
                                  .options = parts_.options.spill,
-                                 .read_by_rows = parts_.reading.has_value(),
+                                 .read_by_rows = parts_.reading != nullptr,
                                  .count = [this](const SpillStats& stats) {
                                    MutexLock lock(mu_);
                                    totals_.spill += stats;
                                  }});
-  }
-  if (session_ && !selected_prompts_ && parts_.codec->raw()) {
-    turn_.emplace(TurnServices{.client = *parts_.cache,
-                               .session = *session_,
-                               .codec = *parts_.codec,
-                               .push = *spill_push_,
-                               .kernels = *kernels::BestCpuBackend().selections,
-                               .kv = parts_.pool->layout(),
-                               .rope_dim = parts_.model->hp().rope_dim,
-                               .rope_base = parts_.model->hp().rope_base,
-                               .match_deadline = parts_.options.spill.match_deadline});
   }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
@@ -66,18 +70,14 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .pool_bytes = parts_.options.kv_pool_bytes,
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
-      .selected_prompts = selected_prompts_ ? &*selected_prompts_ : nullptr,
-      .reading = parts_.reading ? &*parts_.reading : nullptr,
-      .turn = turn_ ? &*turn_ : nullptr,
+      .staged = staged_prompts_.get(),
+      .turned = turned_prompts_.get(),
+      .reading = parts_.reading.get(),
       .spill = spill_ ? &*spill_ : nullptr,
       .no_spill = no_spill,
       .cancel_all = cancel_all_,
       .reserve = [this](KvSequence& sequence,
                         int64_t tokens) { return ReserveKv(sequence, tokens); },
-      .make_room =
-          [this] {
-            if (push_) push_->DropPending();
-          },
       .company = [this] { return loop_->HasRoom() && queue_.size() > 0; },
   });
   loop_.emplace(*request_parts_, *parts_.scheduler);
@@ -102,9 +102,10 @@ void EngineCore::ConnectCache(Executor& executor) {
                    *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
   OpenPublished();
   if (std::ranges::any_of(parts_.published, [](const PublishedNamespace& target) {
-        return target.selection != nullptr;
+        return target.stage != nullptr;
       })) {
-    selection_publisher_.emplace(*parts_.transformer, *parts_.model, *push_, parts_.published);
+    stage_publisher_ =
+        methods::NewStagePublisher(*parts_.transformer, *parts_.model, *push_, parts_.published);
   }
 }
 
@@ -193,7 +194,7 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
   }
   if (role == WorkerRole::kDecode) return refuse("got true, but this worker has the role 'decode'");
   if (!session_) return refuse("got true, but this worker has no cache node to push to");
-  if (selected_prompts_) return refuse("got true, but this worker's recipe selects tokens");
+  if (staged_prompts_) return refuse("got true, but this worker's recipe selects tokens");
   return OkStatus();
 }
 
@@ -203,16 +204,14 @@ Status EngineCore::CheckBudget(const Job& job) const {
   const bool spills = job.TokensNeeded() > parts_.pool->total_pages() * block;
   const int64_t rows = spills ? SpilledPrompt::RowsAtNode(tokens) : tokens / block * block;
   if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
-  const KvLayout& kv = parts_.pool->layout();
   const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
-  return ShareBudget(parts_.reading->policy, kv, rows,
-                     static_cast<uint64_t>(own_pages) * kv.page_bytes(), parts_.reading->budget)
-      .status();
+  return parts_.reading->CheckBudget(
+      rows, static_cast<uint64_t>(own_pages) * parts_.pool->layout().page_bytes());
 }
 
 std::string EngineCore::WhyNoSpill() const {
   if (!session_) return "this worker has no cache node";
-  if (selected_prompts_) return "this worker's recipe selects tokens";
+  if (staged_prompts_) return "this worker's recipe selects tokens";
   if (parts_.codec->lossy() || !parts_.codec->raw()) {
     return fmt::format("this worker's recipe '{}' is not raw", parts_.options.recipe);
   }
@@ -447,7 +446,7 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
 void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
   // A segment is selected once, where a request says that it ends: answers do not become one.
-  if (selected_prompts_) return;
+  if (staged_prompts_) return;
   // A turn whose prompt did not fit does not fit either.
   if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
   // Neither does one of which tokens were dropped.

@@ -23,10 +23,10 @@
 #include "common/concurrency/wakeup.h"
 #include "services/worker/engine/engine_parts.h"
 #include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/prompt_way.h"
+#include "services/worker/engine/recipe_stage.h"
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/run_loop.h"
-#include "services/worker/engine/selected_prompt.h"
-#include "services/worker/engine/selection_publisher.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/scheduling/prompt_order.h"
 
@@ -160,15 +160,16 @@ class EngineCore {
   std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
   std::optional<PushQueue> spill_push_;   // The driver's, which waits for it.
   std::optional<SpillServices> spill_;    // If the recipe keeps every bit.
-  std::optional<TurnServices> turn_;      // The same.
 
   const PromptOrder order_;
   RequestQueue queue_;
 
   // The driver's.
-  std::optional<SelectionPublisher> selection_publisher_;
+  std::unique_ptr<StagePublisher> stage_publisher_;  // Null: no published recipe has a stage.
   std::optional<PromptKv> prompt_kv_;
-  std::optional<SelectedPrompts> selected_prompts_;  // Where the recipe selects, in its place.
+  std::unique_ptr<PromptWays> staged_prompts_;  // Where the recipe has a stage, in its place.
+  std::unique_ptr<PromptWays>
+      turned_prompts_;  // Null: prompts that were too long go the usual way.
   std::optional<RequestParts> request_parts_;
   std::optional<RunLoop> loop_;
   std::vector<Running> running_;

@@ -10,7 +10,7 @@ namespace cairn::worker {
 
 PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session,
                    PushQueue* push, std::span<const PublishedNamespace> published,
-                   SelectionPublisher* selections, PushQueue* urgent)
+                   StagePublisher* selections, PushQueue* urgent)
     : transformer_(transformer),
       clock_(clock),
       session_(session),
@@ -65,7 +65,7 @@ void PromptKv::Push(const PromptRun& run, uint32_t first_computed) {
   if (session_->codec().lossy() && run.report_.fetched_blocks > 0) return;  // Not of exact lineage.
   if (!run.request_.keys.empty()) return;                                   // Neither.
   for (const PublishedNamespace& target : published_) {
-    if (target.selection != nullptr) continue;
+    if (target.stage != nullptr) continue;
     const std::vector<BlockKey> keys =
         BlockKeyChain(target.ns.fingerprint)
             .Keys(run.request_.tokens, static_cast<uint32_t>(block_tokens_));

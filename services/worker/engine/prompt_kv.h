@@ -25,10 +25,10 @@
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/prefill.h"
 #include "services/worker/engine/prompt_way.h"
-#include "services/worker/engine/selection_publisher.h"
+#include "services/worker/engine/published_namespaces.h"
+#include "services/worker/engine/recipe_stage.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
-#include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {
 
@@ -42,8 +42,8 @@ class PromptKv {
   // pushes to those of them that select; may be null. `urgent`: for
   // blocks that another worker waits for; null: `push`.
   PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push,
-           std::span<const PublishedNamespace> published = {},
-           SelectionPublisher* selections = nullptr, PushQueue* urgent = nullptr);
+           std::span<const PublishedNamespace> published = {}, StagePublisher* selections = nullptr,
+           PushQueue* urgent = nullptr);
 
   // Does all steps of a PromptRun that is alone.
   PromptReport Compute(const PromptRequest& request);
@@ -75,7 +75,7 @@ class PromptKv {
   PushQueue* const push_;
   PushQueue* const urgent_;
   const std::span<const PublishedNamespace> published_;
-  SelectionPublisher* const selections_;
+  StagePublisher* const selections_;
   // The run that published selections watch: one at a time. Null: none.
   const PromptRun* watched_ = nullptr;
   // Blocks that runs compute in this round, under the names by which they are shared.

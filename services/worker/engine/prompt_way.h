@@ -58,7 +58,7 @@ struct PromptRequest {
   // How long blocks are waited for that another worker has announced. 0: not at all.
   Duration await{0};
   // Of all full blocks, where those before `turned_blocks` can only be fetched: nothing that this
-  // run would compute has their bytes (turned_prompt.h). Empty: the tokens decide.
+  // run would compute has their bytes. Empty: the tokens decide.
   std::vector<BlockKey> keys = {};
   uint32_t turned_blocks = 0;
 };
@@ -78,6 +78,7 @@ struct PromptReport {
   double fetch_seconds = 0;
   uint32_t selected_tokens = 0;  // Tokens of which rows are forgotten, from the first one.
   uint64_t kept_rows = 0;        // The rows of these tokens that are kept: all layers and KV heads.
+  uint32_t turned_blocks = 0;    // As in PromptRequest.
   // After PromptWay::GoBack: tokens after the prompt are lost, too.
   bool lost_answer = false;
   Timeline timeline;
@@ -129,6 +130,30 @@ class PromptWay {
     client::Path path = client::Path::kGrpc;
   };
   virtual std::optional<Read> read() const { return std::nullopt; }
+};
+
+// What another way than the usual one is made from.
+struct PromptTask {
+  PromptRequest request;  // The sequence is empty.
+  int64_t capacity = 0;   // Tokens that the sequence needs room for when the prompt is computed.
+  // With drop_oldest, of a prompt that was too long: all of it, and how many tokens are dropped
+  // after its first block.
+  std::span<const TokenId> whole = {};
+  int64_t dropped = 0;
+  // Makes the usual way.
+  std::function<std::unique_ptr<PromptWay>(PromptRequest)> usual;
+};
+
+// Makes the ways of an engine's prompts, and has what these share. Not thread-safe.
+class PromptWays {
+ public:
+  PromptWays() = default;
+  virtual ~PromptWays() = default;
+  PromptWays(const PromptWays&) = delete;
+  PromptWays& operator=(const PromptWays&) = delete;
+
+  // The way must not outlive this.
+  virtual std::unique_ptr<PromptWay> New(PromptTask task) = 0;
 };
 
 }  // namespace cairn::worker

@@ -8,8 +8,6 @@
 #include "common/log/log.h"
 #include "services/worker/engine/parked_prompt.h"
 #include "services/worker/engine/prompt_run.h"
-#include "services/worker/reading/background_rows.h"
-#include "services/worker/reading/node_rows.h"
 
 namespace cairn::worker {
 
@@ -57,7 +55,7 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.id = id_;
   candidate.decoding = state_ == State::kDecode;
   candidate.ending = stopped();
-  candidate.can_park = state_ != State::kScore && parts_.selected_prompts == nullptr &&
+  candidate.can_park = state_ != State::kScore && parts_.staged == nullptr &&
                        (way_ == nullptr || !way_->stays()) && reader_ == nullptr;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
@@ -104,8 +102,6 @@ PromptRequest RequestRun::Wanted() {
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }
-  wanted.keys = turned_.keys;
-  wanted.turned_blocks = turned_.blocks;
   wanted.prefix_end = request.prefix_end;
   wanted.next = request.next;
   wanted.trace = request.trace;
@@ -124,7 +120,7 @@ Step RequestRun::Reserve(bool alone) {
     EndPrompt(status);
     return {Step::Kind::kWorked};
   };
-  if (parts_.selected_prompts != nullptr) return take(NewSelected());
+  if (parts_.staged != nullptr) return take(NewStaged());
   const Result<bool> spills = MustSpill();
   if (!spills.ok()) return fail(spills.status());
   if (*spills) return take(NewSpilled());
@@ -139,13 +135,19 @@ Step RequestRun::Reserve(bool alone) {
   return fail(room);
 }
 
-std::unique_ptr<PromptWay> RequestRun::NewSelected() {
-  SelectedPrompts::Request request;
-  request.prompt = Wanted();
-  request.capacity = job_->TokensNeeded();
-  request.make_room = parts_.make_room;
-  return std::make_unique<SelectedPrompt>(*parts_.selected_prompts, std::move(request));
+PromptTask RequestRun::Task() {
+  PromptTask task;
+  task.request = Wanted();
+  task.capacity = job_->TokensNeeded();
+  task.whole = job_->prompt().whole;
+  task.dropped = job_->prompt().dropped;
+  task.usual = [this](PromptRequest request) {
+    return std::make_unique<PromptRun>(parts_.prompt_kv, std::move(request));
+  };
+  return task;
 }
+
+std::unique_ptr<PromptWay> RequestRun::NewStaged() { return parts_.staged->New(Task()); }
 
 std::unique_ptr<PromptWay> RequestRun::NewSpilled() {
   return std::make_unique<SpilledPrompt>(*parts_.spill, parts_.transformer, parts_.clock,
@@ -154,10 +156,8 @@ std::unique_ptr<PromptWay> RequestRun::NewSpilled() {
 }
 
 std::unique_ptr<PromptWay> RequestRun::NewRun() {
-  const PreparedPrompt& prompt = job_->prompt();
-  if (prompt.dropped > 0 && parts_.turn != nullptr && !job_->request().no_cache) {
-    turned_ = TurnBack(*parts_.turn, prompt.whole, prompt.dropped, job_->request().trace);
-  }
+  const bool turns = job_->prompt().dropped > 0 && !job_->request().no_cache;
+  if (turns && parts_.turned != nullptr) return parts_.turned->New(Task());
   return std::make_unique<PromptRun>(parts_.prompt_kv, Wanted());
 }
 
@@ -188,6 +188,7 @@ Step RequestRun::NextOfWay(int64_t max_rows, bool alone) {
   const Step step = way_->Next(max_rows, alone);
   if (!way_->finished()) return step;
   const PromptReport report = way_->TakeReport();
+  turned_blocks_ = report.turned_blocks;
   if (state_ == State::kPrompt) {
     Note(report);
     EndPrompt(report.status);
@@ -248,8 +249,8 @@ void RequestRun::Note(const PromptReport& report) {
                                        summary_.fetched_tokens - summary_.shared_tokens
                                  : report.computed_tokens;
   // All but the first block.
-  if (report.fetched_blocks >= turned_.blocks && turned_.blocks > 0) {
-    summary_.turned_tokens = (turned_.blocks - 1) * block_tokens;
+  if (report.fetched_blocks >= report.turned_blocks && report.turned_blocks > 0) {
+    summary_.turned_tokens = (report.turned_blocks - 1) * block_tokens;
   }
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
@@ -302,16 +303,15 @@ Status RequestRun::BeginReading() {
   }
   const int64_t needed = job_->TokensNeeded();
   const auto open = [&] {
-    return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
-                       parts_.transformer.thread_pool(), NameOf(rows));
+    return parts_.reading->Open(*sequence_, ContextOf(rows), parts_.transformer.thread_pool());
   };
-  auto reader = open();
-  if (reader.status().code() == StatusCode::kAborted) {
+  auto opened = open();
+  if (opened.status().code() == StatusCode::kAborted) {
     const Status mended = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
     if (!mended.ok() && mended.code() != StatusCode::kAborted) return mended;
-    reader = open();
+    opened = open();
   }
-  if (!reader.ok()) return reader.status();
+  if (!opened.ok()) return opened.status();
   // What stands behind the last whole block goes on in pages.
   std::vector<std::byte> tail;
   if (length > rows) {
@@ -328,20 +328,20 @@ Status RequestRun::BeginReading() {
     std::memcpy(own->LayerSlice(0, 0).data(), tail.data(), tail.size());
     own->SetLength(length);
   }
-  Use(*std::move(reader));
+  Use(*std::move(opened));
   return OkStatus();
 }
 
-ContextName RequestRun::NameOf(int64_t rows) const {
-  ContextName name;
-  name.trace = job_->request().trace;
+ContextToRead RequestRun::ContextOf(int64_t rows) const {
+  ContextToRead context;
+  context.rows = rows;
+  context.own_tokens = job_->TokensNeeded() - rows;
+  context.trace = job_->request().trace;
   // Turned blocks, and those over them, have other bytes than the tokens say.
-  if (parts_.reading->indexes == nullptr || job_->request().no_cache || turned_.blocks > 0) {
-    return name;
-  }
-  name.last_block = parts_.prompt_kv.ContextKey(
+  if (job_->request().no_cache || turned_blocks_ > 0) return context;
+  context.last_block = parts_.prompt_kv.ContextKey(
       std::span(job_->prompt().tokens).first(static_cast<size_t>(rows)));
-  return name;
+  return context;
 }
 
 Status RequestRun::ReadSpilled() {
@@ -350,40 +350,28 @@ Status RequestRun::ReadSpilled() {
     summary_.reading.off = "nothing of the prompt is at the cache node";
     return OkStatus();
   }
-  const KvLayout& kv = sequence_->layout();
-  const SpillServices& node = *parts_.spill;
-  const int64_t rows = earlier->tokens();
-  const std::span<const TokenId> tokens = job_->prompt().tokens;
-  const std::string& trace = job_->request().trace;
-  auto held =
-      NodeRows::Hold(node.client, parts_.clock, node.session.spec(), kv, node.session.fingerprint(),
-                     node.session.Keys(tokens.first(static_cast<size_t>(rows))), {}, trace);
-  Status status = held.status();
-  if (held.ok()) {
-    WindowLayers layers(*earlier);
-    auto source =
-        std::make_unique<BackgroundRows>(*std::move(held), node.executor, parts_.clock,
-                                         BackgroundRows::Options{.row_bytes = kv.row_bytes()});
-    auto reader =
-        OpenFarContext(*parts_.reading, kv, layers, std::move(source), job_->TokensNeeded() - rows,
-                       parts_.transformer.thread_pool(), NameOf(rows));
-    status = reader.status();
-    if (reader.ok()) Use(*std::move(reader));
+  const auto rows = static_cast<size_t>(earlier->tokens());
+  auto opened = parts_.reading->OpenSpilled(
+      *earlier, *parts_.spill,
+      parts_.spill->session.Keys(std::span(job_->prompt().tokens).first(rows)),
+      ContextOf(earlier->tokens()), parts_.transformer.thread_pool());
+  if (opened.ok()) {
+    Use(*std::move(opened));
+    return OkStatus();
   }
   // Decode steps can still read all that was spilt, in windows.
-  if (!status.ok()) {
-    summary_.reading.off = Message(status);
-    log::Warn("context_not_read_by_rows", {{"error", ToString(status)}, {"trace", trace}});
-  }
+  summary_.reading.off = Message(opened.status());
+  log::Warn("context_not_read_by_rows",
+            {{"error", ToString(opened.status())}, {"trace", job_->request().trace}});
   return OkStatus();
 }
 
-void RequestRun::Use(std::unique_ptr<ContextReader> reader) {
-  reader_ = std::move(reader);
+void RequestRun::Use(OpenedContext context) {
+  reader_ = std::move(context.reader);
   summary_.reading.off.clear();
-  summary_.reading.policy = reader_->policy().ToString();
-  summary_.reading.far_tokens = static_cast<uint32_t>(reader_->rows());
-  summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
+  summary_.reading.policy = std::move(context.policy);
+  summary_.reading.far_tokens = static_cast<uint32_t>(context.rows);
+  summary_.reading.near_bytes = context.near_bytes;
 }
 
 void RequestRun::EndPromptAgain(const Status& status) {

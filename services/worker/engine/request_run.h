@@ -13,17 +13,16 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "model/model.h"
+#include "services/worker/compute/decode_reader.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/compute/transformer.h"
+#include "services/worker/engine/context_reading.h"
 #include "services/worker/engine/prompt_kv.h"
 #include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/request_queue.h"
-#include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/engine/step.h"
 #include "services/worker/engine/stop_text.h"
-#include "services/worker/engine/turned_prompt.h"
-#include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
 
 namespace cairn::worker {
@@ -36,11 +35,10 @@ struct RequestParts {
   uint64_t pool_bytes = 0;  // As the option kv_pool says.
   const Clock& clock;
   PromptKv& prompt_kv;
-  SelectedPrompts* selected_prompts = nullptr;  // If the recipe selects. Null: it does not.
-  // If contexts are read by rows. Null: all KV stays in pages.
-  const ReadingTerms* reading = nullptr;
-  // For prompts that are longer than the context. Null: what is left of them is computed anew.
-  const TurnServices* turn = nullptr;
+  PromptWays* staged = nullptr;  // If the recipe has a stage. Null: it has none.
+  // For prompts that were longer than the context. Null: what is left of them goes the usual way.
+  PromptWays* turned = nullptr;
+  const ContextReading* reading = nullptr;  // Null: all KV stays in pages.
   // For prompts that never fit into the pool. Null: `no_spill` says why there is nothing to spill
   // to.
   const SpillServices* spill = nullptr;
@@ -48,7 +46,6 @@ struct RequestParts {
   const std::atomic<bool>& cancel_all;
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
-  std::function<void()> make_room;  // As in SelectedPrompts::Request.
   // True: a request waits that may run now, beside those that do.
   std::function<bool()> company;
 };
@@ -102,10 +99,10 @@ class RequestRun {
   PromptRequest Wanted();
   // Chooses the way to the prompt's KV, with the pages that it needs.
   Step Reserve(bool alone);
-  std::unique_ptr<PromptWay> NewSelected();
+  std::unique_ptr<PromptWay> NewStaged();
   std::unique_ptr<PromptWay> NewSpilled();
-  // Of a prompt that was too long, has its blocks turned back.
   std::unique_ptr<PromptWay> NewRun();
+  PromptTask Task();
   // Whether the request can only be computed by spilling; an error says why it cannot be.
   Result<bool> MustSpill() const;
   // A step of the way that is not finished: before the prompt's KV is there, or after GoBack.
@@ -119,11 +116,11 @@ class RequestRun {
   // The prompt's whole blocks leave the pages, and are read by rows from now on.
   Status BeginReading();
   // Of the prompt's first rows, which are read by rows.
-  ContextName NameOf(int64_t rows) const;
+  ContextToRead ContextOf(int64_t rows) const;
   // The same for what was spilt to the node, which keeps the rows. If that cannot be, decode steps
   // read all of it.
   Status ReadSpilled();
-  void Use(std::unique_ptr<ContextReader> reader);
+  void Use(OpenedContext context);
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
   // Yields the chunk of the first generated token whose KV is not there.
@@ -140,11 +137,11 @@ class RequestRun {
   const TimePoint start_;
   State state_ = State::kReserve;
   std::shared_ptr<KvSequence> sequence_;
-  std::unique_ptr<ContextReader> reader_;  // Null: nothing was read by rows.
+  std::unique_ptr<DecodeReader> reader_;  // Null: nothing was read by rows.
   std::vector<float> logits_;
-  TurnedBlocks turned_;  // Of a prompt that was too long.
   // To the prompt's KV. Null: not chosen yet, or the prompt is over.
   std::unique_ptr<PromptWay> way_;
+  uint32_t turned_blocks_ = 0;  // As in PromptReport.
   GenerateSummary summary_;
   Result<GenerateSummary> outcome_;
 

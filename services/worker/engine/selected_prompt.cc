@@ -24,7 +24,8 @@ struct SelectedPrompts::Run {
 
 SelectedPrompts::SelectedPrompts(Transformer& transformer, const Model& model, KvPool& pool,
                                  const Clock& clock, const selections::Selection& selection,
-                                 PrefixSession* session, PushQueue* push)
+                                 PrefixSession* session, PushQueue* push,
+                                 std::function<void()> make_room)
     : transformer_(transformer),
       pool_(pool),
       clock_(clock),
@@ -33,8 +34,17 @@ SelectedPrompts::SelectedPrompts(Transformer& transformer, const Model& model, K
       push_(push),
       model_(model),
       prefiller_(transformer, clock),
-      block_tokens_(transformer.kv_layout().block_tokens) {
+      block_tokens_(transformer.kv_layout().block_tokens),
+      make_room_(std::move(make_room)) {
   if (session_ != nullptr) segments_.emplace(*session_, pool_, clock_);
+}
+
+std::unique_ptr<PromptWay> SelectedPrompts::New(PromptTask task) {
+  Request request;
+  request.prompt = std::move(task.request);
+  request.capacity = task.capacity;
+  request.make_room = make_room_;
+  return std::make_unique<SelectedPrompt>(*this, std::move(request));
 }
 
 SelectedPrompts::Report SelectedPrompts::Compute(const Request& request) {

@@ -31,11 +31,14 @@
 namespace cairn::worker {
 
 // What all such prompts share. Not thread-safe.
-class SelectedPrompts {
+class SelectedPrompts final : public PromptWays {
  public:
-  // All must outlive it. `session` and `push` are both null or both not.
+  // All must outlive it. `session` and `push` are both null or both not. `make_room`: of the ways.
   SelectedPrompts(Transformer& transformer, const Model& model, KvPool& pool, const Clock& clock,
-                  const selections::Selection& selection, PrefixSession* session, PushQueue* push);
+                  const selections::Selection& selection, PrefixSession* session, PushQueue* push,
+                  std::function<void()> make_room = nullptr);
+
+  std::unique_ptr<PromptWay> New(PromptTask task) override;
 
   struct Request {
     // `sequence` is empty; it need not have capacity. `background` has no effect.
@@ -70,6 +73,7 @@ class SelectedPrompts {
   const SelectionModel model_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
+  const std::function<void()> make_room_;
 };
 
 // One of them, computed in one step. It stays: a sequence with selected rows cannot be parked.

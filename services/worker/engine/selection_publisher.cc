@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/keys/segment_keys.h"
+#include "services/worker/engine/selection_stage.h"
 #include "services/worker/session/segment_session.h"
 
 namespace cairn::worker {
@@ -20,19 +21,20 @@ SelectionPublisher::SelectionPublisher(Transformer& transformer, const Model& mo
                                        std::span<const PublishedNamespace> published)
     : transformer_(transformer), model_(model), push_(push) {
   for (const PublishedNamespace& target : published) {
-    if (target.selection != nullptr) targets_.push_back(&target);
+    if (target.stage == nullptr) continue;
+    targets_.push_back({target, static_cast<const SelectionStage&>(*target.stage).selection()});
   }
 }
 
 void SelectionPublisher::Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
                                const KvSequence& sequence) {
   segments_.clear();
-  for (const PublishedNamespace* target : targets_) {
-    const int64_t end = SharedSegmentEnd(*target->selection, prefix_end, whole,
+  for (const Target& target : targets_) {
+    const int64_t end = SharedSegmentEnd(target.selection, prefix_end, whole,
                                          transformer_.kv_layout().block_tokens);
     if (end == 0) continue;
-    segments_.push_back({target, end,
-                         std::make_unique<SegmentSelection>(*target->selection, model_, sequence,
+    segments_.push_back({&target, end,
+                         std::make_unique<SegmentSelection>(target.selection, model_, sequence,
                                                             tokens.first(static_cast<size_t>(end)),
                                                             0, transformer_.thread_pool())});
   }
@@ -47,7 +49,7 @@ void SelectionPublisher::Push(std::span<const TokenId> tokens,
                               std::span<const double> compute_seconds, const std::string& trace) {
   const KvLayout& kv = transformer_.kv_layout();
   for (const Segment& segment : std::exchange(segments_, {})) {
-    const Digest& fingerprint = segment.target->ns.fingerprint;
+    const Digest& fingerprint = segment.target->published.ns.fingerprint;
     const std::vector<BlockKey> chain = BlockKeyChain(fingerprint)
                                             .Keys(tokens.first(static_cast<size_t>(segment.end)),
                                                   static_cast<uint32_t>(kv.block_tokens));
@@ -65,11 +67,11 @@ void SelectionPublisher::Push(std::span<const TokenId> tokens,
       block.page = {sequence->LayerSlice(static_cast<int64_t>(b), 0).data(), kv.page_bytes()};
       block.hold = sequence;
       block.selected =
-          std::make_shared<const SelectedRows>(RowsOfBlock(kv, kept, static_cast<uint32_t>(b)));
+          std::make_shared<const SelectedSlices>(RowsOfBlock(kv, kept, static_cast<uint32_t>(b)));
       block.trace = trace;
       blocks.push_back(std::move(block));
     }
-    push_.Enqueue(fingerprint, *segment.target->codec, std::move(blocks));
+    push_.Enqueue(fingerprint, *segment.target->published.codec, std::move(blocks));
   }
 }
 

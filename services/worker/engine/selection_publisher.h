@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "services/worker/engine/published_namespaces.h"
+#include "services/worker/engine/recipe_stage.h"
 #include "services/worker/engine/segment_selection.h"
 #include "services/worker/session/push_queue.h"
-#include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {
 
@@ -20,28 +21,28 @@ namespace cairn::worker {
 int64_t SharedSegmentEnd(const selections::Selection& selection, int64_t prefix_end, int64_t whole,
                          int64_t block_tokens);
 
-// Not thread-safe.
-class SelectionPublisher {
+// As StagePublisher.
+class SelectionPublisher final : public StagePublisher {
  public:
-  // All must outlive it. Namespaces without a selection are passed over.
+  // All must outlive it. Namespaces without a stage are passed over; every stage is a
+  // SelectionStage.
   SelectionPublisher(Transformer& transformer, const Model& model, PushQueue& push,
                      std::span<const PublishedNamespace> published);
 
-  // Begins a prompt, of which nothing is computed yet. REQUIRES: the sequence is empty, has
-  // capacity for the tokens, and is not destroyed before Push or Drop.
   void Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
-             const KvSequence& sequence);
-  void Observe(const ChunkQueries& queries);
-  // When all of the prompt was computed in exact lineage, its queries from Begin on observed:
-  // selects, and queues the rows; they are read from the sequence's pages later.
+             const KvSequence& sequence) override;
+  void Observe(const ChunkQueries& queries) override;
   void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
-            std::span<const double> compute_seconds, const std::string& trace);
-  // Forgets the prompt.
-  void Drop() { segments_.clear(); }
+            std::span<const double> compute_seconds, const std::string& trace) override;
+  void Drop() override { segments_.clear(); }
 
  private:
+  struct Target {
+    const PublishedNamespace& published;
+    const selections::Selection& selection;
+  };
   struct Segment {
-    const PublishedNamespace* target;
+    const Target* target;
     int64_t end;  // Tokens.
     std::unique_ptr<SegmentSelection> selection;
   };
@@ -49,7 +50,7 @@ class SelectionPublisher {
   Transformer& transformer_;
   const SelectionModel model_;
   PushQueue& push_;
-  std::vector<const PublishedNamespace*> targets_;
+  std::vector<Target> targets_;
   std::vector<Segment> segments_;  // Of the prompt under way.
 };
 

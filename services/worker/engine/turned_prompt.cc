@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -141,14 +140,6 @@ uint32_t TurnMissing(const TurnServices& services, const client::Lease& lease, u
 
 }  // namespace
 
-int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t block_tokens) {
-  const int64_t over = tokens + answer - context;
-  if (over <= 0) return 0;
-  const int64_t step = std::max<int64_t>(1, context / 4 / block_tokens) * block_tokens;
-  const int64_t dropped = (over + step - 1) / step * step;
-  return block_tokens + dropped < tokens ? dropped : -1;
-}
-
 TurnedBlocks TurnBack(const TurnServices& services, std::span<const TokenId> whole, int64_t dropped,
                       const std::string& trace) {
   const auto block_tokens = static_cast<size_t>(services.kv.block_tokens);
@@ -193,6 +184,22 @@ TurnedBlocks TurnBack(const TurnServices& services, std::span<const TokenId> who
                                    {"turned_blocks", log::Num(uint64_t{turned.blocks} - kSinks)},
                                    {"trace", trace}});
   return turned;
+}
+
+Step TurnedPrompt::Next(int64_t max_rows, bool alone) {
+  if (way_ != nullptr) return way_->Next(max_rows, alone);
+  TurnedBlocks turned = TurnBack(services_, task_.whole, task_.dropped, task_.request.trace);
+  turned_blocks_ = turned.blocks;
+  task_.request.keys = std::move(turned.keys);
+  task_.request.turned_blocks = turned.blocks;
+  way_ = task_.usual(std::move(task_.request));
+  return {Step::Kind::kWorked};
+}
+
+PromptReport TurnedPrompt::TakeReport() {
+  PromptReport report = way_->TakeReport();
+  report.turned_blocks = turned_blocks_;
+  return report;
 }
 
 }  // namespace cairn::worker

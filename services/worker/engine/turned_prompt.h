@@ -11,7 +11,7 @@
 // the next turn of a chat finds both. A key stands for one set of bytes: it is made of the block's
 // own key and of how far it was turned.
 //
-// What differs from computing the shortened prompt anew: the kept rows were computed with the
+// What differs from computing the shortened prompt: the kept rows were computed with the
 // dropped tokens in view. In the first layer they are the same but for rounding, in later layers
 // they still know of them.
 //
@@ -21,23 +21,21 @@
 // turned after it.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cairn/client/cache_client.h"
 #include "cairn/kernels/selection/selection_kernels.h"
 #include "model/tokenizer.h"
+#include "services/worker/engine/prompt_way.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 
 namespace cairn::worker {
-
-// Of a prompt of `tokens` tokens, how many go after the first block, so that it has room for
-// `answer` more in `context`: whole quarters of the context, so that most turns of a chat change
-// nothing. 0: it fits. -1: nothing would be left.
-int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t block_tokens);
 
 // What turning needs. Everything outlives the calls.
 struct TurnServices {
@@ -66,5 +64,39 @@ struct TurnedBlocks {
 // turned blocks. The thread that drives `push`.
 TurnedBlocks TurnBack(const TurnServices& services, std::span<const TokenId> whole, int64_t dropped,
                       const std::string& trace);
+
+// The way of such a prompt: turns what the node has, then goes the usual way over it. As PromptWay.
+class TurnedPrompt final : public PromptWay {
+ public:
+  // `services` must outlive it.
+  TurnedPrompt(const TurnServices& services, PromptTask task)
+      : services_(services), task_(std::move(task)) {}
+
+  Step Next(int64_t max_rows, bool alone) override;
+  void Computed(const Status& status, const Pass& pass) override { way_->Computed(status, pass); }
+  TimePoint WakeAt() const override { return way_ != nullptr ? way_->WakeAt() : TimePoint::max(); }
+  bool finished() const override { return way_ != nullptr && way_->finished(); }
+  PromptReport TakeReport() override;
+  bool begun() const override { return way_ != nullptr && way_->begun(); }
+  bool awaits() const override { return way_ != nullptr && way_->awaits(); }
+
+ private:
+  const TurnServices& services_;
+  PromptTask task_;
+  uint32_t turned_blocks_ = 0;
+  std::unique_ptr<PromptWay> way_;  // Null: nothing was asked of the node yet.
+};
+
+// As PromptWays.
+class TurnedPrompts final : public PromptWays {
+ public:
+  explicit TurnedPrompts(const TurnServices& services) : services_(services) {}
+  std::unique_ptr<PromptWay> New(PromptTask task) override {
+    return std::make_unique<TurnedPrompt>(services_, std::move(task));
+  }
+
+ private:
+  const TurnServices services_;
+};
 
 }  // namespace cairn::worker

@@ -22,7 +22,7 @@
 #include "services/worker/compute/decode_reader.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/reading/near_memory.h"
-#include "services/worker/reading/read_counters.h"
+#include "services/worker/compute/read_counters.h"
 #include "services/worker/reading/read_policy.h"
 #include "services/worker/reading/row_index.h"
 #include "services/worker/reading/row_source.h"
@@ -63,7 +63,7 @@ class ContextReader final : public DecodeReader {
     counters_.fetched_indexes = fetched ? 1 : 0;
     counters_.stored_indexes = stored ? 1 : 0;
   }
-  const ReadCounters& counters() const { return counters_; }
+  ReadCounters counters() const override { return counters_; }
   const NearMemory& near() const { return s_.near; }
   int64_t rows() const { return s_.rows; }
   const ReadPolicy& policy() const { return s_.policy; }

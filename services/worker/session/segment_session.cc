@@ -155,11 +155,11 @@ std::vector<ComputedBlock> SegmentSession::NewSegment(const Path& parent, const 
   std::vector<ComputedBlock> blocks;
   std::optional<BlockKey> before = parent.last();
   for (uint32_t b = 0; b < keys.size(); ++b) {
-    auto rows = std::make_shared<SelectedRows>(RowsOfBlock(kv, kept, b));
-    rows->prefix = prefix;
-    rows->first_row = next;
+    SelectedRows rows = RowsOfBlock(kv, kept, b);
+    rows.prefix = prefix;
+    rows.first_row = next;
     for (size_t h = 0; h < heads; ++h) {
-      for (uint32_t w = 0; w < words; ++w) next[h] += std::popcount(rows->masks[h * words + w]);
+      for (uint32_t w = 0; w < words; ++w) next[h] += std::popcount(rows.masks[h * words + w]);
     }
     ComputedBlock block;
     block.key = keys[b];
@@ -167,7 +167,7 @@ std::vector<ComputedBlock> SegmentSession::NewSegment(const Path& parent, const 
     before = keys[b];
     block.first_position = uint64_t{begin + b} * block_tokens;
     block.compute_seconds = begin + b < compute_seconds.size() ? compute_seconds[begin + b] : 0;
-    block.selected = std::move(rows);
+    block.selected = std::make_shared<const SelectedSlices>(std::move(rows));
     block.trace = trace;
     blocks.push_back(std::move(block));
   }

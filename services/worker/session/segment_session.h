@@ -21,6 +21,7 @@
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/selected_rows.h"
 
 namespace cairn::worker {
 

@@ -68,7 +68,7 @@ class StoredKvTest : public ::testing::Test {
           rows.bytes += static_cast<uint64_t>(std::popcount(rows.masks.back())) * 64 * 2 * 2;
         }
       }
-      computed[b].selected = std::make_shared<const worker::SelectedRows>(std::move(rows));
+      computed[b].selected = std::make_shared<const worker::SelectedSlices>(std::move(rows));
     }
     worker::PushQueue push(client_, ns->spec.layout, SteadyClock::Get(), {});
     push.Enqueue(fingerprint, **codec, std::move(computed));

@@ -8,6 +8,7 @@
 
 #include "common/recipe/recipe.h"
 #include "common/status/matchers.h"
+#include "services/worker/engine/selection_stage.h"
 #include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {
