@@ -69,7 +69,8 @@ ORDERS = {
     ],
     "services/cache/cluster": ["directory", "peer", "link", "members"],
     "services/cache/serve": ["local", "rpc", "node"],
-    "services/worker": ["kv", "compute", "scheduling", "session", "reading", "engine", "rpc"],
+    "services/worker": ["kv", "compute", "scheduling", "session", "engine", "methods", "rpc"],
+    "services/worker/methods": ["calibration", "selections", "reading", "turned"],
     "services/router": [
         "index",
         "policy",

@@ -1,7 +1,7 @@
 #pragma once
 // How decode steps of a sequence attend to first tokens whose KV is not in its pages
 // (KvSequence::StartAt): the seam between the forward pass and what reads a context by rows
-// (reading/).
+// (methods/reading).
 //
 // One step calls, in this order, BeginStep, and then for each layer Expect (at most once, if
 // guess() asks for it, while an earlier layer is computed) and Attend.

@@ -81,7 +81,7 @@ class WorkerEngine {
     std::string calibration = "calibration";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
-    // How contexts are read by rows (reading/read_policy.h). Empty: all KV stays in the pool.
+    // How contexts are read by rows (methods/reading). Empty: all KV stays in the pool.
     std::string read_policy;
     // Near memory for that, shared evenly among max_running requests. 0: no limit. Only with
     // read_policy.

@@ -12,6 +12,7 @@
 #include "cairn/client/testing/in_memory_cache_client.h"
 #include "common/keys/segment_keys.h"
 #include "common/status/matchers.h"
+#include "services/worker/methods/selections/selected_rows.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/worker_namespace.h"
 
