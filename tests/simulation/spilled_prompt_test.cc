@@ -8,6 +8,7 @@
 #include "tests/simulation/node.h"
 #include "tests/simulation/simulation.h"
 #include "tests/simulation/worker.h"
+#include "tests/support/methods.h"
 
 namespace cairn::testing {
 namespace {
@@ -243,6 +244,7 @@ TEST_F(SpilledPromptTest, ASmallNodeWithADiskKeepsTheRestThere) {
 }
 
 TEST_F(SpilledPromptTest, ABudgetThatIsTooSmallIsRefusedBeforeAnyWork) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   Play([](Simulation& simulation) {
     const worker::GenerateRequest request = Prompt(kPrompt);
     Node node(simulation);
@@ -277,6 +279,7 @@ TEST_F(SpilledPromptTest, ABudgetThatIsTooSmallIsRefusedBeforeAnyWork) {
 }
 
 TEST_F(SpilledPromptTest, ClustersAtTheNodeSpareReadingAllThatWasSpilt) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   Play([](Simulation& simulation) {
     const worker::GenerateRequest request = Prompt(kPrompt);
     Node node(simulation);
