@@ -43,7 +43,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                 .session = session,
                                 .codec = parts_.codec.get(),
                                 .push = push_queue(),
-                                .own_push = spill_push_ ? &*spill_push_ : nullptr,
+                                .own_push = turn_push_ ? &*turn_push_ : nullptr,
                                 .match_deadline = parts_.options.spill.match_deadline};
   if (parts_.stage != nullptr) staged_prompts_ = parts_.stage->NewWays(services);
   if (session_ && !staged_prompts_ && parts_.codec->raw()) {
@@ -55,6 +55,8 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .session = *session_,
                                  .executor = *executor,
                                  .push = *spill_push_,
+                                 .turn = spill_turn_,
+                                 .wakeup = wakeup_,
                                  .background = &*push_,
                                  .options = parts_.options.spill,
                                  .read_by_rows = parts_.reading != nullptr,
@@ -93,6 +95,7 @@ void EngineCore::ConnectCache(Executor& executor) {
   // One at a time: the client's buffers for a batch are memory beside the pool.
   urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
+  turn_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(PrefixSession::Dependencies{.client = cache,
                                                .codec = *parts_.codec,
                                                .clock = clock_,
@@ -586,6 +589,7 @@ void EngineCore::Finish(TimePoint deadline) {
     changed_.NotifyAll();
   }
   if (!push_) return;
+  turn_push_->Stop(deadline);
   spill_push_->Stop(deadline);
   urgent_push_->Stop(deadline);
   push_->Stop(deadline);

@@ -158,8 +158,10 @@ class EngineCore {
   std::optional<PrefixSession> session_;
   std::optional<PushQueue> push_;
   std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
-  std::optional<PushQueue> spill_push_;   // The driver's, which waits for it.
-  std::optional<SpillServices> spill_;    // If the recipe keeps every bit.
+  std::optional<PushQueue> spill_push_;   // Spills drive it, one at a time.
+  SpillTurn spill_turn_;
+  std::optional<PushQueue> turn_push_;  // The driver's, which waits for it.
+  std::optional<SpillServices> spill_;  // If the recipe keeps every bit.
 
   const PromptOrder order_;
   RequestQueue queue_;

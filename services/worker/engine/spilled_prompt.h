@@ -4,10 +4,12 @@
 // by layer (session/spilled_kv.h), so the largest context is that of the node's tiers.
 //
 //   kMatch ─► kChunk ─► forward pass ─► kChunk ... ─► kFinished
-//     ▲          │ no room: push the full blocks, lease them, give their pages back
-//     │          ▼
-//     └───── kReturn: a pass failed, since what was spilt did not come. Ask the node what it has,
-//            and go on from there.
+//              ▲ │  │                                    │
+//              │ │  └── a pass failed, because what was spilt did not come ──► kReturn: ask the node
+//              │ │                                                       what it has, and go on from
+//              │ ▼ no room                                               there
+//            kSpilling: the full blocks are pushed and leased in the background (block_spill.h).
+//                       Then their pages are given back.
 //
 // What the node has of the prompt's beginning is not fetched: it counts as spilt.
 //
@@ -29,6 +31,7 @@
 #include "cairn/common/clock.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/prompt_way.h"
+#include "services/worker/session/block_spill.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/spilled_kv.h"
@@ -40,7 +43,9 @@ struct SpillServices {
   client::CacheClient& client;
   PrefixSession& session;  // Of a namespace with the recipe raw.
   Executor& executor;
-  PushQueue& push;  // Nobody else drives it.
+  PushQueue& push;  // Spills drive it, nobody else.
+  SpillTurn& turn;
+  Wakeup& wakeup;
   // For what need not be spilt. Null: it is not pushed.
   PushQueue* background = nullptr;
   SpilledKv::Options options = {};
@@ -85,7 +90,7 @@ class SpilledPrompt final : public PromptWay {
   std::optional<Read> read() const override;
 
  private:
-  enum class State : uint8_t { kMatch, kChunk, kReturn, kFinished };
+  enum class State : uint8_t { kMatch, kChunk, kSpilling, kReturn, kFinished };
 
   // A status that says that what was spilt did not come, or not in time.
   static bool IsMiss(const Status& status);
@@ -98,12 +103,19 @@ class SpilledPrompt final : public PromptWay {
   Step WaitOrEnd(const Status& room);
   // Whether the node, which does not do its part, is asked again. If so, not before ask_again_.
   bool Patient();
-  // Room in pages for tokens up to `end`, after a spill if need be. RESOURCE_EXHAUSTED names the
-  // least that works, or the node is too small.
+  // There is no room in pages for tokens up to `end` before a spill.
+  bool MustSpill(int64_t end);
+  // Room in pages for tokens up to `end`, of what others can do without if need be.
+  // RESOURCE_EXHAUSTED names the least that works.
   Status MakeRoom(int64_t end);
-  Status Spill();
-  // Pushes the blocks in pages before `end`, and waits. False: the node did not take all.
-  bool PushBlocks(int64_t end);
+  // Begins to spill all whole units.
+  Step BeginSpill();
+  Step NextSpilling();
+  // Gives back the pages of what the node has now. RESOURCE_EXHAUSTED: the node is too small.
+  Status EndSpill(const BlockSpill::Outcome& outcome);
+  // Where the whole units in pages end.
+  int64_t SpillEnd() const;
+  Status CannotSpill(const std::string& why) const;
   // Forgets KV after what the node has.
   void BackTo(int64_t tokens);
   void End(const Status& status);
@@ -129,6 +141,9 @@ class SpilledPrompt final : public PromptWay {
   std::optional<TimePoint> ask_again_;      // Nothing is asked of the node before.
   int failures_ = 0;                        // Since the last progress.
   bool node_too_small_ = false;             // Asking again would change nothing.
+  bool rows_asked_ = false;                 // EndChunks has spilt what is read by rows.
+  bool spills_rows_ = false;                // kSpilling: for that.
+  std::unique_ptr<BlockSpill> spill_;       // kSpilling.
   PromptReport report_;
   SpillStats stats_;
 };
