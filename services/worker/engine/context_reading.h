@@ -1,5 +1,5 @@
 #pragma once
-// How a worker with a read policy reads contexts by rows (docs/long-context.md): opens the
+// How a worker with a read policy reads contexts by rows (docs/methods/long-context.md): opens the
 // DecodeReader that decode steps attend through. The plain worker has none; methods.h says who makes
 // it.
 

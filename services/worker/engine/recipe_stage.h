@@ -1,6 +1,6 @@
 #pragma once
 // What a recipe may name before its codec: a stage that decides which rows of a prompt are stored
-// (docs/selections.md). The plain worker knows none; methods.h says who makes them.
+// (docs/methods/selections.md). The plain worker knows none; methods.h says who makes them.
 
 #include <cstdint>
 #include <memory>
