@@ -13,6 +13,13 @@ option(CAIRN_PYTHON "Build the native module of the Python package" OFF)
 # Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. The sanitizer presets build
 # this.
 option(CAIRN_CORES_ONLY "Build only what is free of transport and storage libraries" OFF)
+# Selections of tokens, read policies and turned prompts: services/worker/methods, and the command
+# `cairn fidelity`, which compares them. Without them a worker refuses recipes and options that name
+# one.
+option(CAIRN_METHODS "Build the worker's methods" ON)
+if(NOT CAIRN_METHODS)
+  add_compile_definitions(CAIRN_WITHOUT_METHODS)
+endif()
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)
 # The preset `clang` builds this. With CAIRN_PYTHON, the native module too.

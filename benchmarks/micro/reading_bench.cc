@@ -30,7 +30,7 @@
 #include "benchmarks/micro/reading_node.h"
 #include "benchmarks/micro/reading_programs.h"
 #include "common/concurrency/executor.h"
-#include "services/worker/reading/background_rows.h"
+#include "services/worker/methods/reading/background_rows.h"
 
 namespace cairn::worker {
 namespace {

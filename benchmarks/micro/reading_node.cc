@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "cairn/client/connect.h"
-#include "services/worker/reading/background_rows.h"
-#include "services/worker/reading/node_rows.h"
+#include "services/worker/methods/reading/background_rows.h"
+#include "services/worker/methods/reading/node_rows.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/push_queue.h"
 

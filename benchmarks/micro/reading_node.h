@@ -13,7 +13,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "common/concurrency/executor.h"
 #include "services/worker/kv/kv_pool.h"
-#include "services/worker/reading/row_source.h"
+#include "services/worker/methods/reading/row_source.h"
 #include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {

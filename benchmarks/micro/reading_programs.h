@@ -18,8 +18,8 @@
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/kv/kv_pool.h"
-#include "services/worker/reading/open_context.h"
-#include "services/worker/reading/rotation_calibration.h"
+#include "services/worker/methods/reading/open_context.h"
+#include "services/worker/methods/reading/rotation_calibration.h"
 
 namespace cairn::worker {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "services/worker/session/head_calibration.h"
+#include "services/worker/methods/selections/head_calibration.h"
 #include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(head_calibration)(const uint8_t* data, size_t size) {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "services/worker/reading/rotation_calibration.h"
+#include "services/worker/methods/reading/rotation_calibration.h"
 #include "tests/fuzz/input.h"
 
 CAIRN_FUZZ_ENTRY(rotation_calibration)(const uint8_t* data, size_t size) {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "services/worker/session/selected_slice_codec.h"
+#include "services/worker/methods/selections/selected_slice_codec.h"
 #include "services/worker/session/worker_namespace.h"
 #include "tests/fuzz/input.h"
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/integration/cli_support.h"
+#include "tests/support/methods.h"
 
 namespace cairn::testing {
 namespace {
@@ -75,6 +76,7 @@ TEST(CliGenerateTest, TheSecondCallFetchesWhatTheFirstOnePushed) {
 }
 
 TEST(CliGenerateTest, TheTextSaysWhyNothingWasFetched) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   const auto node = CacheNode::Start({});
   ASSERT_TRUE(node.ok()) << node.status();
   const auto ask = [&](std::vector<std::string> more) {
@@ -116,6 +118,7 @@ TEST(CliGenerateTest, AWorkerAtAnAddressGivesTheSameAnswer) {
 }
 
 TEST(CliGenerateTest, AReadPolicyReadsTheContextByRowsAndSaysSo) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   const auto node = CacheNode::Start({});
   ASSERT_TRUE(node.ok()) << node.status();
   const auto resident = Cairn(Generate({"--prompt", kPrompt})).Json();
@@ -138,6 +141,7 @@ TEST(CliGenerateTest, AReadPolicyReadsTheContextByRowsAndSaysSo) {
 }
 
 TEST(CliGenerateTest, ReadPoliciesThatCannotBeAreRefused) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   const auto refused = [](std::vector<std::string> more, const char* message) {
     more.insert(more.end(), {"--prompt", kPrompt});
     const CommandResult result = Cairn(Generate(std::move(more)));
@@ -206,6 +210,7 @@ TEST(CliGenerateTest, AWrongCommandLineIsExitCodeTwo) {
 }
 
 TEST(CliGenerateTest, WhatNoModelCanDoIsAWrongCommandLine) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   const std::pair<std::vector<std::string>, const char*> wrong[] = {
       {{"--read-policy", "nothing"}, "expected one of precision"},
       {{"--read-policy", "precision:rows=2"}, "parameter 'rows': got '2'"},

@@ -8,6 +8,7 @@
 
 #include "tests/integration/cli_support.h"
 #include "tests/integration/demo_support.h"
+#include "tests/support/methods.h"
 
 namespace cairn::testing {
 namespace {
@@ -129,6 +130,7 @@ std::set<std::string> AllRows() {
 }
 
 TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   const TemporaryDirectory directory;
   std::vector<std::string> args = DemoArgs(directory.path(), "2");
   args.push_back("--json");
@@ -187,6 +189,7 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
 }
 
 TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   const TemporaryDirectory directory;
   std::vector<std::string> args = DemoArgs(directory.path(), "1");
   args.push_back("--keep");

@@ -6,6 +6,7 @@
 
 #include "common/status/matchers.h"
 #include "tests/integration/worker_support.h"
+#include "tests/support/methods.h"
 
 namespace cairn::testing {
 namespace {
@@ -63,6 +64,7 @@ TEST_F(WorkerSpillTest, TheAnswerIsThatOfAWorkerWithRoomOverBothPaths) {
 }
 
 TEST_F(WorkerSpillTest, AReadPolicyDecodesOverRowsThatStayAtTheNode) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   for (const std::string path : {"grpc", "auto"}) {
     // It waits for the rows that it has chosen: all of them.
     auto all = Small({"--cache.path", path, "--read_policy", "exact-topk:rows=1"});

@@ -69,7 +69,8 @@ ORDERS = {
     ],
     "services/cache/cluster": ["directory", "peer", "link", "members"],
     "services/cache/serve": ["local", "rpc", "node"],
-    "services/worker": ["kv", "compute", "scheduling", "session", "reading", "engine", "rpc"],
+    "services/worker": ["kv", "compute", "scheduling", "session", "engine", "methods", "rpc"],
+    "services/worker/methods": ["calibration", "selections", "reading", "turned"],
     "services/router": [
         "index",
         "policy",
@@ -97,6 +98,15 @@ ORDERS = {
         "commands",
     ],
 }
+# The wing for methods. Nobody outside includes it: what it gives comes through doors, which lie
+# with the worker, and through the names of selections, which recipes have.
+METHODS = ["services/worker/methods/", "kernels/selections/", "tools/cairn/fidelity/"]
+METHOD_NAMES = "kernels/selections/registry.h"
+DOORS = [
+    "services/worker/engine/prompt_way.h",
+    "services/worker/compute/decode_reader.h",
+    "services/worker/engine/recipe_stage.h",
+]
 # Public headers, by the beginning of their names: the folder that is installed, where they lie.
 PUBLIC = {"cairn/client/": "clients/cpp/include/", "cairn/common/": "common/include/"}
 # Headers that are included without the folders above them: the public ones, and the kernels'.
@@ -338,6 +348,27 @@ def test_folders_stand_in_their_order(parent):
 def test_each_folder_of_an_order_exists(parent):
     missing = [f for f in ORDERS[parent] if not (ROOT / parent / f).is_dir()]
     assert not missing, missing
+
+
+def test_methods_are_included_by_methods_only():
+    """The rest builds without them (CAIRN_METHODS=OFF)."""
+    # A command of the CLI is a file, which the build leaves out with what it runs.
+    command = "tools/cairn/commands/fidelity.cc"
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path, line, name in INCLUDES
+        if starts(name, METHODS)
+        and name != METHOD_NAMES
+        and not starts(path, METHODS)
+        and path != command
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_each_door_is_used_from_both_sides(door):
+    sides = {starts(path, METHODS) for path, _, name in INCLUDES if name == door}
+    assert sides == {True, False}, f"{door}: included from {len(sides)} sides, expected 2"
 
 
 def test_cores_do_not_see_the_edges():

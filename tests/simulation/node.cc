@@ -94,6 +94,7 @@ class NodeClient final : public client::CacheClient {
                                    const client::PushOptions& options) override {
     const Node::Visit visit(node_);
     CAIRN_RETURN_IF_ERROR(Call("push", options.deadline));
+    CAIRN_RETURN_IF_ERROR(Wait(node_.link().push_time, Now() + options.deadline, {}));
     std::vector<Status> results;
     for (const client::PartToPush& part : parts) {
       CAIRN_RETURN_IF_ERROR(Travel(part.bytes.size(), Now() + options.deadline, {}));

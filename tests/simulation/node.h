@@ -25,6 +25,8 @@ struct Link {
   std::optional<uint64_t> dies_after_slices = {};
   // The node sends nothing more in a fetch after so many slices, and the connection stays.
   std::optional<uint64_t> silent_after_slices = {};
+  // That the node takes for each push.
+  Duration push_time{0};
 };
 
 struct NodeOptions {

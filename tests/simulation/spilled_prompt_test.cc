@@ -8,6 +8,7 @@
 #include "tests/simulation/node.h"
 #include "tests/simulation/simulation.h"
 #include "tests/simulation/worker.h"
+#include "tests/support/methods.h"
 
 namespace cairn::testing {
 namespace {
@@ -242,7 +243,38 @@ TEST_F(SpilledPromptTest, ASmallNodeWithADiskKeepsTheRestThere) {
   });
 }
 
+TEST_F(SpilledPromptTest, TokensOfOthersGoOnWhileTheNodeTakesLongForASpill) {
+  Play([](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    node.link().push_time = milliseconds(30);  // Of each block. A token computes for 0.1.
+    WorkerOptions options = Small();
+    options.engine.kv_pool_bytes = 2 * kSmallPool;
+    options.engine.max_running = 2;
+    options.engine.decode_share = 0.1;
+    Worker worker(simulation, NewClient(node), std::move(options));
+    SimulatedPool other(simulation);
+    ASSERT_OK(other.Post([&] { EXPECT_EQ(worker.Run(Prompt(kPrompt)).finish_reason, "length"); }));
+    Duration longest{0};
+    TimePoint last = simulation.Now();
+    worker::GenerateCallbacks callbacks;
+    callbacks.on_token = [&](worker::TokenId, std::string_view) {
+      longest = std::max(longest, simulation.Now() - last);
+      last = simulation.Now();
+      return true;
+    };
+    worker::GenerateRequest chat = Prompt(64, 2, 300);
+    chat.no_cache = true;
+    EXPECT_OK(worker.engine().Generate(chat, callbacks));
+    EXPECT_EQ(worker.engine().GetStats().spill.spilled_tokens, 0u) << "it is still under way";
+    other.Stop();
+    EXPECT_GE(worker.engine().GetStats().spill.spilled_tokens, kPrompt - 448);
+    EXPECT_LT(longest, node.link().push_time);
+  });
+}
+
 TEST_F(SpilledPromptTest, ABudgetThatIsTooSmallIsRefusedBeforeAnyWork) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   Play([](Simulation& simulation) {
     const worker::GenerateRequest request = Prompt(kPrompt);
     Node node(simulation);
@@ -277,6 +309,7 @@ TEST_F(SpilledPromptTest, ABudgetThatIsTooSmallIsRefusedBeforeAnyWork) {
 }
 
 TEST_F(SpilledPromptTest, ClustersAtTheNodeSpareReadingAllThatWasSpilt) {
+  if (!kBuiltWithMethods) GTEST_SKIP() << kNoMethods;
   Play([](Simulation& simulation) {
     const worker::GenerateRequest request = Prompt(kPrompt);
     Node node(simulation);

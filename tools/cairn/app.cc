@@ -61,7 +61,9 @@ int RunApp(int argc, char** argv) {
   DownOptions down;
   TopOptions top;
   DoctorOptions doctor;
+#ifndef CAIRN_WITHOUT_METHODS
   FidelityOptions fidelity;
+#endif
   DemoOptions demo;
   ReplayFlags replay;
   SizeFlags size;
@@ -75,7 +77,9 @@ int RunApp(int argc, char** argv) {
   AddDown(app, down);
   AddTop(app, top);
   AddDoctor(app, doctor);
+#ifndef CAIRN_WITHOUT_METHODS
   AddFidelity(app, fidelity);
+#endif
   AddDemo(app, demo);
   AddReplay(app, replay);
   AddSize(app, size);
@@ -107,7 +111,9 @@ int RunApp(int argc, char** argv) {
   if (app.got_subcommand("down")) return RunDown(down);
   if (app.got_subcommand("top")) return RunTop(top);
   if (app.got_subcommand("doctor")) return RunDoctor(doctor);
+#ifndef CAIRN_WITHOUT_METHODS
   if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
+#endif
   if (app.got_subcommand("demo")) return RunDemo(demo);
   if (app.got_subcommand("replay")) return RunReplay(replay);
   if (app.got_subcommand("size")) return RunSize(size);

@@ -1,7 +1,7 @@
 #pragma once
 // How decode steps of a sequence attend to first tokens whose KV is not in its pages
 // (KvSequence::StartAt): the seam between the forward pass and what reads a context by rows
-// (reading/).
+// (methods/reading).
 //
 // One step calls, in this order, BeginStep, and then for each layer Expect (at most once, if
 // guess() asks for it, while an earlier layer is computed) and Attend.
@@ -11,6 +11,7 @@
 #include "cairn/common/status.h"
 #include "cairn/kernels/attention.h"
 #include "cairn/kernels/thread_pool.h"
+#include "services/worker/compute/read_counters.h"
 
 namespace cairn::worker {
 
@@ -34,6 +35,9 @@ class DecodeReader {
   // `own`. `q`, `out`: [heads][head_dim]. An error ends the forward pass with it.
   virtual Status Attend(int layer, const float* q, const kernels::PagedKv& own, int64_t own_tokens,
                         float* out, kernels::ThreadPool& pool) = 0;
+
+  // Of all steps so far.
+  virtual ReadCounters counters() const = 0;
 };
 
 }  // namespace cairn::worker

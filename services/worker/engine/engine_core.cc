@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log/log.h"
+#include "services/worker/engine/methods.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/scheduling/preemption.h"
 
@@ -13,8 +14,6 @@ namespace {
 // Of what the node is asked for a request that waits: long enough for one nearby. Without an
 // answer, all of the prompt counts.
 constexpr std::chrono::milliseconds kQueueCallDeadline{10};
-// How long after the last push a finished turn may begin.
-constexpr std::chrono::milliseconds kLookAtPushes{5};
 // The longest time ahead that a node takes hints for (CacheClient::Prefetch).
 constexpr double kMostAheadSeconds = 300;
 
@@ -27,14 +26,28 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       queue_({.capacity = parts_.options.queue_capacity,
               .tenant_capacity = parts_.options.tenant_queue_capacity,
               .max_wait_seconds = Seconds(parts_.options.queue_max_wait)},
-             *parts_.accounts, parts_.options.tenant, clock_) {
+             *parts_.accounts, parts_.options.tenant, clock_, wakeup_) {
   if (parts_.cache != nullptr) ConnectCache(*executor);
   PrefixSession* const session = session_ ? &*session_ : nullptr;
   prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
-                     selection_publisher_ ? &*selection_publisher_ : nullptr, urgent_push_queue());
-  if (parts_.selection != nullptr) {
-    selected_prompt_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
-                             *parts_.selection, session, push_queue());
+                     stage_publisher_.get(), urgent_push_queue());
+  const MethodServices services{.transformer = *parts_.transformer,
+                                .model = *parts_.model,
+                                .pool = *parts_.pool,
+                                .clock = clock_,
+                                .make_room =
+                                    [this] {
+                                      if (push_) push_->DropPending();
+                                    },
+                                .client = parts_.cache.get(),
+                                .session = session,
+                                .codec = parts_.codec.get(),
+                                .push = push_queue(),
+                                .own_push = turn_push_ ? &*turn_push_ : nullptr,
+                                .match_deadline = parts_.options.spill.match_deadline};
+  if (parts_.stage != nullptr) staged_prompts_ = parts_.stage->NewWays(services);
+  if (session_ && !staged_prompts_ && parts_.codec->raw()) {
+    turned_prompts_ = methods::NewTurnedPrompts(services);
   }
   const std::string no_spill = WhyNoSpill();
   if (no_spill.empty()) {
@@ -42,20 +55,15 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
                                  .session = *session_,
                                  .executor = *executor,
                                  .push = *spill_push_,
+                                 .turn = spill_turn_,
+                                 .wakeup = wakeup_,
                                  .background = &*push_,
                                  .options = parts_.options.spill,
-                                 .read_by_rows = parts_.reading.has_value()});
-  }
-  if (session_ && !selected_prompt_ && parts_.codec->raw()) {
-    turn_.emplace(TurnServices{.client = *parts_.cache,
-                               .session = *session_,
-                               .codec = *parts_.codec,
-                               .push = *spill_push_,
-                               .kernels = *kernels::BestCpuBackend().selections,
-                               .kv = parts_.pool->layout(),
-                               .rope_dim = parts_.model->hp().rope_dim,
-                               .rope_base = parts_.model->hp().rope_base,
-                               .match_deadline = parts_.options.spill.match_deadline});
+                                 .read_by_rows = parts_.reading != nullptr,
+                                 .count = [this](const SpillStats& stats) {
+                                   MutexLock lock(mu_);
+                                   totals_.spill += stats;
+                                 }});
   }
   request_parts_.emplace(RequestParts{
       .model = *parts_.model,
@@ -64,23 +72,14 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
       .pool_bytes = parts_.options.kv_pool_bytes,
       .clock = clock_,
       .prompt_kv = *prompt_kv_,
-      .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
-      .reading = parts_.reading ? &*parts_.reading : nullptr,
-      .turn = turn_ ? &*turn_ : nullptr,
+      .staged = staged_prompts_.get(),
+      .turned = turned_prompts_.get(),
+      .reading = parts_.reading.get(),
       .spill = spill_ ? &*spill_ : nullptr,
       .no_spill = no_spill,
       .cancel_all = cancel_all_,
-      .spilled =
-          [this](const SpillStats& stats) {
-            MutexLock lock(mu_);
-            totals_.spill += stats;
-          },
       .reserve = [this](KvSequence& sequence,
                         int64_t tokens) { return ReserveKv(sequence, tokens); },
-      .make_room =
-          [this] {
-            if (push_) push_->DropPending();
-          },
       .company = [this] { return loop_->HasRoom() && queue_.size() > 0; },
   });
   loop_.emplace(*request_parts_, *parts_.scheduler);
@@ -89,24 +88,27 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
 void EngineCore::ConnectCache(Executor& executor) {
   client::CacheClient& cache = *parts_.cache;
   PageEncoder* const encoder = parts_.transformer->page_encoder();
-  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push, encoder);
+  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push, encoder, &wakeup_);
   PushQueue::Options urgent = parts_.options.push;
   urgent.niceness = 0;
-  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent, encoder);
+  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent, encoder, &wakeup_);
   // One at a time: the client's buffers for a batch are memory beside the pool.
   urgent.batch_blocks = 1;
   spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
+  turn_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(PrefixSession::Dependencies{.client = cache,
                                                .codec = *parts_.codec,
                                                .clock = clock_,
                                                .executor = executor,
-                                               .loader = parts_.transformer->slice_loader()},
+                                               .loader = parts_.transformer->slice_loader(),
+                                               .wakeup = &wakeup_},
                    *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
   OpenPublished();
   if (std::ranges::any_of(parts_.published, [](const PublishedNamespace& target) {
-        return target.selection != nullptr;
+        return target.stage != nullptr;
       })) {
-    selection_publisher_.emplace(*parts_.transformer, *parts_.model, *push_, parts_.published);
+    stage_publisher_ =
+        methods::NewStagePublisher(*parts_.transformer, *parts_.model, *push_, parts_.published);
   }
 }
 
@@ -139,7 +141,7 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
         Seconds(clock_.Now() - *request.deadline));
   }
   CAIRN_RETURN_IF_ERROR(CheckRole(request));
-  auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
+  auto job = std::make_shared<Job>(request, std::move(prompt), clock_, &wakeup_);
   CAIRN_RETURN_IF_ERROR(CheckBudget(*job));
   bool busy = false;
   {
@@ -195,7 +197,7 @@ Status EngineCore::CheckRole(const GenerateRequest& request) const {
   }
   if (role == WorkerRole::kDecode) return refuse("got true, but this worker has the role 'decode'");
   if (!session_) return refuse("got true, but this worker has no cache node to push to");
-  if (selected_prompt_) return refuse("got true, but this worker's recipe selects tokens");
+  if (staged_prompts_) return refuse("got true, but this worker's recipe selects tokens");
   return OkStatus();
 }
 
@@ -205,16 +207,14 @@ Status EngineCore::CheckBudget(const Job& job) const {
   const bool spills = job.TokensNeeded() > parts_.pool->total_pages() * block;
   const int64_t rows = spills ? SpilledPrompt::RowsAtNode(tokens) : tokens / block * block;
   if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
-  const KvLayout& kv = parts_.pool->layout();
   const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
-  return ShareBudget(parts_.reading->policy, kv, rows,
-                     static_cast<uint64_t>(own_pages) * kv.page_bytes(), parts_.reading->budget)
-      .status();
+  return parts_.reading->CheckBudget(
+      rows, static_cast<uint64_t>(own_pages) * parts_.pool->layout().page_bytes());
 }
 
 std::string EngineCore::WhyNoSpill() const {
   if (!session_) return "this worker has no cache node";
-  if (selected_prompt_) return "this worker's recipe selects tokens";
+  if (staged_prompts_) return "this worker's recipe selects tokens";
   if (parts_.codec->lossy() || !parts_.codec->raw()) {
     return fmt::format("this worker's recipe '{}' is not raw", parts_.options.recipe);
   }
@@ -256,23 +256,24 @@ void EngineCore::LookAhead(const Job& job, const Cached& cached) {
 
 void EngineCore::Run() {
   while (true) {
+    const uint64_t seen = wakeup_.Now();
     switch (Step()) {
       case Progress::kWorked:
         break;
       case Progress::kWaiting:
-        if (loop_->empty()) {
-          queue_.WaitForJob(clock_.Now() + kLookAtPushes);
-        } else {
-          loop_->WaitBriefly();
-        }
-        break;
       case Progress::kIdle:
-        queue_.WaitForJob();
+        wakeup_.WaitPast(seen, clock_, WakeAt());
         break;
       case Progress::kFinished:
         return;
     }
   }
+}
+
+TimePoint EngineCore::WakeAt() const {
+  TimePoint first = std::min(loop_->WakeAt(), queue_.FirstDeadline());
+  for (const auto& run : parked_) first = std::min(first, run->WakeAt());
+  return first;
 }
 
 EngineCore::Progress EngineCore::Step() {
@@ -448,7 +449,7 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
 void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
   // A segment is selected once, where a request says that it ends: answers do not become one.
-  if (selected_prompt_) return;
+  if (staged_prompts_) return;
   // A turn whose prompt did not fit does not fit either.
   if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
   // Neither does one of which tokens were dropped.
@@ -515,9 +516,9 @@ void EngineCore::PrefillIdleTurn(IdleTurn turn) {
     turn.sequence = std::make_shared<KvSequence>(parts_.pool->NewSequence());
   }
   Status status = turn.sequence->Reserve(static_cast<int64_t>(turn.tokens.size()));
-  PromptKv::Report report;
+  PromptReport report;
   if (status.ok()) {
-    PromptKv::Request wanted;
+    PromptRequest wanted;
     wanted.tokens = turn.tokens;
     wanted.sequence = turn.sequence;
     wanted.use_cache = true;
@@ -578,6 +579,7 @@ void EngineCore::Close(TimePoint deadline) {
   }
   cancel_all_.store(true);
   queue_.CancelAll();
+  wakeup_.Notify();
 }
 
 void EngineCore::Finish(TimePoint deadline) {
@@ -587,6 +589,7 @@ void EngineCore::Finish(TimePoint deadline) {
     changed_.NotifyAll();
   }
   if (!push_) return;
+  turn_push_->Stop(deadline);
   spill_push_->Stop(deadline);
   urgent_push_->Stop(deadline);
   push_->Stop(deadline);

@@ -20,12 +20,13 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/engine/engine_parts.h"
 #include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/prompt_way.h"
+#include "services/worker/engine/recipe_stage.h"
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/run_loop.h"
-#include "services/worker/engine/selected_prompt.h"
-#include "services/worker/engine/selection_publisher.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/scheduling/prompt_order.h"
 
@@ -145,24 +146,32 @@ class EngineCore {
   uint32_t context() const { return static_cast<uint32_t>(parts_.options.max_context); }
   uint32_t BlockTokens() const { return static_cast<uint32_t>(parts_.pool->layout().block_tokens); }
 
+  // When to step again, after a step without work, although nobody has notified the wakeup.
+  TimePoint WakeAt() const;
+
   const EngineParts parts_;
   const Clock& clock_;
+  // What the driver waits on: new requests, fetched bytes, pushes, readers and callers notify it.
+  Wakeup wakeup_;
 
   // Destroyed before the pool: both refer to pages.
   std::optional<PrefixSession> session_;
   std::optional<PushQueue> push_;
   std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
-  std::optional<PushQueue> spill_push_;   // The driver's, which waits for it.
-  std::optional<SpillServices> spill_;    // If the recipe keeps every bit.
-  std::optional<TurnServices> turn_;      // The same.
+  std::optional<PushQueue> spill_push_;   // Spills drive it, one at a time.
+  SpillTurn spill_turn_;
+  std::optional<PushQueue> turn_push_;  // The driver's, which waits for it.
+  std::optional<SpillServices> spill_;  // If the recipe keeps every bit.
 
   const PromptOrder order_;
   RequestQueue queue_;
 
   // The driver's.
-  std::optional<SelectionPublisher> selection_publisher_;
+  std::unique_ptr<StagePublisher> stage_publisher_;  // Null: no published recipe has a stage.
   std::optional<PromptKv> prompt_kv_;
-  std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
+  std::unique_ptr<PromptWays> staged_prompts_;  // Where the recipe has a stage, in its place.
+  std::unique_ptr<PromptWays>
+      turned_prompts_;  // Null: prompts that were too long go the usual way.
   std::optional<RequestParts> request_parts_;
   std::optional<RunLoop> loop_;
   std::vector<Running> running_;

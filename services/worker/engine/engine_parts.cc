@@ -6,10 +6,9 @@
 #include "common/config/config.h"
 #include "common/log/log.h"
 #include "common/memory/machine_memory.h"
+#include "services/worker/engine/methods.h"
 #include "services/worker/engine/option_check.h"
 #include "services/worker/engine/worker_device.h"
-#include "services/worker/reading/near_memory.h"
-#include "services/worker/reading/rotation_calibration.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 
 namespace cairn::worker {
@@ -65,13 +64,13 @@ Status MakeNamespaces(EngineParts& parts) {
   inputs.recipe = parts.options.recipe;
   inputs.calibration = parts.options.calibration;
   if (parts.cache == nullptr) {
-    // Only the recipe's selection counts, and nothing needs a name.
+    // Only the recipe's stage counts, and nothing needs a name.
     CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(inputs.recipe));
-    CAIRN_ASSIGN_OR_RETURN(parts.selection, SelectionOf(recipe, inputs));
+    CAIRN_ASSIGN_OR_RETURN(parts.stage, methods::StageOf(recipe, inputs));
     return OkStatus();
   }
   CAIRN_ASSIGN_OR_RETURN(parts.ns, WorkerNamespace(inputs));
-  CAIRN_ASSIGN_OR_RETURN(parts.selection, SelectionOf(parts.ns->recipe, inputs));
+  CAIRN_ASSIGN_OR_RETURN(parts.stage, methods::StageOf(parts.ns->recipe, inputs));
   CAIRN_ASSIGN_OR_RETURN(parts.codec, KvCodec::Create(*parts.ns, inputs.kv, *parts.clock));
   CAIRN_ASSIGN_OR_RETURN(
       parts.published, PublishedNamespaces(std::move(inputs), parts.options.publish, *parts.clock));
@@ -81,32 +80,18 @@ Status MakeNamespaces(EngineParts& parts) {
 Status MakeReading(EngineParts& parts) {
   const WorkerEngine::Options& options = parts.options;
   if (options.read_policy.empty()) return OkStatus();
-  ReadingTerms terms;
-  CAIRN_ASSIGN_OR_RETURN(terms.policy, ParseReadPolicy(options.read_policy));
-  terms.budget = {.bytes = options.kv_budget, .requests = options.max_running};
-  terms.heads = parts.model->hp().heads;
-  terms.backend = &kernels::BestCpuBackend();
-  terms.clock = parts.clock;
-  if (terms.policy.rotation != 0) {
-    CAIRN_ASSIGN_OR_RETURN(
-        KeyRotations rotations,
-        LoadKeyRotations(options.calibration, {.digest = terms.policy.rotation,
-                                               .weights = parts.model->weights_digest(),
-                                               .kv = parts.transformer->kv_layout()}));
-    terms.rotations = std::make_shared<const KeyRotations>(std::move(rotations));
-  }
-  const KvLayout& kv = parts.transformer->kv_layout();
-  CAIRN_RETURN_IF_ERROR(CheckReading(terms, kv));
-  // Prompts without a whole block could still be answered.
-  const auto least =
-      ShareBudget(terms.policy, kv, kv.block_tokens, kv.bytes_for(kv.block_tokens), terms.budget);
-  if (!least.ok()) log::Warn("kv_budget_too_small", {{"error", Message(least.status())}});
-  if (parts.cache != nullptr && parts.codec->raw() && IndexStore::Keeps(terms.policy)) {
-    parts.indexes = std::make_unique<const IndexStore>(*parts.cache, parts.ns->spec, terms.policy,
-                                                       IndexStore::Options{});
-    terms.indexes = parts.indexes.get();
-  }
-  parts.reading = std::move(terms);
+  const bool keeps_indexes = parts.cache != nullptr && parts.codec->raw();
+  CAIRN_ASSIGN_OR_RETURN(parts.reading, methods::NewContextReading(
+                                            {.policy = options.read_policy,
+                                             .budget = options.kv_budget,
+                                             .requests = options.max_running,
+                                             .heads = parts.model->hp().heads,
+                                             .kv = parts.transformer->kv_layout(),
+                                             .weights = parts.model->weights_digest(),
+                                             .calibration = options.calibration,
+                                             .clock = *parts.clock,
+                                             .client = keeps_indexes ? parts.cache.get() : nullptr,
+                                             .spec = keeps_indexes ? &parts.ns->spec : nullptr}));
   return OkStatus();
 }
 

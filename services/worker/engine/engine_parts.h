@@ -11,15 +11,15 @@
 #include "cairn/common/status.h"
 #include "common/keys/checked_namespace.h"
 #include "common/tenants/tenant_accounts.h"
-#include "kernels/selections/selection.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
+#include "services/worker/engine/context_reading.h"
+#include "services/worker/engine/published_namespaces.h"
+#include "services/worker/engine/recipe_stage.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/kv/kv_pool.h"
-#include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/kv_codec.h"
-#include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {
 
@@ -32,14 +32,13 @@ struct EngineParts {
   std::unique_ptr<Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
-  std::unique_ptr<const selections::Selection> selection;  // Null: the recipe keeps all tokens.
-  std::optional<ReadingTerms> reading;                     // nullopt: all KV stays in the pool.
-  std::unique_ptr<client::CacheClient> cache;              // Null: everything is computed.
+  std::unique_ptr<const RecipeStage> stage;    // Null: the recipe has none.
+  std::unique_ptr<client::CacheClient> cache;  // Null: everything is computed.
   // With a cache only.
   std::optional<CheckedNamespace> ns;
   std::unique_ptr<const KvCodec> codec;
   std::vector<PublishedNamespace> published;
-  std::unique_ptr<const IndexStore> indexes;  // Of `reading`, where its indexes are kept.
+  std::unique_ptr<const ContextReading> reading;  // Null: all KV stays in the pool.
 };
 
 // Loads the model and prepares everything. Arguments and errors: those of WorkerEngine::Create.

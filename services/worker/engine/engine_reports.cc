@@ -50,7 +50,8 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   if (session_) stats.prefix = session_->GetStats();
   if (push_) {
-    stats.push = push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats();
+    stats.push = push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats() +
+                 turn_push_->GetStats();
   }
   stats.graphs = parts_.transformer->graph_stats();
   if (parts_.codec) stats.codecs = parts_.codec->GetStats();

@@ -2,8 +2,8 @@
 
 #include "common/config/config.h"
 #include "common/recipe/recipe.h"
+#include "services/worker/engine/methods.h"
 #include "services/worker/engine/worker_device.h"
-#include "services/worker/reading/read_policy.h"
 
 namespace cairn::worker {
 namespace {
@@ -50,7 +50,7 @@ Status CheckReadOptions(const WorkerEngine::Options& options, const Recipe& reci
         "read by rows on the CPU only",
         options.read_policy, options.device);
   }
-  return ParseReadPolicy(options.read_policy).status();
+  return methods::CheckReadPolicy(options.read_policy);
 }
 
 }  // namespace
@@ -60,8 +60,10 @@ Status CheckOptions(const WorkerEngine::Options& options) {
   CAIRN_RETURN_IF_ERROR(ParseWorkerDevice(options.device).status());
   const Result<Recipe> recipe = ParseRecipe(options.recipe);
   if (!recipe.ok()) return Annotate(recipe.status(), "option 'recipe'");
-  for (const std::string& published : options.publish) {
-    const Status status = ParseRecipe(published).status();
+  CAIRN_RETURN_IF_ERROR(Annotate(methods::CheckStage(*recipe), "option 'recipe'"));
+  for (const std::string& text : options.publish) {
+    const Result<Recipe> published = ParseRecipe(text);
+    const Status status = published.ok() ? methods::CheckStage(*published) : published.status();
     if (!status.ok()) return Annotate(status, "cache.publish");
   }
   return CheckReadOptions(options, *recipe);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/utf8.h"
-#include "services/worker/engine/turned_prompt.h"
 
 namespace cairn::worker {
 namespace {
@@ -177,6 +176,14 @@ Status DropOldest(uint32_t context_tokens, uint32_t block_tokens, const Generate
 }
 
 }  // namespace
+
+int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t block_tokens) {
+  const int64_t over = tokens + answer - context;
+  if (over <= 0) return 0;
+  const int64_t step = std::max<int64_t>(1, context / 4 / block_tokens) * block_tokens;
+  const int64_t dropped = (over + step - 1) / step * step;
+  return block_tokens + dropped < tokens ? dropped : -1;
+}
 
 Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
                                      uint32_t block_tokens, const GenerateRequest& request) {

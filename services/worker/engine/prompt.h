@@ -16,10 +16,15 @@ struct PreparedPrompt {
   std::vector<TokenId> tokens;  // 1 to context - 1.
   uint32_t max_tokens = 0;      // Of the answer, cut to what the context has room for.
   // With drop_oldest, of a prompt that was too long: all of it, and how many tokens are dropped
-  // after its first block (turned_prompt.h). 0: none.
+  // after its first block. 0: none.
   std::vector<TokenId> whole = {};
   int64_t dropped = 0;
 };
+
+// Of a prompt of `tokens` tokens, how many go after the first block, so that it has room for
+// `answer` more in `context`: whole quarters of the context, so that most turns of a chat change
+// nothing. 0: it fits. -1: nothing would be left.
+int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t block_tokens);
 
 // Checks every field of the request and tokenises its prompt. INVALID_ARGUMENT naming field, value
 // and what was expected; the chat template's error when the model has none. Thread-safe.

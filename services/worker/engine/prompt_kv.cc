@@ -10,7 +10,7 @@ namespace cairn::worker {
 
 PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session,
                    PushQueue* push, std::span<const PublishedNamespace> published,
-                   SelectionPublisher* selections, PushQueue* urgent)
+                   StagePublisher* selections, PushQueue* urgent)
     : transformer_(transformer),
       clock_(clock),
       session_(session),
@@ -21,11 +21,11 @@ PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* 
       prefiller_(transformer, clock),
       block_tokens_(transformer.kv_layout().block_tokens) {}
 
-PromptKv::Report PromptKv::Compute(const Request& request) {
+PromptReport PromptKv::Compute(const PromptRequest& request) {
   PromptRun run(*this, request);
   while (true) {
     const Step step = run.Next(transformer_.max_rows(), /*alone=*/true);
-    if (step.kind == Step::Kind::kFinished) return std::move(run.report());
+    if (step.kind == Step::Kind::kFinished) return run.TakeReport();
     if (step.kind != Step::Kind::kChunk) continue;
     const TimePoint start = clock_.Now();
     const Status status = transformer_.Forward({&step.chunk, 1});
@@ -65,7 +65,7 @@ void PromptKv::Push(const PromptRun& run, uint32_t first_computed) {
   if (session_->codec().lossy() && run.report_.fetched_blocks > 0) return;  // Not of exact lineage.
   if (!run.request_.keys.empty()) return;                                   // Neither.
   for (const PublishedNamespace& target : published_) {
-    if (target.selection != nullptr) continue;
+    if (target.stage != nullptr) continue;
     const std::vector<BlockKey> keys =
         BlockKeyChain(target.ns.fingerprint)
             .Keys(run.request_.tokens, static_cast<uint32_t>(block_tokens_));

@@ -15,7 +15,7 @@ constexpr uint32_t kAwaitedPiece = 2;
 
 }  // namespace
 
-PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
+PromptRun::PromptRun(PromptKv& kv, PromptRequest request)
     : kv_(kv),
       request_(std::move(request)),
       sequence_(*request_.sequence),
@@ -94,13 +94,8 @@ Step PromptRun::NextFetching() {
   return {Step::Kind::kWorked};
 }
 
-bool PromptRun::WaitBriefly() {
-  if (awaited_ != nullptr) {
-    awaited_->WaitBriefly();
-    return true;
-  }
-  if (fetch_ != nullptr) fetch_->WaitBriefly();
-  return fetch_ != nullptr;
+TimePoint PromptRun::WakeAt() const {
+  return fetch_ != nullptr ? fetch_->PollDeadline() : TimePoint::max();
 }
 
 bool PromptRun::MayAwait(uint32_t held, MissReason reason) const {

@@ -30,48 +30,37 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/push_pause.h"
-#include "services/worker/engine/step.h"
 
 namespace cairn::worker {
 
-// Not thread-safe: the thread that uses its PromptKv. Destroying it stops the fetch and waits until
-// nothing writes to the sequence's pages any more.
-class PromptRun {
+// Not thread-safe: the thread that uses its PromptKv.
+class PromptRun final : public PromptWay {
  public:
-  enum class State : uint8_t { kMatch, kAwaiting, kFetching, kChunk, kFinished };
-
   // `kv` and what the request points to must outlive it.
-  PromptRun(PromptKv& kv, PromptKv::Request request);
-  ~PromptRun();
-  PromptRun(const PromptRun&) = delete;
-  PromptRun& operator=(const PromptRun&) = delete;
+  PromptRun(PromptKv& kv, PromptRequest request);
+  ~PromptRun() override;
 
-  // Does one piece of work. `max_rows`: tokens that a chunk may have. `alone`: no other run waits
-  // to be stepped, so a fetch that begins now may overlap with computing. REQUIRES: the last chunk
-  // was given to Computed.
-  Step Next(int64_t max_rows, bool alone);
-  // The chunk of the last step went through the forward pass with this result.
-  void Computed(const Status& status, const Pass& pass);
-
-  // Waits at most 10 ms for fetched bytes, when the last step was kWaiting. False: nothing is
-  // fetched.
-  bool WaitBriefly();
-
-  State state() const { return state_; }
-  // Another worker computes the blocks that are missing now.
-  bool awaits() const {
+  Step Next(int64_t max_rows, bool alone) override;
+  void Computed(const Status& status, const Pass& pass) override;
+  TimePoint WakeAt() const override;
+  bool finished() const override { return state_ == State::kFinished; }
+  PromptReport TakeReport() override { return std::move(report_); }
+  bool begun() const override { return state_ != State::kMatch; }
+  bool awaits() const override {
     return request_.await > Duration(0) &&
            (state_ == State::kAwaiting || state_ == State::kFetching);
   }
-  // Complete when the state is kFinished.
-  PromptKv::Report& report() { return report_; }
 
  private:
   friend class PromptKv;
+
+  enum class State : uint8_t { kMatch, kAwaiting, kFetching, kChunk, kFinished };
 
   void Match(bool alone);
   // Takes deeper matches that somebody computed over decoded blocks. Only for lossy codecs.
@@ -119,7 +108,7 @@ class PromptRun {
   void Finish();
 
   PromptKv& kv_;
-  const PromptKv::Request request_;
+  const PromptRequest request_;
   KvSequence& sequence_;
   const bool use_cache_;
   const int64_t total_;  // Tokens of the prompt.
@@ -164,7 +153,7 @@ class PromptRun {
   int64_t chunk_tokens_ = 0;  // Of the chunk that is being computed.
   std::span<const BlockKey> claimed_;
 
-  PromptKv::Report report_;
+  PromptReport report_;
 };
 
 }  // namespace cairn::worker

@@ -19,9 +19,9 @@
 #include "model/chat_template.h"
 #include "model/request_limits.h"
 #include "model/tokenizer.h"
+#include "services/worker/compute/read_counters.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/engine/timeline.h"
-#include "services/worker/reading/read_counters.h"
 #include "services/worker/session/fetched_bytes.h"
 
 namespace cairn::worker {
@@ -44,7 +44,7 @@ struct GenerateRequest {
   bool ignore_eos = false;
   bool want_logits_digest = false;
   // A prompt that leaves no room for max_tokens in the context loses its oldest tokens after the
-  // first block (turned_prompt.h). Not with score_tokens, prefill_only and await_prefill.
+  // first block. Not with score_tokens, prefill_only and await_prefill.
   bool drop_oldest = false;
   // The full blocks of prompt and answer are prefilled in idle time and pushed, so that the next
   // turn of the conversation finds them.

@@ -1,5 +1,6 @@
 #include "services/worker/engine/request_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -34,18 +35,9 @@ void Job::PutScores(size_t first, size_t rows, std::vector<float> logits) {
   changed_.NotifyAll();
 }
 
-void Job::WaitCancelled(Duration wait) {
+bool Job::HasRoomForScores() {
   MutexLock lock(mu_);
-  changed_.WaitUntil(mu_, clock_, clock_.Now() + wait,
-                     [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return cancelled(); });
-}
-
-bool Job::HasRoomForScores(Duration wait) {
-  MutexLock lock(mu_);
-  return changed_.WaitUntil(mu_, clock_, clock_.Now() + wait,
-                            [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                              return scores_.size() < kMaxScores || cancelled();
-                            });
+  return scores_.size() < kMaxScores || cancelled();
 }
 
 void Job::Finish(Result<GenerateSummary> outcome) {
@@ -70,6 +62,7 @@ Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
       scores.swap(scores_);
       announced = std::exchange(announced_, false);
       changed_.NotifyAll();
+      if (!scores.empty() && wakeup_ != nullptr) wakeup_->Notify();
       outcome = std::move(outcome_);
       outcome_.reset();
     }
@@ -117,7 +110,7 @@ Status RequestQueue::Put(const std::shared_ptr<Job>& job, std::shared_ptr<Job>* 
     jobs_.erase(out);
   }
   jobs_.emplace(job->id_, job);
-  changed_.NotifyAll();
+  wakeup_.Notify();
   return OkStatus();
 }
 
@@ -140,13 +133,6 @@ Status RequestQueue::Refusal(const PromptQueue::Outcome& outcome, const Job& job
   }
   return refuse(fmt::format("{} requests wait, expected at most {}", prompts_.size(),
                             prompts_.options().capacity));
-}
-
-void RequestQueue::WaitForJob(TimePoint until) {
-  MutexLock lock(mu_);
-  changed_.WaitUntil(mu_, clock_, until, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !jobs_.empty() || closed_;
-  });
 }
 
 std::shared_ptr<Job> RequestQueue::Take(const std::function<bool(const Job&)>& fits) {
@@ -185,6 +171,15 @@ std::vector<std::shared_ptr<Job>> RequestQueue::TakeEnded() {
   return ended;
 }
 
+TimePoint RequestQueue::FirstDeadline() const {
+  MutexLock lock(mu_);
+  TimePoint first = TimePoint::max();
+  for (const auto& [id, job] : jobs_) {
+    first = std::min(first, job->request().deadline.value_or(TimePoint::max()));
+  }
+  return first;
+}
+
 void RequestQueue::SetRunning(std::vector<PromptClaim> running, double tokens_per_second) {
   MutexLock lock(mu_);
   prompts_.SetRunning(std::move(running), tokens_per_second);
@@ -193,7 +188,7 @@ void RequestQueue::SetRunning(std::vector<PromptClaim> running, double tokens_pe
 void RequestQueue::Close() {
   MutexLock lock(mu_);
   closed_ = true;
-  changed_.NotifyAll();
+  wakeup_.Notify();
 }
 
 bool RequestQueue::closed() const {

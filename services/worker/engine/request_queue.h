@@ -15,6 +15,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "common/tenants/tenant_accounts.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/engine/request.h"
@@ -27,9 +28,15 @@ namespace cairn::worker {
 // leave only after the outcome is set, so the engine may write to it until then.
 class Job {
  public:
-  // `clock` must outlive it.
-  Job(const GenerateRequest& request, PreparedPrompt prompt, const Clock& clock)
-      : request_(request), prompt_(std::move(prompt)), clock_(clock), queued_at_(clock.Now()) {
+  // `clock` must outlive it. `wakeup`: notified when the caller cancels and when it takes scores;
+  // may be null, and must outlive calls of Cancel and Consume.
+  Job(const GenerateRequest& request, PreparedPrompt prompt, const Clock& clock,
+      Wakeup* wakeup = nullptr)
+      : request_(request),
+        prompt_(std::move(prompt)),
+        clock_(clock),
+        wakeup_(wakeup),
+        queued_at_(clock.Now()) {
     claim_.priority = request_.priority;
     claim_.prefill_tokens = std::ssize(prompt_.tokens);
     claim_.arrived = queued_at_;
@@ -54,6 +61,7 @@ class Job {
     MutexLock lock(mu_);
     left_.store(true, std::memory_order_relaxed);
     changed_.NotifyAll();
+    if (wakeup_ != nullptr) wakeup_->Notify();
   }
   // The caller has left, or the deadline has passed: there is no more use in working on it.
   bool cancelled() const { return left() || expired(); }
@@ -66,10 +74,8 @@ class Job {
   void PutAnnounced();
   // Waits while the reader is kMaxScores behind: logits are large. Returns at once when cancelled.
   void PutScores(size_t first, size_t rows, std::vector<float> logits);
-  // True when PutScores would not wait. Waits at most `wait` for that.
-  bool HasRoomForScores(Duration wait = Duration(0));
-  // Waits at most `wait` for the caller to leave.
-  void WaitCancelled(Duration wait);
+  // True when PutScores would not wait.
+  bool HasRoomForScores();
   void Finish(Result<GenerateSummary> outcome);
   // Tokens so far.
   uint64_t generated() const { return generated_.load(std::memory_order_relaxed); }
@@ -95,6 +101,7 @@ class Job {
   const GenerateRequest request_;
   const PreparedPrompt prompt_;
   const Clock& clock_;
+  Wakeup* const wakeup_;
   const TimePoint queued_at_;
   PromptClaim claim_;
   uint64_t id_ = 0;  // In the queue.
@@ -117,12 +124,14 @@ GenerateSummary EndedSummary(const Job& job, TimePoint now);
 // with Put and leaves them with Over. Thread-safe.
 class RequestQueue {
  public:
-  // `accounts` and `clock` must outlive it. `tenant`: of requests that name none.
+  // `accounts`, `clock` and `wakeup` must outlive it. `tenant`: of requests that name none.
+  // `wakeup`: notified when a request is put in, and when the queue is closed.
   RequestQueue(const PromptQueue::Options& options, TenantAccounts& accounts, std::string tenant,
-               const Clock& clock)
+               const Clock& clock, Wakeup& wakeup)
       : accounts_(accounts),
         tenant_(std::move(tenant)),
         clock_(clock),
+        wakeup_(wakeup),
         prompts_(options, accounts) {}
 
   // RESOURCE_EXHAUSTED: too many requests wait, or this one would wait too long; says when to try
@@ -137,11 +146,10 @@ class RequestQueue {
   std::optional<PromptClaim> FirstClaim() const;
   // A job that was accepted is over.
   void Over(const Job& job);
-  // Waits until there is a request, or the queue is closed, or `until`.
-  void WaitForJob(TimePoint until = TimePoint::max());
-
   // Takes those out that are cancelled or past their deadline, so that they hold no place.
   std::vector<std::shared_ptr<Job>> TakeEnded();
+  // The earliest deadline of those that wait. TimePoint::max(): none has any.
+  TimePoint FirstDeadline() const;
   // As PromptQueue::SetRunning.
   void SetRunning(std::vector<PromptClaim> running, double tokens_per_second);
   // No new requests. Those that wait can still be taken.
@@ -161,8 +169,8 @@ class RequestQueue {
   TenantAccounts& accounts_;
   const std::string tenant_;
   const Clock& clock_;
+  Wakeup& wakeup_;
   mutable Mutex mu_;
-  CondVar changed_;
   PromptQueue prompts_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // By id.
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 0;

@@ -6,8 +6,8 @@
 
 #include "common/config/config.h"
 #include "common/log/log.h"
-#include "services/worker/reading/background_rows.h"
-#include "services/worker/reading/node_rows.h"
+#include "services/worker/engine/parked_prompt.h"
+#include "services/worker/engine/prompt_run.h"
 
 namespace cairn::worker {
 
@@ -28,24 +28,14 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
 }
 
 Step RequestRun::Next(int64_t max_rows, bool alone) {
-  const bool begun =
-      (prompt_ && prompt_->state() != PromptRun::State::kMatch) || spilled_.has_value();
+  const bool begun = way_ != nullptr && way_->begun();
   if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
-    PromptKv::Report report;
-    report.status = Status(StatusCode::kCancelled, "stopped before the match");
-    EndPrompt(report);
+    EndPrompt(Status(StatusCode::kCancelled, "stopped before the match"));
     return {Step::Kind::kWorked};
   }
-  if (spilled_ && (state_ == State::kPrompt || returning_)) return NextSpilled(max_rows);
+  if (state_ == State::kReserve) return Reserve(alone);
+  if (on_the_way()) return NextOfWay(max_rows, alone);
   switch (state_) {
-    case State::kReserve:
-      return Reserve(alone);
-    case State::kPrompt: {
-      Step step = prompt_->Next(max_rows, alone);
-      if (prompt_->state() != PromptRun::State::kFinished) return step;
-      EndPrompt(prompt_->report());
-      return {Step::Kind::kWorked};
-    }
     case State::kDecode:
     case State::kScore:
       if (stopped() && state_ == State::kScore) return Score();  // Which needs no rows to end.
@@ -54,7 +44,7 @@ Step RequestRun::Next(int64_t max_rows, bool alone) {
       }
       if (std::exchange(repeat_, false)) return pass_;
       return state_ == State::kDecode ? Decode() : Score();
-    case State::kFinished:
+    default:
       break;
   }
   return {Step::Kind::kFinished};
@@ -65,15 +55,15 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.id = id_;
   candidate.decoding = state_ == State::kDecode;
   candidate.ending = stopped();
-  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr && !spilled_ &&
-                       reader_ == nullptr;
+  candidate.can_park = state_ != State::kScore && parts_.staged == nullptr &&
+                       (way_ == nullptr || !way_->stays()) && reader_ == nullptr;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
   // Nothing is known before the match; a score is computed like a prompt.
   if (candidate.position > 0) candidate.claim.prefill_tokens = all - candidate.position;
   // As when it was put into the queue: routers would see a queue here that is another worker's.
-  if (prompt_ && prompt_->awaits()) {
+  if (way_ != nullptr && way_->awaits()) {
     candidate.claim.prefill_tokens =
         std::min<int64_t>(candidate.claim.prefill_tokens, sequence_->layout().block_tokens);
   }
@@ -85,13 +75,9 @@ Scheduler::Candidate RequestRun::candidate() const {
   return candidate;
 }
 
-bool RequestRun::WaitBriefly() {
-  if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
-  if (spilled_ && (state_ == State::kPrompt || returning_)) {  // For the cache node.
-    job_->WaitCancelled(std::chrono::milliseconds(10));
-    return true;
-  }
-  return state_ == State::kScore || (state_ == State::kPrompt && prompt_ && prompt_->WaitBriefly());
+TimePoint RequestRun::WakeAt() const {
+  const TimePoint deadline = job_->request().deadline.value_or(TimePoint::max());
+  return on_the_way() ? std::min(deadline, way_->WakeAt()) : deadline;
 }
 
 std::span<const TokenId> RequestRun::PromptTokens() const {
@@ -101,9 +87,9 @@ std::span<const TokenId> RequestRun::PromptTokens() const {
   return tokens.first((tokens.size() - 1) / block_tokens * block_tokens);
 }
 
-PromptKv::Request RequestRun::Wanted() {
+PromptRequest RequestRun::Wanted() {
   const GenerateRequest& request = job_->request();
-  PromptKv::Request wanted;
+  PromptRequest wanted;
   wanted.tokens = PromptTokens();
   wanted.sequence = sequence_;
   wanted.logits = scoring() || request.prefill_only ? nullptr : logits_.data();
@@ -116,8 +102,6 @@ PromptKv::Request RequestRun::Wanted() {
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }
-  wanted.keys = turned_.keys;
-  wanted.turned_blocks = turned_.blocks;
   wanted.prefix_end = request.prefix_end;
   wanted.next = request.next;
   wanted.trace = request.trace;
@@ -127,57 +111,54 @@ PromptKv::Request RequestRun::Wanted() {
 }
 
 Step RequestRun::Reserve(bool alone) {
-  if (parts_.selected_prompt != nullptr) {
-    ComputeSelected();
+  const auto take = [this](std::unique_ptr<PromptWay> way) -> Step {
+    way_ = std::move(way);
+    state_ = State::kPrompt;
     return {Step::Kind::kWorked};
-  }
+  };
+  const auto fail = [this](const Status& status) -> Step {
+    EndPrompt(status);
+    return {Step::Kind::kWorked};
+  };
+  if (parts_.staged != nullptr) return take(NewStaged());
   const Result<bool> spills = MustSpill();
-  if (!spills.ok() || *spills) {
-    if (!spills.ok()) {
-      PromptKv::Report report;
-      report.status = spills.status();
-      EndPrompt(report);
-      return {Step::Kind::kWorked};
-    }
-    spilled_.emplace(*parts_.spill, parts_.transformer, parts_.clock, parts_.reserve, Wanted(),
-                     job_->TokensNeeded() - std::ssize(job_->prompt().tokens));
-    state_ = State::kPrompt;
-    return {Step::Kind::kWorked};
-  }
+  if (!spills.ok()) return fail(spills.status());
+  if (*spills) return take(NewSpilled());
   const Status room = parts_.reserve(*sequence_, job_->TokensNeeded());
-  if (room.ok() && parked_) {
-    parked_->Restore(*sequence_);
-    parked_.reset();
-    decoded_ = summary_.tokens.size();
-    state_ = State::kDecode;
-    return {Step::Kind::kWorked};
-  }
-  if (room.ok()) {
-    FindTurned();
-    prompt_.emplace(parts_.prompt_kv, Wanted());
-    state_ = State::kPrompt;
-    return {Step::Kind::kWorked};
-  }
+  if (room.ok()) return take(way_ != nullptr ? std::move(way_) : NewRun());
   const KvPool& pool = parts_.pool;
   const bool fits = job_->TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
   // Others will give pages back.
   if (room.code() == StatusCode::kResourceExhausted && fits && !alone) {
     return {Step::Kind::kWaiting};
   }
-  PromptKv::Report report;
-  report.status = room;
-  EndPrompt(report);
-  return {Step::Kind::kWorked};
+  return fail(room);
 }
 
-void RequestRun::FindTurned() {
-  const PreparedPrompt& prompt = job_->prompt();
-  if (prompt.dropped == 0 || parts_.turn == nullptr || job_->request().no_cache) return;
-  turned_ = TurnBack(*parts_.turn, prompt.whole, prompt.dropped, job_->request().trace);
+PromptTask RequestRun::Task() {
+  PromptTask task;
+  task.request = Wanted();
+  task.capacity = job_->TokensNeeded();
+  task.whole = job_->prompt().whole;
+  task.dropped = job_->prompt().dropped;
+  task.usual = [this](PromptRequest request) {
+    return std::make_unique<PromptRun>(parts_.prompt_kv, std::move(request));
+  };
+  return task;
 }
 
-RequestRun::~RequestRun() {
-  if (spilled_ && parts_.spilled) parts_.spilled(spilled_->GetStats());
+std::unique_ptr<PromptWay> RequestRun::NewStaged() { return parts_.staged->New(Task()); }
+
+std::unique_ptr<PromptWay> RequestRun::NewSpilled() {
+  return std::make_unique<SpilledPrompt>(*parts_.spill, parts_.transformer, parts_.clock,
+                                         parts_.reserve, Wanted(),
+                                         job_->TokensNeeded() - std::ssize(job_->prompt().tokens));
+}
+
+std::unique_ptr<PromptWay> RequestRun::NewRun() {
+  const bool turns = job_->prompt().dropped > 0 && !job_->request().no_cache;
+  if (turns && parts_.turned != nullptr) return parts_.turned->New(Task());
+  return std::make_unique<PromptRun>(parts_.prompt_kv, Wanted());
 }
 
 Result<bool> RequestRun::MustSpill() const {
@@ -203,18 +184,25 @@ Result<bool> RequestRun::MustSpill() const {
                 why);
 }
 
-Step RequestRun::NextSpilled(int64_t max_rows) {
-  const Step step = spilled_->Next(max_rows);
-  if (spilled_->state() != SpilledPrompt::State::kFinished) return step;
-  if (!std::exchange(returning_, false)) {
-    EndPrompt(spilled_->report());
-    return {Step::Kind::kWorked};
+Step RequestRun::NextOfWay(int64_t max_rows, bool alone) {
+  const Step step = way_->Next(max_rows, alone);
+  if (!way_->finished()) return step;
+  const PromptReport report = way_->TakeReport();
+  turned_blocks_ = report.turned_blocks;
+  if (state_ == State::kPrompt) {
+    Note(report);
+    EndPrompt(report.status);
+  } else {
+    EndReturn(report);
   }
-  const Status& status = spilled_->report().status;
-  if (!status.ok()) {
+  return {Step::Kind::kWorked};
+}
+
+void RequestRun::EndReturn(const PromptReport& report) {
+  if (!report.status.ok()) {
     resumed_ = true;
-    EndPromptAgain(status);
-  } else if (spilled_->lost_answer()) {
+    EndPromptAgain(report.status);
+  } else if (report.lost_answer) {
     // Generated tokens go through the decode kernels again.
     decoded_ = 0;
     if (state_ == State::kScore) {
@@ -224,13 +212,6 @@ Step RequestRun::NextSpilled(int64_t max_rows) {
   } else {
     repeat_ = true;
   }
-  return {Step::Kind::kWorked};
-}
-
-bool RequestRun::ReturnToSpilled(const Status& status) {
-  if (!spilled_ || !spilled_->ReturnTo(status)) return false;
-  returning_ = true;
-  return true;
 }
 
 size_t RequestRun::parked_bytes() const {
@@ -239,33 +220,28 @@ size_t RequestRun::parked_bytes() const {
 
 void RequestRun::Park(bool keep) {
   CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
-  if (keep && state_ == State::kDecode && !repeat_) parked_ = ParkedKv::Of(*sequence_);
+  if (kept_bytes() > 0) {  // It was parked before, and its copy is still to be restored.
+    sequence_->Clear();
+    state_ = State::kReserve;
+    return;
+  }
+  std::optional<ParkedKv> copy;
+  if (keep && state_ == State::kDecode && !repeat_) copy = ParkedKv::Of(*sequence_);
   resumed_ = resumed_ || state_ == State::kDecode;
-  prompt_.reset();
+  way_.reset();
   repeat_ = false;
   // Pushes that wait may still hold it.
   sequence_->DropLoans();
   sequence_ = std::make_shared<KvSequence>(parts_.pool.NewSequence());
+  if (copy) way_ = std::make_unique<ParkedPrompt>(*std::move(copy), *sequence_);
   decoded_ = 0;
   state_ = State::kReserve;
 }
 
-void RequestRun::ComputeSelected() {
-  SelectedPrompt::Request request;
-  request.prompt = Wanted();
-  request.capacity = job_->TokensNeeded();
-  request.make_room = parts_.make_room;
-  const SelectedPrompt::Report report = parts_.selected_prompt->Compute(request);
-  summary_.selected_tokens = report.selected_tokens;
+void RequestRun::Note(const PromptReport& report) {
+  if (resumed_) return;
   const KvLayout& kv = parts_.pool.layout();
-  const double all = static_cast<double>(report.selected_tokens) * kv.layers * kv.kv_heads;
-  summary_.kept_share = all > 0 ? static_cast<double>(report.kept_rows) / all : 0;
-  EndPrompt(report.prompt);
-}
-
-void RequestRun::EndPrompt(const PromptKv::Report& report) {
-  const auto block_tokens = static_cast<uint32_t>(parts_.pool.layout().block_tokens);
-  if (resumed_) return EndPromptAgain(report.status);
+  const auto block_tokens = static_cast<uint32_t>(kv.block_tokens);
   summary_.fetched_tokens = report.fetched_blocks * block_tokens;
   summary_.shared_tokens = report.shared_blocks * block_tokens;
   summary_.computed_tokens = report.status.ok()
@@ -273,8 +249,8 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
                                        summary_.fetched_tokens - summary_.shared_tokens
                                  : report.computed_tokens;
   // All but the first block.
-  if (report.fetched_blocks >= turned_.blocks && turned_.blocks > 0) {
-    summary_.turned_tokens = (turned_.blocks - 1) * block_tokens;
+  if (report.fetched_blocks >= report.turned_blocks && report.turned_blocks > 0) {
+    summary_.turned_tokens = (report.turned_blocks - 1) * block_tokens;
   }
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
@@ -282,9 +258,15 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   summary_.fetch_seconds = report.fetch_seconds;
   summary_.fetch_path = report.path;
   summary_.chosen_tokens = report.chosen_blocks * block_tokens;
+  summary_.selected_tokens = report.selected_tokens;
+  const double all = static_cast<double>(report.selected_tokens) * kv.layers * kv.kv_heads;
+  summary_.kept_share = all > 0 ? static_cast<double>(report.kept_rows) / all : 0;
   if (job_->request().want_timeline) summary_.timeline = report.timeline;
-  const Status status = report.status;
-  prompt_.reset();
+}
+
+void RequestRun::EndPrompt(const Status& status) {
+  if (resumed_) return EndPromptAgain(status);
+  if (way_ != nullptr && !way_->stays()) way_.reset();
   if (status.code() == StatusCode::kCancelled) {
     summary_.finish_reason = "cancelled";
     return Finish(OkStatus());
@@ -309,7 +291,8 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
 
 Status RequestRun::BeginReading() {
   if (parts_.reading == nullptr) return OkStatus();
-  if (spilled_) return ReadSpilled();
+  // What the request cannot do without has the rows; recipes that select are not read so.
+  if (way_ != nullptr) return ReadSpilled();
   const KvLayout& kv = sequence_->layout();
   const int64_t length = sequence_->length();
   const int64_t rows = length / kv.block_tokens * kv.block_tokens;
@@ -320,16 +303,15 @@ Status RequestRun::BeginReading() {
   }
   const int64_t needed = job_->TokensNeeded();
   const auto open = [&] {
-    return OpenContext(*parts_.reading, *sequence_, rows, needed - rows,
-                       parts_.transformer.thread_pool(), NameOf(rows));
+    return parts_.reading->Open(*sequence_, ContextOf(rows), parts_.transformer.thread_pool());
   };
-  auto reader = open();
-  if (reader.status().code() == StatusCode::kAborted) {
+  auto opened = open();
+  if (opened.status().code() == StatusCode::kAborted) {
     const Status mended = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
     if (!mended.ok() && mended.code() != StatusCode::kAborted) return mended;
-    reader = open();
+    opened = open();
   }
-  if (!reader.ok()) return reader.status();
+  if (!opened.ok()) return opened.status();
   // What stands behind the last whole block goes on in pages.
   std::vector<std::byte> tail;
   if (length > rows) {
@@ -346,68 +328,60 @@ Status RequestRun::BeginReading() {
     std::memcpy(own->LayerSlice(0, 0).data(), tail.data(), tail.size());
     own->SetLength(length);
   }
-  Use(*std::move(reader));
+  Use(*std::move(opened));
   return OkStatus();
 }
 
-ContextName RequestRun::NameOf(int64_t rows) const {
-  ContextName name;
-  name.trace = job_->request().trace;
+ContextToRead RequestRun::ContextOf(int64_t rows) const {
+  ContextToRead context;
+  context.rows = rows;
+  context.own_tokens = job_->TokensNeeded() - rows;
+  context.trace = job_->request().trace;
   // Turned blocks, and those over them, have other bytes than the tokens say.
-  if (parts_.reading->indexes == nullptr || job_->request().no_cache || turned_.blocks > 0) {
-    return name;
-  }
-  name.last_block = parts_.prompt_kv.ContextKey(
+  if (job_->request().no_cache || turned_blocks_ > 0) return context;
+  context.last_block = parts_.prompt_kv.ContextKey(
       std::span(job_->prompt().tokens).first(static_cast<size_t>(rows)));
-  return name;
+  return context;
 }
 
 Status RequestRun::ReadSpilled() {
-  EarlierKv* const earlier = spilled_->earlier();
+  EarlierKv* const earlier = way_->earlier();
   if (earlier == nullptr) {
     summary_.reading.off = "nothing of the prompt is at the cache node";
     return OkStatus();
   }
-  const KvLayout& kv = sequence_->layout();
-  const SpillServices& node = *parts_.spill;
-  const int64_t rows = earlier->tokens();
-  const std::span<const TokenId> tokens = job_->prompt().tokens;
-  const std::string& trace = job_->request().trace;
-  auto held =
-      NodeRows::Hold(node.client, parts_.clock, node.session.spec(), kv, node.session.fingerprint(),
-                     node.session.Keys(tokens.first(static_cast<size_t>(rows))), {}, trace);
-  Status status = held.status();
-  if (held.ok()) {
-    WindowLayers layers(*earlier);
-    auto source =
-        std::make_unique<BackgroundRows>(*std::move(held), node.executor, parts_.clock,
-                                         BackgroundRows::Options{.row_bytes = kv.row_bytes()});
-    auto reader =
-        OpenFarContext(*parts_.reading, kv, layers, std::move(source), job_->TokensNeeded() - rows,
-                       parts_.transformer.thread_pool(), NameOf(rows));
-    status = reader.status();
-    if (reader.ok()) Use(*std::move(reader));
+  const auto rows = static_cast<size_t>(earlier->tokens());
+  auto opened = parts_.reading->OpenSpilled(
+      *earlier, *parts_.spill,
+      parts_.spill->session.Keys(std::span(job_->prompt().tokens).first(rows)),
+      ContextOf(earlier->tokens()), parts_.transformer.thread_pool());
+  if (opened.ok()) {
+    Use(*std::move(opened));
+    return OkStatus();
   }
   // Decode steps can still read all that was spilt, in windows.
-  if (!status.ok()) {
-    summary_.reading.off = Message(status);
-    log::Warn("context_not_read_by_rows", {{"error", ToString(status)}, {"trace", trace}});
-  }
+  summary_.reading.off = Message(opened.status());
+  log::Warn("context_not_read_by_rows",
+            {{"error", ToString(opened.status())}, {"trace", job_->request().trace}});
   return OkStatus();
 }
 
-void RequestRun::Use(std::unique_ptr<ContextReader> reader) {
-  reader_ = std::move(reader);
+void RequestRun::Use(OpenedContext context) {
+  reader_ = std::move(context.reader);
   summary_.reading.off.clear();
-  summary_.reading.policy = reader_->policy().ToString();
-  summary_.reading.far_tokens = static_cast<uint32_t>(reader_->rows());
-  summary_.reading.near_bytes = reader_->near().total() - reader_->near().own_bytes;
+  summary_.reading.policy = std::move(context.policy);
+  summary_.reading.far_tokens = static_cast<uint32_t>(context.rows);
+  summary_.reading.near_bytes = context.near_bytes;
 }
 
 void RequestRun::EndPromptAgain(const Status& status) {
-  prompt_.reset();
+  if (way_ != nullptr && !way_->stays()) way_.reset();
   if (status.ok()) {
-    if (const Status reading = BeginReading(); !reading.ok()) return Finish(reading);
+    // A copy of parked KV has generated tokens, too.
+    decoded_ = static_cast<size_t>(sequence_->length() - std::ssize(job_->prompt().tokens));
+    if (decoded_ == 0) {
+      if (const Status reading = BeginReading(); !reading.ok()) return Finish(reading);
+    }
     state_ = State::kDecode;
     return;
   }
@@ -485,15 +459,14 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
   step.chunk.sequence = sequence_.get();
   step.chunk.tokens = tokens;
   step.chunk.reader = reader_.get();
-  if (spilled_ && reader_ == nullptr) step.chunk.earlier = spilled_->earlier();
+  if (way_ != nullptr && reader_ == nullptr) step.chunk.earlier = way_->earlier();
   pass_length_ = sequence_->length();
   return step;
 }
 
 void RequestRun::Computed(const Status& status, const Pass& pass) {
-  if (spilled_ && (state_ == State::kPrompt || returning_)) return spilled_->Computed(status);
-  if (state_ == State::kPrompt) return prompt_->Computed(status, pass);
-  if (!status.ok() && reader_ == nullptr && ReturnToSpilled(status)) return;
+  if (on_the_way()) return way_->Computed(status, pass);
+  if (!status.ok() && reader_ == nullptr && way_ != nullptr && way_->GoBack(status)) return;
   if (!status.ok()) return Finish(status);
   const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
   if (loans.code() == StatusCode::kAborted) {
@@ -512,9 +485,9 @@ void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
   if (reader_ != nullptr) summary_.reading.counters = reader_->counters();
-  if (spilled_) {
-    summary_.fetched = spilled_->GetStats().read.bytes;
-    summary_.fetch_path = parts_.spill->client.GetStats().path;
+  if (const auto read = way_ != nullptr ? way_->read() : std::nullopt) {
+    summary_.fetched = read->bytes;
+    summary_.fetch_path = read->path;
   }
   if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {

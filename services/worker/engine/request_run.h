@@ -1,9 +1,7 @@
 #pragma once
 // One request on its way through the engine, in steps that can be interleaved with other requests.
 //
-//   kReserve -> kPrompt (PromptRun: match, fetching, chunk) -> kDecode or kScore -> kFinished
-//
-// If the recipe selects tokens, the whole prompt is one step (selected_prompt.h).
+//   kReserve -> kPrompt (one of the ways of prompt_way.h) -> kDecode or kScore -> kFinished
 
 #include <atomic>
 #include <cstdint>
@@ -15,19 +13,17 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "model/model.h"
+#include "services/worker/compute/decode_reader.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/compute/transformer.h"
+#include "services/worker/engine/context_reading.h"
 #include "services/worker/engine/prompt_kv.h"
-#include "services/worker/engine/prompt_run.h"
+#include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/request_queue.h"
-#include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/engine/step.h"
 #include "services/worker/engine/stop_text.h"
-#include "services/worker/engine/turned_prompt.h"
-#include "services/worker/reading/open_context.h"
 #include "services/worker/scheduling/scheduler.h"
-#include "services/worker/session/parked_kv.h"
 
 namespace cairn::worker {
 
@@ -39,21 +35,17 @@ struct RequestParts {
   uint64_t pool_bytes = 0;  // As the option kv_pool says.
   const Clock& clock;
   PromptKv& prompt_kv;
-  SelectedPrompt* selected_prompt = nullptr;  // If the recipe selects. Null: it does not.
-  // If contexts are read by rows. Null: all KV stays in pages.
-  const ReadingTerms* reading = nullptr;
-  // For prompts that are longer than the context. Null: what is left of them is computed anew.
-  const TurnServices* turn = nullptr;
+  PromptWays* staged = nullptr;  // If the recipe has a stage. Null: it has none.
+  // For prompts that were longer than the context. Null: what is left of them goes the usual way.
+  PromptWays* turned = nullptr;
+  const ContextReading* reading = nullptr;  // Null: all KV stays in pages.
   // For prompts that never fit into the pool. Null: `no_spill` says why there is nothing to spill
   // to.
   const SpillServices* spill = nullptr;
   std::string no_spill = {};
   const std::atomic<bool>& cancel_all;
-  // Counts what a spilled prompt came to.
-  std::function<void(const SpillStats&)> spilled = nullptr;
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
-  std::function<void()> make_room;  // As in SelectedPrompt::Request.
   // True: a request waits that may run now, beside those that do.
   std::function<bool()> company;
 };
@@ -74,9 +66,9 @@ class RequestRun {
   Step Next(int64_t max_rows, bool alone);
   // The chunk of the last step went through the forward pass with this result.
   void Computed(const Status& status, const Pass& pass);
-  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting. False:
-  // it waits for neither.
-  bool WaitBriefly();
+  // After a step that was kWaiting: when to step again although the engine's Wakeup was not
+  // notified.
+  TimePoint WakeAt() const;
 
   // Gives all pages back between two steps. The next step gets them again and goes on where the
   // request was: from a copy of its KV, if `keep` says that there is memory for one. Otherwise the
@@ -85,9 +77,7 @@ class RequestRun {
   void Park(bool keep);
   // Of the copy that Park would keep now, and of the one that it has kept.
   size_t parked_bytes() const;
-  size_t kept_bytes() const { return parked_ ? parked_->bytes() : 0; }
-
-  ~RequestRun();
+  size_t kept_bytes() const { return way_ != nullptr ? way_->kept_bytes() : 0; }
 
   uint64_t id() const { return id_; }
   State state() const { return state_; }
@@ -106,26 +96,31 @@ class RequestRun {
   // Tokens of the prompt that are computed here: with prefill_only the full blocks before its last
   // token.
   std::span<const TokenId> PromptTokens() const;
-  PromptKv::Request Wanted();
+  PromptRequest Wanted();
+  // Chooses the way to the prompt's KV, with the pages that it needs.
   Step Reserve(bool alone);
-  // Of a prompt that was too long: has its blocks turned back.
-  void FindTurned();
-  void ComputeSelected();
+  std::unique_ptr<PromptWay> NewStaged();
+  std::unique_ptr<PromptWay> NewSpilled();
+  std::unique_ptr<PromptWay> NewRun();
+  PromptTask Task();
   // Whether the request can only be computed by spilling; an error says why it cannot be.
   Result<bool> MustSpill() const;
-  Step NextSpilled(int64_t max_rows);
-  // A pass after the prompt failed, since what was spilt did not come. False: for another reason.
-  bool ReturnToSpilled(const Status& status);
-  // The prompt's KV is there, or the report says why not.
-  void EndPrompt(const PromptKv::Report& report);
+  // A step of the way that is not finished: before the prompt's KV is there, or after GoBack.
+  Step NextOfWay(int64_t max_rows, bool alone);
+  bool on_the_way() const { return way_ != nullptr && !way_->finished(); }
+  void Note(const PromptReport& report);
+  // The prompt's KV is there, or the status says why not.
+  void EndPrompt(const Status& status);
+  // It is there again, after a pass that failed.
+  void EndReturn(const PromptReport& report);
   // The prompt's whole blocks leave the pages, and are read by rows from now on.
   Status BeginReading();
   // Of the prompt's first rows, which are read by rows.
-  ContextName NameOf(int64_t rows) const;
+  ContextToRead ContextOf(int64_t rows) const;
   // The same for what was spilt to the node, which keeps the rows. If that cannot be, decode steps
   // read all of it.
   Status ReadSpilled();
-  void Use(std::unique_ptr<ContextReader> reader);
+  void Use(OpenedContext context);
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
   // Yields the chunk of the first generated token whose KV is not there.
@@ -142,12 +137,11 @@ class RequestRun {
   const TimePoint start_;
   State state_ = State::kReserve;
   std::shared_ptr<KvSequence> sequence_;
-  std::unique_ptr<ContextReader> reader_;  // Null: nothing was read by rows.
+  std::unique_ptr<DecodeReader> reader_;  // Null: nothing was read by rows.
   std::vector<float> logits_;
-  TurnedBlocks turned_;  // Of a prompt that was too long.
-  std::optional<PromptRun> prompt_;
-  std::optional<SpilledPrompt> spilled_;  // Instead of prompt_; until the request ends.
-  bool returning_ = false;                // After the prompt, spilled_ gets back what was spilt.
+  // To the prompt's KV. Null: not chosen yet, or the prompt is over.
+  std::unique_ptr<PromptWay> way_;
+  uint32_t turned_blocks_ = 0;  // As in PromptReport.
   GenerateSummary summary_;
   Result<GenerateSummary> outcome_;
 
@@ -159,7 +153,6 @@ class RequestRun {
   TokenId token_ = 0;
   size_t scored_ = 0;
   std::vector<float> scores_;
-  std::optional<ParkedKv> parked_;
   bool resumed_ = false;     // It was parked: its summary tells of the first time.
   size_t decoded_ = 0;       // Generated tokens whose KV is there, or under way.
   Step pass_;                // The chunk under way.

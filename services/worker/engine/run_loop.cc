@@ -110,11 +110,10 @@ void RunLoop::Compute(const Chunks& work) {
   }
 }
 
-void RunLoop::WaitBriefly() {
-  // One wait for all: what another run waits for is seen 10 ms late at most.
-  for (const auto& run : runs_) {
-    if (run->WaitBriefly()) return;
-  }
+TimePoint RunLoop::WakeAt() const {
+  TimePoint first = TimePoint::max();
+  for (const auto& run : runs_) first = std::min(first, run->WakeAt());
+  return first;
 }
 
 }  // namespace cairn::worker

@@ -38,8 +38,9 @@ class RunLoop {
   };
   // REQUIRES: not empty.
   Round Step();
-  // After a round without progress: waits at most 10 ms for fetched bytes.
-  void WaitBriefly();
+  // After a round without progress: when to do the next one although the engine's Wakeup was not
+  // notified.
+  TimePoint WakeAt() const;
 
  private:
   struct Chunks {

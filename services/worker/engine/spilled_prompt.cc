@@ -11,13 +11,15 @@ namespace {
 
 // Passes that may fail one after the other. Each has waited for a fetch's deadline, at most.
 constexpr int kMostFailures = 8;
+// Between two questions to a node that did not do its part.
+constexpr std::chrono::milliseconds kAskAgain{10};
 
 }  // namespace
 
 SpilledPrompt::SpilledPrompt(const SpillServices& services, const Transformer& transformer,
                              const Clock& clock,
                              const std::function<Status(KvSequence&, int64_t)>& reserve,
-                             PromptKv::Request request, int64_t answer_tokens)
+                             PromptRequest request, int64_t answer_tokens)
     : services_(services),
       transformer_(transformer),
       clock_(clock),
@@ -35,10 +37,13 @@ SpilledPrompt::SpilledPrompt(const SpillServices& services, const Transformer& t
   stats_.prompts = 1;
 }
 
-SpillStats SpilledPrompt::GetStats() const {
-  SpillStats stats = stats_;
-  stats.read = kv_.GetStats();
-  return stats;
+SpilledPrompt::~SpilledPrompt() {
+  stats_.read = kv_.GetStats();
+  if (services_.count) services_.count(stats_);
+}
+
+std::optional<PromptWay::Read> SpilledPrompt::read() const {
+  return Read{.bytes = kv_.GetStats().bytes, .path = services_.client.GetStats().path};
 }
 
 bool SpilledPrompt::IsMiss(const Status& status) {
@@ -54,11 +59,14 @@ bool SpilledPrompt::IsMiss(const Status& status) {
   }
 }
 
-Step SpilledPrompt::Next(int64_t max_rows) {
+Step SpilledPrompt::Next(int64_t max_rows, bool /*alone*/) {
+  if (state_ == State::kSpilling) return NextSpilling();
   if (state_ != State::kFinished && request_.stop && request_.stop()) {
     End(Status(StatusCode::kCancelled, "prefill stopped"));
     return {Step::Kind::kWorked};
   }
+  if (ask_again_ && clock_.Now() < *ask_again_) return {Step::Kind::kWaiting};
+  ask_again_.reset();
   switch (state_) {
     case State::kMatch:
       return Match();
@@ -66,6 +74,7 @@ Step SpilledPrompt::Next(int64_t max_rows) {
       return NextChunk(max_rows);
     case State::kReturn:
       return Return();
+    case State::kSpilling:
     case State::kFinished:
       break;
   }
@@ -95,13 +104,12 @@ Step SpilledPrompt::NextChunk(int64_t max_rows) {
   int64_t count = std::min({transformer_.max_rows(), max_rows, total_ - begin});
   if (count < total_ - begin) count = count / block_tokens_ * block_tokens_;
   if (count <= 0) return {Step::Kind::kWaiting};
+  if (MustSpill(begin + count)) return BeginSpill();
   Status room = MakeRoom(begin + count);
-  while (room.code() == StatusCode::kResourceExhausted && !node_too_small_ &&
-         count > block_tokens_) {
+  while (room.code() == StatusCode::kResourceExhausted && count > block_tokens_) {
     count = std::max(block_tokens_, count / 2 / block_tokens_ * block_tokens_);
     room = MakeRoom(begin + count);
   }
-  // The chunk may have been lost meanwhile: what follows looks again where the sequence is.
   if (!room.ok()) return WaitOrEnd(room);
   chunk_tokens_ = count;
   Step step{Step::Kind::kChunk};
@@ -115,11 +123,14 @@ Step SpilledPrompt::NextChunk(int64_t max_rows) {
 }
 
 Step SpilledPrompt::EndChunks() {
-  Status room;
-  if (services_.read_by_rows && RowsAtNode(total_) > sequence_.base()) room = Spill();
+  if (services_.read_by_rows && RowsAtNode(total_) > sequence_.base() && !rows_asked_) {
+    rows_asked_ = true;
+    spills_rows_ = true;
+    return BeginSpill();
+  }
   // What the node does not take stays in pages, if there is room.
-  if (sequence_.length() == total_ && !node_too_small_) room = MakeRoom(total_ + answer_tokens_);
-  return WaitOrEnd(room);
+  if (MustSpill(total_ + answer_tokens_)) return BeginSpill();
+  return WaitOrEnd(MakeRoom(total_ + answer_tokens_));
 }
 
 Step SpilledPrompt::WaitOrEnd(const Status& room) {
@@ -128,30 +139,32 @@ Step SpilledPrompt::WaitOrEnd(const Status& room) {
   return {Step::Kind::kWorked};
 }
 
-void SpilledPrompt::Computed(const Status& status) {
+void SpilledPrompt::Computed(const Status& status, const Pass& /*pass*/) {
   if (status.ok()) {
     failures_ = 0;
     failing_since_.reset();
     return;
   }
-  if (!ReturnTo(status)) End(status);
+  if (!GoBack(status)) End(status);
 }
 
-bool SpilledPrompt::ReturnTo(const Status& status) {
+bool SpilledPrompt::GoBack(const Status& status) {
   if (kv_.tokens() == 0 || !IsMiss(status)) return false;
   ++stats_.repeated_passes;
   ++failures_;
   if (!failing_since_) failing_since_ = clock_.Now();
   log::Info("spilled_kv_missed", {{"error", ToString(status)}, {"trace", request_.trace}});
   report_.status = status;
-  if (state_ == State::kFinished) lost_answer_ = false;
+  if (state_ == State::kFinished) report_.lost_answer = false;
   state_ = State::kReturn;
   return true;
 }
 
 bool SpilledPrompt::Patient() {
-  if (!failing_since_) failing_since_ = clock_.Now();
-  return clock_.Now() - *failing_since_ < services_.patience;
+  const TimePoint now = clock_.Now();
+  if (!failing_since_) failing_since_ = now;
+  ask_again_ = now + kAskAgain;
+  return now - *failing_since_ < services_.patience;
 }
 
 Step SpilledPrompt::Return() {
@@ -178,7 +191,8 @@ Step SpilledPrompt::Return() {
 
 void SpilledPrompt::BackTo(int64_t tokens) {
   stats_.lost_tokens += static_cast<uint64_t>(sequence_.base() - tokens);
-  lost_answer_ = true;
+  report_.lost_answer = true;
+  rows_asked_ = false;
   // A push may be reading the pages.
   if (services_.background != nullptr) services_.background->DropPending();
   sequence_.Clear();
@@ -190,14 +204,13 @@ void SpilledPrompt::BackTo(int64_t tokens) {
   report_.miss_reason = kv_.miss_reason();
 }
 
+bool SpilledPrompt::MustSpill(int64_t end) {
+  return sequence_.Reserve(end).code() == StatusCode::kResourceExhausted &&
+         sequence_.length() - sequence_.base() >= EarlierKv::kUnitTokens;
+}
+
 Status SpilledPrompt::MakeRoom(int64_t end) {
   Status room = sequence_.Reserve(end);
-  if (room.code() != StatusCode::kResourceExhausted) return room;
-  const bool can_spill = sequence_.length() - sequence_.base() >= EarlierKv::kUnitTokens;
-  if (can_spill) {
-    CAIRN_RETURN_IF_ERROR(Spill());
-    room = sequence_.Reserve(end);
-  }
   if (room.code() != StatusCode::kResourceExhausted) return room;
   room = reserve_(sequence_, end);  // Of what others can do without.
   if (room.code() == StatusCode::kResourceExhausted) {
@@ -225,48 +238,79 @@ ComputedBlock SpilledPrompt::BlockOf(int64_t block) const {
   return out;
 }
 
-Status SpilledPrompt::Spill() {
+int64_t SpilledPrompt::SpillEnd() const {
+  return std::min<int64_t>(sequence_.length(), std::ssize(keys_) * block_tokens_) /
+         EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
+}
+
+Status SpilledPrompt::CannotSpill(const std::string& why) const {
+  return Errorf(StatusCode::kUnavailable,
+                "kv_pool: no room for the prompt of {} tokens, and tokens [{}, {}) cannot be "
+                "spilt to the cache node: {}",
+                total_, sequence_.base(), SpillEnd(), why);
+}
+
+Step SpilledPrompt::BeginSpill() {
   const int64_t base = sequence_.base();
-  const int64_t end = std::min<int64_t>(sequence_.length(), std::ssize(keys_) * block_tokens_) /
-                      EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
-  const auto failed = [&](const std::string& why) {
-    return Errorf(StatusCode::kUnavailable,
-                  "kv_pool: no room for the prompt of {} tokens, and tokens [{}, {}) cannot be "
-                  "spilt to the cache node: {}",
-                  total_, base, end, why);
-  };
-  if (end <= base) return failed("they are not whole blocks of the prompt");
-  // Leases what the node has, which leaves the pages.
-  const auto hold = [&]() -> Status {
-    CAIRN_RETURN_IF_ERROR(
-        kv_.Hold(std::span(keys_).first(static_cast<size_t>(end / block_tokens_))));
-    if (kv_.tokens() > sequence_.base()) {
-      stats_.spilled_tokens += static_cast<uint64_t>(kv_.tokens() - sequence_.base());
-      sequence_.DropFront(kv_.tokens());
-    }
-    return OkStatus();
-  };
-  bool taken = PushBlocks(end);
-  Status refused = taken ? OkStatus() : services_.push.last_failure();
-  Status held = taken ? hold() : refused;
-  // There is no room beside what is leased: it refused blocks, or gave up those that it had taken.
-  const bool full = taken ? held.ok() && kv_.tokens() >= base && kv_.tokens() < end
-                          : refused.code() == StatusCode::kResourceExhausted;
-  if (!taken || full) {
-    // What is leased in place stays in the node's memory. Without the lease it may go to disk.
-    kv_.LetGo();
-    (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
-    taken = PushBlocks(end);
-    if (!taken) refused = services_.push.last_failure();
-    held = hold();
+  const int64_t end = SpillEnd();
+  if (end <= base) return WaitOrEnd(CannotSpill("they are not whole blocks of the prompt"));
+  BlockSpill::Wanted wanted;
+  wanted.fingerprint = services_.session.fingerprint();
+  wanted.codec = &services_.session.codec();
+  for (int64_t b = base / block_tokens_; b < end / block_tokens_; ++b) {
+    wanted.blocks.push_back(BlockOf(b));
   }
-  if (!held.ok()) return failed(std::string(held.message()));
+  wanted.keys.assign(keys_.begin(), keys_.begin() + end / block_tokens_);
+  wanted.held_tokens = base;
+  wanted.all_tokens = end;
+  wanted.flush_deadline = services_.patience;
+  wanted.trace = request_.trace;
+  spill_ = std::make_unique<BlockSpill>(BlockSpill::Dependencies{.client = services_.client,
+                                                                 .clock = clock_,
+                                                                 .executor = services_.executor,
+                                                                 .push = services_.push,
+                                                                 .turn = services_.turn,
+                                                                 .wakeup = services_.wakeup},
+                                        kv_, std::move(wanted));
+  state_ = State::kSpilling;
+  return {Step::Kind::kWorked};
+}
+
+Step SpilledPrompt::NextSpilling() {
+  const bool stopped = request_.stop && request_.stop();
+  if (stopped) spill_->Cancel();
+  if (!spill_->done()) return {Step::Kind::kWaiting};
+  const Status spilled = EndSpill(spill_->outcome());
+  spill_.reset();
+  state_ = State::kChunk;
+  // Rows that the node did not take may have room in pages: EndChunks looks.
+  const bool in_pages =
+      std::exchange(spills_rows_, false) && sequence_.length() == total_ && !node_too_small_;
+  if (spilled.ok() || in_pages || stopped) return {Step::Kind::kWorked};
+  rows_asked_ = false;
+  return WaitOrEnd(spilled);
+}
+
+Status SpilledPrompt::EndSpill(const BlockSpill::Outcome& outcome) {
+  const int64_t base = sequence_.base();
+  const int64_t end = SpillEnd();
+  if (!outcome.held.ok()) return CannotSpill(std::string(outcome.held.message()));
   const int64_t left = kv_.tokens();
+  Status failed;
+  if (!outcome.taken) {
+    failed = CannotSpill("it did not take them: " + std::string(outcome.refused.message()));
+  } else if (!outcome.full) {
+    failed = CannotSpill(fmt::format("it has the first {} only", left));
+  }
+  // The node has it, and its pages are given back.
+  if (left > base) {
+    stats_.spilled_tokens += static_cast<uint64_t>(left - base);
+    sequence_.DropFront(left);
+  }
   if (left == end) return OkStatus();
   // What was spilt before may be gone, too.
-  if (left < sequence_.base()) BackTo(left);
-  if (!taken) return failed("it did not take them: " + std::string(refused.message()));
-  if (!full) return failed(fmt::format("it has the first {} only", left));
+  if (left < base) BackTo(left);
+  if (!failed.ok()) return failed;
   // It gave blocks of this prompt up for others of it.
   node_too_small_ = true;
   return Errorf(StatusCode::kResourceExhausted,
@@ -274,20 +318,6 @@ Status SpilledPrompt::Spill() {
                 "of the first {} tokens it could only keep {}",
                 total_, config::FormatBytesUp(transformer_.kv_layout().bytes_for(total_)), end,
                 left);
-}
-
-bool SpilledPrompt::PushBlocks(int64_t end) {
-  const PushQueue::Stats before = services_.push.GetStats();
-  std::vector<ComputedBlock> blocks;
-  for (int64_t b = sequence_.base() / block_tokens_; b < end / block_tokens_; ++b) {
-    blocks.push_back(BlockOf(b));
-  }
-  services_.push.Enqueue(services_.session.fingerprint(), services_.session.codec(),
-                         std::move(blocks));
-  while (services_.push.RunOnce()) {
-  }
-  const PushQueue::Stats after = services_.push.GetStats();
-  return after.failed_blocks + after.dropped_blocks == before.failed_blocks + before.dropped_blocks;
 }
 
 void SpilledPrompt::PushRest() {

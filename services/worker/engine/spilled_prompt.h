@@ -4,10 +4,12 @@
 // by layer (session/spilled_kv.h), so the largest context is that of the node's tiers.
 //
 //   kMatch ─► kChunk ─► forward pass ─► kChunk ... ─► kFinished
-//     ▲          │ no room: push the full blocks, lease them, give their pages back
-//     │          ▼
-//     └───── kReturn: a pass failed, since what was spilt did not come. Ask the node what it has,
-//            and go on from there.
+//              ▲ │  │                                    │
+//              │ │  └── a pass failed, because what was spilt did not come ──► kReturn: ask the node
+//              │ │                                                       what it has, and go on from
+//              │ ▼ no room                                               there
+//            kSpilling: the full blocks are pushed and leased in the background (block_spill.h).
+//                       Then their pages are given back.
 //
 // What the node has of the prompt's beginning is not fetched: it counts as spilt.
 //
@@ -28,8 +30,8 @@
 
 #include "cairn/common/clock.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/prompt_kv.h"
-#include "services/worker/engine/step.h"
+#include "services/worker/engine/prompt_way.h"
+#include "services/worker/session/block_spill.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/spilled_kv.h"
@@ -41,7 +43,9 @@ struct SpillServices {
   client::CacheClient& client;
   PrefixSession& session;  // Of a namespace with the recipe raw.
   Executor& executor;
-  PushQueue& push;  // Nobody else drives it.
+  PushQueue& push;  // Spills drive it, nobody else.
+  SpillTurn& turn;
+  Wakeup& wakeup;
   // For what need not be spilt. Null: it is not pushed.
   PushQueue* background = nullptr;
   SpilledKv::Options options = {};
@@ -50,18 +54,19 @@ struct SpillServices {
   // Decode reads the prompt by rows, which stay at the node: when the prompt is complete, all whole
   // units leave the pages.
   bool read_by_rows = false;
+  // Counts what each prompt came to, when its request ends. May be null.
+  std::function<void(const SpillStats&)> count = nullptr;
 };
 
 // Not thread-safe.
-class SpilledPrompt {
+class SpilledPrompt final : public PromptWay {
  public:
-  enum class State : uint8_t { kMatch, kChunk, kReturn, kFinished };
-
   // `answer_tokens`: that need room in pages after the prompt. The request's sequence is empty; it
   // needs no capacity. `reserve`: as RequestParts. All must outlive it.
   SpilledPrompt(const SpillServices& services, const Transformer& transformer, const Clock& clock,
-                const std::function<Status(KvSequence&, int64_t)>& reserve,
-                PromptKv::Request request, int64_t answer_tokens);
+                const std::function<Status(KvSequence&, int64_t)>& reserve, PromptRequest request,
+                int64_t answer_tokens);
+  ~SpilledPrompt() override;
 
   // Tokens that must find room in the pool at the same time, at least.
   static int64_t LeastTokens(int64_t block_tokens, int64_t answer_tokens) {
@@ -73,24 +78,20 @@ class SpilledPrompt {
     return prompt_tokens / EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
   }
 
-  // As PromptRun.
-  Step Next(int64_t max_rows);
-  void Computed(const Status& status);
-  State state() const { return state_; }
-  // Complete when the state is kFinished.
-  const PromptKv::Report& report() const { return report_; }
+  Step Next(int64_t max_rows, bool alone) override;
+  void Computed(const Status& status, const Pass& pass) override;
+  TimePoint WakeAt() const override { return ask_again_.value_or(TimePoint::max()); }
+  bool finished() const override { return state_ == State::kFinished; }
+  PromptReport TakeReport() override { return report_; }
 
-  // For the passes after the prompt, too. Null: nothing is spilt.
-  EarlierKv* earlier() { return kv_.tokens() > 0 ? &kv_ : nullptr; }
-  // A pass after the prompt failed with `status`. False: for another reason than what was spilt.
-  // True: Next says when it can be repeated, in the state kFinished with an OK report. `computed`
-  // then says whether tokens after the prompt are lost too, because the prompt was computed again.
-  bool ReturnTo(const Status& status);
-  bool lost_answer() const { return lost_answer_; }
-
-  SpillStats GetStats() const;
+  bool stays() const override { return true; }
+  EarlierKv* earlier() override { return kv_.tokens() > 0 ? &kv_ : nullptr; }
+  bool GoBack(const Status& status) override;
+  std::optional<Read> read() const override;
 
  private:
+  enum class State : uint8_t { kMatch, kChunk, kSpilling, kReturn, kFinished };
+
   // A status that says that what was spilt did not come, or not in time.
   static bool IsMiss(const Status& status);
   Step Match();
@@ -100,14 +101,21 @@ class SpilledPrompt {
   Step Return();
   // There is no room: waits for a node that may take what it did not take now, or ends.
   Step WaitOrEnd(const Status& room);
-  // Whether the node, which does not do its part, is asked again.
+  // Whether the node, which does not do its part, is asked again. If so, not before ask_again_.
   bool Patient();
-  // Room in pages for tokens up to `end`, after a spill if need be. RESOURCE_EXHAUSTED names the
-  // least that works, or the node is too small.
+  // There is no room in pages for tokens up to `end` before a spill.
+  bool MustSpill(int64_t end);
+  // Room in pages for tokens up to `end`, of what others can do without if need be.
+  // RESOURCE_EXHAUSTED names the least that works.
   Status MakeRoom(int64_t end);
-  Status Spill();
-  // Pushes the blocks in pages before `end`, and waits. False: the node did not take all.
-  bool PushBlocks(int64_t end);
+  // Begins to spill all whole units.
+  Step BeginSpill();
+  Step NextSpilling();
+  // Gives back the pages of what the node has now. RESOURCE_EXHAUSTED: the node is too small.
+  Status EndSpill(const BlockSpill::Outcome& outcome);
+  // Where the whole units in pages end.
+  int64_t SpillEnd() const;
+  Status CannotSpill(const std::string& why) const;
   // Forgets KV after what the node has.
   void BackTo(int64_t tokens);
   void End(const Status& status);
@@ -118,7 +126,7 @@ class SpilledPrompt {
   const Transformer& transformer_;
   const Clock& clock_;
   const std::function<Status(KvSequence&, int64_t)>& reserve_;
-  const PromptKv::Request request_;
+  const PromptRequest request_;
   KvSequence& sequence_;
   const int64_t total_;  // Tokens of the prompt.
   const int64_t answer_tokens_;
@@ -128,12 +136,15 @@ class SpilledPrompt {
 
   State state_ = State::kMatch;
   int64_t chunk_tokens_ = 0;
-  bool prompt_done_ = false;  // Once: what comes after is a return.
-  bool lost_answer_ = false;
+  bool prompt_done_ = false;                // Once: what comes after is a return.
   std::optional<TimePoint> failing_since_;  // Of the node, without progress.
+  std::optional<TimePoint> ask_again_;      // Nothing is asked of the node before.
   int failures_ = 0;                        // Since the last progress.
   bool node_too_small_ = false;             // Asking again would change nothing.
-  PromptKv::Report report_;
+  bool rows_asked_ = false;                 // EndChunks has spilt what is read by rows.
+  bool spills_rows_ = false;                // kSpilling: for that.
+  std::unique_ptr<BlockSpill> spill_;       // kSpilling.
+  PromptReport report_;
   SpillStats stats_;
 };
 

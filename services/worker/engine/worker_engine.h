@@ -22,9 +22,9 @@
 #include "cairn/common/status.h"
 #include "common/tenants/tenant_accounts.h"
 #include "model/model.h"
+#include "services/worker/compute/read_counters.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
-#include "services/worker/reading/read_counters.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
@@ -81,7 +81,7 @@ class WorkerEngine {
     std::string calibration = "calibration";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
-    // How contexts are read by rows (reading/read_policy.h). Empty: all KV stays in the pool.
+    // How contexts are read by rows (methods/reading). Empty: all KV stays in the pool.
     std::string read_policy;
     // Near memory for that, shared evenly among max_running requests. 0: no limit. Only with
     // read_policy.

@@ -57,6 +57,8 @@ class FetchPilot {
   void Arrived(uint32_t block, uint32_t layer, double now);
   void Ended(double now);
 
+  // False: it fetches everything, and never turns back.
+  bool chooses() const { return setup_.choose; }
   FetchPlan& plan() { return plan_; }
   const FetchPlan& plan() const { return plan_; }
   // The sample that this fetch gave.

@@ -7,6 +7,8 @@ namespace {
 
 // A slice that is on its way is complete within it, unless something is wrong.
 constexpr std::chrono::milliseconds kSliceTime{20};
+// How long a decision to wait for a layer holds. Nothing tells when a fetch has become too slow.
+constexpr std::chrono::milliseconds kDecideAgain{10};
 
 FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
   FetchPilot::Setup setup;
@@ -19,13 +21,16 @@ FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
 
 }  // namespace
 
-FetchProgress::FetchProgress(const Clock& clock, const Shape& shape, TimePoint start,
-                             Duration stall, Duration limit)
-    : FetchProgress(clock, shape.heads, {start, stall, limit}, FetchAll(shape), PrefillModel()) {}
+FetchProgress::FetchProgress(const Clock& clock, Wakeup& wakeup, const Shape& shape,
+                             TimePoint start, Duration stall, Duration limit)
+    : FetchProgress(clock, wakeup, shape.heads, {start, stall, limit}, FetchAll(shape),
+                    PrefillModel()) {}
 
-FetchProgress::FetchProgress(const Clock& clock, uint32_t heads, const Deadlines& deadlines,
-                             const FetchPilot::Setup& setup, const PrefillModel& prefill)
+FetchProgress::FetchProgress(const Clock& clock, Wakeup& wakeup, uint32_t heads,
+                             const Deadlines& deadlines, const FetchPilot::Setup& setup,
+                             const PrefillModel& prefill)
     : clock_(clock),
+      wakeup_(wakeup),
       shape_{setup.blocks, setup.layers, heads},
       start_(deadlines.start),
       stall_(deadlines.stall),
@@ -128,6 +133,7 @@ void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, std::optional<Ti
   // than copying the slice.
   if (pilot_.plan().LayerMissing(piece.layer) == 0 || block_missing_[piece.block] == 0) {
     changed_.NotifyAll();
+    wakeup_.Notify();
   }
 }
 
@@ -143,6 +149,7 @@ void FetchProgress::BlockFailed(uint32_t block, MissReason reason) {
   if (block_reason_[block] == MissReason::kNone) block_reason_[block] = reason;
   first_failed_ = std::min(first_failed_, block);
   changed_.NotifyAll();
+  wakeup_.Notify();
 }
 
 void FetchProgress::Ended(MissReason reason_for_the_rest) {
@@ -152,6 +159,8 @@ void FetchProgress::Ended(MissReason reason_for_the_rest) {
   pilot_.Ended(Now());
   if (end_reason_ == MissReason::kNone) end_reason_ = reason_for_the_rest;
   changed_.NotifyAll();
+  // With the lock held: whoever sees the end may destroy the wakeup.
+  wakeup_.Notify();
 }
 
 FetchProgress::Step FetchProgress::Decide(uint32_t front) {
@@ -199,44 +208,56 @@ void FetchProgress::SetComputing(bool computing) {
   pilot_.SetComputing(computing, Now());
 }
 
-template <typename Done, typename Tick>
-void FetchProgress::WaitProgress(Done done, Tick tick) {
-  const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return timed_out_ || ended_ || done();
-  };
+template <typename Done, typename Leave>
+void FetchProgress::WaitProgress(Done done, Leave leave) {
   const TimePoint entered = clock_.Now();
-  while (!over()) {
-    const auto deadline = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return std::min(std::max(activity_, entered) + stall_, limit_);
-    };
-    const TimePoint next = clock_.Now() + std::chrono::milliseconds(10);
-    if (changed_.WaitUntil(mu_, clock_, std::min(deadline(), next), over)) return;
-    // Slices that complete nothing move the deadline without waking us.
-    if (clock_.Now() >= deadline()) {
-      timed_out_ = true;
-      if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
-      changed_.NotifyAll();
-    } else if (tick()) {
-      return;
+  while (true) {
+    const uint64_t seen = wakeup_.Now();
+    TimePoint until;
+    {
+      MutexLock lock(mu_);
+      if (timed_out_ || ended_ || done()) return;
+      // Slices that complete nothing move the deadline without waking us.
+      const TimePoint deadline = std::min(std::max(activity_, entered) + stall_, limit_);
+      if (clock_.Now() >= deadline) {
+        timed_out_ = true;
+        if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
+        changed_.NotifyAll();
+        return;
+      }
+      until = deadline;
+      if (leave(&until)) return;
     }
+    wakeup_.WaitPast(seen, clock_, until);
   }
 }
 
 Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front,
                                 const std::function<bool()>& interrupt) {
-  MutexLock lock(mu_);
-  turned_back_ = false;
+  TimePoint decide = clock_.Now() + kDecideAgain;
   const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return pilot_.plan().LayerMissing(layer) == 0;
   };
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return arrived() || first_failed_ < shape_.blocks;
   };
-  const auto give_up = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto leave = [&](TimePoint* until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (interrupt && interrupt()) return true;
-    return turned_back_ = pilot_.ShouldTurnBack(front, layer, Now());
+    if (!pilot_.chooses()) return false;
+    const TimePoint now = clock_.Now();
+    if (now >= decide) {
+      turned_back_ = pilot_.ShouldTurnBack(front, layer, Since(now));
+      decide = now + kDecideAgain;
+    }
+    *until = std::min(*until, decide);
+    return turned_back_;
   };
-  WaitProgress(done, give_up);
+  {
+    MutexLock lock(mu_);
+    turned_back_ = false;
+  }
+  WaitProgress(done, leave);
+  MutexLock lock(mu_);
   if (arrived() && first_failed_ == shape_.blocks) return OkStatus();
   return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} blocks did not arrive", layer,
                 pilot_.plan().LayerMissing(layer), shape_.blocks);
@@ -254,10 +275,9 @@ void FetchProgress::FetchTheRest() {
 }
 
 void FetchProgress::WaitDone() {
-  MutexLock lock(mu_);
   WaitProgress(
       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return CompletePrefixLocked() == first_failed_; },
-      [] { return false; });
+      [](TimePoint*) { return false; });
 }
 
 bool FetchProgress::PollDone() {
@@ -265,18 +285,20 @@ bool FetchProgress::PollDone() {
   const TimePoint now = clock_.Now();
   if (!first_poll_) first_poll_ = now;
   if (DoneLocked()) return true;
-  if (now < std::min(std::max(activity_, *first_poll_) + stall_, limit_)) return false;
+  if (now < PollDeadlineLocked()) return false;
   timed_out_ = true;
   if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
   changed_.NotifyAll();
   return true;
 }
 
-void FetchProgress::WaitBriefly() {
+TimePoint FetchProgress::PollDeadline() const {
   MutexLock lock(mu_);
-  const TimePoint soon = clock_.Now() + std::chrono::milliseconds(10);
-  changed_.WaitUntil(mu_, clock_, soon,
-                     [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DoneLocked(); });
+  return PollDeadlineLocked();
+}
+
+TimePoint FetchProgress::PollDeadlineLocked() const {
+  return std::min(std::max(activity_, first_poll_.value_or(start_)) + stall_, limit_);
 }
 
 void FetchProgress::Stop() {

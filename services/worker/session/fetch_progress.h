@@ -9,6 +9,9 @@
 //
 // No page is written by both threads: the fetch announces each write (BeginWrite), the engine
 // claims blocks before it computes them (Claim), and each keeps off what the other has.
+//
+// The engine's thread waits on its Wakeup, which is notified of each complete layer or block, of a
+// block that fails, and of the end.
 
 #include <cstdint>
 #include <functional>
@@ -19,6 +22,7 @@
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/session/fetch_pilot.h"
 #include "services/worker/session/fetched_bytes.h"
 
@@ -33,9 +37,9 @@ class FetchProgress {
     uint32_t heads = 0;
   };
   // `stall`: how long nothing new may arrive while it is waited for; `limit`: how long it may take
-  // in all. Everything is fetched, in one call. The clock must outlive it.
-  FetchProgress(const Clock& clock, const Shape& shape, TimePoint start, Duration stall,
-                Duration limit);
+  // in all. Everything is fetched, in one call. Clock and wakeup must outlive it.
+  FetchProgress(const Clock& clock, Wakeup& wakeup, const Shape& shape, TimePoint start,
+                Duration stall, Duration limit);
 
   struct Deadlines {
     TimePoint start;
@@ -43,7 +47,7 @@ class FetchProgress {
     Duration limit;
   };
   // With a pilot that decides. Shape is that of `setup`.
-  FetchProgress(const Clock& clock, uint32_t heads, const Deadlines& deadlines,
+  FetchProgress(const Clock& clock, Wakeup& wakeup, uint32_t heads, const Deadlines& deadlines,
                 const FetchPilot::Setup& setup, const PrefillModel& prefill);
 
   // The fetching thread. ------------------------------------------------------------------------
@@ -94,7 +98,7 @@ class FetchProgress {
   // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
   // failed, the fetch ended without it, a deadline passed (then TimedOut()), or computing more of
   // the front is better now (then TurnedBack()).
-  // `interrupt`, if not null, is asked every 10 ms while it waits; true ends the wait, ABORTED.
+  // `interrupt`, if not null, is asked whenever the wakeup is notified; true ends the wait, ABORTED.
   Status WaitLayer(uint32_t layer, uint32_t front = 0,
                    const std::function<bool()>& interrupt = nullptr);
   bool TurnedBack() const;
@@ -106,8 +110,8 @@ class FetchProgress {
   // The same without waiting: true when WaitDone would return at once. The stall deadline counts
   // from the first call on.
   bool PollDone();
-  // Waits at most 10 ms for PollDone to become true.
-  void WaitBriefly();
+  // When PollDone says true although nothing arrives.
+  TimePoint PollDeadline() const;
   // No more ranges.
   void Stop();
   // Waits for Ended. The fetch must have been told to stop, or be at its end.
@@ -138,10 +142,11 @@ class FetchProgress {
  private:
   double Since(TimePoint now) const { return Seconds(now - start_); }
   double Now() const { return Since(clock_.Now()); }
-  // Waits for `done`. Other ends: a deadline, the end of the fetch; `tick` says true, asked every
-  // 10 ms.
-  template <typename Done, typename Tick>
-  void WaitProgress(Done done, Tick tick) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits for `done`. Other ends: a deadline, the end of the fetch; `leave` says true. Both are
+  // asked with the mutex held, and again at the time that `leave` sets, if it sets any.
+  template <typename Done, typename Leave>
+  void WaitProgress(Done done, Leave leave);
+  TimePoint PollDeadlineLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool DoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return timed_out_ || ended_ || CompletePrefixLocked() == first_failed_;
   }
@@ -154,13 +159,14 @@ class FetchProgress {
 
   // Constant after construction.
   const Clock& clock_;
+  Wakeup& wakeup_;
   const Shape shape_;
   const TimePoint start_;
   const Duration stall_;
   const TimePoint limit_;
 
   mutable Mutex mu_;
-  CondVar changed_;
+  CondVar changed_;  // For the fetching thread, and for short waits for it.
   FetchPilot pilot_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);  // [layer][block][head]
   // Heads still to come, by cell and by block.

@@ -57,13 +57,13 @@ PrefixSession::Match::Match(Match&&) noexcept = default;
 PrefixSession::Match& PrefixSession::Match::operator=(Match&&) noexcept = default;
 
 struct PrefixFetchState {
-  PrefixFetchState(const Clock& clock, PrefixSession::Match::Lease held, uint32_t heads,
-                   const FetchProgress::Deadlines& until, const FetchPilot::Setup& setup,
-                   const PrefillModel& prefill)
+  PrefixFetchState(const Clock& clock, Wakeup& wakeup, PrefixSession::Match::Lease held,
+                   uint32_t heads, const FetchProgress::Deadlines& until,
+                   const FetchPilot::Setup& setup, const PrefillModel& prefill)
       : lease(std::move(held.lease)),
         tier(held.tier),
         deadlines(until),
-        progress(clock, heads, until, setup, prefill) {}
+        progress(clock, wakeup, heads, until, setup, prefill) {}
   client::Lease lease;
   const TierKind tier;
   const FetchProgress::Deadlines deadlines;
@@ -93,15 +93,14 @@ struct PrefixFetchState {
 };
 
 struct AwaitedState {
-  AwaitedState(const Clock& clock_in, uint32_t held_in, uint32_t at_least_in, TimePoint until_in)
-      : clock(clock_in), held(held_in), at_least(at_least_in), until(until_in) {}
-  const Clock& clock;
+  AwaitedState(Wakeup& wakeup_in, uint32_t held_in, uint32_t at_least_in, TimePoint until_in)
+      : wakeup(wakeup_in), held(held_in), at_least(at_least_in), until(until_in) {}
+  Wakeup& wakeup;
   const uint32_t held;
   const uint32_t at_least;
   const TimePoint until;
 
   Mutex mu;
-  CondVar changed;
   bool stopped ABSL_GUARDED_BY(mu) = false;
   bool done ABSL_GUARDED_BY(mu) = false;
   uint32_t blocks ABSL_GUARDED_BY(mu) = 0;
@@ -112,7 +111,7 @@ struct AwaitedState {
     done = true;
     blocks = blocks_in;
     reason = reason_in;
-    changed.NotifyAll();
+    wakeup.Notify();
   }
 };
 
@@ -125,7 +124,8 @@ PrefixSession::PrefixSession(const Dependencies& dependencies, CheckedNamespace 
       options_(options),
       clock_(dependencies.clock),
       executor_(dependencies.executor),
-      loader_(dependencies.loader) {
+      loader_(dependencies.loader),
+      wakeup_(dependencies.wakeup != nullptr ? *dependencies.wakeup : own_wakeup_) {
   OpenNamespace(options_.connect_deadline);
 }
 
@@ -154,7 +154,7 @@ std::shared_ptr<const void> PrefixSession::Announce(std::span<const BlockKey> ke
 std::unique_ptr<AwaitedBlocks> PrefixSession::Await(std::span<const BlockKey> keys, uint32_t held,
                                                     uint32_t at_least, TimePoint until,
                                                     const std::string& trace) {
-  auto state = std::make_shared<AwaitedState>(clock_, held, at_least, until);
+  auto state = std::make_shared<AwaitedState>(wakeup_, held, at_least, until);
   {
     MutexLock lock(mu_);
     ++awaits_;
@@ -209,13 +209,6 @@ AwaitedBlocks::~AwaitedBlocks() {
 bool AwaitedBlocks::PollDone() const {
   MutexLock lock(state_->mu);
   return state_->done;
-}
-
-void AwaitedBlocks::WaitBriefly() const {
-  AwaitedState& state = *state_;
-  MutexLock lock(state.mu);
-  state.changed.WaitUntil(state.mu, state.clock, state.clock.Now() + std::chrono::milliseconds(10),
-                          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) { return state.done; });
 }
 
 uint32_t AwaitedBlocks::blocks() const {
@@ -430,7 +423,7 @@ std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& seque
               sequence.page_count() >= static_cast<int64_t>(match.blocks));
   const FetchPilot::Setup setup = PilotSetup(match, wanted);
   const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
-  auto state = std::make_shared<PrefixFetchState>(clock_, std::move(*match.lease_),
+  auto state = std::make_shared<PrefixFetchState>(clock_, wakeup_, std::move(*match.lease_),
                                                   static_cast<uint32_t>(kv_.kv_heads), deadlines,
                                                   setup, wanted.prefill);
   state->path = client_.GetStats().path;
@@ -552,7 +545,7 @@ Status PrefixFetch::WaitLayer(int layer, uint32_t front, const std::function<boo
 bool PrefixFetch::TurnedBack() const { return state_->progress.TurnedBack(); }
 void PrefixFetch::FetchTheRest() { state_->progress.FetchTheRest(); }
 bool PrefixFetch::PollDone() { return state_->progress.PollDone(); }
-void PrefixFetch::WaitBriefly() { state_->progress.WaitBriefly(); }
+TimePoint PrefixFetch::PollDeadline() const { return state_->progress.PollDeadline(); }
 bool PrefixFetch::Broken() const { return state_->progress.Broken(); }
 
 PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {

@@ -25,6 +25,7 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/compute/slice_loader.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/cost_model.h"
@@ -107,6 +108,9 @@ class PrefixSession {
     // same time.
     Executor& executor;
     SliceLoader* loader = nullptr;  // Null: pages in the host are all there is.
+    // Notified when something has come of a fetch, or of a wait for blocks. Null: nobody waits for
+    // several of them.
+    Wakeup* wakeup = nullptr;
   };
   // Registers the namespace at the node; one that cannot be reached within connect_deadline is
   // asked again later. Logs a warning for each field in which the node has a similar namespace.
@@ -208,6 +212,8 @@ class PrefixSession {
   const Clock& clock_;
   Executor& executor_;
   SliceLoader* const loader_;
+  Wakeup own_wakeup_;
+  Wakeup& wakeup_;
 
   mutable Mutex mu_;
   CondVar opened_;
@@ -228,8 +234,8 @@ class AwaitedBlocks {
   AwaitedBlocks(const AwaitedBlocks&) = delete;
   AwaitedBlocks& operator=(const AwaitedBlocks&) = delete;
 
+  // True when the wait is over. The session's wakeup is notified then.
   bool PollDone() const;
-  void WaitBriefly() const;  // At most 10 ms, for PollDone to become true.
   // When done: the blocks that the node has, from the first one, and why there are no more.
   uint32_t blocks() const;
   MissReason reason() const;
@@ -265,8 +271,8 @@ class PrefixFetch {
   void FetchTheRest();
   // True when Finish would not wait for the node. Never waits.
   bool PollDone();
-  // Waits at most 10 ms for PollDone to become true.
-  void WaitBriefly();
+  // When PollDone says true although nothing arrives.
+  TimePoint PollDeadline() const;
   // Failed, late, or ended before all was there.
   bool Broken() const;
   // Brings nothing more, as soon as can be; does not wait.

@@ -1,17 +1,13 @@
 #include "services/worker/session/push_queue.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <utility>
 
 #include "cairn/client/cache_client.h"
 #include "cairn/common/hash.h"
 #include "cairn/common/part.h"
 #include "cairn/common/seal_copy.h"
-#include "common/format/selected_slice.h"
 #include "common/log/log.h"
-#include "services/worker/session/selected_slice_codec.h"
 
 namespace cairn::worker {
 namespace {
@@ -43,13 +39,14 @@ std::vector<uint64_t> LayerBytes(const Layout& layout) {
 }  // namespace
 
 PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
-                     const Options& options, PageEncoder* encoder)
+                     const Options& options, PageEncoder* encoder, Wakeup* wakeup)
     : client_(client),
       clock_(clock),
       options_(options),
       layout_(layout),
       layer_bytes_(LayerBytes(layout)),
-      encoder_(encoder) {}
+      encoder_(encoder),
+      wakeup_(wakeup) {}
 
 PushQueue::~PushQueue() { Stop(TimePoint{}); }
 
@@ -151,6 +148,11 @@ PushQueue::Stats PushQueue::Tally(const std::vector<Part>& parts,
   return sent;
 }
 
+void PushQueue::NotifyPushed() {
+  changed_.NotifyAll();
+  if (wakeup_ != nullptr) wakeup_->Notify();
+}
+
 std::vector<PushQueue::Item> PushQueue::TakeBatch() {
   std::vector<Item> batch;
   while (!queue_.empty() && batch.size() < options_.batch_blocks &&
@@ -199,7 +201,7 @@ bool PushQueue::RunOnce() {
   totals_.device_blocks += sent.device_blocks;
   reserving_.clear();
   sending_blocks_ = 0;
-  changed_.NotifyAll();
+  NotifyPushed();
   return true;
 }
 
@@ -234,7 +236,7 @@ PushQueue::Stats PushQueue::Push(const Batch& batch) {
   {
     MutexLock lock(mu_);
     copying_ = false;
-    changed_.NotifyAll();
+    NotifyPushed();
   }
   if (!push.ok()) return Tally(batch.parts, push.status(), batch.trace);
   return Tally(batch.parts, (*push)->Commit(), batch.trace);
@@ -281,7 +283,7 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   {
     MutexLock lock(mu_);
     copying_ = false;
-    changed_.NotifyAll();
+    NotifyPushed();
   }
   Stats sent;
   if (!parts.empty()) {
@@ -292,48 +294,11 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   return sent;
 }
 
-Status PushQueue::AppendSelected(const ComputedBlock& block, const KvCodec& codec, int layer,
-                                 KvCodec::Scratch& scratch, std::vector<std::byte>* part) const {
-  const SelectedRows& rows = *block.selected;
-  const KvLayout& kv = rows.kv;
-  const auto heads = static_cast<size_t>(kv.kv_heads);
-  const size_t words = format::MaskWords(static_cast<uint32_t>(kv.block_tokens));
-  const size_t first_head = static_cast<size_t>(layer) * heads;
-  const std::span<const uint64_t> masks =
-      std::span(rows.masks).subspan(first_head * words, heads * words);
-  RowsReader read;
-  if (rows.prefix != nullptr) {
-    read = [&](uint32_t head, int64_t count, uint16_t* k, uint16_t* v) {
-      rows.prefix->CopyRows(layer, static_cast<int>(head), rows.first_row[first_head + head], count,
-                            k, v);
-    };
-  } else {
-    read = [&, plane = block.page.subspan(static_cast<size_t>(layer) * kv.layer_bytes(),
-                                          kv.layer_bytes())](uint32_t head, int64_t, uint16_t* k,
-                                                             uint16_t* v) {
-      for (size_t word = 0; word < words; ++word) {
-        for (uint64_t left = masks[head * words + word]; left != 0; left &= left - 1) {
-          const size_t token = word * 64 + static_cast<size_t>(std::countr_zero(left));
-          const std::byte* row = plane.data() + head * kv.head_bytes() + token * kv.row_bytes();
-          std::memcpy(k, row, kv.row_bytes());
-          std::memcpy(v, row + kv.plane_bytes(), kv.row_bytes());
-          k += kv.head_dim;
-          v += kv.head_dim;
-        }
-      }
-    };
-  }
-  return AppendSelectedSlice(codec,
-                             {.layer = layer,
-                              .first_position = block.first_position,
-                              .heads = static_cast<uint32_t>(kv.kv_heads),
-                              .block_tokens = static_cast<uint32_t>(kv.block_tokens)},
-                             kv.head_dim, masks, read, scratch, part);
-}
-
 Status PushQueue::AppendSlice(const ComputedBlock& block, const KvCodec& codec, int layer,
                               KvCodec::Scratch& scratch, std::vector<std::byte>* part) const {
-  if (block.selected != nullptr) return AppendSelected(block, codec, layer, scratch, part);
+  if (block.selected != nullptr) {
+    return block.selected->Append(block, codec, layer, scratch, part);
+  }
   const size_t at = part->size();
   const uint64_t bytes = layer_bytes_[static_cast<size_t>(layer)];
   part->resize(at + codec.MaxSliceBytes(layer, block.first_position));

@@ -28,21 +28,27 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/compute/page_encoder.h"
-#include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/kv_codec.h"
 
 namespace cairn::worker {
 
-// The rows of a block that a selection kept.
-struct SelectedRows {
-  KvLayout kv;
-  std::vector<uint64_t> masks;  // [layers][kv_heads][words]: format/selected_slice.h
-  uint64_t bytes = 0;           // The bytes of all rows, not encoded.
-  // Has them, in each head one after the other. Null: they are in ComputedBlock::page, among
-  // others.
-  std::shared_ptr<const RaggedPrefix> prefix = nullptr;
-  std::vector<int64_t> first_row = {};  // In `prefix`: [layers][kv_heads].
+struct ComputedBlock;
+
+// What is stored of a block where the namespace's recipe keeps only some of its rows. Immutable.
+class BlockSlices {
+ public:
+  BlockSlices() = default;
+  virtual ~BlockSlices() = default;
+  BlockSlices(const BlockSlices&) = delete;
+  BlockSlices& operator=(const BlockSlices&) = delete;
+
+  // Of all rows, not encoded.
+  virtual uint64_t bytes() const = 0;
+  // Appends the slice of one layer of the block to `part`. Errors: those of KvCodec::Encode.
+  virtual Status Append(const ComputedBlock& block, const KvCodec& codec, int layer,
+                        KvCodec::Scratch& scratch, std::vector<std::byte>* part) const = 0;
 };
 
 // A full block whose KV was computed by the prefill path.
@@ -54,13 +60,12 @@ struct ComputedBlock {
   std::span<const std::byte> page;   // The block's bytes, all layers.
   std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
   uint64_t stamp = 0;                // KvSequence::PageStamp of the page. 0: it is in no device.
-  // Where the namespace's recipe selects.
-  std::shared_ptr<const SelectedRows> selected = nullptr;
+  std::shared_ptr<const BlockSlices> selected = nullptr;  // Null: all rows are stored.
   std::string trace;
   // Destroyed when the block is at the node, or will not be. May be null.
   std::shared_ptr<const void> promise = nullptr;
 
-  uint64_t bytes() const { return selected == nullptr ? page.size() : selected->bytes; }
+  uint64_t bytes() const { return selected == nullptr ? page.size() : selected->bytes(); }
 };
 
 // Thread-safe. One thread pushes: it alone calls Run or RunOnce.
@@ -92,10 +97,11 @@ class PushQueue {
     }
   };
 
-  // `client`, `clock` and `encoder` must outlive the queue. `layout`: of all namespaces; parts
-  // cover its whole rectangle. `encoder`: null where pages are in no device.
+  // `client`, `clock`, `encoder` and `wakeup` must outlive the queue. `layout`: of all namespaces;
+  // parts cover its whole rectangle. `encoder`: null where pages are in no device. `wakeup`: notified
+  // when RunOnce has let go of pages, and when a batch is over; may be null.
   PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
-            const Options& options, PageEncoder* encoder = nullptr);
+            const Options& options, PageEncoder* encoder = nullptr, Wakeup* wakeup = nullptr);
   ~PushQueue();  // REQUIRES: nobody is in Run or RunOnce.
 
   // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must
@@ -147,6 +153,7 @@ class PushQueue {
   // Moves up to batch_blocks items of one namespace out of the queue.
   std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NotifyPushed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Batch BatchOf(const std::vector<Item>& items) const;
   // Takes room, writes reserving_ there, commits. Counts what was pushed and what failed.
   Stats Push(const Batch& batch);
@@ -166,8 +173,6 @@ class PushQueue {
                    std::span<const uint64_t> lengths, std::span<const uint64_t> hashes,
                    std::vector<std::byte>* part) const;
   // Appends a layer's slice to `part`.
-  Status AppendSelected(const ComputedBlock& block, const KvCodec& codec, int layer,
-                        KvCodec::Scratch& scratch, std::vector<std::byte>* part) const;
   Status AppendSlice(const ComputedBlock& block, const KvCodec& codec, int layer,
                      KvCodec::Scratch& scratch, std::vector<std::byte>* part) const;
   // A whole part; empty for a block that cannot be encoded.
@@ -181,6 +186,7 @@ class PushQueue {
   const Layout layout_;
   const std::vector<uint64_t> layer_bytes_;  // The bytes of each layer of a page.
   PageEncoder* const encoder_;
+  Wakeup* const wakeup_;
 
   mutable Mutex mu_;
   CondVar changed_;

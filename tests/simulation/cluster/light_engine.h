@@ -117,6 +117,7 @@ class LightEngine final : public SimulatedEngine,
   std::vector<NamespaceInfo> ListNamespaces(std::string_view) const override { return {}; }
   Result<DropResult> DropTenant(std::string_view) override { return None(); }
   void BeginDrain() override {}
+  bool WaitUnused(TimePoint /*deadline*/) override { return true; }
 
  private:
   static Status None() { return Errorf(StatusCode::kUnimplemented, "a light engine"); }

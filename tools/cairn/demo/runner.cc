@@ -23,10 +23,14 @@ constexpr uint32_t kMeasuredAnswer = 16;
 constexpr struct {
   const char* name;
   const char* recipe;
-} kRecipes[] = {{"int8", "int8"},
-                {"turbo4", "turbo:bits=4"},
-                {"ada-snapkv", "ada-snapkv:keep=0.4,window=32+turbo:bits=4"},
-                {"chunkkv", "chunkkv:keep=0.4+turbo:bits=4"}};
+} kRecipes[] = {
+    {"int8", "int8"},
+    {"turbo4", "turbo:bits=4"},
+#ifndef CAIRN_WITHOUT_METHODS
+    {"ada-snapkv", "ada-snapkv:keep=0.4,window=32+turbo:bits=4"},
+    {"chunkkv", "chunkkv:keep=0.4+turbo:bits=4"},
+#endif
+};
 constexpr size_t kRecipeQuestions = 2;
 constexpr size_t kTogether = 16;  // Chats at once.
 // The KV pool of their worker: SmolLM2's chats fit into it all at once. Others wait for pages.
@@ -60,8 +64,10 @@ Status DemoRunner::Run() {
   CAIRN_RETURN_IF_ERROR(RunTogether());
   Begin("long");
   CAIRN_RETURN_IF_ERROR(RunLong());
+#ifndef CAIRN_WITHOUT_METHODS
   Begin("beyond");
   CAIRN_RETURN_IF_ERROR(RunBeyond());
+#endif
   // Before the recipes: the phases below fetch no lossy block.
   CAIRN_ASSIGN_OR_RETURN(const uint64_t working_set, WorkingSet());
   Begin("recipes");

@@ -116,7 +116,8 @@ class Node final : public service::Service {
     if (cluster_ != nullptr) cluster_->Leave();
     engine_->BeginDrain();
     service_->AnnounceDrain();
-    WaitForClients();
+    // Clients with a match in hand may still fetch it, writers may still commit.
+    engine_->WaitUnused(clock_.Now() + config_.drain_grace);
     gate_.Close();
     if (!gate_.WaitEmpty(clock_.Now() + config_.drain_timeout)) {
       log::Warn("drain_timeout", {{"calls", log::Num(gate_.inside())}});
@@ -286,21 +287,6 @@ class Node final : public service::Service {
     }
     ExportLocal(local_ == nullptr ? nullptr : &local_->stats(), &registry_);
     return OkStatus();
-  }
-
-  // Clients with a match in hand may still fetch it, writers may still commit.
-  void WaitForClients() {
-    const TimePoint deadline = clock_.Now() + config_.drain_grace;
-    Mutex mu;
-    CondVar never;
-    MutexLock lock(mu);
-    for (;;) {
-      const EngineStats stats = engine_->GetStats();
-      if (stats.leases == 0 && stats.reservations == 0) return;
-      if (clock_.Now() >= deadline) return;
-      never.WaitUntil(mu, std::min(deadline, clock_.Now() + std::chrono::milliseconds(20)),
-                      [] { return false; });
-    }
   }
 
   // In the reverse order of Start; each step only where its counterpart happened.

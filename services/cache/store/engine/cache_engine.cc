@@ -206,6 +206,13 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     draining_.store(true);
     context_.arrivals.Close();
   }
+  bool WaitUnused(TimePoint deadline) override {
+    while (true) {
+      const uint64_t seen = context_.progress.Now();
+      if (sessions_.leases() == 0 && sessions_.reservations() == 0) return true;
+      if (!context_.progress.WaitPast(seen, *context_.clock, deadline)) return false;
+    }
+  }
 
   InPlaceEngine* in_place() override { return this; }
   using InPlaceEngine::MatchInPlace;

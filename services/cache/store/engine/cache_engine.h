@@ -280,6 +280,8 @@ class CacheEngine {
 
   // Refuses new reservations with UNAVAILABLE; reads go on.
   virtual void BeginDrain() = 0;
+  // Waits until nobody has a lease or a reservation. False: somebody had one at `deadline`.
+  virtual bool WaitUnused(TimePoint deadline) = 0;
 };
 
 }  // namespace cairn::cache

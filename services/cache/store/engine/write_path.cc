@@ -293,6 +293,7 @@ void WritePath::Leave(Reservation& r) {
   }
   // The block is stored now, or has a writer less.
   context_.arrivals.Tell(r.ns.get(), r.key);
+  context_.progress.Notify();
 }
 
 void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {

@@ -28,8 +28,7 @@ class TransferBudget {
     const uint64_t bytes_;
   };
 
-  TransferBudget(uint64_t capacity, Progress* progress)
-      : capacity_(capacity), progress_(*progress) {}
+  TransferBudget(uint64_t capacity, Wakeup* progress) : capacity_(capacity), progress_(*progress) {}
 
   // nullptr: others use too much now, or `reader` does. A block that is larger than the whole
   // budget passes when nobody else reads, because otherwise it could never be read. `reader`: the
@@ -75,7 +74,7 @@ class TransferBudget {
   }
 
   const uint64_t capacity_;
-  Progress& progress_;
+  Wakeup& progress_;
   mutable Mutex mu_;
   uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, uint64_t> of_reader_

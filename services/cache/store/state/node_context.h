@@ -7,7 +7,7 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/in_flight.h"
-#include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
 #include "services/cache/store/index/recently_gone.h"
 #include "services/cache/store/state/arrivals.h"
 #include "services/cache/store/state/bump_log.h"
@@ -22,34 +22,6 @@
 #include "services/cache/store/tier/read_line.h"
 
 namespace cairn::cache {
-
-// "Something moved": a counter to wait on. Waiters look again for themselves. Thread-safe.
-class Progress {
- public:
-  uint64_t Now() const {
-    MutexLock lock(mu_);
-    return epoch_;
-  }
-  void Notify() {
-    {
-      MutexLock lock(mu_);
-      ++epoch_;
-    }
-    wake_.NotifyAll();
-  }
-  // False when the deadline passed first.
-  bool WaitPast(uint64_t seen, const Clock& clock, TimePoint deadline) {
-    MutexLock lock(mu_);
-    return wake_.WaitUntil(mu_, clock, deadline, [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return epoch_ != seen;
-    });
-  }
-
- private:
-  mutable Mutex mu_;
-  CondVar wake_;
-  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
-};
 
 struct NodeContext {
   NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
@@ -113,7 +85,7 @@ struct NodeContext {
   ByTier<ReadPace> pace;
   // The lines of blocks to read, for promotions and for fetches past the host tier.
   ByTier<ReadLine> reads;
-  Progress progress;
+  Wakeup progress;
   Arrivals arrivals;
   InFlight in_flight;
 };

@@ -12,6 +12,7 @@
 #include "cairn/client/testing/in_memory_cache_client.h"
 #include "common/keys/segment_keys.h"
 #include "common/status/matchers.h"
+#include "services/worker/methods/selections/selected_rows.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/worker_namespace.h"
 
@@ -68,7 +69,7 @@ class StoredKvTest : public ::testing::Test {
           rows.bytes += static_cast<uint64_t>(std::popcount(rows.masks.back())) * 64 * 2 * 2;
         }
       }
-      computed[b].selected = std::make_shared<const worker::SelectedRows>(std::move(rows));
+      computed[b].selected = std::make_shared<const worker::SelectedSlices>(std::move(rows));
     }
     worker::PushQueue push(client_, ns->spec.layout, SteadyClock::Get(), {});
     push.Enqueue(fingerprint, **codec, std::move(computed));

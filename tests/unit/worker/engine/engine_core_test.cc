@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/support/methods.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 
 namespace cairn::worker {
@@ -333,6 +334,7 @@ TEST_F(EngineCoreTest, AFinishedTurnIsAStepOfItsOwn) {
 }
 
 TEST_F(EngineCoreTest, AFinishedTurnWithoutPagesWaitsForThePushesOfItsRequest) {
+  if (!testing::kBuiltWithMethods) GTEST_SKIP() << testing::kNoMethods;
   WorkerEngine::Options options = Options();
   options.read_policy = "precision:rows=0.05";
   auto parts = LoadEngineParts(options, std::make_unique<SharedClient>(node_), nullptr, clock_);

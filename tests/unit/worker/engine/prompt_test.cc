@@ -171,5 +171,14 @@ TEST_F(PromptTest, FinishedTurnOfTokensIsPromptAndAnswer) {
   EXPECT_TRUE(FinishedTurn(*model_, kContext, request_, *prompt, summary).empty());
 }
 
+TEST(DroppedTokensTest, WholeQuartersOfTheContextGo) {
+  EXPECT_EQ(DroppedTokens(1000, 24, 1024, 64), 0);
+  EXPECT_EQ(DroppedTokens(1001, 24, 1024, 64), 256);
+  EXPECT_EQ(DroppedTokens(1256, 24, 1024, 64), 256) << "most turns change nothing";
+  EXPECT_EQ(DroppedTokens(1257, 24, 1024, 64), 512);
+  EXPECT_EQ(DroppedTokens(100, 1000, 1024, 64), -1) << "nothing would be left";
+  EXPECT_EQ(DroppedTokens(130, 60, 100, 16), 96) << "in whole blocks";
+}
+
 }  // namespace
 }  // namespace cairn::worker

@@ -20,13 +20,14 @@ std::shared_ptr<Job> MakeJob(const std::string& tenant = {}) {
 class RequestQueueTest : public ::testing::Test {
  protected:
   RequestQueue Queue(size_t capacity) {
-    return RequestQueue({.capacity = capacity}, accounts_, "own", SteadyClock::Get());
+    return RequestQueue({.capacity = capacity}, accounts_, "own", SteadyClock::Get(), wakeup_);
   }
   Status Put(RequestQueue& queue, const std::shared_ptr<Job>& job) {
     return queue.Put(job, &displaced_);
   }
 
   TenantAccounts accounts_;
+  Wakeup wakeup_;
   std::shared_ptr<Job> displaced_;
 };
 
@@ -85,15 +86,34 @@ TEST_F(RequestQueueTest, CloseRefusesButLetsTheRestBeTaken) {
 
 TEST_F(RequestQueueTest, ARequestAndTheEndWakeTheDriver) {
   RequestQueue queue = Queue(1);
-  std::thread driver([&] {
-    queue.WaitForJob();
-    EXPECT_NE(queue.Take(), nullptr);
-    queue.WaitForJob();
-    EXPECT_TRUE(queue.closed());
-  });
+  const uint64_t before = wakeup_.Now();
   EXPECT_OK(Put(queue, MakeJob()));
+  const uint64_t put = wakeup_.Now();
+  EXPECT_GT(put, before);
   queue.Close();
-  driver.join();
+  EXPECT_GT(wakeup_.Now(), put);
+}
+
+TEST_F(RequestQueueTest, TheFirstDeadlineIsThatOfAnyWaitingRequest) {
+  RequestQueue queue = Queue(2);
+  EXPECT_OK(Put(queue, MakeJob()));
+  EXPECT_EQ(queue.FirstDeadline(), TimePoint::max());
+  GenerateRequest request;
+  request.deadline = SteadyClock::Get().Now() + std::chrono::hours(1);
+  EXPECT_OK(Put(queue, std::make_shared<Job>(request, PreparedPrompt(), SteadyClock::Get())));
+  EXPECT_EQ(queue.FirstDeadline(), *request.deadline);
+}
+
+TEST(JobTest, ACallerThatLeavesOrTakesScoresWakesTheDriver) {
+  Wakeup wakeup;
+  Job job(GenerateRequest(), PreparedPrompt(), SteadyClock::Get(), &wakeup);
+  job.PutScores(0, 1, {1.0f});
+  job.Finish(GenerateSummary());
+  EXPECT_EQ(wakeup.Now(), 0u);
+  EXPECT_OK(job.Consume({}));
+  EXPECT_EQ(wakeup.Now(), 1u);
+  job.Cancel();
+  EXPECT_EQ(wakeup.Now(), 2u);
 }
 
 TEST(JobTest, TokensComeInOrderBeforeTheOutcome) {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "common/status/matchers.h"
+#include "tests/support/methods.h"
 
 namespace cairn::worker {
 namespace {
@@ -66,6 +67,7 @@ TEST_F(WorkerConfigTest, ModelIsRequired) {
 }
 
 TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
+  if (!testing::kBuiltWithMethods) GTEST_SKIP() << testing::kNoMethods;
   const auto check = [](std::vector<std::string> args) {
     WorkerConfig config;
     config::Schema schema("cairn-worker", "");

@@ -1,5 +1,6 @@
 #include "services/worker/session/fetch_progress.h"
 
+#include <atomic>
 #include <thread>
 
 #include "common/status/matchers.h"
@@ -39,8 +40,9 @@ class FetchProgressTest : public ::testing::Test {
   }
 
   const Clock& clock_ = SteadyClock::Get();
-  FetchProgress progress_{
-      clock_, {kBlocks, kLayers, kHeads}, clock_.Now(), seconds(30), seconds(60)};
+  Wakeup wakeup_;
+  FetchProgress progress_{clock_,       wakeup_,     {kBlocks, kLayers, kHeads},
+                          clock_.Now(), seconds(30), seconds(60)};
 };
 
 TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
@@ -55,14 +57,32 @@ TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
 }
 
 TEST_F(FetchProgressTest, AWaitForALayerEndsWhenItsCallerIsWantedElsewhere) {
-  int asked = 0;
-  const Status status = progress_.WaitLayer(0, 0, [&] { return ++asked == 3; });
+  std::atomic<bool> wanted{false};
+  std::thread other([&] {
+    wanted = true;
+    wakeup_.Notify();
+  });
+  const Status status = progress_.WaitLayer(0, 0, [&] { return wanted.load(); });
+  other.join();
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
-  EXPECT_EQ(asked, 3);
   EXPECT_FALSE(progress_.TurnedBack());
   EXPECT_FALSE(progress_.Broken());
   ArriveAll();
   EXPECT_OK(progress_.WaitLayer(0, 0, [] { return true; }));
+}
+
+TEST_F(FetchProgressTest, EachCompleteLayerOrBlockAndTheEndWakeTheEngine) {
+  const auto wakes = [this](const auto& act) {
+    const uint64_t before = wakeup_.Now();
+    act();
+    return wakeup_.Now() > before;
+  };
+  EXPECT_FALSE(wakes([&] { Arrive(0, 0); })) << "neither a layer nor a block";
+  EXPECT_TRUE(wakes([&] { Arrive(0, 1); })) << "a block";
+  EXPECT_FALSE(wakes([&] { Arrive(1, 0); }));
+  EXPECT_TRUE(wakes([&] { Arrive(2, 0); })) << "a layer";
+  EXPECT_TRUE(wakes([&] { progress_.BlockFailed(1, MissReason::kCorrupt); }));
+  EXPECT_TRUE(wakes([&] { progress_.Ended(MissReason::kNone); }));
 }
 
 TEST_F(FetchProgressTest, PollingSaysWhenTheFetchIsOver) {
@@ -125,11 +145,12 @@ class FetchProgressDeadlineTest : public ::testing::Test {
   Duration Passed() const { return clock_.Now() - start_; }
 
   WaitedClock clock_;
+  Wakeup wakeup_;
   const TimePoint start_ = clock_.Now();
 };
 
 TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
-  FetchProgress progress(clock_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
   EXPECT_FALSE(progress.WaitLayer(0).ok());
   EXPECT_EQ(Passed(), milliseconds(25));
   EXPECT_TRUE(progress.TimedOut());
@@ -137,7 +158,7 @@ TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
 }
 
 TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
-  FetchProgress progress(clock_, {2, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, start_, milliseconds(25), seconds(60));
   clock_.Advance(milliseconds(20));
   progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   progress.WaitDone();
@@ -146,7 +167,7 @@ TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
 }
 
 TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
-  FetchProgress progress(clock_, {2, 1, 1}, start_, milliseconds(25), milliseconds(40));
+  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, start_, milliseconds(25), milliseconds(40));
   clock_.Advance(milliseconds(20));
   progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   EXPECT_FALSE(progress.WaitLayer(0).ok());
@@ -155,9 +176,10 @@ TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
 }
 
 TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstPoll) {
-  FetchProgress progress(clock_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
   clock_.Advance(seconds(1));
   EXPECT_FALSE(progress.PollDone());
+  EXPECT_EQ(progress.PollDeadline() - start_, milliseconds(1025));
   clock_.Advance(milliseconds(24));
   EXPECT_FALSE(progress.PollDone());
   clock_.Advance(milliseconds(1));
@@ -167,7 +189,7 @@ TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstP
 }
 
 TEST_F(FetchProgressDeadlineTest, AClaimGivesUpOnAWriteThatDoesNotEnd) {
-  FetchProgress progress(clock_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
   ASSERT_TRUE(progress.BeginWrite(0));
   int cancelled = 0;
   EXPECT_FALSE(progress.Claim(0, 1, [&] { ++cancelled; }));

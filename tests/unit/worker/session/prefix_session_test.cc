@@ -165,6 +165,25 @@ TEST_F(PrefixSessionTest, AFetchMayTakeAsLongAsItMayStall) {
   EXPECT_EQ(fetch->Finish().reason, MissReason::kDeadline);
 }
 
+TEST_F(PrefixSessionTest, TheEndOfAFetchWakesTheEngine) {
+  Store(keys_);
+  Wakeup wakeup;
+  PrefixSession::Dependencies parts = Parts(client_);
+  PrefixSession session({.client = parts.client,
+                         .codec = parts.codec,
+                         .clock = parts.clock,
+                         .executor = parts.executor,
+                         .wakeup = &wakeup},
+                        ns_, kKv, Options());
+  uint64_t seen = wakeup.Now();
+  std::unique_ptr<PrefixFetch> fetch = session.Fetch(session.Lookup(keys_, 0, ""), page_, {});
+  while (!fetch->PollDone()) {
+    ASSERT_TRUE(wakeup.WaitPast(seen, clock_, Now() + seconds(60)));
+    seen = wakeup.Now();
+  }
+  EXPECT_EQ(fetch->Finish().blocks, kBlocks);
+}
+
 TEST_F(PrefixSessionTest, DroppedFetchStopsAndReleasesItsLease) {
   Store(keys_);
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 2));

@@ -194,6 +194,7 @@ class FakeEngine final : public CacheEngine {
   Result<DropResult> BumpEpoch(const Digest&) override { return DropResult{1, 5}; }
   void Tick() override {}
   void BeginDrain() override {}
+  bool WaitUnused(TimePoint /*deadline*/) override { return true; }
   PeerEngine* for_peers() override { return peers; }
 
   // Waits, with a deadline, for something that another thread brings about.

@@ -209,7 +209,7 @@ TEST_F(ApartReadsTest, WhatIsReadAgainIsPromoted) {
 }
 
 TEST_F(ApartReadsTest, ASessionHasAtMostHalfOfTheBudget) {
-  Progress progress;
+  Wakeup progress;
   TransferBudget budget(100, &progress);
   auto large = budget.TryTake(80, 1);
   EXPECT_NE(large, nullptr) << "its first";

@@ -1,5 +1,7 @@
 // Reserve, write, commit, match, fetch on the host tier.
 
+#include <thread>
+
 #include "services/cache/store/engine/in_place.h"
 #include "tests/unit/cache/store/engine/engine_fixture.h"
 
@@ -396,6 +398,24 @@ TEST_F(ReadWriteTest, DrainingRefusesWritesAndServesReads) {
   EXPECT_THAT(Reserve(Part(3, 2)).status(),
               StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
   EXPECT_EQ(ServeAndVerify(1, 2), 2u);
+}
+
+TEST_F(ReadWriteTest, ADrainWaitsForTheLastLeaseAndTheLastReservation) {
+  StoreChain(1, 2);
+  const auto id = Reserve(Part(3, 2));
+  ASSERT_OK(id);
+  EXPECT_FALSE(engine_->WaitUnused(clock_.Now()));
+  std::thread writer([&] { EXPECT_OK(engine_->Abort(session_, {&*id, 1})); });
+  EXPECT_TRUE(engine_->WaitUnused(TimePoint::max()));
+  writer.join();
+
+  const auto keys = TestKeys(1, 2);
+  const auto match = engine_->Match({.session = session_, .fingerprint = ns_, .keys = keys});
+  ASSERT_OK(match);
+  EXPECT_FALSE(engine_->WaitUnused(clock_.Now()));
+  std::thread reader([&] { EXPECT_OK(engine_->Release(session_, {&*match->lease, 1})); });
+  EXPECT_TRUE(engine_->WaitUnused(TimePoint::max()));
+  reader.join();
 }
 
 TEST_F(ReadWriteTest, SecondsSavedFollowTheCallersSpeed) {

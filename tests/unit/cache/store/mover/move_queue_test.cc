@@ -178,7 +178,7 @@ TEST(PumpTest, AKickFromInsideAStepIsNotLost) {
 }
 
 TEST(TransferBudgetTest, SharesComeBackAndALargeBlockPassesAlone) {
-  Progress progress;
+  Wakeup progress;
   TransferBudget budget(100, &progress);
   auto small = budget.TryTake(60);
   ASSERT_NE(small, nullptr);

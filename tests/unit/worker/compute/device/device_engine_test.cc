@@ -9,6 +9,7 @@
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/fake_kernels/forward_kernels.h"
 #include "tests/support/fake_kernels/slice_kernels.h"
+#include "tests/support/methods.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 
 namespace cairn::worker {
@@ -99,6 +100,7 @@ TEST_F(DeviceEngineTest, AnswersTheSameWhereverSlicesAreDecoded) {
 
 // The same for the rows that a selection kept.
 TEST_F(DeviceEngineTest, AnswersTheSameWhereverKeptRowsAreDecoded) {
+  if (!testing::kBuiltWithMethods) GTEST_SKIP() << testing::kNoMethods;
   WorkerEngine::Options options = OnDevice();
   options.recipe = "random:keep=0.3+turbo:bits=4";
   GenerateRequest request = Request(150, 1, 2);

@@ -1,0 +1,57 @@
+#pragma once
+// Selects rows of prompts for namespaces that a worker publishes to beside its own, whose KV stays
+// whole: one prefill serves readers of several selections.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "services/worker/engine/published_namespaces.h"
+#include "services/worker/engine/recipe_stage.h"
+#include "services/worker/methods/selections/segment_selection.h"
+#include "services/worker/session/push_queue.h"
+
+namespace cairn::worker {
+
+// Where a prompt's shared segment ends, in tokens; 0: it has none. `whole`: tokens of the prompt's
+// blocks that may be in it; `prefix_end`: as in GenerateRequest.
+int64_t SharedSegmentEnd(const selections::Selection& selection, int64_t prefix_end, int64_t whole,
+                         int64_t block_tokens);
+
+// As StagePublisher.
+class SelectionPublisher final : public StagePublisher {
+ public:
+  // All must outlive it. Namespaces without a stage are passed over; every stage is a
+  // SelectionStage.
+  SelectionPublisher(Transformer& transformer, const Model& model, PushQueue& push,
+                     std::span<const PublishedNamespace> published);
+
+  void Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
+             const KvSequence& sequence) override;
+  void Observe(const ChunkQueries& queries) override;
+  void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
+            std::span<const double> compute_seconds, const std::string& trace) override;
+  void Drop() override { segments_.clear(); }
+
+ private:
+  struct Target {
+    const PublishedNamespace& published;
+    const selections::Selection& selection;
+  };
+  struct Segment {
+    const Target* target;
+    int64_t end;  // Tokens.
+    std::unique_ptr<SegmentSelection> selection;
+  };
+
+  Transformer& transformer_;
+  const SelectionModel model_;
+  PushQueue& push_;
+  std::vector<Target> targets_;
+  std::vector<Segment> segments_;  // Of the prompt under way.
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,81 @@
+#pragma once
+// Gives blocks in pages to the cache node, and leases them there, next to the engine's thread: a
+// node that takes long must not hold up the tokens of other requests.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "common/concurrency/wakeup.h"
+#include "services/worker/session/push_queue.h"
+#include "services/worker/session/spilled_kv.h"
+
+namespace cairn::worker {
+
+// Whose spill drives the queue of spilt blocks now: one at a time, so that each sees what became of
+// its own blocks. Thread-safe.
+class SpillTurn {
+ public:
+  void Take(const Clock& clock);
+  void GiveBack();
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool taken_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// The engine's thread uses it; the work runs on the executor, or in Start if that refuses it.
+// Destroying it drops what has not been sent, and waits for the rest.
+class BlockSpill {
+ public:
+  // All must outlive it.
+  struct Dependencies {
+    client::CacheClient& client;
+    const Clock& clock;
+    Executor& executor;
+    PushQueue& push;
+    SpillTurn& turn;
+    Wakeup& wakeup;  // Notified when it is done.
+  };
+  struct Wanted {
+    Digest fingerprint;
+    const KvCodec* codec = nullptr;
+    std::vector<ComputedBlock> blocks;
+    std::vector<BlockKey>
+        keys;  // To be leased: of the prompt's first blocks, with `blocks` at the end.
+    int64_t held_tokens = 0;  // Leased before.
+    int64_t all_tokens = 0;   // Of the keys.
+    Duration flush_deadline;
+    std::string trace;
+  };
+  // Until it is done, nobody else uses `kv`, and the pages of the blocks do not change.
+  BlockSpill(const Dependencies& dependencies, SpilledKv& kv, Wanted wanted);
+  ~BlockSpill();
+  BlockSpill(const BlockSpill&) = delete;
+  BlockSpill& operator=(const BlockSpill&) = delete;
+
+  bool done() const;
+  // Sends nothing more. It is done soon.
+  void Cancel();
+
+  struct Outcome {
+    bool taken = false;  // The node took all blocks.
+    Status refused;      // Else why it did not take one.
+    Status held;         // Of the lease; kv.tokens() says what it covers.
+    bool full = false;   // The node has no room next to what is leased.
+  };
+  // REQUIRES: done.
+  const Outcome& outcome() const;
+
+ private:
+  struct Work;
+  const std::shared_ptr<Work> work_;
+};
+
+}  // namespace cairn::worker
