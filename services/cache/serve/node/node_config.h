@@ -77,6 +77,7 @@ struct NodeConfig {
   uint64_t disk_min_free = 256ull << 20;
   bool disk_wipe_on_mismatch = false;
   bool disk_wipe_on_damage = false;
+  bool disk_take_over = false;
 
   std::string local_socket = "auto";
   std::vector<std::string> local_allow_uids;
