@@ -28,7 +28,7 @@ struct ClusterConfig {
   Duration etcd_ttl = std::chrono::seconds(10);
   std::string host, zone;
   std::vector<std::string> peer_identities;
-  std::string tls_ca;
+  std::string tls_ca, tls_server_name;
   Duration lookup_deadline = std::chrono::milliseconds(15);
   Duration silence = std::chrono::milliseconds(250);
   Duration read_timeout = std::chrono::seconds(5);

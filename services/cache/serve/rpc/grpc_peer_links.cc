@@ -314,8 +314,10 @@ std::shared_ptr<GrpcPeerLinks::Connection> GrpcPeerLinks::ToAddress(const std::s
   MutexLock lock(mu_);
   std::shared_ptr<Connection>& connection = connections_[address];
   if (connection == nullptr) {
-    connection = std::make_shared<Connection>(grpc::CreateCustomChannel(
-        address, credentials_, rpc::ChannelArguments(wire::kMaxMessageBytes)));
+    grpc::ChannelArguments args = rpc::ChannelArguments(wire::kMaxMessageBytes);
+    if (!options_.server_name.empty()) args.SetSslTargetNameOverride(options_.server_name);
+    connection =
+        std::make_shared<Connection>(grpc::CreateCustomChannel(address, credentials_, args));
   }
   connection->used = SteadyClock::Get().Now();
   connection->reconnect.BeforeCall(connection->used);

@@ -29,6 +29,7 @@ class GrpcPeerLinks final : public PeerLinks {
     PeerCaller self;
     bool tls = false;
     net::ChannelFiles files;
+    std::string server_name = {};  // Expected in certificates. Empty: the address's.
     PeerRule rule = {};  // Who may answer as which member.
     // For what may take long. It outlives the links, and runs or destroys what it has taken: until
     // then Stop waits. What it refuses runs on the links' own thread.
