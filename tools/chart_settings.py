@@ -3,7 +3,7 @@
 
 usage: tools/chart_settings.py [--check]
 
-They come from the tables of docs/config*.md, which the programs print and their tests compare. A new
+They come from the tables of docs/operate/config*.md, which the programs print and their tests compare. A new
 setting is reachable as soon as its table has it.
 """
 
@@ -46,7 +46,7 @@ def schema_of(expected):
 
 def settings(role):
     """{key: what is expected} of a role's program."""
-    text = (ROOT / "docs" / PAGES[role]).read_text(encoding="utf-8")
+    text = (ROOT / "docs/operate" / PAGES[role]).read_text(encoding="utf-8")
     return dict(ROW.findall(text))
 
 

@@ -148,7 +148,7 @@ def test_the_volume_holds_what_the_tier_may_take(chart, mebibytes):
     docs = render(chart, {**TLS, "cache": {"disk": disk}})
     (claim,) = find(docs, "StatefulSet", "test-cache")["spec"]["volumeClaimTemplates"]
     storage = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Mi"))
-    # docs/config.md: the directory stays below 1.3 times the capacity, and disk.min_free is left.
+    # docs/operate/config.md: the directory stays below 1.3 times the capacity, and disk.min_free is left.
     assert storage * 0.95 >= mebibytes * 1.3 + 256 - 2
     assert storage * 0.95 <= mebibytes * 1.3 + 256 + 3
 

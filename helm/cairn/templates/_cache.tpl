@@ -132,7 +132,7 @@ worker's last blocks have arrived.
 {{- $directory := ternary $cache.cluster.memoryMiB 0 (gt (int $cache.replicas) 1) -}}
 {{- /* With the same-node path, segments that a client still maps stay for a while. */ -}}
 {{- $retired := ternary (div (add $cache.host.capacityMiB 15) 16) 0 (ne (include "cairn.hasWorkerBeside" .) "") -}}
-{{- /* docs/operations.md, "Memory": each bound beside the arena, and memory that is freed and kept. */ -}}
+{{- /* docs/operate/operations.md, "Memory": each bound beside the arena, and memory that is freed and kept. */ -}}
 {{- $sizes := dict "index.capacity" "256MiB" "limits.lease_memory" "64MiB" "limits.namespace_memory" "64MiB" "limits.fetch_headers" "32MiB" "limits.transfers" "64MiB" "rpc.memory" "512MiB" "watch.memory" "32MiB" "limits.session_memory" "128MiB" -}}
 {{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $cache.config "sizes" $sizes)) 100 (ternary 96 0 $cache.disk.enabled) -}}
 {{- $overhead := include "cairn.covers" (dict "name" "cache.overheadMiB" "given" $cache.overheadMiB "bounds" $bounds "needed" (add $bounds 256)) -}}
@@ -153,11 +153,11 @@ is left; a twentieth is the file system's own. A StatefulSet that exists keeps i
 {{- if $old -}}
 {{- $claims := $old.spec.volumeClaimTemplates | default list -}}
 {{- if not $claims -}}
-{{- fail (printf "cache.disk.enabled: got true, expected false: StatefulSet %s has no volumes, and Kubernetes lets nobody add them (docs/kubernetes.md, \"Growing a disk\")" $name) -}}
+{{- fail (printf "cache.disk.enabled: got true, expected false: StatefulSet %s has no volumes, and Kubernetes lets nobody add them (docs/operate/kubernetes.md, \"Growing a disk\")" $name) -}}
 {{- end -}}
 {{- $has := include "cairn.mebibytes" ((first $claims).spec.resources.requests.storage | replace "Mi" "MiB" | replace "Gi" "GiB" | replace "Ti" "TiB" | replace "iBB" "iB") -}}
 {{- if lt (int $has) (int (div (mul $disk.capacityMiB 5) 4)) -}}
-{{- fail (printf "cache.disk.capacityMiB: got %v, and the volumes of StatefulSet %s have %s MiB: Kubernetes changes no size there (docs/kubernetes.md, \"Growing a disk\")" $disk.capacityMiB $name $has) -}}
+{{- fail (printf "cache.disk.capacityMiB: got %v, and the volumes of StatefulSet %s have %s MiB: Kubernetes changes no size there (docs/operate/kubernetes.md, \"Growing a disk\")" $disk.capacityMiB $name $has) -}}
 {{- end -}}
 {{- $needed = $has -}}
 {{- end -}}

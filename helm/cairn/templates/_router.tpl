@@ -185,7 +185,7 @@ tls:
 {{- end -}}
 {{- end -}}
 
-{{/* MiB of a router: docs/operations.md, "Memory" of routers; and what engines say that they hold, 150 bytes a block. */}}
+{{/* MiB of a router: docs/operate/operations.md, "Memory" of routers; and what engines say that they hold, 150 bytes a block. */}}
 {{- define "cairn.routerMemory" -}}
 {{- $router := .Values.router -}}
 {{- $sizes := dict "http.all_bodies" "256MiB" "http.all_unread" "64MiB" -}}

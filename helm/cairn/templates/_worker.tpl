@@ -63,7 +63,7 @@ tls:
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [cairn-worker, --config, /etc/cairn-worker/worker.yaml]
   env:
-    # Of several cache nodes, the one on this machine is preferred.
+    # If there are several cache nodes, the one on this machine is preferred.
     - name: CAIRN_CACHE_HOST
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
     {{- include "cairn.extraEnv" .Values.worker | nindent 4 }}
