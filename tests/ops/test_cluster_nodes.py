@@ -72,7 +72,8 @@ def test_a_missing_name_is_in_the_log(release, tmp_path):
     log = release.cluster.pod("test-cache-0").container("cache").log
 
     def said():
-        return any("no_member" in line for line in log.read_text().splitlines())
+        lines = [line for line in log.read_text().splitlines() if '"no_member"' in line]
+        return any("the certificate there has not the name 'test-cache.kv.svc'" in n for n in lines)
 
     release.cluster.wait(said, "a line that says why there is no member")
     assert release.test().phase == "Failed"
