@@ -149,17 +149,25 @@ is left; a twentieth is the file system's own. A StatefulSet that exists keeps i
 {{- $needed := div (mul (add (div (mul $disk.capacityMiB 13) 10) (include "cairn.mebibytes" $free)) 20) 19 -}}
 {{- $needed = $disk.volumeMiB | default $needed -}}
 {{- $name := printf "%s-cache" (include "cairn.name" .) -}}
-{{- $old := lookup "apps/v1" "StatefulSet" .Release.Namespace $name -}}
+{{- $old := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-cache" (include "cairn.name" .)) -}}
 {{- if $old -}}
-{{- $claims := $old.spec.volumeClaimTemplates | default list -}}
-{{- if not $claims -}}
-{{- fail (printf "cache.disk.enabled: got true, expected false: StatefulSet %s has no volumes, and Kubernetes lets nobody add them (docs/operate/kubernetes.md, \"Growing a disk\")" $name) -}}
-{{- end -}}
-{{- $has := include "cairn.mebibytes" ((first $claims).spec.resources.requests.storage | replace "Mi" "MiB" | replace "Gi" "GiB" | replace "Ti" "TiB" | replace "iBB" "iB") -}}
+{{- $claim := first $old.spec.volumeClaimTemplates -}}
+{{- $unit := dict "Ki" "KiB" "Mi" "MiB" "Gi" "GiB" "Ti" "TiB" "" "B" -}}
+{{- $size := $claim.spec.resources.requests.storage -}}
+{{- $has := include "cairn.mebibytes" (printf "%s%s" (regexFind "^[0-9.]+" $size) (get $unit (regexFind "[A-Za-z]*$" $size))) -}}
 {{- if lt (int $has) (int (div (mul $disk.capacityMiB 5) 4)) -}}
-{{- fail (printf "cache.disk.capacityMiB: got %v, and the volumes of StatefulSet %s have %s MiB: Kubernetes changes no size there (docs/operate/kubernetes.md, \"Growing a disk\")" $disk.capacityMiB $name $has) -}}
+{{- fail (printf "cache.disk.capacityMiB: got %v, and the volumes of %s have %s: Kubernetes changes no size there (docs/operate/kubernetes.md, \"Growing a disk\")" $disk.capacityMiB $old.metadata.name $size) -}}
 {{- end -}}
 {{- $needed = $has -}}
 {{- end -}}
 {{- $needed -}}
+{{- end -}}
+
+{{/* What a StatefulSet cannot get or lose later. */}}
+{{- define "cairn.checkVolumes" -}}
+{{- $old := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-cache" (include "cairn.name" .)) -}}
+{{- $enabled := .Values.cache.disk.enabled -}}
+{{- if and $old (ne $enabled (ne (len ($old.spec.volumeClaimTemplates | default list)) 0)) -}}
+{{- fail (printf "cache.disk.enabled: got %v, and %s was made with %v: Kubernetes lets nobody change that (docs/operate/kubernetes.md, \"Growing a disk\")" $enabled $old.metadata.name (not $enabled)) -}}
+{{- end -}}
 {{- end -}}
