@@ -1,5 +1,5 @@
-"""Enough of the Kubernetes API for real Helm: discovery, and objects that are read, created, changed
-and deleted. There are no watches, so Helm may not wait; apply replaces what was there."""
+"""Enough of the Kubernetes API for real Helm: discovery, and objects that are read, created,
+changed and deleted. There are no watches, so Helm may not wait; apply replaces what was there."""
 
 import copy
 import json
