@@ -214,12 +214,22 @@ def observed(programs, tmp_path_factory):
 
 
 def concrete(expr):
-    return expr.replace("$job", ".+").replace("$instance", ".+").replace("$__rate_interval", "10s")
+    for name, text in [("namespace", ".*"), ("job", ".*"), ("instance", ".*")]:
+        expr = expr.replace(f"${name}", text)
+    return expr.replace("$__rate_interval", "10s")
 
 
 def test_the_committed_dashboard_is_the_generated_one():
     module = dashboard_module()
     assert (ROOT / "helm/cairn/files/dashboards/cairn-node.json").read_text() == module.text()
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
+def test_every_query_is_of_the_chosen_pods(panel):
+    selector = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
+    for target in panel["targets"]:
+        metrics = re.findall(r"\b(?:cairn|process)_\w+", target["expr"])
+        assert metrics and target["expr"].count(selector) == len(metrics)
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])

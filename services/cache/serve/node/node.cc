@@ -153,6 +153,7 @@ class Node final : public service::Service {
     options.direct_io = config_.disk_direct_io;
     options.min_free_bytes = config_.disk_min_free;
     options.wipe_on_mismatch = config_.disk_wipe_on_mismatch;
+    options.take_over = config_.disk_take_over;
     options.wipe_on_damage = config_.disk_wipe_on_damage;
     CAIRN_ASSIGN_OR_RETURN(disk_, DiskTier::Open(options));
     rpc_.node_id = disk_->node_id();

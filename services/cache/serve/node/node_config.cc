@@ -248,6 +248,9 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           "Delete a directory of another format or of another node instead of refusing to start.");
   s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
           "Delete a directory whose database cannot be opened instead of refusing to start.");
+  s->Bool("disk.take_over", &c->disk_take_over,
+          "A directory of another node becomes that of node.id, with its blocks, instead of being "
+          "refused: for a node that was alone and gets a name.");
 }
 
 Status CheckDevices(const NodeConfig& config) {

@@ -28,10 +28,12 @@ class Directory {
     std::string node_id;         // Empty: the name in the directory, or a new one.
     uint64_t segment_bytes = 0;  // Of the first value files of a new directory.
     bool wipe_on_mismatch = false;
+    bool take_over = false;  // A directory of another node becomes that of `node_id`.
   };
   // Makes the directory if it does not exist. FAILED_PRECONDITION: another process uses it, it has
   // another format or node, its DISK_FORMAT is damaged, or it has a database without DISK_FORMAT.
-  // Without `wipe_on_mismatch`, only a directory that never held a value file is emptied.
+  // Without `wipe_on_mismatch`, only a directory that never held a value file is emptied. With
+  // `take_over`, what another node stored stays.
   static Result<Directory> Open(const Options& options);
   Directory(Directory&& other) noexcept;
   Directory& operator=(Directory&&) = delete;

@@ -112,7 +112,8 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
                          disk::Directory::Open({.path = options.directory,
                                                 .node_id = options.node_id,
                                                 .segment_bytes = map.segment_bytes(),
-                                                .wipe_on_mismatch = options.wipe_on_mismatch}));
+                                                .wipe_on_mismatch = options.wipe_on_mismatch,
+                                                .take_over = options.take_over}));
   std::unique_ptr<Impl> impl(new Impl(options, std::move(directory)));
   CAIRN_RETURN_IF_ERROR(impl->OpenRecords());
   CAIRN_RETURN_IF_ERROR(impl->OpenLanes(map.segment_bytes()));

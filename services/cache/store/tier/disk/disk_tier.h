@@ -44,6 +44,8 @@ struct DiskTierOptions {
   // Deletes the contents of the directory if its format or its node id differs, instead of refusing
   // to open.
   bool wipe_on_mismatch = false;
+  // A directory of another node becomes that of `node_id`, with all that it holds.
+  bool take_over = false;
   // Deletes the contents of the directory if its database cannot be opened or its records cannot be
   // read. Then the tier reads the records twice when it opens.
   bool wipe_on_damage = false;
