@@ -17,9 +17,10 @@ namespace cairn::rpc {
 struct Context {
   const Clock* clock = nullptr;
   CallMetrics* metrics = nullptr;
-  Gate* gate = nullptr;                   // Calls under way; closed when the process stops.
-  RequestBytes* request_bytes = nullptr;  // Of the requests that calls hold; nullptr: no bound.
-  const FrameBounds* bounds = nullptr;    // Of the fields of requests; nullptr: none.
+  Gate* gate = nullptr;  // Calls under way; closed when the process stops.
+  // Budget for the requests that calls hold; nullptr: no limit.
+  RequestBytes* request_bytes = nullptr;
+  const FrameBounds* bounds = nullptr;  // Of the fields of requests; nullptr: none.
   // The words of refusals: "the node is shutting down"; the setting that bounds the gate.
   std::string process = "server";
   std::string limit = "the limit of calls";
