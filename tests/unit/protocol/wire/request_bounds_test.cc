@@ -210,7 +210,7 @@ TEST(RequestBoundsTest, ANamespaceOfManyPlanesIsRefusedBeforeItIsBuilt) {
 }
 
 TEST(RequestBoundsTest, WhatIsNoMessageIsRefused) {
-  for (const std::string bytes :
+  for (const std::string& bytes :
        {std::string("\x0a\xff", 2), std::string("\x0b\x0c", 2), std::string("\x0a\x05 ab", 5),
         std::string("\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 12)}) {
     EXPECT_THAT(RequestBounds().Measure(Buffer(bytes), v1::MatchRequest()),
