@@ -40,6 +40,7 @@ class FakeResponder final : public http::Responder {
   }
   void End() override { ended = true; }
   void OnAbort(std::function<void()> call) override { aborted = std::move(call); }
+  void Abort() override {}
 
   std::string Header(const std::string& name) const {
     for (const http::Header& header : head->headers) {
@@ -314,7 +315,7 @@ TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
 }
 
 TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
-  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto budget = std::make_shared<FairBudget>(1 << 20);
   const auto ask = [&](const std::string& body) {
     auto responder = std::make_shared<FakeResponder>();
     auto charged = ChargedString::Charge(ByteShare(budget), body);
