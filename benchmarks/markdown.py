@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints rows of a report of run.py as a table for docs/performance.md.
+"""Prints rows of a report of run.py as a table for docs/operate/performance.md.
 
 python3 benchmarks/markdown.py build/bench/report.json
 """

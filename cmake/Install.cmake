@@ -1,4 +1,5 @@
-# What `cmake --install` gives, and what `add_subdirectory` users link: docs/cpp.md.
+# The files that `cmake --install` installs, and the targets that `add_subdirectory` users link:
+# docs/program/cpp.md.
 #   component `client`    headers, static libraries, the CMake package Cairn
 #   component `programs`  cairn, cairn-cache, cairn-worker
 #   component `python`    only when asked for by name: see clients/python

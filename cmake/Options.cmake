@@ -10,12 +10,12 @@ option(CAIRN_TESTS "Build the tests" ${_everything})
 option(CAIRN_BENCHMARKS "Build the benchmarks" ${_everything})
 # Asked for by the wheel's build: needs a Python with nanobind.
 option(CAIRN_PYTHON "Build the native module of the Python package" OFF)
-# Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. What the sanitizer presets
-# build.
+# Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. The sanitizer presets build
+# this.
 option(CAIRN_CORES_ONLY "Build only what is free of transport and storage libraries" OFF)
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)
-# What the preset `clang` builds. With CAIRN_PYTHON, the native module too.
+# The preset `clang` builds this. With CAIRN_PYTHON, the native module too.
 option(CAIRN_STATIC_CHECKS "Make the target static_checks: the product, and each header alone" OFF)
 # Half of a compilation is reading the same headers. Off in the presets clang, tsan and
 # fuzz, where a file that forgets an include is found.

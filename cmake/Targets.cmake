@@ -10,7 +10,7 @@
 #            [TIMEOUT s] [SECONDS s] [ALONE reason])
 #   One program of every *_test.cc in FOLDERS, and of SRCS. EDGE_FOLDERS are left out where only the
 #   cores are built (CAIRN_CORES_ONLY). SECONDS, about, of those that take long: they begin first,
-#   so that none is left over at the end. ALONE: beside nothing else, and why.
+#   so that none is left over at the end. ALONE: with nothing else at the same time, and why.
 # cairn_benchmark(NAME SRCS ... DEPS ...)
 #   Made by the target `benchmarks`.
 # Libraries and tests share a precompiled header each (CAIRN_PCH); a folder whose files have
@@ -19,7 +19,7 @@ function(_cairn_common target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
 
-# What cairn_static_checks goes through.
+# The targets that cairn_static_checks goes through.
 function(_cairn_record target)
   set_property(GLOBAL APPEND PROPERTY CAIRN_TARGETS ${target})
 endfunction()
@@ -37,8 +37,8 @@ set(CAIRN_O1 -O1 -Wno-array-bounds -Wno-maybe-uninitialized -Wno-restrict
     -Wno-stringop-overread -Wno-stringop-overflow)
 
 function(_cairn_test_options target)
-  # What is tested is optimised. Optimising matchers and fixtures takes a fifth of a compilation. It
-  # pays only where sanitizers slow them down.
+  # Code that is tested is optimised. Optimising matchers and fixtures takes a fifth of a
+  # compilation. It pays only where sanitizers slow them down.
   if(CAIRN_SANITIZE)
     target_compile_options(${target} PRIVATE ${CAIRN_O1})
   else()
@@ -46,8 +46,9 @@ function(_cairn_test_options target)
   endif()
 endfunction()
 
-# The headers of KIND (library, test) are precompiled by a target of their own. What uses them waits
-# for that target; were it a real one, a change of a test would wait for all sources of another.
+# The headers of KIND (library, test) are precompiled by a target of their own. Targets that use
+# them wait for that target; were it a real one, a change of a test would wait for all sources of
+# another.
 function(_cairn_precompile target kind)
   if(NOT CAIRN_PCH)
     return()
@@ -216,8 +217,8 @@ function(cairn_test name)
   cairn_test_runs(${name} ${A_LABELS} SECONDS ${A_SECONDS} ALONE ${A_ALONE})
 endfunction()
 
-# cairn_test_runs(NAME LABEL [SECONDS s] [ALONE reason])
-#   How ctest runs the entry NAME beside others (as cairn_test has it). `make test` gives two places
+# cairn_test_runs(NAME LABEL [SECONDS s] [ALONE reason]) How ctest runs the entry NAME at the same
+#   time as others (as cairn_test has it). `make test` gives two places
 #   for each core: what computes takes two of them, what starts processes and waits for them one.
 function(cairn_test_runs name label)
   cmake_parse_arguments(A "" "SECONDS;ALONE" "" ${ARGN})

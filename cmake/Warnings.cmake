@@ -1,10 +1,10 @@
-# Applied to our own targets only (see Targets.cmake): third-party headers are not ours to mend.
+# Applied to our own targets only (see Targets.cmake): third-party headers are not ours to fix.
 add_library(cairn_warnings INTERFACE)
 target_compile_options(cairn_warnings INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
-# After the warnings, where sources are compiled in groups (source_groups.py). What a file keeps in
-# its unnamed namespace, a class that only it defines may have; and a local name may be that of
-# something in another file.
+# After the warnings, where sources are compiled in groups (source_groups.py). A class that only one
+# file defines may have members of types in that file's unnamed namespace; and a local name may be
+# that of something in another file.
 set(CAIRN_GROUP_WARNINGS)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND (CAIRN_LIBRARY_GROUPS OR CAIRN_TEST_GROUPS))
   set(CAIRN_GROUP_WARNINGS cairn_group_warnings)

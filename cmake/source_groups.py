@@ -8,8 +8,8 @@ such as a helper in an unnamed namespace, must not share a compilation, so they 
 import re
 import sys
 
-# A group takes at most so many bytes of sources, so that all cores have work and one edit does not
-# compile half of a program again.
+# A group takes at most this many bytes of sources, so that all cores have work and one edit does
+# not compile half of a program again.
 GROUP_BYTES = 100_000
 
 # clang-format puts what is in a namespace at the beginning of the line.
@@ -31,7 +31,7 @@ ALIASES = [
     # "cairn::fuzz::Expect" in one place is "fuzz::Expect" in another.
     re.compile(r"^using (?:::)?(?:\w+::)*(?P<meaning>\w+::(?P<name>\w+));"),
 ]
-# What begins a line and defines nothing that another file could define again.
+# Beginnings of lines that define nothing that another file could define again.
 OTHER = re.compile(
     r"^(?:TEST|TEST_F|TEST_P|TYPED_TEST\w*|INSTANTIATE\w*|REGISTER\w*|BENCHMARK|return|namespace|"
     r"using namespace|extern)\b(?!.* = )"
@@ -39,8 +39,8 @@ OTHER = re.compile(
 
 
 def defined_names(text):
-    """What a source defines at the outermost level of its namespaces: by its name, what it is
-    another name for, or "" for what is new."""
+    """The names that a source defines at the outermost level of its namespaces: by its name, what
+    it is another name for, or "" for a new one."""
     names = {}
     unnamed = False
     for line in text.splitlines():
@@ -53,7 +53,7 @@ def defined_names(text):
         function = None if unnamed or line.startswith("static ") else FUNCTION.match(line)
         if function:
             names[function[1] + function[2]] = ""
-            # What is no function must not have its name.
+            # Anything that is no function must not have its name.
             names.setdefault(function[1], "function")
             continue
         if alias := next(filter(None, (pattern.match(line) for pattern in ALIASES)), None):
@@ -74,7 +74,7 @@ def clash(names, others):
 
 
 def meaning_of_testing(text):
-    """What "testing::" means in a source: gtest's namespace, ours where a header declares
+    """The meaning of "testing::" in a source: gtest's namespace, ours where a header declares
     cairn::testing, or nothing. The same word cannot mean both in one compilation."""
     if not re.search(r"(?<![:\w])testing::", text):
         return ""
@@ -83,8 +83,9 @@ def meaning_of_testing(text):
 
 
 def used_namespaces(text):
-    """What "using namespace" opens for a whole source. Only sources that open the same meet, since
-    it would make names of the others ambiguous. Inside a function it does no harm."""
+    """The namespaces that "using namespace" opens for a whole source. Only sources that open the
+    same meet, since it would make names of the others ambiguous. Inside a function it does no
+    harm."""
     return frozenset(re.findall(r"^using namespace ([\w:]+);", text, re.MULTILINE))
 
 

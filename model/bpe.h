@@ -25,8 +25,8 @@ class BytePairEncoder {
   };
 
   // byte_tokens[b] is the token of byte b alone, or -1 when the vocabulary has none. The result
-  // leaves such bytes out, as the reference does. Merges are in order of rank. Of two merges of the
-  // same pair the first counts.
+  // leaves such bytes out, as the reference does. Merges are in order of rank. If the same pair has
+  // two merges, the first one counts.
   BytePairEncoder(const std::array<TokenId, 256>& byte_tokens, const std::vector<Merge>& merges);
 
   // Appends the tokens of `piece`. O(n log n).
@@ -41,7 +41,7 @@ class BytePairEncoder {
     // Works on about `budget` bytes, and takes from it what it used. True: it is done, and the
     // tokens were appended.
     bool Step(size_t* budget, std::vector<TokenId>* out);
-    // About so many bytes of work are left.
+    // About how many bytes of work are left.
     size_t left() const;
     // Memory that it takes now.
     size_t memory() const;

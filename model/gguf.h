@@ -93,8 +93,8 @@ class GgufFile {
  private:
   struct Value {
     GgufValueType type;
-    GgufValueType element_type;  // Of arrays.
-    uint64_t count;              // Of arrays.
+    GgufValueType element_type;  // The type of an array's elements.
+    uint64_t count;              // The number of an array's elements.
     std::span<const std::byte> data;
   };
   class Parser;

@@ -112,7 +112,7 @@ class GgufFile::Parser {
  private:
   struct Pending {
     uint64_t info_at;  // Where the tensor's entry begins in the file.
-    uint64_t offset;   // Of its data, relative to the data section.
+    uint64_t offset;   // Where its data begins, relative to the data section.
     uint64_t bytes;
   };
 

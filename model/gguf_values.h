@@ -1,5 +1,5 @@
 #pragma once
-// What the GGUF parser and the typed getters share: reading values in place.
+// Code that the GGUF parser and the typed getters share: reading values in place.
 
 #include <bit>
 #include <cstddef>

@@ -121,7 +121,7 @@ struct PreTokenizer::Pieces::Level {
   Pattern::MatchData match;
   std::string_view text;
   size_t at = 0;
-  size_t match_end = 0;  // Of a match that begins at `at` and is the next piece. 0: none.
+  size_t match_end = 0;  // The end of a match that begins at `at` and is the next piece. 0: none.
 };
 
 PreTokenizer::Pieces::Pieces(const PreTokenizer& pre, std::string_view text) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a request to generate may ask for, wherever it comes in: at a worker or at a router.
+// Limits for a request to generate, wherever it comes in: at a worker or at a router.
 
 #include <cstddef>
 #include <cstdint>

@@ -376,7 +376,7 @@ Result<bool> TextEncoding::Step(size_t bytes) {
 
 namespace {
 
-// What cheap work on bytes costs, next to encoding them.
+// The cost of cheap work on bytes, next to encoding them.
 constexpr size_t kCheap = 64;
 // Long pieces are rare, and hashing them would cost more than it saves.
 constexpr size_t kLongestSeen = 32;

@@ -83,13 +83,13 @@ class TextEncoding {
   TextEncoding(const TextEncoding&) = delete;
   TextEncoding& operator=(const TextEncoding&) = delete;
 
-  // Does the work of about so many bytes. True: all is done. Errors as Encode's. Not after it is
+  // Does the work of about `bytes` bytes. True: all is done. Errors as Encode's. Not after it is
   // done, nor after an error.
   Result<bool> Step(size_t bytes);
   // Those so far; all of them once it is done.
   const std::vector<TokenId>& ids() const { return ids_; }
   std::vector<TokenId> TakeIds() { return std::move(ids_); }
-  // Of the text, that no step has come to yet.
+  // Bytes of the text that no step has come to yet.
   size_t left() const;
   // Bytes of memory that it takes now, the ids included.
   size_t memory() const;

@@ -11,7 +11,7 @@ and tests only what this names.
 - `#include` is from the repository's root, from the file's own folder, or from a folder named
   include/. A part of a source (*.inc.h) and CUDA code count as every other file does.
 - x.pb.h and x.grpc.pb.h are made of x.proto, a header of the template with `.in` after its name.
-- What CMake files, scripts and data mean for a build is not known here: they include nothing.
+- The meaning of CMake files, scripts and data for a build is not known here: they include nothing.
 
 The default commit is the newest one, along first parents, that was made 4 hours or more before
 HEAD: the work of hours is checked, not only its last commit. Without one it is the oldest commit of
@@ -33,7 +33,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DEFAULT_AGE_SECONDS = 4 * 3600
-# What has includes.
+# The files that have includes.
 SOURCES = (".h", ".cc", ".c", ".cu", ".cuh", ".inc", ".in", ".proto")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
 IMPORT = re.compile(r'^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(")([^"\n]+)"', re.MULTILINE)
@@ -43,11 +43,11 @@ GENERATED = re.compile(r"(\.grpc)?\.pb\.h$")
 
 
 class Error(Exception):
-    """What the caller gave, or a repository that git cannot read."""
+    """The caller's mistake, or a repository that git cannot read."""
 
 
 def git(*arguments):
-    """What git prints; None if it fails."""
+    """The output of git; None if it fails."""
     done = subprocess.run(
         ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
     )
@@ -67,7 +67,7 @@ class Tree:
     """The files of the repository and which of them include which."""
 
     def __init__(self, deleted=()):
-        """What includes a file of `deleted` counts as if the file were still there."""
+        """A file that includes one of `deleted` counts as if that one were still there."""
         listed = names("ls-files", "-z", "--cached", "--others", "--exclude-standard")
         self.names = set(listed) | set(deleted)
         self._users = collections.defaultdict(set)
@@ -124,7 +124,7 @@ def read(path):
 
 @dataclasses.dataclass
 class Changes:
-    """What differs. All names are relative to the repository."""
+    """The files that differ. All names are relative to the repository."""
 
     commit: str | None  # None: everything differs.
     why: str  # Why this commit.
@@ -138,7 +138,7 @@ class Changes:
 
     @property
     def affected(self):
-        """What differs, and what includes it."""
+        """The files that differ, and those that include them."""
         return self.differing | self.including
 
     def __str__(self):

@@ -16,7 +16,7 @@ import pathlib
 import re
 import sys
 
-# Of a program, and of an expectation.
+# Limits for a program, and for an expectation.
 MOST_FAILURES = 6
 MOST_LINES = 12
 LAST_LINES = 15
@@ -25,12 +25,12 @@ SECTION = re.compile(
     r'^"(?P<name>[^"]+)" start time.*?^Output:\n-+\n(?P<output>.*?)^<end of output>',
     re.MULTILINE | re.DOTALL,
 )
-# What follows a failed expectation belongs to it up to one of these.
+# The lines after a failed expectation belong to it up to one of these.
 END = re.compile(r"^\[ |^\S+: Failure$|^E? *$|^=+ |^_+ ")
 
 
 def outputs(log):
-    """What each test printed, by its name."""
+    """The output of each test, by its name."""
     return {found["name"]: found["output"] for found in SECTION.finditer(log)}
 
 

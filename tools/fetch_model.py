@@ -30,7 +30,7 @@ DEFAULT_OUTPUT = pathlib.Path(__file__).resolve().parent.parent / "build" / "mod
 
 
 class FetchError(Exception):
-    """What went wrong and what to do about it."""
+    """The failure, and advice."""
 
 
 def progress(text: str, last: bool = False) -> None:

@@ -2,8 +2,8 @@
 """Clang's checks of the product's C++ files that differ from a commit, or include one that does.
 
 1. It compiles them with the preset `clang` (-Werror, -Wthread-safety): every affected source, and
-   every affected header alone (cmake/StaticChecks.cmake). What includes a changed file is part of
-   it, because a header's annotation of a lock is broken by those that use it.
+   every affected header alone (cmake/StaticChecks.cmake). A file that includes a changed one is
+   part of it, because a header's annotation of a lock is broken by those that use it.
 2. It runs clang-tidy (.clang-tidy) on the files that differ. A header is checked through a source
    that includes it.
 
@@ -37,7 +37,7 @@ PROGRAM = "clang-tidy-14"
 PRODUCT = ("clients/", "common/", "kernels/", "model/", "protocol/", "services/", "tools/")
 NATIVE = "clients/python/src/"
 PYTHON = ROOT / "build/venv/bin/python"
-# Of every clang-tidy run, about what it did not show.
+# Lines of every clang-tidy run about findings that it did not show.
 CHATTER = re.compile(
     r"^(\d+ warnings? (treated as|generated)|Suppressed|Use -header-filter).*\n?", re.MULTILINE
 )
@@ -86,11 +86,11 @@ def configure(changes, affected):
 
 
 class Sources:
-    """What the preset compiles, and the source through which a file is checked."""
+    """The sources that the preset compiles, and the source through which a file is checked."""
 
     def __init__(self, build):
         self._alone = os.path.relpath(build, ROOT) + "/header_checks/"
-        self.objects = {}  # Of each source, what ninja makes of it.
+        self.objects = {}  # The object that ninja makes of each source.
         commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
         for command in commands:
             folder = pathlib.Path(command["directory"])

@@ -13,7 +13,7 @@ STAMP = "configured_with"
 
 
 class Error(Exception):
-    """What CMake said, with the command."""
+    """The error of CMake, with the command."""
 
 
 def folder(preset):

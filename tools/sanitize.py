@@ -11,9 +11,9 @@ An entry of ctest counts as a program. One that passed is not run again while th
 arguments and its environment stay as they were: the SHA-256 of them is in build/PRESET/passed/.
 `--again` runs it all the same.
 
-What reaches no program, so that a change of a line does not run everything:
-- CMake files and presets: whatever they change, `make check-all` builds all with it. What a build
-  makes of them is read as it is now.
+Files that reach no program, so that a change of a line does not run everything:
+- CMake files and presets: whatever they change, `make check-all` builds all with it. The result of
+  a build is read as it is now.
 - data (tests/data, corpora of fuzz targets): `make test` runs the tests with it.
 
 Exit status: 0 passed or nothing is reached, 1 a build or a test failed, or a test was skipped
@@ -157,7 +157,7 @@ class Suite:
         known = {}
 
         def differs(source):
-            """Of a source, which may be one that includes those of a group."""
+            """Whether a source differs; it may be one that includes those of a group."""
             if source not in known:
                 known[source] = source in affected or (
                     source not in changes.tree.names
@@ -178,7 +178,7 @@ class Suite:
         return presets.compile_targets(self.build, sorted(programs), self.jobs)
 
     def digest(self, name):
-        """Of a test whose program is built, the SHA-256 of the program and of its call."""
+        """The SHA-256 of a test's program, which is built, and of its call."""
         test = self.tests[name]
         return hashlib.sha256(test.call.encode() + test.path.read_bytes()).hexdigest()
 
@@ -211,7 +211,7 @@ class Suite:
 
 
 class Passed:
-    """What is remembered of programs that passed."""
+    """The record of programs that passed."""
 
     def __init__(self, build):
         self._folder = build / "passed"

@@ -35,7 +35,7 @@ KILL_S = 20.0
 
 
 class CannotRun(Exception):
-    """What keeps the tool from running, in one line: the field, its value, what was expected."""
+    """The reason why the tool cannot run, in one line: the field, its value, what was expected."""
 
 
 def wait_a_moment():
@@ -301,8 +301,8 @@ class Run:
         if self.group.can("freeze"):
             self.group.freeze(True)
             return
-        # Those that appear meanwhile are stopped by the next look. What the test itself had
-        # stopped (state T) is the test's to continue.
+        # Those that appear meanwhile are stopped by the next look. Processes that the test itself
+        # had stopped (state T) are the test's to continue.
         for _ in range(10):
             new = [p for p in self.members() if p.state not in "Tt" and p.pid not in self.stopped]
             if not new:
@@ -410,7 +410,8 @@ class Condition:
         return ()
 
     def schedule(self, seed):
-        """Of a run: pairs of seconds, how long it runs and is then paused. None: never paused."""
+        """The schedule of a run: pairs of seconds, how long it runs and is then paused. None: never
+        paused."""
         return None
 
 

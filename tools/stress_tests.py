@@ -9,7 +9,7 @@ It finds tests that fail because a machine is busy. A program is an entry of the
 runs with that entry's command, environment and folder, and with a TMPDIR of its own that is
 removed afterwards. The conditions (--mode):
 
-    busy    busy loops beside it, one more than there are processors
+    busy    busy loops next to it, one more than there are processors
     fifth   all its processes together get a fifth of one processor
     bursts  from time to time all its processes stop, for 50 to 500 ms
     disk    a slow disk
@@ -212,7 +212,7 @@ class Guard:
 
 
 class Results:
-    """What is known of each program and mode. Any thread may add to it."""
+    """The record of each program and mode. Any thread may add to it."""
 
     def __init__(self, head, path):
         self._head, self._path = head, path

@@ -41,7 +41,7 @@ constexpr char kUsage[] =
 
 struct Options {
   std::string model = "build/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-  std::string text = "docs/fidelity.md";
+  std::string text = "docs/methods/fidelity.md";
   int64_t tokens = 8064;
   int64_t steps = 24;
   int threads = 1;

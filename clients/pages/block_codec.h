@@ -13,7 +13,7 @@ namespace cairn::pages {
 
 struct BlockShape {
   uint32_t layers = 0;
-  uint32_t heads = 0;  // Of keys, and as many of values.
+  uint32_t heads = 0;  // The number of key heads, which is also the number of value heads.
   uint32_t k_dim = 0;
   uint32_t v_dim = 0;
   uint32_t tokens = 0;
@@ -30,13 +30,13 @@ class BlockCodec {
   // With all parameters that it has.
   const std::string& canonical() const { return canonical_; }
   const BlockShape& shape() const { return shape_; }
-  // Of one layer, and of a block, whose first token is at this position of its sequence: at 0 some
-  // codecs store tokens in full.
+  // The bytes of one layer, and those of a block, whose first token is at this position of its
+  // sequence: at 0 some codecs store tokens in full.
   uint64_t SliceBytes(uint64_t first_position) const;
   uint64_t BlockBytes(uint64_t first_position) const {
     return shape_.layers * SliceBytes(first_position);
   }
-  // Of any block, at most.
+  // The most bytes of any block.
   uint64_t MostBytes() const { return BlockBytes(0); }
   // Without strides.
   const kernels::SliceForm& form() const { return form_; }

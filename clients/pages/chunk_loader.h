@@ -23,7 +23,7 @@ class ChunkLoader {
  public:
   struct Source {
     uint64_t address = 0;  // In the device's memory, at any byte.
-    uint64_t bytes = 0;    // Of a flat block at this position.
+    uint64_t bytes = 0;    // The size of a flat block at this position.
     uint64_t xxh3 = 0;     // That the bytes must have.
     uint32_t block = 0;    // Where it goes.
     uint64_t first_position = 0;
@@ -35,8 +35,8 @@ class ChunkLoader {
   };
 
   // `form` and `kernels` outlive it, and so does `poller`, which somebody steps. `slots`: blocks of
-  // a batch, at least 1; so many are staged in the device's memory. RESOURCE_EXHAUSTED: there is no
-  // memory for even one.
+  // a batch, at least 1; that many are staged in the device's memory. RESOURCE_EXHAUSTED: there is
+  // no memory for even one.
   static Result<std::unique_ptr<ChunkLoader>> Create(std::shared_ptr<device::Device> device,
                                                      const BlockForm& form,
                                                      const kernels::batch::SliceTable& kernels,

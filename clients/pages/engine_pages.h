@@ -35,7 +35,7 @@ Status Validate(const EnginePages& pages);
 struct BlockCopy {
   uint32_t block = 0;
   uint64_t flat = 0;
-  uint64_t first_position = 0;  // Of the block's first token in its sequence.
+  uint64_t first_position = 0;  // Position of the block's first token in its sequence.
 };
 // From pages to flat blocks, and back. Neighbours become one task. REQUIRES: valid pages, and
 // blocks that they have.

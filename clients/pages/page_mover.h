@@ -67,7 +67,7 @@ class Fence {
 class PageMover {
  public:
   struct Options {
-    // Blocks that are saved at a time: so many are staged in the device's memory and again in
+    // Blocks that are saved at a time: that many are staged in the device's memory and again in
     // pinned memory. If there is less memory, the ring is as large as there is; it may have no
     // slots.
     uint32_t save_slots = 0;
@@ -96,7 +96,7 @@ class PageMover {
 
   struct Save {
     std::shared_ptr<Transfer> transfer;  // Null if there are no slots.
-    std::vector<uint32_t> slots;         // Of the first blocks, in their order.
+    std::vector<uint32_t> slots;         // The slots of the first blocks, in their order.
   };
   // Saves the blocks as the engine's work so far on its stream leaves them. If the ring has fewer
   // free slots than blocks, the rest is left out. `engine_stream`: the driver's own handle.
@@ -111,7 +111,7 @@ class PageMover {
 
   // ---- Loads ----
 
-  // Of the engine's stream. A load that is given it comes after the engine's work so far.
+  // A fence on the engine's stream. A load that is given it comes after the engine's work so far.
   Result<std::unique_ptr<Fence>> MakeFence(void* engine_stream);
   // At most `most` slots to fill. Waits for one until `until`; empty if none is free then.
   std::vector<uint32_t> AwaitLoadSlots(size_t most, TimePoint until) {
@@ -120,7 +120,7 @@ class PageMover {
   std::span<std::byte> load_slot(uint32_t slot) { return Slot(load_memory_, slot); }
   // Copies each slot into the block at the same place of `blocks`, behind the fence. The slots are
   // the mover's again, also after an error. OUT_OF_RANGE: a block that the pages do not have.
-  // Of a lost device the transfer ends with an error.
+  // If the device is lost, the transfer ends with an error.
   // `positions`: as SaveBlocks.
   Result<std::shared_ptr<Transfer>> LoadBlocks(const Fence& fence, std::span<const uint32_t> slots,
                                                std::span<const uint32_t> blocks,
@@ -164,12 +164,12 @@ class PageMover {
   Status IssueLoad(const Fence& fence, std::span<const uint32_t> slots,
                    std::span<const uint32_t> blocks, std::span<const uint64_t> positions,
                    bool* issued) ABSL_EXCLUSIVE_LOCKS_REQUIRED(load_mu_);
-  // What happens when the copies of some slots have ended.
+  // The steps when the copies of some slots have ended.
   struct Ending {
     Status status;                       // The transfer's, unless the copies failed.
     std::shared_ptr<Transfer> transfer;  // May be null.
     SlotRing* ring = nullptr;            // Gets the slots back. Null: their owner does that.
-    const device::PinnedMemory* memory = nullptr;  // Of the slots.
+    const device::PinnedMemory* memory = nullptr;  // The memory of the slots.
     std::vector<uint32_t> slots;
   };
   void Watch(device::Event end, Ending ending);
@@ -185,7 +185,7 @@ class PageMover {
   device::PinnedMemory save_memory_, load_memory_;
   SlotRing saves_, loads_;
 
-  // Of the engine's thread.
+  // Used by the engine's thread.
   void* native_ = nullptr;
   device::Stream engine_stream_, save_stream_;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Counts what is under way, for who must not end before it has.
+// Counts what is under way, for an owner that must not end before that has ended.
 
 #include <cstddef>
 

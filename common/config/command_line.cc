@@ -90,7 +90,8 @@ class Loader {
     return OkStatus();
   }
 
-  // A list that comes several times has the items of all of them. Of anything else the last counts.
+  // A list that comes several times has the items of all of them. For any other setting, the last
+  // value counts.
   void AddSetting(const std::string& name, std::string value) {
     const Schema::Field* const field = schema_.Find(name);
     if (field != nullptr && field->parse_list) {

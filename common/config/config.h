@@ -10,8 +10,8 @@
 //   Result<config::CommandLine> line = config::Load(schema, {argv + 1, argv + argc});
 //
 // Each field is registered once, with its name, default (the target's value at that moment), unit,
-// range and meaning. The parser, the error texts, --help, --print-config and docs/config.md are all
-// made from that. Later sources win: default < file < environment < flags.
+// range and meaning. The parser, the error texts, --help, --print-config and docs/operate/config.md
+// are all made from that. Later sources win: default < file < environment < flags.
 //
 // Thread-compatible. The targets must outlive the schema. A call that fails may already have
 // changed some of them.
@@ -70,7 +70,7 @@ struct BytesOptions {
 struct TimeOptions {
   Duration min{0};
   Duration max = std::chrono::hours(24 * 365);
-  bool or_zero = false;  // 0 is legal beside the range.
+  bool or_zero = false;  // 0 is legal even if it is outside the range.
 };
 
 class Schema {

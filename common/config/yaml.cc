@@ -73,8 +73,8 @@ class FirstContent final : public YAML::EventHandler {
   }
 };
 
-// Of the second document. Not YAML::LoadAll, which finds documents without end behind some wrong
-// characters, and takes all memory.
+// The place where the second document begins. Not YAML::LoadAll, which finds documents without end
+// behind some wrong characters, and takes all memory.
 std::optional<YAML::Mark> SecondDocument(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);

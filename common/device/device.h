@@ -6,9 +6,9 @@
 //                     └─► Stream ── Copy, Fill, Record ─► Event ── Query ─► happened
 //                           └─ Capture ─► Graph ─► Launch, again and again
 //
-// Device is thread-safe. What it gives out keeps it alive, is movable, and belongs to one thread at
-// a time, as each class says. All work is asynchronous: memory that a copy names must stay as it is
-// until an event after the copy has happened.
+// Device is thread-safe. Each object that it gives out keeps the device alive, is movable, and
+// belongs to one thread at a time, as its class says. All work is asynchronous: memory that a copy
+// names must stay as it is until an event after the copy has happened.
 //
 // Errors name the operation. RESOURCE_EXHAUSTED: no memory. UNIMPLEMENTED: the device cannot.
 // PERMISSION_DENIED: the machine does not allow it. UNAVAILABLE: the device is lost. A lost device
@@ -42,8 +42,8 @@ class DeviceMemory {
   explicit operator bool() const { return handle_ != nullptr; }
   uint64_t address() const { return address_; }
   uint64_t bytes() const { return bytes_; }
-  // A descriptor that the caller owns. Who imports it can read and write all of the memory, and
-  // keeps it alive. UNIMPLEMENTED: it was not allocated for that.
+  // A descriptor that the caller owns. A process that imports it can read and write all of the
+  // memory, and keeps the memory alive. UNIMPLEMENTED: it was not allocated for that.
   Result<int> Export() const;
   void Release();
 
@@ -164,8 +164,8 @@ class Stream {
   Status Copy(const char* what, std::span<const CopyTask> tasks);
   Status Fill(const char* what, uint64_t address, uint8_t value, uint64_t bytes);
   Status Record(const Event& event);
-  // What comes next on this stream begins after the event's last record before this call. An event
-  // that was never recorded holds nothing up.
+  // Work that is put on this stream from now on begins after the event's last record before this
+  // call. An event that was never recorded holds nothing up.
   Status Wait(const Event& event);
   // Notes the kernels that `launch` launches on this stream, instead of doing them. `launch` does
   // nothing else with the device: no copy, event, memory nor question. Its error, or
@@ -217,8 +217,9 @@ class Device : public std::enable_shared_from_this<Device> {
   Result<Stream> BorrowStream(void* native);
   Result<Event> NewEvent();
 
-  // Functions that launch kernels on this device's streams (Stream::native). What the table is,
-  // its maker says under that name and version. NOT_FOUND names those that there are.
+  // Functions that launch kernels on this device's streams (Stream::native). The library that
+  // provides the table documents it under that name and version. NOT_FOUND names those that there
+  // are.
   Result<const void*> Kernels(const char* name, uint32_t version);
 
  private:

@@ -61,7 +61,7 @@ class Driver : public std::enable_shared_from_this<Driver> {
   std::vector<DeviceInfo> devices_;  // Constant after Initialize.
 };
 
-// What Load looks for when it is given no path.
+// The name that Load looks for when it is given no path.
 inline constexpr char kCudaLibrary[] = "libcairn_cuda.so";
 
 // The Status of a code: `operation` and what the driver said.

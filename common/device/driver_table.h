@@ -1,5 +1,5 @@
 #pragma once
-// What a library that drives devices offers: one exported function that returns a table of
+// The interface of a library that drives devices: one exported function that returns a table of
 // functions. `cuda/` is such a library for NVIDIA's GPUs, tests/support/fake_device/ one for tests.
 // Products use the classes of device.h over it, never the table.
 //
@@ -33,7 +33,7 @@ enum class Code : int32_t {
   kOther = 10,
 };
 
-// What the driver says. Ends with a zero.
+// The driver's own words. Ends with a zero.
 struct Failure {
   char text[256] = {};
 };
@@ -47,8 +47,8 @@ enum DeviceFlag : uint32_t {
 struct DeviceFacts {
   char name[128] = {};  // Ends with a zero.
   uint8_t uuid[16] = {};
-  uint64_t memory_bytes = 0;  // Of the whole device.
-  uint64_t granularity = 0;   // Memory is allocated in multiples of so many bytes.
+  uint64_t memory_bytes = 0;  // The memory of the whole device.
+  uint64_t granularity = 0;   // Memory is allocated in multiples of this number of bytes.
   uint32_t flags = 0;         // DeviceFlag.
   uint32_t family_major = 0;  // Compute capability.
   uint32_t family_minor = 0;
@@ -123,7 +123,7 @@ struct DriverTable {
   Code (*create_event)(uint32_t device, EventHandle** event, Failure*) = nullptr;
   void (*destroy_event)(EventHandle*) = nullptr;
   Code (*record)(StreamHandle*, EventHandle*, Failure*) = nullptr;
-  // What comes after it on the stream waits for the event's last record before this call.
+  // Work that is put on the stream later waits for the event's last record before this call.
   Code (*wait)(StreamHandle*, EventHandle*, Failure*) = nullptr;
   // kOk, or kNotReady. Does not wait.
   Code (*query)(EventHandle*, Failure*) = nullptr;
@@ -141,8 +141,9 @@ struct DriverTable {
   // thread may do nothing else with the device, nor anybody with the stream: copies, fills, events,
   // memory and questions are refused, or spoil the capture.
   Code (*begin_capture)(StreamHandle*, Failure*) = nullptr;
-  // Ends it, also after an error. What was noted, ready to be launched as often as one likes, with
-  // the arguments that it had. kInvalid: the capture was spoilt, and there is no graph.
+  // Ends it, also after an error. The graph holds the work that was noted, with the arguments that
+  // it had, and can be launched any number of times. kInvalid: the capture was spoilt, and there is
+  // no graph.
   Code (*end_capture)(StreamHandle*, GraphHandle** graph, Failure*) = nullptr;
   // Does what was noted on the stream, in that order. Launches of one graph do not overlap.
   Code (*launch_graph)(StreamHandle*, GraphHandle*, Failure*) = nullptr;

@@ -1,13 +1,13 @@
 #pragma once
-// What the numbers mean that entries of tables of kernels return (cairn/kernels/batch).
+// The meaning of the numbers that entries of tables of kernels return (cairn/kernels/batch).
 
 #include "cairn/common/status.h"
 #include "common/device/device.h"
 
 namespace cairn::device {
 
-// Of a launch of `what` on `device` that returned `error`. UNAVAILABLE: the device is lost.
-// INTERNAL: the launch failed.
+// The status of a launch of `what` on `device` that returned `error`. UNAVAILABLE: the device is
+// lost. INTERNAL: the launch failed.
 inline Status Launched(const char* what, int error, const Device& device) {
   if (error == 0) return OkStatus();
   if (device.lost()) return device.LossStatus();

@@ -193,7 +193,7 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part) {
     return Damaged("header changed while it was read");
   }
 
-  // What follows cannot be damage, but a writer that breaks the format.
+  // From here on, an error is not damage: the writer broke the format.
   const auto codec = Load<uint16_t>(head, kCodecAt);
   if (codec > static_cast<uint16_t>(kLastCodec)) return Damaged("codec: got {}, unknown", codec);
   header.codec = static_cast<Codec>(codec);

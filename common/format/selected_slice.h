@@ -1,5 +1,5 @@
 #pragma once
-// The slices of a part whose rows are selected (PartHeader::selected). docs/formats/part.md.
+// The slices of a part whose rows are selected (PartHeader::selected). docs/inside/formats/part.md.
 //
 //   keep masks: one per KV head of the rectangle, in order; bit t % 64 of u64 t / 64 is token t of
 //     the block, block_tokens bits and 0 up to a multiple of 64

@@ -40,7 +40,7 @@ struct ClientRequest {
   // More headers. The client adds Host and Content-Length. REQUIRES: no line ends.
   std::vector<Header> headers = {};
   std::shared_ptr<const std::string> body = {};  // nullptr: none.
-  uint64_t max_body_bytes = 0;                   // Of the answer. 0: no limit.
+  uint64_t max_body_bytes = 0;                   // Limit for the body of the answer. 0: no limit.
   // Most time without any byte of the answer, from the end of the request on; also for a server
   // that takes nothing of the request.
   Duration silence = std::chrono::seconds(60);
@@ -94,8 +94,8 @@ class Client {
   virtual ~Client() = default;
   virtual std::shared_ptr<ClientCall> Send(const Origin& origin, ClientRequest request,
                                            std::shared_ptr<ResponseObserver> observer) = 0;
-  // Runs it once, after this time, on a thread of the client. What waits when the client ends never
-  // runs.
+  // Runs it once, after this time, on a thread of the client. If it is still waiting when the
+  // client ends, it never runs.
   virtual void After(Duration delay, std::function<void()> run) = 0;
 };
 

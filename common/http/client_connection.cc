@@ -15,8 +15,9 @@ using boost::system::error_code;
 // Events of a stream are short. A larger buffer is for a connection that fills this one.
 constexpr size_t kLeastReadBytes = 1 << 10;
 constexpr size_t kMostReadBytes = 64 << 10;
-// Of a body that leaves in one piece with the head: a server that delays its acknowledgements would
-// make a second piece wait. What follows is sent from where it lies.
+// Limit for a body that leaves in one piece with the head: a server that delays its
+// acknowledgements would make a second piece wait. A longer body is sent from the place where it
+// lies.
 constexpr size_t kBodyWithHead = 64 << 10;
 
 // The head, and the beginning of the body.

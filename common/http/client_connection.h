@@ -55,7 +55,7 @@ class PendingCall final : public ClientCall, public std::enable_shared_from_this
   std::weak_ptr<ClientConnection> connection_ ABSL_GUARDED_BY(mu_);
 };
 
-// What all connections of a client share. Thread-safe.
+// State that all connections of a client share. Thread-safe.
 struct ClientShared {
   explicit ClientShared(const Client::Options& o) : options(o) {}
 
@@ -123,9 +123,9 @@ class ClientConnection final : public std::enable_shared_from_this<ClientConnect
   std::string out_;                          // The head, and the beginning of the body.
   std::shared_ptr<const std::string> body_;  // The rest is sent from here: it is not copied.
   size_t body_at_ = 0;                       // Where that rest begins.
-  size_t written_ = 0;                       // Of both.
+  size_t written_ = 0;                       // How many bytes of both were written.
   bool writing_ = false;
-  std::string in_;  // What the parser has not used.
+  std::string in_;  // Bytes that the parser has not used.
   std::string read_buffer_;
   boost::asio::steady_timer timer_;
   TimePoint deadline_ = TimePoint::max();

@@ -13,11 +13,11 @@ using boost::system::error_code;
 constexpr size_t kReadBytes = 8 << 10;
 // While an answer is under way, a read is there to notice that the client goes.
 constexpr size_t kWatchBytes = 512;
-// What may wait of the next requests. Then the client has to wait for its answer.
+// Bytes of the next requests that may wait. Then the client has to wait for its answer.
 constexpr size_t kMaxWaitingBytes = 16 << 10;
 // A larger buffer is not kept for the next piece of a stream.
 constexpr size_t kKeptBytes = 2 << 10;
-// What a client may still send after its answer, which a reset would take from it.
+// How long a client may go on sending after its answer: a reset would take the answer from it.
 constexpr Duration kLinger = std::chrono::seconds(2);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -30,7 +30,7 @@ std::string Date() {
   return {text, size};
 }
 
-// What the handler holds. When nobody holds it any more, nobody will answer.
+// The object that the handler holds. When nobody holds it any more, nobody will answer.
 class Writer final : public Responder {
  public:
   explicit Writer(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}

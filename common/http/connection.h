@@ -6,8 +6,8 @@
 //                   |            |
 //                   +--> lingering --> closed
 //
-// A connection that answers keeps reading, to notice when its client goes. What comes of the next
-// request waits.
+// A connection that answers keeps reading, to notice when its client goes. The bytes of the next
+// request wait.
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -29,7 +29,7 @@ namespace cairn::http {
 
 class Connection;
 
-// What all connections of a server share. Thread-safe.
+// State that all connections of a server share. Thread-safe.
 struct Shared {
   Shared(Server::Options o, Handler* h)
       : options(std::move(o)),
@@ -40,9 +40,9 @@ struct Shared {
   const Server::Options options;
   Handler* const handler;
   boost::asio::io_context io;
-  // Of requests that are being read, and of those that whoever handles them still holds.
+  // Bodies of requests that are being read, and of those that their handler still holds.
   const std::shared_ptr<ByteBudget> bodies;
-  ByteBudget unread;  // Of answers that their readers have not taken.
+  ByteBudget unread;  // Bytes of answers that their readers have not taken.
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> refused_requests{0}, slow_senders{0}, slow_readers{0}, aborted{0};
 
@@ -148,18 +148,18 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::atomic<bool> gives_way_{false};
 
   std::unique_ptr<RequestParser> parser_;  // While reading.
-  std::string in_;                         // What the parser has not used.
+  std::string in_;                         // Bytes that the parser has not used.
   std::string read_buffer_;
   bool reading_ = false;  // A read is under way.
   bool continue_sent_ = false;
   bool idle_ = false;     // Nothing of the next request has come.
-  bool refused_ = false;  // What comes from the client has no meaning any more.
+  bool refused_ = false;  // Anything else that the client sends is ignored.
 
   std::shared_ptr<Exchange> exchange_;  // While answering.
   bool http_1_1_ = true, keep_alive_ = true, head_only_ = false, chunked_ = false;
   std::string out_;
-  size_t written_ = 0;         // Of out_.
-  uint64_t out_body_ = 0;      // What out_ has of the exchange's bytes.
+  size_t written_ = 0;         // How many bytes of out_ were written.
+  uint64_t out_body_ = 0;      // How many bytes of out_ belong to the body of the exchange.
   bool writing_ = false;       // A write is under way.
   bool out_complete_ = false;  // out_ ends the answer.
 

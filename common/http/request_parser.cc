@@ -12,7 +12,8 @@ namespace {
 namespace beast = boost::beast;
 using boost::system::error_code;
 using BeastView = beast::string_view;
-// What Beast calls an error, for callbacks of ours that refuse something: the text is ours.
+// The error code of Beast that callbacks of ours return when they refuse something: the text is
+// ours.
 using Refusal = beast::http::error;
 
 constexpr size_t kMaxLineBreaks = 16;
@@ -56,8 +57,8 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   }
   size_t on_body_impl(BeastView body, error_code& ec) override {
     ec = {};
-    // A body that grows leaves smaller copies of itself in the heap. Who only declares a length
-    // gets no memory for it.
+    // A body that grows leaves smaller copies of itself in the heap. A client that only declares a
+    // length gets no memory for it.
     if (request.body.size() >= declared_ / kDeclaredPart) request.body.Expect(declared_);
     if (!request.body.Append(View(body))) {
       Refuse(503,
@@ -144,7 +145,7 @@ void RequestParser::Impl::on_request_impl(beast::http::verb, BeastView method, B
 void RequestParser::Impl::on_field_impl(beast::http::field field, BeastView name, BeastView value,
                                         error_code& ec) {
   ec = {};
-  // What follows the last chunk looks like headers. Nobody checks it, so nobody may see it.
+  // The lines after the last chunk look like headers. Nobody checks it, so nobody may see it.
   if (state != State::kHead) return;
   if (request.headers.size() >= kMaxHeaders) return Refuse(431, "too many headers", ec);
   if (field == beast::http::field::transfer_encoding && !beast::iequals(value, "chunked")) {

@@ -55,7 +55,7 @@ class ResponseParser::Impl {
     void on_field_impl(beast::http::field field, BeastView name, BeastView value,
                        error_code& ec) override {
       ec = {};
-      // What follows the last chunk looks like headers. Nobody checks it, so nobody may see it.
+      // The lines after the last chunk look like headers. Nobody checks it, so nobody may see it.
       if (impl_->state != State::kHead) return;
       if (impl_->head.headers.size() >= kMaxHeaders) return impl_->Refuse("too many headers", ec);
       if (field == beast::http::field::transfer_encoding && !beast::iequals(value, "chunked")) {

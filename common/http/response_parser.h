@@ -41,7 +41,7 @@ class ResponseParser {
   // Once the head is complete. After that the parser has none.
   ResponseHead TakeHead();
   bool keep_alive() const;
-  // What came of the body since the last call.
+  // The part of the body that came since the last call.
   std::string TakeBody();
 
  private:

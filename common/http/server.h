@@ -62,11 +62,12 @@ class Server {
     // been without a complete request for longest. If each has one, the newcomer goes.
     uint32_t max_connections = 8192;
     uint32_t max_head_bytes = 16 << 10;  // The request line, and again the headers.
-    uint64_t max_body_bytes = 8 << 20;   // Of one request.
-    // Of all requests that are being read, or whose handler has not let go of the body.
+    uint64_t max_body_bytes = 8 << 20;   // The body of one request.
+    // The bodies of all requests that are being read, or whose handler has not let go of the body.
     uint64_t all_body_bytes = 256 << 20;
-    uint64_t max_unread_bytes = 256 << 10;  // Of a stream whose reader is slow: then it ends.
-    uint64_t all_unread_bytes = 64 << 20;   // Of all answers.
+    // Unread bytes of a stream whose reader is slow. Above this the stream ends.
+    uint64_t max_unread_bytes = 256 << 10;
+    uint64_t all_unread_bytes = 64 << 20;                 // Unread bytes of all answers.
     Duration request_timeout = std::chrono::seconds(30);  // To send a request (and to begin TLS).
     Duration idle_timeout = std::chrono::seconds(75);     // Between two requests.
     Duration write_timeout = std::chrono::seconds(30);    // For a reader that takes nothing.
@@ -84,7 +85,7 @@ class Server {
   };
 
   // `handler` must outlive it. Errors name the field. UNAVAILABLE: the address cannot be bound.
-  // What net::Check and net::CheckBind say of the settings.
+  // The errors of net::Check and net::CheckBind: a setting is wrong.
   static Result<std::unique_ptr<Server>> Start(Options options, Handler* handler);
   // Ends all connections, without waiting for answers. Not on a thread of the server.
   ~Server();

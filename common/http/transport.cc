@@ -65,7 +65,8 @@ class TlsTransport final : public StreamTransport<asio::ssl::stream<tcp::socket>
   asio::ssl::stream<tcp::socket>& stream() { return stream_; }
 
  private:
-  const std::shared_ptr<asio::ssl::context> context_;  // Of the files when it was accepted.
+  // The context of the files as they were when the connection was accepted.
+  const std::shared_ptr<asio::ssl::context> context_;
   const asio::ssl::stream_base::handshake_type side_;
 };
 

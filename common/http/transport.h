@@ -37,7 +37,7 @@ class Transport {
 std::unique_ptr<Transport> MakePlainTransport(boost::asio::ip::tcp::socket socket);
 std::unique_ptr<Transport> MakeTlsTransport(boost::asio::ip::tcp::socket socket,
                                             std::shared_ptr<boost::asio::ssl::context> context);
-// Of a client. The server's certificate must be one of `host`.
+// The transport of a client. The server's certificate must be one of `host`.
 std::unique_ptr<Transport> MakeTlsClientTransport(
     boost::asio::ip::tcp::socket socket, std::shared_ptr<boost::asio::ssl::context> context,
     const std::string& host);

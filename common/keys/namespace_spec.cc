@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kMaxPlanes = 16;
 constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxLayers = 65535;
-// Of the canonical form. What is known of a layout is as large as these.
+// Groups in the canonical form. The facts about a layout take as much memory as these.
 constexpr size_t kMaxGroups = 1024;
 constexpr size_t kMaxPlanesInAll = 4096;
 constexpr uint64_t kMaxPartBytes = 64ull << 20;
@@ -79,7 +79,7 @@ size_t CountGroups(const std::vector<LayerGroup>& groups) {
 
 Status ValidateNative(const NativeLayout& native) {
   uint64_t layers = 0;
-  size_t planes = 0;  // Of the canonical form.
+  size_t planes = 0;  // Planes in the canonical form.
   uint32_t most_heads = 0;
   for (size_t g = 0; g < native.groups.size(); ++g) {
     const LayerGroup& group = native.groups[g];
@@ -323,11 +323,12 @@ Description DescribeWith(const NamespaceSpec& spec, std::string recipe) {
   return out;
 }
 
-// Of a value in a difference. They go into answers and logs.
+// Characters of a value that are shown in a difference. They go into answers and logs.
 constexpr size_t kMostShown = 512;
 
 std::string Shown(const std::string& field, const std::string& value) {
-  // Who asks with another salt must not learn this one, nor its length; logs must not, either.
+  // A caller with another salt must not learn this one, nor its length. Logs must not show it,
+  // either.
   if (field == "salt") return "(hidden)";
   if (value.size() <= kMostShown) return value;
   return fmt::format("{}... ({} characters)", std::string_view(value).substr(0, kMostShown),

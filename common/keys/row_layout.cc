@@ -13,8 +13,9 @@ namespace {
 
 constexpr uint64_t kHalf = 2;  // Bytes of a number of a sink row.
 
-// Codecs that store each row by itself, one after the other (docs/formats/codecs.md). The others
-// share something among tokens: int4 and mixed the scales of a channel, cachegen its streams.
+// Codecs that store each row by itself, one after the other (docs/inside/formats/codecs.md). The
+// others share something among tokens: int4 and mixed the scales of a channel, cachegen its
+// streams.
 bool StoresRows(format::Codec codec) {
   switch (codec) {
     case format::Codec::kRaw:
@@ -40,7 +41,7 @@ uint32_t SinksOf(const RecipeCodec& codec) {
   return has ? static_cast<uint32_t>(codec.values.back()) : 0;
 }
 
-// Of a row that is no sink. `values`: of the plane of values, which may be coded otherwise.
+// Bytes of a row that is no sink. `values`: of the plane of values, which may be coded otherwise.
 uint64_t RowBytes(const codecs::Codec& codec, const Plane& plane, bool values, uint32_t layer) {
   codecs::SliceShape shape = {.tokens = 1};
   (values ? shape.v_heads : shape.k_heads) = 1;

@@ -1,6 +1,6 @@
 #pragma once
 // Keys of the blocks of a segment: a run of whole blocks whose rows were selected together
-// (docs/selections.md).
+// (docs/methods/selections.md).
 //
 //   key = SHA256("cairn.segment.v1" | fingerprint | last key of the parent segment (zero for none)
 //   | the token chain's key at the segment's end | u32 number of the block in the segment)

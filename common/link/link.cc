@@ -128,7 +128,7 @@ void Link::Poll() {
   });
 }
 
-// What the communicator did last. On the issuing thread.
+// The last thing that the communicator did. On the issuing thread.
 void Link::HasEnded() {
   Transfer ended;
   std::shared_ptr<void> held;

@@ -63,8 +63,8 @@ class Link : public std::enable_shared_from_this<Link> {
   };
   enum class State { kOpening, kJoining, kIdle, kMoving, kEnding, kEnded, kAbandoned };
 
-  // What `dependencies` names outlives it until it has ended. It lives as long as work of it is
-  // under way.
+  // All that `dependencies` names must outlive the link until the link has ended. It lives as long
+  // as work of it is under way.
   Link(Options options, Dependencies dependencies, Events events);
 
   // Runs `first` on the issuing thread; it leads to Join or End. Once.
@@ -115,11 +115,12 @@ class Link : public std::enable_shared_from_this<Link> {
   bool puts_ ABSL_GUARDED_BY(mu_) = false;
   // In kMoving the first one is under way.
   std::deque<Transfer> transfers_ ABSL_GUARDED_BY(mu_);
-  Timers::Id deadline_ ABSL_GUARDED_BY(mu_) = 0;  // Of joining, or of the transfer.
+  Timers::Id deadline_ ABSL_GUARDED_BY(mu_) = 0;  // The deadline of joining, or of the transfer.
   bool revoking_ ABSL_GUARDED_BY(mu_) = false, aborting_ ABSL_GUARDED_BY(mu_) = false,
                  aborted_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<void> held_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<void> kept_ ABSL_GUARDED_BY(mu_);  // Of the transfer that did not end well.
+  // Memory of the transfer that did not end well.
+  std::shared_ptr<void> kept_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Executor>> enders_ ABSL_GUARDED_BY(mu_);  // At most two.
   TimePoint used_ ABSL_GUARDED_BY(mu_);
 };

@@ -16,14 +16,15 @@ namespace cairn::link {
 // Thread-safe. Its callbacks keep it alive. No call waits for a device or a peer.
 class LinkHolder : public std::enable_shared_from_this<LinkHolder> {
  public:
-  // Whether `peer` may have the source bytes of `plan`, which lie in memories of this process. What
-  // it returns keeps these bytes as they are until they are sent. An error says that nothing was
+  // Whether `peer` may have the source bytes of `plan`, which lie in memories of this process. The
+  // result keeps these bytes as they are until they are sent. An error says that nothing was
   // begun: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED or RESOURCE_EXHAUSTED. Short. The readers
   // of other tenants' bytes are refused here, and nowhere else.
   using Grant =
       std::function<Result<std::shared_ptr<void>>(const std::string& peer, const Plan& plan)>;
 
-  // What is named outlives it and all links of the table. `history`: not that of a reader.
+  // All that is named must outlive this object and all links of the table. `history`: not that of a
+  // reader.
   LinkHolder(LinkOptions options, LinkDependencies dependencies, Grant grant, PeerHistory* history);
 
   // `peer`: who calls, as the transport knows it. Errors: INVALID_ARGUMENT, PERMISSION_DENIED: the

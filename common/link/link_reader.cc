@@ -13,7 +13,7 @@ bool InWindow(const std::vector<MemorySize>& windows, uint32_t number, uint64_t 
   });
 }
 
-// What a holder answers when it has begun nothing. After any other error nobody knows.
+// The codes with which a holder says that it has begun nothing. After any other error nobody knows.
 bool IsRefusal(StatusCode code) {
   return code == StatusCode::kInvalidArgument || code == StatusCode::kNotFound ||
          code == StatusCode::kPermissionDenied || code == StatusCode::kFailedPrecondition ||

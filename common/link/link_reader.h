@@ -21,7 +21,7 @@
 
 namespace cairn::link {
 
-// What reader and holder need. All outlive the links.
+// The objects that reader and holder need. All outlive the links.
 struct LinkDependencies {
   CommunicatorMaker* maker = nullptr;
   const Memories* memories = nullptr;
@@ -62,7 +62,7 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
  public:
   using Done = std::function<void(Status)>;
 
-  // What is named outlives it and all links of the table.
+  // All that is named must outlive this object and all links of the table.
   LinkReader(LinkOptions options, LinkDependencies dependencies, LinkCalls* calls,
              PeerHistory* history);
 
@@ -98,7 +98,7 @@ class LinkReader : public std::enable_shared_from_this<LinkReader> {
     std::vector<MemorySize> own, others;  // The windows, if any.
     std::deque<WaitingPtr> waiting;
     WaitingPtr asked;           // The holder is asked for it, or moves it.
-    std::shared_ptr<void> put;  // What keeps its bytes, if the holder puts them.
+    std::shared_ptr<void> put;  // The owner that keeps its bytes, if the holder puts them.
   };
 
   // Makes a link to a peer that has none, for a fetch or, nullptr, for later ones. Returns its

@@ -1,6 +1,6 @@
 #pragma once
-// What two processes tell each other about moving bytes between their devices, without the form it
-// has on the wire (proto/cairn/v1/link.proto). The reader wants bytes that the holder has.
+// The messages by which two processes agree to move bytes between their devices, without their form
+// on the wire (proto/cairn/v1/link.proto). The reader wants bytes that the holder has.
 //
 //   Open   the reader has a new communicator of two ranks; the holder joins it as rank 1
 //   Move   the bytes of one plan, from the holder's memories into the reader's
@@ -36,7 +36,7 @@ struct Piece {
 // Both sides issue the pieces in this order.
 struct Plan {
   static constexpr size_t kMostPieces = 4096;
-  static constexpr uint64_t kMostBytes = 16ull << 30;  // Of all pieces.
+  static constexpr uint64_t kMostBytes = 16ull << 30;  // Bytes of all pieces together.
 
   std::vector<Piece> pieces = {};
   // REQUIRES: Check was OK.
@@ -62,11 +62,12 @@ struct MemorySize {
 struct OpenRequest {
   static constexpr size_t kMostMemories = 256;
 
-  uint64_t epoch = 0;  // Of this communicator; grows with each one of the pair. Not 0.
+  // The number of this communicator. It grows with each communicator of the pair. Not 0.
+  uint64_t epoch = 0;
   UniqueId id{};
   std::string host = {};  // Processes with the same one reach each other without a network.
-  int32_t version = 0;    // Of the library, as its users write it: 22902 is 2.29.2.
-  // What may become windows. Empty: no puts.
+  int32_t version = 0;    // The version of the library, as its users write it: 22902 is 2.29.2.
+  // Memories that may become windows. Empty: no puts.
   std::vector<MemorySize> memories = {};
 };
 

@@ -1,6 +1,5 @@
 #pragma once
-// What is remembered of a peer when a link to it is gone: its epochs, and how long it is left
-// alone.
+// The memory of a peer after its link is gone: its epochs, and how long it is left alone.
 
 #include <algorithm>
 #include <map>

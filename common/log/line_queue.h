@@ -65,7 +65,7 @@ class LineQueue {
   CondVar changed_;
   std::string waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t dropped_since_ ABSL_GUARDED_BY(mu_) = 0;  // Since the last Take.
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;        // What was taken.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;        // The lines that were taken are being written.
   std::atomic<uint64_t> dropped_{0};
 };
 

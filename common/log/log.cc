@@ -102,7 +102,7 @@ void WriteAll(std::string_view text) {
   }
 }
 
-// What writes the lines of this process. Never destroyed: threads may log until the very end.
+// Writes the lines of this process. Never destroyed: threads may log until the very end.
 class Writer {
  public:
   static Writer& Get() {
@@ -197,7 +197,7 @@ bool Enabled(Level level) { return level >= g_level.load(std::memory_order_relax
 void Write(Level level, std::string_view event, std::initializer_list<Field> fields) {
   Writer& writer = Writer::Get();
   uint64_t left_out = 0;
-  // Who asks for debug lines wants all of them.
+  // A process that asks for debug lines wants all of them.
   if (level > Level::kDebug) {
     const auto admitted = writer.limiter().Admit(event, SteadyClock::Get().Now());
     if (!admitted) return;

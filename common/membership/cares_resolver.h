@@ -8,8 +8,8 @@
 
 namespace cairn::membership {
 
-// Follows /etc/resolv.conf: its servers, search list, attempts. What does not fit a datagram is
-// asked again over TCP. Thread-safe.
+// Follows /etc/resolv.conf: its servers, search list, attempts. An answer that does not fit a
+// datagram is asked for again over TCP. Thread-safe.
 class CaresResolver final : public Resolver {
  public:
   // `servers`: "host:port,..." in place of those of /etc/resolv.conf; empty: those. UNAVAILABLE:

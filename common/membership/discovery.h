@@ -18,30 +18,32 @@ namespace cairn::membership {
 // A process that may belong to the cluster.
 struct Member {
   std::string address = {};  // "host:port", where it listens for other members.
-  // What a list of addresses does not know stays empty or 0, until the process itself says it.
+  // If a list of addresses does not know a field, it stays empty or 0 until the process itself says
+  // it.
   std::string id = {};
   uint64_t epoch = 0;        // Grows with each start of this id.
   uint64_t incarnation = 0;  // Random for each start: tells two processes with one id apart.
-  // What shares a machine, and what shares a network zone. Settings, because addresses do not show
-  // it. Empty: unknown.
+  // Members with the same `host` share a machine, and those with the same `zone` share a network
+  // zone. Settings, because addresses do not show it. Empty: unknown.
   std::string host = {}, zone = {};
 
   bool operator==(const Member&) const = default;
 };
 
-// Ordered by id and address. Of one id it has only the newest process.
+// Ordered by id and address. For each id it has only the newest process.
 using View = std::vector<Member>;
 
 // Orders `members`, and leaves one of each id that is known: the one with the largest epoch, then
-// the largest incarnation. Of those without an id, one of each address.
+// the largest incarnation. Among those without an id, one of each address stays.
 View MakeView(std::vector<Member> members);
 
-// What operators want to know about a discovery.
+// The state of a discovery, for operators.
 struct DiscoveryHealth {
   bool complete = false;  // It has had at least one full answer.
   // OK: the last attempt worked. Otherwise its error, with what was asked.
   Status last = OkStatus();
-  TimePoint last_success{};  // Of an attempt, on the clock of the discovery.
+  // Time of the last attempt that succeeded, on the clock of the discovery.
+  TimePoint last_success{};
 };
 
 // Thread-safe, except that Start and Stop are called once, in this order.

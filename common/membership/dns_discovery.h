@@ -23,7 +23,7 @@ class DnsDiscovery final : public Discovery {
     // A name that begins with '_' is asked for SRV records, which have the port and names that need
     // no look-up here; all others for A and AAAA.
     std::vector<std::string> names = {};
-    uint16_t port = 0;  // Of A and AAAA.
+    uint16_t port = 0;  // The port for records of type A and AAAA.
     Duration interval = std::chrono::seconds(5);
   };
   // The pointers must outlive it.

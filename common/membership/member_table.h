@@ -10,7 +10,7 @@
 
 namespace cairn::membership {
 
-// What is known of the records, by key. A member leaves at once when it says so itself. When its
+// The state of the records, by key. A member leaves at once when it says so itself. When its
 // record is gone, it has `grace` to come back: etcd drops the records of a process that works if
 // the renewal of its lease met members of etcd that hung, and a store whose disk was lost gets its
 // records again when their owners renew their leases. One thread at a time.

@@ -14,7 +14,7 @@ enum class RecordType { kA, kAaaa, kSrv };
 
 struct Record {
   std::string host = {};  // An IP address, or of SRV a name.
-  uint16_t port = 0;      // Of SRV only.
+  uint16_t port = 0;      // The port for records of type SRV only.
 };
 
 // Thread-safe.

@@ -32,12 +32,13 @@ class ByteBudget {
   std::atomic<uint64_t> used_{0};
 };
 
-// What one party holds of a budget. It goes where the bytes go, and its end gives them back, so
-// that no hand-over can forget them. Movable, and not copyable: a copy of the bytes needs a share
-// of its own. It keeps the budget alive. One thread at a time; several shares are independent.
+// The bytes that one party holds of a budget. It goes where the bytes go, and its end gives them
+// back, so that no hand-over can forget them. Movable, and not copyable: a copy of the bytes needs
+// a share of its own. It keeps the budget alive. One thread at a time; several shares are
+// independent.
 class ByteShare {
  public:
-  // Of no budget: it counts nothing and refuses nothing.
+  // A share of no budget: it counts nothing and refuses nothing.
   ByteShare() = default;
   explicit ByteShare(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
   ByteShare(ByteShare&& other) noexcept { *this = std::move(other); }
@@ -52,7 +53,7 @@ class ByteShare {
   ByteShare& operator=(const ByteShare&) = delete;
   ~ByteShare() { GiveBack(); }
 
-  // From now on it holds so many bytes. False: the budget has no room for more, and nothing has
+  // From now on the share holds `bytes`. False: the budget has no room for more, and nothing has
   // changed.
   [[nodiscard]] bool Resize(uint64_t bytes) {
     if (budget_ != nullptr) {

@@ -66,13 +66,14 @@ class Shifter {
     line_ += lines * kLine;
     Line::Load(room_ + lines * kLine).Save(room_);
   }
-  // What was put and is not stored yet.
+  // Stores the bytes that were put and are not stored yet.
   void Finish() { std::memcpy(line_, room_ + kLine - back_, back_); }
 
  private:
   std::byte* const to_;
   const size_t back_;
-  std::byte* line_;                                        // Of the first byte that is not stored.
+  // The line of the first byte that is not stored.
+  std::byte* line_;
   alignas(kLine) std::byte room_[(kStripes + 1) * kLine];  // Begins with the last line before.
 };
 
@@ -104,7 +105,7 @@ class Joiner {
  private:
   std::byte* const to_;
   const size_t back_;
-  std::byte* line_;  // Of the first byte that is not stored.
+  std::byte* line_;  // The line of the first byte that is not stored.
   const Join join_;
   Line before_{};
 };
@@ -118,10 +119,10 @@ uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byt
   using Unaligned = std::conditional_t<kStore == Store::kStreamingJoined, Joiner, Shifter>;
   [[maybe_unused]] std::conditional_t<kShifted, Unaligned, std::byte*> shifter(to);
   // While 8 KiB are hashed, the lines of the next 8 KiB are asked for, by turns from its two pages:
-  // the hardware's prefetcher starts anew in every page. After the last ones comes `next`.
+  // the hardware's prefetcher starts again in every page. After the last ones comes `next`.
   constexpr size_t kAhead = 2 * kPage;
-  // What is copied past the caches is not read again either: it had better leave them to the
-  // caller, whose own code and data it would push out.
+  // Bytes that are copied past the caches are not read again either: the copy should leave the
+  // caches to the caller, whose own code and data it would push out.
   constexpr int kLocality = kStore == Store::kStreaming || kShifted ? 0 : 3;
   for (size_t block = 0; block < blocks; ++block) {
     const std::byte* const in = from + block * kBlock;

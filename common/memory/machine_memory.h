@@ -14,7 +14,8 @@ namespace cairn {
 struct MachineMemory {
   uint64_t machine_total = UINT64_MAX;
   uint64_t machine_available = UINT64_MAX;  // MemAvailable.
-  // Of the NUMA nodes that the process may take memory from (cpuset.mems), if those are not all.
+  // The memory of the NUMA nodes that the process may take memory from (cpuset.mems), if those are
+  // not all.
   uint64_t nodes_total = UINT64_MAX;
   uint64_t nodes_available = UINT64_MAX;
   // The least limit of the control groups up to the root: memory.max (version 2, systemd's
@@ -23,10 +24,10 @@ struct MachineMemory {
   // The least limit - usage, where page cache counts as free.
   uint64_t group_available = UINT64_MAX;
 
-  // What the process may have at most, and what is left of it now.
+  // The most memory that the process may have, and how much of it is left now.
   uint64_t Total() const;
   uint64_t Available() const;
-  // What limits it: "the machine", "the control group", "the NUMA nodes of the cpuset".
+  // The name of the limit: "the machine", "the control group", "the NUMA nodes of the cpuset".
   std::string_view Limiter() const;
 };
 

@@ -13,7 +13,7 @@ namespace cairn::metrics {
 // Not thread-safe.
 class HttpRequest {
  public:
-  static constexpr size_t kMaxBytes = 8192;  // Of request line and headers.
+  static constexpr size_t kMaxBytes = 8192;  // Limit for request line and headers.
 
   // True: the request is complete, or cannot be one (`error`). Nothing more is needed then.
   bool Feed(std::string_view bytes) {

@@ -26,7 +26,7 @@ constexpr int kBacklog = 1024;
 constexpr int kAcceptsPerTurn = 64;
 // When no descriptor is left, or after an error that would come again at once.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(50);
-// What a client may still send after its answer, which a reset would take from it.
+// How long a client may go on sending after its answer: a reset would take the answer from it.
 constexpr Duration kLinger = std::chrono::seconds(1);
 
 class Descriptor {

@@ -3,8 +3,8 @@
 // are included only in .cc files.
 //
 // The cores of the engines do not know this file. They have GetStats(), and the process adds a
-// collector that reads it at each scrape. docs/metrics.md has the names, units and meanings of all
-// metrics, and a test compares it with a live scrape.
+// collector that reads it at each scrape. docs/operate/metrics.md has the names, units and meanings
+// of all metrics, and a test compares it with a live scrape.
 //
 // Handles are cheap to copy and valid as long as the registry. Make them once, at start, because
 // making one takes a lock and a search in a map. Everything here is thread-safe.

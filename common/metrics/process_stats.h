@@ -1,5 +1,5 @@
 #pragma once
-// What the operating system's kernel reports about this process.
+// The operating system's figures about this process.
 
 #include <cstdint>
 

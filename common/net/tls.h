@@ -49,7 +49,7 @@ struct Caller {
   std::string Describe() const;
 };
 
-// Who may call the admin service, apart from operators.
+// A rule that says which callers may use the admin service, apart from operators.
 struct AdminRule {
   bool certificates = false;    // Clients show certificates (mutual TLS).
   bool allow_loopback = false;  // Without certificates: all callers that look local.

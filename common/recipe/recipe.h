@@ -15,7 +15,7 @@
 // paper's settings. Canonical forms have the selection's name.
 //
 // Codecs and selections, their parameters and values: kernels/codecs/registry.h,
-// kernels/selections/registry.h, docs/recipes.md, docs/selections.md.
+// kernels/selections/registry.h, docs/operate/recipes.md, docs/methods/selections.md.
 
 #include <memory>
 #include <optional>

@@ -27,7 +27,7 @@ std::string Names() {
   return out;
 }
 
-// Of a parameter that a recipe does not give: the preset's, else the selection's.
+// The value of a parameter that a recipe does not give: the preset's, else the selection's.
 std::optional<int64_t> Fallback(const selections::Preset* preset, const ParameterInfo& p) {
   if (preset != nullptr) {
     for (const selections::Preset::Value& v : preset->values) {

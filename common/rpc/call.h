@@ -67,7 +67,7 @@ class Call {
   bool ended_ = false;
 };
 
-// Of a call whose client cancelled it or is gone.
+// The status of a call that its client cancelled, or whose client is gone.
 Status Gone();
 // UNAVAILABLE: of calls that come, and streams that are open, while the process stops.
 Status ShuttingDown(const Context& context);

@@ -24,7 +24,7 @@ class RawCall {
  private:
   friend class CallReactor;
   friend class CallServer;
-  // What a completion queue gives back.
+  // The tag that a completion queue gives back.
   struct Tag {
     RawCall* call;
     void (RawCall::*done)(bool ok);
@@ -47,10 +47,11 @@ class RawCall {
   const size_t poller_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter io_;
-  grpc::ByteBuffer request_;  // Of methods that have one.
+  grpc::ByteBuffer request_;  // The request of a method that has one.
   CallReactor* reactor_ = nullptr;
   bool cancelled_ = false;  // The poller's own.
-  // What must be over before OnDone: the call, its end, and each read and write under way.
+  // Operations that must be over before OnDone: the call, its end, and each read and write under
+  // way.
   std::atomic<int> pending_{2};
   Tag arrived_{this, &RawCall::Arrived}, opened_{this, &RawCall::Opened},
       read_{this, &RawCall::ReadDone}, write_{this, &RawCall::WriteDone},

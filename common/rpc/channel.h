@@ -1,5 +1,5 @@
 #pragma once
-// What all channels to our servers have in common.
+// The settings that all channels to our servers have in common.
 
 #include <grpc/support/time.h>
 #include <grpcpp/channel.h>

@@ -6,7 +6,7 @@
 
 #include "common/concurrency/ticker.h"
 
-// Of gRPC's timers, which have no public name for this. Later versions need it no more, and may not
+// A function of gRPC's timers that has no public name. Later versions need it no more, and may not
 // have it: weak.
 [[gnu::weak]] void grpc_kick_poller();
 
@@ -25,7 +25,7 @@ Ticker* StartFollowing() {
       }
     });
   } catch (const std::system_error&) {
-    // No thread is to be had. The program that needs more than this one says so.
+    // The system gives no thread. The program that needs more than this one says so.
     return nullptr;
   }
 }

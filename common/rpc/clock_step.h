@@ -1,5 +1,5 @@
 #pragma once
-// What gRPC misses when the time of day is set back.
+// The work that gRPC leaves undone when the time of day is set back.
 //
 // gRPC 1.51 and the Abseil of the same age wait until a time of day. After the clock went back by
 // an hour, the thread of gRPC's timers sleeps for an hour: no deadline of a call ends, nobody
@@ -24,7 +24,7 @@ class ClockStep {
   static constexpr Duration kTolerance = std::chrono::milliseconds(10);
 
  private:
-  std::optional<Duration> ahead_;  // Of the wall clock, at the last look.
+  std::optional<Duration> ahead_;  // How far the wall clock was ahead when it was last read.
 };
 
 // From now on a thread looks at the clocks ten times a second, and wakes gRPC's timers when the

@@ -9,7 +9,7 @@ inline constexpr int kHttp2FrameBytes = (1 << 24) - 1;
 // closes the connection with "too many pings".
 inline constexpr int kKeepaliveTimeMs = 60'000;
 inline constexpr int kKeepaliveTimeoutMs = 10'000;
-// What a server allows.
+// The limits that a server sets for its clients.
 inline constexpr int kMinPingIntervalMs = 10'000;
 
 // Calls of one connection that may be open at a time, also those that have sent no request yet. A

@@ -16,8 +16,9 @@ namespace cairn::rpc {
 struct Context {
   const Clock* clock = nullptr;
   CallMetrics* metrics = nullptr;
-  Gate* gate = nullptr;                   // Calls under way; closed when the process stops.
-  RequestBytes* request_bytes = nullptr;  // Of the requests that calls hold; nullptr: no bound.
+  Gate* gate = nullptr;  // Calls under way; closed when the process stops.
+  // Budget for the requests that calls hold; nullptr: no limit.
+  RequestBytes* request_bytes = nullptr;
   // The words of refusals: "the node is shutting down"; the setting that bounds the gate.
   std::string process = "server";
   std::string limit = "the limit of calls";

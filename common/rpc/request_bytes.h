@@ -1,9 +1,9 @@
 #pragma once
-// One bound for the memory of the requests that calls under way have decoded. What is decoded may
+// One bound for the memory of the requests that calls under way have decoded. A decoded request may
 // be many times as large as its frame, and it stays while the call waits for a thread.
 //
-// A request gets at most half of what is free, so whoever holds much leaves room for others. Of
-// requests above half of the bound there is one at a time.
+// A request gets at most half of what is free, so whoever holds much leaves room for others. Only
+// one request above half of the bound is admitted at a time.
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #pragma once
-// What all calls with one request have in common: it is admitted, decoded, and handed to whatever
-// works on it.
+// The steps that all calls with one request have in common: a call is admitted, decoded, and handed
+// to its handler.
 
 #include <grpcpp/support/byte_buffer.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Bounds the bytes that all fetches together are sending to readers, and shares them among
 // connections: one gets more only if it has no more than are free for others, so n readers that
-// take nothing leave 1/(n+1) of them. What a connection asks for first it always gets, if it is
+// take nothing leave 1/(n+1) of them. A connection always gets its first request, if that much is
 // free.
 
 #include <algorithm>

@@ -44,7 +44,7 @@ class Server {
   // has ended. Idempotent.
   void Shutdown(Duration grace);
 
-  // Of `listen`, with the port that was picked.
+  // The address that it listens on: `listen`, with the port that was picked.
   const std::string& address() const { return address_; }
   // 0 for a Unix socket.
   int port() const { return port_; }

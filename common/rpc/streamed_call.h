@@ -30,7 +30,7 @@ class StreamedCall final : public RequestCall<Request> {
   using Handler = std::function<Status(Call& call, const Request& request, const Write& write)>;
 
   // Owns itself. The handler runs on `executor`, never on a poller, which would wait for itself.
-  // What is pointed to lives as long as the server.
+  // All that is pointed to must live as long as the server.
   static void Start(const Context* context, Method* method, Executor* executor,
                     const Handler* handler, std::unique_ptr<RawCall> raw,
                     const grpc::ByteBuffer& request) {

@@ -42,7 +42,7 @@ void OpenStandardDescriptors() {
 }
 
 // Libraries open files in their constructors, which run before main and before constructors of this
-// program. What stands here runs before those, too.
+// program. A function in this section runs before those, too.
 __attribute__((section(".preinit_array"),
                used)) void (*const kOpenFirst)() = OpenStandardDescriptors;
 
@@ -189,7 +189,7 @@ void CloseInherited(const std::vector<std::string>& words) {
   }
   for (const int fd : OpenDescriptors()) {
     if (std::find(named.begin(), named.end(), fd) != named.end()) continue;
-    // What closes itself at exec was opened since: by a library that is preloaded.
+    // A descriptor that closes itself at exec was opened since: by a library that is preloaded.
     if ((fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) close(fd);
   }
 }

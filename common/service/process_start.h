@@ -38,7 +38,8 @@ struct Limits {
 };
 Limits ReadLimits();
 
-// What to do about a thread that was refused: "raise the limit of threads (ulimit -u: 8)".
+// Advice for an operator about a thread that was refused: "raise the limit of threads (ulimit -u:
+// 8)".
 std::string ThreadAdvice(const Limits& limits);
 // The same for memory.
 std::string MemoryAdvice(const Limits& limits);
@@ -48,7 +49,7 @@ std::string MemoryAdvice(const Limits& limits);
 std::string AdviceFor(std::string_view error, const Limits& limits);
 
 // Whether the process can have `count` more threads at a time. RESOURCE_EXHAUSTED: it cannot, with
-// the advice. Not every library says so when it gets no thread: some go on and wait for ever.
+// the advice. Not every library says so when it gets no thread: some go on and wait forever.
 Status CheckThreads(size_t count);
 
 // Writes what stdout still holds. DATA_LOSS: it, or something before it, could not be written, so

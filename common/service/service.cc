@@ -49,8 +49,8 @@ Status Health(const Settings& settings) {
   return FlushOutput();
 }
 
-// Of every process: gRPC's, those of the log, the admin port, the ticker and the signals, and a
-// poller of calls for every two processors.
+// The threads of every process: gRPC's, those of the log, the admin port, the ticker and the
+// signals, and a poller of calls for every two processors.
 size_t CommonThreads() {
   constexpr size_t kFixed = 16;
   return kFixed + 2 * std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), 16);

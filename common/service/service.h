@@ -57,10 +57,10 @@ class Service {
   virtual std::string http_address() const { return ""; }
   // Called every 100 ms from the moment when Start was OK until after Drain.
   virtual void Tick() {}
-  // What it waits for before it can be of use; /readyz answers 503 with it. Empty: nothing. Called
-  // after Tick, on the same thread.
+  // The thing that it waits for before it can be of use; /readyz answers 503 with it. Empty:
+  // nothing. Called after Tick, on the same thread.
   virtual std::string Waiting() const { return ""; }
-  // What it does without although it was configured; /readyz answers 200 with it. Empty: nothing.
+  // The configured parts that it has to do without; /readyz answers 200 with them. Empty: nothing.
   // Called after Tick, on the same thread.
   virtual std::string Degraded() const { return ""; }
   // How long the poller of calls that has worked longest on one of them has done so; 0: all wait.
@@ -72,17 +72,17 @@ class Service {
 };
 
 struct Program {
-  std::string name;                    // Of the executable.
+  std::string name;                    // The name of the executable.
   std::string summary;                 // Opens --help.
   std::string example;                 // One command line that works.
-  std::string starting = "starting";   // What /readyz answers until Start returns.
-  int arenas = kArenas;                // Of the heap: process_start.h.
+  std::string starting = "starting";   // The answer of /readyz until Start returns.
+  int arenas = kArenas;                // The number of arenas of the heap: process_start.h.
   const Settings* settings = nullptr;  // Read after the settings were loaded.
   std::function<void(config::Schema*)> add_settings;
   // `registry` outlives the service. Called after the settings were loaded.
   std::function<std::unique_ptr<Service>(metrics::Registry* registry)> make;
-  // About how many threads its settings ask for, beside those that every process has. The start is
-  // refused if the system does not give as many. Unset: none.
+  // About how many threads its settings ask for, in addition to those that every process has. The
+  // start is refused if the system does not give as many. Unset: none.
   std::function<size_t()> threads = {};
 };
 

@@ -11,10 +11,10 @@
 namespace cairn {
 namespace {
 
-// As in the worker's order of prompts: for each second that work waited it counts as so much
-// shorter, so that long work is not left for ever.
+// As in the worker's order of prompts: for each second that work waited it counts as shorter by
+// this fraction of the wait, so that long work is not left forever.
 constexpr double kAgeing = 0.1;
-// What a thread does in a second, to compare bytes with seconds.
+// The bytes that a thread handles in a second, to compare bytes with seconds.
 constexpr double kBytesPerSecond = 1e6;
 
 }  // namespace
@@ -32,7 +32,7 @@ struct FairQueue::State : std::enable_shared_from_this<FairQueue::State> {
   using Place = std::pair<double, uint64_t>;
   struct Lane {
     std::map<Place, Item> waiting;
-    uint64_t bytes = 0;  // Of all work that is not done, when it came.
+    uint64_t bytes = 0;  // Bytes of all work that is not done, as they were when it came.
     size_t works = 0;
   };
 
@@ -118,7 +118,7 @@ struct FairQueue::State : std::enable_shared_from_this<FairQueue::State> {
   const Clock* const clock;
   TenantAccounts accounts;
   Mutex mu;
-  std::map<uint32_t, Lane> lanes ABSL_GUARDED_BY(mu);  // Of tenants whose work is not all done.
+  std::map<uint32_t, Lane> lanes ABSL_GUARDED_BY(mu);  // Tenants whose work is not all done.
   size_t waiting ABSL_GUARDED_BY(mu) = 0;              // In all lanes.
   size_t runners ABSL_GUARDED_BY(mu) = 0;              // Tasks of the executor.
   uint64_t next_id ABSL_GUARDED_BY(mu) = 0;

@@ -27,24 +27,24 @@ namespace cairn {
 // Thread-safe.
 class FairQueue {
  public:
-  // What is done in pieces. One thread at a time works on it, and destroys it when it is done.
+  // Work that is done in pieces. One thread at a time works on it, and destroys it when it is done.
   class Work {
    public:
     virtual ~Work() = default;
-    // Does about so many bytes of it. Returns how many are left; 0: it is done.
+    // Does about `bytes` of it. Returns how many are left; 0: it is done.
     virtual uint64_t Step(uint64_t bytes) = 0;
   };
   struct Options {
     size_t threads = 1;  // Pieces that are done at the same time.
     uint64_t piece_bytes = 16 << 10;
-    // Of work of one tenant that is not done. Work of at most a piece is taken beyond that: whoever
-    // posts bounds its number.
+    // Limit for the work of one tenant that is not done. Work of at most a piece is taken beyond
+    // that: whoever posts bounds its number.
     uint64_t tenant_bytes = 64 << 20;
     std::map<std::string, TenantTerms> tenants = {};  // By name. Others have the defaults.
   };
   struct Numbers {
     uint64_t works = 0;  // That are not done.
-    uint64_t bytes = 0;  // Of these, when they came.
+    uint64_t bytes = 0;  // Their bytes when they came.
     uint64_t refused = 0;
   };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What each tenant has been served, for an order that is fair between tenants.
+// The service that each tenant has had, for an order that is fair between tenants.
 //
 // Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024):
 // each tenant has a counter of tokens served, divided by its weight, and the least goes first. A
@@ -21,7 +21,7 @@ namespace cairn {
 // Thread-safe.
 class TenantAccounts {
  public:
-  // What a generated token costs, next to a prompt token that is computed.
+  // The cost of a generated token, in prompt tokens that are computed.
   static constexpr double kGeneratedCost = 2;
 
   // `terms`: by name. Tenants that are not named have the defaults.
@@ -42,7 +42,7 @@ class TenantAccounts {
     double weight = 1;
     int32_t max_priority = 0;
   };
-  // Of a tenant that was forgotten: nothing served, on the usual terms.
+  // The standing of a tenant that was forgotten: nothing served, on the usual terms.
   Standing StandingOf(uint32_t id) const;
   size_t size() const;
 

@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// Of one tenant, as the operator says.
+// The terms of one tenant, as the operator sets them.
 struct TenantTerms {
   double weight = 1;  // More than 0: its share next to the others' weights.
   // Priorities up to this one count before other tenants' requests. Greater ones only order the

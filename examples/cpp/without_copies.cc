@@ -1,7 +1,7 @@
 // Writes KV into the node's own memory, and reads where it lies what no client can change any more:
-// on the node's machine neither direction copies more than once. What this program wrote in place
-// it could still change, so the client copies that before it verifies it. From another machine the
-// same program works over the network.
+// on the node's machine neither direction copies more than once. This program can still change the
+// bytes that it wrote in place, so the client copies those before it verifies them. From another
+// machine the same program works over the network.
 //
 //   without_copies [ADDRESS]        default: 127.0.0.1:7400
 
@@ -52,7 +52,7 @@ class LentSink final : public client::FetchSink {
     slices_[slice.block] = {data, std::move(hold), {}};
     return cairn::OkStatus();
   }
-  // What cannot be lent: it came over the network, or a writer could still change it.
+  // Slices that cannot be lent: they came over the network, or a writer could still change them.
   cairn::Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
     Slice& kept = slices_[slice.block];
     kept.copy.assign(data.begin(), data.end());

@@ -89,7 +89,7 @@ class Codec {
   // Supports(shape, place) is empty.
   virtual size_t MaxEncodedBytes(const SliceShape& shape, const SlicePlace& place) const = 0;
   virtual bool FixedSize() const { return true; }
-  // Of both Encode and Decode.
+  // Scratch memory of both Encode and Decode.
   virtual size_t ScratchBytes(const SliceShape&) const { return 0; }
 
   // `out` and `scratch` must not overlap anything. After a refused slice `out` is unspecified.

@@ -7,7 +7,7 @@
 //
 // The sink is the first token of a sequence. Attention gives it much weight, and its keys and
 // values are unlike all others. So it is stored in half precision, because it would spoil the
-// groups that it was in (measured: docs/formats/codecs.md).
+// groups that it was in (measured: docs/inside/formats/codecs.md).
 
 #include <memory>
 #include <string>

@@ -47,9 +47,9 @@ struct Block {
   const uint16_t* a;   // [32 or 16 rows][a_stride]
   int64_t a_stride;    // Numbers.
   const uint16_t* b0;  // Tiles of outputs 0..15, `b_step` numbers apart.
-  const uint16_t* b1;  // Of outputs 16..31.
+  const uint16_t* b1;  // Weights of outputs 16..31.
   int64_t b_step;
-  int64_t steps;  // Of 32 columns.
+  int64_t steps;  // Steps of 32 columns.
   float* c;
   int64_t c_stride;  // Numbers.
   bool accumulate;

@@ -223,7 +223,7 @@ static inline void PrefetchTokens(const uint16_t* rows, int64_t count, int64_t d
 }
 
 // A part of decode attention. Its queries are all rows' heads of the group, one row after the
-// other. What comes of a query does not depend on the others: it goes through the same vectors in
+// other. The result of a query does not depend on the others: it goes through the same vectors in
 // the same order whether tiles are read as they are or widened first. One thread uses it.
 class PartOfAttention {
  public:
@@ -262,7 +262,7 @@ class PartOfAttention {
     }
   };
 
-  // Of a query: its row, and its head in the group.
+  // The place of a query: its row, and its head in the group.
   struct Place {
     int64_t row;
     int64_t head;

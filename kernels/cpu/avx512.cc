@@ -14,7 +14,7 @@ struct Step {
   int8_t low[32];
   float scale;
   float scaled_sum;  // scale * sum(q)
-  int32_t sum[2];    // Of q, for each half of the columns.
+  int32_t sum[2];    // The sum of q, for each half of the columns.
 };
 static_assert(sizeof(Step) == 80);
 

@@ -1,4 +1,5 @@
-// What all backends on CPUs have: the host's memory, and streams that run inside the call.
+// The parts that all backends on CPUs have: the host's memory, and streams that run inside the
+// call.
 
 #include <cstring>
 #include <new>

@@ -75,7 +75,7 @@ static inline float ScalarFromHalf(uint16_t h) {
   return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
 #else
   // Shifting exponent and mantissa into place leaves the exponent too small by 112; multiplying by
-  // 2^112 mends it, subnormal numbers included.
+  // 2^112 corrects that, subnormal numbers included.
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
   uint32_t bits = static_cast<uint32_t>(h & 0x7fff) << 13;
   float f;

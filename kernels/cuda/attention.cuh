@@ -1,6 +1,6 @@
 #pragma once
-// What attention of prompts and of decoded tokens share: where keys lie, how a tile of them is kept
-// in shared memory, and how scores become weights.
+// The parts that attention of prompts and attention of decoded tokens share: where keys lie, how a
+// tile of them is kept in shared memory, and how scores become weights.
 //
 // A lane has rows g = lane / 4 and g + 8 of its warp's 16, as the small matrices of device.h do.
 
@@ -54,7 +54,7 @@ CAIRN_DEVICE int Swizzled(int row, int chunk) {
 constexpr float kNoScore = -1e30f;
 constexpr float kLog2E = 1.44269504f;
 
-// Scores of 8 * kTiles keys to weights, in place. Of row g + 8 r the first visible[r] keys count.
+// Scores of 8 * kTiles keys to weights, in place. In row g + 8 r the first visible[r] keys count.
 // The sums of values so far must be multiplied by `rescale`.
 template <int kTiles>
 CAIRN_DEVICE void WeighTile(float scale, const int (&visible)[2], int lane,
@@ -90,7 +90,7 @@ CAIRN_DEVICE void WeighTile(float scale, const int (&visible)[2], int lane,
   }
 }
 
-// Of 16 keys, as the left factor of the next product.
+// The weights of 16 keys, as the left factor of the next product.
 CAIRN_DEVICE void WeightsOf16(const float (&low)[4], const float (&high)[4], uint32_t (&a)[4]) {
   a[0] = HalfPair(low[0], low[1]);
   a[1] = HalfPair(low[2], low[3]);

@@ -169,8 +169,8 @@ CAIRN_DEVICE void AddTile(const uint8_t* v, const float (&weights)[16][4], Promp
   products->Wait();
 }
 
-// What a consumer works on: 64 rows of a chunk, of which `rows` exist (0 too), and the token that
-// the first one is.
+// The work of a consumer: 64 rows of a chunk, of which `rows` exist (0 too), and the token that the
+// first one is.
 struct Sm90Rows {
   const uint16_t* q;
   uint16_t* out;

@@ -1,8 +1,8 @@
 #pragma once
-// What a launch over one plane of many slices gets, by value: 32 KB of kernel parameters hold some
-// 500 slices, so no list has to be copied to the device first. Blocks are (units, head, slice). The
-// host computes all sizes (launches.h): a division of 64-bit numbers costs a block more than its
-// head.
+// The arguments of a launch over one plane of many slices, by value: 32 KB of kernel parameters
+// hold some 500 slices, so no list has to be copied to the device first. Blocks are (units, head,
+// slice). The host computes all sizes (launches.h): a division of 64-bit numbers costs a block more
+// than its head.
 
 #include "cairn/kernels/codec/slice_kernels.h"
 #include "kernels/cuda/device.h"
@@ -12,8 +12,8 @@ namespace cairn::kernels::cuda {
 constexpr int kMostSlices = 500;
 
 struct SlicePlane {
-  uint8_t* encoded = nullptr;   // Of the plane.
-  uint16_t* numbers = nullptr;  // Of the first head's first token.
+  uint8_t* encoded = nullptr;   // The encoded bytes of the plane.
+  uint16_t* numbers = nullptr;  // Numbers of the first head's first token.
   uint32_t* faults = nullptr;
   int64_t head_bytes = 0;  // Encoded, with the rows of the sink.
   int32_t tokens = 0;
@@ -26,8 +26,8 @@ struct PlaneBatch {
   int64_t head_stride = 0;
   int64_t token_stride = 0;
   int32_t dim = 0;
-  int32_t parameter = 0;  // Of the coding, at most 65535.
-  int32_t row_bytes = 0;  // Of a coded row. By channel: without the scales.
+  int32_t parameter = 0;  // The parameter of the coding, at most 65535.
+  int32_t row_bytes = 0;  // Bytes of a coded row. By channel: without the scales.
   int32_t outliers = 0;   // mixed alone. The rows are those of int4.
   bool values = false;
   bool bfloat16 = false;
@@ -42,7 +42,7 @@ static_assert(sizeof(PlaneBatch) <= kMostParameterBytes);
 struct Head {
   uint8_t* sink_bytes = nullptr;  // Encoded rows of the sink, in half precision.
   uint8_t* bytes = nullptr;       // Behind them the encoded head.
-  uint16_t* numbers = nullptr;    // Of the block's first token.
+  uint16_t* numbers = nullptr;    // Numbers of the block's first token.
   int64_t stride = 0;
   int32_t dim = 0;
   int32_t sink = 0;  // Rows.
@@ -87,7 +87,7 @@ CAIRN_DEVICE bool OpenHead(const PlaneBatch& batch, Head* head) {
 CAIRN_DEVICE bool IsFinite(uint32_t half) { return (half & 0x7c00) != 0x7c00; }
 CAIRN_DEVICE bool IsScale(uint32_t half) { return half < 0x7c00; }
 CAIRN_DEVICE float Reciprocal(uint32_t scale) { return scale == 0 ? 0.0f : 1.0f / FromHalf(scale); }
-// What decoders store: never NaN or infinity.
+// The numbers that decoders store: never NaN or infinity.
 CAIRN_DEVICE uint32_t Decoded(float x) { return ToHalf(fminf(fmaxf(x, -65504.0f), 65504.0f)); }
 
 // A float as bfloat16, to nearest even.

@@ -1,6 +1,6 @@
 #pragma once
-// cachegen: whole multiples of a step, entropy-coded (docs/formats/codecs.md). The numbers of a
-// slice wait in its scratch between launches, in the order of the streams: for each head the
+// cachegen: whole multiples of a step, entropy-coded (docs/inside/formats/codecs.md). The numbers
+// of a slice wait in its scratch between launches, in the order of the streams: for each head the
 // anchors of a stream's channels, then these channels one after another, all plus kLatticeZero.
 //
 //   cachegen_encode.cuh   model    a head: step, numbers, anchors, classes
@@ -49,9 +49,10 @@ static_assert(sizeof(CacheGenBatch) <= kMostParameterBytes);
 // One plane of a slice: sizes, and where its parts of the scratch are.
 struct CacheGenPlace {
   int heads = 0, dim = 0, half = 0, rows = 0, sink = 0;  // Rows without the sink.
-  int64_t header_bytes = 0;    // Of a head: sink rows, step, class of the anchors, classes.
+  // The header of a head: sink rows, step, class of the anchors, classes.
+  int64_t header_bytes = 0;
   int64_t stream_bytes = 0;    // The numbers of one stream.
-  uint8_t* numbers = nullptr;  // Of the first stream, then the second.
+  uint8_t* numbers = nullptr;  // The numbers of the first stream, then those of the second.
   uint8_t* headers = nullptr;
   uint8_t* stage = nullptr;  // Where streams are written.
 
@@ -61,7 +62,7 @@ struct CacheGenPlace {
   CAIRN_DEVICE int64_t ClassesAt() const { return StepAt() + 3; }
   // Behind the lengths of the two streams.
   CAIRN_DEVICE int64_t StreamsAt() const { return 8 + heads * header_bytes; }
-  // Of a head in a stream: its anchors, then its channels.
+  // The numbers of a head in a stream: its anchors, then its channels.
   CAIRN_DEVICE uint16_t* NumbersOf(int stream, int head) const {
     const int64_t at = stream * stream_bytes + int64_t{head} * (rows + 1) * half * 2;
     return Global(reinterpret_cast<uint16_t*>(numbers + at));

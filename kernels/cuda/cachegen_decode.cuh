@@ -48,7 +48,7 @@ CAIRN_DEVICE EncodedSlice Parse(const CacheGenBatch& batch, const CacheGenSlice&
   return parsed;
 }
 
-// Puts numbers by 16 bytes. Of one thread.
+// Puts numbers by 16 bytes. One thread uses it.
 class NumberWriter {
  public:
   CAIRN_DEVICE explicit NumberWriter(uint16_t* to) : to_(reinterpret_cast<uint4*>(to)) {}

@@ -12,7 +12,7 @@ namespace cairn::kernels::cuda {
 constexpr int kDecodeThreads = 128;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
 constexpr int kDecodeQueries = 16;
-constexpr int kDecodeKeys = 16;  // Of a tile.
+constexpr int kDecodeKeys = 16;  // Keys of a tile.
 constexpr int kDecodeStages = 3;
 constexpr int kCombineThreads = 128;
 
@@ -67,12 +67,12 @@ CAIRN_DEVICE void FetchTile(const KeyRows& rows, int first, int end, int lane, u
   }
 }
 
-// What a warp knows of its rows g and g + 8 so far.
+// The state of a warp for its rows g and g + 8 so far.
 template <int kDim>
 struct RowSums {
   float values[kDim / 8][4] = {};
   float max[2] = {kNoScore, kNoScore};
-  float sum[2] = {0.0f, 0.0f};  // Of this lane's keys.
+  float sum[2] = {0.0f, 0.0f};  // The sums over this lane's keys.
 };
 
 template <int kDim>

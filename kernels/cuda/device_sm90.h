@@ -1,7 +1,8 @@
 #pragma once
-// What compute capability 9.0a has beyond device.h, in the same two spellings: barriers in shared
-// memory, copies of boxes by the tensor memory accelerator, and products of matrices by a warp
-// group, which read shared memory themselves. PTX stands here and in device.h only.
+// The operations that compute capability 9.0a has in addition to device.h, in the same two
+// spellings: barriers in shared memory, copies of boxes by the tensor memory accelerator, and
+// products of matrices by a warp group, which read shared memory themselves. PTX stands here and in
+// device.h only.
 //
 // For other architectures nvcc compiles kernels without a body: guard it with
 // CAIRN_HAS_SM90.
@@ -112,7 +113,8 @@ CAIRN_DEVICE void WaitPhase(uint64_t* barrier, unsigned parity) {
   on_cpu::WaitPhase(barrier, parity);
 #endif
 }
-// Of some threads of the block: `threads` of them, a multiple of 32. Barrier 0 is that of all.
+// A barrier for some threads of the block: `threads` of them, a multiple of 32. Barrier 0 is that
+// of all.
 CAIRN_DEVICE void NamedBarrier(unsigned id, unsigned threads) {
 #if defined(__CUDACC__)
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -120,8 +122,8 @@ CAIRN_DEVICE void NamedBarrier(unsigned id, unsigned threads) {
   on_cpu::NamedBarrier(id, threads);
 #endif
 }
-// What this thread wrote to shared memory is visible to products and bulk copies behind the next
-// barrier.
+// The bytes that this thread wrote to shared memory are visible to products and bulk copies behind
+// the next barrier.
 CAIRN_DEVICE void FenceForProducts() {
 #if defined(__CUDACC__)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -92,7 +92,7 @@ int LaunchArgMax(Launch launch, const batch::ArgMaxArgs& a) {
                 Shape{{static_cast<unsigned>(a.rows), 1, 1}, kRowThreads, 2 * kWarpsOfRowBytes}, a);
 }
 
-// What a launch answers that this file refuses itself: as cudaErrorInvalidValue.
+// The answer to a launch that this file refuses itself: as cudaErrorInvalidValue.
 constexpr int kInvalidValue = 1;
 
 template <typename Launch>

@@ -9,7 +9,7 @@ namespace cairn::kernels::cuda {
 struct Int4Range {
   uint32_t scale = 0;
   uint32_t least = 0;
-  // What the stored two are to an encoder.
+  // The stored pair in the form that an encoder needs.
   float inverse = 0.0f;
   float base = 0.0f;
 };

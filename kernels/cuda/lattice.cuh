@@ -12,7 +12,7 @@ CAIRN_DEVICE int LatticeCode(float x, float inverse) {
   return RoundWithin(x * inverse, -32767.0f, 32767.0f) + kLatticeZero;
 }
 
-// Of 16 partial sums: i and i + 8, then + 4, + 2, + 1.
+// Adds 16 partial sums: i and i + 8, then + 4, + 2, + 1.
 CAIRN_DEVICE float SumOfParts(const float* parts) {
   const auto two = [&](int i) { return parts[i] + parts[i + 8]; };
   const auto four = [&](int i) { return two(i) + two(i + 4); };
@@ -34,7 +34,7 @@ CAIRN_DEVICE void LatticeEncodeRows(const LatticeEncodeArgs& a) {
   const int thread = static_cast<int>(threadIdx.x), dim = static_cast<int>(a.x.dim);
   const int numbers = static_cast<int>(a.x.rows) * dim;
   // Partial sum i has the columns i, i + 16, ... of all rows, in order. So 16 threads add, and the
-  // others wait: whole heads beside each other fill the device.
+  // others wait: many whole heads at a time fill the device.
   if (thread < 16) {
     float sum = 0.0f;
     for (int64_t row = 0; row < a.x.rows; ++row) {

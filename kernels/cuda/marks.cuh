@@ -78,7 +78,7 @@ class Marker {
 
  private:
   struct Sums {
-    uint32_t before = 0;  // Of the threads before this one.
+    uint32_t before = 0;  // Marks of the threads before this one.
     uint32_t all = 0;
   };
 
@@ -108,7 +108,7 @@ class Marker {
   }
 
   // found_: the bin that has the `left`-th number, how many are in those before, and in this one.
-  // The last bin of `mask` if there are not so many. A barrier stands at its end.
+  // The last bin of `mask` if there are fewer numbers. A barrier stands at its end.
   CAIRN_DEVICE void FindBin(uint32_t left, uint32_t mask) const {
     uint32_t mine[kBinsOfThread], sum = 0;
     const int first = Thread() * kBinsOfThread;

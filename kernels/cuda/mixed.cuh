@@ -1,13 +1,14 @@
 #pragma once
 // mixed: int4 by token, with the channels of largest magnitude in half precision (codec_kernels.h,
-// docs/formats/codecs.md). A head is: these channels, their numbers by row, the rows of int4.
+// docs/inside/formats/codecs.md). A head is: these channels, their numbers by row, the rows of
+// int4.
 
 #include "kernels/cuda/int4.cuh"
 
 namespace cairn::kernels::cuda {
 
 constexpr int kMixedThreads = 128;
-constexpr int kMixedRows = 64;  // Of a block that decodes.
+constexpr int kMixedRows = 64;  // Rows of a block that decodes.
 constexpr int kMostOutliers = 64;
 constexpr int kMaskWords = static_cast<int>(kMaxHeadDim / 32);
 constexpr size_t kMixedSharedBytes =

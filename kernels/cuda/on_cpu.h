@@ -76,7 +76,7 @@ uint16_t FloatToHalf(float x);
 inline void __syncthreads() { ::cairn::kernels::cuda::on_cpu::BlockBarrier(); }
 inline void __syncwarp(unsigned = ~0u) { ::cairn::kernels::cuda::on_cpu::WarpBarrier(); }
 
-// Of a whole warp only: all lanes that have not ended take part.
+// For a whole warp only: all lanes that have not ended take part.
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
   ::cairn::kernels::cuda::on_cpu::HandOver(&value, sizeof(value));

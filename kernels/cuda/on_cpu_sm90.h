@@ -1,5 +1,5 @@
 #pragma once
-// What kernels for compute capability 9.0a need from whoever runs them on a CPU, besides on_cpu.h.
+// The functions that kernels for compute capability 9.0a need on a CPU, in addition to on_cpu.h.
 
 #include "kernels/cuda/on_cpu.h"
 

@@ -13,7 +13,7 @@ constexpr int kMostPageBlocks = 4096;
 
 // Some pieces of some blocks, by value.
 struct PageBatch {
-  std::byte* blocks = nullptr;  // Of the first piece in the list.
+  std::byte* blocks = nullptr;  // The blocks of the first piece in the list.
   uint64_t block_stride = 0;
   uint64_t stride = 0;
   uint32_t piece_bytes = 0;

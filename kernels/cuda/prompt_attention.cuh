@@ -67,12 +67,12 @@ CAIRN_DEVICE void FetchPromptTile(const PromptKeys& keys, int tile, uint16_t* k,
   }
 }
 
-// What a warp knows of its 16 rows so far; a lane has rows g and g + 8.
+// The state of a warp for its 16 rows so far; a lane has rows g and g + 8.
 template <int kDim>
 struct PromptSums {
   float values[kDim / 8][4] = {};
   float max[2] = {kNoScore, kNoScore};
-  float sum[2] = {0.0f, 0.0f};  // Of this lane's keys.
+  float sum[2] = {0.0f, 0.0f};  // The sums over this lane's keys.
 };
 
 template <int kDim>
@@ -190,7 +190,7 @@ CAIRN_DEVICE void AttendPromptRows(const batch::PromptAttentionArgs& a) {
   PromptSums<kDim> sums;
   uint32_t query[kDim / 16][4];
   const float scale = a.scale * kLog2E;
-  const int row = warp * 16 + lane / 4;  // Of the block: this lane's first one.
+  const int row = warp * 16 + lane / 4;  // This lane's first row in the block.
   for (int tile = 0; tile < keys.tiles; ++tile) {
     fetch(tile + 1);
     WaitForCopies<1>();

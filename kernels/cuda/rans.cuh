@@ -14,13 +14,13 @@ namespace format {
 }  // namespace format
 
 constexpr int kTables = static_cast<int>(std::size(format::kReach));
-constexpr int kSymbols = 64;  // Of a table, at most.
+constexpr int kSymbols = 64;  // The most symbols of a table.
 constexpr int kLimits = static_cast<int>(std::size(format::kClassLimits));
 constexpr int kWindow = 16;  // Classes that a block can name.
 constexpr int kSlotBits = 11;
 constexpr uint32_t kSlots = 1u << kSlotBits;
 constexpr uint32_t kLowest = 1u << 15;
-constexpr int kMostBytes = 8;  // Of one number.
+constexpr int kMostBytes = 8;  // The most bytes of one number.
 
 struct Constants {
   int64_t limits[kLimits] = {};

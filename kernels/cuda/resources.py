@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What nvcc said about each kernel: registers, stack and spills, as the table resources.txt. And
+"""The lines of nvcc about each kernel: registers, stack and spills, as the table resources.txt. And
 the warps that a multiprocessor has registers for.
 
     kernels/cuda/resources.py build/release > kernels/cuda/resources.txt
@@ -35,7 +35,7 @@ def used(log):
 
 
 def logs(build):
-    """What the compiler said; empty if it did not run."""
+    """The output of the compiler; empty if it did not run."""
     paths = sorted((pathlib.Path(build) / "kernels/cuda").glob("*.fatbin.log"))
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
@@ -60,7 +60,7 @@ def warps(registers, block):
 
 
 def threads_of(kernel, bounds):
-    """Of kernels that a macro makes for each head size, the source has the name without it."""
+    """If a macro makes a kernel for each head size, the source has its name without the size."""
     return bounds.get(kernel) or bounds[re.sub(r"\d+$", "", kernel)]
 
 

@@ -9,7 +9,7 @@ namespace cairn::kernels::cuda {
 
 constexpr int kRopeThreads = 256;
 constexpr int kTurnThreads = 128;
-constexpr int kTurnKeys = 8;  // Of a block.
+constexpr int kTurnKeys = 8;  // Keys of a block.
 
 // Channel `c` of a head after its rotation; pair p is channels (p, p + half).
 CAIRN_DEVICE float Rotated(const float* head, int c, int half, const float* cosine,

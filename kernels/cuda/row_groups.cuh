@@ -8,11 +8,11 @@ namespace cairn::kernels::cuda {
 
 struct GroupLane {
   bool mine = false;   // False: no such group or chunk; the lane only takes part in shuffles.
-  bool first = false;  // Of the group's lanes.
+  bool first = false;  // Whether this lane is the first of its group.
   int row = 0;
   int group = 0;
   int column = 0;  // The chunk's first.
-  int lanes = 1;   // Of a group: a power of two.
+  int lanes = 1;   // Lanes of a group: a power of two.
 };
 
 // Calls body(lane) for all groups of the head. All threads of a block make the same number of

@@ -106,7 +106,8 @@ CAIRN_DEVICE void SwiGluPart(const batch::SwiGluArgs& a) {
   Store8Bfloat16(a.y + row * a.y_stride + c, gate);
 }
 
-// A number and its place. Of two the larger one, of equals the first. Place -1: no number yet.
+// A number and its place. The larger of two candidates counts; if they are equal, the first. Place
+// -1: no number yet.
 struct Candidate {
   float value = 0.0f;
   int32_t place = -1;

@@ -54,7 +54,7 @@ CAIRN_DEVICE float LogOf(float x) {
   return fmaf(e, 0.693359375f, m + p);
 }
 
-// Of the 16 lanes of a row. All lanes of a warp must call these.
+// The sum over the 16 lanes of a row. All lanes of a warp must call these.
 CAIRN_DEVICE float SumOfLanes(float x) {
   CAIRN_UNROLL
   for (int d = kRowLanes / 2; d > 0; d /= 2) x += __shfl_xor_sync(kWholeWarp, x, d);
@@ -90,7 +90,7 @@ CAIRN_DEVICE void ScaleRow(float* x, int n, int lane, float factor) {
 }
 
 CAIRN_DEVICE int RowLane() { return static_cast<int>(threadIdx.x) % kRowLanes; }
-// Of the block's rows and those of the blocks before it.
+// The index of a row among the block's rows and those of the blocks before it.
 CAIRN_DEVICE int RowIndex() {
   return static_cast<int>(blockIdx.x) * kRowsOfBlock + static_cast<int>(threadIdx.x) / kRowLanes;
 }

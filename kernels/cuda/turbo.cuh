@@ -9,7 +9,7 @@
 namespace cairn::kernels::cuda {
 
 constexpr int kTurboThreads = 128;
-constexpr int kTurboRows = 64;  // Of a block.
+constexpr int kTurboRows = 64;  // Rows of a block.
 
 template <int kDim>
 struct TurboShape {
@@ -45,7 +45,8 @@ CAIRN_DEVICE uint32_t TurboSigns(const PlaneBatch& batch, int lane) {
   return static_cast<uint32_t>(bits >> lane % 4 * 16) & 0xffff;
 }
 
-// Of a row whose columns 16 c to 16 c + 15 are lane c's. All lanes of a warp must call it.
+// Works on a row whose columns 16 c to 16 c + 15 belong to lane c. All lanes of a warp must call
+// it.
 template <int kDim>
 CAIRN_DEVICE void Hadamard(float (&z)[16], int lane) {
   CAIRN_UNROLL
@@ -170,8 +171,8 @@ CAIRN_DEVICE void TurboDecodeHead(const PlaneBatch& batch) {
 // adds up some of the sums.
 template <int kDim>
 struct OrderedSum {
-  float* numbers = nullptr;  // Of the row: [16][kLanes + 1].
-  float* parts = nullptr;    // Of the row: [16].
+  float* numbers = nullptr;  // The numbers of the row: [16][kLanes + 1].
+  float* parts = nullptr;    // The parts of the row: [16].
 
   // All lanes of a warp must call it. Two barriers are enough also when it is called again: behind
   // the second nobody reads `numbers`, and behind the next call's first nobody reads `parts`.

@@ -1,6 +1,7 @@
 #pragma once
-// What the selection kernels share: many units in one launch, tiles of keys or values, and products
-// with them. A unit is what one call of SelectionKernels gets, mostly one head of one layer.
+// The parts that the selection kernels share: many units in one launch, tiles of keys or values,
+// and products with them. A unit is what one call of SelectionKernels gets, mostly one head of one
+// layer.
 //
 // Blocks are (tile of tokens or columns, tile of rows, unit).
 

@@ -98,7 +98,7 @@ CAIRN_DEVICE void SummedLogits(const UnitBatch<AccumulateAttentionArgs>& batch, 
   LogitsTile(a.keys, RowsOf(a, first));
 }
 
-// What the exponentials of each row must be multiplied with.
+// The factor by which the exponentials of each row must be multiplied.
 CAIRN_DEVICE float* InverseOfSums(const AccumulateAttentionArgs& a) {
   return Global(reinterpret_cast<float*>(a.scratch));
 }

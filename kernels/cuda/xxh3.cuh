@@ -137,7 +137,7 @@ CAIRN_DEVICE uint64_t HashLong(const uint8_t* in, uint64_t n, int lane) {
   uint64_t acc[2];  // By selects: an array that a lane indexes would lie in local memory.
   acc[0] = j == 0 ? kPrime32_3 : j == 1 ? kPrime2 : j == 2 ? kPrime4 : kPrime5;
   acc[1] = j == 0 ? kPrime1 : j == 1 ? kPrime3 : j == 2 ? kPrime32_2 : kPrime32_1;
-  uint64_t secret[2][2];  // Of stripes `stripe` and `stripe` + 8 of a block.
+  uint64_t secret[2][2];  // The secret for stripes `stripe` and `stripe` + 8 of a block.
   CAIRN_UNROLL
   for (int half = 0; half < 2; ++half) {
     CAIRN_UNROLL

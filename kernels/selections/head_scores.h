@@ -1,5 +1,5 @@
 #pragma once
-// What a calibration says about the heads of a model.
+// The scores that a calibration gives to the heads of a model.
 
 #include <cstdint>
 #include <vector>

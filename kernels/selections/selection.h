@@ -4,9 +4,10 @@
 //
 //   Selection::Begin -> SelectionRun: Observe(...)*, Select() -> KeptRows
 //
-// A segment is a run of tokens that is selected once, when its KV is computed (docs/selections.md).
-// Its rows are numbered from 0. A selection ranks only the segment's own rows, and its softmax runs
-// over these. It ignores the rows that were kept of earlier segments.
+// A segment is a run of tokens that is selected once, when its KV is computed
+// (docs/methods/selections.md). Its rows are numbered from 0. A selection ranks only the segment's
+// own rows, and its softmax runs over these. It ignores the rows that were kept of earlier
+// segments.
 
 #include <cstdint>
 #include <functional>
@@ -44,7 +45,8 @@ struct ModelAccess {
 // The KV of a segment while it is still whole, in binary16, keys after RoPE.
 struct SegmentKv {
   int64_t tokens = 0;
-  int64_t first_position = 0;  // Of row 0, in the sequence. 0: the sequence begins here.
+  // The position of row 0 in the sequence. 0: the sequence begins here.
+  int64_t first_position = 0;
   std::span<const kernels::PagedKv> layers;  // Token t of a view is row t.
   std::span<const int32_t> token_ids;        // As many as tokens.
 };
@@ -81,9 +83,9 @@ class Selection {
 
   // As the recipe grammar has it: "snapkv".
   virtual std::string_view name() const = 0;
-  // First row whose queries are observed in a segment of so many tokens; `tokens` when none are.
-  // What is kept then depends on no query (such a selection may be shared whatever follows);
-  // otherwise on those of the segment's last rows.
+  // First row whose queries are observed in a segment of `tokens` tokens; `tokens` when none are.
+  // In that case the kept rows depend on no query (such a selection may be shared whatever
+  // follows); otherwise they depend on those of the segment's last rows.
   virtual int64_t FirstObserved(int64_t tokens) const = 0;
   // REQUIRES: tokens > 0. `model` must outlive the run.
   virtual std::unique_ptr<SelectionRun> Begin(const ModelShape& shape, const ModelAccess& model,

@@ -1,5 +1,5 @@
 #pragma once
-// What a fetch frame says about a slice. Both ends of a connection use it.
+// The description of a slice in a fetch frame. Both ends of a connection use it.
 
 #include <cstdint>
 
@@ -26,7 +26,7 @@ struct RowsHeader {
   uint32_t head = 0;
   format::Codec codec = format::Codec::kRaw;
   uint64_t slice_xxh3 = 0;
-  uint64_t xxh3 = 0;  // Of what the group is, and of its data.
+  uint64_t xxh3 = 0;  // The hash of the group's description and of its data.
   v1::TierKind tier = v1::TIER_KIND_UNSPECIFIED;
 };
 

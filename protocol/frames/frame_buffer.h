@@ -45,9 +45,9 @@ class FrameBuffer {
   static void Unref(void* refs);
   void FlushFields();
 
-  std::string fields_;  // Of the frame's end; not in slices_ yet.
+  std::string fields_;  // The fields at the frame's end; not in slices_ yet.
   std::vector<grpc::Slice> slices_;
-  Refs* refs_ = nullptr;  // Of slices_; the buffer itself has one count.
+  Refs* refs_ = nullptr;  // The counts of slices_; the buffer itself has one count.
 };
 
 }  // namespace cairn::frames

@@ -16,7 +16,7 @@ void ToProto(const OpenAnswer& answer, v1::LinkOpenResponse* out);
 Result<OpenAnswer> FromProto(const v1::LinkOpenResponse& proto);
 void ToProto(const MoveRequest& request, const std::string& reader, v1::LinkMoveRequest* out);
 Result<MoveRequest> FromProto(const v1::LinkMoveRequest& proto);
-// Who calls. The transport may know better.
+// The process that calls. The transport may know better.
 Status CheckReader(const std::string& reader);
 
 }  // namespace cairn::link

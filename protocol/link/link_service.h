@@ -15,8 +15,8 @@ class Call;
 
 namespace cairn::link {
 
-// Who calls, given what the call claims. PERMISSION_DENIED: the certificate of the caller does not
-// fit. Any thread.
+// The name of the caller, given the name that the call claims. PERMISSION_DENIED: the certificate
+// of the caller does not fit. Any thread.
 using CallerRule =
     std::function<Result<std::string>(const rpc::Call& call, const std::string& claimed)>;
 

@@ -1,6 +1,6 @@
 #pragma once
 // The same-node protocol, version 1: what client and node write into the ring and send over the
-// Unix socket. This file has the bytes, and docs/formats/local.md explains them.
+// Unix socket. This file has the bytes, and docs/inside/formats/local.md explains them.
 //
 // Plain structs of fixed size, little-endian, without padding. Each side copies what it reads out
 // of shared memory once, and looks only at the copy. The checks are in decode.h.
@@ -32,7 +32,7 @@ inline constexpr uint32_t kKeyBytes = 32;
 // The shape of a ring. The node sends it once, in Welcome. Neither side reads it from shared
 // memory.
 struct RingShape {
-  uint32_t entries = 0;        // Of each queue; a power of two, 1 to kMaxEntries.
+  uint32_t entries = 0;        // Entries of each queue; a power of two, 1 to kMaxEntries.
   uint32_t scratch_bytes = 0;  // A multiple of 4096, 4096 to kMaxScratchBytes.
 
   constexpr uint64_t submissions_at() const { return kRingHeaderBytes; }
@@ -134,8 +134,8 @@ enum PlaceFlag : uint8_t {
   kOnDevice = 2,
 };
 
-// Where one part of one block lies. The bytes are the stored part (docs/formats/part.md), and its
-// header has the offsets and the XXH3 of the slices.
+// Where one part of one block lies. The bytes are the stored part (docs/inside/formats/part.md),
+// and its header has the offsets and the XXH3 of the slices.
 struct PlaceEntry {
   uint64_t offset = 0;   // In the segment.
   uint32_t segment = 0;  // Id; 0 unless kHere.
@@ -200,7 +200,7 @@ struct MessageHeader {
 struct Hello {
   MessageHeader header;
   uint8_t token[16] = {};  // SessionEvent.local_token.
-  char tenant[128] = {};   // Of all namespaces that the session will use; padded with 0.
+  char tenant[128] = {};   // The tenant of all namespaces that the session will use; padded with 0.
   char client[120] = {};   // For logs; padded with 0.
 };
 static_assert(sizeof(Hello) == 272);
@@ -214,7 +214,7 @@ struct Welcome {
   uint64_t node_epoch = 0;   // As SessionEvent's.
   uint64_t quota_bytes = 0;  // Leased and reserved bytes that the session may hold.
   char text[208] = {};
-  uint64_t chunk_bytes = 0;  // Of a chunk of a GPU. 0: the node has no device tier.
+  uint64_t chunk_bytes = 0;  // Bytes of a chunk of a GPU. 0: the node has no device tier.
 };
 static_assert(sizeof(Welcome) == 256);
 

@@ -77,7 +77,7 @@ Result<std::vector<BlockKey>> KeysFromProto(std::string_view bytes);
 void ToProto(const Status& status, v1::PartResult* out);
 // The status of one part. Reads a code beyond google.rpc.Code as UNKNOWN.
 Status FromProto(const v1::PartResult& proto);
-// Of a number of v1::NextUse. INVALID_ARGUMENT: it is none of them.
+// The NextUse for a number of v1::NextUse. INVALID_ARGUMENT: it is none of them.
 Result<NextUse> ToNextUse(int number, std::string_view field);
 
 }  // namespace cairn::wire

@@ -129,7 +129,7 @@ class Counts:
 
 
 def stored(payload, slices=1):
-    """Bytes of a part at the node, header included (docs/formats/part.md)."""
+    """Bytes of a part at the node, header included (docs/inside/formats/part.md)."""
     return payload + -(-(64 + 24 * slices) // 64) * 64
 
 

@@ -117,7 +117,7 @@ def test_weights_without_a_name_and_foreign_versions(node, monkeypatch, tmp_path
 
 
 def tiered(node, tier=None, extra=None, **changes):
-    """The block of docs/engines/vllm.md, with changes; None takes a setting away."""
+    """The block of docs/program/engines/vllm.md, with changes; None takes a setting away."""
     tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc, **(tier or {})}
     extra = {
         "spec_name": "TieringOffloadingSpec",

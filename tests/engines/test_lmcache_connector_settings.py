@@ -151,7 +151,7 @@ def test_untested_versions_are_refused(monkeypatch):
 
 
 def test_lmcache_starts_without_a_storage_that_refuses(start_node):
-    """So docs/engines/lmcache.md says where to look."""
+    """So docs/program/engines/lmcache.md says where to look."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     for settings, names in (

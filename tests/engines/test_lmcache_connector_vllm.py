@@ -15,7 +15,7 @@ from test_vllm import flip_bytes
 
 def documented(node, folder):
     """The page's configuration file, word for word but for the node."""
-    page = (ROOT / "docs/engines/lmcache.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/program/engines/lmcache.md").read_text(encoding="utf-8")
     [text] = re.findall(r"```yaml\n(.*?)```", page, flags=re.S)
     path = folder / "lmcache.yaml"
     path.write_text(text.replace("127.0.0.1:7400", node.grpc))
@@ -120,7 +120,7 @@ def test_an_engine_outlives_its_node(tiny, engine_log, start_node, reference, tm
 
 
 def test_the_documented_command_is_what_is_run():
-    page = (ROOT / "docs/engines/lmcache.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/program/engines/lmcache.md").read_text(encoding="utf-8")
     [block] = re.findall(r"--kv-transfer-config '(\{.*?\})'", page, flags=re.S)
     run = vllm_engine.transfer_config(None, None, lmcache=True)
     # But for the stand-in, which is a subclass.

@@ -282,7 +282,7 @@ def test_what_is_not_supported_is_refused_at_the_start(start_node, monkeypatch):
 
 
 def test_sglang_gives_linkers_no_pools_of_plain_models():
-    """Why there is no linker: docs/engines/sglang.md."""
+    """Why there is no linker: docs/program/engines/sglang.md."""
     from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import _PlainKvStrategy
 
     with pytest.raises(ValueError, match="does not support the direct external linker"):

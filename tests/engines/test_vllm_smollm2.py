@@ -91,7 +91,7 @@ def documented(page, node, model):
 def test_the_documented_server_counts_hits_in_its_metrics(smollm2, engine_log, start_node):
     """Twice: the second server answers from what the first one stored."""
     node = start_node()
-    page = ROOT / "docs/engines/vllm.md"
+    page = ROOT / "docs/program/engines/vllm.md"
     prompt = text(3, 700)
     small = ["--max-model-len", "2048", "--enforce-eager", "--dtype", "float32"]
     answers = []
@@ -127,7 +127,7 @@ def test_the_documented_server_counts_hits_in_its_metrics(smollm2, engine_log, s
 def test_the_readme_s_configuration_is_the_documentation_s():
     """And both are what the tests run."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs/engines/vllm.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/program/engines/vllm.md").read_text(encoding="utf-8")
     [block] = re.findall(r"--kv-transfer-config '(\{.*?\})'", readme, flags=re.S)
     assert json.loads(block) == json.loads(
         re.findall(r"--kv-transfer-config '(\{.*?\})'", page, flags=re.S)[0]

@@ -1,4 +1,5 @@
-// docs/cluster.md takes an operator from one node to eight: its commands run as they are written.
+// docs/operate/cluster.md takes an operator from one node to eight: its commands run as they are
+// written.
 
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -20,7 +21,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr char kPage[] = "docs/cluster.md";
+constexpr char kPage[] = "docs/operate/cluster.md";
 constexpr int kNodes = 8;
 constexpr seconds kPatience(120);
 

@@ -92,7 +92,7 @@ TEST(NodeSettings, PrintedSettingsAreAConfigurationFile) {
 }
 
 TEST(NodeSettings, TheDocumentIsTheTableOfTheBinary) {
-  EXPECT_THAT(ReadFile("docs/config.md"), HasSubstr(RunOnce({"--print-config-docs"}).out))
+  EXPECT_THAT(ReadFile("docs/operate/config.md"), HasSubstr(RunOnce({"--print-config-docs"}).out))
       << "print it again with: cairn-cache --print-config-docs";
 }
 
@@ -218,7 +218,7 @@ TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   client.Fetch(client.Match(fingerprint, 2).lease_id());
   const auto scrape = metrics::HttpGet((*node)->admin(), "/metrics", kTimeout);
   ASSERT_OK(scrape);
-  std::set<std::string> documented = DocumentedNames(ReadFile("docs/metrics.md"));
+  std::set<std::string> documented = DocumentedNames(ReadFile("docs/operate/metrics.md"));
   // Only with TLS; node_tls_test sees it.
   documented.erase("cairn_tls_cert_expiry_timestamp_seconds");
   EXPECT_EQ(ScrapedNames(*scrape), documented);

@@ -1,4 +1,5 @@
-"""docs/fidelity-claims.md says of papers' claims what the reports in benchmarks/results say."""
+"""docs/methods/fidelity-claims.md says of papers' claims what the reports in benchmarks/results
+say."""
 
 import re
 import shlex
@@ -12,7 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks/fidelity"))
 import claims
 import paired
 
-PAGE = ROOT / "docs/fidelity-claims.md"
+PAGE = ROOT / "docs/methods/fidelity-claims.md"
 LEAST_OVERLAP = 0.98
 
 
@@ -59,8 +60,8 @@ def test_every_question_of_selections_and_codecs_has_an_answer(table):
 
 
 def methods():
-    """The names in the table of docs/selections-methods.md."""
-    text = (ROOT / "docs/selections-methods.md").read_text(encoding="utf-8")
+    """The names in the table of docs/methods/selections-methods.md."""
+    text = (ROOT / "docs/methods/selections-methods.md").read_text(encoding="utf-8")
     table = text[text.index("| name | source |") :].split("\n\n", 1)[0]
     return re.findall(r"^\| `([\w-]+)`", table, re.M)
 
@@ -69,7 +70,7 @@ def overlaps():
     """Method and mean overlap of each row of an end-to-end comparison with a reference."""
     row = re.compile(r"^\| `([\w-]+):[^`]*` \| (?:kvpress|own)-[^|]+ \| \d+ \| ([\d.]+) \|", re.M)
     for name in ("fidelity-claims.md", "fidelity-selections.md"):
-        for method, mean in row.findall((ROOT / "docs" / name).read_text(encoding="utf-8")):
+        for method, mean in row.findall((ROOT / "docs/methods" / name).read_text(encoding="utf-8")):
             yield method, float(mean)
 
 

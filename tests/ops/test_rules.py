@@ -117,7 +117,7 @@ def test_each_alert_says_what_it_means():
 
 def test_alerts_use_metrics_that_are_documented():
     pages = [
-        (ROOT / "docs" / name).read_text()
+        (ROOT / "docs/operate" / name).read_text()
         for name in ("metrics.md", "metrics-worker.md", "metrics-router.md")
     ]
     documented = set(re.findall(r"`(cairn_\w+)`", "".join(pages)))

@@ -1,11 +1,11 @@
-"""docs/security-model.md: each test that it names is in the tree, and each row of what was found
-says what holds it."""
+"""docs/operate/security-model.md: each test that it names is in the tree, and each row of what was
+found says what holds it."""
 
 import re
 
 from conftest import ROOT
 
-PAGE = (ROOT / "docs/security-model.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/operate/security-model.md").read_text(encoding="utf-8")
 RECIPES = ROOT / "tests/fault/adversary/recipes.cc"
 
 # `Suite.Case`, or `Suite.*` for all of its cases.

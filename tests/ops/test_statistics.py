@@ -1,5 +1,5 @@
 """The tables that declare a node's statistics, and what people and type checkers read of them: the
-rows of docs/metrics.md and the fields of Python's types. Compilers hold everything else."""
+rows of docs/operate/metrics.md and the fields of Python's types. Compilers hold everything else."""
 
 import ast
 import re
@@ -44,8 +44,8 @@ METRICS = [row for rows in TABLES.values() for row in rows if row.metric]
 
 
 def documented():
-    """(type, labels, meaning) by the name of the metric, as docs/metrics.md has them."""
-    text = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    """(type, labels, meaning) by the name of the metric, as docs/operate/metrics.md has them."""
+    text = (ROOT / "docs/operate/metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(cairn_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", text, flags=re.M)
     return {name: rest for name, *rest in rows}
 
@@ -96,10 +96,10 @@ def test_each_metric_is_documented(row):
     help_text = shared_help()[row.metric] if row.shared else row.help
     labels = "`tier` (device, disk, host)" if row.of_tier else "-"
     line = f"| `{row.metric}` | {row.type} | {labels} | {help_text} |"
-    assert row.metric in pages, f"docs/metrics.md lacks the row:\n{line}"
+    assert row.metric in pages, f"docs/operate/metrics.md lacks the row:\n{line}"
     kind, shown, meaning = pages[row.metric]
     assert kind == row.type
-    assert meaning.replace("`", "") == help_text, f"docs/metrics.md expects:\n{line}"
+    assert meaning.replace("`", "") == help_text, f"docs/operate/metrics.md expects:\n{line}"
     if row.shared:
         for label, value in row.labels.items():
             assert re.search(rf"`{label}` \([^)]*\b{value}\b[^)]*\)", shown), f"{label}: {value}"

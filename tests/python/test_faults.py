@@ -28,7 +28,7 @@ def test_each_code_has_its_class():
 
 
 def test_actions_are_those_of_the_documentation():
-    page = (ROOT / "docs/errors.md").read_text()
+    page = (ROOT / "docs/program/errors.md").read_text()
     for cls in cairn.Error.__subclasses__():
         row = next(
             line

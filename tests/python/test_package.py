@@ -13,7 +13,7 @@ import pytest
 import cairn
 from conftest import ROOT
 
-PAGE = ROOT / "docs/python.md"
+PAGE = ROOT / "docs/program/python.md"
 
 
 def run(*command, **options):

@@ -421,7 +421,7 @@ def test_a_router_before_a_router_before_workers(tmp_path):
 
 
 def test_the_commands_of_the_page():
-    page = (ROOT / "docs/router.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operate/router.md").read_text(encoding="utf-8")
     section = page.split("## Before other engines")[1].split("\n## ")[0]
     commands = section.split("```bash\n")[1].split("```")[0]
     # The same on ports that are free.

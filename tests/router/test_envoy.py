@@ -285,8 +285,8 @@ def test_sigterm_lets_picked_requests_end(make):
 
 
 def test_the_commands_of_the_documentation(tmp_path):
-    """docs/router.md, with other ports."""
-    section = (ROOT / "docs/router.md").read_text().split("## Behind a gateway\n")[1]
+    """docs/operate/router.md, with other ports."""
+    section = (ROOT / "docs/operate/router.md").read_text().split("## Behind a gateway\n")[1]
     block = re.search(r"```\n(cairn-router .*?)```", section, re.DOTALL)[1]
     router, gateway, request = (
         shlex.split(command) for command in block.replace("\\\n", " ").strip().splitlines()

@@ -59,7 +59,7 @@ TEST(WorkerAndNodeTest, AComputedPromptIsPushedAndTheNextOneIsFetched) {
   });
 }
 
-// A prompt that one worker computes and another one answers (docs/disaggregation.md).
+// A prompt that one worker computes and another one answers (docs/operate/disaggregation.md).
 struct Paired {
   GenerateSummary prefill, answer;
   Duration took{0};

@@ -1,5 +1,5 @@
 #pragma once
-// What the command line says, command by command. Defaults are those of the help texts.
+// The values of the command line, command by command. Defaults are those of the help texts.
 
 #include <cstdint>
 #include <optional>
@@ -62,7 +62,7 @@ struct GenerateOptions {
   bool json = false;
 };
 
-// What --policy calls the offline bound.
+// The name of the offline bound for --policy.
 inline constexpr char kOptimum[] = "optimum";
 
 struct ReplayFlags {
@@ -116,7 +116,7 @@ struct StatOptions {
 // Shared by all of `cairn cluster ...`.
 struct ClusterOptions {
   std::string cache;     // As in StatOptions.
-  double timeout_s = 5;  // Of each call.
+  double timeout_s = 5;  // The timeout of each call.
   double wait_s = 0;     // For all of it; each command has a default of its own.
   std::string fingerprint;
   std::string keys = "-";  // File, or "-".
@@ -133,7 +133,7 @@ struct UpOptions {
   std::string directory;  // Empty: the default one.
   uint32_t nodes = 1, workers = 1, prefill_workers = 0;
   std::string model = kDefaultModel;
-  int threads = 0;  // Of each worker. 0: the CPUs, divided.
+  int threads = 0;  // Threads of each worker. 0: the CPUs, divided.
   std::string ram = "512MiB";
   std::string disk;  // Empty: none.
   std::string http;  // Empty: port 8000, or a free one if that is taken.
@@ -152,7 +152,7 @@ struct DownOptions {
 };
 
 struct TopOptions {
-  std::string directory;             // Of `cairn up`.
+  std::string directory;             // The directory of `cairn up`.
   std::string cache;                 // Instead of it: addresses, with commas.
   std::vector<std::string> workers;  // Addresses.
   std::string router;                // Address; empty: none.
@@ -166,7 +166,8 @@ struct DoctorOptions {
   std::string model = kDefaultModel;
   std::string directory = ".";
   std::string cache;  // Also ask this node; empty: none.
-  // What vLLM's --kv-transfer-config gets, a file or JSON: look at this instead of the machine.
+  // The configuration that vLLM's --kv-transfer-config gets, a file or JSON: look at this instead
+  // of the machine.
   std::string vllm;
   std::string vllm_model;
   std::string python = "python3";
@@ -195,8 +196,8 @@ struct FidelityOptions {
   std::string texts = "benchmarks/fidelity/texts";
   std::string out = "build/fidelity";
   uint32_t limit = 0;
-  uint32_t context_tokens = 1536;   // Of documents.
-  uint32_t question_tokens = 1024;  // Of contexts that questions are asked about.
+  uint32_t context_tokens = 1536;   // Tokens of a document.
+  uint32_t question_tokens = 1024;  // Tokens of a context that questions are asked about.
   int threads = 0;
   bool exact = false;
   bool kept = false;

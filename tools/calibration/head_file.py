@@ -1,4 +1,4 @@
-"""Writes a calibration file of head scores: docs/formats/calibration.md."""
+"""Writes a calibration file of head scores: docs/methods/calibration.md."""
 
 import hashlib
 import pathlib

@@ -1,4 +1,4 @@
-"""Writes a calibration file of rotations: docs/formats/calibration.md."""
+"""Writes a calibration file of rotations: docs/methods/calibration.md."""
 
 import hashlib
 import pathlib

@@ -92,7 +92,7 @@ class Tokenizer:
         """Ids of a text. Bytes that the vocabulary lacks are left out, as in a worker."""
         ids = []
         for i, part in enumerate(self.control.split(text) if self.control else [text]):
-            if i % 2:  # What the pattern found stands between the others.
+            if i % 2:  # The parts that the pattern found stand between the others.
                 ids.append(self.ids[part])
                 continue
             for word in words(part):

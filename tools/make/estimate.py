@@ -5,7 +5,7 @@
 
 It compiles a small file to see how fast the compiler is here, and asks ninja how much of the
 product is there already. The constants are those of one machine (CONTRIBUTING.md, "Where the time
-goes"). What a compiler cache knows is not looked at: then it is quicker.
+goes"). The contents of a compiler cache are not looked at: with them it is quicker.
 """
 
 import argparse
@@ -20,8 +20,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
 
-# Of the machine that was measured: one compilation of YARDSTICK, all of the product's compilations
-# in one after the other, the demo's workload, and Debian's packages.
+# Times of the machine that was measured: one compilation of YARDSTICK, all of the product's
+# compilations in one after the other, the demo's workload, and Debian's packages.
 YARDSTICK = "#include <functional>\n#include <map>\n#include <regex>\n#include <string>\n"
 YARDSTICK_SECONDS = 1.0
 PRODUCT_SECONDS = 900

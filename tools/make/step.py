@@ -30,7 +30,7 @@ STEPS = ROOT / "build" / ".steps"
 SECONDS_BETWEEN_LINES = 60
 FULL_MEGABYTES = 50
 
-# What a failed step printed, and what to do about it.
+# The output of a failed step, and advice.
 REASONS = [
     (
         r"No space left on device|Disk quota exceeded",
@@ -148,7 +148,7 @@ class Command:
 
 
 def reason(text):
-    """What to do about what a step printed; "" if that is not known."""
+    """Advice about the output of a step; "" if there is none."""
     for pattern, advice in REASONS:
         if found := re.search(pattern, text, re.IGNORECASE):
             return advice or found[0]
@@ -156,7 +156,8 @@ def reason(text):
 
 
 def failed_part(text, build):
-    """What a reader needs of the output: of ninja, what belongs to steps that failed."""
+    """The part of the output that a reader needs: if it is ninja's, the lines of steps that
+    failed."""
     lines = text.splitlines()
     if build:
         kept, keep = [], False

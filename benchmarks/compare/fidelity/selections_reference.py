@@ -87,9 +87,9 @@ def headkv_of(scores):
     return headkv(32, 3, "max", 1.2, [[max(0.0, s) for s in layer] for layer in scores])
 
 
-# Name: Cairn's selection of the same method (docs/selections-methods.md), and the method with the
-# parameters that this has by default. What differs: `sink`, by which Cairn keeps the first token,
-# and the tie rule of torch.topk. kvpress's `random` draws other numbers.
+# Name: Cairn's selection of the same method (docs/methods/selections-methods.md), and the method
+# with the parameters that this has by default. What differs: `sink`, by which Cairn keeps the first
+# token, and the tie rule of torch.topk. kvpress's `random` draws other numbers.
 PRESSES = {
     "kvpress-random": ("random", drawn(with_kvpress(kvpress.RandomPress()))),
     "kvpress-streaming": ("streaming", with_kvpress(kvpress.StreamingLLMPress(n_sink=4))),

@@ -18,7 +18,7 @@ namespace cairn::client {
 // A piece as it came. Its bytes may lie in several places, in order. They are borrowed.
 struct SlicePiece {
   SliceInfo slice = {};
-  uint64_t offset = 0;  // Of the bytes in the slice.
+  uint64_t offset = 0;  // The place of the bytes in the slice.
   std::vector<std::span<const std::byte>> chunks = {};
 };
 
@@ -28,9 +28,9 @@ struct SlicePiece {
 class SliceAssembler {
  public:
   struct Limits {
-    uint32_t blocks = 0;  // Of the lease: a slice of a block beyond is refused.
+    uint32_t blocks = 0;  // The blocks of the lease: a slice of a block beyond is refused.
     uint64_t max_slice_bytes = 64ull << 20;
-    uint64_t max_open_bytes = 128ull << 20;  // Of slices that are not whole yet.
+    uint64_t max_open_bytes = 128ull << 20;  // Limit for slices that are not whole yet.
     bool verify = true;
     size_t max_retries = 0;  // Wrong slices that may come once more before their block has failed.
   };
@@ -59,7 +59,7 @@ class SliceAssembler {
     std::span<std::byte> destination;
     std::vector<std::byte> own;  // Where the sink gave no destination.
     uint64_t received = 0;
-    // Of [0, received), as long as the pieces come in order.
+    // The hash of [0, received), as long as the pieces come in order.
     Xxh3Stream hash;
     bool in_order = true;
   };
@@ -79,7 +79,7 @@ class SliceAssembler {
   std::set<SliceKey> wrong_;  // Not more than max_retries.
   bool retrying_ = false;
   FetchCounts counts_;
-  Xxh3Stream whole_;  // Of a slice that came whole, in several chunks.
+  Xxh3Stream whole_;  // The hash of a slice that came whole, in several chunks.
 };
 
 }  // namespace cairn::client

@@ -130,7 +130,7 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
     return OkStatus();
   }
 
-  // What begins every call. Counts nothing on success.
+  // The checks at the beginning of every call. Counts nothing on success.
   Status Enter(Duration deadline, const std::stop_token& cancel = {}) {
     Status fault;
     bool hang = false;
@@ -187,7 +187,7 @@ class Hold final : public LentHold {
   const std::shared_ptr<const Part> part_;
 };
 
-// What Fetch sends, copied out of the store so that the sink runs without its lock.
+// The slices that Fetch sends, copied out of the store so that the sink runs without its lock.
 struct Outgoing {
   uint32_t block = 0;
   std::shared_ptr<const Part> part;

@@ -109,10 +109,10 @@ class Client:
         drives GPUs (empty: NVIDIA's) and the number of one. A GPU that is not there, or cannot
         share its memory, is none.
 
-        Of several nodes the client uses one, its home: preferably one whose `cluster.host` is
-        `host`, then one whose `cluster.zone` is `zone`. Among equals clients with the same
-        `home_key` (empty: `client_name`) prefer the same node. When the home is lost, calls go to
-        the next one, and they return 30 seconds after it is back."""
+        If there are several nodes, the client uses one of them, its home: preferably one whose
+        `cluster.host` is `host`, then one whose `cluster.zone` is `zone`. Among equals clients with
+        the same `home_key` (empty: `client_name`) prefer the same node. When the home is lost,
+        calls go to the next one, and they return 30 seconds after it is back."""
         self._connection = _native.connect(
             address,
             client_name,
@@ -144,10 +144,10 @@ class Client:
         a session begins. A program that starts before the node therefore only needs
         `cairn.fingerprint(spec)`.
 
-        `block_life`: so many seconds after its last use a block is not served any more; 1 second
-        to 90 days. 0: as the namespace has it already, or else the node's default. Only
-        an administrator can make it shorter than it is: for all others a shorter one changes
-        nothing.
+        `block_life`: a block is not served any more when this many seconds have passed since its
+        last use; 1 second to 90 days. 0: as the namespace has it already, or else the node's
+        default. Only an administrator can make it shorter than it is: for all others a shorter one
+        changes nothing.
         """
         fingerprint, created, differs = self._connection.open_namespace(
             spec, block_life, deadline, trace
@@ -177,9 +177,9 @@ class Client:
         `holders`: ids of at most 4 nodes that are known to hold the blocks; a node of a cluster
         asks them first. `next`: what the conversation does next, as far as the caller knows: it
         goes on "soon" (within minutes) or "later", or "never". The node keeps blocks accordingly.
-        `wait`: seconds, beside `deadline`, that the node may wait for blocks that somebody writes
-        now, until `wait_blocks` (0: all) of them match. `announce`: the caller computes and pushes
-        what does not match; until the lease ends, matches that wait count it as a writer.
+        `wait`: seconds, in addition to `deadline`, that the node may wait for blocks that somebody
+        writes now, until `wait_blocks` (0: all) of them match. `announce`: the caller computes and
+        pushes what does not match; until the lease ends, matches that wait count it as a writer.
         """
         return _match(
             self._connection.match(

@@ -13,7 +13,7 @@ __all__ = ["ClusterEvents", "MemberEvent", "MemberEventKind"]
 
 
 class MemberEventKind(enum.IntEnum):
-    """What an index does with an event of a member."""
+    """The kinds of a member's events, and what an index does with each."""
 
     SNAPSHOT_BEGINS = 0
     """Remember what it has of this member as old."""
@@ -33,7 +33,7 @@ class MemberEvent:
     node_id: str
     address: str
     event: CacheEvent | None
-    """What happened to a block; of EVENT only."""
+    """The event of a block; of EVENT only."""
 
 
 class ClusterEvents:

@@ -94,7 +94,7 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
     try:
         options = kind.read(settings, prefix, without)
     except ValueError as error:
-        yield Check("settings", "fail", str(error), "see docs/engines/vllm.md")
+        yield Check("settings", "fail", str(error), "see docs/program/engines/vllm.md")
         return
     yield Check("settings", "ok", f"{len(settings)} given")
     if model and not options.revision:

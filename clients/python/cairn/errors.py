@@ -61,7 +61,7 @@ class Code(enum.IntEnum):
 
 
 class Action(enum.Enum):
-    """What a caller does after an error. The request itself continues without the cache."""
+    """The actions of a caller after an error. The request itself continues without the cache."""
 
     PROCEED = "proceed"
     TREAT_AS_SUCCESS = "treat_as_success"
@@ -76,7 +76,7 @@ class Error(Exception):
     """A call that failed. Its class says the code."""
 
     code: Code = Code.UNKNOWN
-    #: What a fetch brought before it failed; None for other calls.
+    #: The slices that a fetch brought before it failed; None for other calls.
     fetched: Fetched | None = None
 
     @property
@@ -86,7 +86,7 @@ class Error(Exception):
 
     @property
     def action(self) -> Action:
-        """What to do next."""
+        """The next action."""
         return Action(_native.next_action(int(self.code)))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Names of namespaces and blocks, computed as Cairn's workers do (docs/formats/keys.md)."""
+"""Names of namespaces and blocks, computed as Cairn's workers do (docs/inside/formats/keys.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The third level of SGLang's hierarchical cache: docs/engines/sglang.md.
+"""The third level of SGLang's hierarchical cache: docs/program/engines/sglang.md.
 
 SGLang loads `CairnStorage` itself, as its backend "dynamic".
 """
@@ -27,7 +27,7 @@ __all__ = ["CairnStorage"]
 _LOG = logging.getLogger("cairn")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-# What SGLang keeps in the same dictionary as our settings.
+# The keys of SGLang in the same dictionary as our settings.
 _FOREIGN = (
     "backend_name",
     "module_path",
@@ -226,7 +226,7 @@ class CairnStorage(HiCacheStorage):
         )
 
     def counters(self) -> dict[str, float]:
-        """What happened since the start, by name."""
+        """The counts of events since the start, by name."""
         return {} if self._store is None else self._store.counters.totals()
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class MissReason(enum.IntEnum):
 
 
 class EventKind(enum.IntEnum):
-    """What happened to a block."""
+    """An event in the life of a block."""
 
     STORED = 1
     REMOVED = 2
@@ -225,7 +225,7 @@ class Match:
     lease: Lease
     tiers: Sequence[TierRun]
     miss_reason: MissReason
-    """Of block `matched_blocks`; NONE when all matched."""
+    """The reason for block `matched_blocks`; NONE when all matched."""
     bytes: int
     estimated_fetch_seconds: float
 
@@ -254,15 +254,15 @@ class Part(NamedTuple):
     parent: bytes | None = None
     """None: a root."""
     first_position: int = 0
-    """Of the block's first token."""
+    """Position of the block's first token."""
     rect: Rect | None = None
     """None: the whole grid."""
     compute_seconds: float = 0.0
-    """What computing the block cost; 0 if unknown."""
+    """The time that it took to compute the block; 0 if unknown."""
 
 
 class Prefetched(NamedTuple):
-    """What the node did with the blocks of a hint. Every key is counted once."""
+    """The effect of a hint on its blocks. Every key is counted once."""
 
     present_blocks: int
     queued_blocks: int
@@ -339,7 +339,7 @@ class ClientStats:
     home: str
     """The address of the node that the client uses now. Empty: none yet."""
     home_node_id: str
-    """What that node calls itself. Empty before the first session."""
+    """The name that the node gives itself. Empty before the first session."""
     home_changes: int
     """Moves from one of several nodes to another."""
     connected: bool

@@ -68,7 +68,7 @@ Status BlockSink::Check(const SliceInfo& slice) const {
 }
 
 std::span<std::byte> BlockSink::Destination(const SliceInfo& slice) {
-  // What is wrong with it is said when it has come.
+  // If it is wrong, the error is reported when it has come.
   if (!Wanted(slice) || !SameHeads(slice) || !Check(slice).ok()) return {};
   const uint64_t offset = layout_->IsNative() ? Offset(slice.layer) : 0;
   return Of(slice).Contiguous(offset, slice.slice_bytes);

@@ -21,7 +21,7 @@ class DeviceTarget {
  public:
   virtual ~DeviceTarget() = default;
   virtual std::string uuid() const = 0;
-  // Verified slices go to the GPU's memory. `first_block`: of the fetch. What became of each, in
+  // Verified slices go to the GPU's memory. `first_block`: of the fetch. The outcome of each, in
   // order.
   virtual std::vector<client::DeviceRead> Read(std::span<const client::DeviceSlice> slices,
                                                uint32_t first_block) = 0;
@@ -61,7 +61,7 @@ class BlockSink final : public client::FetchSink {
   std::map<uint32_t, client::MissReason> Failed(client::MissReason open) const;
   // Leading blocks that are complete.
   uint32_t prefix() const;
-  uint64_t bytes() const { return bytes_; }  // Of slices that were taken.
+  uint64_t bytes() const { return bytes_; }  // The bytes of slices that were taken.
 
  private:
   // Puts a layer together from parts with other heads.
@@ -89,7 +89,8 @@ class BlockSink final : public client::FetchSink {
   format::PartRect want_;
   uint32_t first_;
   std::vector<Block> into_;
-  std::vector<uint64_t> offsets_;  // Of the wanted layers in a native block, and its end.
+  // The offsets of the wanted layers in a native block, and its end.
+  std::vector<uint64_t> offsets_;
   // By block.
   std::vector<uint32_t> missing_cells_;
   std::vector<std::optional<client::MissReason>> failed_;

@@ -415,7 +415,7 @@ uint64_t Watch(Connection& connection, nb::handle fingerprint, bool snapshot) {
 }
 
 nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait) {
-  // None: for ever.
+  // None: forever.
   const TimePoint until =
       wait.is_none() ? TimePoint::max() : std::chrono::steady_clock::now() + Seconds(wait, "wait");
   std::optional<client::CacheEvent> event;

@@ -35,7 +35,7 @@ std::shared_ptr<ClusterWatch> WatchCluster(const std::string& address,
 }
 
 nb::object NextMemberEvent(ClusterWatch& watch, nb::handle wait) {
-  // None: for ever.
+  // None: forever.
   const TimePoint until =
       wait.is_none() ? TimePoint::max() : std::chrono::steady_clock::now() + Seconds(wait, "wait");
   std::optional<client::MemberEvent> event;

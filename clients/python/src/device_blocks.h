@@ -34,8 +34,8 @@ class DeviceBlocks final : public DeviceTarget {
   const std::vector<uint64_t> positions_;
 };
 
-// Of GPU number `device` of the library (device::Driver::Load). Null: there is none, or its memory
-// cannot be shared between processes.
+// The importer of GPU number `device` of the library (device::Driver::Load). Null: there is none,
+// or its memory cannot be shared between processes.
 std::shared_ptr<client::DeviceImporter> OpenImporter(const std::string& library, uint32_t device);
 
 }  // namespace cairn::python

@@ -20,7 +20,7 @@ class Field {
   Field(std::string_view name, size_t index, std::string_view member = {})
       : name_(name), index_(index), member_(member) {}
 
-  // Of what this names, which is a sequence.
+  // An item of the field, which is a sequence.
   Field Item(size_t item) const {
     Field field = *this;
     field.item_ = item;

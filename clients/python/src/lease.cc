@@ -14,7 +14,7 @@ LeaseHandle::LeaseHandle(client::Lease lease) : process_(getpid()) {
 
 void LeaseHandle::Release() {
   if (lease_ == nullptr) return;
-  if (getpid() != process_) new std::shared_ptr(std::move(lease_));  // Kept for ever.
+  if (getpid() != process_) new std::shared_ptr(std::move(lease_));  // Kept forever.
   lease_.reset();
 }
 

@@ -1,5 +1,5 @@
 // cairn._native: the C++ client for Python. Private to the package, whose modules give it its names
-// and types; _native.pyi beside them describes it for type checkers.
+// and types; _native.pyi next to them describes it for type checkers.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

@@ -50,7 +50,7 @@ class PageMoves {
 
   uint32_t save_slots() const { return save_slots_; }
   uint32_t load_slots() const { return load_slots_; }
-  // Of a block as it is stored.
+  // The bytes of a block as it is stored.
   uint64_t BlockBytes(uint64_t first_position) { return mover().form().BytesAt(first_position); }
   bool RunsKernels() { return mover().form().runs_kernels(); }
   // The engine's thread calls these. They keep the GIL: they do not wait, and to get it back can
@@ -98,7 +98,7 @@ class PageMoves {
 std::pair<std::string, uint64_t> CodedBlock(const std::string& codec,
                                             const PageMoves::Shape& shape);
 
-// Waits without the GIL. False: it is still under way after so many seconds.
+// Waits without the GIL. False: it is still under way after this many seconds.
 bool AwaitTransfer(const pages::Transfer& transfer, double seconds);
 // None: it ended well, or has not ended. Else (code, message).
 std::optional<std::pair<int, std::string>> TransferError(const pages::Transfer& transfer);

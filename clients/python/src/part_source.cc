@@ -37,7 +37,7 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
   } else {
     PyErr_Clear();
   }
-  nb::object part_type;  // Of the part before, which need not be looked into again.
+  nb::object part_type;  // The type of the part before, which need not be looked up again.
   for (nb::handle part : parts) {
     const size_t at = pushed.rooms.size();
     const bool known = part.type().is(part_type);

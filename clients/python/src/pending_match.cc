@@ -12,7 +12,8 @@ void PendingMatch::Run(client::CacheClient& client) {
                 std::chrono::steady_clock::now() - begin};
   if (answer.match.ok() && answer.match->matched_blocks > 0 && question_.needed_in) {
     const auto matched = std::span(question_.keys).first(answer.match->matched_blocks);
-    // Who waits for the answer waits for the hint too, and has given both of them one deadline.
+    // A caller that waits for the answer waits for the hint too, and has given both of them one
+    // deadline.
     answer.hint = client
                       .Prefetch(question_.fingerprint, matched, *question_.needed_in,
                                 {.deadline = question_.match.deadline - answer.time,

@@ -25,7 +25,7 @@ class PendingMatch {
   };
   struct Answer {
     Result<client::MatchOutcome> match;
-    Status hint;         // Of the call that asked the node to bring it.
+    Status hint;         // The status of the call that asked the node to bring it.
     Duration time = {};  // That the match took.
   };
 

@@ -6,7 +6,7 @@
 namespace cairn::python {
 namespace {
 
-// Of parts that are written before they are committed.
+// Limit for the parts that are written before they are committed.
 constexpr uint64_t kBatchBytes = 8 << 20;
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenName
         staged.ok() ? (*staged)->Commit() : Result<std::vector<Status>>(staged.status());
     if (!pushed.ok()) {
       if (begin == 0) return pushed.status();
-      // What was committed before is stored.
+      // Parts that were committed before are stored.
       statuses.resize(rooms.size(), pushed.status());
       break;
     }

@@ -12,7 +12,7 @@ namespace {
 // Hashed out of memory, then copied out of the cache: so little at a time that reads and writes of
 // memory overlap. Whole runs of 96 KiB took a quarter more time.
 constexpr size_t kStep = 2 << 10;
-constexpr size_t kLine = 64;  // Of streaming stores, which had better be whole.
+constexpr size_t kLine = 64;  // The unit of streaming stores, which should be whole.
 
 void HashAndCopy(std::byte* to, std::span<const std::byte> from, bool streaming, Xxh3Stream* hash) {
   size_t step = kStep - reinterpret_cast<uintptr_t>(to) % kLine;

@@ -16,7 +16,7 @@ namespace cairn::python {
 // One part in memory of the caller.
 struct PartContent {
   BlockBytes<const std::byte> bytes;
-  std::vector<uint64_t> lengths;  // Of its slices (SliceLengths).
+  std::vector<uint64_t> lengths;  // The lengths of its slices (SliceLengths).
 };
 
 // Lengths of the slices of a part with `bytes` bytes. INVALID_ARGUMENT, naming `field`, when a part

@@ -1,5 +1,5 @@
 #pragma once
-// What CUDA's error numbers mean to users of a device. Runtime and driver share the numbers.
+// The meaning of CUDA's error numbers for users of a device. Runtime and driver share the numbers.
 
 #include "common/device/driver_table.h"
 

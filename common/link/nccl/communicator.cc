@@ -9,7 +9,7 @@ namespace {
 
 void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
-// What was begun last goes through these steps, one Poll at a time:
+// The operation that was begun last goes through these steps, one Poll at a time:
 //
 //   kCalled    NCCL works on it in the background: its state is "in progress". Until it is not, no
 //              other call and nothing on the stream is allowed

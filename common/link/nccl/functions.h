@@ -1,7 +1,7 @@
 #pragma once
-// What we use of NCCL, declared by ourselves: NCCL is loaded at run time, and no header of it is
-// needed to build. The declarations are those of the oldest version that we accept, 2.29.2; newer
-// ones accept them (NCCL's structs grow at their ends and carry their size and version).
+// The part of NCCL that we use, declared by ourselves: NCCL is loaded at run time, and no header of
+// it is needed to build. The declarations are those of the oldest version that we accept, 2.29.2;
+// newer ones accept them (NCCL's structs grow at their ends and carry their size and version).
 // Source: nccl.h of NCCL 2.29.2, and its guide, chapters "Communicator Creation and Management
 // Functions" and "Point To Point Communication Functions".
 

@@ -9,7 +9,7 @@
 
 namespace cairn::link::nccl {
 
-// What Load looks for when it is given no path.
+// The name that Load looks for when it is given no path.
 inline constexpr char kLibrary[] = "libnccl.so.2";
 
 // Immutable, so thread-safe. It stays loaded until the process ends.

@@ -18,7 +18,7 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-// Of a reading of all members.
+// The limit for the answer that lists all members.
 constexpr int kMaxMessageBytes = 16 << 20;
 
 Result<std::string> ReadFile(const std::string& path, const char* field) {
@@ -208,7 +208,7 @@ class EtcdClient::Impl {
     if (connection_ != connection) return;
     connection_ = nullptr;
     if (next_endpoint) ++next_;
-    // Its watch would wait for this member for ever.
+    // Its watch would wait for this member forever.
     if (watch_ != nullptr) watch_->TryCancel();
   }
 

@@ -17,8 +17,9 @@ struct EtcdOptions {
   // PEM files. `ca` set: TLS. `certificate` and `key`: this client shows them.
   std::string ca = {}, certificate = {}, key = {};
   std::string user = {}, password_file = {};   // Both or none. The file is read at each log-in.
-  Duration timeout = std::chrono::seconds(2);  // Of one call.
-  Duration last_timeout = std::chrono::milliseconds(500);  // Of each of the two calls of Withdraw.
+  Duration timeout = std::chrono::seconds(2);  // Limit for one call.
+  // Limit for each of the two calls of Withdraw.
+  Duration last_timeout = std::chrono::milliseconds(500);
 };
 
 // One change of a record.
@@ -30,7 +31,7 @@ struct EtcdEvent {
 
 struct EtcdRange {
   std::map<std::string, std::string> records = {};
-  int64_t revision = 0;  // Of the whole store when it was read.
+  int64_t revision = 0;  // The revision of the whole store when it was read.
 };
 
 // Calls block for at most the timeout, and go to one member of etcd until that fails; the next call

@@ -22,7 +22,7 @@ class EtcdDiscovery final : public Discovery {
  public:
   struct Options {
     EtcdOptions etcd = {};
-    // Of the keys of this cluster's members: "cairn/NAME/members/".
+    // The prefix of the keys of this cluster's members: "cairn/NAME/members/".
     std::string prefix = {};
     Duration ttl = std::chrono::seconds(10);
   };
@@ -37,11 +37,11 @@ class EtcdDiscovery final : public Discovery {
  private:
   EtcdDiscovery(Options options, std::unique_ptr<EtcdClient> client);
 
-  // Of the thread that keeps the own record.
+  // Runs on the thread that keeps this process's own record.
   void KeepRegistered();
   // One step of it; returns how long to wait.
   Duration Register();
-  // Of the thread that follows the others'.
+  // Runs on the thread that follows the records of the others.
   void Follow();
   // A reading and the watch after it. Returns when the watch ends.
   void FollowOnce();
@@ -57,7 +57,7 @@ class EtcdDiscovery final : public Discovery {
   // This process's; constant from Start on.
   std::string key_, record_, last_record_;
 
-  // Of the first thread.
+  // The lease of the first thread.
   int64_t lease_ = 0;  // 0: none.
   bool written_ = false;
 

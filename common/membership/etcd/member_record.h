@@ -1,5 +1,6 @@
 #pragma once
-// What a member writes about itself: a JSON object, so that an operator can read it with etcdctl.
+// The record that a member writes about itself: a JSON object, so that an operator can read it with
+// etcdctl.
 //
 //   {"address":"10.0.0.7:7072","epoch":12,"host":"rack3-7","id":"node-7","incarnation":"81a0...",
 //    "zone":"b"}

@@ -6,7 +6,7 @@
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [cairn-worker, --config, /etc/cairn-worker/worker.yaml]
   env:
-    # Of several cache nodes, the one on this machine is preferred.
+    # If there are several cache nodes, the one on this machine is preferred.
     - name: CAIRN_CACHE_HOST
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
   ports:

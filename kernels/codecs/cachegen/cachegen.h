@@ -3,7 +3,7 @@
 //
 // Stateless: any thread may use it.
 //
-// Source: Liu et al., "CacheGen", SIGCOMM 2024. What differs: cachegen_codec.h.
+// Source: Liu et al., "CacheGen", SIGCOMM 2024. Differences from the paper: cachegen_codec.h.
 //
 //   k, v  steps of keys and of values in 64ths of a head's root mean square
 //   sink  1: the sequence's first token stays in half precision

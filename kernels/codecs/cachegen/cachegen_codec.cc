@@ -36,7 +36,7 @@ int ClassBase(int64_t step64) {
   return base;
 }
 
-// What both directions know of a plane.
+// The facts about a plane that both directions need.
 struct PlaneLayout {
   int64_t heads = 0, rows = 0, dim = 0;  // Rows without the sink.
   HeadHeader header{};
@@ -113,7 +113,7 @@ size_t StageBytes(int64_t numbers, int64_t anchors) {
   return static_cast<size_t>(numbers + anchors) * rans::kMostBytes + 16 * kStreams;
 }
 
-// What may be read behind a stream's end, see rans::Stream.
+// Bytes that may be read behind a stream's end, see rans::Stream.
 size_t PaddingBytes(const SliceShape& shape) {
   const int64_t longest = std::max({shape.tokens, shape.k_dim, shape.v_dim});
   return static_cast<size_t>(longest) * rans::kMostBytes + 64;

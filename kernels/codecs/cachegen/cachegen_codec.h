@@ -6,7 +6,7 @@
 // channel of a block names one of 16 fixed distributions, so nothing has to be calibrated and every
 // block is decoded alone.
 //
-// The size depends on the content. docs/formats/codecs.md draws the bytes.
+// The size depends on the content. docs/inside/formats/codecs.md draws the bytes.
 
 #include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/codec.h"

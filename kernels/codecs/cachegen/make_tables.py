@@ -46,9 +46,10 @@ def main():
     for _, counts in tables:
         print("    {" + ", ".join(map(str, counts)) + "},")
     print("};")
-    # Steps under 4 use a window of the classes that begins higher, see docs/formats/codecs.md:
-    # hence 20. A channel has class c when the mean of its squares, times 1024, is above the limits
-    # below c: geometric means of neighbours' variances after rounding (+ 1/12).
+    # Steps under 4 use a window of the classes that begins higher, see
+    # docs/inside/formats/codecs.md: hence 20. A channel has class c when the mean of its squares,
+    # times 1024, is above the limits below c: geometric means of neighbours' variances after
+    # rounding (+ 1/12).
     variances = [2.0 ** (c - 4) + 1 / 12 for c in range(20)]
     limits = [round(1024 * math.sqrt(variances[c] * variances[c + 1])) for c in range(19)]
     print("inline constexpr int64_t kClassLimits[] = {" + ", ".join(map(str, limits)) + "};")

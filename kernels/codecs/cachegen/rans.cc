@@ -39,7 +39,8 @@ struct Tables {
       symbol.limit = frequency << (31 - kSlotBits);
       symbol.complement = static_cast<uint16_t>(kSlots - frequency);
       if (frequency < 2) {
-        // The reciprocal of 1 does not fit: multiplying by 2^32 - 1 gives x - 1, which bias mends.
+        // The reciprocal of 1 does not fit: multiplying by 2^32 - 1 gives x - 1, which bias
+        // corrects.
         symbol.reciprocal = ~0u;
         symbol.reciprocal_shift = 0;
         symbol.bias = start + kSlots - 1;

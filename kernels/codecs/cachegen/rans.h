@@ -22,8 +22,9 @@ inline constexpr int64_t kMostBytes = 8;
 // How the numbers of one class are coded. Numbers are split: `shift` low bits are stored as they
 // are, what is left has a table.
 struct EncodeSymbol {
-  uint32_t limit;       // States from here on first give a word away.
-  uint32_t reciprocal;  // Of the frequency: division by multiplication, exact for states < 2^31.
+  uint32_t limit;  // States from here on first give a word away.
+  // The reciprocal of the frequency: division by multiplication, exact for states < 2^31.
+  uint32_t reciprocal;
   uint32_t bias;
   uint16_t complement;  // kSlots - frequency.
   uint16_t reciprocal_shift;

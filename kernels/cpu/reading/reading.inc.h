@@ -313,7 +313,7 @@ static inline float Weights(const float* x, int64_t n, float max, float* y) {
   return SumLanes(total);
 }
 
-static inline uint32_t OrderOf(float x) {  // Of numbers that are not negative.
+static inline uint32_t OrderOf(float x) {  // The order of numbers that are not negative.
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
   return bits;

@@ -27,7 +27,7 @@ int32_t NibbleAt(const std::byte* codes, int64_t c) {
   return c % 32 < 16 ? byte & 15 : byte >> 4;
 }
 
-// docs/formats/codecs.md, turbo.
+// docs/inside/formats/codecs.md, turbo.
 void WidenTurbo(const CopyRows& x, const std::byte* in, double* y) {
   const std::byte* codes = in + 2;
   const double gain = static_cast<double>(HalfAt(in)) / static_cast<double>(x.dim);

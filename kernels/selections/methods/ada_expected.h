@@ -7,7 +7,7 @@
 //
 //   keep     share of the rows that stay, in the mean over a layer's heads
 //   sinks    how many of the sequence's first tokens stay
-//   future   queries are expected at so many positions behind the segment
+//   future   queries are expected at this many positions behind the segment
 //   alpha    share of an even budget that each head has at least
 //   mix      1: (1 - alpha) of the best rows' budget and alpha of an even one, the authors' program
 

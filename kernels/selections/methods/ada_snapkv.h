@@ -4,10 +4,10 @@
 // Source: Feng et al., "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for
 // Efficient LLM Inference", 2024, algorithm 1, in two forms. kvpress's: each head keeps its best
 // alpha of an even share, the rest of the layer's rows are the best of all its heads. The authors'
-// program (mix=1): B_h = (1 - alpha) f_h + alpha B beside the window, f_h the head's rows among the
-// best of the layer; the program rounds each B_h, here fractions go by largest remainders.
-// Query-aware: the segment's end. The preset ada-snapkv-paper has window 32, pool 3, maxpool 2 and
-// mix 1, as the program runs.
+// program (mix=1): B_h = (1 - alpha) f_h + alpha B in addition to the window, where f_h is the
+// number of the head's rows among the best of the layer; the program rounds each B_h, here
+// fractions go by largest remainders. Query-aware: the segment's end. The preset ada-snapkv-paper
+// has window 32, pool 3, maxpool 2 and mix 1, as the program runs.
 //
 //   keep     share of the rows that stay, in the mean over a layer's heads
 //   sink     1: the sequence's first token always stays

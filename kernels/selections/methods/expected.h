@@ -9,7 +9,7 @@
 //
 //   keep     share of the rows that stay
 //   sinks    how many of the sequence's first tokens stay
-//   future   queries are expected at so many positions behind the segment
+//   future   queries are expected at this many positions behind the segment
 
 #include "kernels/selections/parameters.h"
 #include "kernels/selections/stages/compose.h"

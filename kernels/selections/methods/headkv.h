@@ -4,14 +4,14 @@
 //
 // Source: Fu et al., "Not All Heads Matter: A Head-Level KV Cache Compression Method with
 // Integrated Retrieval and Reasoning", 2024, section 3 (HeadKV). A head has 1 - 1 / beta of an even
-// budget beside the window, and 1 / beta of all heads' budgets is shared out in proportion to the
-// scores (tools/calibration/headkv_heads.py); then SnapKV's rows, with the authors' window of 32
-// and kernel of 7 by the maximum. The paper scores and cuts query heads, here they are KV heads;
-// its program rounds each head's rows and loses or gains some, here fractions go by largest
+// budget in addition to the window, and 1 / beta of all heads' budgets is shared out in proportion
+// to the scores (tools/calibration/headkv_heads.py); then SnapKV's rows, with the authors' window
+// of 32 and kernel of 7 by the maximum. The paper scores and cuts query heads, here they are KV
+// heads; its program rounds each head's rows and loses or gains some, here fractions go by largest
 // remainders. Query-aware: the segment's end.
 //
 //   keep     share of the rows that stay, in the mean over the heads
-//   heads    the calibration: scores of heads for one model's weights (docs/formats/calibration.md)
+//   heads    the calibration: scores of heads for one model's weights (docs/methods/calibration.md)
 //   sink     1: the sequence's first token always stays
 //   window   queries that are asked
 //   pool     neighbours on each side; 3 is a kernel of 7

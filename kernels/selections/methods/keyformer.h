@@ -4,7 +4,7 @@
 //
 // Source: Adnan et al., "Keyformer: KV Cache Reduction through Key Tokens Selection for Efficient
 // Generative Inference", 2024, section 3, applied once at the end of prefill. Score: softmax of
-// logit + Gumbel noise, drawn anew for each query and row, summed over all queries, mean over the
+// logit + Gumbel noise, drawn again for each query and row, summed over all queries, mean over the
 // query group. The paper's temperature grows while tokens are generated and is 1 in the prompt, and
 // so here. Draws come from `seed`, with 12 bits each, so two workers keep the same rows.
 // Query-aware: all of the segment's rows, none behind it.

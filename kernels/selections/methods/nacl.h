@@ -3,11 +3,11 @@
 //
 // Source: Chen et al., "NACL: A General and Effective KV Cache Eviction Framework for LLMs at
 // Inference Time", 2024, section 3. Score: attention of the proxies, summed, mean over the query
-// group. Of a head's rows beside the protected ones, all but `lot` are the best; the others are
-// drawn without replacement with probabilities softmax(score). The authors' program takes its last
-// 1 % of tokens as proxies, without a causal mask among them, and protects 256 first tokens; here
-// the proxies are the last `window` rows, causal, and stay, and the first token stays. Draws come
-// from `seed`, so two workers keep the same rows. Query-aware: the segment's end.
+// group. A head keeps its best rows in addition to the protected ones; the share `lot` of its rows
+// is drawn instead, without replacement, with probabilities softmax(score). The authors' program
+// takes its last 1 % of tokens as proxies, without a causal mask among them, and protects 256 first
+// tokens; here the proxies are the last `window` rows, causal, and stay, and the first token stays.
+// Draws come from `seed`, so two workers keep the same rows. Query-aware: the segment's end.
 //
 //   keep     share of the rows that stay, the window included
 //   sink     1: the sequence's first token always stays

@@ -6,8 +6,9 @@
 // Models Need for Efficient Generation", 2024, section 3.2. Score: sum over all queries, mean over
 // all query heads, so all heads of a layer keep the same rows. The paper finds the share by binary
 // search, once for a model over sample texts, and then keeps the layers' numbers of rows; here the
-// search is exact and each segment's own. The first `sinks` rows and the last one lie beside these
-// rows, as in the authors' program. Query-aware: all of the segment's rows, none behind it.
+// search is exact and each segment's own. The first `sinks` rows and the last one are kept in
+// addition to these rows, as in the authors' program. Query-aware: all of the segment's rows, none
+// behind it.
 //
 //   keep     share of the rows that stay, in the mean over the layers
 //   sinks    how many of the sequence's first tokens stay

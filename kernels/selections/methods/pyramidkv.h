@@ -3,10 +3,10 @@
 //
 // Source: Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information
 // Funneling", 2024, section 3.3: budgets fall in even steps with the mean of an even budget. In two
-// forms. The authors' program: the window lies beside what falls, so that every budget has its
-// pyramid; its steps are whole rows, here they are exact. kvpress's (beside=0): the window is in
-// it, and where the last layer would keep fewer rows than the window, budgets are even. That is
-// SnapKV, for all of keep < beta * window / tokens unless the first layer keeps everything.
+// forms. The authors' program: the window is added to the budget that falls, so that every budget
+// has its pyramid; its steps are whole rows, here they are exact. kvpress's (beside=0): the window
+// is in it, and where the last layer would keep fewer rows than the window, budgets are even. That
+// is SnapKV, for all of keep < beta * window / tokens unless the first layer keeps everything.
 // Query-aware: the segment's end.
 //
 //   keep     share of the rows that stay, in the mean over the layers

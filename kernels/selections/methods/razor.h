@@ -9,7 +9,7 @@
 // row of some token.
 //
 //   keep    share of the rows that stay, in the mean over the heads
-//   heads   the calibration: scores of heads for one model's weights (docs/formats/calibration.md)
+//   heads   the calibration: scores of heads for one model's weights (docs/methods/calibration.md)
 //   sinks   how many of the sequence's first tokens a streaming head keeps
 //   recent  how many of the most recent rows it keeps; no more than an even budget has
 

@@ -2,7 +2,7 @@
 // The first tokens and the most recent ones, in every layer and head. Not query-aware.
 //
 // Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023, section
-// 3.2. Keys keep their original positions here; the paper numbers the kept ones anew.
+// 3.2. Keys keep their original positions here; the paper gives the kept ones new numbers.
 //
 //   keep   share of the rows that stay
 //   sinks  of these, how many are the sequence's first ones; a later segment has none

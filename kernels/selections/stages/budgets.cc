@@ -34,8 +34,8 @@ std::vector<int64_t> CountHeads(const Marks& marks) {
   return rows;
 }
 
-// Of units (layers, or heads) that have `total` rows together: the first ones of `order` keep all
-// `tokens`, the others `few`, and what is left over goes to the one between. REQUIRES: few <
+// Budgets of units (layers, or heads) that have `total` rows together: the first ones of `order`
+// keep all `tokens`, the others `few`, and the rest goes to the one between. REQUIRES: few <
 // tokens, few * units <= total <= tokens * units.
 std::vector<int64_t> WholeOrFew(std::span<const size_t> order, int64_t tokens, int64_t few,
                                 int64_t total) {
@@ -72,8 +72,8 @@ std::vector<int64_t> PyramidBeside(const BudgetQuestion& q, int64_t window, int6
   return Falling(most, least, 1, q.layers, window);
 }
 
-// Adds one row at a time, first to the largest remainders, until all `total` rows are given. Of
-// equal remainders the earlier unit has the row. REQUIRES: fewer rows are missing than units.
+// Adds one row at a time, first to the largest remainders, until all `total` rows are given. If
+// remainders are equal, the earlier unit gets the row. REQUIRES: fewer rows are missing than units.
 void GiveRemainders(std::span<int64_t> rows, std::span<const int64_t> remainders, int64_t total) {
   std::vector<size_t> order(rows.size());
   std::iota(order.begin(), order.end(), size_t{0});

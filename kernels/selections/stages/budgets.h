@@ -16,7 +16,7 @@ struct BudgetQuestion {
   int32_t layers = 0;
   int64_t tokens = 0;
   int64_t keep = 0;                       // In units of 1 / kKeepUnits.
-  std::span<const double> layer_weights;  // Of ScorerRun::LayerWeight.
+  std::span<const double> layer_weights;  // The weights of ScorerRun::LayerWeight.
   const Scores* scores = nullptr;         // For budgets that hang on them.
   const Marks* marks = nullptr;
 };
@@ -27,18 +27,20 @@ using LayerBudget = std::function<std::vector<int64_t>(const BudgetQuestion&)>;
 // The same for all.
 LayerBudget EvenLayers();
 // Falling from the first layer to the last in even steps; the mean is an even budget's (PyramidKV).
-// `beside`: what lies beside the window falls, so that every budget has its pyramid, and the last
-// layer keeps at least one row more than the window (the authors' form). Else the window is in the
-// pyramid, and budgets are even where the last layer would keep fewer rows (kvpress's form).
+// `beside`: the budget that falls does not include the window, so that every budget has its
+// pyramid, and the last layer keeps at least one row more than the window (the authors' form). Else
+// the window is in the pyramid, and budgets are even where the last layer would keep fewer rows
+// (kvpress's form).
 LayerBudget PyramidLayers(int64_t window, int64_t beta, bool beside);
 // In proportion to the layers' weights, each at least window + 1 and at most all (CAKE).
 LayerBudget WeightedLayers(int64_t window);
 // The layers of largest weight keep the first `sinks` and the last `recent` rows, as many layers as
 // the whole budget asks for; the others keep all (after SimLayerKV).
 LayerBudget LazyLayers(int64_t sinks, int64_t recent);
-// So many rows of each layer, beside its marked ones, that all layers hold about the same share of
-// their scores' sum (PrefixKV): the rows before which the least of it lies in their layer, of equal
-// ones the lower layer's. REQUIRES: scores and marks are those of a layer, equal for its heads.
+// Gives each layer a number of rows, in addition to its marked ones, so that all layers hold about
+// the same share of their scores' sum (PrefixKV): first come the rows before which the least of
+// that sum lies in their layer; if that is equal, the row of the lower layer. REQUIRES: scores and
+// marks are those of a layer, equal for its heads.
 LayerBudget PrefixLayers();
 
 // Splits the layers' rows among their heads. `rows`: of each layer, as a LayerBudget gives them.
@@ -58,7 +60,7 @@ HeadSplit EvenHeads();
 HeadSplit FlooredHeads(int64_t alpha);
 // (1 - alpha) of what each head has among the best rows of the layer, and alpha of an even share;
 // fractions by largest remainders, of equal ones the lower head's first (Ada-KV, the authors'
-// form). Marked rows lie beside it.
+// form). Marked rows are kept in addition.
 HeadSplit MixedHeads(int64_t alpha);
 // One of the two.
 inline HeadSplit AdaptiveHeads(int64_t alpha, bool mix = false) {
@@ -72,9 +74,9 @@ HeadSplit WholeModel();
 // another shape: even budgets.
 HeadSplit RankedHeads(HeadScores scores, int64_t recent);
 // Beside its marked rows each head has 1 - 1000 / beta of an even share, and of the rest of the
-// model's rows a part in proportion to its score, by largest remainders (HeadKV). What a head
-// cannot use goes round among those that can. Scores below 0 count as 0. Scores of another shape,
-// or all 0: even budgets. REQUIRES: beta >= 1000.
+// model's rows a part in proportion to its score, by largest remainders (HeadKV). A head that
+// cannot use its part leaves the rest to those that can. Scores below 0 count as 0. Scores of
+// another shape, or all 0: even budgets. REQUIRES: beta >= 1000.
 HeadSplit ScoredHeads(HeadScores scores, int64_t beta);
 
 // Rows of an even share that a head keeps whatever the others have: at least one unless alpha is 0.

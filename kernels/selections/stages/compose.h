@@ -13,7 +13,7 @@
 namespace cairn::selections {
 
 struct Stages {
-  std::string_view name;  // Of a string that lives on.
+  std::string_view name;  // A string that lives at least as long.
   int64_t keep = 0;       // In units of 1 / kKeepUnits.
   bool sink = false;      // Row 0 stays when the sequence begins with it.
   ScorerPtr scorer;

@@ -14,7 +14,7 @@ namespace cairn::selections {
 struct PickQuestion {
   int32_t layer = 0;
   int64_t keep = 0;          // In units of 1 / kKeepUnits.
-  int64_t rows = 0;          // Of each head in the mean.
+  int64_t rows = 0;          // The rows of each head, in the mean.
   const int64_t* head_rows;  // [kv_heads]
   std::span<const float> scores;
 };
@@ -23,8 +23,8 @@ struct PickQuestion {
 class Picker {
  public:
   virtual ~Picker() = default;
-  // Marks the rows of a layer that stay, beside those that have marks: [kv_heads][tokens]. False
-  // when a number that it computed is not finite.
+  // Marks the rows of a layer that stay, in addition to those that have marks: [kv_heads][tokens].
+  // False when a number that it computed is not finite.
   [[nodiscard]] virtual bool Pick(const Segment& segment, const PickQuestion& question,
                                   std::span<uint8_t> marks) const = 0;
 };
@@ -40,9 +40,9 @@ PickerPtr ChunkPicker(int64_t chunk, int64_t chunked = 1000);
 // `first` thousandths of a head's rows, and no fewer than SafeRows(rows, alpha), by score; the
 // others by (score + 1e-4) * projected norm of the value (CriticalKV).
 PickerPtr TwoStagePicker(int64_t first, int64_t alpha);
-// All but `lot` thousandths of a head's rows beside its marks by score; the others drawn without
-// replacement with probabilities softmax(score * factor) among what is left (NACL). Draws are each
-// layer's and head's own.
+// Picks all but `lot` thousandths of a head's rows (not counting its marks) by score, and draws the
+// others without replacement, with probabilities softmax(score * factor) among the rows that are
+// left (NACL). Draws are each layer's and head's own.
 PickerPtr LotteryPicker(int64_t lot, int64_t factor, uint64_t seed);
 
 }  // namespace cairn::selections

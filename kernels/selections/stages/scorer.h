@@ -11,14 +11,15 @@
 
 namespace cairn::selections {
 
-// What the stages look at.
+// The data that the stages look at.
 struct Segment {
   const ModelShape& shape;
   const ModelAccess& model;
   const SegmentKv& kv;
   kernels::ThreadPool& pool;
   const kernels::SelectionKernels& kernels;
-  kernels::Stream& stream;  // Of a backend that runs inline: all threads of the pool use it.
+  // The stream of a backend that runs inline: all threads of the pool use it.
+  kernels::Stream& stream;
 
   bool AllFinite(const float* x, int64_t n) const {
     int64_t count = 0;
@@ -32,7 +33,7 @@ struct Segment {
 struct LayerScores {
   int32_t layer = 0;
   int64_t keep = 0;          // In units of 1 / kKeepUnits.
-  int64_t rows_to_keep = 0;  // Of each head, when the budget is even.
+  int64_t rows_to_keep = 0;  // The rows that each head keeps when the budget is even.
   std::span<float> scores;
   std::span<uint8_t> marks;
 };

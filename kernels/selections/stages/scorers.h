@@ -31,7 +31,7 @@ ScorerPtr AccumulatedScorer(int64_t recent);
 ScorerPtr LayerSumsScorer(int64_t sinks);
 
 // As AccumulatedScorer, of attention whose logits got noise of the standard Gumbel distribution,
-// drawn anew for each query and row (Keyformer, at its first temperature, 1).
+// drawn again for each query and row (Keyformer, at its first temperature, 1).
 ScorerPtr NoisyScorer(int64_t recent, uint64_t seed);
 
 // Largest attention that any query of the window or head of the group pays, no less than the mean,

@@ -50,7 +50,7 @@ std::optional<GenerateError> CheckStops(const std::vector<std::string>& stops) {
 }  // namespace
 
 uint64_t TokenBytes(size_t tokens) {
-  // Of the smallest blocks that are usual: a key for each 16 tokens.
+  // Bytes of keys for a token, with the smallest usual blocks: a key for each 16 tokens.
   constexpr uint64_t kKeyBytes = sizeof(BlockKey) / 16;
   return tokens * (sizeof(worker::TokenId) + kKeyBytes);
 }

@@ -8,14 +8,14 @@
 
 namespace cairn::router {
 
-// Memory of so many tokens of a prompt, and of the keys of their blocks.
+// Memory of `tokens` tokens of a prompt, and of the keys of their blocks.
 uint64_t TokenBytes(size_t tokens);
 
 // INVALID_ARGUMENT of `field`: "field 'NAME': `what`".
 GenerateError FieldError(std::string field, const std::string& what);
 
-// Of a prompt of which no tokens can be made: the status with the field's name. OUT_OF_RANGE: it is
-// too long for the context.
+// The error of a prompt of which no tokens can be made: the status with the field's name.
+// OUT_OF_RANGE: it is too long for the context.
 GenerateError PromptError(const GenerateRequest& request, const Status& status);
 // UNAVAILABLE: the bodies of requests take all memory for them, so there is none for `what`.
 GenerateError NoRoomFor(const std::string& what);

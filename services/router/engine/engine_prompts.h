@@ -1,6 +1,6 @@
 #pragma once
-// What the router needs of a prompt that goes to an engine as it came: tokens, or text that stands
-// for them, only to know who holds how much of it.
+// The parts of a prompt that the router needs if the prompt goes to an engine as it came: tokens,
+// or text that stands for them, only to know who holds how much of it.
 
 #include <cstdint>
 #include <functional>

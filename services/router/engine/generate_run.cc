@@ -11,14 +11,14 @@ namespace {
 // The most that workers take.
 constexpr double kLongestAwait = 600;
 
-// How long a worker may wait for a prompt that is expected to be computed in so many seconds.
+// How long a worker may wait for a prompt that is expected to be computed in `seconds`.
 // Estimates are rough, and a worker that dies ends the wait anyway.
 Duration AwaitFor(double seconds) {
   const double most = std::min(2 + 2 * seconds, kLongestAwait);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(most));
 }
 
-// What another worker may do better. A worker's own answer about the request is final.
+// Whether another worker may do better. A worker's own answer about the request is final.
 bool WorthAnotherWorker(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
@@ -360,7 +360,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;
   summary.cached_tokens = answer.fetched_tokens + answer.shared_tokens;
-  // What another worker computed for this request was not cached.
+  // Tokens that another worker computed for this request were not cached.
   if (prefill_cached_) summary.cached_tokens = std::min(summary.cached_tokens, *prefill_cached_);
   summary.shared_tokens = std::min(answer.shared_tokens, summary.cached_tokens);
   summary.prefill_worker = prefill_worker_;

@@ -85,12 +85,14 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   std::string prefill_worker_;   // Computes the prompt for it. Empty: none.
   bool accepted_ = false;        // A worker was picked once.
   bool prefill_failed_ = false;  // It is not tried again.
-  // Of the prompt, what the worker for it did not compute for this request. nullopt: there is none.
+  // Tokens of the prompt that the worker for it did not compute for this request. nullopt: there is
+  // none.
   std::optional<uint32_t> prefill_cached_;
-  uint64_t ticket_ = 0;  // Of the present worker. 0: none.
+  uint64_t ticket_ = 0;  // The ticket of the present worker. 0: none.
   Status last_error_;
   std::optional<RawAnswer> refusal_;  // The last one of an engine.
-  int raw_status_ = 0;                // Of the answer that is relayed. 0: none has begun.
+  // The status of the answer that is relayed. 0: none has begun.
+  int raw_status_ = 0;
   uint32_t generated_ = 0;
   size_t text_bytes_ = 0;
 

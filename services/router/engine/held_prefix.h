@@ -1,5 +1,5 @@
 #pragma once
-// Who holds how much of a prompt, as offers to the dispatcher.
+// The holders of a prompt, and how much each holds, as offers to the dispatcher.
 
 #include <map>
 #include <optional>
@@ -24,7 +24,7 @@ class PromptKeys {
       : tokens_(tokens), space_(space) {}
   // nullopt: the worker has none.
   std::optional<EngineNamespace> SpaceOf(const WorkerInfo& info) const;
-  // Of the prompt's full blocks. Empty: the worker has no namespace.
+  // The keys of the prompt's full blocks. Empty: the worker has no namespace.
   const std::vector<BlockKey>& Of(const WorkerInfo& info);
 
  private:
@@ -44,16 +44,17 @@ bool Serves(const WorkerInfo& info, std::string_view model);
 // Most tokens of prompt and answer that the worker takes for this model. 0: not known.
 uint32_t ContextOf(const WorkerInfo& info, std::string_view model);
 
-// Of the workers that can answer. 0: not known of one of them, or there is none.
+// The longest context of the workers that can answer. 0: not known of one of them, or there is
+// none.
 uint32_t LongestContext(std::span<const RegisteredWorker> workers, std::string_view model);
-// So many tokens of a prompt as they count in a decision: no worker computes more than its context.
+// The tokens of a prompt that count in a decision: no worker computes more than its context.
 uint32_t CountedTokens(std::span<const RegisteredWorker> workers, std::string_view model,
                        size_t tokens);
 
-// What a decision is about.
+// The request that a decision is about.
 struct Wanted {
   std::string_view model = {};
-  // Of the prompt. 0: not known, because text stands for them.
+  // The exact number of the prompt's tokens. 0: not known, because text stands for them.
   size_t exact_tokens = 0;
 };
 // The worker has room for the prompt, as far as is known. An engine says itself whether there is

@@ -9,7 +9,7 @@
 namespace cairn::router {
 namespace {
 
-// Of a request that its caller has sent to a worker.
+// The lease of a request that its caller has sent to a worker.
 class Lease final : public PickLease {
  public:
   // `foreign`: nullptr, the worker tells its load itself.
@@ -52,7 +52,7 @@ void PickRun::Begin() {
                      }
                      self->prompt_ = std::get<PreparedPrompt>(std::move(prompt));
                      if (!elsewhere) return self->Decide();
-                     // What asks engines must not do more than that.
+                     // Calls that ask engines must not do more than that.
                      const Status posted =
                          self->engine_->parts_.executor->Post([self] { self->Decide(); });
                      if (!posted.ok()) self->Refuse("too many requests wait");

@@ -21,7 +21,7 @@ class PieceCache {
  public:
   using Tokens = std::shared_ptr<const std::vector<worker::TokenId>>;
 
-  // Of texts and tokens together. 0: it keeps nothing.
+  // Limit for texts and tokens together. 0: it keeps nothing.
   explicit PieceCache(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // nullptr: not known.

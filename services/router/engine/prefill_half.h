@@ -1,6 +1,6 @@
 #pragma once
 // The first half of a request that two workers share: one computes the prompt for the other, which
-// answers (docs/disaggregation.md).
+// answers (docs/operate/disaggregation.md).
 //
 //   Begin ─► sent ──► announced ──► ended
 //              └───────────────────►┘
@@ -41,7 +41,7 @@ class PrefillHalf final : public WorkerAnswerObserver,
   // The worker frees what it holds for the prompt within a step. Blocks that it has pushed stay.
   void Cancel();
 
-  // Of the prompt, those that the worker did not compute for this request: what it said, or was
+  // The prompt's tokens that the worker did not compute for this request: as it said, or as was
   // expected before it has said anything.
   uint32_t cached_tokens() const { return cached_tokens_; }
 

@@ -91,7 +91,7 @@ Status PromptEncoding::Begin() {
   return OkStatus();
 }
 
-// Of the piece that is encoded, or of the next one.
+// Works on the piece that is encoded, or on the next one.
 Status PromptEncoding::StepPiece(size_t bytes) {
   if (encoding_ == nullptr) {
     const worker::PromptPiece& piece = pieces_[next_];
@@ -106,7 +106,7 @@ Status PromptEncoding::StepPiece(size_t bytes) {
                                                        piece.parse_special);
   }
   CAIRN_ASSIGN_OR_RETURN(const bool done, encoding_->Step(bytes));
-  // What comes behind cannot make it shorter.
+  // Later pieces cannot make it shorter.
   if (ids_.size() + encoding_->ids().size() > context_tokens_) return TooLong();
   if (!done) return OkStatus();
   const std::vector<worker::TokenId> made = encoding_->TakeIds();

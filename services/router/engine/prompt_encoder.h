@@ -24,11 +24,11 @@ class PromptEncoding {
   PromptEncoding(const PromptEncoding&) = delete;
   PromptEncoding& operator=(const PromptEncoding&) = delete;
 
-  // Does the work of about so many bytes. True: Take has the result.
+  // Does the work of about `bytes` bytes. True: Take has the result.
   bool Step(size_t bytes);
   // Bytes of the prompt that no step has come to, as far as is known.
   size_t left() const;
-  // Bytes of memory that it takes now, beside the request.
+  // Bytes of memory that it takes now, without the request.
   size_t memory() const;
   // Once.
   Result<std::vector<worker::TokenId>> Take();
@@ -44,9 +44,9 @@ class PromptEncoding {
   const uint32_t context_tokens_;
   bool begun_ = false;
   bool chat_ = false;
-  std::vector<worker::PromptPiece> pieces_;  // Of a chat.
-  size_t next_ = 0;                          // Of the pieces.
-  // Of the piece, or the text. nullptr: the next piece has not begun.
+  std::vector<worker::PromptPiece> pieces_;  // The pieces of a chat.
+  size_t next_ = 0;                          // The next one of the pieces.
+  // The encoding of the piece, or of the text. nullptr: the next piece has not begun.
   std::unique_ptr<worker::TextEncoding> encoding_;
   std::vector<worker::TokenId> ids_;
   Status status_;

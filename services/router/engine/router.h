@@ -1,5 +1,5 @@
 #pragma once
-// What the router does for its edges, HTTP and gRPC: it takes a request, sends it to the worker
+// The router's service for its edges, HTTP and gRPC: it takes a request, sends it to the worker
 // where it costs least, and hands the answer on.
 //
 // A request goes to another worker if its worker fails before the first token. After the first
@@ -26,8 +26,8 @@
 
 namespace cairn::router {
 
-// What is routed. It cannot be copied, because its bytes count. Fields mean what those of the
-// message GenerateRequest of proto/cairn/v1/worker.proto do.
+// A request that is routed. It cannot be copied, because its bytes count. Fields mean what those of
+// the message GenerateRequest of proto/cairn/v1/worker.proto do.
 struct GenerateRequest {
   std::string model = {};  // Empty: the only one that is served.
   // Messages go through the model's chat template. Text and ids are used as they are.
@@ -44,12 +44,12 @@ struct GenerateRequest {
   std::string tenant = {};  // Empty: the configured one. An edge has checked who the caller is.
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
-  std::string trace = {};  // Of the logs of router, worker and node. May be empty.
-  // Set if and only if the workers are engines that speak OpenAI's API: they get this. What stands
-  // above is for the decision then.
+  std::string trace = {};  // The trace id in the logs of router, worker and node. May be empty.
+  // Set if and only if the workers are engines that speak OpenAI's API: they get this. The fields
+  // above are for the decision then.
   std::shared_ptr<const RawCall> raw = {};
-  // What the prompt counts in the budget of the edge that it came through, and later the tokens
-  // that the router made of it.
+  // The share of the prompt in the budget of the edge that it came through, and later the share of
+  // the tokens that the router made of it.
   ByteShare share = {};
 };
 
@@ -68,7 +68,7 @@ inline uint64_t PromptBytes(const GenerateRequest& request) {
 
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
-  // Of them, those that were not computed for this request: from the cache, or from requests that
+  // The part of them that was not computed for this request: from the cache, or from requests that
   // ran at the same time.
   uint32_t cached_tokens = 0;
   uint32_t completion_tokens = 0;
@@ -76,16 +76,18 @@ struct GenerateSummary {
   std::string text_tail = {};       // Text that follows the last token's, for example after a stop.
   std::string worker = {};          // The address of the worker that answered.
   std::string prefill_worker = {};  // That computed the prompt for it. Empty: none.
-  uint32_t shared_tokens = 0;       // Of cached_tokens: from requests that ran at the same time.
+  // The part of cached_tokens that came from requests that ran at the same time.
+  uint32_t shared_tokens = 0;
 };
 
 struct GenerateError {
   // INVALID_ARGUMENT: the message names field, value and what was expected. NOT_FOUND: no such
   // model. RESOURCE_EXHAUSTED: shed. UNAVAILABLE: no worker can answer, or no memory is left.
   Status status = OkStatus();
-  std::string field = {};                    // Of GenerateRequest, where one is at fault.
+  // The field of GenerateRequest that is at fault, if there is one.
+  std::string field = {};
   bool prompt_too_long = false;              // For the model's context. INVALID_ARGUMENT.
-  std::optional<Duration> retry_after = {};  // Of RESOURCE_EXHAUSTED and UNAVAILABLE, if known.
+  std::optional<Duration> retry_after = {};  // For RESOURCE_EXHAUSTED and UNAVAILABLE, if known.
 };
 
 // Gets one answer: any number of OnToken, then OnDone or OnError, once. Called by one thread at a
@@ -118,7 +120,8 @@ struct ServedModel {
   std::string id = {};
   uint32_t context_tokens = 0;  // 0: not known.
   uint32_t workers = 0;         // That can answer now.
-  std::string object = {};  // What the engine says of it, as JSON. Empty: it is a model of Cairn.
+  // The engine's own description of it, as JSON. Empty: it is a model of Cairn.
+  std::string object = {};
 };
 
 // A request that its caller sends to the worker that was picked. It counts there, and among the
@@ -149,21 +152,21 @@ struct PickAsk {
   std::function<bool(const std::string&)> may = {};
 };
 
-// Whose share of a prompt somebody asks for.
+// A question of who holds how much of a prompt.
 struct HoldersQuery {
   std::string model = {};  // Empty: the only one that is served.
   // Tokens, or the keys of their full blocks, in order.
   std::variant<std::vector<worker::TokenId>, std::vector<BlockKey>> prompt = {};
-  uint32_t block_tokens = 0;  // Of a block of the workers' namespace.
+  uint32_t block_tokens = 0;  // Tokens of a block of the workers' namespace.
   std::string holder = {};    // A worker's address, or a cache node's id. Empty: all workers.
 };
 
 // A worker that need not compute the first tokens of a prompt, or a node that has them.
 struct PromptHolder {
   std::string id = {};  // The worker's address, or the node's id.
-  uint32_t tokens = 0;  // Of full blocks, from the first one on without a gap. At least 1.
-  // Of these, by where they are; they may be in several places. What was sent to a worker that
-  // tells nothing is in its own memory: on its device.
+  uint32_t tokens = 0;  // Tokens of full blocks, from the first one on without a gap. At least 1.
+  // These tokens by where they are; they may be in several places. Tokens that were sent to a
+  // worker that tells nothing count as in its own memory: on its device.
   uint32_t device_tokens = 0, host_tokens = 0, disk_tokens = 0;
 };
 
@@ -172,7 +175,7 @@ class Router {
  public:
   virtual ~Router() = default;
 
-  // Returns at once. What is wrong with the request goes to the observer, too.
+  // Returns at once. Errors of the request go to the observer, too.
   virtual std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
                                                  std::shared_ptr<GenerateObserver> observer) = 0;
   // The decision alone. It counts as a request that went there. Returns at once. `done` is called
@@ -183,8 +186,8 @@ class Router {
   // The same for a caller that says when the request has ended.
   using PickDone = std::function<void(std::variant<FollowedPick, GenerateError>)>;
   virtual void PickAndFollow(PickAsk ask, PickDone done) = 0;
-  // Who holds how much of a prompt, most first: ready workers, or the one holder that is asked for.
-  // Errors as GenerateError's; UNAVAILABLE: no worker has told its namespace yet.
+  // The holders of a prompt, those with most of it first: ready workers, or the one holder that is
+  // asked for. Errors as GenerateError's; UNAVAILABLE: no worker has told its namespace yet.
   virtual std::variant<std::vector<PromptHolder>, GenerateError> Holders(
       const HoldersQuery& query) = 0;
   virtual std::vector<ServedModel> Models() = 0;

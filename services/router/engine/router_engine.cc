@@ -15,10 +15,10 @@
 namespace cairn::router {
 namespace {
 
-// Of the ids of models in an error.
+// Limit for the ids of models in an error.
 constexpr size_t kMaxListedBytes = 512;
-// Of a token of an engine whose tokens are not known. Vocabularies have longer ones, of spaces, but
-// no text that anybody means is made of them.
+// The longest token of an engine whose tokens are not known. Vocabularies have longer ones, of
+// spaces, but no text that anybody means is made of them.
 constexpr uint64_t kMostTokenBytes = 64;
 
 // Cancels when its caller lets go of it.
@@ -32,7 +32,7 @@ class CallHandle final : public GenerateCall {
   const std::shared_ptr<GenerateRun> run_;
 };
 
-// Of a call that ended before it began.
+// A call that ended before it began.
 class EndedCall final : public GenerateCall {
  public:
   void Cancel() override {}
@@ -156,7 +156,7 @@ std::optional<GenerateError> RouterEngine::CheckModel(const std::string& name) c
   } else {
     ids.clear();
     for (const RegisteredWorker& worker : parts_.registry->Workers()) {
-      // What is not known may serve it.
+      // A worker whose models are not known may serve it.
       if (worker.info == nullptr || Serves(*worker.info, name)) return std::nullopt;
       for (const EngineModel& model : worker.info->models) ids.insert(model.id);
     }

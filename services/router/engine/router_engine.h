@@ -28,7 +28,7 @@
 
 namespace cairn::router {
 
-// What a caller who was refused shall wait.
+// How long a caller that was refused shall wait.
 inline constexpr Duration kTryAgain = std::chrono::seconds(1);
 
 class GenerateRun;
@@ -41,16 +41,16 @@ struct PreparedPrompt;
 class RouterEngine final : public Router {
  public:
   struct Options {
-    std::string model_id = {};              // What requests may call the model.
+    std::string model_id = {};              // The name by which requests call the model.
     std::vector<std::string> aliases = {};  // Other names of it.
     uint32_t context_tokens = 0;            // Most tokens of prompt and answer: the model's limit.
-    std::string tenant = "default";         // Of requests that name none.
+    std::string tenant = "default";         // The tenant of requests that name none.
     uint64_t max_requests = 4096;           // Under way at a time. More are refused.
     uint32_t max_tries = 3;                 // Workers that one request may be sent to.
     bool exact_index = false;               // Nodes send their events to the index.
     bool pairing = true;  // Workers of the role prefill compute prompts for others.
-    // Of Parts::executor, that make tokens at the same time; of a piece of that work; and of all
-    // texts of one tenant that wait for it. More than that is refused.
+    // Threads of Parts::executor that make tokens at the same time; bytes of a piece of that work;
+    // and bytes of all texts of one tenant that wait for it. More than that is refused.
     size_t threads = 1;
     uint64_t piece_bytes = 16 << 10;
     uint64_t tenant_bytes = 64 << 20;
@@ -81,7 +81,7 @@ class RouterEngine final : public Router {
     uint64_t active = 0;
     uint64_t tries_again = 0;  // Requests that went to another worker.
     uint64_t paired = 0;       // Times that a worker was asked to compute a prompt for another one.
-    uint64_t prefills_failed = 0;  // Of these, those in which it failed.
+    uint64_t prefills_failed = 0;  // The pairings in which it failed.
     uint64_t prompt_tokens = 0;
     uint64_t cached_tokens = 0;
     uint64_t generated_tokens = 0;
@@ -103,7 +103,7 @@ class RouterEngine final : public Router {
   // is on the steady clock.
   bool Drain(TimePoint deadline);
   Numbers numbers() const;
-  // What it waits for before it can answer anything; empty: a worker is ready.
+  // The reason why it cannot answer anything yet; empty: a worker is ready.
   std::string Waiting() const;
   bool pairing() const { return options_.pairing; }
   // Prompts that wait to be made tokens of.
@@ -118,7 +118,7 @@ class RouterEngine final : public Router {
         broken{0}, tries_again{0}, paired{0}, prefills_failed{0}, prompt_tokens{0},
         cached_tokens{0}, generated_tokens{0};
   };
-  // What is wrong with a request before anything is made of it.
+  // Errors of a request that are found before anything is made of it.
   std::optional<GenerateError> CheckBefore(const GenerateRequest& request) const;
   // Checks, and makes tokens between those of other requests, or at once if that costs nothing.
   // `done` as PromptWork's; it may be called before this has returned.
@@ -129,7 +129,7 @@ class RouterEngine final : public Router {
   // No worker has room for the prompt. nullopt: one has, as far as is known.
   std::optional<GenerateError> CheckFits(const GenerateRequest& request, size_t tokens,
                                          bool exact) const;
-  // What a pick is made with, beyond the request: as in PickAsk.
+  // The arguments of a pick, beyond the request: as in PickAsk.
   struct PickHow {
     bool followed = false;
     const std::function<bool(const std::string&)>* may = nullptr;  // nullptr: all may.
@@ -137,8 +137,8 @@ class RouterEngine final : public Router {
   struct Picked {
     Pick pick;
     RegisteredWorker worker;
-    uint32_t held_tokens = 0;  // Of the prompt, by the worker.
-    uint64_t ticket = 0;       // Of the dispatcher, if it is followed.
+    uint32_t held_tokens = 0;  // Tokens of the prompt that the worker holds.
+    uint64_t ticket = 0;       // The dispatcher's ticket, if it is followed.
   };
   // Decides where the one request with these keys goes, once.
   std::variant<Picked, GenerateError> Decide(const GenerateRequest& request, size_t tokens,

@@ -16,7 +16,7 @@ using Kind = MsgpackReader::Kind;
 
 constexpr size_t kLeastHashBytes = 8;
 constexpr size_t kMostHashBytes = 64;
-// Of one event's tokens, as a whole context of any model.
+// Limit for one event's tokens, as a whole context of any model.
 constexpr uint32_t kMostBlockTokens = 1 << 20;
 
 // The fields that matter, in both encodings.
@@ -188,7 +188,7 @@ Status TakeExtraKeys(MsgpackReader& reader, std::optional<uint32_t>* plain) {
   return OkStatus();
 }
 
-// What a place of an array means where vLLM and SGLang differ: their types differ, too.
+// The meaning of a place of an array where vLLM and SGLang differ: their types differ, too.
 Result<Field> Resolve(const MsgpackReader& reader, Field field) {
   if (field != Field::kExtraKeysOrSession && field != Field::kGroupOrAdapter) return field;
   CAIRN_ASSIGN_OR_RETURN(const Kind kind, reader.Next());

@@ -5,8 +5,8 @@
 //   event    {"type": "BlockStored", "block_hashes": [...], ...}     vLLM and SGLang now
 //            ["BlockStored", block_hashes, parent, tokens, ...]      both before
 //
-// Hashes are bytes or integers, signed or not. What is not known (fields, kinds of events, more
-// values in an array) is passed over. What is known and of a wrong type is an error.
+// Hashes are bytes or integers, signed or not. Anything unknown (fields, kinds of events, more
+// values in an array) is passed over. A known field of a wrong type is an error.
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
 #pragma once
 // The order of one engine's batches: numbers without gaps, lost ones asked for again, restarts
-// noticed. What cannot be made sure makes the view forget. No sockets: zmq_follower has those.
+// noticed. If the order cannot be made sure, the view forgets. No sockets: zmq_follower has those.
 //
 //   Live ───┬── the next number ──────────────────────────────► view
 //           ├── a number at or below the last live one: the engine has restarted: forget
@@ -44,7 +44,7 @@ class EngineFeed {
     uint64_t replays = 0;         // That were asked for.
     uint64_t failed_replays = 0;  // That did not bring all that was missing.
     uint64_t gaps = 0;            // Batches were missing.
-    uint64_t restarts = 0;        // Of the engine.
+    uint64_t restarts = 0;        // Restarts of the engine.
     uint64_t forgotten = 0;       // Times that all was forgotten, for any of these reasons.
     uint64_t junk = 0;            // Messages that are no batches.
   };
@@ -97,8 +97,8 @@ class EngineFeed {
   bool left_ = true;  // The view is no member of the index.
   TimePoint disconnected_at_ = {};
   std::optional<uint64_t> next_ = {};       // nullopt: nothing is known.
-  uint64_t last_hash_ = 0;                  // Of the batch before `next_`.
-  std::optional<uint64_t> last_live_ = {};  // Of this connection.
+  uint64_t last_hash_ = 0;                  // The hash of the batch before `next_`.
+  std::optional<uint64_t> last_live_ = {};  // The last live number of this connection.
   bool unsure_ = true;  // After a break: it may be another engine, or have published something.
   Replay replay_ = Replay::kNone;
   bool progress_ = false;  // The replay has brought something.

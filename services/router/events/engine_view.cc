@@ -57,7 +57,8 @@ void EngineView::Stored(const EngineBlocksStored& event) {
   const std::optional<Places> place = PlaceOf(event.group, event.medium, blocks);
   if (!place) return;
   if (event.tokens.empty()) {
-    // Of a tier below the engine, which knows hashes alone. What they stand for may be said later.
+    // The event is about a tier below the engine, which knows hashes alone. The blocks that they
+    // stand for may be named later.
     for (const EngineHash& hash : event.hashes) {
       const uint32_t number = NumberOf(hash);
       if (!blocks_[number].name && options_.ask) {

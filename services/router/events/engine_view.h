@@ -1,5 +1,5 @@
 #pragma once
-// What one engine holds, from its events, as events of a member of the router's index.
+// The blocks that one engine holds, from its events, as events of a member of the router's index.
 //
 //   engine's hash ──► the key over the block's tokens and the key before it ──► PrefixIndex
 //
@@ -30,14 +30,15 @@ namespace cairn::router {
 
 // Blocks that a view left aside, by reason.
 struct SkippedBlocks {
-  uint64_t special = 0;     // They depend on an adapter, a salt, an image.
-  uint64_t group = 0;       // Of another KV cache group than the first one of full attention.
-  uint64_t block_size = 0;  // Of another size than the router's.
+  uint64_t special = 0;  // They depend on an adapter, a salt, an image.
+  // They belong to another KV cache group than the first one of full attention.
+  uint64_t group = 0;
+  uint64_t block_size = 0;  // They have another size than the router's.
   uint64_t medium = 0;      // In a place of an unknown kind.
-  uint64_t parent = 0;      // What comes before them is not known.
+  uint64_t parent = 0;      // The blocks before them are not known.
 };
 
-// What a hash stands for.
+// The block that a hash stands for.
 struct EngineBlockName {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};
@@ -46,7 +47,7 @@ struct EngineBlockName {
 // Not thread-safe.
 class EngineView {
  public:
-  // What another view knows of a hash.
+  // The block of a hash, as another view knows it.
   using Ask = std::function<std::optional<EngineBlockName>(const EngineHash&)>;
   struct Options {
     std::string member = {};  // Its id in the index: the worker's URL.
@@ -60,7 +61,7 @@ class EngineView {
   EngineView(Options options, Sink sink);
 
   void Apply(const EngineEventBatch& batch);
-  // What a hash stands for, if this engine's events, or those of others, have said so.
+  // The block that a hash stands for, if this engine's events, or those of others, have named it.
   std::optional<EngineBlockName> NameOf(const EngineHash& hash) const;
   // The engine holds nothing that is known: it has restarted, or events were lost.
   void Forget();

@@ -10,8 +10,8 @@ namespace cairn::router {
 
 struct EventSource {
   std::string worker = {};    // URL of the engine, as in the setting `workers`.
-  std::string endpoint = {};  // Of its PUB socket, as ZeroMQ connects to it.
-  std::string replay = {};    // Of its ROUTER socket for replays. Empty: it has none.
+  std::string endpoint = {};  // The address of its PUB socket, as ZeroMQ connects to it.
+  std::string replay = {};    // The address of its ROUTER socket for replays. Empty: it has none.
 };
 
 // From "URL=ENDPOINT" or "URL=ENDPOINT,REPLAY". Endpoints are tcp://HOST:PORT or ipc://PATH.

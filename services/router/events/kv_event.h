@@ -1,5 +1,5 @@
 #pragma once
-// What an inference engine says of its KV blocks, in plain structs: the events of vLLM and SGLang.
+// An inference engine's events about its KV blocks, in plain structs: those of vLLM and SGLang.
 //
 // Events of both engines mean the same; batch_decoder.h reads their encodings. Structs without
 // behaviour: as thread-safe as their owners.
@@ -52,7 +52,8 @@ struct EngineGroup {
 // Blocks with these hashes are there, in the order of a prompt.
 struct EngineBlocksStored {
   std::vector<EngineHash> hashes = {};
-  std::optional<EngineHash> parent = {};  // Of the first block. nullopt: it begins a prompt.
+  // The hash of the block before the first one. nullopt: it begins a prompt.
+  std::optional<EngineHash> parent = {};
   // block_tokens of them for each hash. None: the event only adds a place to blocks that are known.
   std::vector<int32_t> tokens = {};
   uint32_t block_tokens = 0;

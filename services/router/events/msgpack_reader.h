@@ -14,8 +14,8 @@
 
 namespace cairn::router {
 
-// Not thread-safe. After an error nothing more can be read. What is returned as text points into
-// the bytes that were given. All errors are INVALID_ARGUMENT and say what was found and expected.
+// Not thread-safe. After an error nothing more can be read. Text that is returned points into the
+// bytes that were given. All errors are INVALID_ARGUMENT and say what was found and expected.
 class MsgpackReader {
  public:
   enum class Kind : uint8_t { kNil, kBool, kInteger, kFloat, kText, kBytes, kArray, kMap, kOther };
@@ -33,7 +33,7 @@ class MsgpackReader {
   bool empty() const { return rest_.empty(); }
   size_t left() const { return rest_.size(); }
 
-  // What comes next. Nothing is taken.
+  // The kind of the next value. Nothing is taken.
   Result<Kind> Next() const;
   // Takes a nil if one comes next.
   bool TakeNil();

@@ -32,9 +32,9 @@ class AnswerWriter final : public GenerateObserver {
   const AnswerHead head_;
   const std::shared_ptr<http::Responder> responder_;
   const std::shared_ptr<ApiCounters> counters_;
-  std::optional<EventWriter> events_;  // Of a stream.
+  std::optional<EventWriter> events_;  // The writer of a stream.
   bool streaming_ = false;             // It has begun and has not ended.
-  std::string text_;                   // Of a whole answer.
+  std::string text_;                   // The text of a whole answer.
 };
 
 }  // namespace cairn::router

@@ -11,7 +11,7 @@
 
 namespace cairn::router {
 
-// What all pieces of one answer share.
+// The fields that all pieces of one answer share.
 struct AnswerHead {
   Endpoint endpoint = Endpoint::kChat;
   std::string id;
@@ -30,7 +30,7 @@ class EventWriter {
   // With `usage`, all events but the last have "usage": null, as OpenAI's have.
   EventWriter(const AnswerHead& head, bool usage);
 
-  // Of a chat: the event that comes first. Empty for completions.
+  // The event that comes first in a chat. Empty for completions.
   std::string Start() const;
   std::string Text(std::string_view text) const;
   // The reason, the usage if it was asked for, and the end of the stream.
@@ -43,7 +43,7 @@ class EventWriter {
 
   const bool chat_;
   const bool usage_;
-  std::string prefix_;  // Of each event, up to the choices.
+  std::string prefix_;  // The beginning of each event, up to the choices.
 };
 
 }  // namespace cairn::router

@@ -1,5 +1,5 @@
 #pragma once
-// What the edge counts.
+// The counters of the edge.
 
 #include <cstdint>
 #include <map>
@@ -13,13 +13,13 @@ namespace cairn::router {
 enum class Route { kCompletions, kChat, kModels, kHealth, kQuery, kOther };
 std::string_view Name(Route route);  // Label values: "completions", "chat", ...
 
-// What the edge counts.
+// The counters of the edge.
 struct ApiStats {
   std::map<std::pair<Route, int>, uint64_t> answers;  // By route and status code.
   uint64_t open_streams = 0;                          // Now.
   uint64_t streams = 0;                               // That began.
-  uint64_t failed_streams = 0;  // Of them, those that ended with an error event.
-  uint64_t aborted_calls = 0;   // The client went before its answer was complete.
+  uint64_t failed_streams = 0;                        // Streams that ended with an error event.
+  uint64_t aborted_calls = 0;  // The client went before its answer was complete.
 };
 
 // Thread-safe.

@@ -55,7 +55,8 @@ ApiError FromRouter(const GenerateError& error) {
                   .param = error.field,
                   .retry_after = error.retry_after};
   if (error.prompt_too_long) answer.code = "context_length_exceeded";
-  // Clients take a 404 for a wrong model. What else was not found is not theirs to find.
+  // Clients take a 404 for a wrong model. For anything else that was not found, the server is at
+  // fault.
   if (answer.status == 404 && error.field != "model") answer.status = 500;
   if (answer.status == 404) answer.code = "model_not_found";
   if (answer.status == 429) answer.code = "rate_limit_exceeded";

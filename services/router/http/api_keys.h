@@ -1,6 +1,6 @@
 #pragma once
-// Who calls: a file of lines `TENANT SHA256HEX`. The second word is the SHA-256 of an API key.
-// The file has no keys, so a copy of it lets nobody in.
+// The tenants of API keys: a file of lines `TENANT SHA256HEX`. The second word is the SHA-256 of an
+// API key. The file has no keys, so a copy of it lets nobody in.
 
 #include <filesystem>
 #include <memory>

@@ -19,12 +19,12 @@ using worker::kMaxMessages;
 using worker::kMaxStopBytes;
 using worker::kMaxStops;
 
-// What OpenAI's API generates where max_tokens is absent.
+// The number of tokens that OpenAI's API generates where max_tokens is absent.
 constexpr uint32_t kDefaultCompletionTokens = 16;
 // A time to live up to this says that the conversation goes on within minutes.
 constexpr double kSoonSeconds = 3600;
 
-// What the API has and our workers have not, with the values that ask for nothing.
+// A field that the API has and our workers have not, with the values that ask for nothing.
 struct Unsupported {
   const char* name;
   std::vector<Json> off;
@@ -283,7 +283,7 @@ NextUse NextOfTtl(double seconds) {
   return seconds <= kSoonSeconds ? NextUse::kSoon : NextUse::kLater;
 }
 
-// What OpenAI's cache fields say of the conversation's future.
+// The conversation's future, as OpenAI's cache fields tell it.
 NextUse NextOf(Fields& fields, bool has_breakpoints) {
   NextUse next = has_breakpoints ? NextUse::kSoon : NextUse::kUnknown;
   fields.TextOnly("prompt_cache_key");

@@ -1,6 +1,6 @@
 #pragma once
-// The JSON of /v1/completions and /v1/chat/completions to what the router routes. What strangers
-// send is read here and nowhere else; docs/http-api.md lists every field.
+// The JSON of /v1/completions and /v1/chat/completions to what the router routes. Only this file
+// reads requests of strangers; docs/program/http-api.md lists every field.
 
 #include <cstdint>
 #include <optional>
@@ -27,7 +27,7 @@ struct ApiRequest {
 // that means "off".
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body);
 
-// What the request's prompt takes counts in `share` from now on, and the share stays with the
+// The memory of the request's prompt counts in `share` from now on, and the share stays with the
 // request. An error: the share's budget has no room for it.
 std::optional<ApiError> Charge(ByteShare share, GenerateRequest* request);
 

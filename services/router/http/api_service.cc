@@ -18,7 +18,7 @@ namespace cairn::router {
 namespace {
 
 constexpr std::string_view kModelsPath = "/v1/models";
-// What a caller waits for whose body found no room.
+// How long a caller whose body found no room waits.
 constexpr Duration kBodyRetry = std::chrono::seconds(1);
 
 uint64_t SystemRandom() {
@@ -49,7 +49,7 @@ std::string Decoded(std::string_view text) {
   return decoded;
 }
 
-// What an engine may know, too. Not who calls.
+// Headers that an engine may know, too. Not who calls.
 constexpr std::array<std::string_view, 6> kEngineHeaders = {"x-request-id", "traceparent",
                                                             "tracestate",   "x-cairn-priority",
                                                             "x-cairn-next", "x-cairn-trace"};

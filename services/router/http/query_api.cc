@@ -63,7 +63,7 @@ std::vector<BlockKey> KeysOf(Fields& fields) {
   return keys;
 }
 
-// Of an adapter or a salt, under which other KV belongs to the same tokens.
+// Whether the request has an adapter or a salt, under which other KV belongs to the same tokens.
 bool IsApart(Fields& fields) {
   const bool named = !fields.Text("lora_name").empty();
   const bool salted = !fields.Text("cache_salt").empty();

@@ -1,7 +1,7 @@
 #pragma once
 // POST /query and POST /query_by_hash: which worker holds how much of a prompt, in the form of
-// Mooncake's RFC 1403, so that what asks such an index can ask this router. docs/http-api.md lists
-// the fields.
+// Mooncake's RFC 1403, so that what asks such an index can ask this router.
+// docs/program/http-api.md lists the fields.
 
 #include <string>
 #include <string_view>

@@ -16,8 +16,8 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The text of a message, and whether it is all that there is. What is no text stands there as its
-// JSON.
+// The text of a message, and whether it is all that there is. Content that is no text is kept as
+// its JSON.
 std::string ContentOf(const Json& message, bool* plain) {
   std::string all;
   const auto content = message.find("content");
@@ -71,7 +71,7 @@ std::vector<worker::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
   return messages;
 }
 
-// What a list of token ids is, if all of it are ids.
+// The token ids of a list, if all of it are ids.
 std::optional<std::vector<worker::TokenId>> IdsOf(const Json& list) {
   Fields fields(list);
   std::vector<worker::TokenId> ids = ReadTokenIds(fields, "prompt", list);
@@ -79,8 +79,9 @@ std::optional<std::vector<worker::TokenId>> IdsOf(const Json& list) {
   return ids;
 }
 
-// Of several prompts the first one decides: they go to one engine. What is neither text nor ids is
-// the engine's to judge, for example a list of both: its JSON stands there, as in a message.
+// If there are several prompts, the first one decides: they go to one engine. A prompt that is
+// neither text nor ids is the engine's to judge, for example a list of both: its JSON is kept, as
+// in a message.
 decltype(GenerateRequest::prompt) PromptOf(const Fields& fields, bool* plain) {
   const Json* prompt = fields.Find("prompt");
   // Some engines take embeddings in another field.

@@ -13,8 +13,8 @@
 namespace cairn::router {
 
 // Pure: any thread. The request has `raw`, with the body and these headers, and nothing of
-// sampling. The prompt is a copy, so it counts beside the body. An error: the body is no JSON
-// object, a field that is read has the wrong type, or there is no room for the copy.
+// sampling. The prompt is a copy, so it counts in addition to the body. An error: the body is no
+// JSON object, a field that is read has the wrong type, or there is no room for the copy.
 std::variant<ApiRequest, ApiError> ParseRelayRequest(Endpoint endpoint,
                                                      std::vector<RawHeader> headers,
                                                      ChargedString body);

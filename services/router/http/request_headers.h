@@ -1,5 +1,5 @@
 #pragma once
-// What the headers of a request say, whoever brought it here: the HTTP port, or a gateway.
+// The meaning of a request's headers, whoever brought it here: the HTTP port, or a gateway.
 
 #include <optional>
 

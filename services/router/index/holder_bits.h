@@ -3,8 +3,8 @@
 //
 // A view is what one holder says at one time: a member while its snapshot comes has the old view
 // and the new one. A view has a bit for its memory, one for device memory and one for its disk, as
-// far as it uses them. What is retired counts in no answer any more, and its bits are used again
-// when all masks have been cleared of them.
+// far as it uses them. A retired bit counts in no answer any more, and it is used again when all
+// masks have been cleared of it.
 
 #include <array>
 #include <cstddef>

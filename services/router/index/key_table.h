@@ -50,7 +50,7 @@ class KeyTable {
 
   uint32_t size() const { return size_; }
   uint32_t capacity() const { return capacity_; }
-  // Of the entries that are taken and their share of the places.
+  // Bytes of the entries that are taken and of their share of the places.
   size_t bytes() const;
   // Numbers below this one may be taken.
   uint32_t end() const { return used_; }

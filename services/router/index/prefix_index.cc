@@ -17,7 +17,7 @@ namespace {
 
 using Kind = client::MemberEvent::Kind;
 
-// Of what nodes may name.
+// Limits for the names that nodes may send.
 constexpr size_t kMostHolders = 1024;
 constexpr size_t kMostNamespaces = 1024;
 constexpr size_t kMostIdBytes = 256;
@@ -28,7 +28,7 @@ constexpr size_t kAhead = 8;
 
 bool IsTier(TierKind tier) { return static_cast<size_t>(tier) < kTierCount; }
 
-// Of one holder, while a lookup goes on.
+// The state of one holder while a lookup goes on.
 struct Run {
   uint32_t holder = 0;
   Bits all = {}, memory = {};
@@ -333,7 +333,7 @@ class PrefixIndex::Impl {
     Clear(number, gone);
   }
 
-  // Of the path's first blocks, which the holder has.
+  // The tiers of the path's first blocks, which the holder has.
   ByTier<uint32_t> TiersOf(const Run& run, const Bits& live) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ByTier<uint32_t> blocks;
@@ -407,7 +407,7 @@ class PrefixIndex::Impl {
   uint64_t ignored_ ABSL_GUARDED_BY(mu_) = 0;
   bool sweeping_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t hand_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of the lookup under way.
+  // Used by the lookup under way.
   std::vector<uint64_t> hashes_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> path_ ABSL_GUARDED_BY(mu_);
 };

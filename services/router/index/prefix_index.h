@@ -9,9 +9,9 @@
 //
 // One entry for each key, with a bit for each place that holds the block: a member's memory, its
 // disk. Entries lie in one list in the order of their last use, a block behind the one that it
-// builds on, so a prompt's last blocks leave before its first ones. What was lost (a member, a
-// namespace, what a snapshot no longer has) is gone from all answers at once; its entries are
-// swept a few at a time by later calls, so that no call takes long.
+// builds on, so a prompt's last blocks leave before its first ones. Entries that were lost (of a
+// member, of a namespace, or because a snapshot no longer has them) are gone from all answers at
+// once; later calls sweep them a few at a time, so that no call takes long.
 //
 // The table knows 64 bits of a keyed hash (SipHash) of each key: an answer is wrong with a chance
 // of entries / 2^64, and nobody can choose keys that collide. A wrong answer costs time only.
@@ -32,12 +32,14 @@ namespace cairn::router {
 
 // A holder of the beginning of a prompt.
 struct Holder {
-  std::string id = {};         // Of the node, or the address of the worker (approximate).
-  bool approximate = false;    // What was sent to a worker, not what a node says.
-  uint32_t blocks = 0;         // That it holds without a gap from the first one on. At least 1.
-  uint32_t memory_blocks = 0;  // Of them, in memory (host or device); the others are on disk.
-  // Of `blocks`, by where they are; a block may be in several places. Of LookupTiers alone, and not
-  // of approximate holders: what was sent to a worker is in its own memory.
+  std::string id = {};  // The id of the node, or the address of the worker (approximate).
+  // Derived from requests that were sent to a worker, not from a node's events.
+  bool approximate = false;
+  uint32_t blocks = 0;  // That it holds without a gap from the first one on. At least 1.
+  // How many of them are in memory (host or device); the others are on disk.
+  uint32_t memory_blocks = 0;
+  // The `blocks` by where they are; a block may be in several places. Only LookupTiers fills it,
+  // and not for approximate holders: blocks that were sent to a worker are in its own memory.
   ByTier<uint32_t> tier_blocks = {};
 };
 
@@ -46,14 +48,15 @@ struct HeldPrefix {
   uint32_t any_blocks = 0;  // From the first one on, each held by some node. Not by workers alone.
 };
 
-// Thread-safe: one mutex. A lookup holds it for as long as it takes (docs/router.md).
+// Thread-safe: one mutex. A lookup holds it for as long as it takes (docs/operate/router.md).
 class PrefixIndex {
  public:
   struct Options {
-    // Of memory in all. At most so much, whatever the nodes send. It is taken as it is used.
+    // Limit for the memory of the whole index. At most so much, whatever the nodes send. It is
+    // taken as it is used.
     size_t max_bytes = size_t{256} << 20;
-    // What a worker without events is believed to hold, in blocks. Of what was sent to it the last
-    // half of these to all of these count.
+    // How many blocks a worker without events is believed to hold. Of all blocks that were sent to
+    // it, the last half of these to all of these count.
     uint32_t sent_blocks = 65'536;
   };
 
@@ -70,7 +73,7 @@ class PrefixIndex {
   // The worker has restarted, or has gone.
   void Forget(std::string_view worker);
 
-  // Who holds how much of a prompt with these keys, in order. Counts as a use.
+  // The holders of a prompt with these keys, in order. Counts as a use.
   HeldPrefix Lookup(const Digest& fingerprint, std::span<const BlockKey> keys);
   // The same with Holder::tier_blocks, which takes longer.
   HeldPrefix LookupTiers(const Digest& fingerprint, std::span<const BlockKey> keys);
@@ -80,12 +83,12 @@ class PrefixIndex {
 
   struct Numbers {
     uint64_t entries = 0;  // Blocks, each once however many hold it. Those to be swept included.
-    uint64_t bytes = 0;    // Of the entries.
+    uint64_t bytes = 0;    // Memory of the entries.
     uint64_t max_bytes = 0;
     uint64_t evicted = 0;  // Entries that left for others since the start.
     uint64_t ignored = 0;  // Events that made no sense, or for which there was no room.
     uint64_t members = 0;  // Nodes that hold something or are followed.
-    uint64_t workers = 0;  // Of approximate ones.
+    uint64_t workers = 0;  // Workers among the approximate holders.
     uint64_t namespaces = 0;
   };
   Numbers numbers() const;

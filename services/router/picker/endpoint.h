@@ -1,5 +1,5 @@
 #pragma once
-// What a gateway calls an endpoint: the "IP:PORT" of a worker.
+// The name of an endpoint for a gateway: the "IP:PORT" of a worker.
 
 #include <set>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace cairn::router {
 
-// Of "http://10.0.0.1:8000", "https://[fd00::1]:443/" or "10.0.0.1:8000": what is between the
-// scheme and the path.
+// The part between the scheme and the path of "http://10.0.0.1:8000", "https://[fd00::1]:443/" or
+// "10.0.0.1:8000".
 std::string EndpointOf(std::string_view worker);
 
 // INVALID_ARGUMENT: it has a name in place of an IP address, which gateways do not look up, or no

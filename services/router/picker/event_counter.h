@@ -27,7 +27,7 @@ class EventCounter {
   }
 
  private:
-  size_t matched_ = 0;  // Of the field's name, in the present line.
+  size_t matched_ = 0;  // How much of the field's name was matched in the present line.
 };
 
 }  // namespace cairn::router

@@ -182,7 +182,7 @@ std::optional<ApiError> Exchange::Parse(PickAsk* ask) {
 }
 
 void Exchange::Send(PickAsk ask, ProcessingRequest last, Done done) {
-  // What is picked, when it is picked: the stream waits for it, and holds this.
+  // The request that is picked for, when it is picked: the stream waits for it, and holds this.
   const auto kept = std::make_shared<ProcessingRequest>(std::move(last));
   parts_.router->PickAndFollow(
       std::move(ask), [self = shared_from_this(), kept,

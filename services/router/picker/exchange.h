@@ -34,7 +34,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   // All that it points to must outlive it.
   struct Parts {
     Router* router = nullptr;
-    std::shared_ptr<ByteBudget> bodies = {};  // Of all requests.
+    std::shared_ptr<ByteBudget> bodies = {};  // Budget for the bodies of all requests.
     PickerCounters* counters = nullptr;
     const Clock* clock = nullptr;
     bool relay = false;  // The workers are engines, and get the request as it is.
@@ -43,7 +43,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
     // Seconds from the whole request to the decision. Any thread.
     std::function<void(double)> observe_pick = [](double) {};
   };
-  // What goes to the gateway. Empty: it is to send more.
+  // The messages for the gateway. Empty: it is to send more.
   struct Step {
     std::deque<Reply> replies = {};
     bool over = false;           // Then the stream ends, with `status`.

@@ -10,7 +10,7 @@ namespace {
 using ext_proc::ProcessingRequest;
 using ext_proc::ProcessingResponse;
 
-// Of the protocol.
+// The namespace of the protocol.
 constexpr char kNamespace[] = "envoy.lb";
 constexpr char kSubsetNamespace[] = "envoy.lb.subset_hint";
 constexpr char kSubsetKey[] = "x-gateway-destination-endpoint-subset";

@@ -12,7 +12,7 @@
 namespace cairn::router {
 namespace {
 
-// Of a message beyond the body in it: headers and metadata.
+// Bytes of a message beyond the body in it: headers and metadata.
 constexpr uint64_t kRestBytes = 1 << 20;
 // Cancelled streams end as soon as gRPC tells them.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
@@ -22,8 +22,8 @@ constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 void Register(config::Schema& schema, PickerConfig& c) {
   schema.Text("picker.listen", &c.listen,
               "Address of the gRPC port on which a gateway's Envoy asks for endpoints "
-              "(docs/router.md, \"Behind a gateway\"), HOST:PORT. Port 0 picks a free one. Empty: "
-              "no such port.");
+              "(docs/operate/router.md, \"Behind a gateway\"), HOST:PORT. Port 0 picks a free one. "
+              "Empty: no such port.");
   schema.Bytes("picker.max_body", &c.max_body, "Longest body of a request through the gateway.",
                {.min = 1 << 10, .max = 1 << 30});
   schema.Bytes(

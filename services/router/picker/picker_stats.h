@@ -1,5 +1,5 @@
 #pragma once
-// What the picker counts.
+// The counters of the picker.
 
 #include <array>
 #include <atomic>

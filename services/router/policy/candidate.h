@@ -11,9 +11,9 @@ namespace cairn::router {
 struct Candidate {
   std::string worker = {};  // Address.
   bool usable = true;
-  std::string reason = {};   // Of an unusable one, for people.
-  uint32_t held_tokens = 0;  // Of the prompt, that this worker need not compute.
-  double queue_seconds = 0;  // As in the cost (docs/router.md).
+  std::string reason = {};   // Why a worker is unusable, for people.
+  uint32_t held_tokens = 0;  // Tokens of the prompt that this worker need not compute.
+  double queue_seconds = 0;  // As in the cost (docs/operate/router.md).
   double fetch_seconds = 0;
   double work_seconds = 0;
   double delayed_requests = 0;

@@ -8,9 +8,9 @@
 namespace cairn::router {
 namespace {
 
-// Of a new answer in the mean of lengths.
+// The weight of a new answer in the mean of lengths.
 constexpr double kNewAnswer = 0.01;
-// Of a new measurement in the mean speed of fetches.
+// The weight of a new measurement in the mean speed of fetches.
 constexpr double kNewFetch = 0.1;
 // A longer wait says as much.
 constexpr double kLongestRetry = 60;
@@ -133,7 +133,7 @@ Decision Dispatcher::Decide(const Ask& ask) {
                                .use = Use(now)};
   for (size_t i = 0; i < usable.size(); ++i) {
     Cost cost = CostOf(views[i], situation);
-    // What another node has is fetched only where that is cheaper than to compute it.
+    // Blocks of another node are fetched only if that is cheaper than to compute them.
     if (usable[i].held.elsewhere > 0) {
       HeldTokens own = usable[i].held;
       own.elsewhere = 0;
@@ -174,7 +174,7 @@ double Dispatcher::WaitOf(const Ask& ask, const Situation& situation,
   for (const Usable& one : usable) {
     least = std::min(least, one.state->WaitSeconds(claim.counted, now));
   }
-  // Whose load it is matters only where there is too much.
+  // The owner of the load matters only if there is too much of it.
   if (options_.max_wait_seconds <= 0 || least <= options_.max_wait_seconds) return least;
   const auto weight = [this](std::string_view tenant) { return TermsOf(tenant).weight; };
   for (size_t i = 0; i < usable.size(); ++i) {
@@ -213,7 +213,7 @@ void Dispatcher::Send(const Ask& ask, const WorkerView& view, Usable picked, Tim
   if (helper && view.held_tokens < ask.prompt_tokens) {
     const uint32_t position = view.held_tokens;
     const uint32_t compute = ask.prompt_tokens - position;
-    // What a fetch brings in a second is the most that is known of the way through the node.
+    // The speed of fetches is the best known estimate of the way through the node.
     const PairingAnswer answer =
         pairing_.Decide({.compute_tokens = compute,
                          .block_tokens = offer.block_tokens,
@@ -320,7 +320,7 @@ void Dispatcher::Measure(const HeldTokens& held, const RequestEnd& end, WorkerSt
   double* rate = &rates->memory;
   if (held.disk > held.memory) rate = &rates->disk;
   if (held.elsewhere > std::max(held.memory, held.disk)) rate = &rates->elsewhere;
-  // Of seconds for each token: a slow one counts as much as it takes.
+  // The mean is of seconds for each token: a slow fetch counts for as long as it takes.
   *rate = 1 / ((1 - kNewFetch) / *rate + kNewFetch / std::clamp(speed, 1.0, 1e8));
 }
 

@@ -47,22 +47,22 @@ struct HeldTokens {
 struct Offer {
   std::string worker = {};  // Address.
   bool usable = true;       // False: it fails, drains, or has been tried.
-  std::string reason = {};  // Of an unusable one, for people.
+  std::string reason = {};  // Why an offer is unusable, for people.
   HeldTokens held = {};     // More than the prompt has counts as all of it.
   // Workers of one site read what the others write: they have the same cache node and namespace. 0:
   // none.
   uint32_t site = 0;
-  uint32_t block_tokens = 0;  // Of its namespace.
+  uint32_t block_tokens = 0;  // Tokens of a block of its namespace.
   // It may compute the prompt for a usable worker of its site. Such a worker is not usable itself.
   bool prefills = false;
 };
 
 struct Ask {
   uint32_t prompt_tokens = 0;
-  std::optional<uint32_t> max_tokens = {};  // Of the answer.
+  std::optional<uint32_t> max_tokens = {};  // Limit for the tokens of the answer.
   int32_t priority = 0;
-  // Whose it is: its priority counts before other tenants' requests as far as the tenant's terms
-  // say. Empty: nobody knows, and the priority counts as it is.
+  // The tenant of the request: its priority counts before other tenants' requests as far as the
+  // tenant's terms say. Empty: nobody knows, and the priority counts as it is.
   std::string tenant = {};
   std::vector<Offer> offers = {};
   // False: the request was accepted before and its worker failed. It counts as no new arrival and
@@ -80,20 +80,20 @@ struct Decision {
     kNoWorker,  // None is usable.
   };
   Kind kind = Kind::kNoWorker;
-  size_t picked = 0;    // An index into the offers. Of kPicked.
+  size_t picked = 0;    // An index into the offers. For kPicked.
   uint64_t ticket = 0;  // For OnEnd. 0: none.
   // The prompt is computed by another worker than the picked one, since that costs less.
   struct Prefill {
     size_t worker = 0;           // An index into the offers.
-    uint64_t ticket = 0;         // Of its own. 0: none.
+    uint64_t ticket = 0;         // The ticket of this prefill. 0: none.
     double seconds = 0;          // Expected until all of it is computed, the queue included.
-    uint32_t cached_tokens = 0;  // Of the prompt, that it is not expected to compute.
+    uint32_t cached_tokens = 0;  // Tokens of the prompt that it is not expected to compute.
   };
   std::optional<Prefill> prefill = {};
   // Expected until the request's prefill begins, by its priority, at the worker where that is
   // least; where that is too long, by its tenant's share. 0: kNoWorker.
   double wait_seconds = 0;
-  Duration retry_after{0};                 // Of kShed: at least a second.
+  Duration retry_after{0};                 // For kShed: at least a second.
   std::vector<Candidate> candidates = {};  // One for each offer, in the order of the offers.
 };
 
@@ -102,7 +102,7 @@ struct RequestEnd {
   uint32_t generated_tokens = 0;
   // False: it failed or was cancelled, so that its length says nothing about answers.
   bool complete = false;
-  uint32_t fetched_tokens = 0;  // Of the prompt, that the worker fetched.
+  uint32_t fetched_tokens = 0;  // Tokens of the prompt that the worker fetched.
   double fetch_seconds = 0;     // That this took.
 };
 
@@ -115,7 +115,7 @@ class Dispatcher {
     std::map<std::string, TenantTerms> tenants = {};  // By name. Others have the defaults.
     // Reports that are older than this say nothing any more: then the router's own picks count.
     Duration stale_after = std::chrono::seconds(3);
-    // What was sent within this time before a report came may be missing in it.
+    // A request that was sent within this time before a report came may be missing in it.
     Duration report_delay = std::chrono::milliseconds(10);
     // Until a worker reports speeds, and of what it fetches until one fetch was measured.
     double prefill_tokens_per_second = 2'000;
@@ -144,13 +144,13 @@ class Dispatcher {
   // Once for each ticket, whatever became of the request. Unknown tickets are ignored.
   void OnEnd(uint64_t ticket, const RequestEnd& end);
 
-  // What the dispatcher assumes now.
+  // The dispatcher's present assumptions.
   struct WorkerNumbers {
     std::string worker = {};
     double queue_seconds = 0;
     double requests = 0;
     bool reports = false;           // A report came within stale_after.
-    double report_age_seconds = 0;  // Of the last one. 0: none came.
+    double report_age_seconds = 0;  // The age of the last report. 0: none came.
     uint64_t picks = 0;             // Since it is known.
     uint64_t followed = 0;          // Requests whose end has not come.
   };
@@ -174,11 +174,12 @@ class Dispatcher {
  private:
   struct Ticket {
     std::string worker;
-    uint64_t generation = 0;  // Of the worker: it may have been removed and come back.
+    // The generation of the worker: it may have been removed and come back.
+    uint64_t generation = 0;
     HeldTokens held;
     PendingPrompts::Claim claim;
     bool pending = false;  // Its prompt is not computed.
-    double seconds = 0;    // Of prefill.
+    double seconds = 0;    // Seconds of prefill.
   };
   // A usable offer.
   struct Usable {

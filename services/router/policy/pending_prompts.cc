@@ -34,8 +34,8 @@ double PendingPrompts::ShareOf(double wait, const Claim& claim, double seconds,
     }
   }
   if (all <= 0) return wait;
-  // What the worker says may be more than what this router knows of, or less, because some of it is
-  // done: whose it is, is known in proportion.
+  // The worker may report more than this router knows of, or less, because some of it is done: its
+  // owners are taken to be in the same proportion.
   const double scale = wait / all;
   const double mine = own * scale + seconds;
   const double own_weight = weight(claim.tenant);

@@ -28,11 +28,11 @@ class PendingPrompts {
   void Remove(const Claim& claim, double seconds);
   bool empty() const { return pending_.empty(); }
 
-  // Of `wait` seconds that all prompts together take at the worker before a request with this
-  // claim, which takes `seconds` itself, those that it has to wait for: all of higher priorities
-  // and of its own tenant, and of each other tenant no more than that tenant's share while the own
-  // tenant gets what it has and this request (generalised processor sharing: Parekh and Gallager,
-  // 1993, as in the worker's queue). Without any pending prompt all of `wait`.
+  // The part of `wait` seconds, which all prompts together take at the worker, that comes before a
+  // request with this claim, which takes `seconds` itself: all prompts of higher priorities and of
+  // its own tenant, and of each other tenant no more than that tenant's share while the own tenant
+  // gets the prompts that it has and this request (generalised processor sharing: Parekh and
+  // Gallager, 1993, as in the worker's queue). Without any pending prompt all of `wait`.
   double ShareOf(double wait, const Claim& claim, double seconds, const WeightOf& weight) const;
 
  private:

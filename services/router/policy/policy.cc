@@ -11,8 +11,8 @@ namespace {
 // Beyond these the queueing formula says nothing.
 constexpr double kMostUse = 0.97;
 constexpr double kMostDelayed = 50;
-// What a second copy in a full store costs, over the prefill of its tokens: the chance that what
-// left for it would have been used.
+// The cost of a second copy in a full store, over the prefill of its tokens: the chance that a
+// block which left for it would have been used.
 constexpr double kPlace = 0.5;
 // The part of a queue that goes before a request at a worker that computes the least work first.
 constexpr double kBefore = 0.3;

@@ -15,18 +15,19 @@
 
 namespace cairn::router {
 
-// What a router knows of one worker, for one request. All numbers are finite and not negative.
+// A router's view of one worker, for one request. All numbers are finite and not negative.
 struct WorkerView {
-  // Of prompts before this one: what the worker reported, and what this router sent there since.
+  // Seconds of the prompts before this one: those that the worker reported, and those that this
+  // router sent there since.
   double queue_seconds = 0;
   double fetch_seconds = 0;    // Until what the worker need not compute of the prompt is there.
-  double prefill_seconds = 0;  // Of the rest of the prompt.
-  double decode_seconds = 0;   // What the answer's tokens are expected to cost others.
+  double prefill_seconds = 0;  // Seconds to compute the rest of the prompt.
+  double decode_seconds = 0;   // The expected cost of the answer's tokens for others.
   // Prefill of what another worker holds of the prompt and this one does not: it would be stored a
   // second time, whether fetched or computed again, and other blocks leave for it.
   double copied_seconds = 0;
   double requests = 0;              // That wait or run there, as far as is known.
-  uint32_t held_tokens = 0;         // Of the prompt, that the worker need not compute.
+  uint32_t held_tokens = 0;         // Tokens of the prompt that the worker need not compute.
   bool first_in_first_out = false;  // WorkerLoad's.
 
   double work_seconds() const { return prefill_seconds + decode_seconds; }
@@ -41,8 +42,8 @@ struct Situation {
                                    // compute: 0 to 1.
 };
 
-// Of one worker, in seconds: max(.3 queue, fetch) + (work + .5 copied) x (1 + delayed). The whole
-// queue counts, not .3 of it, where the worker computes first in first out.
+// The cost of one worker, in seconds: max(.3 queue, fetch) + (work + .5 copied) x (1 + delayed).
+// The whole queue counts, not .3 of it, where the worker computes first in first out.
 //
 // The seconds until the answer begins, and those that the request adds to others that come behind
 // it. Their number is delayed = min(50, arrivals / workers x (queue + work) / (1 - use)), use at

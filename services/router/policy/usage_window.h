@@ -17,7 +17,7 @@ class WindowSum {
   static constexpr int64_t kSeconds = 60;
 
   void Add(double value, TimePoint now);
-  // Of the whole window.
+  // The sum of the whole window.
   double Sum(TimePoint now) const;
   // Seconds that it spans: since the first value, at most kSeconds, at least 1.
   double Span(TimePoint now) const;
@@ -27,7 +27,7 @@ class WindowSum {
 
   std::array<double, kSeconds> buckets_{};
   int64_t last_ = 0;              // The second of the newest bucket.
-  std::optional<int64_t> first_;  // Of the first value.
+  std::optional<int64_t> first_;  // The slot of the first value.
 };
 
 // Arrivals per second. Not thread-safe.

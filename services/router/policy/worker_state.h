@@ -1,5 +1,6 @@
 #pragma once
-// What a router knows of one worker: its last report, and what was sent there since.
+// The state of one worker as a router knows it: its last report, and the requests that were sent
+// there since.
 
 #include <cstdint>
 #include <deque>
@@ -33,7 +34,7 @@ class WorkerState {
     Duration report_delay = std::chrono::milliseconds(10);
     double prefill_tokens_per_second = 2'000;  // Until the worker reports its own.
   };
-  // What one fetch of tokens takes, measured, by where they are.
+  // The measured speed of fetches, by where the tokens are.
   struct FetchRates {
     double memory = 0, disk = 0, elsewhere = 0;  // Tokens per second.
   };
@@ -41,7 +42,7 @@ class WorkerState {
       : options_(options), rates_(rates), generation_(generation) {}
 
   void Report(const WorkerLoad& load, TimePoint now);
-  // A request with so much prefill goes there. `followed`: Ended will be called.
+  // A request with this much prefill goes there. `followed`: Ended will be called.
   void Sent(double prefill_seconds, int32_t priority, bool followed, TimePoint now);
   void Ended();
 
@@ -56,9 +57,9 @@ class WorkerState {
   double RunningDecodes(TimePoint now) const;
   // The last report is not stale.
   bool Fresh(TimePoint now) const;
-  // Of tokens [position, position + tokens) of a prompt.
+  // Seconds to compute the tokens [position, position + tokens) of a prompt.
   double PrefillSeconds(uint32_t position, uint32_t tokens) const;
-  // What one more decode adds to a step.
+  // The time that one more decode adds to a step.
   double decode_seconds() const { return load_.decode_seconds; }
   bool first_in_first_out() const { return load_.first_in_first_out; }
   // The share of the last minute in which prompts waited or ran.
@@ -90,7 +91,7 @@ class WorkerState {
   double reported_requests_ = 0;
   std::optional<TimePoint> reported_at_;
   Backlog backlog_;           // As reported, and what was sent since.
-  Backlog own_;               // What this router sent, for when there are no reports.
+  Backlog own_;               // The requests that this router sent, for when there are no reports.
   std::deque<Sending> sent_;  // Oldest first, at most kMostSent.
   PendingPrompts pending_;
   UseWindow use_;

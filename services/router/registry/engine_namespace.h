@@ -1,6 +1,6 @@
 #pragma once
-// The keys of prompts for engines that are not Cairn's workers. What follows an engine's events and
-// what looks a prompt up have to derive the same ones.
+// The keys of prompts for engines that are not Cairn's workers. The follower of an engine's events
+// and the lookup of a prompt have to derive the same ones.
 //
 // The model is no part of it: a lookup asks what one engine holds, and each engine is a holder of
 // its own in the index, so that equal tokens of two models share an entry and nothing else.

@@ -20,7 +20,7 @@
 
 namespace cairn::router {
 
-// What requests a worker takes (docs/disaggregation.md).
+// The requests that a worker takes (docs/operate/disaggregation.md).
 enum class WorkerRole : uint8_t {
   kBoth,
   kPrefill,  // Only prompts that it computes for other workers.
@@ -28,27 +28,28 @@ enum class WorkerRole : uint8_t {
 };
 std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
 
-// What an engine lists in /v1/models.
+// A model that an engine lists in /v1/models.
 struct EngineModel {
   std::string id = {};
   uint32_t context_tokens = 0;  // 0: it does not say.
   std::string object = {};      // All that it says, as JSON.
 };
 
-// What a worker says of itself: the message WorkerInfo of proto/cairn/v1/worker.proto.
+// A worker's description of itself: the message WorkerInfo of proto/cairn/v1/worker.proto.
 struct WorkerInfo {
   std::string version = {};
   std::string model = {};
   std::string weights_digest = {};
   uint32_t context_tokens = 0;
   uint32_t block_tokens = 0;
-  std::string cache_address = {};          // Empty: no cache.
-  std::optional<Digest> fingerprint = {};  // Of its namespace. nullopt: it has none.
+  std::string cache_address = {};  // Empty: no cache.
+  // The fingerprint of its namespace. nullopt: it has none.
+  std::optional<Digest> fingerprint = {};
   WorkerRole role = WorkerRole::kBoth;
   // Not a worker of Cairn, but an engine with OpenAI's API. It gets raw calls, its cache is its
   // own, and it can get nothing of what others hold.
   bool engine = false;
-  std::vector<EngineModel> models = {};  // Of an engine.
+  std::vector<EngineModel> models = {};  // The models of an engine.
 };
 
 // A request as it goes to a worker. Fields mean what those of GenerateRequest (engine/router.h) do.
@@ -67,14 +68,14 @@ struct WorkerRequest {
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
   std::string trace = {};
-  // Compute the prompt for another worker and end there (docs/disaggregation.md).
+  // Compute the prompt for another worker and end there (docs/operate/disaggregation.md).
   bool prefill_only = false;
   // How long to wait for blocks of the prompt that another worker has announced. 0: not at all.
   Duration await_prefill{0};
   // For engines, instead of what stands above.
   std::shared_ptr<const RawCall> raw = {};
   uint32_t prompt_tokens = 0;  // As far as the router knows.
-  uint32_t held_tokens = 0;    // Of them, that the worker was believed to hold.
+  uint32_t held_tokens = 0;    // Tokens of the prompt that the worker was believed to hold.
 };
 
 struct WorkerAnswer {
@@ -99,7 +100,7 @@ class WorkerAnswerObserver {
   virtual void OnAnnounced() {}
   virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
   virtual void OnRawHead(const RawHead& /*head*/) {}
-  // Whole events of a stream, with about so many tokens; or the body.
+  // Whole events of a stream, with about `tokens` tokens; or the body.
   virtual void OnRawBytes(std::string_view /*bytes*/, uint32_t /*tokens*/) {}
   // As OnError, and this is what the engine said: RESOURCE_EXHAUSTED or UNAVAILABLE.
   virtual void OnRefused(const Status& status, const RawAnswer& /*answer*/) { OnError(status); }
@@ -111,8 +112,8 @@ class WorkerAnswerObserver {
 struct WorkerReport {
   WorkerLoad load = {};
   bool draining = false;
-  // Of the node that it reads from; of an engine whose events are followed, its address. Empty:
-  // none now.
+  // The id of the node that it reads from; for an engine whose events are followed, its address.
+  // Empty: none now.
   std::string cache_node_id = {};
 };
 
@@ -137,7 +138,7 @@ class WorkerCall {
 // A request that somebody else sends to a worker.
 struct ForeignRequest {
   uint32_t prompt_tokens = 0;
-  uint32_t held_tokens = 0;  // Of them, that the worker was believed to hold.
+  uint32_t held_tokens = 0;  // Tokens of the prompt that the worker was believed to hold.
   bool stream = false;       // Its tokens will be told as they come.
 };
 

@@ -42,7 +42,7 @@ struct WorkerRegistry::State {
     std::string error = "it has not answered yet";
     bool suitable = true;
     bool watched = false;     // A watch is under way.
-    uint64_t generation = 0;  // Of that watch. What older ones say is not heard.
+    uint64_t generation = 0;  // The generation of that watch. Reports of older watches are ignored.
     uint64_t connects = 0;
     TimePoint heard_at = {};  // When the watch began or last told something.
     TimePoint next_try = {};

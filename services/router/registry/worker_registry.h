@@ -49,14 +49,14 @@ class WorkerRegistry {
     std::string weights_digest = {};  // Hexadecimal, of the model that is routed. Empty: any.
     Duration first_backoff = std::chrono::milliseconds(100);
     Duration max_backoff = std::chrono::seconds(5);
-    // A watch that tells nothing for so long ends and begins anew.
+    // A watch that tells nothing for this long ends and begins again.
     Duration silent_after = std::chrono::seconds(5);
   };
   // Called when a worker tells its load, and with nullptr when it is no longer reached. From any
   // thread, never while a lock of the registry is held.
   using OnLoad = std::function<void(const std::string& address, const WorkerLoad* load)>;
 
-  // `clock` must outlive it. What `on_load` uses must outlive the watches of all links.
+  // `clock` must outlive it. All that `on_load` uses must outlive the watches of all links.
   WorkerRegistry(Options options, const MakeWorkerLink& make_link, const Clock* clock,
                  OnLoad on_load);
   // Cancels all watches.

@@ -23,8 +23,8 @@ namespace cairn::router {
 class AnswerRelay final : public http::ResponseObserver {
  public:
   struct Bounds {
-    uint64_t max_event_bytes = 1 << 20;    // Of one event of a stream.
-    uint64_t max_answer_bytes = 16 << 20;  // Of a body that is no stream.
+    uint64_t max_event_bytes = 1 << 20;    // Limit for one event of a stream.
+    uint64_t max_answer_bytes = 16 << 20;  // Limit for a body that is no stream.
   };
   // REQUIRES: request.raw is set. The request counts in `load` until its end.
   AnswerRelay(const Bounds& bounds, const WorkerRequest& request, std::shared_ptr<EngineLoad> load,
@@ -51,7 +51,7 @@ class AnswerRelay final : public http::ResponseObserver {
   RawHead head_;
   bool framed_ = false;  // The answer says where its body ends.
   EventDecoder decoder_;
-  std::string body_;     // Of a whole answer; or comments before the first event.
+  std::string body_;     // The text of a whole answer; or comments before the first event.
   bool begun_ = false;   // The caller has got something.
   uint32_t events_ = 0;  // With tokens.
 };

@@ -18,8 +18,8 @@ struct AnswerUsage {
 bool HasUsage(std::string_view json);
 // There is a field "choices" with an empty list. As above.
 bool HasNoChoices(std::string_view json);
-// Of the object `json`, or nullopt: it is no JSON, or has none. Numbers that make no sense count
-// as 0.
+// The usage in the object `json`, or nullopt: it is no JSON, or has none. Numbers that make no
+// sense count as 0.
 std::optional<AnswerUsage> ReadUsage(std::string_view json);
 
 }  // namespace cairn::router

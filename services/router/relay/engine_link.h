@@ -16,7 +16,7 @@ namespace cairn::router {
 struct EngineLinkOptions {
   // Most time in which an engine says nothing while it works on a request.
   Duration silence = std::chrono::minutes(5);
-  uint64_t max_answer_bytes = 16 << 20;  // Of an answer that is no stream.
+  uint64_t max_answer_bytes = 16 << 20;  // Limit for an answer that is no stream.
   uint32_t block_tokens = 16;
   Duration load_interval = std::chrono::milliseconds(100);  // Between two reports of its load.
   // Addresses of engines whose events are followed: what they hold is known from these.
@@ -28,7 +28,7 @@ struct EngineLinkOptions {
 MakeWorkerLink EngineLinks(const EngineLinkOptions& options, http::Client* client, KeyFile* key,
                            const Clock* clock);
 
-// What every request to an engine has.
+// The headers of every request to an engine.
 std::vector<http::Header> EngineHeaders(KeyFile* key);
 
 }  // namespace cairn::router

@@ -8,7 +8,7 @@ namespace {
 // Measurements until a speed counts as known.
 constexpr uint64_t kEnoughPrompts = 4;
 constexpr uint64_t kEnoughSteps = 64;
-// Of the prompt that is being computed, at most this part counts as done.
+// At most this part of the prompt that is being computed counts as done.
 constexpr double kMostDone = 0.9;
 constexpr double kMostTokensOfEvent = 1024;
 // An engine computes prompts in their order, whatever their priorities are here.

@@ -24,18 +24,18 @@ class EngineLoad {
 
   struct Prompt {
     uint32_t tokens = 0;
-    uint32_t held_tokens = 0;  // Of them, that need not be computed.
+    uint32_t held_tokens = 0;  // Tokens of the prompt that need not be computed.
     bool stream = false;       // Tokens will be called.
   };
   // A request goes there. Returns its id.
   uint64_t Begin(const Prompt& prompt);
-  // So many events with tokens of its answer have come.
+  // `events` events with tokens of its answer have come.
   void Tokens(uint64_t id, uint32_t events);
   // However it ended.
   void End(uint64_t id);
-  // The engine says that an answer which came in so many events has so many tokens.
+  // The engine says that an answer which came in `events` events has `tokens` tokens.
   void Length(uint32_t events, uint32_t tokens);
-  // Tokens of so many events: more where the engine sends several at once.
+  // The tokens of `events` events: more where the engine sends several at once.
   uint32_t TokensOf(uint32_t events) const;
 
   WorkerLoad Report() const;
@@ -44,13 +44,13 @@ class EngineLoad {
   static constexpr double kAssumedTokensPerSecond = 2'000;  // As the dispatcher's.
   struct Request {
     TimePoint sent;
-    double tokens = 0;  // Of the prompt, to be computed.
+    double tokens = 0;  // Tokens of the prompt that are to be computed.
     bool stream = false;
     bool alone = false;  // No prompt waited when it came.
     bool decodes = false;
     TimePoint last_token;
   };
-  // Of prompts. 0: not known.
+  // The speed of prompts. 0: not known.
   double PrefillSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double DrainSpeed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double TokensOfEvent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -27,7 +27,7 @@ class EngineWatch final : public WorkerCall, public std::enable_shared_from_this
   struct Parts {
     http::Origin origin;
     uint32_t block_tokens = 16;
-    Duration load_interval = std::chrono::milliseconds(100);  // Of ticks.
+    Duration load_interval = std::chrono::milliseconds(100);  // The time between two ticks.
     std::string holder = {};                                  // WorkerReport::cache_node_id.
     http::Client* client = nullptr;
     KeyFile* key = nullptr;
@@ -40,7 +40,7 @@ class EngineWatch final : public WorkerCall, public std::enable_shared_from_this
   void Cancel() override;
 
  private:
-  // What the engine said last to a question.
+  // The engine's last answers to questions.
   struct Answers {
     bool asking = false;
     std::optional<Status> health = {};                    // nullopt: nothing new.
@@ -59,10 +59,10 @@ class EngineWatch final : public WorkerCall, public std::enable_shared_from_this
 
   const Parts parts_;
   const uint64_t ticks_of_second_;                 // At least 1.
-  std::shared_ptr<WorkerWatchObserver> observer_;  // Of ticks. nullptr: it has got its end.
-  uint64_t ticks_ = 0;                             // Of ticks.
-  bool told_ = false;                              // Of ticks: OnInfo.
-  uint32_t failures_ = 0;                          // Of ticks: in a row.
+  std::shared_ptr<WorkerWatchObserver> observer_;  // Used by ticks. nullptr: it has got its end.
+  uint64_t ticks_ = 0;                             // Used by ticks.
+  bool told_ = false;                              // Used by ticks: OnInfo was called.
+  uint32_t failures_ = 0;                          // Used by ticks: failures in a row.
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

@@ -34,7 +34,7 @@ class EventDecoder {
   void ReadEvent(std::string_view event, Events* events);
 
   const size_t max_event_bytes_;
-  std::string pending_;    // Of the event that is not complete.
+  std::string pending_;    // The beginning of the event that is not complete.
   size_t line_begin_ = 0;  // In pending_: of the line that is not complete.
   size_t looked_ = 0;      // In pending_: before it no line ends but those that are known.
   bool after_cr_ = false;  // The last byte was a \r that ended a line.

@@ -16,7 +16,8 @@ class KeyFile {
   static Result<std::unique_ptr<KeyFile>> Open(const std::string& path, const std::string& field,
                                                const Clock* clock);
 
-  // Of now, or of at most a second ago. If the file has become wrong, the last key that was right.
+  // The key of now, or of at most a second ago. If the file has become wrong, the last key that was
+  // right.
   std::string Get();
   // The file has become wrong. Looks at it as Get does.
   bool stale();

@@ -22,7 +22,7 @@ uint32_t ContextOf(const Json& model) {
 }  // namespace
 
 Result<std::vector<EngineModel>> ParseModelList(std::string_view body) {
-  // What lies deeper is left out: printing it takes a frame of the stack for each level.
+  // Deeper values are left out: printing them takes a frame of the stack for each level.
   const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; };
   const Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
   const auto data = json.is_object() ? json.find("data") : json.end();

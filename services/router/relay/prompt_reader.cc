@@ -25,7 +25,7 @@ constexpr size_t kMaxTokens = 1 << 22;
 constexpr uint64_t kMaxAnswerBytes = 64 << 20;
 // An engine that cannot tell the tokens of so short a text in time has a problem of its own.
 constexpr size_t kShortQuestion = 64 << 10;
-// What an engine's chat template may make tokens of, besides the messages.
+// The fields of which an engine's chat template may make tokens, besides the messages.
 constexpr const char* kTemplateFields[] = {"messages",
                                            "tools",
                                            "chat_template",

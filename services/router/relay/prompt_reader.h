@@ -60,7 +60,7 @@ class PromptReader final : public EnginePrompts {
     uint64_t from_tokens = 0;  // Prompts by what their keys are made of.
     uint64_t from_text = 0;
     uint64_t asked = 0;   // Questions to engines.
-    uint64_t failed = 0;  // Of them.
+    uint64_t failed = 0;  // The questions that failed.
   };
   Numbers numbers() const;
 
@@ -82,8 +82,8 @@ class PromptReader final : public EnginePrompts {
 
 // Bytes in groups of four as numbers, the last one filled with zeros.
 std::vector<worker::TokenId> PackText(std::string_view text);
-// What the keys of a prompt without tokens are made of. A conversation that goes on begins with the
-// text that it had before.
+// The text that the keys of a prompt without tokens are made of. A conversation that goes on begins
+// with the text that it had before.
 std::string TextOf(const GenerateRequest& request);
 // The body of POST /tokenize, or empty: there is nothing to ask. REQUIRES: the prompt is not ids.
 std::string TokenizeQuestion(const GenerateRequest& request);

@@ -11,7 +11,7 @@
 
 namespace cairn::router {
 
-// What a completion queue gives back. One operation of it is under way at a time.
+// The tag that a completion queue gives back. One operation of it is under way at a time.
 class CompletionTag {
  public:
   virtual ~CompletionTag() = default;

@@ -35,7 +35,7 @@ EngineLinkOptions LinkOptions(const EngineConfig& config, const std::set<std::st
 // `cache_bytes`: for tokens that engines made.
 PromptReader::Options ReaderOptions(const EngineConfig& config, bool follows_events,
                                     size_t cache_bytes);
-// What an engine without events is believed to hold, in blocks of the keys that there are.
+// How much an engine without events is believed to hold, in blocks of the keys that there are.
 uint32_t SentBlocks(const EngineConfig& config, bool has_model, bool follows_events);
 
 }  // namespace cairn::router

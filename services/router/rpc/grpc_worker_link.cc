@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kMaxWorkerMessageBytes = 16 << 20;  // As the worker's.
 
-// How a call of a worker ended. What the worker says of who calls it, it says of this router:
-// callers of the router must not take it for a word about them.
+// How a call of a worker ended. The worker's errors about its caller are about this router: callers
+// of the router must not take them for a word about themselves.
 Status EndOf(const grpc::Status& status) {
   const Status end = rpc::FromGrpc(status);
   switch (end.code()) {

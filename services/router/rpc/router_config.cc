@@ -42,11 +42,11 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
               "Cache nodes of the workers, HOST:PORT, with commas between them. The router follows "
               "the events of all nodes of their cluster. Empty: it remembers what it sent where.",
               {.env = "CAIRN_CACHE"});
-  schema.Text("policy", &c.policy, "How a worker is picked (docs/router.md).",
+  schema.Text("policy", &c.policy, "How a worker is picked (docs/operate/router.md).",
               {.choices = PolicyNames()});
   schema.Bool("pairing", &c.pairing,
               "A worker of the role prefill computes a prompt for another worker of the same cache "
-              "node when that costs less (docs/disaggregation.md).");
+              "node when that costs less (docs/operate/disaggregation.md).");
   schema.Text("tenant", &c.tenant, "Tenant of requests that name none.", {.max_length = 128});
   schema.Time("max_wait", &c.max_wait,
               "The router refuses a request that would wait longer at every worker. 0: it refuses "
@@ -162,7 +162,8 @@ Status CheckMemory(const RouterConfig& c) {
       "lower them");
 }
 
-// What a start would find out, as far as it costs no time: the vocabulary is not read.
+// The errors that a start would find, as far as finding them costs no time: the vocabulary is not
+// read.
 Status CheckWithoutLoading(const RouterConfig& c) {
   if (!c.model.empty()) {
     CAIRN_RETURN_IF_ERROR(Annotate(worker::GgufFile::OpenMetadata(c.model).status(), "model"));

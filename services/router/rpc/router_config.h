@@ -64,7 +64,7 @@ Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& co
 // About how many threads these settings ask for.
 size_t Threads(const RouterConfig& config);
 
-// What requests call the model. `name`: in its file.
+// The name by which requests call the model. `name`: in its file.
 std::string ModelId(const RouterConfig& config, const std::string& name);
 
 // REQUIRES: config.cache is not empty.

@@ -73,7 +73,7 @@ void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
   add("none", picks.held_nowhere);
 }
 
-// Who follows no nodes has no members: none are missing then.
+// A router that follows no nodes has no members: none are missing then.
 void ExportIndex(const PrefixIndex::Numbers& index, bool follows_nodes, metrics::Sink& sink) {
   sink.Gauge("cairn_router_index_entries", "Blocks that the index knows.", {},
              metrics::Number(index.entries));

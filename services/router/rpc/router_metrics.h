@@ -1,5 +1,5 @@
 #pragma once
-// What a router exports: cairn_router_*. docs/metrics-router.md says what each means.
+// The metrics of a router: cairn_router_*. docs/operate/metrics-router.md says what each means.
 
 #include "common/metrics/metrics.h"
 #include "services/router/engine/router_engine.h"
@@ -9,7 +9,7 @@
 
 namespace cairn::router {
 
-// What is read at each scrape; all must live until the last one.
+// The objects that are read at each scrape; all must live until the last one.
 struct RouterParts {
   const RouterEngine* engine = nullptr;
   const WorkerRegistry* registry = nullptr;

@@ -32,7 +32,8 @@ namespace cairn::router {
 namespace {
 
 constexpr size_t kPollers = 2;
-// Of the threads that tokenise and decide. Prompts wait in a queue of their own.
+// Limit for requests that wait for the threads that tokenise and decide. Prompts wait in a queue of
+// their own.
 constexpr size_t kWaitingRequests = 1024;
 constexpr int kMaxMessageBytes = 16 << 20;
 // Requests have ended or were cancelled by then: what is left is sending their last messages.
@@ -104,7 +105,7 @@ struct Core {
   }
 
   const std::unique_ptr<worker::Model> model;  // nullptr: before engines it may be missing.
-  std::optional<PromptEncoder> encoder;        // Of the model.
+  std::optional<PromptEncoder> encoder;        // The encoder of the model.
   PrefixIndex index;
   Dispatcher dispatcher;
   CompletionPoller poller;

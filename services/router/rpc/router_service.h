@@ -22,7 +22,7 @@ class GenerateStream;
 // Thread-safe. A Generate holds no thread while its worker computes.
 class RouterService {
  public:
-  // What Generate and GetInfo are made from. All must outlive the service.
+  // The parts that Generate and GetInfo are made from. All must outlive the service.
   struct Parts {
     RouterEngine* engine = nullptr;
     const WorkerRegistry* registry = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// What Transformer::Forward accepts, wherever it computes.
+// The conditions under which Transformer::Forward accepts a chunk, wherever it computes.
 
 #include <cstdint>
 #include <span>

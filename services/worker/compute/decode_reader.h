@@ -22,8 +22,8 @@ class DecodeReader {
   // From which hidden state the forward pass guesses the query of the next layer.
   enum class Guess : uint8_t {
     kNone,
-    kAfterAttention,  // Of the layer before, between its attention and its feed-forward network.
-    kInput,           // Of the layer before, where it begins.
+    kAfterAttention,  // In the layer before, between its attention and its feed-forward network.
+    kInput,           // In the layer before, where it begins.
   };
   virtual Guess guess() const = 0;
 

@@ -138,7 +138,7 @@ void ForwardPass::PlanDecode(int layer, std::vector<AttentionPiece>* pieces) con
     for (int64_t t = 0; t < span.prefix_rows; t += kSplit, ++part) {
       if (HasEarlier(*run.chunk)) continue;  // Those of its windows.
       for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-        // Of a head with fewer rows nothing: such parts do not count.
+        // A head with fewer rows has nothing there: such parts do not count.
         const int64_t rows = run.chunk->sequence->prefix()->rows(layer, static_cast<int>(h));
         pieces->push_back({&run, t, std::clamp<int64_t>(rows - t, 0, kSplit), h, part, true});
       }

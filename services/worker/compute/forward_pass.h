@@ -39,7 +39,7 @@ class ForwardPass {
     const SequenceChunk* chunk;
     int64_t first_row;
     int64_t rows;
-    int64_t first_token;  // Of the chunk.
+    int64_t first_token;  // The first token of the chunk.
     int64_t first_position;
   };
   // The rows that go through a layer at once: at most max_rows. A wide chunk has several slabs,
@@ -74,7 +74,7 @@ class ForwardPass {
                int thread);
   void Products(std::span<const Output> outputs, MatrixInput* input, bool accumulate);
   void RotateAndStore(int layer);
-  // Of rows [begin, end) of a run.
+  // Works on rows [begin, end) of a run.
   void RotateAndStoreRows(const Rows& run, int64_t begin, int64_t end, int layer);
   // Prefill: some rows of a run for one KV head. Decode: some keys of a run for one KV head, those
   // of the prefix first.
@@ -89,7 +89,7 @@ class ForwardPass {
     // Prefill of a chunk with EarlierKv: where its sums are kept between windows. -1: it has none.
     int64_t kept = -1;
   };
-  // Of a piece. Two threads never share a cache line.
+  // The bytes of a piece. Two threads never share a cache line.
   size_t KeptBytes() const {
     const size_t bytes = kernels::AttentionStateBytes(Workspace::kAttentionRows,
                                                       hp_.heads / hp_.kv_heads, hp_.head_dim);
@@ -103,7 +103,7 @@ class ForwardPass {
   Status Attend(int layer);
   // The part of it that reads a run's EarlierKv, window by window.
   Status AttendEarlier(const Rows& run, std::span<const AttentionPiece> pieces, int layer);
-  // Of the window's keys, the first of which is token `done`.
+  // Attends to the window's keys, the first of which is token `done`.
   void AttendWindow(const AttentionPiece& piece, const EarlierKv::Window& window, bool first,
                     int thread);
   void AttendWindowPart(const Rows& run, const EarlierKv::Window& window, int64_t done, int64_t i,
@@ -130,12 +130,12 @@ class ForwardPass {
     float* logits;  // [vocab]
   };
   void Logits();
-  // Of at most Workspace::kLogitsRows rows.
+  // Computes the logits of at most Workspace::kLogitsRows rows.
   void RowLogits(std::span<const LogitsRow> rows);
 
-  // What a decoded token attends to in a layer.
+  // The keys that a decoded token attends to in a layer.
   struct DecodeSpan {
-    int64_t prefix_rows = 0;  // Of the head with the most; or the tokens of EarlierKv.
+    int64_t prefix_rows = 0;  // Prefix rows of the head with the most; or the tokens of EarlierKv.
     int64_t tokens = 0;       // In the pages.
     int64_t parts() const {
       return (prefix_rows + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens +
@@ -162,23 +162,23 @@ class ForwardPass {
   const int64_t max_rows_;
   kernels::ThreadPool& pool_;
   Workspace ws_;
-  std::unique_ptr<WideRows> wide_;  // Of the widest chunk so far; null before the first.
+  std::unique_ptr<WideRows> wide_;  // Rows of the widest chunk so far; null before the first.
   int64_t wide_rows_ = 0;
   // A row's guessed query and what it is made of; null before the first.
   std::unique_ptr<MatrixInput> guess_input_;
   std::vector<float> guess_q_;
 
-  // Of the current call.
+  // The slabs of the current call.
   std::vector<Slab> slabs_;
-  // Of the selected slab.
+  // The runs of the selected slab.
   std::span<const Rows> runs_;
   float* x_ = nullptr;
   float* cosine_ = nullptr;
   float* sine_ = nullptr;
   int64_t rows_ = 0;
   int64_t prefill_rows_ = 0;
-  int64_t most_parts_ = 0;  // Of a decode run, in the current layer.
-  // Of pieces that go on where they ended, in the current layer.
+  int64_t most_parts_ = 0;  // The most parts of a decode run, in the current layer.
+  // The state of pieces that go on where they ended, in the current layer.
   AlignedArray<std::byte> kept_state_;
   int64_t kept_ = 0, kept_room_ = 0;  // Pieces.
 };

@@ -25,7 +25,7 @@ class PageEncoder {
     std::span<const uint64_t> lengths;
     std::span<const uint64_t> hashes;
   };
-  // Gets page `page`. What `encoded` names lives until the function returns.
+  // Gets page `page`. The memory that `encoded` names lives until the function returns.
   using Take = std::function<void(size_t page, const Encoded& encoded)>;
 
   virtual ~PageEncoder() = default;

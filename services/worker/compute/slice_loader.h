@@ -16,19 +16,20 @@ namespace cairn::worker {
 // Thread-safe.
 class SliceLoader {
  public:
-  // A layer of a whole block. What pointers and spans name stays as it is until Load returns.
+  // A layer of a whole block. The memory that pointers and spans name stays as it is until Load
+  // returns.
   struct Slice {
     uint64_t stamp = 0;  // KvSequence::PageStamp of its page.
     // Where the layer lies in the host's page: KvLayout::layer_bytes(). Written if the slice is
     // good.
     std::byte* page = nullptr;
     int32_t layer = 0;
-    int64_t first_position = 0;  // Of the block's first token.
+    int64_t first_position = 0;  // Position of the block's first token.
     // The encoded bytes: in the host's memory, or, if `address` is not 0, in the device's.
     const std::byte* host = nullptr;
     uint64_t address = 0;
     uint64_t bytes = 0;
-    uint64_t xxh3 = 0;  // Of the encoded bytes.
+    uint64_t xxh3 = 0;  // The hash of the encoded bytes.
   };
   enum class Outcome : uint8_t {
     // In the host's page, and on the device as long as there is room. Rows: in the host's memory.
@@ -37,9 +38,10 @@ class SliceLoader {
     kUnread = 2,  // The device has no room, or did not do it. The page means nothing.
   };
 
-  // A layer of a block of which a selection kept some rows of each head (docs/formats/part.md).
+  // A layer of a block of which a selection kept some rows of each head
+  // (docs/inside/formats/part.md).
   struct RowsOfHead {
-    uint64_t offset = 0;  // Of the encoded rows in the slice.
+    uint64_t offset = 0;  // Where the encoded rows begin in the slice.
     uint64_t bytes = 0;
     int32_t rows = 0;             // At least 1.
     bool sequence_start = false;  // The first of them is the token at position 0.
@@ -57,7 +59,7 @@ class SliceLoader {
       std::function<void(size_t slice, Outcome outcome, std::span<const uint16_t> rows)>;
 
   virtual ~SliceLoader() = default;
-  // Of the device whose memory it reads: DeviceInfo::uuid.
+  // The name of the device whose memory it reads: DeviceInfo::uuid.
   virtual std::string device() const = 0;
   // Loads slices of one form, and waits for them. Each (stamp, layer) at most once in a call.
   // Returns what became of each, in order.

@@ -11,7 +11,8 @@
 namespace cairn::worker {
 namespace {
 
-// Of a call. More rows make unpacking the weights cheaper per row, fewer keep activations in L2.
+// Limit for one call. More rows make unpacking the weights cheaper per row, fewer keep activations
+// in L2.
 constexpr int64_t kMaxRows = 256;
 // Slabs of a wide chunk. Bounds its residual stream: 16 x 256 rows of 576 floats are 9 MiB.
 constexpr int64_t kMaxSlabs = 16;

@@ -89,12 +89,12 @@ class Transformer {
     int32_t block_tokens = 64;
     // Most tokens that a sequence may have. 0: the model's context.
     int32_t max_context = 0;
-    // Whose kernels to use; must run inline. Null: those of the best instruction set that this
+    // The kernels to use; must run inline. Null: those of the best instruction set that this
     // machine has.
     const kernels::Backend* backend = nullptr;
     // Compute there, in the device's arithmetic. Null: on the CPU.
     std::shared_ptr<device::Device> device = nullptr;
-    // Of the device, for the pages of the sequences of one call.
+    // Memory of the device for the pages of the sequences of one call.
     int64_t device_kv_bytes = int64_t{1} << 30;
     // On a device: note the launches of decode steps, and do them again by one call each.
     bool device_graphs = true;
@@ -136,7 +136,7 @@ class Transformer {
   // this.
   virtual PageEncoder* page_encoder() { return nullptr; }
 
-  // Of decode steps on a device, totals since start.
+  // Counts of decode steps on a device, totals since start.
   struct GraphStats {
     uint64_t noted = 0;     // Graphs that were made.
     uint64_t launches = 0;  // Steps that a graph did.

@@ -65,9 +65,9 @@ struct Workspace {
   }
 
   AlignedArray<float> x;             // [rows][hidden]: the residual stream
-  MatrixInput normed;                // Of hidden.
-  MatrixInput attended;              // Of heads * head_dim: output of attention.
-  MatrixInput activated;             // Of ffn: silu(gate) * up; gate is computed in place.
+  MatrixInput normed;                // The normed rows of hidden.
+  MatrixInput attended;              // Rows of heads * head_dim: output of attention.
+  MatrixInput activated;             // Rows of ffn: silu(gate) * up; gate is computed in place.
   AlignedArray<float> q, k, v;       // [rows][heads or kv_heads * head_dim]
   AlignedArray<float> up;            // [rows][activated.stride]
   AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]

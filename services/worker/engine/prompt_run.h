@@ -8,7 +8,7 @@
 //      +--- nothing found ---+
 //
 // kAwaiting, for a request that says so: another worker computes the next blocks, and they are
-// fetched as they come (docs/disaggregation.md).
+// fetched as they come (docs/operate/disaggregation.md).
 //
 // kMatch asks the cache node (one step, within the match deadline). kFetching waits for matched
 // blocks. kChunk yields the rest of the prompt as chunks for Transformer::Forward.

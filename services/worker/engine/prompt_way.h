@@ -51,7 +51,7 @@ struct PromptRequest {
   // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
   // Null: nobody is kept from anything by a step that waits.
   std::function<bool()> company = nullptr;
-  // Another worker waits for the blocks (docs/disaggregation.md): they are announced, and each is
+  // Another worker waits for the blocks (docs/operate/disaggregation.md): they are announced, and each is
   // pushed at once. REQUIRES: use_cache, no logits.
   bool hand_over = false;
   std::function<void()> announced = nullptr;  // Called once they are, or cannot be.

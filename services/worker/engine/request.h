@@ -60,8 +60,8 @@ struct GenerateRequest {
   // The answer ends before the first of these texts. At most kMaxStops, each 1 to kMaxStopBytes
   // bytes of UTF-8.
   std::vector<std::string> stop = {};
-  // kLeastPriority to kGreatestPriority; a greater one goes first. docs/scheduling.md says what it
-  // counts next to other tenants' requests.
+  // kLeastPriority to kGreatestPriority; a greater one goes first. docs/operate/scheduling.md says
+  // what it counts next to other tenants' requests.
   int32_t priority = 0;
   // Whom the request is charged to when prompts are ordered. Empty: the worker's own tenant. The KV
   // is the worker's tenant's in any case.
@@ -72,7 +72,7 @@ struct GenerateRequest {
   NextUse next = NextUse::kUnknown;  // What the caller expects of the conversation.
   bool want_timeline = false;        // Fill GenerateSummary::timeline.
   // Compute and push the prompt's full blocks, but those of its last token, and end there
-  // (docs/disaggregation.md). Nothing is generated.
+  // (docs/operate/disaggregation.md). Nothing is generated.
   bool prefill_only = false;
   // How long to wait for blocks of the prompt that another worker has announced. What has not come
   // by then is computed.
@@ -82,7 +82,7 @@ struct GenerateRequest {
 inline constexpr size_t kMaxScoreTokens = 1024;
 inline constexpr Duration kMaxAwaitPrefill = std::chrono::minutes(10);
 
-// How a context was read by rows, in a worker with a read policy (docs/long-context.md).
+// How a context was read by rows, in a worker with a read policy (docs/methods/long-context.md).
 struct ContextReading {
   std::string policy;  // With all parameters. Empty: it was not read by rows, and `off` says why.
   std::string off;     // For people. Empty also without a read policy.

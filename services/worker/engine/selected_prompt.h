@@ -1,5 +1,5 @@
 #pragma once
-// Gets the KV of a prompt where the recipe selects tokens (docs/selections.md).
+// Gets the KV of a prompt where the recipe selects tokens (docs/methods/selections.md).
 //
 //   find whole segments at the node, fetch them -> compute the rest densely over them
 //   -> select its rows, drop the others -> queue it for the push -> compute the rest of the prompt

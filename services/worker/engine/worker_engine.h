@@ -38,7 +38,7 @@ class CacheClient;
 
 namespace cairn::worker {
 
-// What a worker is for, where prefill and decode are apart (docs/disaggregation.md).
+// What a worker is for, where prefill and decode are apart (docs/operate/disaggregation.md).
 enum class WorkerRole : uint8_t {
   kBoth,
   kPrefill,  // Only requests with prefill_only.
@@ -77,7 +77,7 @@ class WorkerEngine {
     // How KV is stored at the cache: common/recipe. A selection of tokens holds without a
     // cache, too.
     std::string recipe = "raw";
-    // Folder of the files that recipes name by their digest: docs/formats/calibration.md.
+    // Folder of the files that recipes name by their digest: docs/methods/calibration.md.
     std::string calibration = "calibration";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};

@@ -18,8 +18,8 @@ namespace cairn::worker {
 // Not thread-safe: the thread that calls Transformer::Forward.
 class EarlierKv {
  public:
-  // Windows begin and end at multiples of so many tokens: of the tile of prefill attention, of the
-  // split of decode, and of every size of a block.
+  // Windows begin and end at multiples of this many tokens: of the tile of prefill attention, of
+  // the split of decode, and of every size of a block.
   static constexpr int64_t kUnitTokens = 256;
 
   virtual ~EarlierKv() = default;

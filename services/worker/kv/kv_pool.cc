@@ -348,7 +348,7 @@ void KvPool::Release(std::span<std::byte* const> pages) {
   constexpr uintptr_t kSystemPage = 4096;
   for (const int32_t number : unheld) {
     const std::byte* const page = base_ + static_cast<size_t>(number) * bytes;
-    // What shares a system page with a neighbour stays.
+    // A system page that is shared with a neighbour stays.
     const uintptr_t begin =
         (reinterpret_cast<uintptr_t>(page) + kSystemPage - 1) & ~(kSystemPage - 1);
     const uintptr_t end = (reinterpret_cast<uintptr_t>(page) + bytes) & ~(kSystemPage - 1);

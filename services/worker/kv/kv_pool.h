@@ -2,7 +2,7 @@
 // Paged memory for the keys and values of running sequences.
 //
 // A page holds one block: block_tokens tokens of all layers, as IEEE binary16, little-endian. The
-// order inside a page is Cairn's block order (docs/formats/part.md):
+// order inside a page is Cairn's block order (docs/inside/formats/part.md):
 //
 //   layer -> plane (K, then V) -> KV head -> token -> channel
 //
@@ -47,7 +47,7 @@ struct KvLayout {
   size_t layer_bytes() const { return 2 * plane_bytes(); }
   size_t page_bytes() const { return layer_bytes() * static_cast<size_t>(layers); }
   size_t bytes_per_token() const { return page_bytes() / static_cast<size_t>(block_tokens); }
-  // The whole pages that have room for so many tokens.
+  // The bytes of the whole pages that have room for `tokens` tokens.
   uint64_t bytes_for(int64_t tokens) const {
     return static_cast<uint64_t>((tokens + block_tokens - 1) / block_tokens) * page_bytes();
   }
@@ -137,7 +137,7 @@ class KvSequence {
   // valid as long as `loan`. REQUIRES: page < page_count(), not lent.
   void Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan);
   bool lent(int64_t page) const;
-  // What keeps a lent page; null if it is not lent.
+  // The loan that keeps a lent page; null if it is not lent.
   std::shared_ptr<const PageLoan> LoanOf(int64_t page) const {
     return loans_[static_cast<size_t>(page)].loan;
   }
@@ -187,7 +187,7 @@ class KvSequence {
   struct Loan {
     std::byte* own = nullptr;  // The page that the lent one stands for; null: not lent.
     std::shared_ptr<const PageLoan> loan;
-    uint64_t stamp = 0;  // Of the page's bytes. 0: nobody has asked.
+    uint64_t stamp = 0;  // The stamp of the page's bytes. 0: nobody has asked.
   };
 
   KvPool* pool_ = nullptr;

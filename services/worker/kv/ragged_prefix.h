@@ -36,14 +36,14 @@ class RaggedPrefix {
   // Position of the first token behind it.
   int64_t end() const { return end_; }
   int64_t rows(int layer, int head) const { return Of(layer, head).rows; }
-  // Of all heads.
+  // Rows of all heads.
   int64_t rows() const;
   // Where row r of the head is: unit r / layout().ragged_unit_rows().
   std::span<const std::byte* const> units(int layer, int head) const {
     return Of(layer, head).units;
   }
   const KvLayout& layout() const { return pool_->layout(); }
-  // Of all segments.
+  // Pages of all segments.
   int64_t page_count() const;
 
   // Copies rows [begin, begin + count) of a head: [count][head_dim] each. REQUIRES: they exist.

@@ -1,5 +1,6 @@
 #pragma once
-// A row source beside the thread that computes: gathers run one after the other on an executor.
+// A row source that works at the same time as the thread that computes: gathers run one after the
+// other on an executor.
 
 #include <cstdint>
 #include <memory>

@@ -84,7 +84,7 @@ class ClusterIndex final : public RowIndex {
   size_t At(int layer, int head) const {
     return static_cast<size_t>(layer) * static_cast<size_t>(heads_) + static_cast<size_t>(head);
   }
-  // Of one head.
+  // The means of one head.
   size_t MeansBytes() const { return static_cast<size_t>(stored() * width()) * sizeof(uint16_t); }
   size_t RowsBytes() const { return static_cast<size_t>(units()) * sizeof(uint16_t); }
 

@@ -28,7 +28,7 @@ class ContextLayers {
   virtual Status End() = 0;
 };
 
-// Of pages that are here.
+// The layers of pages that are here.
 class PageLayers final : public ContextLayers {
  public:
   explicit PageLayers(std::shared_ptr<const FarPages> pages) : pages_(std::move(pages)) {}
@@ -43,7 +43,8 @@ class PageLayers final : public ContextLayers {
   std::vector<const std::byte*> slices_;
 };
 
-// Of KV that comes in windows: each is a part, so that no more than two windows are ever here.
+// The layers of KV that comes in windows: each is a part, so that no more than two windows are ever
+// here.
 class WindowLayers final : public ContextLayers {
  public:
   // It must outlive this object.

@@ -192,7 +192,7 @@ void ContextReader::Gather(int layer) {
     Limit(head, &missing);
     if (!missing.empty()) request.heads.push_back({head, std::move(missing), nullptr, nullptr});
   }
-  // What an earlier step asked for is still under way: the far tier has enough to do.
+  // The gather of an earlier step is still under way: the far tier has enough to do.
   if (request.heads.empty() || l.gather != nullptr) return;
   auto place = std::ranges::find(staging_free_, true);
   if (place == staging_free_.end()) {

@@ -36,8 +36,8 @@ class ContextReader final : public DecodeReader {
   struct Setup {
     ReadPolicy policy;
     KvLayout kv;
-    int32_t heads = 0;  // Of queries.
-    int64_t rows = 0;   // Of the context.
+    int32_t heads = 0;  // Heads of queries.
+    int64_t rows = 0;   // Rows of the context.
     NearMemory near;
     std::unique_ptr<const RowIndex> index;
     std::unique_ptr<RowSource> source;
@@ -67,7 +67,7 @@ class ContextReader final : public DecodeReader {
   const NearMemory& near() const { return s_.near; }
   int64_t rows() const { return s_.rows; }
   const ReadPolicy& policy() const { return s_.policy; }
-  // What the last choice of this layer and head was. Ascending.
+  // The last choice of this layer and head. Ascending.
   std::span<const int32_t> chosen(int layer, int head) const { return HeadOf(layer, head).chosen; }
 
  private:
@@ -79,11 +79,11 @@ class ContextReader final : public DecodeReader {
   struct Layer {
     bool expected = false;  // Chosen already in this step.
     std::shared_ptr<RowGather> gather;
-    std::vector<RowRequest::Head> asked;  // Of the gather.
+    std::vector<RowRequest::Head> asked;  // The heads that the gather asked for.
     int staging = -1;
   };
 
-  // Of a layer's attention: how many parts of each kind, for every head.
+  // The parts of a layer's attention: how many of each kind, for every head.
   struct Parts {
     int64_t copy = 0, exact = 0, own = 0;
     int64_t all() const { return copy + exact + own; }

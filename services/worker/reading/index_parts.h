@@ -1,6 +1,6 @@
 #pragma once
-// What the kinds of indexes share (row_index.h): sizes, planes of rows in the form of a codec, and
-// keys that come in parts.
+// Code that the kinds of indexes share (row_index.h): sizes, planes of rows in the form of a codec,
+// and keys that come in parts.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace cairn::worker {
 struct IndexSizes {
   const ReadPolicy& policy;
   const KvLayout& kv;
-  int64_t rows;  // Of the context.
+  int64_t rows;  // Rows of the context.
 
   int64_t dim() const { return kv.head_dim; }
-  // What is ranked, and how many rows are stored of it.
+  // The units that are ranked, and how many rows of them are stored.
   int64_t units() const;
   int64_t stored() const;
   // How the units are stored, and the values of the copy.
@@ -32,7 +32,7 @@ struct IndexSizes {
   kernels::CopyRows value_form() const;
 };
 
-// What an index is made for. The backend outlives it.
+// The shape of the contexts that an index is made for. The backend outlives it.
 struct IndexShape : IndexSizes {
   const kernels::Backend& backend;
 };
@@ -73,7 +73,8 @@ void AppendKeys(const LayerView& part, int head, const kernels::Backend& backend
                 std::vector<float>& keys);
 
 // Keys of a layer of which an index needs all at once, and which come in parts: until they are all
-// here, they are kept in binary16. Not thread-safe, but Of may be called by several threads.
+// here, they are kept in binary16. Not thread-safe, but the function Of may be called by several
+// threads.
 class LayerKeys {
  public:
   LayerKeys(const KvLayout& kv, int64_t rows) : kv_(kv), rows_(rows) {}

@@ -9,7 +9,8 @@
 namespace cairn::worker {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{64} << 20;  // Of a layer: of any part at a node.
+// Limit for a layer: that of any part at a node.
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
 NamespaceSpec SpecOf(const NamespaceSpec& kv, const ReadPolicy& policy) {
   NamespaceSpec spec = kv;

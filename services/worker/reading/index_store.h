@@ -1,5 +1,5 @@
 #pragma once
-// Indexes of contexts at the cache node (docs/formats/index-objects.md). Clusters of keys take long
+// Indexes of contexts at the cache node (docs/methods/index-objects.md). Clusters of keys take long
 // to make, and a context that many requests share has the same ones each time. So they are made
 // once, and stored as blocks of a namespace of their own, one a layer. Whoever opens the context
 // later fetches them, on any worker.
@@ -26,9 +26,10 @@ namespace cairn::worker {
 class IndexStore {
  public:
   struct Options {
-    Duration connect_deadline = std::chrono::milliseconds(100);  // Of a node that is away.
+    // How long to wait for a node that is away.
+    Duration connect_deadline = std::chrono::milliseconds(100);
     Duration match_deadline = std::chrono::milliseconds(500);
-    Duration deadline = std::chrono::seconds(5);  // Of a fetch or push.
+    Duration deadline = std::chrono::seconds(5);  // Limit for a fetch or push.
   };
 
   // Whether the policy's index is worth keeping: others are made as fast as they are fetched.
@@ -43,7 +44,7 @@ class IndexStore {
   // Loads the index, which is new, of the context that ends with this block. False: the node has
   // not all of it, or not in time, or what came does not fit. The index is then unspecified.
   bool Fetch(const BlockKey& last_block, RowIndex& index, const std::string& trace) const;
-  // Gives the node a complete index, which took so many seconds to make. False: it did not take all
+  // Gives the node a complete index, which took `seconds` to make. False: it did not take all
   // of it.
   bool Push(const BlockKey& last_block, const RowIndex& index, double seconds,
             const std::string& trace) const;

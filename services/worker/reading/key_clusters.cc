@@ -126,9 +126,9 @@ class Lloyd {
   const kernels::Backend& backend_;
   const int64_t dim_;
   const int64_t count_;
-  std::vector<float> rows_;     // Of length 1.
+  std::vector<float> rows_;     // Rows of length 1.
   std::vector<uint16_t> keys_;  // As they are, in binary16: what the kernel multiplies.
-  std::vector<float> scales_;   // Of the rows to length 1.
+  std::vector<float> scales_;   // The factors that bring the rows to length 1.
   std::vector<uint16_t> of_row_;
   std::vector<float> centres_;  // [count][dim]
   std::vector<float> products_;

@@ -15,7 +15,7 @@ inline constexpr int64_t kMostClusters = 1 << 16;
 
 struct KeyClusters {
   std::vector<uint16_t> of_row;  // [rows]
-  std::vector<float> means;      // [count][dim]: of the keys as they are. Of no keys: zeros.
+  std::vector<float> means;      // [count][dim]: of the keys as they are. Without keys: zeros.
 };
 
 // Lloyd's k-means of keys [rows][dim] that are first scaled to length 1. The first centres are rows

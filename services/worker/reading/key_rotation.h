@@ -7,7 +7,7 @@
 
 namespace cairn::worker {
 
-// Of keys [rows][dim]: the `count` eigenvectors of the sum of k k' with the largest eigenvalues,
+// For keys [rows][dim]: the `count` eigenvectors of the sum of k k' with the largest eigenvalues,
 // [count][dim], each of length 1. By cyclic Jacobi rotations in double (Golub and Van Loan, Matrix
 // Computations, section 8.5). REQUIRES: 1 <= count <= dim.
 std::vector<float> PrincipalColumns(std::span<const float> keys, int64_t dim, int64_t count);
@@ -25,9 +25,10 @@ struct KeyRotations {
   std::vector<float> queries;
 };
 
-// Of keys [rows][dim] of a head: the `count` directions with the largest sums of their queries'
+// For keys [rows][dim] of a head: the `count` directions with the largest sums of their queries'
 // mean and the keys' mean of |k . direction|, [count][dim] (section 4.3, whose queries are the
-// prompt's). Of equal ones the first. REQUIRES: 1 <= count <= dim, at least one key.
+// prompt's). If directions are equal, the first counts. REQUIRES: 1 <= count <= dim, at least one
+// key.
 std::vector<float> PartialColumns(const KeyRotations& rotations, int layer, int head,
                                   std::span<const float> keys, int64_t count);
 

@@ -34,7 +34,7 @@ Result<NearMemory> ShareBudget(const ReadPolicy& policy, const KvLayout& kv, int
   near.set_rows = least;
   near.set_bytes = bytes(least);
   if (near.total() > share) {
-    // Of one unit, so that people can compare them.
+    // Both numbers have the same unit, so that people can compare them.
     const bool large = near.total() >= uint64_t{1} << 30;
     const auto size = [large](uint64_t n) {
       const int shift = large ? 20 : 10;

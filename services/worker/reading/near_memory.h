@@ -11,7 +11,7 @@ namespace cairn::worker {
 
 struct NearMemory {
   int64_t step_rows = 0;       // That a step chooses, per layer and KV head.
-  int64_t set_rows = 0;        // Of a working set.
+  int64_t set_rows = 0;        // Rows of a working set.
   uint64_t index_bytes = 0;    // Copy or index.
   uint64_t set_bytes = 0;      // All working sets.
   uint64_t staging_bytes = 0;  // Rows that arrive.
@@ -20,7 +20,7 @@ struct NearMemory {
   uint64_t total() const { return index_bytes + set_bytes + staging_bytes + own_bytes; }
 };
 
-// What the option kv_budget says, and how many requests share it evenly.
+// The limit of the option kv_budget, and how many requests share it evenly.
 struct NearBudget {
   uint64_t bytes = 0;  // 0: no limit.
   uint32_t requests = 1;

@@ -16,18 +16,19 @@
 
 namespace cairn::worker {
 
-// Gather waits for the node: BackgroundRows puts it beside the thread that computes. One thread.
+// Gather waits for the node: BackgroundRows runs it on another thread than the one that computes.
+// One thread.
 class NodeRows final : public RowSource {
  public:
   struct Options {
     Duration match_deadline = std::chrono::milliseconds(500);
     Duration progress = std::chrono::seconds(1);  // Between two pieces of a fetch.
-    Duration deadline = std::chrono::seconds(5);  // Of a gather.
+    Duration deadline = std::chrono::seconds(5);  // Limit for a gather.
     Duration lease_ttl = std::chrono::seconds(60);
   };
   // Leases the blocks `keys`, all of them. `spec`: of a namespace with the recipe raw, whose layout
   // is `kv`. `client` and `clock` must outlive it. NOT_FOUND: the node has not all of them. Other
-  // errors: those of RowLayout::Of and CacheClient::Match.
+  // errors: those of the functions RowLayout::Of and CacheClient::Match.
   static Result<std::unique_ptr<NodeRows>> Hold(client::CacheClient& client, const Clock& clock,
                                                 const NamespaceSpec& spec, const KvLayout& kv,
                                                 const Digest& fingerprint,

@@ -1,5 +1,5 @@
 #pragma once
-// What reading a context by rows has cost and brought.
+// The cost and the gain of reading a context by rows.
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Which rows of a long context are read at each decode step, by name: `precision:near=turbo3,
-// rows=0.02`. Names, parameters and sources of all policies; docs/long-context.md has them in a
-// table.
+// rows=0.02`. Names, parameters and sources of all policies; docs/methods/long-context.md has them
+// in a table.
 
 #include <cstdint>
 #include <span>
@@ -44,15 +44,16 @@ enum class PolicyKind : uint8_t {
   kInfiniGen,
 };
 
-// What a policy is and where it comes from.
+// The description of a policy, and its source.
 struct PolicyCard {
   PolicyKind kind;
   std::string name;
   std::string meaning;
   std::string source;
-  std::string differs;                  // From the source.
-  std::vector<std::string> parameters;  // Of its own, beside those of all policies.
-  std::string rows;                     // Its own default of `rows`.
+  std::string differs;  // From the source.
+  // Parameters of its own, in addition to those of all policies.
+  std::vector<std::string> parameters;
+  std::string rows;  // Its own default of `rows`.
 };
 std::span<const PolicyCard> PolicyCards();
 
@@ -68,15 +69,16 @@ std::span<const PolicyParameter> PolicyParameters();
 struct ReadPolicy {
   PolicyKind kind = PolicyKind::kPrecision;
 
-  // Of all policies.
-  double rows = 0.02;  // Of the context's rows, read exactly at each step, per layer and KV head.
+  // Parameters of all policies.
+  // Share of the context's rows that are read exactly at each step, per layer and KV head.
+  double rows = 0.02;
   DecodeReader::Guess query = DecodeReader::Guess::kNone;  // kNone: the layer's own query chooses.
   int64_t sink = 1;  // First rows that are always near, exactly.
   double set = 1;    // Most rows of the working set over the rows of a step.
   VictimRule victim = VictimRule::kLru;
   uint64_t step_bytes = 0;  // Most bytes that a step reads. 0: no limit.
 
-  // Of some.
+  // Parameters of some policies.
   CopyFormat near_k, near_v;  // precision; keys-copy has near_k only.
   int64_t page = 16;          // quest, landmark: rows of a page.
   double centres = 0.05;      // clusters: centres over rows.

@@ -1,5 +1,5 @@
 #pragma once
-// Rotations that a read policy names by the digest of their file: docs/formats/calibration.md.
+// Rotations that a read policy names by the digest of their file: docs/methods/calibration.md.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace cairn::worker {
 
-// What a file says.
+// The contents of a file.
 struct RotationCalibration {
   Digest weights;  // SHA-256 of the model file.
   KeyRotations rotations;
@@ -22,7 +22,7 @@ struct RotationCalibration {
 // length 1 or not at right angles, within what binary16 can say, are refused.
 Result<RotationCalibration> ParseRotationCalibration(std::string_view bytes);
 
-// What a read policy and a model need from a file.
+// The parts of a file that a read policy and a model need.
 struct RotationsWanted {
   uint64_t digest = 0;  // ReadPolicy::rotation.
   Digest weights;

@@ -1,7 +1,7 @@
 #pragma once
-// What a read policy keeps near of a context beside its working set, and how it ranks rows: by
-// logits of units (rows, or pages of rows) with a form of the query. Rows may share a stored
-// row, whose logit all of them get.
+// The part of a context that a read policy keeps near in addition to its working set, and the way
+// in which it ranks rows: by logits of units (rows, or pages of rows) with a form of the query.
+// Rows may share a stored row, whose logit all of them get.
 
 #include <cstdint>
 #include <memory>
@@ -44,11 +44,11 @@ class RowIndex {
  public:
   virtual ~RowIndex() = default;
 
-  // Of a context of so many rows.
+  // The bytes for a context of `rows` rows.
   static uint64_t Bytes(const ReadPolicy& policy, const KvLayout& kv, int64_t rows);
-  // Of a context of so many rows, whose layers are added one by one. `backend` runs inline, and
-  // must outlive the index.
-  // `rotations`: those that the policy names, of this layout; null when it names none.
+  // An index for a context of `rows` rows, whose layers are added one by one. `backend` runs
+  // inline, and must outlive the index. `rotations`: those that the policy names, of this layout;
+  // null when it names none.
   static std::unique_ptr<RowIndex> Make(const ReadPolicy& policy, const KvLayout& kv, int64_t rows,
                                         const kernels::Backend& backend,
                                         std::shared_ptr<const KeyRotations> rotations = nullptr);
@@ -56,13 +56,13 @@ class RowIndex {
   // False: the layer has numbers that are not finite.
   virtual bool AddRows(int layer, const LayerView& part, kernels::ThreadPool& pool) = 0;
 
-  // What is ranked.
+  // The units that are ranked.
   int64_t units() const { return units_; }
   // Rows of Units().
   int64_t stored() const { return stored_; }
   // Numbers of a query's form.
   int64_t width() const { return width_; }
-  // What is stored of one head of one layer, `width` numbers a row: row u is that of unit u, or of
+  // The stored rows of one head of one layer, `width` numbers a row: row u is that of unit u, or of
   // all units that Shared says.
   virtual kernels::CopyRows Units(int layer, int head) const = 0;
   // By unit: the row of Units() that is its own and others'. Empty, for all heads: each unit has

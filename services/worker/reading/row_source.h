@@ -32,7 +32,7 @@ class RowGather {
   enum class State : uint8_t {
     kUnderWay,
     kHere,  // All rows are in the caller's memory, verified.
-    kLost,  // They will not come. What is in the caller's memory means nothing.
+    kLost,  // They will not come. The bytes in the caller's memory mean nothing.
   };
   State state() const {
     MutexLock lock(mu_);
@@ -59,7 +59,7 @@ class RowGather {
   State state_ ABSL_GUARDED_BY(mu_) = State::kUnderWay;
 };
 
-// Of one context. One thread asks.
+// The rows of one context. One thread asks.
 class RowSource {
  public:
   // Waits until nothing writes to callers' memory any more.

@@ -17,7 +17,7 @@ class WorkingSet {
  public:
   WorkingSet(int64_t capacity, size_t row_bytes, VictimRule victim);
 
-  // Of a set of so many rows.
+  // The bytes of a set of `capacity` rows.
   static uint64_t Bytes(int64_t capacity, size_t row_bytes) {
     return static_cast<uint64_t>(capacity) * (2 * row_bytes + sizeof(Entry) + sizeof(int32_t));
   }

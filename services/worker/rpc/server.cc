@@ -14,7 +14,7 @@
 namespace cairn::worker {
 namespace {
 
-// Threads beside those of requests: GetInfo, and requests that the engine refuses.
+// Threads in addition to those of requests: for GetInfo, and for requests that the engine refuses.
 constexpr size_t kSpareThreads = 8;
 constexpr size_t kWaitThreads = 8;
 // Calls that wait for a thread. More are refused.

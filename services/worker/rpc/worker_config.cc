@@ -29,7 +29,7 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
               "fast: bfloat16 products with float32 sums if the machine can do it. float32: exact.",
               {.choices = {"fast", "float32"}});
   schema.Text("device", &c.device,
-              "Where the forward pass runs (docs/gpu.md). cpu, or cuda:N for GPU number N.",
+              "Where the forward pass runs (docs/operate/gpu.md). cpu, or cuda:N for GPU number N.",
               {.max_length = 16});
   schema.Text("device_library", &c.device_library,
               "The library that drives the GPU: a path, or empty for libcairn_cuda.so next to the "
@@ -39,8 +39,9 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
                "Memory of the GPU for copies of the KV of requests that are computed together.",
                {.min = 1 << 20, .max = 1ull << 40});
   schema.Text("role", &c.role,
-              "What the worker is for (docs/disaggregation.md). prefill: it computes prompts that "
-              "others continue, and takes no other requests. decode: it takes none of these.",
+              "What the worker is for (docs/operate/disaggregation.md). prefill: it computes "
+              "prompts that others continue, and takes no other requests. decode: it takes none of "
+              "these.",
               {.choices = {"both", "prefill", "decode"}});
   schema.Integer("threads", &c.threads, "Threads that compute. 0: one per processor.",
                  {.max = 1024, .unit = "threads"});
@@ -53,8 +54,8 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
       "prompt that never fits is spilt to the cache node, if the recipe is raw.");
   schema.Text("read_policy", &c.read_policy,
               "How contexts are read by rows while tokens are decoded, for example "
-              "precision:near=turbo3,rows=0.02 (docs/long-context.md). Empty: all KV stays in the "
-              "pool.",
+              "precision:near=turbo3,rows=0.02 (docs/methods/long-context.md). Empty: all KV stays "
+              "in the pool.",
               {.max_length = 1024});
   schema.Bytes("kv_budget", &c.kv_budget,
                "With read_policy: near memory for contexts, shared evenly among batch.max_running "
@@ -117,8 +118,8 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
   schema.Text("cache.recipe", &c.recipe,
               "How the cache stores KV: raw, a codec such as int8 or turbo:bits=4, a ladder of "
               "codecs, or a selection of tokens and a codec, such as streaming:keep=0.4+int8 "
-              "(docs/recipes.md). Workers share blocks only with workers of the same recipe. A "
-              "selection also applies without a cache.",
+              "(docs/operate/recipes.md). Workers share blocks only with workers of the same "
+              "recipe. A selection also applies without a cache.",
               {.max_length = 1024});
   schema.Text(
       "cache.publish", &c.publish,
@@ -128,7 +129,7 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
   schema.Text("cache.calibration", &c.calibration,
               "Folder of the calibration files that recipes and read policies name by their "
               "digest, such as the head scores that duo and razor read "
-              "(docs/formats/calibration.md).",
+              "(docs/methods/calibration.md).",
               {.env = "CAIRN_CALIBRATION"});
   schema.Time("cache.match_deadline", &c.match_deadline,
               "The longest time that a request waits for the node's answer about its prefix.",
@@ -201,7 +202,8 @@ Status CheckPool(const WorkerConfig& c) {
                    "lower kv_pool");
 }
 
-// What a start would find out, as far as it costs no time: the weights are not read.
+// The errors that a start would find, as far as finding them costs no time: the weights are not
+// read.
 Status CheckWithoutLoading(const WorkerConfig& c) {
   CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(c));
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));

@@ -1,5 +1,5 @@
 #pragma once
-// What a worker exports: cairn_worker_*. docs/metrics-worker.md says what each means.
+// The metrics of a worker: cairn_worker_*. docs/operate/metrics-worker.md says what each means.
 
 #include "common/metrics/metrics.h"
 #include "services/worker/engine/worker_engine.h"

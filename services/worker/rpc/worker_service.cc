@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kDefaultMaxTokens = 256;
 constexpr uint32_t kMaxTopK = 1u << 30;
 constexpr uint32_t kMaxWaitMs = 600'000;
-// Of the logits in one message: well below gRPC's default limit of 4 MiB.
+// Bytes of the logits in one message: well below gRPC's default limit of 4 MiB.
 constexpr size_t kScoreMessageBytes = 2u << 20;
 // A wait is cut into pieces of this length to see whether the client is still there.
 constexpr std::chrono::milliseconds kWaitPiece{100};

@@ -12,7 +12,7 @@ namespace {
 
 // If each step had prompts in it, nobody would learn what decodes cost alone.
 constexpr int64_t kMostMixedSteps = 64;
-// What a second of the past still weighs after another one, for the speed at which prompts go.
+// The weight of a second of the past after another one, for the speed at which prompts go.
 constexpr double kDrainForget = 0.9;
 
 }  // namespace

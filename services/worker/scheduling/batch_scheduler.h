@@ -1,9 +1,10 @@
 #pragma once
 // Mixes chunks of prompts and decodes of many requests in one step, within a budget of time.
 //
-// Iteration-level batches are those of ORCA (Yu et al., OSDI 2022), chunks of prompts beside
-// decodes those of Sarathi-Serve (Agrawal et al., OSDI 2024). The budget is time and not tokens:
-// one block of a prompt takes as long as many decode steps on a CPU, and less than one on a GPU.
+// Iteration-level batches are those of ORCA (Yu et al., OSDI 2022), and chunks of prompts in the
+// same steps as decodes are those of Sarathi-Serve (Agrawal et al., OSDI 2024). The budget is time
+// and not tokens: one block of a prompt takes as long as many decode steps on a CPU, and less than
+// one on a GPU.
 //
 //   all decode in each step       a step of n decodes takes D = step + decode * n seconds
 //   prompts get in the long run   D * (1 - share) / share seconds for each such step: their credit
@@ -24,13 +25,13 @@
 
 namespace cairn::worker {
 
-// Of the engine's thread, as every scheduler.
+// Used by the engine's thread, as every scheduler.
 class BatchScheduler final : public Scheduler {
  public:
   struct Options {
     size_t max_running = 1;
     int64_t block_tokens = 64;
-    // Of the time, what decodes get while prompts wait: more than 0, less than 1.
+    // The share of the time that decodes get while prompts wait: more than 0, less than 1.
     double decode_share = 0.5;
   };
 

@@ -12,7 +12,7 @@ namespace cairn::worker {
 
 // The running request to park for `waiting`, as an index; nullopt: none. Only one whose priority,
 // as far as it counts before other tenants, is lower: so two requests never park each other in
-// turns. Of the lowest ones, the one with the least KV: it is the cheapest to park and to bring
+// turns. Among the lowest ones, the one with the least KV: it is the cheapest to park and to bring
 // back.
 inline std::optional<size_t> ChooseVictim(std::span<const Scheduler::Candidate> running,
                                           const PromptClaim& waiting, const PromptOrder& order) {

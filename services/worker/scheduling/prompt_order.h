@@ -14,9 +14,9 @@ namespace cairn::worker {
 // Smaller goes first.
 struct PromptRank {
   int32_t priority = 0;      // Negated; as far as it counts before other tenants.
-  double served = 0;         // Of the tenant.
+  double served = 0;         // The service of the tenant.
   int32_t own_priority = 0;  // Negated; as the request says.
-  double seconds = 0;        // Of prefill left, less what it gained by waiting.
+  double seconds = 0;        // Seconds of prefill left, less the gain by waiting.
 
   friend auto operator<=>(const PromptRank&, const PromptRank&) = default;
 };

@@ -7,7 +7,7 @@
 namespace cairn::worker {
 namespace {
 
-// A refused client that came back sooner would only ask again.
+// A refused client that came back earlier would only ask again.
 constexpr double kLeastRetrySeconds = 0.1;
 
 }  // namespace

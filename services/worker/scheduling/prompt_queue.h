@@ -29,7 +29,7 @@ class PromptQueue {
  public:
   struct Options {
     size_t capacity = 16;        // Prompts that wait.
-    size_t tenant_capacity = 0;  // Of one tenant. 0: as many as in all.
+    size_t tenant_capacity = 0;  // Limit for one tenant. 0: as many as in all.
     // A prompt that would wait longer is refused. 0: none is refused for that.
     double max_wait_seconds = 0;
   };
@@ -44,7 +44,7 @@ class PromptQueue {
   PromptQueue(const Options& options, const TenantAccounts& accounts)
       : options_(options), accounts_(accounts), order_(accounts) {}
 
-  // What the engine does now: what its running prompts have left to compute, and how many prompt
+  // The engine's present work: what its running prompts have left to compute, and how many prompt
   // tokens it computes in a second while prompts wait. 0: not known, and then nothing is refused
   // for its wait.
   void SetRunning(std::vector<PromptClaim> running, double tokens_per_second);
@@ -76,7 +76,7 @@ class PromptQueue {
   std::vector<Prompt> All() const;
   // Seconds before a prompt with this claim would begin, if nobody else came.
   double ExpectedWait(const PromptClaim& claim, TimePoint now) const;
-  // Of the prompts that wait and that run.
+  // Seconds of the prompts that wait and that run.
   double BacklogSeconds() const;
 
  private:

@@ -15,7 +15,7 @@
 
 namespace cairn::worker {
 
-// What the order of prompts looks at.
+// The facts that the order of prompts looks at.
 struct PromptClaim {
   int32_t priority = 0;        // Greater goes first. 0: usual.
   uint32_t tenant = 0;         // An id of TenantAccounts.
@@ -42,11 +42,12 @@ struct PassShape {
 // Speeds as measured. 0: not known yet.
 struct MeasuredRates {
   double prefill_tokens_per_second = 0;
-  double step_seconds = 0;    // Of a step that decodes, before the first request's share.
-  double decode_seconds = 0;  // What one more decode adds to a step.
+  double step_seconds = 0;    // Time of a step that decodes, before the first request's share.
+  double decode_seconds = 0;  // The time that one more decode adds to a step.
   // Prompt tokens computed in a second while prompts wait, the time of decodes included.
   double drain_tokens_per_second = 0;
-  // What each token before it adds to a prompt token. prefill_tokens_per_second is with 544 before.
+  // The time that each token before it adds to a prompt token. prefill_tokens_per_second is with
+  // 544 before.
   double pair_seconds = 0;
 };
 

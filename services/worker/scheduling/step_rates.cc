@@ -5,7 +5,7 @@
 namespace cairn::worker {
 namespace {
 
-// What a sample still weighs when the next one comes: about fifty count.
+// The weight that a sample still has when the next one comes: about fifty count.
 constexpr double kForget = 0.98;
 // Positions enter as multiples of this, so that both terms are of one size.
 constexpr double kPositionUnit = 1024;
@@ -35,7 +35,7 @@ void TwoTermFit::Solve() {
     b_ = (t1_ * s00_ - t0_ * s01_) / determinant;
     if (a_ >= 0 && b_ >= 0) return;
   }
-  // The better of the two with one term. What it explains of the samples is t * t / s.
+  // The better of the two with one term. The part of the samples that it explains is t * t / s.
   const double only0 = s00_ > 0 ? t0_ * t0_ / s00_ : 0;
   const double only1 = s11_ > 0 ? t1_ * t1_ / s11_ : 0;
   a_ = only0 >= only1 && s00_ > 0 ? t0_ / s00_ : 0;

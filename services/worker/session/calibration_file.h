@@ -1,6 +1,6 @@
 #pragma once
 // Files that tell a worker something about its model in advance, and that recipes and read policies
-// name by their digest: docs/formats/calibration.md.
+// name by their digest: docs/methods/calibration.md.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ class CalibrationLines {
 
   // nullopt: there are no more.
   std::optional<std::string_view> Next();
-  // What follows the lines that were read.
+  // The text after the lines that were read.
   std::string_view rest() const { return left_; }
   // INVALID_ARGUMENT, which names the last line.
   Status Wrong(std::string_view expected) const;

@@ -23,7 +23,7 @@ class PrefillModel {
   bool known() const { return samples_ > 0; }
   // 0 while nothing is known.
   double Seconds(int64_t begin, int64_t tokens) const;
-  // Of tokens [begin, end), computed `chunk` tokens at a time.
+  // Seconds for tokens [begin, end), computed `chunk` tokens at a time.
   double RangeSeconds(int64_t begin, int64_t end, int64_t chunk) const;
 
  private:

@@ -55,8 +55,8 @@ Choice FetchPilot::Chosen(uint32_t front, double now) const {
   in.node_first_seconds = std::max(0.0, setup_.node_first_seconds - now);
   in.node_last_seconds = std::max(0.0, setup_.node_last_seconds - now);
   in.overlap = setup_.overlap;
-  // Who has begun to compute the front goes on: a plan that changes with every small doubt asks for
-  // cells in a bad order.
+  // A fetch that has begun to compute the front goes on: a plan that changes with every small doubt
+  // asks for cells in a bad order.
   if (ahead_) in.worth_it = 1;
   return Choose(plan_, prefill_, in);
 }

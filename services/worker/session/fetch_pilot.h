@@ -50,7 +50,8 @@ class FetchPilot {
   void SetComputing(bool computing, double now);
 
   // The fetching side. --------------------------------------------------------------------------
-  // What to ask the node for. nullopt: nothing is missing now. One request at a time: until Ended.
+  // The range to ask the node for. nullopt: nothing is missing now. One request at a time: until
+  // Ended.
   std::optional<FetchPlan::Range> Next(double now);
   // A cell has come (its last head, if it came in parts).
   void Arrived(uint32_t block, uint32_t layer, double now);
@@ -60,7 +61,7 @@ class FetchPilot {
   bool chooses() const { return setup_.choose; }
   FetchPlan& plan() { return plan_; }
   const FetchPlan& plan() const { return plan_; }
-  // What this fetch taught.
+  // The sample that this fetch gave.
   FetchModel::Sample Sample(TierKind tier) const;
   // The lowest target so far. The node was never asked for blocks before it.
   uint32_t first_wanted() const { return first_wanted_; }
@@ -81,7 +82,7 @@ class FetchPilot {
   double last_ = 0;
   double asked_at_ = 0;
   bool asking_ = false;
-  bool first_came_ = false;  // Of what is asked for.
+  bool first_came_ = false;  // Whether the first byte of the range that was asked for has come.
   bool computing_ = false;
   bool ahead_ = false;  // The last decision was to compute more of the front.
   uint32_t first_wanted_ = 0;

@@ -63,7 +63,7 @@ void FetchPlan::Computed(uint32_t block) {
 
 namespace {
 
-// What fetching comes to.
+// The result of fetching.
 struct Fetching {
   double cells = 0;  // Still to come.
   double layers = 1;
@@ -78,7 +78,7 @@ double FinishSeconds(const ChooserInput& in, const Fetching& fetch, double front
   front *= in.slowdown;
   const double begins = std::max(in.latency_seconds, fetch.node_first);
   const double beside = in.bytes_per_second * in.share_beside;
-  // With overlap the rest is computed beside the fetch, too.
+  // With overlap the rest is computed during the fetch, too.
   const double computing = in.overlap ? front + rest : front;
   const double meanwhile = std::max(0.0, computing - begins) * beside;
   double fetched = bytes <= meanwhile

@@ -23,7 +23,7 @@
 
 namespace cairn::worker {
 
-// What is still missing of a fetch, cell by cell: a cell is one layer of one block. Not
+// The missing parts of a fetch, cell by cell: a cell is one layer of one block. Not
 // thread-safe.
 class FetchPlan {
  public:
@@ -42,9 +42,9 @@ class FetchPlan {
   void SetTarget(uint32_t block) { target_ = block; }
   uint32_t target() const { return target_; }
 
-  // What to ask for next: the lowest layer in which cells of the blocks to be fetched are missing,
-  // and the layers above it in which the same cells are missing, up to about `max_cells` in total,
-  // but at least one layer. nullopt: nothing is missing.
+  // The next range to ask for: the lowest layer in which cells of the blocks to be fetched are
+  // missing, and the layers above it in which the same cells are missing, up to about `max_cells`
+  // in total, but at least one layer. nullopt: nothing is missing.
   std::optional<Range> Next(uint64_t max_cells) const;
 
   void Arrived(uint32_t block, uint32_t layer);
@@ -85,9 +85,9 @@ struct ChooserInput {
   int64_t chunk_tokens = 256;  // Computed at a time; whole blocks.
   uint64_t cell_bytes = 0;
   double latency_seconds = 0;   // Until the next byte can come; 0 while bytes are coming.
-  double bytes_per_second = 1;  // Of the fetch alone.
-  double share_beside = 1;      // Of that, while blocks are computed.
-  double slowdown = 1;          // Of computing, while a fetch runs.
+  double bytes_per_second = 1;  // Speed of the fetch alone.
+  double share_beside = 1;      // The share of that speed that is left while blocks are computed.
+  double slowdown = 1;          // The slowdown of computing while a fetch runs.
   // The time from now until its first and its last byte can leave the node, as the node estimates.
   // 0: unknown.
   double node_first_seconds = 0;

@@ -188,7 +188,7 @@ bool FetchProgress::Claim(uint32_t begin, uint32_t end, const std::function<void
   const TimePoint now = clock_.Now();
   bool quiet = changed_.WaitUntil(mu_, clock_, now + kSliceTime, no_writes);
   if (!quiet && cancel_call) {
-    // Half a slice that does not go on. What else was on the way is asked for again.
+    // Half a slice that does not go on. All other bytes on the way are asked for again.
     cancel_call();
     quiet = changed_.WaitUntil(mu_, clock_, now + stall_, no_writes);
   }

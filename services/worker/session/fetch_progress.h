@@ -1,6 +1,6 @@
 #pragma once
-// What has arrived of a fetch, what is computed meanwhile, and waiting for it under a progress
-// deadline.
+// The state of a fetch: what has arrived, what is computed meanwhile, and waiting for it under a
+// progress deadline.
 //
 // The client writes verified slices straight into KV pages, or lends them, from a thread of its
 // own; the engine's thread computes blocks of the front and then waits layer by layer. A fetch that
@@ -51,8 +51,8 @@ class FetchProgress {
                 const FetchPilot::Setup& setup, const PrefillModel& prefill);
 
   // The fetching thread. ------------------------------------------------------------------------
-  // What to ask the node for next. Waits while nothing is wanted but may still be; nullopt when the
-  // fetch is over. Each range is followed by CallEnded, the last one by Ended.
+  // The next range to ask the node for. Waits while nothing is wanted but may still be; nullopt
+  // when the fetch is over. Each range is followed by CallEnded, the last one by Ended.
   std::optional<FetchPlan::Range> NextRange();
   void CallEnded();
 
@@ -84,7 +84,7 @@ class FetchProgress {
     uint32_t front = 0;   // Blocks that are there: fetched, or claimed.
     uint32_t target = 0;  // Claim and compute blocks up to here; `front`: wait for the fetch.
   };
-  // What to do when the blocks before `front` are there.
+  // The decision for the time when the blocks before `front` are there.
   Step Decide(uint32_t front);
   // Takes blocks [begin, end) from the fetch, to compute them. Waits for writes that have begun;
   // when they do not end soon, `cancel_call` is called, which makes the client return from its
@@ -122,12 +122,12 @@ class FetchProgress {
   bool TimedOut() const;
   // Complete or claimed blocks from the first one on.
   uint32_t CompletePrefix() const;
-  // Of these, the ones that were fetched.
+  // How many of these were fetched.
   uint32_t FetchedBlocks() const;
   // Why block CompletePrefix() is missing; kNone when none is.
   MissReason Reason() const;
   BytesByTier bytes() const;
-  // Of the last piece; the start when nothing has arrived.
+  // Time of the last piece; the start when nothing has arrived.
   TimePoint last_arrival() const;
   uint32_t blocks() const { return shape_.blocks; }
   FetchModel::Sample Sample(TierKind tier) const;

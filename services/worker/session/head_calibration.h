@@ -1,5 +1,5 @@
 #pragma once
-// Head scores that a recipe names by their digest: docs/formats/calibration.md.
+// Head scores that a recipe names by their digest: docs/methods/calibration.md.
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace cairn::worker {
 
-// What a file says.
+// The contents of a file.
 struct HeadCalibration {
   std::string method;  // The selection that it was made for: "razor".
   Digest weights;      // SHA-256 of the model file.
@@ -23,7 +23,7 @@ struct HeadCalibration {
 // INVALID_ARGUMENT, which names the line and what was expected there.
 Result<HeadCalibration> ParseHeadCalibration(std::string_view text);
 
-// What a recipe and a model need from a file.
+// The parts of a file that a recipe and a model need.
 struct HeadCalibrationWanted {
   uint64_t digest = 0;  // First eight bytes of the file's SHA-256, the first one highest.
   std::string_view method;

@@ -36,8 +36,8 @@ std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
   return {k, v};
 }
 
-// Of whole blocks, with numbers where pages have them, or of kept rows of one head, one after the
-// other.
+// The form of whole blocks, with numbers where pages have them, or of kept rows of one head, one
+// after the other.
 std::optional<kernels::SliceForm> FormOf(const RecipeCodec& codec, const KvLayout& kv,
                                          bool selected) {
   std::optional<kernels::SliceForm> form = codecs::SliceFormOf(codec.info->name, codec.values);
@@ -63,8 +63,9 @@ Result<std::unique_ptr<KvCodec>> KvCodec::Create(const CheckedNamespace& ns, con
     rung.id = static_cast<format::Codec>(ns.recipe.rungs[i].codec.info->id);
     rung.codec = codecs.rungs[i];
     rung.form = worker::FormOf(ns.recipe.rungs[i].codec, kv, codecs.selected);
-    // Of a fixed size, not the first block's, whose first token some recipes store in full. Else a
-    // bound says little: entropy coding brings KV to a quarter or less.
+    // The usual size of a codec with a fixed size, not the first block's, whose first token some
+    // recipes store in full. Else a bound says little: entropy coding brings KV to a quarter or
+    // less.
     rung.typical_slice_bytes =
         rung.codec->FixedSize()
             ? rung.codec->MaxEncodedBytes(ShapeOf(kv),

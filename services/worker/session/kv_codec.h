@@ -33,7 +33,7 @@ class KvCodec {
   static Result<std::unique_ptr<KvCodec>> Create(const CheckedNamespace& ns, const KvLayout& kv,
                                                  const Clock& clock);
 
-  // Of what is pushed.
+  // The codec of pushed blocks.
   format::Codec id() const { return rungs_.front().id; }
   bool raw() const { return id() == format::Codec::kRaw; }
   // True when decoded numbers differ from the encoded ones. KV that was computed over them has a
@@ -133,7 +133,7 @@ class KvCodec {
     format::Codec id = format::Codec::kRaw;
     std::shared_ptr<const codecs::Codec> codec;
     uint64_t typical_slice_bytes = 0;
-    std::optional<kernels::SliceForm> form;  // Of whole slices, or of kept rows.
+    std::optional<kernels::SliceForm> form;  // The form of whole slices, or of kept rows.
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };
   KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs,

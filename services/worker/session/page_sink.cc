@@ -9,7 +9,8 @@
 namespace cairn::worker {
 namespace {
 
-// Slices wait for others to be decoded with on the device: so many bytes, or so long.
+// Slices wait for others to be decoded with on the device: until this many bytes are there, or for
+// this long.
 constexpr uint64_t kWaitingBytes = 4 << 20;
 constexpr Duration kWaitingTime = std::chrono::milliseconds(5);
 

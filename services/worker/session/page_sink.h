@@ -23,16 +23,18 @@ namespace cairn::worker {
 // all heads. With a ladder, the slices of one fetch may have any of its codecs.
 //
 // For a worker on a device, a loader decodes such slices there, some at a time, and those that lie
-// in the device's memory, whatever their codec. What it cannot do goes the other way.
+// in the device's memory, whatever their codec. A slice that the loader cannot decode goes the
+// other way.
 //
 // References must outlive it. Not thread-safe: the thread that calls Fetch uses it.
 class PageSink final : public client::FetchSink {
  public:
   struct Options {
-    bool lend = true;                          // Read the node's memory in place if possible.
-    SliceLoader* loader = nullptr;             // Null: there is no device.
-    std::span<const uint64_t> stamps = {};     // With a loader: of the sequence's first pages.
-    const Clock* clock = &SteadyClock::Get();  // Of how long slices wait for others.
+    bool lend = true;                       // Read the node's memory in place if possible.
+    SliceLoader* loader = nullptr;          // Null: there is no device.
+    std::span<const uint64_t> stamps = {};  // With a loader: of the sequence's first pages.
+    // The clock that measures how long slices wait for others.
+    const Clock* clock = &SteadyClock::Get();
   };
   PageSink(const KvLayout& kv, const KvCodec& codec, KvSequence& sequence, FetchProgress& progress,
            const Options& options);
@@ -48,7 +50,7 @@ class PageSink final : public client::FetchSink {
   std::string WantsDevice() const override;
   Result<std::vector<client::DeviceRead>> OnDeviceSlices(
       std::span<const client::DeviceSlice> slices) override;
-  // What came and waits for others to be decoded with. To be called when Fetch has returned.
+  // Decodes the slices that came and wait for others. To be called when Fetch has returned.
   void Flush();
 
   // False when a slice was decoded from a later rung of a ladder than the one that is pushed: its
@@ -58,7 +60,8 @@ class PageSink final : public client::FetchSink {
  private:
   bool Fits(const client::SliceInfo& slice) const;
   bool AllHeads(const client::SliceInfo& slice) const;
-  uint64_t FirstPosition(const client::SliceInfo& slice) const;  // Of its block.
+  // Position of the first token of its block.
+  uint64_t FirstPosition(const client::SliceInfo& slice) const;
   void CopyHeads(const client::SliceInfo& slice, std::span<const std::byte> data,
                  std::span<std::byte> page) const;
   // Copies into the sequence's own page. REQUIRES: permission to write to the block.

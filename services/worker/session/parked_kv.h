@@ -14,8 +14,8 @@ namespace cairn::worker {
 // Exact whatever the recipe is, and also what decode steps wrote: a copy of the bytes. Immutable.
 class ParkedKv {
  public:
-  // Of all tokens of the sequence. nullopt: memory that the cache node had lent was taken back, so
-  // the bytes mean nothing. REQUIRES: the sequence has no ragged prefix.
+  // A copy of all tokens of the sequence. nullopt: memory that the cache node had lent was taken
+  // back, so the bytes mean nothing. REQUIRES: the sequence has no ragged prefix.
   static std::optional<ParkedKv> Of(const KvSequence& sequence);
 
   // Into a sequence that is empty and has room for these tokens.

@@ -14,9 +14,10 @@ namespace {
 
 // A fetch may always take this long: estimates of short recomputations are rough.
 constexpr std::chrono::milliseconds kMinFetchLimit{500};
-// Of a fetch while the worker does not know its prefill speed.
+// Limit for a fetch while the worker does not know its prefill speed.
 constexpr std::chrono::seconds kUnknownFetchLimit{30};
-// Of a question that waits for blocks: after it the task asks whether anybody still wants them.
+// Limit for one question that waits for blocks: after it the task asks whether anybody still wants
+// them.
 constexpr std::chrono::milliseconds kAwaitSlice{200};
 // An announcement ends with its blocks, or with the session: this is only for a worker that hangs.
 constexpr std::chrono::seconds kAnnounced{600};
@@ -68,7 +69,7 @@ struct PrefixFetchState {
   const FetchProgress::Deadlines deadlines;
   client::Path path = client::Path::kGrpc;
   FetchProgress progress;
-  std::vector<uint64_t> stamps;  // Of the pages, for a loader. Constant.
+  std::vector<uint64_t> stamps;  // Stamps of the pages, for a loader. Constant.
   // PageSink::as_pushed of all sinks. Read after the fetch has ended.
   std::atomic<bool> as_pushed{true};
 
@@ -332,7 +333,7 @@ void PrefixSession::NoteTiers(std::span<const client::TierRun> runs, Match::Leas
   }
   if (runs.empty()) return;
   const client::TierRun& first = runs.front();
-  // What is in memory can be sent when the run's turn comes; from disk its first block comes first.
+  // Blocks in memory can be sent when the run's turn comes; from disk the first block comes first.
   lease->node_first_seconds =
       first.tier == TierKind::kDisk ? first.seconds / std::max(1u, first.blocks) : first.seconds;
   lease->node_last_seconds = runs.back().seconds;
@@ -370,8 +371,9 @@ FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
   const Duration recompute = estimate(matched);
   deadlines.stall =
       std::max<Duration>(deadlines.stall, std::min<Duration>(recompute / 4, options_.max_stall));
-  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing. Who
-  // lets a node say nothing for a minute does not mean to end its fetch after half a second.
+  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing. A
+  // caller that lets a node say nothing for a minute does not mean to end its fetch after half a
+  // second.
   deadlines.limit = std::max<Duration>(
       {wanted.overlap ? estimate(std::max(wanted.prompt_tokens, matched)) : recompute,
        kMinFetchLimit, options_.stall_deadline});

@@ -58,7 +58,7 @@ class PrefixSession {
     std::chrono::milliseconds max_stall{2000};
     // Compute what is left of a prompt while later layers still arrive.
     bool overlap = true;
-    // Compute the front of a matched prefix instead of fetching it, where that is sooner.
+    // Compute the front of a matched prefix instead of fetching it, if that is faster.
     bool choose = true;
     // On the same machine: read blocks where they lie in the node's memory.
     bool lend = true;
@@ -70,7 +70,7 @@ class PrefixSession {
     uint64_t matched_blocks = 0;
     uint64_t fetched_blocks = 0;    // Used.
     uint64_t abandoned_blocks = 0;  // Matched, but not used: failed, or not in time.
-    uint64_t chosen_blocks = 0;     // Matched, but computed, since that was sooner.
+    uint64_t chosen_blocks = 0;     // Matched, but computed, since that was faster.
     BytesByTier fetched;
     // Full blocks that were computed instead of fetched, by the reason of the first of them.
     std::array<uint64_t, kMissReasonCount> missed_blocks{};
@@ -78,7 +78,7 @@ class PrefixSession {
     bool breaker_open = false;  // Now.
   };
 
-  // What the node has of a prompt, under a lease.
+  // The part of a prompt that the node has, under a lease.
   class Match {
    public:
     Match();
@@ -86,7 +86,7 @@ class PrefixSession {
     Match(Match&&) noexcept;
     Match& operator=(Match&&) noexcept;
 
-    uint32_t blocks = 0;                    // Of the prompt, from its first.
+    uint32_t blocks = 0;                    // Blocks of the prompt, from its first.
     MissReason reason = MissReason::kNone;  // Why the next one is missing; kNone when none is.
     double seconds = 0;                     // That asking took.
 
@@ -142,11 +142,11 @@ class PrefixSession {
                NextUse next = NextUse::kUnknown);
 
   struct FetchWanted {
-    int64_t prompt_tokens = 0;   // Of the whole prompt.
+    int64_t prompt_tokens = 0;   // Tokens of the whole prompt.
     int64_t chunk_tokens = 256;  // That the engine computes at a time.
-    // What it knows of its speed. A fetch may not take longer than computing.
+    // The engine's knowledge of its speed. A fetch may not take longer than computing.
     PrefillModel prefill = {};
-    bool overlap = false;  // The rest of the prompt is computed beside the fetch.
+    bool overlap = false;  // The rest of the prompt is computed during the fetch.
     bool choose = false;   // So are blocks of the front: Decide and Claim are called.
     bool lend = true;      // Blocks may be read in the node's memory.
     uint32_t held = 0;     // First blocks, which are in the sequence already. Less than matched.
@@ -158,7 +158,7 @@ class PrefixSession {
   std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
 
   // For blocks that go from one worker to another while they are computed
-  // (docs/disaggregation.md).
+  // (docs/operate/disaggregation.md).
   // Tells the node that this worker computes and pushes those blocks of `keys` that the node does
   // not have. Others may wait for them until the last reference to the answer is gone. Null: the
   // node could not be told. Returns within match_deadline.
@@ -186,7 +186,7 @@ class PrefixSession {
   // Counts the full blocks of a prompt that were computed instead of fetched.
   void CountMissed(MissReason reason, uint64_t blocks);
 
-  // What the cache node calls itself while there is a session with it, else empty.
+  // The name that the cache node gives itself while there is a session with it, else empty.
   std::string node_id() const;
   Stats GetStats() const;
 
@@ -252,7 +252,7 @@ class PrefixFetch {
   PrefixFetch(const PrefixFetch&) = delete;
   PrefixFetch& operator=(const PrefixFetch&) = delete;
 
-  // What to do when the blocks before `front` are there: FetchProgress::Step.
+  // The decision for the time when the blocks before `front` are there: FetchProgress::Step.
   FetchProgress::Step Decide(uint32_t front);
   // Takes blocks [begin, end) out of the fetch, to be computed into their pages; see FetchProgress.
   // A false answer means that the fetch is over: Finish.
@@ -280,7 +280,7 @@ class PrefixFetch {
 
   struct Outcome {
     uint32_t blocks = 0;          // Complete and verified, or claimed, from the prompt's first.
-    uint32_t fetched_blocks = 0;  // Of these, not claimed.
+    uint32_t fetched_blocks = 0;  // How many of these were not claimed.
     MissReason reason = MissReason::kNone;  // Why the next one is missing.
     BytesByTier bytes;
     bool as_pushed = true;  // All slices came in the codec in which parts are pushed.

@@ -16,8 +16,8 @@
 namespace cairn::worker {
 namespace {
 
-// What the node is told of a block, whichever way it is pushed: all but the part's bytes. `Part`:
-// client::PartToWrite or PartToPush.
+// The description of a block for the node, whichever way it is pushed: all but the part's bytes.
+// `Part`: client::PartToWrite or PartToPush.
 template <typename Part>
 Part Describe(const ComputedBlock& block, const Layout& layout) {
   Part part;

@@ -39,7 +39,7 @@ namespace cairn::worker {
 struct SelectedRows {
   KvLayout kv;
   std::vector<uint64_t> masks;  // [layers][kv_heads][words]: format/selected_slice.h
-  uint64_t bytes = 0;           // Of all rows, not encoded.
+  uint64_t bytes = 0;           // The bytes of all rows, not encoded.
   // Has them, in each head one after the other. Null: they are in ComputedBlock::page, among
   // others.
   std::shared_ptr<const RaggedPrefix> prefix = nullptr;
@@ -50,7 +50,7 @@ struct SelectedRows {
 struct ComputedBlock {
   BlockKey key;
   std::optional<BlockKey> parent;  // nullopt: the prompt's first block.
-  uint64_t first_position = 0;     // Of its first token.
+  uint64_t first_position = 0;     // Position of its first token.
   double compute_seconds = 0;
   std::span<const std::byte> page;   // The block's bytes, all layers.
   std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
@@ -68,17 +68,17 @@ struct ComputedBlock {
 class PushQueue {
  public:
   struct Options {
-    uint64_t max_bytes = 1ull << 30;                // Of pages that wait.
+    uint64_t max_bytes = 1ull << 30;                // Limit for pages that wait.
     uint32_t max_blocks = 16384;                    // That wait.
     uint32_t batch_blocks = 8;                      // Copied and sent at a time.
-    int niceness = 10;                              // Of the pushing thread. 0 to 19.
-    std::chrono::milliseconds push_deadline{5000};  // Of a batch.
+    int niceness = 10;                              // The niceness of the pushing thread. 0 to 19.
+    std::chrono::milliseconds push_deadline{5000};  // Limit for a batch.
   };
 
   // Totals since start unless said otherwise.
   struct Stats {
     uint64_t pushed_blocks = 0;   // At the node now; blocks that it already had count too.
-    uint64_t pushed_bytes = 0;    // Of these blocks.
+    uint64_t pushed_bytes = 0;    // The bytes of these blocks.
     uint64_t failed_blocks = 0;   // The node refused them or could not be reached.
     uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
     uint64_t queued_blocks = 0;   // Now, the batch under way included.
@@ -135,7 +135,7 @@ class PushQueue {
     const KvCodec* codec;
     ComputedBlock block;
   };
-  // What the node learns about a batch, without its pages.
+  // The description of a batch for the node, without its pages.
   struct Batch {
     Digest fingerprint;
     std::string trace;
@@ -164,7 +164,7 @@ class PushQueue {
   Stats PushEncoded(std::vector<Item> items);
   // Parts of those items that a device encodes; the others are empty.
   std::vector<std::vector<std::byte>> EncodedOnDevice(const std::vector<Item>& items) const;
-  // What stands before the slices of a part.
+  // Writes the bytes before the slices of a part.
   void WriteHeader(const ComputedBlock& block, const KvCodec& codec,
                    std::span<const uint64_t> lengths, std::span<const uint64_t> hashes,
                    std::vector<std::byte>* part) const;
@@ -182,7 +182,7 @@ class PushQueue {
   const Clock& clock_;
   const Options options_;
   const Layout layout_;
-  const std::vector<uint64_t> layer_bytes_;  // Of a page.
+  const std::vector<uint64_t> layer_bytes_;  // The bytes of each layer of a page.
   PageEncoder* const encoder_;
   Wakeup* const wakeup_;
 

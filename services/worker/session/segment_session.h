@@ -1,6 +1,6 @@
 #pragma once
 // The segments of a prompt at a cache node: finds and fetches them, and names and queues a new one
-// (docs/selections.md).
+// (docs/methods/selections.md).
 //
 // A prompt does not say where somebody cut it into segments. So for each block boundary the session
 // asks about the last block of a segment that would end there, all in one call. It takes the
@@ -24,7 +24,7 @@
 
 namespace cairn::worker {
 
-// What is kept of block `block` of a segment.
+// The rows that are kept of block `block` of a segment.
 SelectedRows RowsOfBlock(const KvLayout& kv, const selections::KeptRows& kept, uint32_t block);
 
 // Not thread-safe. Nothing here makes a request fail: every problem is a miss with a reason.
@@ -35,8 +35,8 @@ class SegmentSession {
 
   // Whole segments, one after the other from the prompt's first token.
   struct Path {
-    std::vector<uint32_t> ends;  // Of each, in blocks of the prompt. Ascending.
-    std::vector<BlockKey> keys;  // Of all their blocks.
+    std::vector<uint32_t> ends;  // The end of each, in blocks of the prompt. Ascending.
+    std::vector<BlockKey> keys;  // The keys of all their blocks.
     uint32_t blocks() const { return ends.empty() ? 0 : ends.back(); }
     // The last block of the last one, whose children follow.
     std::optional<BlockKey> last() const {
@@ -47,14 +47,14 @@ class SegmentSession {
     Path path;
     MissReason reason = MissReason::kNone;  // Why it is not longer.
     double seconds = 0;
-    PrefixSession::Match match;  // Of all blocks of the path, under a lease.
+    PrefixSession::Match match;  // The match of all blocks of the path, under a lease.
   };
   // `chain`: PrefixSession::Keys of the prompt's tokens, of as many blocks as segments may end in.
   Found Find(std::span<const BlockKey> chain, double prefill_speed, const std::string& trace);
 
   struct Fetched {
     std::shared_ptr<const RaggedPrefix> prefix;  // Null: nothing came.
-    Path path;                                   // What was fetched: whole segments.
+    Path path;                                   // The segments that were fetched: whole ones.
     MissReason reason = MissReason::kNone;       // Why not more.
     BytesByTier bytes;
     client::Path way = client::Path::kGrpc;

@@ -29,7 +29,7 @@ class SegmentSink final : public client::FetchSink {
   struct Options {
     bool lend = true;                          // Decode out of the node's memory if possible.
     SliceLoader* loader = nullptr;             // Null: there is no device.
-    const Clock* clock = &SteadyClock::Get();  // Of the time that the device takes.
+    const Clock* clock = &SteadyClock::Get();  // The clock that measures the time of the device.
   };
   SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks, const Options& options);
 
@@ -69,8 +69,8 @@ class SegmentSink final : public client::FetchSink {
   std::optional<uint32_t> DecodeOnCpu(uint32_t blocks, kernels::ThreadPool& pool,
                                       RaggedBuilder* builder) const;
   std::optional<uint32_t> DecodeOnDevice(uint32_t blocks, RaggedBuilder* builder) const;
-  // Of one slice, for want of the device. False: no encoder wrote it, or it has changed since it
-  // came.
+  // Decodes one slice, because the device could not do it. False: no encoder wrote it, or it has
+  // changed since it came.
   bool DecodeStored(const Stored& stored, RaggedBuilder* builder) const;
   size_t Cell(uint32_t block, uint32_t layer, uint32_t head) const {
     return (static_cast<size_t>(block) * static_cast<size_t>(kv_.layers) + layer) *
@@ -86,7 +86,7 @@ class SegmentSink final : public client::FetchSink {
   std::vector<Stored> slices_;                      // In the order in which they came.
   std::vector<uint32_t> missing_;                   // Heads of all layers, by block.
   std::vector<MissReason> reasons_;
-  std::vector<std::vector<std::byte>> copies_;  // What heads_ points into, or:
+  std::vector<std::vector<std::byte>> copies_;  // The memory that heads_ points into, or:
   std::vector<std::shared_ptr<const client::LentHold>> holds_;
   BytesByTier bytes_;
 };

@@ -15,7 +15,7 @@ namespace cairn::worker {
 
 struct SelectedSlicePlace {
   int layer = 0;
-  uint64_t first_position = 0;  // Of the block.
+  uint64_t first_position = 0;  // Position of the first token of the block.
   uint32_t heads = 0;           // KV heads that the slice has.
   uint32_t block_tokens = 64;
 };
@@ -23,7 +23,7 @@ struct SelectedSlicePlace {
 // A head's share of a slice.
 struct SelectedHead {
   KvCodec::RowsPlace place;          // rows: kept ones, may be 0.
-  std::span<const std::byte> bytes;  // Of the slice: its rows, encoded.
+  std::span<const std::byte> bytes;  // The bytes of the slice: its rows, encoded.
 };
 
 // Takes a slice apart: its masks, and where the bytes of each head are. DATA_LOSS: no selection

@@ -1,5 +1,5 @@
 #pragma once
-// What prompts that spill their KV came to. Totals.
+// The statistics of prompts that spill their KV. Totals.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace cairn::worker {
 
-// Of reading it back.
+// The cost of reading it back.
 struct SpillReadStats {
   BytesByTier bytes;
   uint64_t windows = 0;
@@ -25,7 +25,7 @@ struct SpillReadStats {
 
 struct SpillStats {
   uint64_t prompts = 0;
-  uint64_t spilled_tokens = 0;   // Whose pages were given back.
+  uint64_t spilled_tokens = 0;   // Tokens whose pages were given back.
   uint64_t repeated_passes = 0;  // Passes that failed, since what was spilt did not come.
   uint64_t lost_tokens = 0;      // Spilt, and computed again, since the node had them no more.
   SpillReadStats read;

@@ -7,7 +7,7 @@
 //
 // Windows that are still there are not fetched again. Every slice is verified before it is given.
 // On the node's machine slices are read where they lie, if no other process can write there
-// (docs/formats/local.md), else they are copied into one of two staging areas.
+// (docs/inside/formats/local.md), else they are copied into one of two staging areas.
 
 #include <array>
 #include <cstdint>
@@ -34,14 +34,15 @@ class SpilledKv final : public EarlierKv {
   struct Dependencies {
     client::CacheClient& client;
     const Clock& clock;
-    // Fetches windows ahead. What it has not begun when it is needed is fetched by the caller.
+    // Fetches windows ahead. A window that it has not begun when it is needed is fetched by the
+    // caller.
     Executor& executor;
   };
   struct Options {
     int64_t window_tokens = 512;  // A multiple of kUnitTokens. Two windows are here at a time.
     Duration match_deadline = std::chrono::milliseconds(500);
     Duration progress = std::chrono::seconds(1);   // Between two slices.
-    Duration deadline = std::chrono::seconds(10);  // Of a window.
+    Duration deadline = std::chrono::seconds(10);  // Limit for a window.
     Duration lease_ttl = std::chrono::seconds(60);
     bool lend = true;
   };
@@ -55,13 +56,13 @@ class SpilledKv final : public EarlierKv {
   // before is an answer, too. After an error tokens() is as it was, and nothing is leased: what is
   // read before the next Hold is NOT_FOUND.
   Status Hold(std::span<const BlockKey> keys);
-  // What the node had in the last Hold that was OK: blocks, whole units or not, and why not the
+  // The blocks that the node had in the last Hold that was OK: whole units or not, and why not the
   // one after them.
   uint32_t matched_blocks() const { return matched_blocks_; }
   MissReason miss_reason() const { return miss_reason_; }
 
   // Gives the lease back, so that a node that was told places may move blocks to a slower tier.
-  // What is read before the next Hold is NOT_FOUND.
+  // A read before the next Hold is NOT_FOUND.
   void LetGo();
 
   int64_t tokens() const override { return tokens_; }

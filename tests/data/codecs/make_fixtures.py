@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Encodes real keys and values, and edge cases, as docs/formats/codecs.md says, with numpy alone.
+"""Encodes real keys and values, and edge cases, as docs/inside/formats/codecs.md says, with numpy
+alone.
 
     python3 tests/data/codecs/make_fixtures.py
 

@@ -9,7 +9,7 @@
 namespace cairn::fault {
 namespace {
 
-// What the node needs beside the items that have a setting (docs/operations.md).
+// What the node needs beside the items that have a setting (docs/operate/operations.md).
 constexpr uint64_t kProcessBytes = 196ull << 20;
 constexpr size_t kRecipesAtOnce = 3;
 constexpr uint64_t kManyBlocks = 100;    // In host.

@@ -21,7 +21,7 @@ class BlockSet : public std::enable_shared_from_this<BlockSet> {
     uint64_t block_bytes = 0;  // Payload of a block, all layers.
     uint32_t layers = 1;       // Slices of a block.
     uint32_t blocks = 0;
-    uint64_t seed = 1;  // Of bytes and keys: sets with different seeds share nothing.
+    uint64_t seed = 1;  // The seed of bytes and keys: sets with different seeds share nothing.
   };
   // INVALID_ARGUMENT when block_bytes is not layers times a multiple of 128 up to 8 MiB: the bytes
   // that a layer of 64 tokens can have.
@@ -45,7 +45,7 @@ class BlockSet : public std::enable_shared_from_this<BlockSet> {
   // Keys of the blocks [begin, end).
   std::vector<BlockKey> Keys(uint64_t generation, uint32_t begin, uint32_t end) const;
 
-  // What to push for the blocks [begin, end): chains of `chain` blocks, each the parent of the
+  // The parts to push for the blocks [begin, end): chains of `chain` blocks, each the parent of the
   // next. Without a copy: the parts keep this set alive.
   std::vector<client::PartToPush> ToPush(uint64_t generation, uint32_t begin, uint32_t end,
                                          uint32_t chain) const;

@@ -28,7 +28,7 @@ class CpuMeter {
   explicit CpuMeter(std::vector<pid_t> children);
 
   struct Use {
-    double seconds = 0;        // Of wall clock.
+    double seconds = 0;        // Seconds of the wall clock.
     double own_seconds = 0;    // Processor time of this process and the children.
     double foreign_cores = 0;  // Cores that others kept busy.
   };

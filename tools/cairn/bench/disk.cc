@@ -19,7 +19,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What both share: blocks that only the disk holds.
+// The part that both share: blocks that only the disk holds.
 class OnDisk : public Workload {
  public:
   explicit OnDisk(const BenchOptions& options) : options_(options) {}

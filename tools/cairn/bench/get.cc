@@ -117,7 +117,7 @@ class Get final : public Workload {
   std::unique_ptr<TestNode> node_;
   std::vector<std::unique_ptr<client::CacheClient>> clients_;
   std::vector<client::Lease> leases_;         // One a client, unless --lookup.
-  std::vector<std::vector<LentSlice>> lent_;  // Of each call, until it is compared.
+  std::vector<std::vector<LentSlice>> lent_;  // The slices of each call, until they are compared.
 };
 
 }  // namespace

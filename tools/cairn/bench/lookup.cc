@@ -19,7 +19,7 @@ struct Question {
   uint32_t prefix = 0;  // The first keys, without a gap, that are there.
 };
 
-// What both share: a node full of small blocks, calls of --batch keys with known answers.
+// The part that both share: a node full of small blocks, calls of --batch keys with known answers.
 class Lookup : public Workload {
  public:
   explicit Lookup(const BenchOptions& options) : options_(options) {}
@@ -142,7 +142,7 @@ class Match final : public Lookup {
                   question.prefix);
   }
 
-  // Of the match alone, without giving the lease back; one list a thread.
+  // Times of the match alone, without giving the lease back; one list a thread.
   std::vector<std::vector<double>> grants_us_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn bench` was asked for.
+// The options of `cairn bench`.
 
 #include <cstdint>
 #include <optional>
@@ -48,7 +48,7 @@ struct BenchOptions {
   WorkloadKind workload = WorkloadKind::kGet;
   std::string cache;  // Address of a node; empty: start one.
   uint64_t block_bytes = 0;
-  uint64_t data_bytes = 0;  // Of all blocks together.
+  uint64_t data_bytes = 0;  // The bytes of all blocks together.
   uint32_t layers = 1;
   uint32_t batch = 1;    // Blocks, or keys, of one call.
   uint32_t depth = 1;    // Calls in flight of each client.

@@ -131,7 +131,7 @@ class Put final : public Workload {
 
   const BenchOptions options_;
   std::shared_ptr<const BlockSet> set_;
-  std::vector<uint64_t> lengths_;  // Of a part's slices.
+  std::vector<uint64_t> lengths_;  // The lengths of a part's slices.
   Buffer read_back_;
   std::unique_ptr<TestNode> node_;
   std::vector<std::unique_ptr<client::CacheClient>> clients_;

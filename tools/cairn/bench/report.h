@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn bench` prints.
+// The output of `cairn bench`.
 
 #include <string>
 #include <utility>
@@ -22,7 +22,7 @@ struct Report {
 // CPU, cores, memory, kernel, TCP's congestion control: what the numbers depend on.
 std::vector<std::pair<std::string, std::string>> MachineFacts();
 
-// docs/cli.md lists the fields.
+// docs/operate/cli.md lists the fields.
 Json ToJson(const Report& report);
 std::string ToText(const Report& report, const Terminal& terminal);
 

@@ -63,7 +63,7 @@ class Sessions final : public Workload {
   }
 
  private:
-  // What the first sessions make grow for good: thread stacks, pools.
+  // The first sessions make some memory grow for good: thread stacks, pools.
   static constexpr uint32_t kWarmUp = 16;
 
   static Status WaitForSessions(client::CacheClient& client, uint64_t count) {

@@ -1,5 +1,5 @@
 #pragma once
-// What is said about repeated measurements: medians, not means, since a neighbour only ever makes a
+// The summary of repeated measurements: medians, not means, since a neighbour only ever makes a
 // sample slower.
 
 #include <vector>

@@ -42,7 +42,7 @@ struct NodeNeeds {
 // A node of our own, or the one at --cache. Not thread-safe.
 class TestNode {
  public:
-  // Of our own, the node has `needs`; another must have them by itself.
+  // A node of our own gets `needs`; another must have them by itself.
   static Result<std::unique_ptr<TestNode>> Start(const BenchOptions& options,
                                                  const NodeNeeds& needs);
 
@@ -63,7 +63,7 @@ class TestNode {
 
   TemporaryDirectory directory_;
   CacheNodeOptions start_;
-  std::optional<Duration> spin_;  // Of the clients.
+  std::optional<Duration> spin_;  // How long the clients spin.
   CacheNodeProcess process_;
   std::string address_;
 };

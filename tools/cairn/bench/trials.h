@@ -20,7 +20,7 @@ inline constexpr double kMaxForeignCores = 0.2;
 struct TrialOptions {
   uint32_t repeat = 5;
   uint32_t most_dropped = 10;  // Then dropped ones are taken after all, and the result says so.
-  double seconds = 0.5;        // Of each trial.
+  double seconds = 0.5;        // The time of each trial.
 };
 
 struct Trials {
@@ -33,7 +33,7 @@ struct Trials {
   std::vector<Series> yardsticks;
   uint32_t dropped = 0;
   bool noisy = false;                 // Some of the trials taken had a busy neighbour.
-  std::vector<double> foreign_cores;  // Of the trials taken.
+  std::vector<double> foreign_cores;  // The foreign cores of the trials taken.
 };
 
 // Called at a trial's begin; what it returns, at its end, gives the cores that others used between.

@@ -27,7 +27,7 @@ class Workload {
   virtual Result<std::vector<Metric>> Trial(double seconds) = 0;
   // Processes whose time is ours, not a neighbour's.
   virtual std::vector<pid_t> Children() const { return {}; }
-  // What the report's reader must know, as (name, value): the path that was taken, ...
+  // The facts that the report's reader must know, as (name, value): the path that was taken, ...
   virtual std::vector<std::pair<std::string, std::string>> Facts() const { return {}; }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the machine can do without us, measured in the same run: the only numbers with which ours
-// can be compared.
+// The speed that the machine has without us, measured in the same run: the only numbers with which
+// ours can be compared.
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// What `stat`, `stat --cluster` and `top` say of a node's tiers.
+// The figures of `stat`, `stat --cluster` and `top` about a node's tiers.
 
 #include <string>
 #include <string_view>

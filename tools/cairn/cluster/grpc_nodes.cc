@@ -17,7 +17,7 @@ class Nodes final : public ClusterNodes {
     CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectCluster(ConnectionTo(address, tls_)));
     return node->Members(Call());
   }
-  // Who asks once a second opens one session, not one a second.
+  // A caller that asks once a second opens one session, not one a second.
   Result<client::NodeStats> Stat(const std::string& address) override {
     std::shared_ptr<client::CacheClient> node;
     {

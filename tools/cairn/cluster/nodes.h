@@ -1,5 +1,5 @@
 #pragma once
-// What the commands about a cluster ask of its nodes.
+// The questions of the commands about a cluster to its nodes.
 
 #include <string>
 #include <string_view>

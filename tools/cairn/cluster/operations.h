@@ -1,5 +1,5 @@
 #pragma once
-// What operators do to a whole cluster.
+// The operations that act on a whole cluster.
 
 #include <functional>
 #include <string>
@@ -18,7 +18,7 @@ struct Patience {
   Duration limit{0};
 };
 
-// What became of it, node by node.
+// The outcome of an operation, node by node.
 struct OperationReport {
   struct Node {
     std::string name;     // The id, or the address of a node that nobody knows.

@@ -1,5 +1,5 @@
 #pragma once
-// What all members of a cluster say of themselves and of each other.
+// The answers of all members of a cluster about themselves and about each other.
 
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@ namespace cairn::cli {
 struct SurveyedNode {
   std::string address;
   std::string node_id;  // Empty: nobody knows it.
-  Status status;        // Of its answer. Not OK: what follows is empty.
+  Status status;        // The status of its answer. Not OK: what follows is empty.
   client::ClusterMembers view;
   std::optional<client::NodeStats> stats;
 
@@ -21,13 +21,13 @@ struct SurveyedNode {
   bool Sees(const std::string& other) const;
 };
 
-// What people call it.
+// The name of the node for people.
 std::string NameOf(const SurveyedNode& node);
 
 struct Survey {
   std::string cluster;  // Empty: a node that is alone.
   std::vector<SurveyedNode> nodes;
-  // What does not fit, one sentence each. Empty: all see the same members, know the same bumps of
+  // The contradictions, one sentence each. Empty: all see the same members, know the same bumps of
   // namespaces, and answered.
   std::vector<std::string> differences;
 };

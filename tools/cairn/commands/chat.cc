@@ -175,7 +175,7 @@ int RunChat(const ChatOptions& given) {
   }
   CatchInterrupts();
 
-  // Without a cache named, a private one in RAM: a chat without one would compute every turn anew.
+  // Without a cache named, a private one in RAM: a chat without one would compute every turn again.
   CacheNodeProcess node;
   if (options.worker.cache.empty() && options.worker.worker.empty() && !options.worker.no_cache) {
     const std::string log =

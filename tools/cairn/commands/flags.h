@@ -13,7 +13,7 @@ namespace cairn::cli {
 void AddTlsFlags(CLI::App& command, TlsFlags& tls);
 // --cache of commands that find a node themselves without it (default_target.h).
 void AddNodeAddress(CLI::App& command, std::string& cache, const char* help);
-// Of generate and chat.
+// Adds the flags of generate and chat.
 void AddWorkerFlags(CLI::App& command, WorkerOptions& options);
 void AddSamplingFlags(CLI::App& command, SamplingFlags& flags);
 // A size that a person typed after `flag`: of a bare number below 1024 the unit was forgotten.

@@ -1,5 +1,5 @@
 #pragma once
-// What generate and chat share: a worker as asked for, and requests from flags.
+// The part that generate and chat share: a worker as asked for, and requests from flags.
 
 #include <memory>
 #include <string>

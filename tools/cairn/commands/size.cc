@@ -84,7 +84,7 @@ Result<size::ModelShape> FromFile(const SizeFlags& flags) {
     return InvalidArgument("{}: has {} bytes, expected a GGUF file, or a config.json of at most {}",
                            path, bytes, kMostConfigBytes);
   }
-  in.clear();  // Of the end that a file of less than four bytes has.
+  in.clear();  // Clears the end that a file of less than four bytes has.
   in.seekg(0);
   std::ostringstream text;
   text << in.rdbuf();

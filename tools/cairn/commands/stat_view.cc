@@ -102,7 +102,7 @@ std::string Namespaces(std::span<const client::NamespaceInfo> namespaces,
   return table.Render(terminal);
 }
 
-// What the eviction policies have learned.
+// The facts that the eviction policies have learned.
 std::string Learned(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
   Table table({{"namespace", Align::kLeft},
                {"learned group of blocks", Align::kLeft},
@@ -133,7 +133,7 @@ Json LearnedJson(const client::NamespaceInfo& ns) {
   return list;
 }
 
-// What an operator asks when one tenant complains about another. By tenant's name.
+// The figures that an operator wants when one tenant complains about another. By tenant's name.
 struct TenantFigures {
   uint64_t namespaces = 0;
   uint64_t blocks = 0;

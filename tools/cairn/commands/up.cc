@@ -88,7 +88,7 @@ Result<LaunchPlan> PlanOf(const UpOptions& options) {
                     .router_settings = options.router_settings};
 }
 
-// What an `up` of before has left in the directory, if nothing of it runs any more.
+// The state that an earlier `up` has left in the directory, if nothing of it runs any more.
 Result<LaunchState> TakeOver(const LaunchDirectory& directory) {
   LaunchState state{.boot_id = BootId(), .made_directory = directory.made()};
   const auto before = directory.ReadState();

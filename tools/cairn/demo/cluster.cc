@@ -27,8 +27,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& optio
                                    "--queue.max_wait", "0s"};
   if (!options.cache.empty()) {
     // A busy machine may take longer than the default 50 ms to answer a match, and 250 ms to send;
-    // a demo shows the cache, not the breaker. And it shows what fetching does: a small model
-    // computes sooner than it fetches.
+    // a demo shows the cache, not the breaker. And it shows fetching: a small model computes faster
+    // than it fetches.
     argv.insert(argv.end(), {"--cache", options.cache, "--cache.match_deadline", "1s",
                              "--cache.stall_deadline", "1s", "--cache.choose", "false"});
   }
@@ -56,7 +56,7 @@ NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats&
 }
 
 uint64_t BytesPerToken(const Layout& layout) {
-  uint64_t bytes = 0;  // Of a block.
+  uint64_t bytes = 0;  // The bytes of a block.
   for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
     bytes += layout.SliceBytes(layer, 0, layout.KvHeads());
   }
@@ -65,7 +65,7 @@ uint64_t BytesPerToken(const Layout& layout) {
 
 double BitsPerNumber(const client::NamespaceInfo& info) {
   const Layout& layout = info.spec.layout;
-  uint64_t numbers = 0;  // Of one token.
+  uint64_t numbers = 0;  // The numbers of one token.
   for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
     for (const Plane& plane : layout.PlanesOf(layer)) numbers += uint64_t{plane.heads} * plane.dim;
   }

@@ -21,7 +21,7 @@ namespace cairn::cli {
 class WorkerProcess {
  public:
   struct Options {
-    std::string name;  // Of the log file.
+    std::string name;  // The name of the log file.
     std::string model_path;
     std::string cache;  // Address; empty: none.
     int threads = 0;    // 0: the worker's default.
@@ -44,10 +44,10 @@ class WorkerProcess {
   std::unique_ptr<Generator> generator_;
 };
 
-// What the node counted between two moments.
+// The node's counts between two moments.
 struct NodeTraffic {
   uint64_t bytes = 0;  // Sent to workers.
-  uint64_t host = 0;   // Of these, by the tier they came from.
+  uint64_t host = 0;   // These bytes by the tier they came from.
   uint64_t disk = 0;
   uint64_t evicted_blocks = 0;  // From the host tier.
   uint64_t promoted_blocks = 0;
@@ -57,7 +57,7 @@ NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats&
 // All KV of a token, in binary16. REQUIRES: a native layout.
 uint64_t BytesPerToken(const Layout& layout);
 
-// What the node stores of a namespace's KV, headers included, over its numbers. 0 without blocks.
+// The stored bits of a namespace's KV, headers included, over its numbers. 0 without blocks.
 // REQUIRES: a native layout.
 double BitsPerNumber(const client::NamespaceInfo& info);
 
@@ -88,7 +88,7 @@ class DemoNode {
   Result<client::NodeStats> Stat();
   // How it sees its cluster, and what it has read from other members and sent to them.
   Result<client::ClusterMembers> Members();
-  // Of a worker's `fingerprint`, 32 bytes. NOT_FOUND when the node does not know it.
+  // The namespace of a worker's `fingerprint`, 32 bytes. NOT_FOUND when the node does not know it.
   Result<client::NamespaceInfo> Namespace(const std::string& fingerprint);
   // Everything committed is on disk.
   Status Flush();

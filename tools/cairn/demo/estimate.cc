@@ -13,13 +13,14 @@ namespace {
 // All as measured with SmolLM2-135M, rounded.
 // A token costs this much more for each token before it, in parts of one without any.
 constexpr double kAttention = 1.0 / 3000;
-constexpr double kQuestionTokens = 50;  // What is computed of a question whose text is fetched.
-constexpr double kTurnTokens = 100;     // A turn of the chat: a message and its answer.
-constexpr double kRestart = 0.5;        // Seconds to kill a node and connect to it again.
-constexpr double kFetch = 0.2;          // Seconds of a row beside its tokens.
-constexpr double kChatsAtOnce = 16;     // Chats at once.
-constexpr double kSharedStep = 10;      // A token of all of them, in tokens of one.
-constexpr double kRowsStep = 3;         // A token that reads rows, in tokens of one that does not.
+// Tokens that are computed of a question whose text is fetched.
+constexpr double kQuestionTokens = 50;
+constexpr double kTurnTokens = 100;  // A turn of the chat: a message and its answer.
+constexpr double kRestart = 0.5;     // Seconds to kill a node and connect to it again.
+constexpr double kFetch = 0.2;       // Seconds of a row, not counting its tokens.
+constexpr double kChatsAtOnce = 16;  // Chats at once.
+constexpr double kSharedStep = 10;   // A token of all of them, in tokens of one.
+constexpr double kRowsStep = 3;      // A token that reads rows, in tokens of one that does not.
 constexpr double kRecipeKinds = 4;
 constexpr double kRecipeRows = 2;
 // Before that share of the work is done, the phases say less than the measurement.
@@ -55,7 +56,7 @@ DemoEstimate::DemoEstimate(const DemoSpeed& speed, const DemoSize& size) {
   for (double turn = 0; turn < turns; ++turn) {
     const double before = size.chat_tokens + turn * kTurnTokens;
     cold_chat += cost.Prompt(0, before + kTurnTokens) + cost.answer;
-    // The first turn computes the text. What a turn said is computed once more behind it.
+    // The first turn computes the text. The text of a turn is computed once more behind it.
     chat += kFetch + (turn == 0 ? cost.Prompt(0, before) : 0) + cost.answer +
             2 * cost.Prompt(before, kTurnTokens);
   }

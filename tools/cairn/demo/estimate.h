@@ -9,21 +9,21 @@
 
 namespace cairn::cli {
 
-// What a worker of the demo did with a short prompt.
+// The speed of a worker of the demo with a short prompt.
 struct DemoSpeed {
   double start_s = 0;         // Until a new process has answered the prompt that warms it up.
-  double prompt_token_s = 0;  // Of a prompt of `measured_tokens`, for each of its tokens.
+  double prompt_token_s = 0;  // Seconds for a prompt of `measured_tokens`, for each of its tokens.
   double answer_token_s = 0;  // Between two tokens of an answer.
   uint32_t measured_tokens = 0;
 };
 
-// What the demo is to do.
+// The size of the demo's work.
 struct DemoSize {
   uint32_t questions = 0, turns = 0;
-  uint32_t shared_tokens = 0;  // Of the text that all questions are about.
-  uint32_t chat_tokens = 0;    // Of the chat's text.
-  uint32_t long_tokens = 0;    // Of the long question.
-  uint32_t beyond_tokens = 0;  // Of the prompt that is longer than a worker's memory.
+  uint32_t shared_tokens = 0;  // The tokens of the text that all questions are about.
+  uint32_t chat_tokens = 0;    // The tokens of the chat's text.
+  uint32_t long_tokens = 0;    // The tokens of the long question.
+  uint32_t beyond_tokens = 0;  // The tokens of the prompt that is longer than a worker's memory.
   bool own_node = true;        // Not one that was there before: with the phases that kill nodes.
 };
 
@@ -41,7 +41,7 @@ class DemoEstimate {
 
  private:
   struct Phase {
-    std::string_view name;  // Of static storage.
+    std::string_view name;  // A string of static storage.
     double seconds = 0;
   };
   std::vector<Phase> phases_;

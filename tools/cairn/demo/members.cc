@@ -59,7 +59,7 @@ void DemoMembers::KillAfter(uint64_t bytes, const DemoNode& holder) {
   killed_ = false;
   relay_->After(bytes, [this, pid = holder.pid()] {
     killed_ = kill(pid, SIGKILL) == 0;
-    // What it had sent before would still arrive, out of the kernel's buffers.
+    // Bytes that it had sent before would still arrive, out of the kernel's buffers.
     relay_->BreakAll();
   });
 }

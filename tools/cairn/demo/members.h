@@ -26,7 +26,8 @@ class DemoMembers {
   // started with what Holder() says, alone or not.
   static Result<std::unique_ptr<DemoMembers>> Create(const std::string& log_directory);
 
-  // What node 1 needs to be a member, in place of its own address and flags. Without log and disk.
+  // The options that make node 1 a member, in place of its own address and flags. Without log and
+  // disk.
   DemoNode::Options Holder() const { return OptionsOf(0); }
 
   // Starts nodes 2 and 3, with RAM only.
@@ -41,7 +42,7 @@ class DemoMembers {
   // further one. `holder` must not be started again before StopWatching.
   void KillAfter(uint64_t bytes, const DemoNode& holder);
   bool killed() const { return killed_.load(); }
-  // What it has sent since KillAfter.
+  // The bytes that it has sent since KillAfter.
   uint64_t sent_bytes() const { return relay_->bytes_from_node() - sent_before_; }
   void StopWatching() { relay_->After(0, nullptr); }
 
@@ -50,7 +51,7 @@ class DemoMembers {
   DemoNode::Options OptionsOf(int node) const;
 
   std::string log_directory_;
-  std::vector<std::string> listen_;      // Of nodes 1, 2 and 3.
+  std::vector<std::string> listen_;      // The addresses of nodes 1, 2 and 3.
   std::vector<std::string> advertised_;  // To other members.
   uint64_t sent_before_ = 0;
   std::atomic<bool> killed_{false};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kBarWidth = 20;
 
-// What stands in front of people instead of the short name.
+// The title that people see instead of the short name.
 std::string PhaseTitle(const std::string& phase) {
   if (phase == "cold") return "cold: no cache";
   if (phase == "ram") return "ram: same worker";
@@ -63,7 +63,7 @@ bool IsWarm(const DemoRow& row) {
   return row.phase() != "cold" && row.phase() != "beyond" && row.name != "chat/turn1";
 }
 
-// How many times sooner the first token came than without a cache.
+// How many times faster the first token came than without a cache.
 std::optional<double> SpeedUpOf(const DemoRow& row) {
   if (!IsWarm(row) || !row.cold_ttft_s || row.ttft_s <= 0) return std::nullopt;
   return *row.cold_ttft_s / row.ttft_s;
@@ -77,13 +77,13 @@ double Median(std::vector<double> values) {
 }
 
 Cell YesNo(bool yes) { return yes ? Cell("yes", Style::kGreen) : Cell("NO", Style::kRed); }
-// Of a lossy row, whose answer need not be the same to the end.
+// For a lossy row, whose answer need not be the same to the end.
 Cell FirstIds(uint32_t same) {
   return {fmt::format("first {} of {}", same, kComparedTokens),
           same == kComparedTokens ? Style::kGreen : Style::kYellow};
 }
 Cell Bytes(uint64_t bytes) { return bytes == 0 ? Cell("-", Style::kDim) : Cell(HumanBytes(bytes)); }
-// What of the fetched bytes the worker copied.
+// How many of the fetched bytes the worker copied.
 Cell Copied(const DemoRow& row) {
   if (row.lent_bytes + row.copied_bytes == 0) return Cell("-", Style::kDim);
   return row.copied_bytes == 0 ? Cell("none", Style::kGreen) : Cell(HumanBytes(row.copied_bytes));

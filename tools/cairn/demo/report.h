@@ -1,5 +1,5 @@
 #pragma once
-// What the demo measured, and whether that is what Cairn promises.
+// The measurements of the demo, and whether they are what Cairn promises.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ namespace cairn::cli {
 // An answer that is compared has at least this many generated tokens.
 inline constexpr uint32_t kComparedTokens = 64;
 
-// What two runs must have in common, to the last bit.
+// The parts of two runs that must be equal, to the last bit.
 struct Answer {
   std::vector<int32_t> tokens;
   std::optional<Digest> prompt_logits;  // SHA-256 of the last prompt token's logits.
@@ -29,10 +29,10 @@ uint32_t SameIds(const Answer& answer, const Answer& reference);
 struct KilledNode {
   std::string node;            // "holder": only it had the prompt's KV. "home": the worker's.
   bool during_answer = false;  // Before the first token, when the node had sent a part.
-  uint64_t sent_bytes = 0;     // Of the holder, to other nodes, for this row.
+  uint64_t sent_bytes = 0;     // The bytes that the holder sent to other nodes for this row.
 };
 
-// What a worker held of a prompt's KV, in rows that compare that.
+// The KV of a prompt that a worker held, in rows that compare that.
 struct HeldKv {
   uint64_t prompt_bytes = 0;  // All KV of the prompt.
   uint64_t pool_bytes = 0;    // That the worker's pages may take.
@@ -52,14 +52,14 @@ struct DemoRow {
   uint32_t computed_tokens = 0;
   double ttft_s = 0;
   uint64_t bytes = 0;       // Sent to the worker, counted at the node.
-  uint64_t host_bytes = 0;  // Of these, read from the host tier.
-  uint64_t disk_bytes = 0;  // Of these, read from the disk tier.
+  uint64_t host_bytes = 0;  // The part of these that was read from the host tier.
+  uint64_t disk_bytes = 0;  // The part of these that was read from the disk tier.
   bool identical = false;
   // First token of the same prompt without a cache, for the eye; not in the report.
   std::optional<double> cold_ttft_s = {};
   // That the bytes came by: "local" (shared memory), "grpc"; empty: none came.
   std::string path = {};
-  // What the worker fetched, without the parts' headers: read where it lies, or copied.
+  // The bytes that the worker fetched, without the parts' headers: read where they lie, or copied.
   uint64_t lent_bytes = 0;
   uint64_t copied_bytes = 0;
   // How the node stores the KV of the worker's namespace, and what that takes. Cold: nothing.
@@ -69,12 +69,12 @@ struct DemoRow {
   // Blocks that the worker's node read from other nodes for the row, with their headers.
   uint64_t peer_bytes = 0;
   std::optional<KilledNode> killed = {};
-  uint32_t same_ids_as_full = 0;  // Of the generated tokens, those before the first that differs.
+  uint32_t same_ids_as_full = 0;  // The generated tokens before the first one that differs.
   std::optional<HeldKv> held = {};
 
   std::string phase() const { return name.substr(0, name.find('/')); }
   std::string item() const { return name.substr(name.find('/') + 1); }
-  // What is fetched, or read, differs from what was computed, so the answer may.
+  // KV that is fetched, or read, differs from computed KV, so the answer may differ.
   bool lossy() const { return (recipe && *recipe != "raw") || (held && held->near_bytes > 0); }
 };
 
@@ -96,13 +96,14 @@ std::string ReportJson(const DemoReport& report);
 std::vector<std::string> BrokenPromises(const DemoReport& report);
 
 // One row while the demo runs, without what the node evicted for it: "cold/q1   4,300 prompt ...".
-// Says ANSWER DIFFERS of a row that must not differ. Of others, from which token on it differs.
+// Says ANSWER DIFFERS of a row that must not differ. For other rows, it says from which token on
+// the answer differs.
 std::string RowLine(const DemoRow& row);
 
 // All rows with a bar for the time to the first token, then one line per phase.
 std::string RenderRows(const DemoReport& report, const Terminal& terminal);
 std::string RenderSummary(const DemoReport& report, const Terminal& terminal);
-// Rows with HeldKv: memory, time and answer beside full KV. Empty when there are none.
+// Rows with HeldKv: memory, time and answer, compared with full KV. Empty when there are none.
 std::string RenderHeld(const DemoReport& report, const Terminal& terminal);
 // Each answer over lossy KV under the full one to the same question. Empty when there is none.
 std::string RenderAnswers(const DemoReport& report, const Terminal& terminal);

@@ -29,7 +29,7 @@ constexpr struct {
                 {"chunkkv", "chunkkv:keep=0.4+turbo:bits=4"}};
 constexpr size_t kRecipeQuestions = 2;
 constexpr size_t kTogether = 16;  // Chats at once.
-// Of their worker's KV pool: SmolLM2's chats fit into it all at once. Others wait for pages.
+// The KV pool of their worker: SmolLM2's chats fit into it all at once. Others wait for pages.
 constexpr const char* kTogetherPool = "2GiB";
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
@@ -330,7 +330,7 @@ Status DemoRunner::RunLong() {
 
 Status DemoRunner::RunRecipes() {
   const size_t questions = std::min(kRecipeQuestions, texts_.questions.size());
-  // What all questions share, in whole blocks: selections are made of that.
+  // The part that all questions share, in whole blocks: selections are made of that.
   for (const DemoRow& row : rows_) {
     if (!row.name.starts_with("ram/")) continue;
     prefix_end_ = prefix_end_ == 0 ? row.fetched_tokens : std::min(prefix_end_, row.fetched_tokens);
@@ -404,7 +404,7 @@ Status DemoRunner::KillTheHolder(WorkerProcess& worker, DemoNode& home) {
   }
   bool killed_before_first_token = false;
   for (const HolderPrompt& prompt : holder_prompts_) {
-    // What came before counts nothing.
+    // Earlier rows do not count.
     if (&prompt != &holder_prompts_.front()) rows_.pop_back();
     const uint64_t bytes =
         stored.bytes / stored.blocks * prompt.tokens / stored.spec.layout.block_tokens;
@@ -427,8 +427,8 @@ Status DemoRunner::KillTheHolder(WorkerProcess& worker, DemoNode& home) {
   return OkStatus();
 }
 
-// Killed anew before each question: the first one would bring the shared prefix back to RAM for all
-// that follow.
+// The node is killed again before each question: the first one would bring the shared prefix back
+// to RAM for all that follow.
 Status DemoRunner::RunDisk() {
   for (size_t i = 0; i < texts_.questions.size(); ++i) {
     const std::string item = Item("q", i);

@@ -30,8 +30,9 @@ class DemoRunner {
   struct Options {
     std::string model_path;
     std::string out_directory;  // Exists. Logs and the node's disk/ go there.
-    std::string cache;          // Address of a running node; empty: start one. With one, nothing is
-        // killed, so there are no phases with a cluster, disk and small arena.
+    // Address of a running node; empty: start one. With one, nothing is killed, so there are no
+    // phases with a cluster, disk and small arena.
+    std::string cache;
     int threads = 0;
   };
   // `progress` must outlive the runner.
@@ -41,16 +42,16 @@ class DemoRunner {
   Status Run();
 
   const std::vector<DemoRow>& rows() const { return rows_; }
-  // Of the requests with a long question: when its layers were fetched and computed.
+  // The timelines of the requests with a long question: when its layers were fetched and computed.
   const std::vector<TimelinePicture>& timelines() const { return timelines_; }
   // As the worker names it; empty before the first phase.
   const std::string& model() const { return model_; }
-  // What was said before the first phase; 0 if it came to none.
+  // The estimate that was shown before the first phase; 0 if there was none.
   double estimated_s() const { return estimate_.total_s(); }
 
  private:
-  // Of the phase `beyond`, if the model's context has room for them. More would take machines
-  // without matrix units longer than a minute.
+  // Tokens of the phase `beyond`, if the model's context has room for them. More would take
+  // machines without matrix units longer than a minute.
   static constexpr uint32_t kBeyondTokens = 6000;
   struct Reference {
     Answer answer;
@@ -84,7 +85,7 @@ class DemoRunner {
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();
-  // A prompt as long as the model's context, in a worker with room for a fifth of its KV, beside
+  // A prompt as long as the model's context, in a worker with room for a fifth of its KV, and in
   // one with room for all. On a node of its own.
   Status RunBeyond();
   // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes
@@ -93,7 +94,6 @@ class DemoRunner {
   // Three nodes: what the first one holds is read through the second and the third, then the first
   // one is killed while it sends, then the second one.
   Status RunCluster();
-  // A turn of the chat, which only the first node holds, through the second. Adds a row.
   // Other members find a prompt only if it has a waymark: asks one prompt after the other until the
   // holder dies.
   Status KillTheHolder(WorkerProcess& worker, DemoNode& home);
@@ -129,7 +129,7 @@ class DemoRunner {
   // Kills the node and starts it on the same directory; the workers are connected again.
   Status RestartNode(uint64_t host_bytes);
   std::vector<worker::ChatMessage> Question(size_t i) const;
-  // A system message of about so many tokens: the shared one, as often as it takes.
+  // A system message of about `tokens` tokens: the shared one, as often as it takes.
   std::string SharedText(uint32_t tokens) const;
   void Show(const DemoRow& row, const NodeTraffic& traffic);
 
@@ -141,10 +141,11 @@ class DemoRunner {
   std::vector<TimelinePicture> timelines_;
   DemoEstimate estimate_;
   std::chrono::steady_clock::time_point began_ = {};  // The first phase.
-  uint32_t prefix_end_ = 0;                           // Of requests, in tokens; 0: they name none.
-  std::map<std::string, Reference> references_;       // By item: "q1", "turn2".
-  std::vector<HolderPrompt> holder_prompts_;          // Those of the cluster phase.
-  std::unique_ptr<DemoMembers> members_;              // nullptr: the node is external.
+  // The end of the prefix of requests, in tokens; 0: they name none.
+  uint32_t prefix_end_ = 0;
+  std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
+  std::vector<HolderPrompt> holder_prompts_;     // Those of the cluster phase.
+  std::unique_ptr<DemoMembers> members_;         // nullptr: the node is external.
   std::unique_ptr<DemoNode> node_;
   std::unique_ptr<WorkerProcess> first_;
   std::unique_ptr<WorkerProcess> second_;

@@ -12,7 +12,7 @@ struct DemoTexts {
   std::string shared_system;           // Instructions and document: what all questions share.
   std::vector<std::string> questions;  // 8.
   std::string chat_system;
-  std::vector<std::string> chat_turns;  // What the user says in each turn.
+  std::vector<std::string> chat_turns;  // The user's words in each turn.
 };
 
 DemoTexts BuiltInTexts();

@@ -283,8 +283,8 @@ Check CheckDeviceTier(const Status& library, bool has_driver,
     check.verdict = Verdict::kWarn;
     check.fix = library.code() == StatusCode::kNotFound
                     ? "optional: build where nvcc is installed, and put libcairn_cuda.so next to "
-                      "cairn-cache; docs/gpu.md"
-                    : "optional: install a driver that the library accepts; docs/gpu.md";
+                      "cairn-cache; docs/operate/gpu.md"
+                    : "optional: install a driver that the library accepts; docs/operate/gpu.md";
     return check;
   }
   check.found = fmt::format("{}", fmt::join(devices, "; "));
@@ -308,7 +308,7 @@ Check CheckLinks(const Result<std::string>& nccl, bool has_driver) {
   }
   check.verdict = Verdict::kWarn;
   check.found = Message(nccl.status());
-  check.fix = "optional: install a newer NCCL, or name one with link.library; docs/gpu.md";
+  check.fix = "optional: install a newer NCCL, or name one with link.library; docs/operate/gpu.md";
   return check;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn doctor` looks at. Each check is a pure function from what the machine says about
+// The checks of `cairn doctor`. Each check is a pure function from what the machine says about
 // itself to a verdict, so that every verdict can be tested on any machine; probe.h asks the
 // machine.
 
@@ -21,8 +21,8 @@ std::string_view Name(Verdict verdict);  // "ok", "warn", "fail"
 struct Check {
   std::string name;
   Verdict verdict = Verdict::kOk;
-  std::string found = {};  // What is there.
-  std::string fix = {};    // What to do about it; empty when ok.
+  std::string found = {};  // The thing that was found.
+  std::string fix = {};    // The advice; empty when ok.
 };
 
 struct CpuInfo {
@@ -57,11 +57,11 @@ Check CheckShm(std::optional<uint64_t> free_bytes, bool memfd_works);
 Check CheckModel(std::string_view path, std::optional<std::string> head, uint64_t bytes);
 // `driver_version`: as cuDriverGetVersion gives it (12040); nullopt: no driver.
 Check CheckCuda(std::optional<int> driver_version, int devices);
-// What a cache node's device tier would find. `library`: OK, or why libcairn_cuda.so cannot be
+// The check of a cache node's device tier. `library`: OK, or why libcairn_cuda.so cannot be
 // used. `has_driver`: as CheckCuda's. `devices`: one text for each GPU.
 Check CheckDeviceTier(const Status& library, bool has_driver,
                       const std::vector<std::string>& devices);
-// What moves of blocks between GPUs of members would find. `nccl`: its version, or why it cannot be
+// The check of moves of blocks between GPUs of members. `nccl`: its version, or why it cannot be
 // used.
 Check CheckLinks(const Result<std::string>& nccl, bool has_driver);
 Check CheckProgram(std::string_view name, std::string_view path, bool executable);

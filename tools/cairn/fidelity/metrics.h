@@ -1,5 +1,5 @@
 #pragma once
-// What fidelity is measured in, and how sure the numbers are.
+// The measures of fidelity, and how sure the numbers are.
 
 #include <cstdint>
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace cairn::cli {
 
-// What two rows of logits for the same position say.
+// The distance of two rows of logits for the same position.
 struct Divergence {
   double kl = 0;        // KL(full || other) in nats, log-softmax in float64.
   double full_nll = 0;  // -log of the probability of the token that really follows.

@@ -33,7 +33,8 @@ std::string Asked(const NeedleContext::Case& c) {
 // if there is one. Hay is cut so that all this is whole blocks.
 Result<ScoredText> PlanNeedles(const NeedleContext& needles, bool second_turn,
                                const FidelityShape& shape, const TokenizeFunction& tokenize) {
-  // Of a fact in the middle: what a selection keeps for it lies apart from the other facts.
+  // The first question is about a fact in the middle: the rows that a selection keeps for it lie
+  // apart from the other facts.
   const size_t asked_first = second_turn ? needles.cases.size() / 2 : needles.cases.size();
   std::vector<int32_t> first_turn;
   if (second_turn) {

@@ -15,9 +15,9 @@ namespace cairn::cli {
 // Context tokens are whole blocks, so that nothing of the context is computed again.
 struct FidelityShape {
   uint32_t block_tokens = 64;
-  uint32_t context_tokens = 1536;  // Of documents.
+  uint32_t context_tokens = 1536;  // Tokens of a document.
   uint32_t continuation_tokens = 256;
-  // Of needle contexts; fewer when a context has too little hay.
+  // Tokens of a needle context; fewer when a context has too little hay.
   uint32_t needle_tokens = 1024;
 };
 

@@ -14,25 +14,25 @@
 namespace cairn::cli {
 
 struct FidelityRow {
-  std::string recipe;  // As given. Of a read policy: the policy.
+  std::string recipe;  // As given. For a read policy: the policy.
   std::string suite;
-  // Of documents; zero in a row of needles.
+  // For documents; zero in a row of needles.
   Interval kl;           // Nats per token.
   double ppl_delta = 0;  // Perplexity's relative change, 0.01 = 1 %.
   double top1 = 0;       // Share of positions whose most likely token is the same.
-  // Of needles; zero in a row of documents.
+  // For needles; zero in a row of documents.
   uint32_t needles_ok = 0;       // Answers that are still right, of
   uint32_t needles_n = 0;        // those that full KV answers.
   Interval needles;              // The share.
   std::optional<KvError> error;  // Relative, mean over texts. Nothing where the recipe selects.
-  // Stored bytes, headers included, over all numbers of the stored blocks. Of a read policy: bytes
+  // Stored bytes, headers included, over all numbers of the stored blocks. For a read policy: bytes
   // that the worker keeps near, over all numbers of the context.
   double bits_per_number = 0;
-  // Of a read policy; else 0.
+  // For a read policy; else 0.
   double read_bits_per_number = 0;  // Bytes that a step reads of the whole KV, over all numbers.
-  double late_share = 0;            // Of the rows that steps chose.
-  uint64_t fetched_tokens = 0;      // Of contexts, as the node counted them.
-  uint64_t computed_tokens = 0;     // Of contexts. More than 0 fails the run.
+  double late_share = 0;            // The share of the rows that steps chose.
+  uint64_t fetched_tokens = 0;      // Tokens of contexts, as the node counted them.
+  uint64_t computed_tokens = 0;     // Tokens of contexts. More than 0 fails the run.
   // By document or context, in the order of the suite: for comparisons in pairs.
   struct Text {
     double kl_sum = 0;

@@ -16,20 +16,20 @@
 namespace cairn::cli {
 namespace {
 
-// Of a token's KV in binary16: of SmolLM2-135M, and what a node allocates beyond it. A node that
-// cannot hold all contexts shows as a shortfall.
+// Bytes of a token's KV in binary16: those of SmolLM2-135M, and those that a node allocates beyond
+// it. A node that cannot hold all contexts shows as a shortfall.
 constexpr uint64_t kTokenBytes = 24 << 10;
 constexpr uint64_t kLeastHostBytes = 1ull << 30;
 constexpr char kExact[] = "raw";
 constexpr std::chrono::seconds kIdle(600);
 constexpr std::chrono::seconds kCall(60);
 
-// Of the size in binary16, as it is pushed, with the rows that a selection forgets. An entropy
-// coder's depends on the content: the finest steps take so much.
+// The share of the size in binary16, as it is pushed, with the rows that a selection forgets. An
+// entropy coder's depends on the content: the finest steps take so much.
 double ShareOf(const Recipe& recipe) {
   constexpr codecs::SliceShape kShape = {
       .tokens = 64, .k_heads = 1, .k_dim = 64, .v_heads = 1, .v_dim = 64};
-  // Of a selection, "keep" is the first parameter; masks and small slices cost more than the rows.
+  // "keep" is the first parameter of a selection; masks and small slices cost more than the rows.
   const double kept =
       recipe.selection ? static_cast<double>(recipe.selection->values.front()) / 1000 + 0.05 : 1;
   const auto codec = recipe.rungs.front().codec.Make();
@@ -52,8 +52,10 @@ bool IsAnswered(const ScoredContinuation& continuation, std::span<const int32_t>
 struct FidelityRunner::Arm {
   std::unique_ptr<WorkerProcess> fetcher;
   std::unique_ptr<Scorer> scorer;
-  std::unique_ptr<StoredKvReader> exact, stored;  // Of the namespaces of raw and of the recipe.
-  std::optional<format::Codec> last_rung;         // Of a ladder: what must have come from disk.
+  // The readers of the namespaces of raw and of the recipe.
+  std::unique_ptr<StoredKvReader> exact, stored;
+  // The last rung of a ladder: the codec that must have come from disk.
+  std::optional<format::Codec> last_rung;
 };
 
 struct FidelityRunner::Totals {
@@ -100,7 +102,8 @@ Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std:
   const bool disk = std::ranges::any_of(parsed, &Recipe::IsLadder);
   CAIRN_RETURN_IF_ERROR(StartNode(suite, parsed, disk));
   CAIRN_RETURN_IF_ERROR(ComputeAndPush(suite, parsed));
-  // What a ladder's blocks become on disk is served from there: after a new start all of them are.
+  // The form that a ladder's blocks get on disk is served from there: after a new start all of them
+  // are.
   if (disk) CAIRN_RETURN_IF_ERROR(RestartNode());
   for (size_t i = 0; i < recipes.size(); ++i) {
     CAIRN_RETURN_IF_ERROR(

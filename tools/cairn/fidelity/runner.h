@@ -52,14 +52,14 @@ class FidelityRunner {
   const std::vector<FidelityRow>& rows() const { return rows_; }
 
  private:
-  // What the worker with full KV says about a text, by continuation.
+  // The answers of the worker with full KV about a text, by continuation.
   struct Full {
     std::vector<std::vector<float>> logits;  // Documents: [tokens][vocab].
     // Needles: every token of the answer is the most likely.
     std::vector<bool> answered;
   };
   struct Arm;     // A worker that reads a recipe's namespace.
-  struct Totals;  // What a row is made of.
+  struct Totals;  // The sums that a row is made of.
 
   Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name,
                                                      std::vector<std::string> settings);
@@ -82,7 +82,7 @@ class FidelityRunner {
 
   const Options options_;
   Progress& progress_;
-  // Of the suite under way.
+  // The node of the suite under way.
   std::optional<DemoNode> node_;
   uint64_t host_bytes_ = 0;
   std::unique_ptr<client::CacheClient> client_;

@@ -1,5 +1,6 @@
 #pragma once
-// What a cache node stores of a context: fetched as any reader of the namespace does, and decoded.
+// The KV of a context as a cache node stores it: fetched as any reader of the namespace does, and
+// decoded.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,9 +23,9 @@ struct StoredKv {
   // Where the recipe selects, if it was asked for: which tokens each KV head of each layer keeps:
   // [layer * KV heads + head], bit t % 8 of byte t / 8. Else empty.
   std::vector<std::vector<std::byte>> kept;
-  uint64_t numbers = 0;            // Of the context's KV, forgotten ones too.
+  uint64_t numbers = 0;            // The numbers of the context's KV, forgotten ones too.
   uint64_t bytes = 0;              // Stored, headers and masks included.
-  std::set<format::Codec> codecs;  // Of the slices that were fetched.
+  std::set<format::Codec> codecs;  // The codecs of the slices that were fetched.
 };
 
 // Not thread-safe.

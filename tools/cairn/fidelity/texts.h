@@ -19,8 +19,8 @@ struct NeedleContext {
   struct Case {
     std::string kind;      // "number", "city", ...
     std::string question;  // The user's.
-    std::string opening;   // Of the assistant's turn.
-    std::string answer;    // What must follow, token by token.
+    std::string opening;   // The opening of the assistant's turn.
+    std::string answer;    // The tokens that must follow, one by one.
   };
   std::string name;
   std::vector<std::string> facts;  // The first goes to the first block, the last to the last one.
@@ -33,7 +33,7 @@ struct FidelitySuite {
   // One of the two is empty.
   std::vector<FidelityDocument> documents;
   std::vector<NeedleContext> needles;
-  // Of needles: the context goes on with a first question and its answer, and the others are asked
+  // For needles: the context goes on with a first question and its answer, and the others are asked
   // in a second turn.
   bool second_turn = false;
 };

@@ -104,7 +104,7 @@ Json ToJson(const worker::GenerateSummary& summary) {
 }
 
 std::string AnswerLine(const worker::GenerateSummary& summary) {
-  // Of a call to another worker: cancelling it ends its stream.
+  // The other end is another worker: cancelling a call to it ends its stream.
   if (summary.prompt_tokens == 0 && summary.finish_reason == "cancelled") {
     return "cancelled before the worker said what it had done";
   }

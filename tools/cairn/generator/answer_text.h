@@ -1,5 +1,5 @@
 #pragma once
-// What is said of an answer.
+// The text about an answer.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace cairn::cli {
 
-// What docs/cli.md says of --json.
+// The fields that docs/operate/cli.md lists for --json.
 Json ToJson(const worker::GenerateSummary& summary);
 // For people: "1,600 prompt tokens: 1,536 fetched (46.0 MiB from shared memory, none copied), 64
 // computed; first token 40 ms, all 1.20 s". With a read policy, it goes on with "; 1,536 tokens

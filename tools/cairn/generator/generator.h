@@ -1,5 +1,5 @@
 #pragma once
-// Who answers prompts: a worker in this process, or one at an address.
+// A generator answers prompts: a worker in this process, or one at an address.
 
 #include <chrono>
 #include <cstdint>
@@ -53,7 +53,7 @@ struct LocalWorkerOptions {
   std::string cache_address = {};           // Empty: no cache.
   TlsFlags tls = {};                        // For the cache.
 };
-// What is wrong with the options whatever the model is: errors of worker::CheckOptions.
+// Errors of the options that do not depend on the model: those of worker::CheckOptions.
 Status CheckLocalWorker(const LocalWorkerOptions& options);
 // INVALID_ARGUMENT for an address or option that cannot be used; errors of WorkerEngine::Create.
 Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options);
@@ -63,8 +63,8 @@ Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address,
                                                  const TlsFlags& tls = {});
 
 // One worker computes each prompt, the other one fetches it as it comes and answers
-// (docs/disaggregation.md). Both use the same cache node. If the first one is away or fails, the
-// second computes what is missing.
+// (docs/operate/disaggregation.md). Both use the same cache node. If the first one is away or
+// fails, the second computes what is missing.
 std::unique_ptr<Generator> PairWorkers(std::unique_ptr<Generator> prefill,
                                        std::unique_ptr<Generator> decode);
 

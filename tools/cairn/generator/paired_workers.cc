@@ -11,7 +11,7 @@
 namespace cairn::cli {
 namespace {
 
-// What the caller gives the decode worker to wait for blocks, unless it says so itself.
+// How long the decode worker waits for blocks unless the caller says so itself.
 constexpr Duration kAwait = std::chrono::seconds(60);
 constexpr std::chrono::milliseconds kPoll{20};
 

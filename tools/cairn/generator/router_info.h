@@ -1,5 +1,5 @@
 #pragma once
-// What a router says of itself.
+// A router's answer about itself.
 
 #include <cstdint>
 #include <memory>

@@ -49,7 +49,7 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   for (const v1::TimelineSpan& span : proto.timeline()) {
     if (span.kind() < v1::TimelineSpan::KIND_MATCH ||
         span.kind() > v1::TimelineSpan::KIND_COMPUTE) {
-      continue;  // Of a later version.
+      continue;  // The kind is of a later version.
     }
     summary.timeline.push_back({static_cast<worker::TimelineSpan::Kind>(span.kind()), span.layer(),
                                 span.block_begin(), span.block_end(), span.begin_seconds(),

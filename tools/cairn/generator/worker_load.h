@@ -1,5 +1,5 @@
 #pragma once
-// What a worker has to do, as it tells routers.
+// The present work of a worker, as it tells routers.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ struct WorkerLoad {
   std::string cache_address = {};
   bool cache_connected = false;
   uint32_t running_prompts = 0, running_decodes = 0, parked = 0;
-  uint64_t queued_requests = 0;  // Of all priorities.
+  uint64_t queued_requests = 0;  // The requests of all priorities.
   double prefill_seconds = 0;
   uint64_t kv_pages_free = 0, kv_pages_total = 0;
   double prefill_tokens_per_second = 0, step_seconds = 0;

@@ -23,7 +23,8 @@ void RemoveSocket(const std::string& path) {
   if (lstat(path.c_str(), &there) == 0 && S_ISSOCK(there.st_mode)) unlink(path.c_str());
 }
 
-// Of a node that was killed. It made them itself in the default place (local.socket, admin.socket).
+// Removes the sockets of a node that was killed. It made them itself in the default place
+// (local.socket, admin.socket).
 void RemoveSockets(const LaunchedProcess& node) {
   const auto folder = net::RuntimeFolder("dir", /*make=*/false);
   const size_t colon = node.grpc.rfind(':');

@@ -12,7 +12,7 @@ namespace cairn::cli {
 inline constexpr char kDefaultHttp[] = "127.0.0.1:8000";
 inline constexpr char kAnyHttp[] = "127.0.0.1:0";
 
-// What choosing a port needs of the machine.
+// The actions of the machine that choosing a port needs.
 struct HttpPortActions {
   std::function<Status(const std::string&)> check_free;  // CheckFree.
   // Starts the router with this address. An error may mean that somebody took the port meanwhile.

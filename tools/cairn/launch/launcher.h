@@ -16,7 +16,7 @@
 
 namespace cairn::cli {
 
-// What processes say of themselves when they are asked. Any error means not yet, and says why. One
+// The answers of processes about themselves. Any error means not yet, and says why. One
 // thread.
 class LaunchProbes {
  public:
@@ -53,8 +53,8 @@ class Launcher {
   // Takes a router that has ended out of what was started. False: it runs, or there is none.
   bool ForgetEndedRouter();
   Status StartAll(const std::vector<Program>& programs);
-  Status WaitReady(size_t begin);  // Of processes from there on.
-  // Until `probe` says OK. What it says until then is shown, and why it took too long.
+  Status WaitReady(size_t begin);  // Waits for the processes from there on.
+  // Until `probe` says OK. Its errors until then are shown, and why it took too long.
   Status Await(const std::function<Status()>& probe, const std::string& what);
   std::vector<std::string> AddressesOf(Role role) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a command talks to when its command line names no address.
+// Finds the process that a command talks to when its command line names no address.
 
 #include <functional>
 #include <string>
@@ -21,10 +21,10 @@ enum class Seek {
 struct DefaultTarget {
   std::string address = {};  // Several with commas. Empty: no worker is meant.
   std::string note = {};     // For stderr, one line. Empty: it is the default address.
-  std::string model = {};    // Of the worker: path of its model.
+  std::string model = {};    // For the worker: path of its model.
 };
 
-// What the lookup needs of the machine.
+// The parts of the machine that the lookup needs.
 struct LookupMachine {
   std::function<bool(const std::string&)> listens;  // SomebodyListens.
   // Directory of the state of `cairn up`. It need not exist.

@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn up` is to start, and the command lines that this makes.
+// The processes that `cairn up` is to start, and the command lines that this makes.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +12,10 @@ struct LaunchPlan {
   size_t nodes = 1, workers = 1;
   size_t prefill_workers = 0;  // Beside `workers`. They need nodes.
   std::string model = {};      // Absolute path of a GGUF file.
-  int threads = 0;             // Of each worker. 0: the machine's CPUs, divided among all workers.
-  std::string ram = {};        // Host tier of each node, such as "512MiB".
-  std::string disk = {};       // Disk tier of each node. Empty: none.
+  // Threads of each worker. 0: the machine's CPUs, divided among all workers.
+  int threads = 0;
+  std::string ram = {};   // Host tier of each node, such as "512MiB".
+  std::string disk = {};  // Disk tier of each node. Empty: none.
   // Where the router serves HTTP. Port 0: a free one. Empty: port 8000, or a free one if that is
   // taken (http_port.h).
   std::string http = {};

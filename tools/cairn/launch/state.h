@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn up` has started, as it stands in a file of its directory.
+// The processes that `cairn up` has started, as a file of its directory lists them.
 
 #include <string>
 #include <string_view>
@@ -37,7 +37,8 @@ bool IsLaunchName(std::string_view name);
 
 std::string LaunchStateText(const LaunchState& state);
 // Everybody may write a file: INVALID_ARGUMENT names the field that is wrong, the value, and what
-// was expected. What it accepts holds no name that leaves the directory and no control characters.
+// was expected. A state that it accepts holds no name that leaves the directory and no control
+// characters.
 Result<LaunchState> ParseLaunchState(std::string_view text);
 
 }  // namespace cairn::cli

@@ -1,5 +1,5 @@
 #pragma once
-// What was started, for people and for programs.
+// The processes that were started, for people and for programs.
 
 #include <string>
 

@@ -18,8 +18,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // What goes on now. Replaces the line before on a terminal; elsewhere it is not shown, since Done
-  // says the same with its outcome.
+  // The work that goes on now. Replaces the line before on a terminal; elsewhere it is not shown,
+  // since Done says the same with its outcome.
   void Doing(std::string_view text);
   // Something is finished: stays on the screen.
   void Done(std::string_view text);

@@ -1,5 +1,5 @@
 #pragma once
-// What the terminal can show, and text with the colours it can show.
+// The abilities of the terminal, and text with the colours it can show.
 
 #include <cstdio>
 #include <string>

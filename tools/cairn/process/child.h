@@ -2,7 +2,7 @@
 // A child process that cannot outlive us.
 //
 // The kernel kills the child when our process dies, however it dies (PR_SET_PDEATHSIG); the
-// destructor kills it in every other case. What it prints goes to a log file. Children run in
+// destructor kills it in every other case. Its output goes to a log file. Children run in
 // process groups of their own, so that Ctrl-C reaches only us and we decide what follows.
 
 #include <sys/types.h>

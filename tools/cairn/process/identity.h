@@ -19,7 +19,8 @@ struct ProcessIdentity {
   bool operator==(const ProcessIdentity&) const = default;
 };
 
-// Of the start of this machine: pids and ticks of another one mean nothing. "" when it is unknown.
+// The id of the start of this machine: pids and ticks of another one mean nothing. "" when it is
+// unknown.
 std::string BootId();
 
 // NOT_FOUND: no such process, or only its exit status is left.

@@ -101,7 +101,7 @@ bool SomebodyListens(const std::string& address) {
   const Addresses at = Resolve(address);
   const int fd = at ? socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
   if (fd < 0) return false;
-  const timeval limit{.tv_sec = kAcceptSeconds, .tv_usec = 0};  // Of connect, too.
+  const timeval limit{.tv_sec = kAcceptSeconds, .tv_usec = 0};  // The limit of connect, too.
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   // One whose queue is full, or which hangs, is there.
   const bool listens =

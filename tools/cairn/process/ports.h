@@ -11,7 +11,7 @@ namespace cairn::cli {
 // `count` different "127.0.0.1:PORT" with ports that nobody uses now, for processes that must
 // know the addresses of each other before they start. Not of those ports that the kernel gives to
 // whoever asks for any, as each outgoing connection does: one of them may be gone when its server
-// starts. INTERNAL when there are not so many.
+// starts. INTERNAL when there are fewer.
 Result<std::vector<std::string>> FreeLoopbackAddresses(size_t count);
 
 // Whether a server of ours could listen at HOST:PORT now. FAILED_PRECONDITION: somebody else does.

@@ -14,7 +14,7 @@ constexpr int kCannotRun = 127;  // As shells say it.
 
 struct EndedProgram {
   int exit_code = kCannotRun;  // Also after a signal.
-  std::string text;            // Of one stream, without the newline at the end.
+  std::string text;            // The output of one stream, without the newline at the end.
 };
 
 // `stream`: STDOUT_FILENO or STDERR_FILENO. The other one is dropped.

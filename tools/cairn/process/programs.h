@@ -13,7 +13,7 @@ std::string ProgramDirectory();
 // The path of a program in the folder of this one.
 std::string SiblingProgram(const std::string& name);
 
-// What a command prints, without the newline at the end. argv[0] is looked up in PATH; stderr is
+// The output of a command, without the newline at the end. argv[0] is looked up in PATH; stderr is
 // dropped. UNAVAILABLE when it cannot be run or exits non-zero.
 Result<std::string> Capture(const std::vector<std::string>& argv);
 // Runs a command to its end and drops what it prints on stdout. INVALID_ARGUMENT: it exited

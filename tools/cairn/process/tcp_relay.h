@@ -31,8 +31,8 @@ class TcpRelay {
   // When `bytes` more bytes have come from the node: `action`, once, on a thread of the relay,
   // before the next one of their connection is forwarded.
   void After(uint64_t bytes, std::function<void()> action);
-  // For actions. What the node had sent before it was stopped or killed would still arrive, out of
-  // the kernel's buffers: these keep it back.
+  // For actions. Bytes that the node had sent before it was stopped or killed would still arrive,
+  // out of the kernel's buffers: these keep them back.
   void Hold();  // Nothing of the node's is forwarded any more, until Release.
   void Release();
   void BreakAll();  // Closes all connections.

@@ -21,7 +21,7 @@ constexpr double kTokensPerSecond = 8000;
 constexpr size_t kPartsPerCall = 64;
 constexpr uint64_t kProgressEach = 64;
 
-// Of all tiers, since the node started.
+// Counts of all tiers, since the node started.
 struct Counted {
   uint64_t evictions = 0, disk_bytes = 0;
 };

@@ -15,7 +15,7 @@ namespace cairn::cli::replay {
 struct NodesOptions {
   // Payload of a block of the trace: a multiple of 128.
   uint64_t block_bytes = 4096;
-  // Of the namespace: two replays with different seeds share no blocks.
+  // The seed of the namespace: two replays with different seeds share no blocks.
   uint64_t seed = 1;
 };
 

@@ -24,10 +24,10 @@ struct Trace {
   std::vector<TraceRequest> requests;
   uint32_t block_tokens = 0;
   uint32_t distinct_blocks = 0;  // Blocks have the numbers below this.
-  uint64_t blocks = 0;           // Of all requests.
+  uint64_t blocks = 0;           // The blocks of all requests.
   uint64_t tokens = 0;
 
-  // Of block `at` of a request.
+  // The tokens of block `at` of a request.
   uint32_t TokensOf(const TraceRequest& request, size_t at) const {
     const uint64_t begin = uint64_t{block_tokens} * at;
     return static_cast<uint32_t>(std::min<uint64_t>(block_tokens, request.input_tokens - begin));

@@ -244,7 +244,7 @@ class ConfigReader {
     return OkStatus();
   }
 
-  // Of each layer; 0: it attends to everything.
+  // The window of each layer; 0: it attends to everything.
   Result<std::vector<uint32_t>> Windows(uint32_t layers) const {
     std::vector<uint32_t> windows(layers, 0);
     CAIRN_ASSIGN_OR_RETURN(const uint32_t window,

@@ -15,7 +15,7 @@ namespace {
 // keep states of another kind (Mamba, RWKV), or share layers in a way that their keys do not say.
 struct Architecture {
   std::string_view name;
-  // Of each `period` layers the last one attends to everything, the others to the window. 0: all
+  // In each `period` layers the last one attends to everything, the others to the window. 0: all
   // layers have the window that the file names, or its `sliding_window_pattern` decides.
   uint32_t period = 0;
 };

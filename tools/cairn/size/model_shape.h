@@ -1,5 +1,5 @@
 #pragma once
-// What a model keeps of a token, layer by layer: the input of `cairn size`.
+// The KV that a model keeps of a token, layer by layer: the input of `cairn size`.
 
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@ std::string_view Name(Attention attention);  // "MHA", ...
 struct LayerShape {
   // In storage order. Empty: the layer reads the KV of another layer.
   std::vector<Plane> planes;
-  // It attends to so many tokens, the current one included. 0: to all.
+  // It attends to this many tokens, the current one included. 0: to all.
   uint32_t window = 0;
 };
 
@@ -37,9 +37,9 @@ inline constexpr uint32_t kMaxLayers = 4096;
 inline constexpr uint32_t kMaxHeads = 1024;
 inline constexpr uint32_t kMaxDim = 65536;
 
-// UNIMPLEMENTED if layers of this architecture are known to keep a state instead of KV, or beside
-// it: a model_type of transformers, or an architecture of llama.cpp. `said` begins the error: the
-// file, its field and what that says.
+// UNIMPLEMENTED if layers of this architecture are known to keep a state instead of KV, or in
+// addition to it: a model_type of transformers, or an architecture of llama.cpp. `said` begins the
+// error: the file, its field and what that says.
 Status CheckKeepsKv(std::string_view architecture, std::string_view said);
 
 // Planes `k` and `v` of one layer.
@@ -51,7 +51,7 @@ std::vector<Plane> LatentPlanes(uint32_t latent_dim, uint32_t rope_dim, DType dt
 // By the heads of queries and of keys and values.
 Attention AttentionOf(uint32_t heads, uint32_t kv_heads);
 
-// What a namespace of these layers has. REQUIRES: some layer has planes.
+// The layout of a namespace of these layers. REQUIRES: some layer has planes.
 NativeLayout LayoutOf(const std::vector<LayerShape>& layers);
 
 // Bytes that all layers keep of one token, without headers.

@@ -43,7 +43,7 @@ NativeLayout InHalves(NativeLayout layout) {
   return layout;
 }
 
-// How often a context of the question fits into so many blocks. None: it is shorter than a block.
+// How often a context of the question fits into `blocks` blocks. None: it is shorter than a block.
 std::optional<uint64_t> ContextsIn(uint64_t blocks, const Question& question) {
   const uint64_t of_one = BlocksOf(question.context_tokens, question.block_tokens);
   if (of_one == 0) return std::nullopt;

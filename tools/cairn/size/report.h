@@ -1,5 +1,5 @@
 #pragma once
-// What `cairn size` says, as text and as JSON.
+// The output of `cairn size`, as text and as JSON.
 
 #include <cstdint>
 #include <string>
@@ -16,11 +16,11 @@ struct Question {
   uint32_t block_tokens = 64;
   std::vector<std::string> recipes;
   uint64_t context_tokens = 0;  // 0: the model's own, or 8192 if it does not say one.
-  uint64_t host_bytes = 0;      // Of a host tier. 0: not asked.
-  uint64_t disk_bytes = 0;      // Of a disk tier. 0: not asked.
+  uint64_t host_bytes = 0;      // The size of a host tier. 0: not asked.
+  uint64_t disk_bytes = 0;      // The size of a disk tier. 0: not asked.
 };
 
-// Of one recipe.
+// The numbers of one recipe.
 struct Row {
   std::string recipe;       // As it was asked.
   Result<RecipeSize> size;  // An error: a node refuses it.

@@ -25,8 +25,8 @@ uint16_t HalfNear(double x) {
   return static_cast<uint16_t>(sign | (exponent + 14) << 10 | mantissa);
 }
 
-// What an encoder makes of keys and values that are all normally distributed. Real ones compress
-// better, as far as their channels differ.
+// The size that an encoder makes of keys and values that are all normally distributed. Real ones
+// compress better, as far as their channels differ.
 uint64_t EncodedNormal(const codecs::Codec& codec, const codecs::SliceShape& shape,
                        const codecs::SlicePlace& place) {
   std::mt19937_64 random(1);

@@ -1,5 +1,5 @@
 #pragma once
-// What a layout takes in a node, recipe by recipe.
+// The memory of a layout in a node, recipe by recipe.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ enum class Certainty : uint8_t {
   kEstimated,  // They depend on the numbers: taken from normally distributed ones.
 };
 
-// Of one block that one writer stores as one part.
+// The size of one block that one writer stores as one part.
 struct BlockSize {
   Certainty certainty = Certainty::kExact;
   uint64_t bytes = 0;         // Header and slices.
@@ -29,7 +29,7 @@ struct RecipeSize {
   BlockSize host;
   BlockSize disk;  // Differs from `host` where the recipe is a ladder.
 
-  // What a tier takes for a block: whole pages.
+  // The memory of a tier for a block: whole pages.
   uint64_t HostRoom() const;
   uint64_t DiskRoom() const;
 };
@@ -39,7 +39,7 @@ struct RecipeSize {
 Result<RecipeSize> SizeOf(const NativeLayout& layout, uint32_t block_tokens,
                           const std::string& recipe);
 
-// How many blocks of so many bytes fit into a host tier, whose extents do not span its segments.
+// How many blocks of `room` bytes fit into a host tier, whose extents do not span its segments.
 uint64_t BlocksInHost(uint64_t capacity_bytes, uint64_t room);
 
 }  // namespace cairn::cli::size

@@ -1,5 +1,5 @@
 #pragma once
-// What all processes said at one moment, and what happened since the moment before.
+// The answers of all processes at one moment, and the events since the moment before.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ namespace cairn::cli {
 
 struct SampledWorker {
   std::string name = {}, address = {};
-  Status status = {};  // Of its answer. Not OK: it is away, and what follows is empty.
+  Status status = {};  // The status of its answer. Not OK: it is away, and what follows is empty.
   WorkerLoad load = {};
 };
 
@@ -32,8 +32,8 @@ struct Snapshot {
   std::optional<SampledRouter> router = {};
 };
 
-// Of one node, between two snapshots. Empty: it cannot be told, because one of them lacks the node
-// or because it was started anew in between.
+// The rates of one node, between two snapshots. Empty: it cannot be told, because one of them lacks
+// the node or because it was started again in between.
 struct NodeRates {
   double seconds = 0;
   uint64_t matched_tokens = 0, missed_tokens = 0;

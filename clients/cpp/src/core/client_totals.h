@@ -1,5 +1,5 @@
 #pragma once
-// What a client counts.
+// The counters of a client.
 
 #include <array>
 #include <atomic>
@@ -16,7 +16,7 @@ class ClientTotals {
  public:
   void AddMatch(uint32_t matched_blocks);
   void AddFetch() { Add(fetches_, 1); }
-  // What one path delivered.
+  // Adds the slices that one path delivered.
   void AddFetched(Path path, const FetchCounts& counts);
   // `near_bytes` of `bytes` took the same-node path.
   void AddPushed(uint64_t parts, uint64_t bytes, uint64_t near_bytes);

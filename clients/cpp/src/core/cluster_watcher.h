@@ -16,7 +16,7 @@
 
 namespace cairn::client {
 
-// Who is followed. One thread at a time.
+// The list of members whose events are followed. One thread at a time.
 class MemberRoster {
  public:
   explicit MemberRoster(std::vector<std::string> seeds) : seeds_(std::move(seeds)) {}
@@ -70,7 +70,7 @@ class ClusterWatcher final : public ClusterEvents {
   const bool whole_;
   const std::unique_ptr<ClusterTransport> transport_;
   const Clock& clock_ = SteadyClock::Get();
-  MemberRoster roster_;  // Of the thread of the list.
+  MemberRoster roster_;  // Used by the thread of the list.
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -33,7 +33,7 @@ namespace cairn::client {
 class HomeChooser {
  public:
   struct Options {
-    std::string key = {};              // Of the order among equals.
+    std::string key = {};              // The key of the order among equals.
     std::string host = {}, zone = {};  // This client's. Empty: unknown.
     Duration steady = std::chrono::seconds(30);
     Duration trial = std::chrono::seconds(5);  // For a trial's session to open.
@@ -48,9 +48,9 @@ class HomeChooser {
   void SetAddresses(const std::vector<std::string>& addresses);
   bool empty() const { return candidates_.empty(); }
 
-  // What the owner sees now of an address that it has a client for.
+  // The owner's finding about an address that it has a client for.
   void Saw(const std::string& address, NodeCondition condition, TimePoint now);
-  // What the node at the address says of itself.
+  // The answer of the node at the address about itself.
   void Told(const std::string& address, const NodePlace& place);
   // The owner has closed its client for the address.
   void Closed(const std::string& address);

@@ -9,7 +9,7 @@
 namespace cairn::client {
 namespace {
 
-constexpr size_t kMaxAttempts = 3;  // Of one call.
+constexpr size_t kMaxAttempts = 3;  // Limit for one call.
 constexpr size_t kMaxNamespaces = 4096;
 constexpr size_t kMaxAddresses = 4096;
 constexpr Duration kStep = std::chrono::milliseconds(100);

@@ -140,7 +140,7 @@ class HomeClient final : public CacheClient {
   std::map<std::string, NodePtr> nodes_ ABSL_GUARDED_BY(mu_);  // By address.
   std::string told_home_ ABSL_GUARDED_BY(mu_);                 // That was logged.
   std::map<Digest, KnownNamespace> namespaces_ ABSL_GUARDED_BY(mu_);
-  ClientStats gone_ ABSL_GUARDED_BY(mu_);         // Of clients that are closed.
+  ClientStats gone_ ABSL_GUARDED_BY(mu_);         // The counts of clients that are closed.
   std::optional<StepThread<HomeClient>> thread_;  // Last: it uses everything above.
 };
 

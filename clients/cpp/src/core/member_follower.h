@@ -40,7 +40,7 @@ class MemberFollower {
 
  private:
   void Handle(const CacheEvent& event, std::vector<MemberEvent>* out);
-  // What comes next is a snapshot. `pause`: not at once.
+  // The stream goes on with a snapshot. `pause`: not at once.
   void BeginAgain(bool pause);
   void TellIfLost(std::vector<MemberEvent>* out);
   void Tell(MemberEvent::Kind kind, std::vector<MemberEvent>* out) const {

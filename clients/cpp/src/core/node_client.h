@@ -17,7 +17,7 @@ enum class NodeCondition : uint8_t {
   kLost,     // The session ended or was refused, calls fail in a row, or the node drains.
 };
 
-// What a node says of itself when a session opens.
+// A node's answer about itself when a session opens.
 struct NodePlace {
   std::string node_id = {};
   std::string host = {}, zone = {};  // Empty: the node does not say.

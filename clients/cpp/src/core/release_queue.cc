@@ -8,7 +8,7 @@ namespace cairn::client {
 void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to,
                        std::span<const uint64_t> ids) {
   if (session_ != session) {
-    // What waits for another session the node has forgotten already.
+    // If ids wait for another session, the node has forgotten them already.
     session_ = session;
     leases_.clear();
     reservations_.clear();

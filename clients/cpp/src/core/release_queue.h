@@ -11,7 +11,7 @@
 
 namespace cairn::client {
 
-// What one call gives back: ids of one kind.
+// The ids that one call gives back: all of one kind.
 struct ReleaseBatch {
   enum class Kind : uint8_t { kLeases, kReservations };
   Kind kind = Kind::kLeases;
@@ -52,7 +52,7 @@ class ReleaseQueue {
   // Takes as many of the ids as there is room for in `to`.
   void Add(const std::string& session, std::vector<uint64_t>& to, std::span<const uint64_t> ids)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What to send now. nullopt: a call is under way, or nothing waits.
+  // The ids to send now. nullopt: a call is under way, or nothing waits.
   std::optional<ReleaseBatch> NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ReleaseSender* const sender_;

@@ -31,7 +31,7 @@ class Session {
  public:
   struct Options {
     Duration max_backoff = std::chrono::seconds(1);
-    uint64_t seed = 0;        // Of the back-off's jitter.
+    uint64_t seed = 0;        // Seed of the back-off's jitter.
     bool has_thread = false;  // A StepThread makes the steps.
   };
 

@@ -23,20 +23,20 @@
 
 namespace cairn::client {
 
-// What a node says when it opens a session. Immutable.
+// A node's answer when it opens a session. Immutable.
 struct SessionInfo {
   std::string id = {};
   std::string node_id = {};
-  std::string host = {}, zone = {};  // Of the node. Empty: it does not say.
+  std::string host = {}, zone = {};  // Where the node is. Empty: it does not say.
   uint64_t node_epoch = 0;
-  uint32_t max_frame_bytes = 0;   // Of one frame of a Push.
+  uint32_t max_frame_bytes = 0;   // Limit for one frame of a Push.
   std::string local_socket = {};  // Empty: the node has no same-node sessions.
   std::string local_token = {};
 };
 // One object per session: two sessions differ in their address.
 using SessionPtr = std::shared_ptr<const SessionInfo>;
 
-// What a call over a path has. The session outlives the call.
+// The context of a call over a path. The session outlives the call.
 struct TransportCall {
   const SessionPtr& session;
   TimePoint deadline;
@@ -83,7 +83,7 @@ struct GetReport {
 
 struct PushReport {
   Status status = {};  // Not OK: the path failed, and parts without a result were not tried.
-  std::vector<Status> results = {};  // Of the parts that were tried, in order.
+  std::vector<Status> results = {};  // The results of the parts that were tried, in order.
 };
 
 using TierList = std::vector<std::optional<TierKind>>;
@@ -122,7 +122,7 @@ class Transport {
   virtual bool Release(const LeaseInfo& lease) = 0;
 };
 
-// What a push in place tells its client.
+// The calls of a push in place to its client.
 struct InPlaceHooks {
   // Makes room for parts that the path has none for. Empty: the node's refusal stays.
   std::function<std::unique_ptr<InPlacePush>(std::span<const PartToWrite>)> rest = {};
@@ -178,7 +178,7 @@ class SessionLink {
 class MainTransport : public Transport {
  public:
   virtual SessionLink& link() = 0;
-  // What must be done from time to time. Does not wait.
+  // Does the work that is due from time to time. Does not wait.
   virtual void Look() = 0;
 
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,

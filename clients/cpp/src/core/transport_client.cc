@@ -11,7 +11,7 @@
 namespace cairn::client {
 namespace {
 
-// Of pushes in place over the main path: some batches of a worker.
+// Buffers of pushes in place over the main path: some batches of a worker.
 constexpr size_t kIdleBufferBytes = 32u << 20;
 
 template <typename T>
@@ -56,14 +56,14 @@ class TransportClient::LeaseReturn final : public LeaseOwner {
   MainTransport* main_ ABSL_GUARDED_BY(mu_);
 };
 
-// What a call of Get has so far. Not OK: the call failed, and delivered nothing.
+// The state of a call of Get. Not OK: the call failed, and delivered nothing.
 struct TransportClient::Got {
   Status status = {};
   MatchOutcome outcome = {};
-  // What is still to be done: the fetch, after a match over the near path; or all, after the node
-  // answered that it cannot do both in one call.
+  // The work that is still to be done: the fetch, after a match over the near path; or all of it,
+  // after the node answered that it cannot do both in one call.
   enum class Rest : uint8_t { kNothing, kFetch, kAll } rest = Rest::kNothing;
-  // Of a fetch that failed after it delivered slices.
+  // The error of a fetch that failed after it delivered slices.
   Status late = {};
 
   friend const Status& StatusOf(const Got& got) { return got.status; }
@@ -261,7 +261,7 @@ Status TransportClient::FetchRows(const Lease& lease, const RowLayout& layout, u
     totals_.AddFetch();
     return Count(report.status);
   }
-  // What is left comes out of whole slices.
+  // The remaining rows are taken out of whole slices.
   std::vector<RowGroup> left;
   for (const size_t group : report.rest) left.push_back(groups[group]);
   NumberedRowSink numbered(sink, report.rest);
@@ -321,7 +321,7 @@ FetchReport TransportClient::RunFetch(const LeaseInfo& lease, const FetchRange& 
   // A lease of the main path, or of a near one that is gone.
   if (!near) return FetchOver(*main_, lease, range, sink, options, deadline);
   totals_.AddFetched(near_->path(), near->counts);
-  // What was delivered must not come twice.
+  // Slices that were delivered must not come twice.
   if (!near->status.ok() && (near->counts.slices > 0 || Ends(near->status))) return *near;
   FetchReport whole = {.node_answers = near->node_answers};
   RestSink undelivered(&sink, near->delivered_of_rest);
@@ -427,7 +427,7 @@ PushReport TransportClient::PushOverPaths(const TransportCall& call, const Diges
   if (failed) return report;
   report.status = OkStatus();
   if (options_.near_only) return report;
-  // What was not tried, and what the near path had no room for.
+  // Parts that were not tried, and those for which the near path had no room.
   std::vector<PartToPush> left;
   std::vector<size_t> at;
   for (size_t i = 0; i < parts.size(); ++i) {

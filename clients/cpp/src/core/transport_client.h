@@ -24,14 +24,14 @@ class TransportClient final : public NodeClient {
   struct Options {
     BreakerOptions breaker = {};
     Duration max_reconnect_backoff = std::chrono::seconds(1);
-    uint64_t seed = 0;       // Of the jitter between attempts to open a session.
+    uint64_t seed = 0;       // Seed of the jitter between attempts to open a session.
     bool near_only = false;  // Never sends bytes over the main path.
     // The sessions name a tenant: a watch must be a session's, so that it tells no more than that.
     bool names_tenant = false;
     // A thread of the client keeps the session open. Otherwise calls do: a client that nobody calls
     // does nothing, and everything happens on the threads of its callers.
     bool session_thread = false;
-    std::string address = {};                     // Of the node, for GetStats.
+    std::string address = {};                     // Address of the node, for GetStats.
     std::vector<KnownNamespace> namespaces = {};  // To open in the first session. Valid.
   };
 
@@ -85,7 +85,7 @@ class TransportClient final : public NodeClient {
   Answer Guarded(TimePoint deadline, Call call);
   // Whether the near path may answer a match.
   bool AsksNear(const MatchOptions& options) const;
-  // What the near path answers, or UNAVAILABLE if there is none and must be. nullopt: the call is
+  // The answer of the near path, or UNAVAILABLE if there is none and must be. nullopt: the call is
   // for the main path. `ask(near)` as the functions of Transport.
   template <typename Answer, typename Ask>
   std::optional<Answer> AskNear(Ask ask);

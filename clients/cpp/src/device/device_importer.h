@@ -8,8 +8,8 @@
 
 namespace cairn::client {
 
-// Of this device alone. What it imports keeps the device open. UNIMPLEMENTED: its memory cannot be
-// shared between processes. Other errors are those of the device.
+// The importer for this device alone. Memory that it imports keeps the device open. UNIMPLEMENTED:
+// its memory cannot be shared between processes. Other errors are those of the device.
 Result<std::shared_ptr<DeviceImporter>> NewDeviceImporter(std::shared_ptr<device::Device> device);
 
 }  // namespace cairn::client

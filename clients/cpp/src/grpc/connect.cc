@@ -125,7 +125,7 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
     if (one.tls.server_name.empty()) one.tls.server_name = node.name;
     return ConnectToNode(one, std::move(namespaces));
   };
-  // What cannot work with any address is said now. This connects to nothing.
+  // Settings that cannot work with any address are refused now. This connects to nothing.
   ConnectOptions any = options;
   any.address = nodes.addresses.empty() ? "localhost:1" : nodes.addresses.front();
   CAIRN_RETURN_IF_ERROR(NewChannel(any).status());

@@ -66,8 +66,7 @@ Status GrpcFetch::RunAgain(v1::FetchRequest request) {
     request.set_block_end(block + 1);
     request.set_reader_verifies(false);
     const Status status = Run(request, nullptr);
-    // Of the other slices all are good: the lease may have ended meanwhile, and only this block is
-    // lost.
+    // All other slices are good: the lease may have ended meanwhile, and only this block is lost.
     if (status.code() == StatusCode::kCancelled) return status;
   }
   assembler_.EndRetry();

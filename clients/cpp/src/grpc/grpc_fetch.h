@@ -21,7 +21,7 @@ class GrpcFetch {
   // A lookup at the beginning of a stream, and its answer.
   struct Lookup {
     size_t asked = 0;    // Keys.
-    TimePoint deadline;  // Of the answer.
+    TimePoint deadline;  // The deadline of the answer.
     std::optional<MatchOutcome> answer = {};
   };
 

@@ -15,12 +15,12 @@
 
 namespace cairn::client {
 
-// Does not wait inside of gRPC while the session is open, and only looks. Of all threads that wait
-// there, gRPC lets one read what arrives for any of them: this one would take each answer away from
-// the call that waits for it, and wake that call afterwards. Threads as SessionLink.
+// Does not wait inside of gRPC while the session is open, and only looks. When several threads wait
+// there, gRPC lets one of them read all messages that arrive: this thread would take each answer
+// away from the call that waits for it, and wake that call afterwards. Threads as SessionLink.
 class GrpcSessionLink final : public SessionLink {
  public:
-  // What the client says of itself.
+  // The client's words about itself.
   struct Client {
     std::string name;
     std::string tenant = {};  // The only one that it will use. Empty: any.
@@ -46,7 +46,7 @@ class GrpcSessionLink final : public SessionLink {
   const Client client_;
   const Clock* const clock_;
   grpc::GenericStub stub_;
-  std::unique_ptr<FrameCall> stream_;  // Of the thread that uses it.
+  std::unique_ptr<FrameCall> stream_;  // The stream belongs to the thread that uses it.
   bool ended_ = false;                 // The same.
   bool draining_ = false;              // The same.
 

@@ -26,8 +26,8 @@ class ArenaSegment {
 
   uint64_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }
-  // No process that got the descriptor can write, whatever it does: the kernel holds that. What
-  // lies in any other segment may change at every moment, so it is copied before it is verified.
+  // No process that got the descriptor can write, whatever it does: the kernel holds that. Bytes in
+  // any other segment may change at every moment, so they are copied before they are verified.
   bool frozen() const { return frozen_; }
   // REQUIRES: the range lies in the segment.
   std::span<const std::byte> Read(uint64_t offset, uint64_t bytes) const {

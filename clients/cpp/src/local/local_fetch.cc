@@ -122,7 +122,7 @@ Status LocalFetch::Run() {
   const TimePoint begin = clock_.Now();
   progress_ = begin + options_.progress;
   CAIRN_RETURN_IF_ERROR(CheckTime(begin));
-  // What the match said, as far as it reached into the range; the rest is asked for.
+  // The places that the match returned, as far as they are in the range; the rest is asked for.
   CAIRN_RETURN_IF_ERROR(Take(pin_->places(), pin_->located()));
   for (uint32_t block = std::max(pin_->located(), block_begin_); block < block_end_; ++block) {
     StateOf(block) = Block::kPending;
@@ -375,7 +375,8 @@ void LocalFetch::CopyQueued() {
       const std::byte* const next = i + 1 < queue_.size() ? queue_[i + 1].from.data() : nullptr;
       const uint64_t hash = !q.pieces.empty() ? CopyToPieces(q.from, q.pieces, streaming_)
                             : q.lent()        ? BulkXxh3(q.from, next)
-                                       // What is copied on at once had better stay in the cache.
+                                       // Bytes that are copied again at once should stay in the
+                                       // cache.
                                        : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
                                                   streaming_ && q.own.empty(), next);
       q.good = hash == q.slice.xxh3;

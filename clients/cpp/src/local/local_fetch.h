@@ -37,7 +37,7 @@ class LocalFetch {
   struct Part {
     shm::PlaceEntry place;
     std::shared_ptr<const ArenaSegment> segment;
-    std::span<const std::byte> bytes;  // Of a part on a GPU: only a copy of its header, `copied`.
+    std::span<const std::byte> bytes;  // For a part on a GPU: only a copy of its header, `copied`.
     // Instead of `segment`, for a part on a GPU.
     std::shared_ptr<const DeviceChunk> chunk = {};
     std::vector<std::byte> copied = {};
@@ -53,7 +53,7 @@ class LocalFetch {
     std::span<std::byte> to;
     std::vector<std::span<std::byte>> pieces = {};  // Instead of `to`.
     std::vector<std::byte> own = {};                // Where the reader gave no destination.
-    std::vector<std::byte> copied = {};             // What `from` is, of a part on a GPU.
+    std::vector<std::byte> copied = {};             // The copy behind `from`, for a part on a GPU.
     bool good = true;
 
     bool lent() const { return part->hold != nullptr; }
@@ -68,7 +68,7 @@ class LocalFetch {
   void CopyHeaders();
   // Checks and keeps the part's header; what is wrong there fails the block.
   void ReadHeader(Part& part);
-  // The part's bytes are wrong. What lies on a GPU may lie elsewhere too.
+  // The part's bytes are wrong. A part on a GPU may also lie elsewhere.
   void Corrupt(const Part& part);
   // Everything in ready_, layer by layer.
   Status Deliver();
@@ -114,7 +114,7 @@ class LocalFetch {
   std::vector<std::vector<std::byte>> spare_;  // Buffers of earlier slices, for Queued::own.
   uint64_t queued_bytes_ = 0;
   std::vector<std::byte> header_;          // Reused.
-  std::vector<const Part*> device_parts_;  // Of device_queue_.
+  std::vector<const Part*> device_parts_;  // The parts of device_queue_.
   std::vector<DeviceSlice> device_queue_;
   std::vector<SliceInfo> delivered_on_device_;  // From GPUs, whoever looked at them.
   bool streaming_ = false;

@@ -71,7 +71,7 @@ class LocalPath {
   const Clock* const clock_;
   mutable Mutex mu_;
   std::string tenant_ ABSL_GUARDED_BY(mu_);
-  std::set<Digest> namespaces_ ABSL_GUARDED_BY(mu_);  // Of tenant_.
+  std::set<Digest> namespaces_ ABSL_GUARDED_BY(mu_);  // The namespaces of tenant_.
   SessionPtr offer_ ABSL_GUARDED_BY(mu_);             // The session that session_ belongs to.
   std::shared_ptr<LocalSession> session_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<uint64_t, std::shared_ptr<LeasePin>> leases_ ABSL_GUARDED_BY(mu_);

@@ -62,7 +62,7 @@ Result<std::vector<Status>> LocalPush::Commit() {
     StreamingFence();
     const auto codes = session_->Commit(reservations, session_->clock().Now() + deadline_);
     if (!codes.ok()) {
-      // What was not committed must not stay: the session's end may be far away.
+      // Parts that were not committed must not stay: the session's end may be far away.
       session_->Abort(reservations);
       return codes.status();
     }

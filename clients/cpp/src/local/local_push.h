@@ -37,14 +37,14 @@ class LocalPush final : public InPlacePush {
         committed_(std::move(committed)) {}
 
   const std::shared_ptr<LocalSession> session_;
-  const Duration deadline_;  // Of the commit, from its beginning.
+  const Duration deadline_;  // The deadline of the commit, from its beginning.
   const std::function<void(uint64_t parts, uint64_t bytes)> committed_;
   std::vector<Slot> slots_;
-  // Of the slots with room at the node. Each segment stays mapped as long as its rooms.
+  // The slots with room at the node. Each segment stays mapped as long as its rooms.
   std::vector<size_t> held_;
   std::vector<uint64_t> reservations_;
   std::vector<std::shared_ptr<const ArenaSegment>> segments_;
-  // Of the others.
+  // The push of the others.
   std::unique_ptr<InPlacePush> rest_;
   std::vector<size_t> rest_slots_;
 };

@@ -33,7 +33,7 @@ void ForEachHashedRun(const SliceRows& rows, uint32_t head, Use&& use) {
 
 }  // namespace
 
-// What the steps of one call share. Used by one thread.
+// The state that the steps of one call share. Used by one thread.
 class LocalRows::Call {
  public:
   LeasePin& pin;
@@ -85,7 +85,7 @@ RowReport LocalRows::Read(LeasePin& pin, uint32_t blocks, const RowsWanted& want
       MutexLock lock(mu_);
       Gather(call, &batch);
     }
-    // What was copied was right if the session lives now.
+    // The copied bytes were right if the session lives now.
     if (!pin.session()->Alive()) {
       return ended(Errorf(StatusCode::kUnavailable, "same-node session: the node has ended it"));
     }
@@ -123,7 +123,7 @@ Status LocalRows::Locate(Call& call) {
   const std::span<const RowGroup> groups = call.wanted.groups;
   auto first = std::find_if(groups.begin(), groups.end(), unknown);
   if (first == groups.end()) return OkStatus();
-  // What the match said.
+  // The places that the match returned.
   CAIRN_RETURN_IF_ERROR(Take(call, pin.places(), 0, pin.located()));
   for (;;) {
     first = std::find_if(groups.begin(), groups.end(), unknown);

@@ -1,8 +1,8 @@
 #pragma once
 // Fetches of rows over a same-node session: rows are taken out of the node's memory.
 //
-// A slice is compared with its writer's hash once, when rows of it are wanted first. What that is
-// worth later depends on who can write where it lies:
+// A slice is compared with its writer's hash once, when rows of it are wanted first. How long that
+// comparison is valid depends on who can write the memory where the slice lies:
 //
 //   sealed segment   Nobody but the node can, and it leaves leased blocks alone as long as the
 //                    session lives. Rows are copied from there; before they are given out, the
@@ -91,7 +91,8 @@ class LocalRows {
   void Corrupt(Call& call, uint32_t block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
-  std::vector<Block> blocks_ ABSL_GUARDED_BY(mu_);  // Of the lease; none before the first call.
+  // The blocks of the lease; none before the first call.
+  std::vector<Block> blocks_ ABSL_GUARDED_BY(mu_);
   std::vector<std::byte> copy_ ABSL_GUARDED_BY(mu_);
 };
 

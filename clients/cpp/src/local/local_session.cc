@@ -11,7 +11,7 @@ namespace cairn::client::local {
 namespace {
 
 static_assert(sizeof(BlockKey) == shm::kKeyBytes);
-// Ids given back in one descriptor; bounded so that they fit beside other calls.
+// Ids given back in one descriptor; bounded so that they fit next to other calls.
 constexpr size_t kIdsAtOnce = 128;
 constexpr uint32_t kPollEvery = 256;  // Calls.
 constexpr uint32_t kTextBytes = 256;  // Room for the text of an error.
@@ -25,7 +25,7 @@ std::span<const std::byte> BodyOf(const Digest& fingerprint) {
   return std::as_bytes(std::span(fingerprint.bytes));
 }
 
-// Of an answer's output, `count` entries: shm::Check has compared it with the size.
+// Reads `count` entries from an answer's output: shm::Check has compared that number with the size.
 template <typename T>
 std::vector<T> EntriesOf(const RingChannel::Answer& answer) {
   const size_t count = std::min<size_t>(answer.completion.count, answer.output.size() / sizeof(T));
@@ -48,7 +48,7 @@ Status CheckOrder(std::span<const shm::PlaceEntry> places) {
 
 TierKind TierOf(uint8_t code) { return TierFromCode(code).value_or(TierKind::kHost); }
 
-// The matched prefix as runs. What the places do not reach counts to the last run.
+// The matched prefix as runs. Blocks beyond the places belong to the last run.
 std::vector<TierRun> RunsOf(std::span<const shm::PlaceEntry> places, uint32_t located,
                             const MatchOutcome& outcome) {
   std::vector<TierRun> runs;

@@ -1,5 +1,6 @@
 #pragma once
-// A same-node session (docs/formats/local.md): the client's end of socket, ring and segments.
+// A same-node session (docs/inside/formats/local.md): the client's end of socket, ring and
+// segments.
 
 #include <atomic>
 #include <cstdint>
@@ -38,7 +39,7 @@ class LeasePin {
   // Where the parts of the first `located` blocks lie, as the match said. Not checked.
   const std::vector<shm::PlaceEntry>& places() const { return places_; }
   uint32_t located() const { return located_; }
-  // What fetches of rows remember of its blocks.
+  // The state that fetches of rows keep about its blocks.
   LocalRows& rows() { return rows_; }
 
  private:
@@ -65,9 +66,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   struct Options {
     std::string socket;  // Path.
     std::string token;   // 16 bytes.
-    std::string tenant;  // Of all its namespaces.
+    std::string tenant;  // The tenant of all its namespaces.
     std::string client;  // For the node's logs.
-    // Of the node that named the socket: another one behind it is refused.
+    // The epoch of the node that named the socket: another one behind it is refused.
     uint64_t node_epoch = 0;
     Duration spin{-1};                             // < 0: as shm::SpinTime chooses.
     std::shared_ptr<DeviceImporter> devices = {};  // Null: places lie in segments alone.
@@ -106,8 +107,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // One status per reservation, in order.
   Result<std::vector<Status>> Commit(std::span<const uint64_t> reservations, TimePoint deadline);
 
-  // Without waiting. What finds no room in the ring goes with the call that takes the room, or the
-  // next one.
+  // Without waiting. An id that finds no room in the ring goes with the call that takes the room,
+  // or the next one.
   void Release(uint64_t lease);
   void Abort(std::span<const uint64_t> reservations);
   // The block's bytes failed their hash here.
@@ -137,7 +138,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   Result<RingChannel::Answer> Run(const RingChannel::Request& request, TimePoint deadline);
   // Sends what waits to be given back, as far as there is room.
   void GiveBack();
-  // What waits for kRelease, or for kAbort.
+  // The ids that wait for kRelease, or for kAbort.
   std::vector<uint64_t>& Owed(shm::Op op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return op == shm::Op::kRelease ? leases_ : reservations_;
   }

@@ -32,8 +32,8 @@ class RingChannel {
     std::span<const std::byte> input = {};
     uint32_t output_bytes = 0;
     std::span<const std::byte> body = {};  // At most 32 bytes.
-    // What the answer gave although the caller had left. Runs under the channel's lock: must only
-    // take note.
+    // Takes back the resources of an answer whose caller had left. Runs under the channel's lock:
+    // must only take note.
     std::function<void(const shm::Completion&, std::span<const std::byte> output)> undo = {};
   };
   struct Answer {
@@ -105,7 +105,7 @@ class RingChannel {
   uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;  // Reaps, freed slots, ends of leading.
   Status broken_ ABSL_GUARDED_BY(mu_);
 
-  Mutex socket_mu_;  // Of reading. Never taken with mu_ held.
+  Mutex socket_mu_;  // The lock of reading. Never taken with mu_ held.
 };
 
 }  // namespace cairn::client::local

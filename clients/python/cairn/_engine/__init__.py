@@ -1,2 +1,2 @@
-"""What the adapters of engines share: settings, namespaces, calls that never raise, counters.
+"""Code that the adapters of engines share: settings, namespaces, calls that never raise, counters.
 Private."""

@@ -1,4 +1,4 @@
-"""What adapters count, for the metrics of their engines."""
+"""The counters of adapters, for the metrics of their engines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Counters:
             self._new[name] = self._new.get(name, 0) + value
 
     def take(self) -> dict[str, float]:
-        """What came since the last time; names without change are left out."""
+        """The increase since the last call; names without change are left out."""
         with self._lock:
             new, self._new = self._new, {}
             return new

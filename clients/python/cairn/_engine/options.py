@@ -34,15 +34,15 @@ class Options:
     zone: str = ""
     """This machine's network zone, as the nodes' cluster.zone call theirs."""
     home_key: str = ""
-    """Of several nodes, all processes with the same text prefer the same one, and so must all
-    processes of one engine. Empty: the name of the machine."""
+    """If there are several nodes, all processes with the same text prefer the same one, and so must
+    all processes of one engine. Empty: the name of the machine."""
     path: Literal["auto", "grpc", "local"] = "auto"
     """How bytes come: "auto" (shared memory where the node is a neighbour), "local" or "grpc"."""
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     tenant: str = "default"
-    """Whose the KV is."""
+    """The tenant that the KV belongs to."""
     salt: str = ""
     """Separates keys of one tenant's groups."""
     revision: str = ""

@@ -27,7 +27,7 @@ _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
 _SOON = 0.2  # Seconds from a look-up to its load, more or less.
 _SPLIT = (
-    8  # From so many blocks on, two threads copy: checking and copying takes a core all it has.
+    8  # From this many blocks on, two threads copy: checking and copying takes a core all it has.
 )
 
 
@@ -54,8 +54,8 @@ class Lookup:
         return self._pending is None or self._pending.wait(seconds)
 
     def result(self) -> Match | None:
-        """What the node has, or None if there was no answer in time. Call it once, because it
-        counts the result."""
+        """The blocks that the node has, or None if there was no answer in time. Call it once,
+        because it counts the result."""
         if self._pending is None:
             return None
         return self._store._take_lookup(self._pending, self._blocks)
@@ -71,7 +71,7 @@ class DeviceRead:
     """Memory of a GPU for blocks of a load, used if the node keeps them on that GPU."""
 
     target: Callable[[int, int], _native.DeviceTarget]
-    """Of the blocks [begin, end) of the call."""
+    """Memory for the blocks [begin, end) of the call."""
     came: set[int]
     """Blocks of the call that went there, and not to `into`. Filled by the call."""
     begin: int = 0
@@ -243,7 +243,7 @@ class Store:
         rect: Rect | None = None,
         found: Match | None = None,
     ) -> Iterator[Fetching]:
-        """As `load` of so many blocks, but some at a time: gives a function that fills memory with
+        """As `load` of `blocks` blocks, but some at a time: gives a function that fills memory with
         the blocks from the i-th on, and returns the indices of those that did not come. With a
         `DeviceRead`, blocks may go to a GPU instead.
 

@@ -1,4 +1,4 @@
-"""Keeps KV of Hugging Face `generate` at a cache node: docs/engines/huggingface.md.
+"""Keeps KV of Hugging Face `generate` at a cache node: docs/program/engines/huggingface.md.
 
 prefixes = cairn.hf.PrefixCache(model, address="127.0.0.1:7400")
 output = prefixes.generate(input_ids, max_new_tokens=50)

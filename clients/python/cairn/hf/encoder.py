@@ -1,4 +1,5 @@
-"""What cross-attention reads, for models with an encoder and a decoder."""
+"""Keeps the keys and values that cross-attention reads, for models with an encoder and a
+decoder."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class EncoderCache(ModelCache):
     def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
         """`model.generate`, with cross-attention's KV from the node; stores it otherwise.
 
-        `inputs`, or `input_ids`: [1, tokens] of the encoder. What PrefixCache bypasses, bypasses
+        `inputs`, or `input_ids`: [1, tokens] of the encoder. Inputs that bypass PrefixCache bypass
         this cache too, and so does an input with the token for padding, which the model masks.
         """
         if inputs is None:
@@ -70,7 +71,7 @@ class EncoderCache(ModelCache):
         return pad is not None and bool((inputs == pad).any())
 
     def _keys(self, input_ids: torch.Tensor) -> list[bytes]:
-        """Of all blocks, the last one filled up. Each stands for the whole input."""
+        """The keys of all blocks, the last one filled up. Each stands for the whole input."""
         tokens = input_ids[0].to("cpu", torch.int64).tolist()
         whole = hashlib.sha256(input_ids[0].to("cpu", torch.int64).numpy().tobytes()).digest()
         size = self._block_tokens

@@ -1,4 +1,4 @@
-"""What the layers of a model keep of a token, and the namespace that follows from it."""
+"""The KV that the layers of a model keep of a token, and the namespace that follows from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KeptPlane:
 
     @property
     def row_bytes(self) -> int:
-        """Of one token."""
+        """The bytes of one token."""
         return self.heads * self.dim * self.dtype.itemsize
 
 
@@ -46,7 +46,7 @@ KeptLayer = tuple[KeptPlane, ...]
 def recording_cache(config: Any) -> DynamicCache:
     """A cache for the model whose layers with a window keep everything that they got.
 
-    What they give to attention is what they always give, so the model's answers do not change. The
+    Their results for attention are the usual ones, so the model's answers do not change. The
     rest is there to be stored: any later prompt may need the window before its own first token.
     """
     cache = DynamicCache(config=config)

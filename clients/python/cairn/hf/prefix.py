@@ -29,8 +29,8 @@ class PrefixCache(ModelCache):
     """
 
     def __init__(self, model: Any, *, block_tokens: int = 64, **settings: Any) -> None:
-        """`settings`: those of docs/engines/huggingface.md, such as `address`. Runs one token
-        through the model.
+        """`settings`: those of docs/program/engines/huggingface.md, such as `address`. Runs one
+        token through the model.
 
         ValueError: a setting is not valid, or the model is not supported. RuntimeError: a version
         of transformers that was not tested. A node that cannot be reached is no error, because it
@@ -42,8 +42,8 @@ class PrefixCache(ModelCache):
         """`model.generate`, with the prompt's beginning from the node; stores the prompt
         afterwards.
 
-        `inputs`, or `input_ids`: [1, tokens]. What is not plain greedy search or sampling of one
-        sequence bypasses the cache, and so do arguments of the model that keys do not cover.
+        `inputs`, or `input_ids`: [1, tokens]. A call that is not plain greedy search or sampling of
+        one sequence bypasses the cache, and so do arguments of the model that keys do not cover.
         """
         if inputs is None:
             inputs = arguments.pop("input_ids", None)
@@ -63,8 +63,8 @@ class PrefixCache(ModelCache):
 
     def save(self, input_ids: torch.Tensor, cache: DynamicCache) -> int:
         """Stores the full blocks of the prompt out of `cache`. Returns how many the node has
-        now. Of a model with sliding windows, the cache must be one of `restore`: others drop what
-        left the window."""
+        now. For a model with sliding windows, the cache must be one of `restore`: others drop the
+        tokens that left the window."""
         return self._save(input_ids, cache, 0)
 
     def _keys(self, input_ids: torch.Tensor) -> list[bytes]:

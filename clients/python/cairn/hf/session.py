@@ -1,4 +1,4 @@
-"""What the caches of this package share: a model, its layers, and a session with a node."""
+"""Code that the caches of this package share: a model, its layers, and a session with a node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelCache:
         self._store.wait_open(2.0)
 
     def counters(self) -> dict[str, float]:
-        """What happened since the start, by name."""
+        """The counts of events since the start, by name."""
         return self._store.counters.totals()
 
     def close(self) -> None:

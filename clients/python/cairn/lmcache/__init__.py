@@ -1,4 +1,4 @@
-"""Adapters for LMCache: docs/engines/lmcache.md.
+"""Adapters for LMCache: docs/program/engines/lmcache.md.
 
 LMCache loads both itself, from "cairn.lmcache": `CairnClient` in its multi-process mode,
 `CairnConnectorAdapter` in its in-process mode.

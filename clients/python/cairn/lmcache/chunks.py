@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkMemory", "ChunkNames", "memory_of"]
 
-_PART_HEADER = 128  # Of a part with one slice, as an opaque one has: docs/formats/part.md.
+# The header of a part with one slice, as an opaque one has: docs/inside/formats/part.md.
+_PART_HEADER = 128
 _RETRY = 0.01
 
 
@@ -95,7 +96,7 @@ class ChunkMemory:
         )
 
     def allocate(self, found: Match) -> list[MemoryObj]:
-        """Memory for the chunks that were found, or for so many of the first ones as there is room
+        """Memory for the chunks that were found, or for as many of the first ones as there is room
         for.
 
         The caller owns a reference to each.

@@ -118,7 +118,7 @@ class CairnClient:
         return completed
 
     def counters(self) -> dict[str, float]:
-        """What happened since the start, by name."""
+        """The counts of events since the start, by name."""
         return self._store.counters.totals()
 
     def close(self) -> None:

@@ -179,7 +179,7 @@ class CairnConnector(RemoteConnector):
     # ---- the rest ----
 
     def counters(self) -> dict[str, float]:
-        """What happened since the start, by name."""
+        """The counts of events since the start, by name."""
         return self._store.counters.totals()
 
     async def close(self) -> None:
@@ -231,8 +231,8 @@ class CairnConnector(RemoteConnector):
         otherwise: _T,
         drop: Callable[[_T], None] = lambda answer: None,
     ) -> _T:
-        """What `call` answers in a thread of `pool`; `drop` gets an answer that nobody waits for
-        any more."""
+        """The answer of `call`, which runs in a thread of `pool`; `drop` gets an answer that nobody
+        waits for any more."""
         try:
             job = pool.submit(self._guarded, call, otherwise)
         except RuntimeError:  # Closed.

@@ -28,7 +28,7 @@ __all__ = ["ConnectorOptions", "check_setup", "hash_scheme", "make_spec", "read_
 _LOG = logging.getLogger("cairn")
 _CHUNK_TOKENS = (16, 32, 64, 128, 256)
 _MAX_PART = 64 << 20
-# What LMCache keeps among our settings.
+# The keys of LMCache among our settings.
 _FOREIGN = ("module_path", "class_name")
 
 
@@ -37,8 +37,8 @@ class ConnectorOptions(Options):
     """Settings of the in-process mode."""
 
     engine: str = ""
-    """What makes chunks differ and neither LMCache nor vLLM tells: needed where the engine is not
-    vLLM."""
+    """A name for all that makes chunks differ and that neither LMCache nor vLLM tells: needed where
+    the engine is not vLLM."""
 
 
 def read_settings(config: LMCacheEngineConfig, plugin: str) -> ConnectorOptions:
@@ -192,7 +192,8 @@ def _chunk_bytes(metadata: LMCacheMetadata) -> int:
 
 
 def _vllm_config() -> VllmConfig | None:
-    """Of the vLLM engine that LMCache runs in; vLLM names it while it starts a worker."""
+    """The configuration of the vLLM engine that LMCache runs in; vLLM names it while it starts a
+    worker."""
     if "vllm.config" not in sys.modules:
         return None
     from vllm.config import get_current_vllm_config_or_none

@@ -1,4 +1,4 @@
-"""Adapters for vLLM: docs/engines/vllm.md.
+"""Adapters for vLLM: docs/program/engines/vllm.md.
 
 vLLM loads both itself: `CairnConnector` from "cairn.vllm" through `kv_connector_module_path`,
 `CairnTier` from "cairn.vllm" through `module_path` of a secondary tier.

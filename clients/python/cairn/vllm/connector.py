@@ -85,7 +85,7 @@ class CairnConnector(KVConnectorBase_V1):
     """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's
     steps.
 
-    `kv_connector_extra_config` has the settings of docs/engines/vllm.md.
+    `kv_connector_extra_config` has the settings of docs/program/engines/vllm.md.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class CairnConnector(KVConnectorBase_V1):
         return {_SOURCES[tier]: tokens for tier, tokens in tiers.items()}
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        """What workers load and store around this step."""
+        """The blocks that workers load and store around this step."""
         assert self._scheduler is not None
         return self._scheduler.build_metadata(scheduler_output)
 
@@ -191,7 +191,8 @@ class CairnConnector(KVConnectorBase_V1):
 
     @_guarded(tuple)
     def take_events(self) -> Iterable[KVCacheEvent]:
-        """What the node stored and lost since the last step, if the engine publishes events."""
+        """The blocks that the node stored and lost since the last step, if the engine publishes
+        events."""
         return self._events.take() if self._events is not None else ()
 
     def reset_cache(self) -> bool:
@@ -254,7 +255,7 @@ class CairnConnector(KVConnectorBase_V1):
     # ---- both ----
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        """What happened since the last step."""
+        """The counts of events since the last step."""
         data = self._store.counters.take()
         return CairnStats(data) if data else None
 

@@ -30,7 +30,8 @@ from cairn.vllm.save_queue import SaveQueue
 __all__ = ["AccessOf", "DevicePages"]
 
 AccessOf = Callable[[Mapping[str, Any]], PageAccess]
-"""Of the engine's tensors by layer: what writes and reads known numbers in them."""
+"""Makes, from the engine's tensors by layer, the object that writes and reads known numbers in
+them."""
 
 _LOG = logging.getLogger("cairn")
 _FETCH_BYTES = 16 << 20  # That are fetched before they are copied to the GPU.
@@ -40,7 +41,7 @@ class _Block(NamedTuple):
     key: bytes
     parent: bytes | None
     position: int
-    """Of its first token in the prompt."""
+    """Position of its first token in the prompt."""
     block: int
 
 
@@ -168,7 +169,7 @@ class DevicePages:
                     )
                     launched.append((transfer, [index + i for i in good]))
                 if bad:
-                    break  # What comes after a missing block has no use.
+                    break  # Blocks after a missing block have no use.
                 index += len(slots)
         return arrived
 
@@ -204,7 +205,7 @@ class DevicePages:
 
     def save(self, jobs: Sequence[SaveJob]) -> None:
         """Launches copies on the engine's stream, so the engine may use the pages again. A thread
-        stores them. What finds no room is dropped: a later miss."""
+        stores them. A block that finds no room is dropped: a later miss."""
         wanted: list[_Block] = []
         for job in jobs:
             parent = job.parent

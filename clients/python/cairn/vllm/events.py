@@ -31,7 +31,7 @@ from cairn.types import CacheEvent, EventKind, TierKind
 __all__ = ["OWNER", "EventFeed", "Move", "block_event"]
 
 OWNER = "cairn"
-"""What events call the node."""
+"""The name of the node in events."""
 
 _LOG = logging.getLogger("cairn")
 _MEDIA = {TierKind.HOST: MEDIUM_CPU, TierKind.DISK: MEDIUM_STORAGE}
@@ -49,7 +49,7 @@ class Move:
     tier: TierKind
     entered: bool
     parent: bytes | None = None
-    """Of a block that came, if the node knows it."""
+    """The block before one that came, if the node knows it."""
 
 
 def block_event(block_tokens: int) -> Callable[[Move], KVCacheEvent]:
@@ -92,14 +92,14 @@ class EventFeed(Generic[_Event]):
         self._render = render
         self._lock = threading.Lock()
         self._waiting: deque[_Event] = deque()
-        # What routers were told: tiers by block.
+        # The tiers by block that routers were told.
         self._told: dict[bytes, set[TierKind]] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cairn-events", daemon=True)
         self._thread.start()
 
     def take(self) -> list[_Event]:
-        """What happened since the last call."""
+        """The events since the last call."""
         with self._lock:
             events, self._waiting = list(self._waiting), deque()
         return events

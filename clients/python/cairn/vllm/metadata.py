@@ -1,4 +1,4 @@
-"""What the scheduler's half tells the workers' half in each step."""
+"""The message of the scheduler's half to the workers' half in each step."""
 
 from __future__ import annotations
 

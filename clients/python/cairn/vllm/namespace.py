@@ -54,7 +54,7 @@ class Coding:
     """With all its parameters."""
     layers: int
     heads: int
-    """Of a rank."""
+    """The heads of a rank."""
     k_dim: int
     v_dim: int
     bfloat16: bool
@@ -63,7 +63,7 @@ class Coding:
 
 @dataclass(frozen=True)
 class Plan:
-    """What scheduler and workers of one engine agree on."""
+    """The values on which scheduler and workers of one engine agree."""
 
     spec: NamespaceSpec
     block_tokens: int
@@ -210,7 +210,7 @@ def revision_of(vllm_config: VllmConfig, options: Options) -> str:
 
 
 def numerics_of(vllm_config: VllmConfig) -> str:
-    """What the KV was computed by."""
+    """The versions, the machine and the type of numbers that computed the KV."""
     import vllm
 
     return (

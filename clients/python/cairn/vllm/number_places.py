@@ -19,7 +19,7 @@ _BASE = 256  # bfloat16 and half precision have all whole numbers up to it.
 
 
 class PlaneShape(NamedTuple):
-    """Of one block in one layer. There are as many heads of keys as of values."""
+    """The shape of one block in one layer. There are as many heads of keys as of values."""
 
     heads: int
     k_dim: int
@@ -112,7 +112,7 @@ def _planes(pages: PageAccess, layer: str, block: int, shape: PlaneShape) -> tup
 def _addresses(
     pages: PageAccess, layer: str, block: int, shape: PlaneShape, count: int
 ) -> NDArray[np.int64]:
-    """Of all keys, [heads][tokens][dim], and then of all values.
+    """First the numbers of all keys, [heads][tokens][dim], and then those of all values.
 
     Each gets a number of its own, one digit after another: a digit is exact in 2 bytes.
     """

@@ -34,13 +34,13 @@ class DevicePlace(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """Of all layers."""
+        """The bytes of all layers."""
         return sum(run.bytes for run in self.runs)
 
 
 def find_pages(kv_caches: Mapping[str, Any], blocks: int = 0) -> DevicePlace:
-    """Of tensors by layer. `blocks`: how many the engine has, if the tensors may have more by a
-    factor, since kernels may use smaller blocks. 0: as the first axis says.
+    """The place of tensors, by layer. `blocks`: how many the engine has, if the tensors may have
+    more by a factor, since kernels may use smaller blocks. 0: as the first axis says.
 
     ValueError: tensors on several devices, without strides of a block, or with bytes that belong to
     two places.

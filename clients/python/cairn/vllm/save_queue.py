@@ -23,8 +23,8 @@ class SaveQueue(Generic[_T]):
     def __init__(
         self, counters: Counters, store: Callable[[_T], None], most: int | None = None
     ) -> None:
-        """`store`: stores one item, in the queue's thread, in the order of `put`. What it raises is
-        counted and logged. `most`: blocks that are under way at a time; None: any number."""
+        """`store`: stores one item, in the queue's thread, in the order of `put`. An exception of
+        it is counted and logged. `most`: blocks that are under way at a time; None: any number."""
         self._counters = counters
         self._store = store
         self._most = most

@@ -34,7 +34,7 @@ _IDLE = 0.005  # Seconds that a step without work waits for an answer.
 
 @dataclass(slots=True)
 class _Request:
-    """What is known of one request. Blocks are counted from the prompt's first."""
+    """The state of one request. Blocks are counted from the prompt's first."""
 
     request: Request
     bypass: bool
@@ -207,8 +207,8 @@ class SchedulerHalf:
         state.saved = max(state.saved, first + count)
 
     def hit_tiers(self, request: Request, tokens: int) -> dict[TierKind, int]:
-        """Of `tokens` that are being loaded, how many came from which tier. What the node gets from
-        another place passes through its host tier."""
+        """How many of the `tokens` that are being loaded came from which tier. Blocks that the node
+        gets from another place pass through its host tier."""
         load = self._loading.get(request.request_id)
         found: dict[TierKind, int] = {}
         if load is None:

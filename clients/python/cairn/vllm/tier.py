@@ -1,5 +1,5 @@
-"""A secondary tier for vLLM's own offloading: docs/engines/vllm.md. vLLM fills host memory, this
-moves its chunks.
+"""A secondary tier for vLLM's own offloading: docs/program/engines/vllm.md. vLLM fills host memory,
+this moves its chunks.
 
 vLLM loads `CairnTier` itself, through `secondary_tiers` of its TieringOffloadingSpec.
 """
@@ -171,7 +171,8 @@ class CairnTier(SecondaryTierManager):
         self._lookups.flush()
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """What the node stored and lost since the last step, if the engine publishes events."""
+        """The blocks that the node stored and lost since the last step, if the engine publishes
+        events."""
         return self._events.take() if self._events is not None else ()
 
     def drain_jobs(self) -> None:
@@ -218,7 +219,7 @@ def _block_key(key: OffloadKey) -> bytes:
 
 
 def _chunk_event(move: Move) -> OffloadingEvent:
-    """Of the only KV cache group: the keys of others do not say whose they are."""
+    """The event for the only KV cache group: the keys of others do not name their group."""
     return OffloadingEvent(
         keys=[make_offload_key(move.key, 0)],
         medium=_MEDIA[move.tier],

@@ -67,7 +67,7 @@ class WorkerHalf:
         else:
             raise ValueError(
                 f"the KV cache is on {', '.join(sorted(kinds)) or 'no device'}, "
-                "expected cpu or cuda: see docs/engines/vllm.md"
+                "expected cpu or cuda: see docs/program/engines/vllm.md"
             )
 
     def start_loads(self, metadata: Metadata) -> None:

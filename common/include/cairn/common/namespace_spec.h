@@ -3,7 +3,7 @@
 // fingerprint of a namespace, and block keys.
 //
 // The cache node and its clients share this code, so that both compute the same fingerprint.
-// docs/formats/keys.md has the bytes that are hashed, and tests/unit/common/keys has golden
+// docs/inside/formats/keys.md has the bytes that are hashed, and tests/unit/common/keys has golden
 // vectors.
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// What the conversation of a request does next, as its client expects it. The node, its clients and
-// the worker use this one type. The numbers are those of NextUse in proto/cairn/v1/cache.proto.
+// The next step of the conversation of a request, as its client expects it. The node, its clients
+// and the worker use this one type. The numbers are those of NextUse in proto/cairn/v1/cache.proto.
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
 // The stored form of a part: header, slice table, one contiguous slice per layer.
-// docs/formats/part.md draws the bytes.
+// docs/inside/formats/part.md draws the bytes.
 //
 //   0   magic "CAIRNPT1"      8
 //   8   header_bytes  u32     header and slice table, padded: a multiple of 64
@@ -40,7 +40,7 @@ inline constexpr uint16_t kPartVersion = 1;
 enum class Codec : uint16_t {
   kRaw = 0,     // As the layout says: plane -> KV head -> token -> dim.
   kOpaque = 1,  // An inference engine's own bytes, never interpreted.
-  // Encoded by kernels/codecs, whose registry has the same ids (docs/formats/codecs.md).
+  // Encoded by kernels/codecs, whose registry has the same ids (docs/inside/formats/codecs.md).
   kInt8 = 2,
   kInt4 = 3,
   kTurbo = 4,

@@ -1,11 +1,11 @@
 #pragma once
-// Rows of blocks: the keys and values of some tokens, of one layer and one KV head. What a reader
-// fetches that wants only the tokens which it attends to.
+// Rows of blocks: the keys and values of some tokens, of one layer and one KV head. A reader
+// fetches them if it wants only the tokens that it attends to.
 //
-// The form of a group of rows is that of a selected head (docs/formats/part.md, "Selected rows"):
-// the codec's bytes of a slice of one head, keys and values, with the wanted rows as its tokens. So
-// a codec decodes it as a slice of n tokens and one head, whose first position is 0 only if row 0
-// of the block at position 0 is among them.
+// The form of a group of rows is that of a selected head (docs/inside/formats/part.md, "Selected
+// rows"): the codec's bytes of a slice of one head, keys and values, with the wanted rows as its
+// tokens. So a codec decodes it as a slice of n tokens and one head, whose first position is 0 only
+// if row 0 of the block at position 0 is among them.
 
 #include <array>
 #include <bit>
@@ -21,14 +21,14 @@
 
 namespace cairn {
 
-// Of one fetch of rows.
+// Limit for the groups of one fetch of rows.
 inline constexpr size_t kMaxRowGroups = 16384;
-// Of one group: it travels in one piece.
+// Limit for one group: it travels in one piece.
 inline constexpr uint64_t kMaxRowGroupBytes = 1 << 20;
 
 // Some rows of one KV head of one block. The layer is that of the fetch.
 struct RowGroup {
-  uint32_t block = 0;  // Of the lease, from 0.
+  uint32_t block = 0;  // The number of the block in the lease, from 0.
   uint32_t head = 0;   // KV head of the layout, from 0.
   // Bit t % 64 of word t / 64 is token t of the block. As many words as block_tokens need, and at
   // least one bit. Borrowed: valid as long as whoever made the group says.
@@ -41,14 +41,14 @@ struct RowGroup {
   }
 };
 
-// What a group of rows is, beside its bytes.
+// The description of a group of rows, without its bytes.
 struct RowsInfo {
   uint32_t block = 0;
   uint32_t layer = 0;
   uint32_t head = 0;
   format::Codec codec = format::Codec::kRaw;
-  // Of the whole slice that the rows are from: what its writer hashed. Two groups with the same one
-  // are from the same bytes.
+  // The hash of the whole slice that the rows are from, as its writer computed it. Two groups with
+  // the same one are from the same bytes.
   uint64_t slice_xxh3 = 0;
 
   friend bool operator==(const RowsInfo&, const RowsInfo&) = default;
@@ -65,10 +65,10 @@ class SliceRows {
  public:
   // One plane: [heads]{ sinks x sink_bytes, the other tokens x row_bytes }.
   struct PlaneRows {
-    uint64_t offset = 0;      // Of the part's first head, in the slice.
+    uint64_t offset = 0;      // Where the part's first head begins in the slice.
     uint64_t head_bytes = 0;  // From one head to the next.
     uint64_t row_bytes = 0;
-    uint64_t sink_bytes = 0;  // Of a row among the first `sinks`.
+    uint64_t sink_bytes = 0;  // Bytes of a row among the first `sinks`.
     uint32_t sinks = 0;
   };
   static constexpr size_t kMaxPlanes = 8;
@@ -160,7 +160,7 @@ class RowLayout {
   // `layer`: a layer with planes.
   Status Check(uint32_t layer, std::span<const RowGroup> groups, uint32_t blocks) const;
 
-  // False: a group of these rows cannot have so many bytes. REQUIRES: `layer` has planes.
+  // False: a group of these rows cannot have that many bytes. REQUIRES: `layer` has planes.
   bool IsSize(uint32_t layer, format::Codec codec, std::span<const uint64_t> mask,
               uint64_t bytes) const;
   // Where rows lie in the slice of `layer` of a part. DATA_LOSS: no writer stores such a slice.
@@ -171,7 +171,7 @@ class RowLayout {
   // How one codec of the recipe stores rows. Sizes are those of a head of this many dimensions.
   struct Rung {
     format::Codec codec = format::Codec::kRaw;
-    uint32_t sinks = 0;  // Of the block at position 0.
+    uint32_t sinks = 0;  // Sinks of the block at position 0.
     // Bytes of a row, by group of layers and plane.
     std::vector<std::vector<uint64_t>> row_bytes = {};
   };

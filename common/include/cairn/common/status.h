@@ -1,8 +1,8 @@
 #pragma once
 // The errors between modules: absl::Status under our own names.
 //
-// A code tells the caller what to do next, and docs/errors.md has the table. A miss is a value,
-// never an error.
+// A code tells the caller what to do next, and docs/program/errors.md has the table. A miss is a
+// value, never an error.
 
 #include <fmt/format.h>
 

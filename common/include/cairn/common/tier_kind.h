@@ -3,8 +3,8 @@
 // use this one type.
 //
 // Python's TierKind has the same numbers. The wire (TierKind of proto/cairn/v1/common.proto) and
-// shared memory (docs/formats/local.md) have the number plus one, and there 0 means "in no tier".
-// The numbers never change, so they do not say which tier is faster. Use Faster for that.
+// shared memory (docs/inside/formats/local.md) have the number plus one, and there 0 means "in no
+// tier". The numbers never change, so they do not say which tier is faster. Use Faster for that.
 
 #include <array>
 #include <cstddef>

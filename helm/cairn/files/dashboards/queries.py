@@ -1,4 +1,4 @@
-"""What many queries have in common."""
+"""Parts that many queries have in common."""
 
 SEL = 'job=~"$job",instance=~"$instance"'
 RI = "[$__rate_interval]"

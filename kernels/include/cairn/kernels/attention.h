@@ -40,14 +40,14 @@ struct PagedKv {
 // in the pages already. Before them it attends to `prefix`. Query head kv_head * group + g of row r
 // is at q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
 //
-// What comes before may also be read in several calls, for sequences whose earlier keys and values
+// The earlier tokens may also be read in several calls, for sequences whose earlier keys and values
 // are not in memory at the same time. Each call but the last reads its `prefix` alone, with `more`;
 // each but the first goes on where the call before it ended, with `resume`. All have the same
 // queries, and the same `state`, which nobody touches between them. If every prefix but the last
 // has whole tiles of rows, the result is, to the last bit, that of one call over all of them.
 struct AttentionArgs {
   PagedKv kv;
-  PagedKv prefix;  // Of this KV head alone: read as head 0. Head size as in `kv`.
+  PagedKv prefix;  // The prefix of this KV head alone: read as head 0. Head size as in `kv`.
   int64_t prefix_rows = 0;
   const float* q = nullptr;
   float* out = nullptr;
@@ -115,7 +115,7 @@ constexpr size_t AttentionStateBytes(int64_t rows, int64_t group, int64_t head_d
 // Attention over tokens [begin, end) only, for flash-decoding: splits of fixed length are computed
 // by different threads, then merged in order. Several rows may attend to the same tokens, which are
 // then read once for all of them (the shared phase of ChunkAttention, Ye et al. 2024, section 3.2).
-// What comes of a row is the same as alone.
+// The result of a row is the same as if it were computed alone.
 struct AttentionPartArgs {
   PagedKv kv;
   const float* q = nullptr;  // Row 0: query head kv_head * group + g at the head's offset.
@@ -127,9 +127,9 @@ struct AttentionPartArgs {
   int64_t begin = 0;
   int64_t end = 0;
   float scale = 1.0f;
-  float* acc = nullptr;          // Of a row, [group][head_dim]: sum of exp(score - max) * V
-  float* max = nullptr;          // Of a row, [group]; -infinity when begin == end
-  float* sum = nullptr;          // Of a row, [group]: sum of exp(score - max)
+  float* acc = nullptr;          // For each row, [group][head_dim]: sum of exp(score - max) * V
+  float* max = nullptr;          // For each row, [group]; -infinity when begin == end
+  float* sum = nullptr;          // For each row, [group]: sum of exp(score - max)
   std::byte* scratch = nullptr;  // AttentionPartScratchBytes(...), 64-byte aligned.
 };
 

@@ -10,8 +10,7 @@
 //   (memory.h), and must stay allocated until Synchronize. So must the host's side of a copy.
 // - An operation has no return value: the results, faults in the input among them, are written to
 //   the backend's memory. The host gets them with CopyOut, and may read its copy after Synchronize.
-// - What goes wrong on the way (a lost device, memory of another backend) is reported by
-//   Synchronize.
+// - Errors on the way (a lost device, memory of another backend) are reported by Synchronize.
 //
 // The backends of CPUs run an operation inside the call, on the caller's thread (InlineStream).
 

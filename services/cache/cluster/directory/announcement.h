@@ -1,5 +1,5 @@
 #pragma once
-// What a holder tells an owner about its waymarks.
+// A holder's message to an owner about its waymarks.
 
 #include <cstdint>
 #include <vector>
@@ -18,14 +18,14 @@ struct Announcement {
   static constexpr size_t kMost = 4096;  // Waymarks in one message, of all kinds together.
 
   uint64_t sequence = 0;  // 1, 2, 3, ... since the stream began.
-  // Everything that the owner had from this holder will be replaced, once `complete` comes.
+  // All entries that the owner had from this holder will be replaced, once `complete` comes.
   bool begins = false;
   // Nothing is left to tell of what the holder had when the stream began.
   bool complete = false;
   std::vector<AnnouncedWaymark> adds = {};
   std::vector<AnnouncedWaymark> changes = {};  // Told before, with another tier.
   std::vector<WaymarkHash> removes = {};
-  // Of what was told, this message included: how many, and all hashes xored.
+  // A check of all that was told, this message included: how many waymarks, and all hashes xored.
   uint64_t count = 0, check = 0;
 
   size_t size() const { return adds.size() + changes.size() + removes.size(); }

@@ -15,8 +15,8 @@
 
 namespace cairn::cache {
 
-// A stream per owner. What changes waits in the stream until Next takes it, so that whoever sends
-// it may do so at his pace. A stream with too much that waits begins again, which is cheaper.
+// A stream per owner. Changes wait in the stream until Next takes them, so that the sender can send
+// them at its own pace. A stream with too much that waits begins again, which is cheaper.
 //
 // Thread-safe. Its work per call is bounded by a shard (1/256 of the waymarks), but for SetOwners.
 class Announcer {
@@ -63,7 +63,7 @@ class Announcer {
   };
 
   static size_t ShardOf(WaymarkHash hash) { return hash >> 56; }
-  // Who owns waymarks of a shard while owners change.
+  // The owners of a shard's waymarks while owners change.
   const OwnerMap& OwnersIn(size_t shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return shard < walked_ ? *owners_ : *before_;
   }
@@ -72,7 +72,7 @@ class Announcer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasNews(const Stream& stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeWaiting(Stream& stream, Announcement* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What a stream that begins tells of a shard. REQUIRES: owners do not change.
+  // The first messages of a stream about a shard. REQUIRES: owners do not change.
   void TakeShard(const std::string& owner, Stream& stream, Announcement* message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeginWalk(std::shared_ptr<const OwnerMap> owners) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -40,13 +40,13 @@ class Directory {
   // The last message of this process that counts. 0: its stream must begin.
   uint64_t SequenceOf(const std::string& holder, uint64_t incarnation) const;
 
-  // Who may hold something: entries of all others go.
+  // The members that may hold something: entries of all others go.
   void SetMembers(const std::vector<std::string>& ids);
   // Not every one of the members has told everything it has. Then the other owner of a waymark may
   // know more.
   bool young() const;
 
-  // Who holds each of `hashes`, in this order, best tier first. At most 8 each.
+  // The holders of each of `hashes`, in this order, best tier first. At most 8 each.
   std::vector<std::vector<Holder>> Find(std::span<const WaymarkHash> hashes) const;
 
   // Gives memory of holders that left back by and by. True: nothing is left to do.
@@ -60,7 +60,7 @@ class Directory {
     uint64_t incarnation = 0;
     uint64_t sequence = 0;
     uint64_t count = 0, check = 0;
-    HolderNumber arriving = 0;  // What comes in. Visible at once.
+    HolderNumber arriving = 0;  // The number for entries that come in. Visible at once.
     HolderNumber before = 0;    // The last complete stream's, until this one is complete. 0: none.
     bool complete = false;
   };

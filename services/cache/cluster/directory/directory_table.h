@@ -1,5 +1,5 @@
 #pragma once
-// Who holds which waymark, for the waymarks that this member owns. Soft state: it may lack entries
+// The holders of each waymark that this member owns. Soft state: it may lack entries
 // and have too many, and a Match with the holder finds out.
 
 #include <array>
@@ -34,7 +34,7 @@ using HolderEntries = absl::InlinedVector<HolderEntry, 4>;
 // Thread-safe.
 class DirectoryTable {
  public:
-  static constexpr size_t kMostHolders = 8;  // Of a waymark.
+  static constexpr size_t kMostHolders = 8;  // Limit for the holders of a waymark.
   static constexpr HolderNumber kMostNumbers = (1 << 14) - 1;
 
   explicit DirectoryTable(uint64_t max_bytes);
@@ -52,7 +52,7 @@ class DirectoryTable {
   // of one that came before.
   void Add(WaymarkHash hash, HolderEntry entry, HolderNumber instead = 0);
   void Remove(WaymarkHash hash, HolderNumber holder);
-  // Who holds it, best tier first.
+  // Its holders, best tier first.
   HolderEntries Find(WaymarkHash hash) const;
 
   uint64_t entries() const;  // Waymarks.
@@ -70,8 +70,8 @@ class DirectoryTable {
   static constexpr size_t kShards = size_t{1} << kShardBits;
   struct Shard {
     mutable Mutex mu;
-    // What was announced since the shard was last full, and what was before. A waymark is in one of
-    // them.
+    // Entries that were announced since the shard was last full, and those from before. A waymark
+    // is in one of them.
     Map recent ABSL_GUARDED_BY(mu);
     Map old ABSL_GUARDED_BY(mu);
     Map more ABSL_GUARDED_BY(mu);  // Holders beyond the first four.

@@ -14,7 +14,7 @@
 
 namespace cairn::cache {
 
-// Of a block in its namespace. Equal in all nodes, for ever.
+// The hash of a block in its namespace. Equal in all nodes, forever.
 using WaymarkHash = uint64_t;
 
 inline constexpr uint32_t kTokensPerWaymark = 512;

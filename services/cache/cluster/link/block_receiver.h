@@ -30,9 +30,10 @@ class BlockReceiver final : public BlockFetcher,
                             public std::enable_shared_from_this<BlockReceiver> {
  public:
   struct Options {
-    uint32_t memory = 0;                         // The buffer's number.
-    uint32_t pool = 0;                           // Of the tier: that of the buffer's device.
-    Duration timeout = std::chrono::seconds(1);  // Of one move.
+    uint32_t memory = 0;  // The buffer's number.
+    // The pool of the tier: that of the buffer's device.
+    uint32_t pool = 0;
+    Duration timeout = std::chrono::seconds(1);  // Limit for one move.
     Duration pause = std::chrono::seconds(1);    // Until a member whose move failed is tried again.
   };
   // `tier`, `history` and `clock` outlive it.
@@ -56,8 +57,8 @@ class BlockReceiver final : public BlockFetcher,
  private:
   struct Member {
     bool works = false;       // The last move ended well.
-    TimePoint next_try{};     // Of a link that does not work, with a block.
-    TimePoint next_making{};  // Of a link.
+    TimePoint next_try{};     // When to try a link with a block again that does not work.
+    TimePoint next_making{};  // When to make a link again.
   };
   struct Copies;
 
@@ -81,7 +82,7 @@ class BlockReceiver final : public BlockFetcher,
   CondVar ended_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   size_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of those that were asked about. A cluster has few members.
+  // Members that were asked about. A cluster has few members.
   mutable std::map<std::string, Member> members_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
 };

@@ -16,7 +16,8 @@ namespace cairn::cache {
 class ExchangeBuffer : public std::enable_shared_from_this<ExchangeBuffer> {
  public:
   static constexpr uint64_t kPageBytes = 4096;
-  // Of each direction: what comes never waits for what goes.
+  // The buffer has a half for each direction: data that comes in never waits for data that goes
+  // out.
   enum class Half : uint32_t { kIn = 0, kOut = 1 };
 
   // `bytes`: of both halves; rounded down to pages, and up to what the device allocates. Errors as

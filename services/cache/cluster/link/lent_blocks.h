@@ -21,8 +21,8 @@ class LentBlocks final : public BlockLender, public std::enable_shared_from_this
  public:
   struct Options {
     uint32_t memory = 0;                      // The buffer's number.
-    uint32_t pool = 0;                        // Of the tier: that of the buffer's device.
-    Duration life = std::chrono::seconds(3);  // Of what is lent and not moved.
+    uint32_t pool = 0;                        // The pool of the tier: that of the buffer's device.
+    Duration life = std::chrono::seconds(3);  // The life of a block that is lent and not moved.
   };
   // `tier`, `timers` and `clock` outlive it.
   LentBlocks(const Options& options, std::shared_ptr<ExchangeBuffer> buffer, DeviceTier* tier,
@@ -53,7 +53,7 @@ class LentBlocks final : public BlockLender, public std::enable_shared_from_this
   void Refuse(const LendDone& done, const Status& why);
   // False: it is stopped.
   bool Offer(const std::string& member, const ExchangeBuffer::Room& room);
-  // What keeps the room is still that of `keep`.
+  // Expires the room if its keeper is still that of `keep`.
   void Expire(uint64_t offset, const std::weak_ptr<void>& keep);
 
   const Options options_;

@@ -8,8 +8,8 @@
 namespace cairn::cache {
 namespace {
 
-// Says why links break. What comes of settings comes again and again, and is said once for each
-// member.
+// Says why links break. A failure that settings cause comes again and again, and is said once for
+// each member.
 class BreakLog {
  public:
   void Note(const std::string& member, const Status& why) {

@@ -20,7 +20,7 @@ class MemberLinks {
     link::LinkTable::Options table = {.least_rest = std::chrono::seconds(10)};
     link::PeerHistory::Options history = {};
     uint64_t buffer_bytes = 64 << 20;
-    Duration timeout = std::chrono::seconds(1);  // Of one move.
+    Duration timeout = std::chrono::seconds(1);  // Limit for one move.
     uint32_t pool = 0;                           // The GPU, by its place in the tier.
   };
   // All outlive it. `maker` makes communicators of the pool's device.

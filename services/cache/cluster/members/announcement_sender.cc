@@ -23,7 +23,8 @@ void AnnouncementSender::SetMembers(const std::vector<std::string>& ids) {
     }
     streams_ = std::move(streams);
   }
-  // The announcer may not have noticed that one left for a moment. What was under way is lost.
+  // The announcer may not have noticed that one left for a moment. Messages that were under way are
+  // lost.
   for (const std::string& id : newcomers) announcer_.Restart(id);
 }
 

@@ -18,7 +18,7 @@ class AnnouncementSender {
  public:
   struct Options {
     PeerCaller self;
-    Duration deadline = std::chrono::seconds(2);  // Of a call.
+    Duration deadline = std::chrono::seconds(2);  // Limit for a call.
     Duration pause = std::chrono::seconds(1);     // After one that failed.
   };
   AnnouncementSender(Options options, Announcer* announcer, Directory* own, PeerLinks* links,
@@ -29,8 +29,8 @@ class AnnouncementSender {
         links_(*links),
         clock_(*clock) {}
 
-  // Who may be told anything, this node among them. What the others were told is forgotten: a
-  // message without an answer to one that left is not sent again.
+  // The members that may be told anything, this node among them. The sender forgets what the others
+  // were told: a message without an answer to one that left is not sent again.
   void SetMembers(const std::vector<std::string>& ids);
   // Sends what waits. Never waits itself.
   void Step();

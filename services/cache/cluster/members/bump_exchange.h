@@ -32,7 +32,7 @@ class BumpExchange {
   // `engine` outlives it.
   void Attach(PeerEngine* engine) { engine_ = engine; }
 
-  // With whom bumps are exchanged. What is known of others goes, also of calls under way.
+  // With whom bumps are exchanged. The state of other members is dropped, also of calls under way.
   void SetMembers(const std::vector<std::string>& ids);
   // The member's bumps differ from those of this node. `reason`: any number for what showed that.
   // One that is no member is left alone.
@@ -59,7 +59,7 @@ class BumpExchange {
 
   struct Member {
     uint64_t under_way = 0;           // The exchange. 0: none.
-    uint64_t reason = 0;              // Of the one that is under way.
+    uint64_t reason = 0;              // The reason for the exchange that is under way.
     std::optional<uint64_t> settled;  // The reason of the last one that came to its end.
     TimePoint not_before{};
   };

@@ -11,7 +11,7 @@ namespace cairn::cache {
 namespace {
 
 constexpr Duration kHelloDeadline = std::chrono::seconds(1);
-constexpr int kTicksBetweenSums = 50;  // Of memory.
+constexpr int kTicksBetweenSums = 50;  // Ticks between two sums of memory.
 constexpr int kFollowedAtOnce = 16;    // Steps of the follower in one tick.
 
 uint64_t HashOf(const std::string& id) { return Xxh3(std::as_bytes(std::span(id))); }
@@ -113,7 +113,7 @@ void Cluster::Tick() {
     for (const LiveMember& member : live_) {
       const uint64_t theirs = member.hello.bumps_digest;
       if (!news && theirs == digest) continue;
-      // What a member said last is old after an exchange, until it is greeted again.
+      // A member's last answer is old after an exchange, until it is greeted again.
       const uint64_t parts[] = {digest, theirs, member.hello.caller.incarnation};
       differ.emplace_back(member.hello.caller.id, Xxh3(std::as_bytes(std::span(parts))));
     }

@@ -28,7 +28,7 @@
 
 namespace cairn::cache {
 
-// What an operator wants to know.
+// The state of the cluster, for operators.
 struct ClusterView {
   PeerHello self;
   struct Row {
@@ -47,7 +47,7 @@ struct ClusterView {
   uint64_t directory_entries = 0, directory_bytes = 0, directory_forgotten = 0;
   uint64_t announcements = 0, failed_announcements = 0;
   size_t announcing = 0;      // Members that were not told everything yet.
-  uint64_t found_blocks = 0;  // Of keys that were asked for, those that peers said they have.
+  uint64_t found_blocks = 0;  // Keys that were asked for and that peers said they have.
   uint64_t read_blocks = 0, read_bytes = 0, failed_reads = 0, busy_reads = 0;
   uint64_t wrong_reads = 0;  // Reads in which a member sent wrong bytes.
   // As PeerSource::Counts.
@@ -124,14 +124,14 @@ class Cluster {
   CacheEngine* engine_ = nullptr;
   PeerEngine* blocks_ = nullptr;
   std::optional<WaymarkFollower> follower_;
-  int ticks_ = 0;  // Of the thread that ticks.
+  int ticks_ = 0;  // Used by the thread that ticks.
   std::atomic<uint64_t> follower_bytes_{0};
 
   mutable Mutex mu_;
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<LiveMember> live_ ABSL_GUARDED_BY(mu_);
-  uint64_t members_version_ ABSL_GUARDED_BY(mu_) = 0;  // Of `live_`.
+  uint64_t members_version_ ABSL_GUARDED_BY(mu_) = 0;  // The version of `live_`.
   uint64_t view_digest_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t bumps_digest_ ABSL_GUARDED_BY(mu_) = 0;  // When it was last looked at.
   bool equal_once_ ABSL_GUARDED_BY(mu_) = false;    // A member was found that knows the same bumps.

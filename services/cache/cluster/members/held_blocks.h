@@ -1,5 +1,5 @@
 #pragma once
-// What this node's own tiers hold of a prompt, for those who only ask.
+// The part of a prompt that this node's own tiers hold, for callers that only ask.
 
 #include <optional>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace cairn::cache {
 
-// What the tiers have, without what a source may have.
+// The blocks of the tiers, without those that a source may have.
 PeerMatch ToPeerMatch(const MatchResult& result);
 
 // Asks in a session of its own, which it opens when it is asked first, and which ends with the

@@ -19,7 +19,7 @@ struct LiveMember {
   PeerHello hello;      // As it said last.
   std::string address;  // Where it was found.
   TimePoint heard{};    // When it answered last.
-  // Of older processes that answer with the same id.
+  // The incarnations of older processes that answer with the same id.
   std::vector<uint64_t> older_incarnations = {};
   bool operator==(const LiveMember& other) const {
     return hello.caller == other.hello.caller && address == other.address;
@@ -32,7 +32,8 @@ struct AbsentMember {
   Status why;
 };
 
-// Of one id only the process with the largest (epoch, incarnation) counts. Thread-safe.
+// If several processes have one id, only the one with the largest (epoch, incarnation) counts.
+// Thread-safe.
 class MemberList {
  public:
   struct Options {
@@ -47,7 +48,7 @@ class MemberList {
   void SetView(const membership::View& view);
   // Addresses that are to be greeted now. Each waits for Heard or Failed.
   std::vector<std::string> TakeDue(TimePoint now);
-  // All addresses are due within a second, those that are due sooner stay so.
+  // All addresses are due within a second; those that are due earlier stay so.
   void GreetAllSoon(TimePoint now);
   // Somebody answered at this address. FAILED_PRECONDITION: it is no member of this cluster.
   Status Heard(const std::string& address, const PeerHello& hello, TimePoint now);
@@ -76,7 +77,7 @@ class MemberList {
     bool asked = false;
     Duration retry{0};
     TimePoint heard{};
-    std::optional<PeerHello> hello;  // Who was there when somebody answered last.
+    std::optional<PeerHello> hello;  // The process that answered last at the address.
     Status last = Errorf(StatusCode::kUnavailable, "not asked yet");
   };
 

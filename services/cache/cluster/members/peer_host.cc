@@ -176,7 +176,7 @@ Result<std::unique_ptr<PeerHost::Read>> PeerHost::BeginRead(const PeerCaller& ca
     busy_.fetch_add(1, std::memory_order_relaxed);
     MutexLock lock(mu_);
     for (const TakerTable::Taker other : takers) {
-      // Members can be asked. Of all others nobody knows where they are.
+      // Members can be asked. Nobody knows where any others are.
       if (const auto it = names_.find(other); it != names_.end()) named->push_back(it->second);
     }
     return std::unique_ptr<Read>();

@@ -43,15 +43,15 @@ class PeerHost {
     MutexLock lock(mu_);
     return known_.contains(id);
   }
-  // Who is a member now. Sessions of others end.
+  // The present members. Sessions of others end.
   void SetMembers(const std::vector<LiveMember>& members);
 
   PeerHelloAnswer Hello(const PeerHello& hello);
   // As Directory::Apply.
   Status Announce(const PeerCaller& caller, const Announcement& message);
   Result<FoundHolders> Find(const PeerCaller& caller, std::span<const WaymarkHash> waymarks);
-  // What the tiers have is leased for a few seconds, if the caller wants that, is a member, and
-  // there is room for a lease.
+  // The blocks in the tiers are leased for a few seconds, if the caller wants that, is a member,
+  // and there is room for a lease.
   Result<PeerMatch> Match(const PeerCaller& caller, const PeerNamespace& ns,
                           std::span<const BlockKey> keys, PeerLease lease);
   // Blocks: waits for the disk. RESOURCE_EXHAUSTED: the caller comes too often.
@@ -91,7 +91,7 @@ class PeerHost {
   void CountSent(uint64_t bytes) { sent_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
   // Sessions of members and of all others now.
   size_t sessions() const;
-  // Of what it remembers of members and of who takes what. The engine charges their sessions.
+  // The memory for its records of members and of takers. The engine charges their sessions.
   uint64_t bytes() const;
   uint64_t busy_answers() const { return busy_.load(std::memory_order_relaxed); }
 
@@ -131,7 +131,7 @@ class PeerHost {
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Member> known_ ABSL_GUARDED_BY(mu_);             // By id.
   absl::flat_hash_map<TakerTable::Taker, std::string> names_ ABSL_GUARDED_BY(mu_);  // The same.
-  // Of all that are no members.
+  // The session of all that are no members.
   std::optional<Session> session_of_others_ ABSL_GUARDED_BY(mu_);
   CallRate bumps_of_others_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Who takes a block from this node, and who has just taken it.
+// The members that take a block from this node, and those that have just taken it.
 //
 // When many members want the same blocks, only two at a time get one from here, and when two have
 // taken it lately, the next ones are first told to ask these. So the copies grow like a tree
@@ -30,8 +30,8 @@ class TakerTable {
   static Taker TakerOf(const std::string& id) { return Xxh3(std::as_bytes(std::span(id))); }
 
   // A member wants the block. True: it may take it, and End follows. False: `named` gets the
-  // members that take it or took it last, newest first, at most kNamed. Who was only told to ask
-  // others first gets it if it comes again.
+  // members that take it or took it last, newest first, at most kNamed. A member that was sent to
+  // others gets the block when it asks again.
   bool Begin(WaymarkHash block, Taker member, std::vector<Taker>* named) {
     MutexLock lock(mu_);
     Taking& taking = taking_[block];

@@ -20,7 +20,7 @@ class WaymarkFollower {
   // Reads some of what has happened; never waits. True: there may be more.
   bool Step();
   uint64_t restarts() const { return restarts_; }
-  // Of what it remembers. On the thread of Step.
+  // The memory for its records. On the thread of Step.
   uint64_t bytes() const;
 
  private:
@@ -35,7 +35,7 @@ class WaymarkFollower {
 
   void Handle(const CacheEvent& event);
   void Tell(WaymarkHash hash, const Held& before, const Held& now);
-  // What a new snapshot did not have is gone.
+  // Waymarks that a new snapshot did not have are gone.
   void EndSnapshot();
   // nullptr: nobody knows the namespace any more.
   Followed* Find(const Digest& fingerprint);

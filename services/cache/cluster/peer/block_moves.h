@@ -25,7 +25,7 @@ namespace cairn::cache {
 // Where a holder has laid out a block for one member: its parts one after the other, in the order
 // of the block's parts, each at a multiple of kLentAlignment.
 struct LentPlace {
-  uint32_t memory = 0;  // Of the holder.
+  uint32_t memory = 0;  // The number of the memory at the holder.
   uint64_t offset = 0;  // Bytes, as is what follows.
   uint64_t bytes = 0;
 };
@@ -75,7 +75,7 @@ class BlockFetcher {
   virtual void Fetch(const std::string& member, const LentBlock& block,
                      std::vector<std::span<std::byte>> rooms, TimePoint deadline,
                      FetchDone done) = 0;
-  // What a Fetch from the member brought has other hashes than the block: `why` says which.
+  // A Fetch from the member brought bytes with other hashes than the block's: `why` says which.
   virtual void NoteWrong(const std::string& member, const Status& why) = 0;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 using Outcome = PeerHealth::Outcome;
 
-// What the end of a call says of the member.
+// The outcome for the member, from the end of a call.
 Outcome OutcomeOf(const Patience& patience, const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:  // A broken connection tells more than a late answer.

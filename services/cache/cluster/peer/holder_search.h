@@ -1,5 +1,5 @@
 #pragma once
-// Who holds what of a prompt, as the directory says: the waymarks of its keys, and one wave of
+// The holders of a prompt, as the directory names them: the waymarks of its keys, and one wave of
 // questions to the members that own them.
 
 #include <functional>

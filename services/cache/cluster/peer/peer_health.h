@@ -18,7 +18,7 @@ namespace cairn::cache {
 // How long one call to a member may take, and what it says about the member if no answer comes by
 // then. PeerHealth gives it before the call, and takes it back when the call has ended.
 struct Patience {
-  TimePoint deadline{};  // Of the call. The caller may stop waiting sooner.
+  TimePoint deadline{};  // The deadline of the call. The caller may stop waiting earlier.
   // The member has at least the time that this node gives to each member. False: the time is what
   // a caller has left, and a late answer says nothing about the member.
   bool counts = false;
@@ -53,11 +53,11 @@ class PeerHealth {
   static constexpr Duration kLongestPause = std::chrono::seconds(30);
 
   struct Options {
-    // What a member has at least for an answer before a late one is a failure.
+    // The least time that a member has for an answer before a late one is a failure.
     Duration answer_time = std::chrono::milliseconds(15);
     // For how long a member may be silent while it gives a block.
     Duration silence = std::chrono::milliseconds(250);
-    Duration wrong_pause = kWrongPause;  // Of a member that sent wrong bytes.
+    Duration wrong_pause = kWrongPause;  // The pause of a member that sent wrong bytes.
   };
   // How a call ended, for the member.
   enum class Outcome : uint8_t {
@@ -69,8 +69,8 @@ class PeerHealth {
 
   PeerHealth(Options options, const Clock* clock) : options_(options), clock_(*clock) {}
 
-  // Who is a member now. What is known of others goes, but for wrong bytes that they sent lately:
-  // a member does not wash its hands by leaving for a moment.
+  // The present members. The state of others goes, except for wrong bytes that they sent lately: a
+  // member does not wash its hands by leaving for a moment.
   void SetMembers(const std::vector<std::string>& ids) {
     MutexLock lock(mu_);
     absl::flat_hash_map<std::string, State> members;
@@ -104,8 +104,8 @@ class PeerHealth {
   }
 
   // Before a question, whose caller waits until `caller_deadline`. nullopt: it is no member, or is
-  // skipped. Who gets a Patience ends it. Of a member whose pause has ended, one caller gets one;
-  // others skip the member until that call has ended, or for another pause.
+  // skipped. A caller that gets a Patience ends it. When a member's pause has ended, one caller
+  // gets one; others skip the member until that call has ended, or for another pause.
   std::optional<Patience> MayAsk(const std::string& member, TimePoint caller_deadline) {
     MutexLock lock(mu_);
     State* const state = StateToCall(member);

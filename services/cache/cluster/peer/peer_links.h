@@ -26,15 +26,15 @@ struct FoundHolders {
 // A namespace as a call names it.
 struct PeerNamespace {
   Digest fingerprint;
-  uint64_t bumps_digest = 0;  // Of the bumps that the caller knows.
+  uint64_t bumps_digest = 0;  // The digest of the bumps that the caller knows.
 };
 
-// What a member has of the keys that it was asked for, in its own tiers: the first ones.
+// The blocks that a member has in its own tiers, of the keys that it was asked for: the first ones.
 struct PeerMatch {
   uint32_t blocks = 0;
   uint64_t bytes = 0;
   double seconds = 0;  // Until the last byte could be on its way.
-  // Of `blocks` and `bytes`, those in memory. The others are on disk.
+  // The part of `blocks` and `bytes` that is in memory. The others are on disk.
   uint32_t memory_blocks = 0;
   uint64_t memory_bytes = 0;
 };
@@ -48,7 +48,7 @@ enum class PeerBytes : uint8_t { kStreamed, kMayBeLent };
 // Beside the status of a read.
 struct PeerReadAnswer {
   static constexpr size_t kMostOthers = 4;
-  // Of a member that is busy: the members that have just taken the block from it, as it says. At
+  // If the member is busy: the members that have just taken the block from it, as it says. At
   // most kMostOthers.
   std::vector<std::string> others = {};
   // DEADLINE_EXCEEDED because no byte came for `silence`. Otherwise the deadline was too early for

@@ -1,5 +1,5 @@
 #pragma once
-// What members of a cluster tell each other about themselves, without the form it has on the wire.
+// The messages of members of a cluster about themselves, without their form on the wire.
 
 #include <cstdint>
 #include <string>
@@ -25,8 +25,8 @@ struct PeerHello {
   uint32_t oldest_version = kOldestPeerVersion, newest_version = kNewestPeerVersion;
   std::string address = {};  // Where it listens for other members.
   std::string host = {}, zone = {};
-  uint64_t view_digest = 0;   // Of the ids of the members that it sees.
-  uint64_t bumps_digest = 0;  // Of all bumps that it knows.
+  uint64_t view_digest = 0;   // The digest of the ids of the members that it sees.
+  uint64_t bumps_digest = 0;  // The digest of all bumps that it knows.
   bool leaving = false;       // It drains.
   std::string program = {};   // Version of the program. Empty: unknown.
 };

@@ -149,7 +149,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     AskNextHolder();
   }
 
-  // `why`: somebody has not answered. What was found in time counts all the same.
+  // `why`: somebody has not answered. Blocks that were found in time count all the same.
   void End(const Status& why = OkStatus()) {
     if (!end_.Begin()) return;
     LocateDone done;
@@ -164,7 +164,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     done(std::move(located));
   }
 
-  // What a read may try of a block that many have.
+  // The most members that a read may try for a block that many have.
   static constexpr size_t kMostInPlan = 8;
 
   PeerSource& source_;

@@ -7,7 +7,7 @@
 //   Read     the block from the member that Locate named; the next one if it fails or falls silent.
 //            A member may lend it instead, and a GPU of this node fetches it (block_moves.h)
 //
-// What the directory says is a hint: only a Match of the holder counts.
+// The directory only gives a hint: only a Match of the holder counts.
 
 #include <atomic>
 #include <functional>
@@ -30,15 +30,16 @@ class PeerSource final : public BlockSource {
     // For all look-ups of one Locate, at most seven eighths of what its caller has left. A member
     // that has so much time for one answer, and gives none, has failed, whatever the caller has.
     Duration lookup_deadline = std::chrono::milliseconds(15);
-    Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
+    // How long a read may be silent until another holder is asked.
+    Duration silence = std::chrono::milliseconds(250);
     Duration busy_pause = std::chrono::milliseconds(5);
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
-    Duration wrong_pause = PeerHealth::kWrongPause;  // Of a member that sent wrong bytes.
+    Duration wrong_pause = PeerHealth::kWrongPause;  // The pause of a member that sent wrong bytes.
     size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
     size_t remembered_blocks = 262'144;
   };
-  // What this node knows of a namespace.
+  // The state of a namespace at this node.
   struct Known {
     uint32_t block_tokens = 0;  // 0: it does not know the namespace.
     uint64_t bumps_digest = 0;
@@ -66,7 +67,7 @@ class PeerSource final : public BlockSource {
   void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline, BlockSink* sink,
             ReadDone done) override;
 
-  // Of what it remembers.
+  // The memory for its records.
   uint64_t bytes() const { return plans_.bytes() + search_.health().bytes(); }
   const PeerHealth& health() const { return search_.health(); }
   // A member has come, or come back: what failed before says nothing.
@@ -80,7 +81,7 @@ class PeerSource final : public BlockSource {
     uint64_t failed_reads = 0;  // Blocks.
     uint64_t wrong_reads = 0;   // Times that a member sent wrong bytes.
     uint64_t busy_answers = 0;
-    // Of the blocks that were read, those that came from GPU to GPU. Failed moves: blocks that were
+    // The blocks and bytes of these reads that came from GPU to GPU. Failed moves: blocks that were
     // lent, but had to be streamed; wrong moves: those of them that came with wrong bytes.
     uint64_t moved_blocks = 0, moved_bytes = 0, failed_moves = 0, wrong_moves = 0;
   };

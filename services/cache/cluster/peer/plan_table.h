@@ -38,8 +38,8 @@ class PlanTable {
       recent_.insert_or_assign(HashForWaymark(fingerprint, key), plan);
     }
   }
-  // Of the tables and the plans, when both are as full as they get: so much for each block of
-  // `capacity`.
+  // The most bytes of the tables and the plans, for each block of `capacity`, when both are as full
+  // as they get.
   static constexpr uint64_t kMostPlanBytesOfABlock = 16;
   static constexpr uint64_t kMostBytesOfABlock = 57 + kMostPlanBytesOfABlock;
   uint64_t bytes() const {
@@ -74,7 +74,7 @@ class PlanTable {
                       *total -= bytes;
                     });
   }
-  // What was recent is old now. Returns what was old.
+  // The recent plans become the old ones. Returns what was old.
   Map Turn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const uint64_t all = *plan_bytes_;
     old_plans_ = all - std::min(all, old_plans_);

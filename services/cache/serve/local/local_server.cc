@@ -52,7 +52,7 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   LocalToken token{};
   bool attached = false;    // Counts in its token's `connections`.
   OwnerId owner = kCommon;  // Counts as a user of it.
-  MemoryCharge charge;      // Of the ring.
+  MemoryCharge charge;      // The charge of the ring.
   std::unique_ptr<LocalServerSession> session;
   bool hot = false;
   bool waiting = false;

@@ -41,8 +41,8 @@ namespace cairn::cache {
 using LocalToken = std::array<uint8_t, 16>;
 
 struct LocalServerOptions {
-  std::string path;               // Of the socket.
-  mode_t mode = 0600;             // Of its file.
+  std::string path;               // The path of the socket.
+  mode_t mode = 0600;             // The mode of its file.
   std::vector<uid_t> allow_uids;  // Users that may connect in addition to this process's own user.
   shm::RingShape ring{.entries = shm::kDefaultEntries, .scratch_bytes = 1u << 20};
   // Bytes that a session may lease and reserve. 0: a quarter of the host tier.
@@ -119,7 +119,7 @@ class LocalServer {
   Result<LocalServerSessionOptions> CheckHello(const shm::DecodedHello& hello,
                                                Connection* connection);
   void MakeHot(Connection* connection);
-  // Stops serving it and tells it why. What it holds stays until it hangs up.
+  // Stops serving it and tells it why. Its leases and reservations stay until it hangs up.
   void Condemn(Connection* connection, const Status& why);
   void Remove(Connection* connection);
   void Tick();
@@ -138,7 +138,7 @@ class LocalServer {
   std::deque<Connection*> waiting_;         // Have descriptors that wait. By turns.
   TimePoint next_look_ = TimePoint::max();  // For what they wait for.
   bool listening_now_ = true;
-  std::optional<TimePoint> warned_;  // Of accepts that failed.
+  std::optional<TimePoint> warned_;  // When a failed accept was last logged.
   uint32_t seen_memories_ = 0;
 
   Mutex mu_;

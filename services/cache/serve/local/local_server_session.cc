@@ -174,7 +174,7 @@ void LocalServerSession::Finish(const DecodedSubmission& call, const Status& sta
 }
 
 Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint) {
-  // What a fingerprint stands for never changes.
+  // The namespace of a fingerprint never changes.
   const auto it = own_namespaces_.find(fingerprint);
   if (it != own_namespaces_.end()) return it->second;
   CAIRN_ASSIGN_OR_RETURN(const auto spec, services_.engine->GetNamespace(fingerprint));

@@ -3,7 +3,7 @@
 //
 // The server's thread owns it. Not thread-safe. It knows no socket: segments go out through
 // ArenaSegmentSender. Whatever a client writes into its ring, it can at worst end this session
-// (docs/formats/local.md).
+// (docs/inside/formats/local.md).
 
 #include <cstdint>
 #include <deque>
@@ -56,7 +56,7 @@ struct LocalBuffers {
 };
 
 struct LocalServerSessionOptions {
-  SessionId session = 0;  // Of the engine.
+  SessionId session = 0;  // The session of the engine.
   OwnerId owner = kCommon;
   std::string tenant;
   uint64_t quota_bytes = 0;  // Leased and reserved bytes together. At most half of it reserved.

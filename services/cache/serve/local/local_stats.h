@@ -13,7 +13,7 @@ struct LocalStats {
   std::atomic<uint64_t> broken_sessions{0};       // Ended because of what they wrote.
   std::atomic<uint64_t> descriptors{0};           // Served.
   std::atomic<uint64_t> rejected_descriptors{0};  // Malformed, or of another tenant.
-  std::atomic<uint64_t> read_bytes{0};            // Whose places were told.
+  std::atomic<uint64_t> read_bytes{0};            // The bytes of places that were told.
   std::atomic<uint64_t> written_bytes{0};         // Committed.
   std::atomic<uint64_t> held_bytes{0};            // Leased and reserved now.
   std::atomic<uint64_t> shared_segments{0};       // Descriptors handed out, since start.

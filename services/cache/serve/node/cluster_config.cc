@@ -60,7 +60,7 @@ Status CheckCluster(NodeConfig* config) {
         cluster.peer_identities.size());
   }
   config->engine.source_read_timeout = cluster.read_timeout;
-  // What the members found in time has to reach the engine in time.
+  // Blocks that the members found in time have to reach the engine in time.
   config->engine.source_lookup_timeout =
       cluster.lookup_deadline / 7 * 8 + std::chrono::milliseconds(1);
   if (cluster.speak > kNewestPeerVersion) {

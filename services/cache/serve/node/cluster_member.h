@@ -62,7 +62,7 @@ class ClusterMember {
 
   const NodeConfig config_;
   const PeerRule rule_;
-  Gate reads_;  // Of other members, under way.
+  Gate reads_;  // The reads of other members that are under way.
   // A pool of its own: what other members want must not hold up this node's clients.
   std::unique_ptr<ThreadPool> executor_;
   // For answers of other members, on which clients wait: no thread of it waits for a disk.

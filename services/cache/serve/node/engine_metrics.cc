@@ -75,7 +75,8 @@ void ShowMoves(const EngineStats& stats, Sink& sink) {
   show("src=device,dst=host", device->read_bytes);
 }
 
-// What policies learned, over all namespaces. "all" is there even if nothing was learned.
+// The numbers that policies learned, over all namespaces. "all" is there even if nothing was
+// learned.
 void ShowLearned(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
   std::map<std::string, LearnedGroup> groups;
   groups["all"] = {};

@@ -11,8 +11,8 @@ class MemoryAccount;
 
 // `engine` outlives the registry's last scrape.
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry);
-// What the node may take of each kind of memory, and what it takes. `account` and `engine`: as
-// above.
+// The limits of the node for each kind of memory, and how much of it is in use. `account` and
+// `engine`: as above.
 void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Registry* registry);
 // As above.
 void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry);

@@ -35,7 +35,7 @@ Result<uint64_t> NextEpoch(const std::string& directory) {
     }
     if (last >= epoch) epoch = last + 1;  // The clock went back.
   }
-  // Written beside and renamed: a death in between leaves the old number.
+  // Written to another file and renamed: a death in between leaves the old number.
   const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   const std::string text = fmt::format("{}\n", epoch);
   const bool written = fd >= 0 &&

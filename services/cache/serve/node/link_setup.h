@@ -20,7 +20,7 @@
 namespace cairn::cache {
 
 // Loads NCCL if the settings ask for it, which may change the environment: before there are
-// threads. What is missing is logged, and Open goes on without links.
+// threads. If something is missing, it is logged, and Open goes on without links.
 void PrepareLinks(const NodeConfig& config);
 
 class NodeLinks {

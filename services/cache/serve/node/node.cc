@@ -30,7 +30,7 @@
 namespace cairn::cache {
 namespace {
 
-// The largest request beside frames of Push: 65536 keys of 32 bytes.
+// The largest request, apart from frames of Push: 65536 keys of 32 bytes.
 constexpr int kLargestRequest = 3 << 20;
 
 // After the last flush nothing is lost any more: a process that has not ended by then waits for a
@@ -320,7 +320,7 @@ class Node final : public service::Service {
   OpenedDevices devices_;
   std::unique_ptr<DiskTier> disk_;
   std::unique_ptr<ClusterMember> cluster_;  // nullptr: the node is alone.
-  Timers timers_{&SteadyClock::Get()};      // Of a node that is alone.
+  Timers timers_{&SteadyClock::Get()};      // The timers of a node that is alone.
   std::unique_ptr<CacheEngine> engine_;
   // Matches of the same-node path count as those of gRPC do.
   struct LocalLookups final : MatchObserver {

@@ -19,13 +19,13 @@
 namespace cairn::cache {
 namespace {
 
-// What the disk tier takes: RocksDB's buffers, what is moved, and what is encoded again
-// (EngineOptions::max_copy_bytes).
+// The memory of the disk tier: RocksDB's buffers, blocks that are moved, and blocks that are
+// encoded again (EngineOptions::max_copy_bytes).
 constexpr uint64_t kDiskMemory = 96ull << 20;
 // The process itself: code, threads, gRPC.
 constexpr uint64_t kProcessMemory = 100ull << 20;
 constexpr uint64_t kMiB = 1ull << 20;
-// What a driver of GPUs takes of the host's memory (an estimate), and the buffers for each GPU.
+// The host memory of a driver of GPUs (an estimate), and the buffers for each GPU.
 constexpr uint64_t kDriverMemory = 256 * kMiB;
 constexpr uint64_t kDeviceBuffers = 32 * kMiB;
 
@@ -269,7 +269,7 @@ Status CheckDevices(const NodeConfig& config) {
                          config::FormatBytes(config.device_chunk));
 }
 
-// What a start would find out, without doing any of it.
+// The errors that a start would find, without starting anything.
 Status CheckBeforeStart(const NodeConfig& config) {
   CAIRN_RETURN_IF_ERROR(CheckDescriptorLimit());
   if (config.disk_path.empty()) return OkStatus();

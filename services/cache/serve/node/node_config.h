@@ -1,5 +1,5 @@
 #pragma once
-// Every setting of cairn-cache. docs/config.md is printed from this table.
+// Every setting of cairn-cache. docs/operate/config.md is printed from this table.
 
 #include <cstdint>
 #include <string>
@@ -62,7 +62,7 @@ struct NodeConfig {
   std::string eviction_policy = "lru";
   bool host_prefault = true;
 
-  uint64_t device_capacity = 0;  // Of each device. 0: no device tier.
+  uint64_t device_capacity = 0;  // The capacity for each device. 0: no device tier.
   std::vector<std::string> device_ids;
   std::string device_library;
   uint64_t device_chunk = 64ull << 20;
@@ -123,7 +123,7 @@ struct NodeConfig {
   // About how many threads these settings ask for.
   size_t Threads() const;
 
-  // What the node may take of each kind of memory.
+  // The limits of the node for each kind of memory.
   MemoryAccount::Bounds MemoryBounds() const;
 };
 

@@ -57,7 +57,7 @@ FetchCall::FetchCall(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
 }
 
 FetchCall::~FetchCall() {
-  // What gRPC still sends is held by the frames themselves.
+  // Bytes that gRPC still sends are held by the frames themselves.
   if (own_lease_) (void)rpc_->engine->Release(wanted_.session, {&*own_lease_, 1});
   grpc_call_unref(grpc_call_);
 }

@@ -21,7 +21,7 @@ namespace cairn::cache {
 
 class FetchCall;
 
-// What the fetches of a node share.
+// The state that the fetches of a node share.
 struct FetchCalls {
   // `shared_lookups` outlives it.
   FetchCalls(uint64_t budget_bytes, Lookups* shared_lookups)
@@ -80,16 +80,16 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   grpc_call* const grpc_call_;  // A reference of its own: Tick may cancel while gRPC ends the call.
   std::shared_ptr<FetchCall> self_;
 
-  // Owned by who drives it.
+  // Owned by the thread that drives it.
   std::unique_ptr<FetchStream> stream_;
   FetchRequest
       wanted_;  // Its rows, if any, are those of the request, gone once the stream is there.
-  std::optional<LeaseId> own_lease_;  // Of a lookup; ends with the call.
+  std::optional<LeaseId> own_lease_;  // The lease of a lookup; ends with the call.
   frames::FetchFrameWriter writer_;
   std::optional<FetchStream::Item> item_;  // A slice is sent up to offset_.
   size_t offset_ = 0;
   bool at_end_ = false;
-  Status end_;              // Of the stream once at_end_; else why nothing came.
+  Status end_;              // The status of the stream once at_end_; else why nothing came.
   grpc::ByteBuffer frame_;  // Belongs to gRPC while a write is under way.
 
   Mutex mu_;

@@ -20,18 +20,18 @@
 namespace cairn::cache {
 
 // A connection to a member is made when a call needs it, and closed when it was idle for a minute.
-// One thread of its own takes what comes, and runs the callbacks of short calls. What may take long
-// runs on an executor, so that a Hello's answer does not wait for the hashes of a block: the end of
-// a read, and the callbacks of Find and Match, which may end a match of this node.
+// One thread of its own takes what comes, and runs the callbacks of short calls. Work that may take
+// long runs on an executor, so that a Hello's answer does not wait for the hashes of a block: the
+// end of a read, and the callbacks of Find and Match, which may end a match of this node.
 class GrpcPeerLinks final : public PeerLinks {
  public:
   struct Options {
     PeerCaller self;
     bool tls = false;
     net::ChannelFiles files;
-    PeerRule rule = {};  // Who may answer as which member.
+    PeerRule rule = {};  // The rule that says which process may answer as which member.
     // For what may take long. It outlives the links, and runs or destroys what it has taken: until
-    // then Stop waits. What it refuses runs on the links' own thread.
+    // then Stop waits. Work that it refuses runs on the links' own thread.
     Executor* executor = nullptr;
   };
   explicit GrpcPeerLinks(Options options);

@@ -52,13 +52,14 @@ class Lookups {
   }
 
  private:
-  static constexpr Duration kLimit = std::chrono::minutes(1);  // Of callers without a deadline.
+  // Limit for callers without a deadline.
+  static constexpr Duration kLimit = std::chrono::minutes(1);
   struct Asked {
     size_t keys = 0;
     uint32_t block_tokens = 0;
     bool counts = true;  // As a lookup: not if its caller only waits, or announces.
   };
-  // What the tiers have.
+  // The match of the tiers alone.
   Result<MatchResult> MatchHere(const Question& question, Asked* asked);
   void Count(const Asked& asked, const MatchResult& result) const {
     if (asked.counts) metrics_.Count(result, asked.keys, asked.block_tokens);

@@ -1,5 +1,5 @@
 #pragma once
-// What lookups found: the metrics that say whether the cache is worth its memory.
+// The results of lookups: the metrics that say whether the cache is worth its memory.
 
 #include "common/metrics/metrics.h"
 #include "services/cache/store/engine/cache_engine.h"

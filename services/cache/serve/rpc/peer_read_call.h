@@ -20,8 +20,8 @@ namespace cairn::cache {
 
 class PeerReadCall;
 
-// What the reads of other members share. A frame is a copy of its bytes, so the frames on their way
-// have at most the gate's places times the size of a frame, and need no rpc::SendBudget.
+// The state that the reads of other members share. A frame is a copy of its bytes, so the frames on
+// their way have at most the gate's places times the size of a frame, and need no rpc::SendBudget.
 struct PeerReads {
   RpcContext* rpc = nullptr;
   rpc::Method* method = nullptr;
@@ -30,7 +30,7 @@ struct PeerReads {
   Executor* executor = nullptr;   // Waits for the disk.
   Gate* gate = nullptr;           // Reads under way.
   std::string limit;              // The setting that bounds the gate.
-  // Who calls, if he may.
+  // The caller, if it may call.
   std::function<Result<PeerCaller>(const rpc::Call& call, const v1::PeerCaller& caller)> caller;
   rpc::StreamSet<PeerReadCall> open;
 

@@ -1,5 +1,6 @@
 #pragma once
-// Who may speak for which member, as the certificates of both sides show it.
+// The rules that say which process may speak for which member, as the certificates of both sides
+// show it.
 
 #include <string>
 #include <vector>

@@ -16,7 +16,7 @@ class PeerCalls {
  public:
   PeerCalls(Cluster* cluster, PeerRule rule) : host_(cluster->host()), rule_(std::move(rule)) {}
 
-  // Who calls, if he may.
+  // The caller, if it may call.
   Result<PeerCaller> CallerOf(const rpc::Call& call, const v1::PeerCaller& proto) const {
     CAIRN_ASSIGN_OR_RETURN(PeerCaller caller, ToCaller(proto));
     const net::Caller there = net::CallerOf(call.grpc());
@@ -97,7 +97,8 @@ std::shared_ptr<PeerReads> AddPeerService(rpc::CallServer* server, RpcContext* r
   add("Announce", on_the_poller, &PeerCalls::Announce);
   add("Find", on_the_poller, &PeerCalls::Find);
   add("Match", on_the_poller, &PeerCalls::Match);
-  add("ExchangeBumps", executor, &PeerCalls::ExchangeBumps);  // What it brings is written to disk.
+  // The bumps that it brings are written to disk.
+  add("ExchangeBumps", executor, &PeerCalls::ExchangeBumps);
   // The server owns it with the method.
   const auto reads = std::make_shared<PeerReads>();
   reads->rpc = rpc;

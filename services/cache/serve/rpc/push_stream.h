@@ -47,7 +47,7 @@ class PushCall final : public rpc::CallReactor {
   rpc::Call call_;
   grpc_call* const grpc_call_;  // A reference of its own: Tick may cancel while gRPC ends the call.
   std::shared_ptr<PushCall> self_;
-  grpc::ByteBuffer frame_;  // What was read last; in the end the answer.
+  grpc::ByteBuffer frame_;  // The frame that was read last; in the end the answer.
   std::string token_;
   std::optional<SessionId> session_;
   std::vector<uint64_t> commit_ids_;

@@ -46,8 +46,8 @@ struct FetchRange {
   uint32_t block_begin = 0, block_end = 0, layer_begin = 0, layer_end = 0;
 };
 Result<FetchRange> ToFetchRange(const v1::FetchRequest& request);
-// The wanted rows; none: whole slices are wanted. Their masks are the request's. What needs the
-// layout is checked by the engine.
+// The wanted rows; none: whole slices are wanted. Their masks are the request's. Checks that need
+// the layout are made by the engine.
 Result<std::vector<RowGroup>> ToRowGroups(const v1::FetchRequest& request);
 
 // Parts of one Reserve; `layout` is the namespace's.

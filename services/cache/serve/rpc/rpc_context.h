@@ -1,5 +1,5 @@
 #pragma once
-// What the node's services share.
+// The state that the node's services share.
 
 #include <atomic>
 #include <chrono>
@@ -24,7 +24,7 @@ struct RpcOptions {
   uint32_t max_sessions = 1024;
   uint32_t max_watches = 64;
   uint32_t max_flushes = 64;              // Under way and waiting.
-  uint32_t max_frame_bytes = 4u << 20;    // Of Push.
+  uint32_t max_frame_bytes = 4u << 20;    // Limit for a frame of Push.
   uint32_t fetch_frame_bytes = 1u << 20;  // Data in one frame of Fetch.
   uint64_t send_bytes = 256ull << 20;     // Frames of all fetches that are on their way to readers.
   Duration heartbeat = std::chrono::seconds(5);
@@ -41,7 +41,7 @@ struct RpcOptions {
 // All that it points to must outlive the server. Threads: as rpc::Context; `local` may come later.
 struct RpcContext : rpc::Context {
   CacheEngine* engine = nullptr;
-  MemoryAccount* memory = nullptr;     // Of the whole node.
+  MemoryAccount* memory = nullptr;     // The account of the whole node.
   Executor* executor = nullptr;        // Calls that may take a while.
   Executor* fetch_executor = nullptr;  // Frames of fetches: they wait for disk.
   Executor* flush_executor = nullptr;  // Flush waits longest, and may not hold up the others.

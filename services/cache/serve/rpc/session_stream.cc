@@ -6,8 +6,8 @@
 namespace cairn::cache {
 namespace {
 
-// What a session takes: its stream with gRPC, and its rows here and in the engine. Measured: 20 to
-// 40 KiB.
+// The memory of a session: its stream with gRPC, and its rows here and in the engine. Measured: 20
+// to 40 KiB.
 constexpr uint64_t kSessionBytes = 48 << 10;
 
 }  // namespace

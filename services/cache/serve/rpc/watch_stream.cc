@@ -74,8 +74,8 @@ bool WatchStream::Step() {
 }
 
 void WatchStream::Pump() {
-  // One pumps at a time. Who comes meanwhile leaves, so the one inside looks again after letting
-  // go.
+  // One pumps at a time. A caller that comes meanwhile leaves, so the one inside looks again after
+  // letting go.
   do {
     if (pumping_.exchange(true)) return;
     const bool sent = Step();

@@ -47,7 +47,7 @@ class WatchStream final : public rpc::PushedStream {
   bool open_ = false;
   std::unique_ptr<EventQueue> queue_;
   std::atomic<bool> pumping_{false};
-  // Owned by who holds pumping_.
+  // Owned by the caller that holds pumping_.
   std::vector<CacheEvent> batch_;
   size_t next_ = 0;
 };

@@ -10,16 +10,16 @@
 
 namespace cairn::cache {
 
-// Of an opaque layout: empty.
+// The sizes of an opaque layout are empty.
 class LayerSizes {
  public:
   explicit LayerSizes(const Layout& layout);
 
   struct Total {
     uint64_t bytes = 0;
-    uint32_t layers = 0;  // Of these layers so many have bytes.
+    uint32_t layers = 0;  // The number of these layers that have bytes.
   };
-  // Of all slices of a part, in O(log groups). REQUIRES: `rect` lies on the grid.
+  // The total of all slices of a part, in O(log groups). REQUIRES: `rect` lies on the grid.
   Total Of(const format::PartRect& rect) const;
 
   // A run of layers that are alike.
@@ -39,7 +39,7 @@ class LayerSizes {
   }
 
  private:
-  // What lies before a group.
+  // The sums of all groups before a group.
   struct Sums {
     uint64_t per_head = 0;
     uint64_t at_head_0 = 0;

@@ -64,7 +64,7 @@ class Recoder {
 
   // An upper bound of the size, for a block of one part.
   uint64_t MaxBlockBytes(bool at_start) const;
-  // The memory that Recode takes beside its result, at most about.
+  // The memory that Recode takes in addition to its result, at most about.
   uint64_t WorkingBytes() const { return working_bytes_; }
 
  private:

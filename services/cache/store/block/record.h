@@ -1,7 +1,7 @@
 #pragma once
 // The record that the disk tier stores with each part. With the records, recovery can build the
-// index again from the parts alone, in any order. docs/formats/record.md draws the bytes. No other
-// versions than those that it draws are read.
+// index again from the parts alone, in any order. docs/inside/formats/record.md draws the bytes. No
+// other versions than those that it draws are read.
 
 #include <cstdint>
 #include <optional>
@@ -41,7 +41,7 @@ struct NamespaceRecord {
   NamespaceSpec spec;
   uint64_t generation = 0;
   bool dropped = false;
-  // How long blocks live after their last use. 0: for ever.
+  // How long blocks live after their last use. 0: forever.
   Duration block_life{0};
 };
 inline constexpr std::string_view kNamespaceMetaPrefix = "namespace/";

@@ -37,8 +37,8 @@ size_t BytesOf(const Layout& layout) {
   return bytes;
 }
 
-// Neighbouring groups of equal layers mean the same as one group. What is done with a layout takes
-// time by its groups.
+// Neighbouring groups of equal layers mean the same as one group. Work on a layout takes time by
+// its groups.
 NamespaceSpec WithMergedGroups(NamespaceSpec spec) {
   if (auto* const native = std::get_if<NativeLayout>(&spec.layout.form)) {
     std::vector<LayerGroup> groups = std::exchange(native->groups, {});

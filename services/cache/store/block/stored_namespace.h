@@ -1,6 +1,6 @@
 #pragma once
-// What a node knows of a namespace in all of its generations: its spec, and how its parts are
-// stored. Made once, when the namespace is opened or found on disk again.
+// The facts about a namespace in all of its generations: its spec, and how its parts are stored.
+// Made once, when the namespace is opened or found on disk again.
 //
 //   spec --CheckNamespace--> CheckedNamespace --PartCodecsOf--> PartCodecs --> PartStorage
 //     |                           any error of these two
@@ -23,9 +23,9 @@ namespace cairn::cache {
 // layout must outlive it.
 struct PartStorage {
   Recipe recipe;
-  FieldHashes fields;                      // Of the spec.
-  PartForm pushed;                         // Of parts that writers bring.
-  ByTier<PartForm> in_tier;                // Of parts that lie in a tier.
+  FieldHashes fields;                      // The hashes of the spec's fields.
+  PartForm pushed;                         // The form of parts that writers bring.
+  ByTier<PartForm> in_tier;                // The form of parts that lie in a tier.
   std::unique_ptr<const Recoder> recoder;  // nullptr unless the recipe is a ladder.
 };
 
@@ -42,7 +42,7 @@ struct StoredNamespace {
   // INVALID_ARGUMENT or UNIMPLEMENTED, which names the field: the parts cannot be read or written.
   const Result<PartStorage> storage;
 
-  // What it takes, in bytes.
+  // Its memory, in bytes.
   size_t MemoryBytes() const;
 };
 

@@ -6,7 +6,7 @@
 namespace cairn::cache {
 namespace {
 
-// Of the keys from `from` on, the first that is not served. REQUIRES: from <= end.
+// The first of the keys from `from` on that is not served. REQUIRES: from <= end.
 uint32_t FirstMissing(const NodeContext& context, NamespaceState& ns,
                       std::span<const BlockKey> keys, uint32_t from, uint32_t end)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
@@ -20,7 +20,7 @@ uint32_t TargetOf(const MatchRequest& request) {
   return request.wait_blocks == 0 ? all : std::min(all, request.wait_blocks);
 }
 
-// What a wait keeps of its request, in bytes.
+// The memory that a wait keeps of its request, in bytes.
 size_t BytesOf(const MatchRequest& request) {
   size_t bytes = sizeof(ArrivalWait) + request.keys.size_bytes() + request.trace.size();
   for (const std::string& holder : request.holders) bytes += sizeof(holder) + holder.size();

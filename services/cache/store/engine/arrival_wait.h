@@ -50,7 +50,7 @@ class ArrivalWait final : public FurtherMatch,
   const std::string trace_;
   const TimePoint begin_;
   const uint32_t target_;  // Blocks that are waited for.
-  TimePoint deadline_;     // Of the whole answer.
+  TimePoint deadline_;     // The deadline of the whole answer.
 
   Mutex mu_;
   NamespacePtr ns_ ABSL_GUARDED_BY(mu_);

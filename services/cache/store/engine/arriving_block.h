@@ -45,24 +45,24 @@ class ArrivingBlock final : public BlockSink {
   // The read is over, with the source's status: shows the block, or keeps or frees its bytes. By
   // one thread, once.
   void Complete(const Status& status);
-  // The readers wait no longer. What the source still brings is dropped.
+  // The readers wait no longer. Bytes that the source still brings are dropped.
   void GiveUp(MissReason reason);
 
   State state() const {
     MutexLock lock(mu_);
     return state_;
   }
-  // Of kFailed.
+  // The reason for kFailed.
   MissReason reason() const {
     MutexLock lock(mu_);
     return reason_;
   }
-  // Of kInHost: whoever holds them finds the block in the index.
+  // For kInHost: whoever holds them finds the block in the index.
   std::shared_ptr<PathPins> pins() const {
     MutexLock lock(mu_);
     return pins_;
   }
-  // Of kBuffered: bytes of the parts of `block`, in their order.
+  // For kBuffered: bytes of the parts of `block`, in their order.
   const SourceBlock& block() const { return block_; }
   std::span<const std::byte> bytes(size_t part) const { return rooms_[part]; }
 
@@ -85,7 +85,7 @@ class ArrivingBlock final : public BlockSink {
   // False: there is an outcome already.
   bool Settle(State state, MissReason reason, std::shared_ptr<PathPins> pins = nullptr);
 
-  // Of the source's thread, until the outcome.
+  // Used by the source's thread, until the outcome.
   SourceBlock block_;
   Extents in_host_;  // Reserved, not committed; empty: the bytes are in buffers_.
   std::vector<PartBuffer> buffers_;

@@ -44,8 +44,8 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const SourceBlock::Part& part : parts) lengths.push_back(part.bytes);
-  // What comes in waits for its copy to disk, or stays pinned until the reader has it: without a
-  // rest, nobody could write until then.
+  // A block that comes in waits for its copy to disk, or stays pinned until the reader has it:
+  // without a rest, nobody could write until then.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
   auto room = evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, {.leased = false},
                                   evictor_.RoomOf(ns), &ns);

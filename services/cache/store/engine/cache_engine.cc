@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t kMaxClientName = 128;
 
-// Of a node without such a tier: any that it does not have.
+// For a node without such a tier: any kind that it does not have.
 TierKind PersistentKind(const Tiers& tiers) {
   return tiers.persistent != nullptr ? tiers.persistent->kind() : TierKind::kDisk;
 }

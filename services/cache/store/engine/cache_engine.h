@@ -45,7 +45,7 @@ class InPlaceEngine;
 class MemoryAccount;
 class PeerEngine;
 
-// What an opening may do to the life of a namespace's blocks that are there.
+// How an opening may change the life of a namespace's blocks that are there.
 enum class LifeChange : uint8_t {
   kLonger,  // Whoever knows the namespace may open it, and must not hide blocks of others with it.
   kAny      // For administrators, who may drop it, too.
@@ -81,14 +81,14 @@ struct MatchResult : MatchedPrefix {
   std::shared_ptr<FurtherMatch> further;
 };
 
-// What remains of a match for a source to answer. One thread uses it.
+// The rest of a match, for a source to answer. One thread uses it.
 class FurtherMatch {
  public:
   virtual ~FurtherMatch() = default;
   using Done = std::function<void(Result<MatchResult>)>;
   // Asks the source, without waiting. `done` runs once, with the whole answer: in this call, or on
   // another thread after source_lookup_timeout at the latest, or after half of the time until
-  // `deadline` if that is sooner. A match that waits for writers does so before. `done` must be
+  // `deadline` if that is earlier. A match that waits for writers does so before. `done` must be
   // short. A source that is late or fails adds nothing to the answer. The lease then covers the
   // blocks that the source located: nothing pins them, and a fetch reads from the source those that
   // no tier has by then. NOT_FOUND: the session or the namespace ended meanwhile. Call it once.
@@ -186,8 +186,8 @@ class CacheEngine {
     // and lets go of every callback before the engine is destroyed.
     BlockSource* source = nullptr;
     Timers* timers = nullptr;  // Required with a source. Outlives the engine.
-    // What grows with the requests of clients is charged to it. nullptr: nothing bounds it. It
-    // outlives the engine.
+    // All memory that grows with the requests of clients is charged to it. nullptr: nothing bounds
+    // it. It outlives the engine.
     MemoryAccount* memory = nullptr;
     // The id of a new bump: random bytes, which no other member may ever draw. nullptr: the
     // system's.
@@ -222,14 +222,14 @@ class CacheEngine {
   virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const = 0;
 
-  // What the tiers hold. Does not wait (MatchResult::further).
+  // The blocks that the tiers hold. Does not wait (MatchResult::further).
   virtual Result<MatchResult> Match(const MatchRequest& request) = 0;
   virtual Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) = 0;
   virtual Status Release(SessionId session, std::span<const LeaseId> leases) = 0;
   virtual Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) = 0;
-  // A hint: these blocks will be matched in about `needed_in`. What lies on disk is promoted behind
+  // A hint: these blocks will be matched in about `needed_in`. Blocks on disk are promoted behind
   // all demand, and only into room that is free or holds blocks likely to be used later than that;
-  // what is in host is evicted after others until then. No lease.
+  // blocks in host memory are evicted after others until then. No lease.
   virtual Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) = 0;
   // Per key: fastest tier that holds the complete block.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,

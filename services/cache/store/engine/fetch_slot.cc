@@ -18,13 +18,13 @@ struct BufferedRead {
   InFlight::Token token;  // The budget is the engine's, which waits.
   std::shared_ptr<TransferBudget::Share> share;
   std::vector<std::unique_ptr<std::byte, Free>> buffers;
-  // What lies in the buffers: bytes [begin, begin + size) of places. Of a block that is read apart
+  // A part of the places' bytes in the buffers: [begin, begin + size). If the block is read apart,
   // these are headers first, and then slices, of a read that keeps that of the headers.
   struct Stretch {
     size_t place = 0;
     uint64_t begin = 0;
     uint64_t size = 0;
-    format::Codec codec = format::Codec::kRaw;  // Of slices, as the header says.
+    format::Codec codec = format::Codec::kRaw;  // The codec of slices, as the header says.
   };
   std::vector<Stretch> stretches;
   bool apart = false;
@@ -53,7 +53,7 @@ constexpr uint8_t kMaxRejections = 3;
 constexpr uint32_t kUsedAgainAfter = 60;
 // Headers that are read and hashed in one step, unless one block has more.
 constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
-// Of one block, where the caller cannot wait.
+// Limit for one block, where the caller cannot wait.
 constexpr uint64_t kHeaderBytesInHurry = 1 << 20;
 
 // Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
@@ -159,7 +159,7 @@ void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
       [operation, ns, key = slot.key, places = slot.places, place_of = std::move(place_of),
        kind = slot.tier](size_t part, Status status) {
         BufferedRead& r = *operation->read;
-        // Of slices, the header's read has asked.
+        // For slices, the read of the header has asked.
         if (status.ok() && r.headers == nullptr) {
           status = operation->context.CheckOwner(*ns, key, places[place_of[part]], kind);
         }
@@ -175,8 +175,8 @@ std::pair<uint32_t, uint32_t> WantedOf(const FetchSlot& slot, const format::Part
           std::min<uint32_t>(slot.layer_end, rect.layer_end)};
 }
 
-// At most so many bytes are read if header and slices of the wanted layers are read apart. nullopt:
-// that is not much less than the whole block, or not possible.
+// Limit for the bytes that are read if header and slices of the wanted layers are read apart.
+// nullopt: that is not much less than the whole block, or not possible.
 std::optional<uint64_t> ApartBytes(const NamespaceState& ns, const Tier& tier,
                                    const FetchSlot& slot) {
   if (slot.whole || slot.layer_end == 0 || !tier.reads_ranges()) return std::nullopt;
@@ -421,7 +421,7 @@ class PlacePins {
   std::vector<std::shared_ptr<PathPins>> old_;
 };
 
-// Of the headers that opening the slot reads.
+// The bytes of the headers that opening the slot reads.
 uint64_t HeaderBytesOf(const FetchSlot& slot) {
   uint64_t bytes = 0;
   for (const PartPlace& place : slot.places) {
@@ -623,7 +623,7 @@ void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   services.context->RemoveCorrupt(*lease->ns, slot.key, slot.tier,
                                   slot.places[0].extent[slot.tier]);
   slot.parts.clear();
-  // Promoted again once, which mends the host tier; then read past it.
+  // Promoted again once, which repairs the host tier; then read past it.
   slot.promotion_tried = slot.rejections > 0;
   if (++slot.rejections > kMaxRejections) return slot.Fail(MissReason::kCorrupt);
   slot.state = FetchSlot::State::kLocate;

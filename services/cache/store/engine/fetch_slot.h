@@ -24,8 +24,8 @@
 // which are compared with the header's hashes before they are given out.
 //
 // Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
-// are mapped, else as long as they are read into a buffer. What waits is kept by the lease alone,
-// and may leave host meanwhile.
+// are mapped, else as long as they are read into a buffer. A slot that waits is kept by the lease
+// alone, and may leave host memory meanwhile.
 
 #include <memory>
 #include <optional>
@@ -93,23 +93,25 @@ struct FetchSlot {
   // A source located the block: the lease does not keep it.
   bool located = false;
   bool whole = false;    // It was not to be read apart.
-  bool has_pin = false;  // Of `pins`, which it may share with others, one is counted here.
+  bool has_pin = false;  // One pin of `pins`, which it may share with others, is counted here.
   bool source_asked = false;
   bool no_room = false;  // When the source was asked last.
   uint8_t rejections = 0;
   uint64_t bytes = 0;
   // Wanted layers; [0, 0): all.
   uint32_t layer_begin = 0, layer_end = 0;
-  uint64_t apart_bytes = 0;  // At most so many are read if it is read apart. 0: it is read whole.
+  // The most bytes that are read if it is read apart. 0: it is read whole.
+  uint64_t apart_bytes = 0;
   PartPlaces places;
   std::vector<Part> parts;
-  // Of the parts, which lie in the order of their first layers, [begun, begun_end) have `in_layer`.
+  // The parts lie in the order of their first layers; those in [begun, begun_end) have `in_layer`.
   // Those before have ended, the others have not begun.
   size_t begun = 0, begun_end = 0;
   std::optional<uint32_t> in_layer;
   std::shared_ptr<BufferedRead> read;
   std::shared_ptr<ArrivingBlock> arriving;
-  std::shared_ptr<PathPins> pins;  // Of its place, and of those that were looked up with it.
+  // The pins of its place, and of those that were looked up with it.
+  std::shared_ptr<PathPins> pins;
 
   // Memory of the slot.
   uint64_t MemoryBytes() const {
@@ -120,7 +122,7 @@ struct FetchSlot {
   // for the parts of the layer, not for all. REQUIRES: ready; `layer` does not fall.
   const Part* PartOf(uint32_t layer, size_t number);
   void EnterLayer(uint32_t layer);
-  // Of buffers, if it is read into some.
+  // The bytes of buffers, if it is read into some.
   uint64_t buffer_bytes() const { return apart_bytes > 0 ? apart_bytes : bytes; }
   // It waits for room that others hold.
   bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
@@ -134,7 +136,7 @@ struct FetchSlot {
   }
 };
 
-// Of a block that lies in no tier of the node.
+// The reason for a block that lies in no tier of the node.
 MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key);
 
 // How far LocateSlots came.

@@ -1,6 +1,6 @@
 #pragma once
-// What other members of a cluster ask of the engine: blocks as they are stored, and the bumps that
-// decide who may serve whom.
+// The engine's interface for other members of a cluster: blocks as they are stored, and the bumps
+// that decide who may serve whom.
 //
 // Thread-safe. Errors as CacheEngine's.
 

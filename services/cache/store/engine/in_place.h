@@ -1,5 +1,5 @@
 #pragma once
-// What sessions on the node's own machine ask of the engine: where bytes lie, instead of bytes.
+// The engine's interface for sessions on the node's own machine: where bytes lie, instead of bytes.
 //
 // Leases and reservations made here have no deadline: they end by release, or with their session.
 // Their owner knows when the processes that may read and write the bytes are gone, and limits how
@@ -27,14 +27,14 @@ struct PlacedPart {
   State state = State::kHost;
   std::optional<TierKind> tier = TierKind::kHost;  // Where it was found. nullopt: in a source.
   MissReason reason = MissReason::kNone;
-  uint32_t block = 0;  // Of the lease.
+  uint32_t block = 0;  // The number of the block in the lease.
   uint32_t bytes = 0;
   format::PartRect part;
   uint64_t extent = 0;  // Id in the host tier, or in the device tier.
 };
 
-// What a session can read beside the host tier. Called under the lock of a namespace: must be quick
-// and must not call the engine.
+// The memory that a session can read in addition to the host tier. Called under the lock of a
+// namespace: must be quick and must not call the engine.
 class DeviceReach {
  public:
   virtual ~DeviceReach() = default;
@@ -71,10 +71,10 @@ class InPlaceEngine {
     return MatchInPlace(request, max_places, places, nullptr);
   }
   // Appends the parts of leased blocks, in order; of blocks that a source located, one entry each.
-  // What lies on disk is asked for once more. Does not wait.
+  // Blocks on disk are asked for once more. Does not wait.
   virtual Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) = 0;
   // Looks at the bytes of a leased block itself, since a reader says that they fail their hash.
-  // What is bad is removed, and counted as corrupt and as a miss. `reads_devices`: the reader may
+  // A bad block is removed, and counted as corrupt and as a miss. `reads_devices`: the reader may
   // have seen the copy in the device tier. That copy is taken for bad if the one in host is sound,
   // and is verified in the background if there is none in host.
   virtual Status Report(SessionId session, LeaseId lease, uint32_t block, bool reads_devices) = 0;

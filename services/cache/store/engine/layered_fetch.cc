@@ -7,10 +7,10 @@ namespace cairn::cache {
 namespace {
 
 constexpr size_t kLocateAtOnce = 256;    // Slots looked up under one lock.
-constexpr int kStepsAtOnce = 4;          // Of a window, after the deadline has passed.
+constexpr int kStepsAtOnce = 4;          // Steps of a window, after the deadline has passed.
 constexpr uint64_t kWindowFloor = 8192;  // Bytes that every window has in any case.
-// Of blocks that a source located. They come one after the other and go on as they came, so a
-// larger window would only keep the first of them back.
+// Limit for blocks that a source located. They come one after the other and go on as they came, so
+// a larger window would only keep the first of them back.
 constexpr uint64_t kSourceWindow = 1 << 20;
 constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the window that comes next.
 
@@ -261,8 +261,8 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
   if (sample) {
     context.pace[slot.tier].Add(entry.length, context.clock->Now() - before);
   }
-  // What this lease's match found on disk came from disk, also when it was promoted meanwhile. The
-  // same holds for a source.
+  // A block that this lease's match found on disk came from disk, also when it was promoted
+  // meanwhile. The same holds for a source.
   std::optional<TierKind> tier;
   if (!slot.located) tier = SlowerOf(slot.tier, MatchedTier(slot.block));
   if (checks_ != Checks::kOncePerLease) {  // Else rows are counted.

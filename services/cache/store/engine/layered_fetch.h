@@ -7,7 +7,7 @@
 // as an eighth of the transfer budget holds, and while one is sent the next is on its way: promoted
 // to host if there is room, else read into a buffer. Blocks that a source located go the same way,
 // after those that the lease pins, in windows of a MiB. Waiting for a buffer, or for memory, never
-// happens with one in hand, so fetches cannot block each other for ever.
+// happens with one in hand, so fetches cannot block each other forever.
 //
 // A fetch of some blocks (Wanted::only) goes through them as if they were neighbours.
 //
@@ -34,7 +34,7 @@ class LayeredFetch final : public FetchStream {
   enum class Checks : uint8_t {
     kAll,
     kSample,  // The reader verifies.
-    // Each one once for the lease. What lies where writers can change it is copied, and the copy is
+    // Each one once for the lease. Bytes that writers can change are copied, and the copy is
     // verified and given out.
     kOncePerLease,
   };
@@ -95,7 +95,7 @@ class LayeredFetch final : public FetchStream {
   // One step towards a current window with something to send, which is then kReady. At the end the
   // window is empty.
   Step PrepareWindow(TimePoint deadline);
-  // What the window holds goes back, also to fetches that wait for memory.
+  // The room of the window goes back, also to fetches that wait for memory.
   void EndWindow(Window& window);
   // The next item of the current window; nullopt when it is sent.
   // `waiting`: a block must be read again first.
@@ -124,10 +124,10 @@ class LayeredFetch final : public FetchStream {
   const Range layers_;
   const Checks checks_;
   const std::string trace_;
-  MemoryCharge memory_;  // Of keys, and the least that a window needs.
+  MemoryCharge memory_;  // The charge of the keys, and of the least that a window needs.
   // Blocks are counted by their places: those of the lease, or those of only_ from first_block_ on.
   const std::vector<uint32_t> only_;
-  std::vector<BlockKey> keys_;  // Of places [first_block_, first_block_ + size).
+  std::vector<BlockKey> keys_;  // The keys of places [first_block_, first_block_ + size).
   uint32_t first_block_ = 0;
   uint32_t next_block_ = 0;  // Place of the next window's first.
   Window current_;

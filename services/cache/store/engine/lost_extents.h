@@ -1,6 +1,6 @@
 #pragma once
 // Takes blocks out of a tier whose bytes are gone for good, as those of a GPU that was lost
-// (Tier::IsLost). What other tiers have stays. Thread-safe.
+// (Tier::IsLost). Blocks in other tiers stay. Thread-safe.
 
 #include <atomic>
 

@@ -62,7 +62,7 @@ Status NamespaceAdmin::ChangeLife(NamespaceState& ns, Duration life, LifeChange 
   const auto changes = [&] {
     const Duration now = ns.life();
     if (change == LifeChange::kAny) return life != now;
-    return now.count() != 0 && life > now;  // 0: for ever.
+    return now.count() != 0 && life > now;  // 0: forever.
   };
   if (!changes()) return OkStatus();
   // Records of namespaces are written one after the other.

@@ -56,7 +56,8 @@ class NamespaceAdmin {
   Result<size_t> TakeOver(std::span<const Bump> bumps);
 
  private:
-  // Of the same tenant, in all but one field; those with most blocks, at most kMaxSimilar.
+  // Namespaces of the same tenant that differ in one field; those with most blocks, at most
+  // kMaxSimilar.
   std::vector<NamespacePtr> Similar(const StoredNamespace& wanted) const;
   // Finds or adds the namespace. RESOURCE_EXHAUSTED: there are too many that are in use.
   // `life`: of the blocks of one that is new.
@@ -71,7 +72,7 @@ class NamespaceAdmin {
   // Replaces a generation by an empty one, or by nothing. Adds to `result`.
   Status HideGeneration(const NamespacePtr& ns, bool keep, DropResult* result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(bumps_mu_);
-  // Of namespaces under a change (BumpLog::Change).
+  // The digest of namespaces under a change (BumpLog::Change).
   uint64_t NobodysDigest() const;
 
   const Services s_;

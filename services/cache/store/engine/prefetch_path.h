@@ -2,8 +2,8 @@
 // Hints: blocks that will be asked for soon. Thread-safe.
 //
 // A hinted block counts as used at the time it is needed, plus a grace: so eviction takes others
-// first, in every tier, without a lease that could block a writer. What lies on disk is queued
-// behind all demand. Both end by themselves: the queue forgets the move once the hint is over, and
+// first, in every tier, without a lease that could block a writer. Blocks on disk are queued behind
+// all demand. Both end by themselves: the queue forgets the move once the hint is over, and
 // the time of use passes. The bytes that hints hold at a time are bounded.
 
 #include <map>
@@ -33,7 +33,7 @@ class PrefetchPath {
   struct Hint {
     SessionId session = 0;
     uint64_t bytes = 0;
-    std::shared_ptr<const void> waiter;  // Of its moves.
+    std::shared_ptr<const void> waiter;  // The waiter of its moves.
   };
 
   // Protects and queues the blocks.

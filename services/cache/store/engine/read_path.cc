@@ -16,7 +16,7 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
-// What tables keep of a lease.
+// The memory that tables keep for a lease.
 constexpr uint64_t kLeaseEntryBytes = 256;
 
 // A block without parts that has a writer, in the tables.
@@ -51,9 +51,9 @@ Status Dropped(const NamespaceState& ns) {
 }
 
 // Fills in `seconds` of the runs, in order: bytes leave host one after the other; those of other
-// tiers arrive meanwhile, each tier's after the `bytes_ahead` of it that others wait for. 0 from
-// where the pace of a slower tier is not known; the unknown pace of host or a faster tier counts as
-// no time beside a slower one's. REQUIRES: all runs lie in tiers.
+// tiers arrive meanwhile, each tier's after the `bytes_ahead` of it that others wait for. From the
+// first run on whose tier is slow and has no known pace, they are 0; the unknown pace of host or a
+// faster tier counts as no time next to a slower one's. REQUIRES: all runs lie in tiers.
 void EstimateSeconds(const ByTier<ReadPace>& pace, const ByTier<uint64_t>& bytes_ahead,
                      std::vector<TierRun>* runs) {
   const double host = pace[kHost].BytesPerSecond();
@@ -262,7 +262,8 @@ Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& loc
                                : MissReason::kNone;
     }
     if (local.leased) {
-      // Of a match in place also where all blocks come from elsewhere: its reader asks for places.
+      // A match in place has a lease even if all blocks come from elsewhere: its reader asks for
+      // places.
       const LeasePtr lease = local.lease != nullptr ? local.lease : NewLease(local.life);
       const auto count = static_cast<uint32_t>(found.size());
       CAIRN_RETURN_IF_ERROR(ChargeLocated(count, lease.get()));
@@ -290,7 +291,7 @@ Status ReadPath::ChargeLocated(uint32_t blocks, Lease* lease) {
 std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const Located& located,
                                                   MatchResult* result) const {
   std::vector<Lease::LocatedBlock> found;
-  // The unknown pace of host or a faster tier counts as no time beside a source's.
+  // The unknown pace of host or a faster tier counts as no time next to a source's.
   bool known = true;
   for (const TierRun& run : result->tiers) {
     known &= run.seconds > 0 || !Faster(kHost, *run.tier);
@@ -377,8 +378,9 @@ ByTier<uint64_t> ReadPath::Promote(const LeasePtr& lease, std::span<const BlockK
   return bytes_ahead;
 }
 
-// What was read from host is likely to be read again: behind all demand it is copied to where the
-// next reader gets it sooner. That is for the next reader: it goes on when this one is done.
+// A block that was read from host memory is likely to be read again: behind all demand it is copied
+// to a faster tier for the next reader. That is for the next reader: it goes on when this one is
+// done.
 void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wanted) {
   for (const TierKind tier : context_.tiers.kinds()) {
     Promoter* const promoter = promoters_.FromHost(tier);

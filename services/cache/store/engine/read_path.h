@@ -14,7 +14,7 @@ namespace cairn::cache {
 // A lease until its release has no deadline. Its owner reads in place, so it pins places.
 enum LeaseLife : uint8_t { kTimed, kUntilRelease };
 
-// What a match found in the tiers, and what it takes to go on at a source.
+// The blocks that a match found in the tiers, and the state that it needs to go on at a source.
 struct LocalMatch {
   SessionId session = 0;
   NamespacePtr ns;
@@ -62,7 +62,7 @@ class ReadPath {
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
                    uint32_t prefetched, double prefill_tokens_per_second);
-  // Of nothing yet. One of a match in place keeps places.
+  // A lease of nothing yet. One of a match in place keeps places.
   static LeasePtr NewLease(LeaseLife life);
   // A lease on what the walk has matched, with memory for keys that are announced.
   // RESOURCE_EXHAUSTED: there is no memory for it.

@@ -1,7 +1,7 @@
 #pragma once
 // Frees what dropped namespaces held, a little at a time: at first all that nobody reads, and the
-// rest when its readers end. What readers keep of the index is charged to MemoryItem::kLeases, so
-// that nobody else's blocks make room for it. Thread-safe.
+// rest when its readers end. The part of the index that readers keep is charged to
+// MemoryItem::kLeases, so that nobody else's blocks make room for it. Thread-safe.
 
 #include <vector>
 
@@ -20,7 +20,7 @@ class Reclaimer {
   void Add(NamespacePtr ns);
   // Looks again at namespaces of which a part was still read.
   void Kick();
-  // Of namespaces that are not freed yet, without what only readers keep.
+  // The memory of namespaces that are not freed yet, without the part that only readers keep.
   uint64_t MemoryBytes() const;
   size_t waiting() const;
 

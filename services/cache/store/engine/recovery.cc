@@ -11,11 +11,11 @@
 namespace cairn::cache {
 namespace {
 
-// The budget is looked at once in so many blocks.
+// The budget is looked at once in this many blocks.
 constexpr uint64_t kCheckBudgetEvery = 1024;
 
-// Each record is looked at once and then forgotten: beside the index that it makes, recovery needs
-// no memory that grows with what is on disk. A node that ran at its limit starts again at it.
+// Each record is looked at once and then forgotten: apart from the index that it makes, recovery
+// needs no memory that grows with what is on disk. A node that ran at its limit starts again at it.
 class Recovery {
  public:
   explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.persistent) {}
@@ -42,7 +42,7 @@ class Recovery {
  private:
   // A namespace of which no block was seen yet.
   struct Unmet {
-    std::string name;  // Of its record.
+    std::string name;  // The name of its record.
     std::shared_ptr<const StoredNamespace> stored;
     uint64_t generation = 0;
     bool dropped = false;

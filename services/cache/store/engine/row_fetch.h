@@ -43,11 +43,11 @@ class RowFetch final : public FetchStream {
   const RowLayout layout_;
   const uint32_t layer_;
   std::unique_ptr<LayeredFetch> slices_;  // Last gone: it keeps the engine, and its account.
-  MemoryCharge memory_;                   // Of the groups.
+  MemoryCharge memory_;                   // The charge of the groups.
   std::vector<uint64_t> masks_;
   std::vector<RowGroup> groups_;  // Their masks are in masks_.
   uint64_t paused_at_ = 0;        // Hashed bytes at the last pause.
-  // Of the last slice, and how many of them were given out.
+  // The rows of the last slice, and how many of them were given out.
   std::vector<FetchedRows> ready_;
   size_t given_ = 0;
 };

@@ -20,7 +20,7 @@ bool Snapshot::NextPage(std::vector<CacheEvent>* events) {
   {
     NamespaceLock lock(ns, tiers_);
     if (ranges_ == 0) ranges_ = std::bit_ceil(ns.index.blocks() / kPageBlocks + 1);
-    // What was dropped since is told by its own event.
+    // A namespace that was dropped since is told by its own event.
     if (!ns.dropped.load(std::memory_order_relaxed)) {
       ns.index.ForEachInRange(range_, ranges_, [&](BlockRef ref) {
         ns.mu.AssertHeld();
@@ -33,7 +33,7 @@ bool Snapshot::NextPage(std::vector<CacheEvent>* events) {
         event.parent = ns.index.ParentOf(ref);
         event.tier = meta.served_from();
         events->push_back(event);
-        // Who knew one tier alone took the block for gone when it left that one.
+        // A watcher that knew one tier alone took the block for gone when it left that one.
         event.kind = CacheEvent::Kind::kTierAdded;
         for (const TierKind tier : kTiersByRank) {
           if (tier == meta.served_from() || !meta.in(tier)) continue;

@@ -1,7 +1,7 @@
 #pragma once
-// What is here, a page at a time, so that a watcher's snapshot takes bounded memory and holds no
-// lock for long: a kStored event for each block, and a kTierAdded for each further tier that it
-// lies in.
+// The blocks that are here, a page at a time, so that a watcher's snapshot takes bounded memory and
+// holds no lock for long: a kStored event for each block, and a kTierAdded for each further tier
+// that it lies in.
 //
 // A page is the blocks whose keys fall into one range of the key map's hash. That does not depend
 // on a block's place in the tree, which may change between two pages, so none is left out or told
@@ -22,7 +22,7 @@ class Snapshot {
  public:
   static constexpr size_t kPageBlocks = 1024;  // About.
 
-  // Of the namespaces whose events the filter takes.
+  // A snapshot of the namespaces whose events the filter takes.
   Snapshot(const Tiers* tiers, const NamespaceRegistry& registry, const EventFilter& filter);
 
   // Appends the next blocks; false after the last.
@@ -33,7 +33,7 @@ class Snapshot {
   NamespaceRegistry::List namespaces_;
   size_t namespace_ = 0;
   size_t range_ = 0;
-  size_t ranges_ = 0;  // Of the current namespace; 0: not yet begun.
+  size_t ranges_ = 0;  // The ranges of the current namespace; 0: not yet begun.
 };
 
 }  // namespace cairn::cache

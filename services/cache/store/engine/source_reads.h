@@ -71,7 +71,7 @@ class SourceReads {
   absl::flat_hash_map<Id, Entry> entries_ ABSL_GUARDED_BY(mu_);  // Without an outcome.
   std::deque<Id> line_ ABSL_GUARDED_BY(mu_);  // Some may have gone from entries_.
   size_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  TimePoint last_end_ ABSL_GUARDED_BY(mu_){};  // Of a read, or when the line began.
+  TimePoint last_end_ ABSL_GUARDED_BY(mu_){};  // The end of the last read, or when the line began.
   Timers::Id line_timer_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

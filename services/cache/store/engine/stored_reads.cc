@@ -8,11 +8,11 @@
 namespace cairn::cache {
 namespace {
 
-// What keeps the bytes of a block that was read.
+// The owner that keeps the bytes of a block that was read.
 struct Hold {
   // First made, last gone: until then the engine, and its account, are there.
   std::shared_ptr<PathPins> pins;
-  std::shared_ptr<PathPins> place;  // Of bytes that are mapped.
+  std::shared_ptr<PathPins> place;  // The pins of bytes that are mapped.
   MemoryCharge memory;
   std::shared_ptr<const void> buffers;  // nullptr: the bytes lie in a mapped tier.
 };

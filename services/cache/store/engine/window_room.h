@@ -1,6 +1,6 @@
 #pragma once
-// What fetches take of the node's memory for what they keep of their blocks (kFetchHeaders), shared
-// out so that a fetch that has begun always goes on:
+// The room that fetches take of the node's memory for their records of blocks (kFetchHeaders),
+// shared out so that a fetch that has begun always goes on:
 //
 //   0                 1/2                3/4                 bound
 //   ├─ further blocks ─┤                  │                    │
@@ -24,7 +24,7 @@ inline Result<MemoryCharge> ChargeFetch(MemoryAccount* account, uint64_t bytes) 
                          account->bound(MemoryItem::kFetchHeaders) / 4);
 }
 
-// What the slots of a window take. Not thread-safe.
+// The room of the slots of a window. Not thread-safe.
 class WindowRoom {
  public:
   // `floor` bytes are charged already, for this window alone.
@@ -49,7 +49,7 @@ class WindowRoom {
   uint64_t bound_;
   uint64_t floor_;
   uint64_t used_ = 0;
-  MemoryCharge charge_;  // Of what is above the floor.
+  MemoryCharge charge_;  // The charge of all room above the floor.
 };
 
 }  // namespace cairn::cache

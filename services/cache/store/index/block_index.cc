@@ -433,7 +433,7 @@ void BlockIndex::AddPathsOf(const PinTable& pins, PinnedPaths* paths) const {
     while (at.node != kNoNode) {
       const auto [it, first] = paths->blocks_.try_emplace(at.node, at.offset + 1);
       if (!first) {
-        // What is above was reached by the pin before.
+        // The nodes above were reached by the pin before.
         it->second = std::max(it->second, at.offset + 1);
         break;
       }
@@ -505,7 +505,7 @@ void BlockIndex::RefreshAll(NodeId id) {
   RefreshLeased(id);
 }
 
-// Mends `leased` from this node upwards, as far as it changes.
+// Corrects `leased` from this node upwards, as far as it changes.
 void BlockIndex::RefreshLeased(NodeId id) {
   for (;;) {
     Node& n = node(id);
@@ -537,7 +537,7 @@ bool BlockIndex::InSlowerTier(const BlockMeta& meta, size_t tier) {
   return false;
 }
 
-// Mends `present` from this node upwards, as far as it changes.
+// Corrects `present` from this node upwards, as far as it changes.
 void BlockIndex::Refresh(NodeId id, size_t tier) {
   while (in_use_[tier]) {
     Node& n = node(id);

@@ -113,7 +113,7 @@ class BlockIndex {
   // used for the longest time. `seed`: a secret for the key map.
   BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy, uint64_t seed);
 
-  // So many ticks after its last use a block is over. 0: none ever is. Takes effect at once.
+  // A block is over this many ticks after its last use. 0: none ever is. Takes effect at once.
   void SetLife(uint32_t ticks) { life_ = ticks; }
   bool IsOver(BlockRef ref, uint32_t now) const { return IsOver(MetaAt(ref), now); }
 
@@ -195,8 +195,9 @@ class BlockIndex {
   // The block's first token is the first of its sequence.
   void MarkAtStart(BlockRef ref);
 
-  // What the tier would lose next under LRU: UseTicks of its last use (a lower bound), UINT64_MAX
-  // when there is no candidate. It says which namespace gives a block, whatever the policy.
+  // The rank of the block that the tier would lose next under LRU: UseTicks of its last use (a
+  // lower bound), UINT64_MAX when there is no candidate. It says which namespace gives a block,
+  // whatever the policy.
   //
   // When the policy lets another candidate go, the one that LRU would have taken gets the time of
   // the one that went. So the times of a namespace are those that it would have under LRU, and its
@@ -211,15 +212,15 @@ class BlockIndex {
   // `now`: to tell what is over. `leased`: a copy of a leased block may go if no other can.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released, uint64_t below = UINT64_MAX,
                                   uint32_t now = 0, bool leased = true);
-  // What the policy has learned; nullopt: it does not learn.
+  // The numbers that the policy has learned; nullopt: it does not learn.
   std::optional<LearnedPlacement> Learned() const {
     return policy_ == nullptr ? std::nullopt : policy_->Learned();
   }
 
-  // What pins of places reach, as they are now: the beginnings of tree nodes.
+  // The blocks that pins of places reach, as they are now: the beginnings of tree nodes.
   class PinnedPaths {
    public:
-    // So many blocks at the beginning of the node.
+    // The number of such blocks at the beginning of the node.
     uint32_t Of(NodeId id) const {
       const auto it = blocks_.find(id);
       return it == blocks_.end() ? 0 : it->second;
@@ -228,7 +229,8 @@ class BlockIndex {
 
    private:
     friend class BlockIndex;
-    absl::flat_hash_map<NodeId, uint32_t> blocks_;  // The first so many of the node.
+    // The number of blocks at the beginning of each node.
+    absl::flat_hash_map<NodeId, uint32_t> blocks_;
   };
   // O(pins + nodes that they reach).
   PinnedPaths FindPinnedPaths() const;
@@ -254,7 +256,7 @@ class BlockIndex {
   // kind reaches, and appends their extents.
   enum class Reclaimed {
     kSome,    // There is more: call it again.
-    kPinned,  // What is left is pinned. Until a pin goes, a call costs nothing.
+    kPinned,  // All the rest is pinned. Until a pin goes, a call costs nothing.
     kAll,     // The index is empty.
   };
   Reclaimed Reclaim(size_t blocks, ReleaseList* released);
@@ -313,7 +315,7 @@ class BlockIndex {
     bool is_in_leased_heap(size_t tier) const { return ((in_leased_heap >> tier) & 1u) != 0; }
     bool present_in(size_t tier) const { return ((present >> tier) & 1u) != 0; }
   };
-  static_assert(sizeof(Node) == 88);  // Of each run of blocks: an index has millions.
+  static_assert(sizeof(Node) == 88);  // There is one for each run of blocks: an index has millions.
   struct Grave {
     uint64_t sequence;  // Pins before this one may still read the bytes.
     TierExtent extent;
@@ -352,7 +354,7 @@ class BlockIndex {
     return life_ != 0 && uint64_t{meta.last_use} + life_ < now;
   }
 
-  // What the policy hears and says (block_index_policy.cc).
+  // The policy's input and answers (block_index_policy.cc).
   static BlockUse UseOf(const BlockMeta& meta, size_t tier) {
     return {meta.last_use, meta.uses, meta.group, meta.bytes[tier], meta.recompute_seconds};
   }
@@ -401,19 +403,19 @@ class BlockIndex {
   const std::unique_ptr<EvictionPolicy> policy_;
   const bool learns_;
   uint64_t latest_ = 0;  // UseTicks of the latest use or store.
-  uint32_t life_ = 0;    // Ticks after the last use. 0: for ever.
+  uint32_t life_ = 0;    // Ticks after the last use. 0: forever.
   KeyMap map_;
   NodePool<Node> nodes_;
   PinTable places_{PinKind::kPlace};
   PinTable leases_{PinKind::kLease};
   CandidateHeap heaps_[kTierCount];         // By last use; of blocks that are not leased.
-  CandidateHeap leased_heaps_[kTierCount];  // Of those that are.
+  CandidateHeap leased_heaps_[kTierCount];  // Candidates among the leased ones.
   bool in_use_[kTierCount] = {};            // Tiers that held a block once.
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
   size_t many_parts_bytes_ = 0;
   std::vector<Grave> graves_;  // In the order of their sequences.
-  size_t drained_ = 0;         // So many of the first ones are done with.
+  size_t drained_ = 0;         // The number of first ones that are done with.
   std::unique_ptr<ReclaimPass> reclaim_;
   uint64_t steps_ = 0;
   size_t run_bytes_ = 0;

@@ -1,4 +1,4 @@
-// What the index tells its eviction policy, and which block it gives away.
+// The messages of the index to its eviction policy, and which block it gives away.
 #include "services/cache/store/index/block_index.h"
 
 namespace cairn::cache {
@@ -98,7 +98,7 @@ bool BlockIndex::RefreshOldest(TierKind tier, CandidateHeap* heap) {
   return false;
 }
 
-// What the one that LRU would have taken gets when the victim goes instead.
+// The time that the candidate which LRU would have taken gets when the victim goes instead.
 uint64_t BlockIndex::HandedOn(NodeId victim, TierKind tier) const {
   const size_t t = static_cast<size_t>(tier);
   const Node& n = node(victim);

@@ -1,4 +1,4 @@
-// The shape of the tree: nodes, splitting, linking, trimming. Counters are mended by
+// The shape of the tree: nodes, splitting, linking, trimming. Counters are corrected by
 // block_index.cc.
 
 #include "services/cache/store/index/block_index.h"

@@ -18,7 +18,7 @@
 
 namespace cairn::cache {
 
-// What the index knows about a block. The common block has one part that covers the grid: its
+// The index's record of a block. The common block has one part that covers the grid: its
 // extents are here. Others keep their parts in a side table, at extent[0].
 struct BlockMeta {
   enum Flag : uint8_t {
@@ -35,7 +35,7 @@ struct BlockMeta {
   uint32_t last_use = 0;  // UseTicks.
   float recompute_seconds = 0;
   uint8_t uses = 0;   // Matches since it was stored; saturates.
-  uint8_t group = 0;  // Of the eviction policy.
+  uint8_t group = 0;  // The block's group, for the eviction policy.
   uint8_t flags = 0;
   // Bit sets of TierKind. `dirty`: the copy waits to be copied to another tier and is not evicted
   // until then.

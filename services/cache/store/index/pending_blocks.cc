@@ -10,7 +10,7 @@ namespace {
 // Below it the table is not worth giving back.
 constexpr size_t kSmallTable = 256;
 
-// What it takes in host, where parts of writers arrive.
+// The room that it takes in host memory, where parts of writers arrive.
 uint64_t RoomOf(const PartPlace& part) { return HostRoom(part.bytes[TierKind::kHost]); }
 
 uint32_t LayersOf(const format::PartRect& rect) {

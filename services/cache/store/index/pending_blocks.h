@@ -3,8 +3,8 @@
 // thread-safe.
 //
 // A reservation takes room in the host tier, not the key: any number of writers may reserve the
-// same part, and the first commit wins. So a writer that stalls holds nobody up. What is committed
-// never overlaps:
+// same part, and the first commit wins. So a writer that stalls holds nobody up. Committed parts
+// never overlap:
 //
 //   the new part ...                              Fit         what a commit does
 //   touches no committed part                     kFree       adds it
@@ -33,7 +33,7 @@ class PendingBlocks {
     float recompute_seconds = 0;
     bool at_start = false;
   };
-  // What a writer tells about the block.
+  // A writer's facts about the block.
   struct About {
     std::optional<BlockKey> parent = std::nullopt;
     float recompute_seconds = 0;
@@ -76,7 +76,7 @@ class PendingBlocks {
     // They do not overlap.
     absl::btree_map<format::PartRect, PartPlace> committed;
     uint32_t tallest = 0;  // Layers of the tallest of them.
-    uint32_t cells = 0;    // Of all of them.
+    uint32_t cells = 0;    // The cells of all of them.
     About about;
     TimePoint expires;
   };

@@ -128,7 +128,7 @@ class PinTable {
   size_t count_ = 0;
 };
 
-// What a pin takes, its point and what malloc adds included. Its owner charges it.
+// The memory of a pin, its point and malloc's overhead included. Its owner charges it.
 inline constexpr size_t kPinBytes =
     sizeof(Pin) + 16 + sizeof(std::map<uint64_t, PinPoint>::value_type) + 4 * sizeof(void*) + 16;
 

@@ -41,7 +41,7 @@ struct Lease {
   uint32_t covers() const { return blocks + located_blocks.load(std::memory_order_acquire); }
 
   NamespacePtr ns;
-  PinKind kind = PinKind::kLease;  // Of its pins.
+  PinKind kind = PinKind::kLease;  // The kind of its pins.
   absl::InlinedVector<Path, 1> paths;
   uint32_t blocks = 0;
   std::vector<BlockIndex::Run> runs;  // Where the blocks were when they were matched.
@@ -55,7 +55,7 @@ struct Lease {
   std::vector<LocatedBlock> located;
   // Blocks that its owner has announced to write. It counts as a writer of each until it ends.
   std::vector<BlockKey> announced;
-  // Of the lease, its pins included. Grows before anything else does.
+  // The charge of the lease, its pins included. Grows before anything else does.
   MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
   // For fetches of rows.
@@ -89,7 +89,7 @@ class Reservation {
   format::PartRect rect;
   bool at_start = false;  // The block's first position is 0.
   float recompute_seconds = 0;
-  MemoryCharge memory;  // Of itself.
+  MemoryCharge memory;  // The charge of the reservation itself.
   // Its room is lent: the writer can change the bytes at any time, even after the commit.
   bool lent = false;
 
@@ -160,9 +160,9 @@ class SessionTable {
 
   // Takes out everything whose deadline has come.
   Ended Expire(TimePoint now);
-  // Takes out everything of a namespace that has a deadline. What has none (TimePoint::max())
-  // stays: processes on this machine read or write those bytes in place, so only their session ends
-  // it.
+  // Takes out everything of a namespace that has a deadline. An entry without a deadline
+  // (TimePoint::max()) stays: processes on this machine read or write those bytes in place, so only
+  // their session ends it.
   Ended TakeAllOf(const NamespaceState& ns);
 
   size_t sessions() const;

@@ -3,8 +3,8 @@
 //
 // - Those that were compared with their writers' hashes, in the host tier and under this lease. A
 //   fetch of rows needs that: the hash covers a whole slice, and hashing it again for each few rows
-//   would cost more than all else. What makes it good to remember: nobody but this process can
-//   write there. A copy of a leased block may leave the host tier and come back; what comes in is
+//   would cost more than all else. It is good to remember, since nobody but this process can write
+//   there. A copy of a leased block may leave the host tier and come back; what comes in is
 //   verified whole before anybody sees it. Parts in lent segments, which writers can still change,
 //   are never remembered.
 // - Those that were read from a slower tier without the rest of their block. One that is read a
@@ -44,7 +44,7 @@ class SliceSet {
     const uint64_t bit = uint64_t{block} * layers_ + layer;
     if (bit / 64 < words_.size()) words_[bit / 64] |= uint64_t{1} << (bit % 64);
   }
-  // Of the block, none is in the set any more.
+  // From now on, no slice of the block is in the set.
   void Forget(uint32_t block) {
     MutexLock lock(mu_);
     for (uint64_t bit = uint64_t{block} * layers_; bit < (uint64_t{block} + 1) * layers_; ++bit) {

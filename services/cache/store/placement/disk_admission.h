@@ -60,7 +60,7 @@ class DiskAdmission {
   };
   struct Candidate {
     uint64_t bytes = 0;
-    double used_share = 0;  // Of the disk tier, now.
+    double used_share = 0;  // The state of the disk tier, now.
     // Somebody asked for it since it was stored, or it was here before and is stored again.
     bool touched = false;
     bool hinted = false;     // Somebody said that it will be asked for.

@@ -33,11 +33,11 @@ namespace cairn::cache {
 // Number of a candidate: the tree node whose last block it is.
 using CandidateId = uint32_t;
 
-// What a policy may look at.
+// The facts that a policy may look at.
 struct BlockUse {
   uint32_t last_use = 0;        // UseTicks of the last match or store; may lie in the future.
   uint8_t uses = 0;             // Matches since the block was stored; saturates.
-  uint8_t group = 0;            // What the policy answered for it. Policies without groups: 0.
+  uint8_t group = 0;            // The policy's answer for it. Policies without groups: 0.
   uint32_t bytes = 0;           // All parts, in the tier.
   float recompute_seconds = 0;  // As the writer measured it; 0 if unknown.
 };
@@ -45,7 +45,7 @@ struct BlockUse {
 // A match that counts as a use.
 struct MatchedRequest {
   std::span<const BlockKey> keys = {};  // All that were asked for.
-  uint32_t matched = 0;                 // The first so many are here.
+  uint32_t matched = 0;                 // The first `matched` blocks are here.
   BlockUse last = {};                   // The last of them, as it was before; if there are any.
   NextUse next = NextUse::kUnknown;
   uint32_t now = 0;  // UseTicks.

@@ -40,7 +40,7 @@ class GdsfPolicy final : public EvictionPolicy {
 
   ByTier<Order> orders_;
   uint32_t now_ = 0;        // The latest use that it saw.
-  double known_costs_ = 0;  // Of the blocks whose cost is known, per byte.
+  double known_costs_ = 0;  // The costs of the blocks whose cost is known, per byte.
   double known_blocks_ = 0;
 };
 

@@ -18,7 +18,7 @@ class GroupMemory {
   static constexpr uint8_t kEmpty = 255;
   struct Entry {
     uint32_t tag = 0;
-    uint16_t slot = 0;  // Of the last use, the low 16 bits.
+    uint16_t slot = 0;  // The slot of the last use, its low 16 bits.
     uint8_t group = 0;
     uint8_t uses = kEmpty;  // Saturates below that.
     bool full() const { return uses != kEmpty; }

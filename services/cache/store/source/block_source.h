@@ -9,8 +9,8 @@
 //   Locate   which of these keys could you give?     for a match, after the tiers were asked
 //   Read     give me this block                      for a fetch, when no tier has the block
 //
-// The bytes of a block are its stored parts (docs/formats/part.md), exactly as their writer sealed
-// them.
+// The bytes of a block are its stored parts (docs/inside/formats/part.md), exactly as their writer
+// sealed them.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,18 +32,18 @@ namespace cairn::cache {
 // Consecutive blocks that a source can give from one place.
 struct SourceRun {
   uint32_t blocks = 0;
-  uint64_t bytes = 0;  // Of the stored parts, as far as the source knows.
+  uint64_t bytes = 0;  // Bytes of the stored parts, as far as the source knows.
   // From the answer until the last byte of the run could be at this node, when the runs before it
   // are read, too. Never falls from run to run. 0: unknown.
   double seconds = 0;
 };
 
-// What a source has of the keys that it was asked for: the first ones, without a gap.
+// The blocks that a source has, of the keys that it was asked for: the first ones, without a gap.
 struct Located {
   std::vector<SourceRun> runs;
 };
 
-// What a source tells about a block before it gives the bytes.
+// A source's description of a block, before it gives the bytes.
 struct SourceBlock {
   static constexpr size_t kMaxParts = 1024;
   struct Part {

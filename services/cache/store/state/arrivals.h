@@ -1,5 +1,5 @@
 #pragma once
-// Who waits for a block that somebody writes.
+// The readers that wait for a block that somebody writes.
 //
 //   Add(block, waiter) ─► [the block is stored, or a writer leaves it] Tell(block) ─► Wake, once
 //
@@ -33,7 +33,7 @@ class Arrivals {
   };
   using WaiterPtr = std::shared_ptr<Waiter>;
 
-  // So many may wait at a time: in all, of one tenant, and of one session.
+  // Limits for those that wait at a time: in all, of one tenant, and of one session.
   static constexpr uint32_t kMost = 1024;
   static constexpr uint32_t kMostOfTenant = 512;
   static constexpr uint32_t kMostOfSession = 64;

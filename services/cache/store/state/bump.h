@@ -1,6 +1,6 @@
 #pragma once
-// What hides the old blocks of a namespace, as the node stores it and members of a cluster tell
-// each other.
+// The entry that hides the old blocks of a namespace, as the node stores it and as members of a
+// cluster tell each other.
 
 #include <array>
 #include <cstddef>
@@ -26,7 +26,8 @@ struct BumpPage {
   // In a question: the first one that the answer shall bring. In an answer: where the next page
   // begins. 0: there is none.
   uint64_t next = 0;
-  // Of all bumps that the sender knows, before the question or after it. 0: none, or not told.
+  // The digest of all bumps that the sender knows, before the question or after it. 0: none, or not
+  // told.
   uint64_t digest = 0;
 };
 

@@ -34,14 +34,14 @@ class BumpLog {
   // `memory` must outlive it.
   explicit BumpLog(MemoryAccount* memory) : memory_(*memory) {}
 
-  // As PeerEngine's. Of a namespace under a Change: the value that the change was given.
+  // As PeerEngine's. For a namespace under a Change: the value that the change was given.
   uint64_t DigestOf(const Digest& fingerprint) const;
   uint64_t digest() const;
   BumpPage Page(uint64_t begin, size_t most) const;
 
   // Those that are not known, each once, in their order.
   std::vector<Bump> UnknownOf(std::span<const Bump> bumps) const;
-  // For so many bumps more, until they are added. RESOURCE_EXHAUSTED: there is no memory.
+  // The charge for `bumps` more, until they are added. RESOURCE_EXHAUSTED: there is no memory.
   Result<MemoryCharge> ChargeFor(size_t bumps) const {
     return memory_.Charge(MemoryItem::kNamespaces, bumps * kBumpBytes);
   }
@@ -80,7 +80,7 @@ class BumpLog {
   mutable Mutex mu_;
   std::deque<Bump> order_ ABSL_GUARDED_BY(mu_);                 // By arrival.
   absl::flat_hash_set<uint64_t> known_ ABSL_GUARDED_BY(mu_);    // Keyed hashes of all in `order_`.
-  absl::flat_hash_map<Digest, Sum> sums_ ABSL_GUARDED_BY(mu_);  // Of those that are told.
+  absl::flat_hash_map<Digest, Sum> sums_ ABSL_GUARDED_BY(mu_);  // The sums of those that are told.
   Sum all_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<Digest> changing_ ABSL_GUARDED_BY(mu_);
   uint64_t changing_digest_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,7 +1,7 @@
 #pragma once
 // The named records in which the persistent tier keeps the bumps that a node knows, each with those
-// that came together. docs/formats/record.md draws the bytes. Builds that know no bumps pass over
-// records of this name.
+// that came together. docs/inside/formats/record.md draws the bytes. Builds that know no bumps pass
+// over records of this name.
 
 #include <cstdint>
 #include <optional>

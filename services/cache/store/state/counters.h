@@ -53,7 +53,8 @@ struct Counters {
   CAIRN_TIER_STATISTICS(CAIRN_TIER_COUNTER)
   CAIRN_ENGINE_TIER_STATISTICS(CAIRN_TIER_COUNTER)
   Counter misses[kNodeMissReasonCount];
-  // Of fetched_bytes, by the tier that they were read from for this fetch or its match.
+  // The part of fetched_bytes by the tier that the bytes were read from for this fetch or its
+  // match.
   ByTier<Counter> fetched_from;
 
   // Fills in everything that is counted; of the tiers, for those that are there.

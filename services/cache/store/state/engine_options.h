@@ -30,7 +30,7 @@ struct EngineOptions {
   uint32_t max_namespaces = 4096;
   uint32_t mover_queue_capacity = 4096;   // Waiting moves per (source, target).
   uint32_t watch_queue_capacity = 65536;  // Events a slow watcher may lag behind.
-  // Of blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
+  // Limit for the blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
   uint64_t max_hinted_bytes = 0;
   // A hint holds so much longer than it says.
   Duration prefetch_grace = std::chrono::seconds(2);
@@ -40,15 +40,15 @@ struct EngineOptions {
   Duration source_read_timeout = std::chrono::seconds(1);
   // The most that a match waits for blocks that somebody writes.
   Duration max_match_wait = std::chrono::seconds(5);
-  // What is copied to disk (placement/disk_admission.h).
+  // Which blocks are copied to disk (placement/disk_admission.h).
   Duration disk_flush_after = std::chrono::seconds(1);
   // Share of the disk tier above which a block needs a second touch. 1: none does.
   double disk_high_water = 1.0;
   uint64_t disk_write_budget = 0;  // Bytes a second; 0: no limit.
   // Which block of a namespace leaves a tier first (placement/policies.h).
   EvictionKind eviction = EvictionKind::kLru;
-  // How long blocks live after their last use, in namespaces whose opening says nothing. 0: for
-  // ever.
+  // How long blocks live after their last use, in namespaces whose opening says nothing. 0:
+  // forever.
   Duration block_life{0};
   // Seconds since 1970, for what outlives the process. It may jump. nullptr: the system's clock.
   int64_t (*unix_seconds)() = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// Who watches what happens to blocks. Thread-safe; Publish never blocks on a watcher.
+// The watchers of blocks' events. Thread-safe; Publish never blocks on a watcher.
 
 #include <atomic>
 #include <cstdint>
@@ -32,7 +32,8 @@ struct EventFilter {
 
 class EventHub {
  public:
-  // `clock` and `memory` must outlive the hub. What waits is charged to MemoryItem::kWatches.
+  // `clock` and `memory` must outlive the hub. Events that wait are charged to
+  // MemoryItem::kWatches.
   EventHub(size_t queue_capacity, uint64_t node_epoch, const Clock& clock, MemoryAccount* memory)
       : queue_capacity_(queue_capacity), node_epoch_(node_epoch), clock_(clock), memory_(*memory) {}
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a flush waits for, and how long. A value: no thread-safety of its own.
+// The blocks that a flush waits for, and how long. A value: no thread-safety of its own.
 
 #include <functional>
 
@@ -8,7 +8,7 @@
 namespace cairn::cache {
 
 struct FlushRequest {
-  TimePoint deadline{};  // Of the node's clock.
+  TimePoint deadline{};  // The deadline on the node's clock.
   // The node ends: blocks are copied past the write budget and the high-water mark.
   bool last = false;
   // Asked some times a second. True: nobody waits any more.

@@ -1,7 +1,7 @@
 #pragma once
 // The memory that the node may take, item by item. The sum of the bounds is what the node tells
-// the operator that it needs (docs/operations.md); whatever grows with what clients ask for is
-// charged to an item before it is allocated.
+// the operator that it needs (docs/operate/operations.md); whatever grows with what clients ask for
+// is charged to an item before it is allocated.
 
 #include <array>
 #include <atomic>
@@ -15,10 +15,11 @@
 namespace cairn::cache {
 
 enum class MemoryItem : uint8_t {
-  kHost,          // The arena of the host tier, and memory that its readers still map.
-  kIndex,         // Blocks, their parts, where they lie on disk, and what remembers removed ones.
-  kLeases,        // What leases and reservations hold beside the bytes of the blocks, and what
-                  // leases keep of the index of dropped namespaces.
+  kHost,   // The arena of the host tier, and memory that its readers still map.
+  kIndex,  // Blocks, their parts, where they lie on disk, and what remembers removed ones.
+  // Memory of leases and reservations in addition to the bytes of the blocks, and the parts of the
+  // index of dropped namespaces that leases keep.
+  kLeases,
   kNamespaces,    // Texts and layouts of namespaces, in the engine and in the protocol's cache, and
                   // bumps.
   kFetchHeaders,  // Keys and places of the blocks that fetches under way have taken.

@@ -54,11 +54,11 @@ class NamespaceState {
   // REQUIRES: readable().ok().
   const PartStorage& storage() const { return *stored->storage; }
 
-  // What a namespace without blocks takes, in bytes, in the engine and in its tables.
+  // The memory of a namespace without blocks, in bytes, in the engine and in its tables.
   static uint64_t Cost(const StoredNamespace& stored) {
     return stored.MemoryBytes() + sizeof(NamespaceState) + kTables;
   }
-  // How long blocks live after their last use; 0: for ever. At once, for all that are here.
+  // How long blocks live after their last use; 0: forever. At once, for all that are here.
   void SetLife(Duration life) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     block_life.store(life.count(), std::memory_order_relaxed);
     index.SetLife(life_ticks());
@@ -89,7 +89,7 @@ class NamespaceState {
   ByTier<std::atomic<uint64_t>> next_rank, next_unleased_rank;
   std::atomic<uint64_t> blocks{0}, bytes{0}, memory_bytes{0}, incomplete_blocks{0};
   ByTier<std::atomic<uint64_t>> blocks_in;
-  // What left a tier to make room, since this generation began.
+  // Blocks that left a tier to make room, since this generation began.
   ByTier<std::atomic<uint64_t>> evicted_blocks = {}, evicted_bytes = {};
   // The tenant as an owner of memory in host, and for which HostTier::owners_version that holds, in
   // the upper half: see Evictor::OwnerOf.
@@ -124,7 +124,7 @@ class NamespaceState {
   }
 
   std::shared_ptr<std::atomic<uint64_t>> total_bytes_;  // Constant once others see the namespace.
-  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu) = 0;      // What it has in `total_bytes_`.
+  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu) = 0;      // Its part of `total_bytes_`.
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 

@@ -51,7 +51,7 @@ void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const
 
 void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier,
                               bool left_all) {
-  // What was dropped with its namespace was announced with it.
+  // Blocks that were dropped with their namespace were announced with it.
   if (ns.dropped.load(std::memory_order_relaxed)) return;
   Publish(left_all ? CacheEvent::Kind::kRemoved : CacheEvent::Kind::kTierRemoved, ns, key, tier);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// What the parts of the engine share. Outlives them all; every member is thread-safe or constant.
+// The objects that the parts of the engine share. Outlives them all; every member is thread-safe or
+// constant.
 
 #include <memory>
 
@@ -30,8 +31,8 @@ struct NodeContext {
   // Ticks begin long before the node: blocks that an earlier process stored have a last use, too.
   uint32_t UseTicksAt(TimePoint time) const { return UseTicks(time - start + kTicksBefore); }
   int64_t UnixSecondsNow() const;
-  // When a block was used last that was used at this tick, and back. What lies further back than
-  // ticks reach counts as used at the first one.
+  // When a block was used last that was used at this tick, and back. A use that lies further back
+  // than ticks reach counts as one at the first tick.
   int64_t UnixSecondsOf(uint32_t last_use) const;
   uint32_t UseTicksOf(int64_t unix_seconds) const;
   // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
@@ -67,11 +68,11 @@ struct NodeContext {
   const Tiers tiers;
   const Clock* const clock;
   Executor* const executor;
-  // Of the whole node; one without bounds where its owner gave none.
+  // The account of the whole node; one without bounds where its owner gave none.
   const std::unique_ptr<MemoryAccount> own_memory;
   MemoryAccount& memory;
   const TimePoint start;
-  const uint64_t seed;  // Of the key maps.
+  const uint64_t seed;  // The seed of the key maps.
   NamespaceRegistry registry;
   BumpLog bumps;
   // Orders what is written about namespaces on disk. Held across PutMeta; never together with a
@@ -82,7 +83,7 @@ struct NodeContext {
   Counters counters;
   // Disk: reads of promotions and of fetches past the host tier. Host: a sample of verified slices.
   ByTier<ReadPace> pace;
-  // Of blocks, for promotions and for fetches past the host tier.
+  // The lines of blocks to read, for promotions and for fetches past the host tier.
   ByTier<ReadLine> reads;
   Wakeup progress;
   Arrivals arrivals;

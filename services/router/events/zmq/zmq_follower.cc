@@ -23,7 +23,7 @@ constexpr int kWaitingBatches = 4096;
 constexpr int kFirstReconnectMs = 100, kMostReconnectMs = 5000;
 // A peer whose machine has gone says nothing at all.
 constexpr int kHeartbeatMs = 2000, kHeartbeatTimeoutMs = 6000;
-// Of a number that ends a replay.
+// The number that ends a replay.
 constexpr uint64_t kEnd = UINT64_MAX;
 
 // The frames of a message, of which nobody sends more than four.
@@ -75,7 +75,7 @@ void SetUp(zmq::socket_t& socket) {
 
 }  // namespace
 
-// What ends after all sockets.
+// A part that ends after all sockets.
 class ZmqFollower::Sockets {
  public:
   Sockets() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}

@@ -30,10 +30,10 @@ class ZmqFollower {
   struct Options {
     std::vector<EventSource> sources = {};
     EngineNamespace space = {};
-    uint32_t max_blocks = 262'144;  // Of one engine.
+    uint32_t max_blocks = 262'144;  // Limit for one engine.
     EngineFeed::Options feed = {};  // But for `replays`.
   };
-  // Of one engine.
+  // The state of one engine.
   struct Engine {
     std::string worker = {};
     bool connected = false;
@@ -62,7 +62,7 @@ class ZmqFollower {
   void Publish();
 
   std::unique_ptr<Sockets> sockets_;
-  std::vector<std::unique_ptr<Source>> sources_;  // Of the thread.
+  std::vector<std::unique_ptr<Source>> sources_;  // Used by the thread alone.
   mutable Mutex mu_;
   std::vector<Engine> engines_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -23,10 +23,10 @@ namespace cairn::worker {
 
 class DecodeGraphs {
  public:
-  // What decides a step's launches and their arguments.
+  // The numbers that decide a step's launches and their arguments.
   struct Shape {
     int64_t rows = 0;
-    int64_t splits = 0;  // Of attention, for the sequence that has most.
+    int64_t splits = 0;  // Splits of attention, for the sequence that has most.
     int64_t logits = 0;  // Rows of which they are wanted.
 
     friend bool operator==(const Shape&, const Shape&) = default;
@@ -38,8 +38,9 @@ class DecodeGraphs {
   explicit DecodeGraphs(bool enabled) : enabled_(enabled) {}
 
   bool enabled() const { return enabled_; }
-  // How many splits a step is computed with that needs so many: few numbers, so that a graph serves
-  // for many steps. Attention over more splits than a sequence has gives the same bits.
+  // The number of splits with which a step that needs `splits` is computed: few different numbers,
+  // so that a graph serves for many steps. Attention over more splits than a sequence has gives the
+  // same bits.
   static int64_t SplitsFor(int64_t splits);
   // Does a step on `stream`: what `launch` launches there, and nothing else, which depends on
   // nothing but the shape and `addresses`, a number that grows when addresses have changed.

@@ -16,7 +16,7 @@ using kernels::SliceTask;
 
 namespace {
 
-// Of a batch, which is small so that it holds few slots, and these not for long.
+// Limit for a batch, which is small so that it holds few slots, and these not for long.
 constexpr uint64_t kEncodedBytes = 16 << 20;
 constexpr uint64_t kScratchBytes = 64 << 20;
 
@@ -133,7 +133,8 @@ Status DevicePageEncoder::Place(const SliceForm& form, Batch* batch) {
 Status DevicePageEncoder::Finish(const char* what) {
   Status ended = stream_.Record(done_);
   if (ended.ok()) ended = Await(done_, what);
-  // What was issued may still write: nothing may be reused. A lost device does nothing any more.
+  // Copies that were issued may still write: nothing may be reused. A lost device does nothing any
+  // more.
   if (!ended.ok() && !device_->lost()) off_ = true;
   return ended;
 }

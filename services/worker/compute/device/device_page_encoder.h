@@ -43,7 +43,8 @@ class DevicePageEncoder final : public PageEncoder {
     uint64_t encoded = 0;                   // Bytes, rounded up for each slice.
     uint64_t scratch = 0;
   };
-  // What kernels say of each slice, in one piece of memory: lengths, then hashes, then faults.
+  // The words that kernels write for each slice, in one piece of memory: lengths, then hashes, then
+  // faults.
   struct Words {
     uint64_t* lengths = nullptr;
     uint64_t* hashes = nullptr;
@@ -75,7 +76,7 @@ class DevicePageEncoder final : public PageEncoder {
   bool off_ = false;
   GrowingMemory encoded_there_, work_there_;
   device::PinnedMemory encoded_, words_;
-  std::vector<uint64_t> lengths_;  // Of the batch's slices; 0: it cannot be encoded.
+  std::vector<uint64_t> lengths_;  // The lengths of the batch's slices; 0: it cannot be encoded.
   device::Event done_;
   device::Stream stream_;
 };

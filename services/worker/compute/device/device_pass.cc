@@ -67,7 +67,7 @@ Status DevicePass::Allocate(const kernels::batch::SliceTable* slices) {
   }
   CAIRN_ASSIGN_OR_RETURN(
       downloads_, KvDownloads::Create(device_, kv_, hp_.heads, max_rows_, std::move(gatherer)));
-  // What is encoded or decoded beside a pass gives way to it.
+  // Encoding and decoding at the same time as a pass give way to it.
   CAIRN_ASSIGN_OR_RETURN(compute_, device_->NewUrgentStream());
   CAIRN_ASSIGN_OR_RETURN(uploads_, KvUploads::Create(device_, kv_.layer_bytes()));
   CAIRN_ASSIGN_OR_RETURN(logits_ready_, device_->NewEvent());
@@ -290,7 +290,8 @@ Status DevicePass::Finish(int layer) {
   return FeedForward(w);
 }
 
-// Of a page that the chunk goes on with only the rows before it: the others are being computed.
+// Adds, of a page that the chunk goes on with, only the rows before it: the others are being
+// computed.
 Status DevicePass::AddEarlier(int layer) {
   for (const DeviceRun& run : runs_) {
     for (const size_t page : mirror_.TakeMissing(run.slots, layer)) {

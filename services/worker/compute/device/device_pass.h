@@ -44,7 +44,7 @@ class DevicePass {
     KvLayout kv;
     int64_t max_rows;
     KvMirror& mirror;
-    bool graphs = true;  // Of decode steps.
+    bool graphs = true;  // CUDA graphs of decode steps.
     // To gather rows that go back. Null: the device's library has none.
     const kernels::batch::SliceTable* slices = nullptr;
   };
@@ -122,14 +122,14 @@ class DevicePass {
   float* logits_ = nullptr;          // [kLogitsRows][logits_stride_]
   int64_t logits_stride_ = 0;
   device::PinnedMemory host_logits_;
-  GrowingMemory scratch_;  // Of attention.
+  GrowingMemory scratch_;  // Scratch memory of attention.
 
-  // Of the current pass.
+  // The runs of the current pass.
   std::vector<DeviceRun> runs_;
   int64_t rows_ = 0;
   int64_t prompt_rows_ = 0;
   int64_t prompts_ = 0;  // Runs.
-  int64_t splits_ = 0;   // Of attention, as launched.
+  int64_t splits_ = 0;   // The splits of attention, as launched.
   struct WantedLogits {
     int32_t row = 0;
     float* to = nullptr;

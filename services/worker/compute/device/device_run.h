@@ -13,7 +13,7 @@ struct DeviceRun {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t first_position = 0;
-  std::vector<KvMirror::Slot*> slots;  // Of all pages up to the last new token.
+  std::vector<KvMirror::Slot*> slots;  // The slots of all pages up to the last new token.
 
   bool decodes() const { return chunk->phase == Phase::kDecode; }
   // In the pages, before and after the pass.

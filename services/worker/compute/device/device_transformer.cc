@@ -11,7 +11,7 @@
 namespace cairn::worker {
 namespace {
 
-// Of a call. On a device one launch has many rows: few rows leave it idle.
+// Limit for one call. On a device one launch has many rows: few rows leave it idle.
 constexpr int64_t kMaxRows = 1024;
 
 Status CheckShapes(const Hyperparameters& hp, int32_t block_tokens) {
@@ -137,7 +137,8 @@ Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const Model& model,
                         .head_dim = hp.head_dim,
                         .block_tokens = options.block_tokens};
   const device::DeviceInfo& info = options.device->info();
-  // What decides last bits: the kernels, their version, and the family that they were compiled for.
+  // The facts that decide last bits: the kernels, their version, and the family that they were
+  // compiled for.
   std::string numerics = fmt::format("{}-{}{}-{}", kernels.name, info.family_major,
                                      info.family_minor, kernels::batch::kForwardTableVersion);
   auto transformer = std::make_unique<DeviceTransformer>(

@@ -25,8 +25,8 @@ Result<device::DeviceMemory> AllocateFor(const char* what, uint64_t bytes,
                 what, device->info().ordinal, bytes, state.ok() ? state->free_bytes : 0);
 }
 
-// Takes the places of all tensors, then fills them, one after the other on one stream. What copies
-// read from the host stays until the end.
+// Takes the places of all tensors, then fills them, one after the other on one stream. Host memory
+// that copies read stays until the end.
 class DeviceWeights::Loader {
  public:
   Loader(const Model& model, int64_t positions, std::shared_ptr<device::Device> device,
@@ -94,7 +94,7 @@ class DeviceWeights::Loader {
     const int64_t table = positions_ * (hp_.rope_dim / 2);
     cosine_place_ = plan_.Take<float>(table);
     sine_place_ = plan_.Take<float>(table);
-    // Of the file's rows, and of the order of q's and k's.
+    // Staging for the file's rows, and for the order of q's and k's.
     staged_rows_ = staging_plan_.Take<std::byte>(most_bytes_);
     staged_order_ = staging_plan_.Take<int32_t>(most_rows_);
   }

@@ -94,7 +94,7 @@ Status KvDownloads::AddCopies(const uint16_t* queries, Part* part) {
 }
 
 bool KvDownloads::IsGathered(const Part& part) const {
-  // Of one layer they are few, and the next layer would wait for the copy.
+  // A single layer has few rows, and the next layer would wait for the copy.
   return gatherer_ != nullptr && part.layers.end - part.layers.begin > 1 &&
          std::all_of(part.runs.begin(), part.runs.end(), [](const DeviceRun& run) {
            return run.decodes() && run.rows == 1 && !run.chunk->observe;

@@ -32,15 +32,15 @@ class KvDownloads {
     int begin = 0;
     int end = 0;
   };
-  // What `compute` has been given so far makes the KV of these layers, and `queries`: [rows]
-  // [heads * head_dim], binary16, which must not be written again before WaitForQueries. `runs`
-  // stay as they are until Finish. REQUIRES: at most MostLayers, and one alone where queries are
-  // wanted.
+  // The work that `compute` has been given so far makes the KV of these layers, and `queries`:
+  // [rows] [heads * head_dim], binary16, which must not be written again before WaitForQueries.
+  // `runs` stay as they are until Finish. REQUIRES: at most MostLayers, and one alone where queries
+  // are wanted.
   Status Start(Layers layers, std::span<const DeviceRun> runs, const uint16_t* queries,
                device::Stream* compute);
-  // How many layers of so many rows fit into one Start.
+  // How many layers of `rows` rows fit into one Start.
   int MostLayers(int64_t rows) const;
-  // What comes next on `compute` begins when the queries of the last Start have been read.
+  // Later work on `compute` begins when the queries of the last Start have been read.
   Status WaitForQueries(device::Stream* compute);
   // Ends the layers that have arrived.
   Status Poll();
@@ -62,7 +62,7 @@ class KvDownloads {
     Layers layers;
     std::span<const DeviceRun> runs;
     std::vector<Piece> pieces;
-    std::vector<size_t> queries;  // Of each run: offset in `memory`, or kNone.
+    std::vector<size_t> queries;  // For each run: offset in `memory`, or kNone.
   };
   static constexpr size_t kNone = ~size_t{0};
 
@@ -86,7 +86,8 @@ class KvDownloads {
   size_t first_ = 0, next_ = 0;  // Parts [first_, next_) are under way, each in place n % kParts.
   bool queries_read_ = false;    // By the last Start.
   std::unique_ptr<RowGatherer> gatherer_;
-  const device::Event* gathered_read_ = nullptr;  // Of the pass: gathered rows have been copied.
+  // The pass's event: gathered rows have been copied.
+  const device::Event* gathered_read_ = nullptr;
   std::vector<device::CopyTask> tasks_;
   std::vector<float> widened_;
 };

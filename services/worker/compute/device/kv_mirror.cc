@@ -11,7 +11,7 @@ namespace {
 
 // A load or a read has its slots for milliseconds. Longer than this only on a device that hangs.
 constexpr Duration kMostWait = std::chrono::seconds(30);
-constexpr int64_t kReadShare = 4;  // One of so many slots may be read at a time.
+constexpr int64_t kReadShare = 4;  // At most one in this many slots may be read at a time.
 
 }  // namespace
 

@@ -8,8 +8,8 @@
 // an address may have other bytes later.
 //
 // Thread-safe: one thread makes passes, others load what they fetch (slice_decoder.h), and others
-// read whole pages to encode them (page_encoder.h). Of a slot's memory each writes layers that the
-// others do not read yet.
+// read whole pages to encode them (page_encoder.h). Each of them writes layers of a slot's memory
+// that the others do not read yet.
 
 #include <cstdint>
 #include <list>
@@ -27,10 +27,10 @@ namespace cairn::worker {
 
 class KvMirror {
  public:
-  // Of its fields, users read the address alone.
+  // Users read its address alone, no other field.
   struct Slot {
     uint64_t address = 0;              // layout.page_bytes() of the device. Constant.
-    std::vector<uint8_t> has_layer;    // Of the page's rows before the pass.
+    std::vector<uint8_t> has_layer;    // The layers of the page's rows before the pass.
     uint64_t stamp = 0;                // 0: unused.
     uint64_t pass = 0;                 // That used it last.
     uint32_t loads = 0;                // Under way.
@@ -39,7 +39,7 @@ class KvMirror {
     std::list<int32_t>::iterator use;  // In the order of use.
   };
 
-  // RESOURCE_EXHAUSTED: the device has no room for so many slots.
+  // RESOURCE_EXHAUSTED: the device has no room for this many slots.
   static Result<std::unique_ptr<KvMirror>> Create(const std::shared_ptr<device::Device>& device,
                                                   const KvLayout& layout, int64_t slots);
 
@@ -65,7 +65,7 @@ class KvMirror {
   const Slot* BeginRead(uint64_t stamp);
   void EndRead(const Slot* slot);
 
-  uint64_t address() const { return memory_.address(); }  // Of the first slot.
+  uint64_t address() const { return memory_.address(); }  // The address of the first slot.
   int64_t slots() const { return slot_count_; }
   uint64_t bytes() const { return memory_.bytes(); }
 

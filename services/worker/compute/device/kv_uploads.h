@@ -21,7 +21,7 @@ class KvUploads {
 
   // The bytes are read before it returns.
   Status Add(uint64_t to, const std::byte* from, size_t bytes);
-  // What comes next on `stream` begins when all that was added has arrived.
+  // Later work on `stream` begins when all that was added has arrived.
   Status OrderBefore(device::Stream* stream);
   // Waits until nothing is under way, and forgets what was not sent.
   Status Drain();

@@ -31,13 +31,13 @@ class PassLists {
   Status Make(std::span<const DeviceRun> runs, std::span<const int32_t> logits_rows,
               PrefixMirror& prefixes, device::Stream* stream);
 
-  // Of the last Make, on the device.
+  // The lists of the last Make, on the device.
   const int32_t* tokens() const { return tokens_; }
   const kernels::batch::KvPlace* places() const { return places_; }
   const kernels::batch::SequenceKv* sequences() const { return sequences_; }  // That decode.
   const kernels::batch::PromptChunk* chunks() const { return chunks_; }
   const int32_t* logits_rows() const { return logits_rows_; }
-  // Of the sequence that has most.
+  // The splits of the sequence that has most.
   int64_t most_splits() const { return most_splits_; }
   // Grows when addresses change that were noted.
   uint64_t moves() const { return memory_.moves(); }

@@ -33,7 +33,7 @@ class PrefixMirror {
     std::weak_ptr<const RaggedPrefix> prefix;
     const RaggedPrefix* address = nullptr;
     device::DeviceMemory memory;
-    // What the upload reads; constant.
+    // The memory that the upload reads; constant.
     std::vector<const std::byte*> units;
     std::vector<kernels::batch::KeptRows> rows;
     const kernels::batch::KeptRows* on_device = nullptr;

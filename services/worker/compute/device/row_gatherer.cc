@@ -15,7 +15,7 @@ Result<uint64_t> RowGatherer::Gather(int begin_layer, int end_layer,
       pieces_.push_back(At<std::byte>(pool_, offset));
     }
   }
-  // Each row is so many rows behind the pool's first one, the same number for all heads.
+  // Each row is a number of rows behind the pool's first one, the same number for all heads.
   index_.clear();
   for (const DeviceRun& run : runs) {
     CAIRN_CHECK(run.rows == 1);

@@ -25,8 +25,9 @@ class RowGatherer {
               const kernels::batch::SliceTable& kernels)
       : device_(std::move(device)), kv_(kv), pool_(pool), kernels_(kernels) {}
 
-  // Of runs of one row each, after what `stream` has been given so far: [runs][layers][K, V]
-  // [kv_heads][head_dim]. Returns the address, where the rows stay until the next call.
+  // Gathers runs of one row each, after the work that `stream` has been given so far:
+  // [runs][layers][K, V] [kv_heads][head_dim]. Returns the address, where the rows stay until the
+  // next call.
   Result<uint64_t> Gather(int begin_layer, int end_layer, std::span<const DeviceRun> runs,
                           device::Stream* stream);
 

@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint64_t kEncodedBytes = 8 << 20;
 constexpr uint64_t kResultBytes = 16 << 20;
-constexpr uint64_t kScratchBytes = 64 << 20;  // Of cachegen alone, grown when it comes.
+// Scratch of cachegen alone, grown when its slices come.
+constexpr uint64_t kScratchBytes = 64 << 20;
 constexpr size_t kMostSlices = 500;
 constexpr uint64_t kAlignment = 256;
 

@@ -22,7 +22,7 @@ namespace cairn::worker {
 
 class SliceBatch {
  public:
-  // What slices take of a batch.
+  // The room that slices take of a batch.
   struct Need {
     uint64_t encoded = 0;  // Bytes that lie in the host.
     uint64_t results = 0;  // Bytes to copy back.
@@ -37,7 +37,7 @@ class SliceBatch {
   static Result<std::unique_ptr<SliceBatch>> Create(const std::shared_ptr<device::Device>& device,
                                                     const Need& largest,
                                                     const kernels::batch::SliceTable& kernels);
-  // What so many bytes take, each rounded up as the buffers do.
+  // The room that `bytes` take, rounded up as the buffers do.
   static uint64_t Rounded(uint64_t bytes);
   static uint64_t ScratchOf(const kernels::SliceForm& form, const kernels::SliceTask& task);
   bool HasRoom(const Need& all) const;
@@ -50,8 +50,8 @@ class SliceBatch {
   // `address` is not 0, in the device's, where it stays until Run returns. Returns its number.
   // REQUIRES: HasRoom.
   size_t AddSlice(const std::byte* host, uint64_t address, uint64_t bytes, uint64_t xxh3);
-  // Bytes [offset, offset + task.bytes) of the slice are to be decoded to task.k and task.v. What
-  // else a task names is set here.
+  // Bytes [offset, offset + task.bytes) of the slice are to be decoded to task.k and task.v. The
+  // other fields of a task are set here.
   void AddTask(size_t slice, uint64_t offset, const kernels::SliceTask& task);
   // Bytes of the device's memory to copy back when all tasks have ended. Where they are in pinned
   // memory when Run has returned, until Clear.
@@ -81,10 +81,10 @@ class SliceBatch {
   device::Stream stream_;
   bool stuck_ = false;
 
-  // Of the slices that were added.
+  // The runs of the slices that were added.
   std::vector<kernels::HashRun> runs_;
   std::vector<kernels::SliceTask> tasks_;
-  std::vector<size_t> task_slices_;  // Of which slice each task is.
+  std::vector<size_t> task_slices_;  // The slice that each task belongs to.
   std::vector<device::CopyTask> uploads_, downloads_;
   uint64_t encoded_used_ = 0, results_used_ = 0;
 };

@@ -49,7 +49,7 @@ class SliceDecoder final : public SliceLoader {
   template <typename AnySlice>
   size_t BatchOf(const kernels::SliceForm& form, std::span<const AnySlice> slices) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of one batch.
+  // Loads the slices of one batch.
   void LoadBatch(const kernels::SliceForm& form, std::span<const Slice> slices,
                  std::vector<Outcome>* outcomes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoadRowsBatch(const kernels::SliceForm& form, std::span<const RowsSlice> slices,

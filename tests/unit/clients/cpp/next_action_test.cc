@@ -20,7 +20,7 @@ std::string Quoted(const std::string& line, size_t n) {
 }
 
 TEST(NextActionTest, EveryCodeHasItsRowInTheDocument) {
-  std::ifstream in("docs/errors.md");
+  std::ifstream in("docs/program/errors.md");
   ASSERT_TRUE(in) << "run from the repository root";
   std::map<std::string, std::string> rows;
   std::string line;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints golden.txt: fingerprints and block keys, derived from docs/formats/keys.md with hashlib
-alone.
+"""Prints golden.txt: fingerprints and block keys, derived from docs/inside/formats/keys.md with
+hashlib alone.
 
 It shares no code with common/keys; namespace_spec_test.cc holds the same inputs.
   python3 tests/unit/common/keys/golden.py > tests/unit/common/keys/golden.txt

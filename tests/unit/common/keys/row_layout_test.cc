@@ -171,7 +171,7 @@ TEST(HashRowsTest, EveryFieldCounts) {
     EXPECT_NE(HashRows(info, other, bytes), hash) << w;
   }
   EXPECT_NE(HashRows(info, mask, std::span(bytes).first(23)), hash);
-  // The bytes of docs/formats/rows.md, of small and of large groups.
+  // The bytes of docs/inside/formats/rows.md, of small and of large groups.
   const uint64_t one = 1;
   for (const size_t size : {size_t{24}, size_t{4096 - 32}, size_t{4097 - 32}, size_t{9000}}) {
     const std::vector<std::byte> rows(size, std::byte{7});

@@ -163,7 +163,7 @@ TEST_F(RouterConfigTest, APickerNeedsEnginesThatGatewaysFind) {
 
 TEST_F(RouterConfigTest, TheDocumentIsTheTable) {
   std::ostringstream document;
-  document << std::ifstream("docs/config-router.md").rdbuf();
+  document << std::ifstream("docs/operate/config-router.md").rdbuf();
   EXPECT_THAT(document.str(), HasSubstr(schema_.PrintMarkdown()))
       << "print it with cairn-router --print-config-docs";
 }

@@ -15,7 +15,8 @@ namespace {
 using cache::EvictionKind;
 
 constexpr uint64_t kMillion = 1'000'000;
-// Capacities at which docs/scheduling.md compares policies, and what an optimal one hits there.
+// Capacities at which docs/operate/scheduling.md compares policies, and what an optimal one hits
+// there.
 constexpr uint64_t kCapacities[] = {1 * kMillion, 3 * kMillion, 6 * kMillion, 12 * kMillion};
 
 const Trace& Conversations() {

@@ -88,7 +88,7 @@ TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
       {{"--read_policy", "precision", "--cache.recipe", "streaming:keep=0.4+raw"},
        "which selects tokens"},
       {{"--kv_budget", "1MiB"}, "option 'kv_budget': got 1MiB, expected 0"},
-      {{"--model", "docs/config.md"}, "model: file 'docs/config.md' is not a GGUF file"},
+      {{"--model", "docs/README.md"}, "model: file 'docs/README.md' is not a GGUF file"},
   };
   for (const auto& [args, message] : wrong) {
     EXPECT_THAT(check(args), testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr(message)));
@@ -118,7 +118,7 @@ TEST_F(WorkerConfigTest, NodeSeesTheServersCertificateUnlessAnotherIsNamed) {
 
 TEST_F(WorkerConfigTest, TheDocumentIsTheTable) {
   std::ostringstream document;
-  document << std::ifstream("docs/config-worker.md").rdbuf();
+  document << std::ifstream("docs/operate/config-worker.md").rdbuf();
   EXPECT_THAT(document.str(), HasSubstr(schema_.PrintMarkdown()))
       << "print it with cairn-worker --print-config-docs";
 }

@@ -382,7 +382,7 @@ TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
     return found;
   };
   std::ostringstream document;
-  document << std::ifstream("docs/metrics-worker.md").rdbuf();
+  document << std::ifstream("docs/operate/metrics-worker.md").rdbuf();
   EXPECT_EQ(names(document.str(), std::regex("\n\\| `([a-z_]+)`")),
             names(registry_.Scrape(), std::regex("# TYPE (cairn_worker_[a-z_]+) ")));
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The client of a cache node. This is the short form. examples/cpp/get_and_push.cc is the whole
-// program, and docs/cpp.md explains it:
+// program, and docs/program/cpp.md explains it:
 //
 //   auto connected = client::Connect({.address = address, .client_name = "get_and_push"});
 //   client::CacheClient& node = **connected;
@@ -12,10 +12,10 @@
 //
 //   auto pushed = node.Push(cairn::Fingerprint(spec), parts, {});
 //
-// For the caller, every error of Match, Fetch and Push is a miss (next_action.h, docs/errors.md). A
-// cache that is slow, wrong or not reachable never makes a request fail. A call ends at its
-// deadline at the latest. After several failures in a row a circuit breaker answers UNAVAILABLE at
-// once, so that later calls do not wait for their deadlines.
+// For the caller, every error of Match, Fetch and Push is a miss (next_action.h,
+// docs/program/errors.md). A cache that is slow, wrong or not reachable never makes a request fail.
+// A call ends at its deadline at the latest. After several failures in a row a circuit breaker
+// answers UNAVAILABLE at once, so that later calls do not wait for their deadlines.
 //
 // A client may know several nodes (ConnectOptions::address). It uses one of them at a time, its
 // home, and what this page calls "the node" is the home.
@@ -48,7 +48,7 @@ struct MatchOptions {
   // node that a prefill worker pushed to. A node that belongs to a cluster asks them first. At most
   // 4, of 1 to 128 characters each. A match that names any goes over gRPC, and so do its bytes.
   std::vector<std::string> holders = {};
-  // What the conversation does next, for the node's choice of what it keeps. A hint that does not
+  // The next step of the conversation, for the node's choice of what it keeps. A hint that does not
   // come true soon counts nothing in this namespace; others never pay for it. Needs a lease.
   NextUse next = NextUse::kUnknown;
   // How long the node may wait for blocks that somebody writes now (reserved, or announced) before
@@ -82,7 +82,7 @@ struct LayerRange {
 struct FetchOptions {
   // When no slice is completed for this long, the fetch ends with DEADLINE_EXCEEDED.
   Duration progress = std::chrono::seconds(1);
-  Duration deadline = std::chrono::seconds(30);  // Of the whole fetch.
+  Duration deadline = std::chrono::seconds(30);  // Limit for the whole fetch.
   std::stop_token cancel = {};  // A stop request ends the fetch soon, with CANCELLED.
   // False: the client does not compare the bytes with their hashes. Only for measurements, and for
   // readers that compare with SliceInfo::xxh3 themselves.
@@ -197,14 +197,14 @@ class RowSink {
 struct PartToPush {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};  // nullopt: a root.
-  uint64_t first_position = 0;          // Of the block's first token, in tokens.
+  uint64_t first_position = 0;          // Position of the block's first token, in tokens.
   format::PartRect rect = {};
   std::span<const std::byte> bytes = {};
   // Keeps `bytes` alive. With a hold nothing is copied, and the network may use the bytes until
   // some time after Push has returned. Without a hold Push copies the bytes, and they must stay
   // valid until it returns.
   std::shared_ptr<const void> hold = {};
-  double compute_seconds = 0;  // What it cost to compute the block. 0: unknown.
+  double compute_seconds = 0;  // The time that it took to compute the block. 0: unknown.
 };
 
 struct PushOptions {
@@ -218,10 +218,10 @@ struct PushOptions {
 struct PartToWrite {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};  // nullopt: a root.
-  uint64_t first_position = 0;          // Of the block's first token, in tokens.
+  uint64_t first_position = 0;          // Position of the block's first token, in tokens.
   format::PartRect rect = {};
-  uint64_t bytes = 0;          // Of the sealed part: format::PartBytes.
-  double compute_seconds = 0;  // What it cost to compute the block. 0: unknown.
+  uint64_t bytes = 0;          // Size of the sealed part: format::PartBytes.
+  double compute_seconds = 0;  // The time that it took to compute the block. 0: unknown.
 };
 
 // Room for parts, which the caller fills in place and then commits. On the same machine as the node
@@ -278,7 +278,7 @@ struct ClientStats {
   // The same bytes, by the path that they took.
   uint64_t fetched_bytes_by_path[kPathCount] = {};
   uint64_t pushed_bytes_by_path[kPathCount] = {};
-  uint64_t lent_bytes = 0;       // Of fetched_bytes: delivered without a copy.
+  uint64_t lent_bytes = 0;       // The part of fetched_bytes that was delivered without a copy.
   uint64_t local_sessions = 0;   // Same-node sessions opened.
   uint64_t local_fallbacks = 0;  // Calls that the same-node path could not serve, made over gRPC.
   uint64_t corrupt_slices = 0;   // Slices that did not match their hash here.
@@ -288,17 +288,19 @@ struct ClientStats {
   uint64_t breaker_opened = 0;
   uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
   uint64_t dropped_releases = 0;  // Leases left to expire: too many releases waited.
-  uint64_t home_changes = 0;      // Of a client of several nodes: moves between them.
+  uint64_t home_changes = 0;      // For a client of several nodes: moves between them.
   // Calls that ended, by absl::StatusCode. A call that a second node answered counts at both.
   std::array<uint64_t, 17> calls_by_code{};
   // Now:
   bool connected = false;
   BreakerState breaker = BreakerState::kClosed;
-  // Of a client of one node: its address, always. Of several: the home's, empty if there is none.
+  // For a client of one node: always its address. For a client of several: the home's address,
+  // empty if there is none.
   std::string home = {};
-  std::string home_node_id = {};  // What the home calls itself. Empty before a session opened.
-  Path path = Path::kGrpc;        // Path of the next Match, Fetch or Push.
-  std::string path_reason = {};   // For people: why `path` is not kLocal. Empty if it is.
+  // The name that the home gives itself. Empty before a session opened.
+  std::string home_node_id = {};
+  Path path = Path::kGrpc;       // Path of the next Match, Fetch or Push.
+  std::string path_reason = {};  // For people: why `path` is not kLocal. Empty if it is.
 };
 
 // Thread-safe.
@@ -333,9 +335,9 @@ class CacheClient {
   // at.
   //
   // Over gRPC the node compares a slice with its writer's hash once for each lease, and hashes the
-  // rows that it sends (docs/formats/rows.md). On the same-node path the client takes the rows out
-  // of the node's memory, and compares the slice itself, once for each lease. This implementation,
-  // and one whose node knows no rows, fetches whole slices.
+  // rows that it sends (docs/inside/formats/rows.md). On the same-node path the client takes the
+  // rows out of the node's memory, and compares the slice itself, once for each lease. This
+  // implementation, and one whose node knows no rows, fetches whole slices.
   virtual Status FetchRows(const Lease& lease, const RowLayout& layout, uint32_t layer,
                            std::span<const RowGroup> groups, RowSink& sink,
                            const FetchOptions& options);

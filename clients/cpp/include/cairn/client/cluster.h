@@ -1,5 +1,5 @@
 #pragma once
-// What a node says about its cluster, for operators and routers. Link Cairn::client; in the tree,
+// A node's answers about its cluster, for operators and routers. Link Cairn::client; in the tree,
 // cairn_client_grpc.
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ClusterMember {
   std::string host = {}, zone = {};
   std::string version = {};
   bool leaving = false;
-  // Of other members only.
+  // For other members only.
   double heard_seconds = 0;
   bool same_view = false;
   bool same_bumps = false;
@@ -56,12 +56,12 @@ struct ClusterMembers {
   ClusterNumbers numbers = {};
 };
 
-// What a node holds of a prompt, from its first block on.
+// The part of a prompt that a node holds, from its first block on.
 struct LocatedBlocks {
   std::string node_id = {};
   uint32_t blocks = 0;
   uint64_t bytes = 0;
-  // Of them, those in memory. The others are on disk.
+  // How many of them are in memory. The others are on disk.
   uint32_t memory_blocks = 0;
   uint64_t memory_bytes = 0;
   double seconds = 0;  // Until the last byte could leave the node. 0: unknown.

@@ -13,7 +13,7 @@
 
 namespace cairn::client {
 
-// What an index does with it:
+// An index does this with each kind of event:
 //
 //   kSnapshotBegins   remember what it has of this member as old
 //   kEvent            as for a single node
@@ -28,16 +28,17 @@ struct MemberEvent {
   Kind kind = Kind::kEvent;
   std::string node_id = {};
   std::string address = {};
-  CacheEvent event = {};  // Of kEvent. Never kSnapshotEnd.
+  CacheEvent event = {};  // The event of kEvent. Never kSnapshotEnd.
 };
 
 struct ClusterWatchOptions {
   std::optional<Digest> fingerprint = {};      // nullopt: all namespaces.
   Duration refresh = std::chrono::seconds(5);  // Between two looks at the list of members.
-  // A member whose events cannot be had for so long is lost. It is tried further all the same.
+  // A member whose events cannot be obtained for this long is lost. It is tried further all the
+  // same.
   Duration lost_after = std::chrono::seconds(5);
-  // Events that wait for Next. When so many wait, the streams are not read, and a node that has to
-  // wait for long makes its stream begin with a snapshot again.
+  // Events that wait for Next. When this many wait, the streams are not read, and a node that has
+  // to wait for long makes its stream begin with a snapshot again.
   size_t queue = 65'536;
 };
 

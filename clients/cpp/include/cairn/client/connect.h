@@ -34,7 +34,7 @@ enum class PathChoice : uint8_t { kAuto = 0, kGrpc = 1, kLocal = 2 };
 // Accepts "auto", "grpc" and "local". For any other text INVALID_ARGUMENT, which names `field`.
 Result<PathChoice> ParsePathChoice(std::string_view text, std::string_view field);
 
-// When the client stops asking a node that fails, and when it asks again (docs/errors.md).
+// When the client stops asking a node that fails, and when it asks again (docs/program/errors.md).
 struct BreakerOptions {
   uint32_t failures = 3;  // Failures in a row that open the breaker. At least 1.
   Duration first_backoff = std::chrono::milliseconds(500);
@@ -42,7 +42,7 @@ struct BreakerOptions {
   // The breaker makes each back-off longer by up to this fraction, so that clients do not all probe
   // at the same moment.
   double jitter = 0.2;
-  uint64_t seed = 0;  // Of the random numbers for the jitter.
+  uint64_t seed = 0;  // Seed of the random numbers for the jitter.
 };
 
 // With more than one address the client uses one node at a time, its home. The others matter only
@@ -87,7 +87,7 @@ struct ConnectOptions {
   std::optional<Duration> spin = {};
   // Reads blocks where a node on this machine keeps them in a GPU's memory. Null: the node copies
   // such blocks to its host memory first. The chunks that a session got hold its tenant's blocks
-  // alone until the session ends (docs/formats/local.md).
+  // alone until the session ends (docs/inside/formats/local.md).
   std::shared_ptr<DeviceImporter> devices = nullptr;
 };
 

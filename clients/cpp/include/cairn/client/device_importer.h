@@ -40,8 +40,8 @@ class DeviceChunk {
 class DeviceImporter {
  public:
   virtual ~DeviceImporter() = default;
-  // Of the GPUs whose memory it imports, as NVIDIA's tools write them: "GPU-" and 32 digits with
-  // hyphens. Constant, 1 to 16.
+  // The ids of the GPUs whose memory it imports, as NVIDIA's tools write them: "GPU-" and 32 digits
+  // with hyphens. Constant, 1 to 16.
   virtual std::vector<std::string> uuids() const = 0;
   // Maps memory of one of these GPUs. The descriptor stays the caller's. An error is no failure of
   // the client: what lies in the chunk comes another way.

@@ -11,7 +11,7 @@
 
 namespace cairn::client {
 
-// What a client knows about one of its leases. Immutable.
+// The facts that a client knows about one of its leases. Immutable.
 struct LeaseInfo {
   uint64_t id = 0;
   std::string session = {};  // The session that owns it. When that breaks, the lease is gone.

@@ -1,5 +1,5 @@
 #pragma once
-// What a caller does after an error. docs/errors.md is this table in words.
+// The actions of a caller after an error. docs/program/errors.md is this table in words.
 
 #include <cstdint>
 #include <string_view>

@@ -1,8 +1,9 @@
 #pragma once
 // Two recipes of the same blocks, leased together: for a reader that keeps one form near, such as a
 // copy in few bits, and reads rows of the other. A published recipe is a namespace of its own
-// (docs/recipes.md), so each form has keys and a lease of its own, and neither outlives what a
-// reader sees: a lease that ends, or blocks that are dropped or bumped, end fetches with its name.
+// (docs/operate/recipes.md), so each form has keys and a lease of its own, and neither outlives
+// what a reader sees: a lease that ends, or blocks that are dropped or bumped, end fetches with its
+// name.
 
 #include <cstdint>
 #include <span>
@@ -18,7 +19,7 @@ struct NamedBlocks {
 };
 
 struct PairedMatch {
-  // Both forms have so many blocks, from the prompt's first. 0: there are no leases.
+  // Both forms have this many blocks, from the prompt's first. 0: there are no leases.
   uint32_t blocks = 0;
   // Why the next block is missing, in the form that has fewer. kNone: all blocks matched.
   MissReason miss_reason = MissReason::kNone;

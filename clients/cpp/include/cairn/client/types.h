@@ -1,5 +1,5 @@
 #pragma once
-// What a cache node answers and what calls share, in plain C++. Most of the answers are in
+// Types that calls share and the answers of a cache node, in plain C++. Most of the answers are in
 // cairn/common/kv, since the node has the same types.
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct CallOptions {
   std::string trace = {};                       // Logged with all that the call causes.
 };
 
-// What a client says about a namespace that is no part of its name.
+// The wishes of a client for a namespace that are no part of its name.
 struct NamespaceOptions {
   // So long after its last use the node serves a block no more. 1 s to 90 days. 0: as the namespace
   // has it already, or else the node's default. Only an administrator can make it shorter than it

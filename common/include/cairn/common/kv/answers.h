@@ -1,6 +1,6 @@
 #pragma once
-// What a cache node answers, in plain C++. The node fills these structs and its clients read them.
-// Ranges and units of the fields are those of proto/cairn/v1.
+// The answers of a cache node, in plain C++. The node fills these structs and its clients read
+// them. Ranges and units of the fields are those of proto/cairn/v1.
 
 #include <cstdint>
 #include <optional>
@@ -40,17 +40,18 @@ struct TierRun {
   double seconds = 0;
 };
 
-// What a match found. How the prefix is leased differs: the engine names the lease by a number, and
-// a client holds an object that ends it.
+// The result of a match. How the prefix is leased differs: the engine names the lease by a number,
+// and a client holds an object that ends it.
 struct MatchedPrefix {
   uint32_t matched_blocks = 0;
-  std::vector<TierRun> tiers = {};             // The matched prefix in order.
-  MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`. kNone: all matched.
-  uint64_t bytes = 0;                          // Stored bytes of the matched blocks.
-  double estimated_fetch_seconds = 0;          // `seconds` of the last run.
+  std::vector<TierRun> tiers = {};  // The matched prefix in order.
+  // The reason for block `matched_blocks`. kNone: all matched.
+  MissReason miss_reason = MissReason::kNone;
+  uint64_t bytes = 0;                  // Stored bytes of the matched blocks.
+  double estimated_fetch_seconds = 0;  // `seconds` of the last run.
 };
 
-// What the node did with the blocks of a hint. Every key is counted once.
+// The effect of a hint on its blocks. Every key is counted once.
 struct PrefetchOutcome {
   uint32_t present_blocks = 0;  // Already in the host tier.
   uint32_t queued_blocks = 0;   // On disk, on their way to the host tier.
@@ -72,7 +73,7 @@ struct SliceInfo {
   std::optional<TierKind> tier = TierKind::kHost;
 };
 
-// What the eviction policy of a namespace has learned about a group of blocks.
+// The facts that the eviction policy of a namespace has learned about a group of blocks.
 struct LearnedGroup {
   std::string name = {};     // For people, such as "turn 1, 8 to 15 new blocks".
   double uses = 0;           // Recent uses of its blocks; older ones count less.
@@ -91,13 +92,13 @@ struct NamespaceInfo {
   // Left the host tier to make room, since this generation began.
   uint64_t evicted_host_blocks = 0;
   uint64_t evicted_host_bytes = 0;
-  // Of the whole tenant: memory of the host tier that only its blocks use.
+  // For the whole tenant: memory of the host tier that only its blocks use.
   uint64_t tenant_host_bytes = 0;
   // Empty: the policy learns nothing, or has too few blocks for it.
   std::vector<LearnedGroup> learned = {};
   // Blocks that left, but whose group the policy still knows.
   uint64_t remembered_blocks = 0;
-  // So long after its last use a block is not served any more. 0: for ever.
+  // A block is not served any more when this time has passed since its last use. 0: forever.
   Duration block_life{0};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What happened to a block of a node.
+// An event in the life of a block of a node.
 
 #include <cstdint>
 #include <optional>

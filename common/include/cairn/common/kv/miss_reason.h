@@ -23,7 +23,7 @@ enum class MissReason : uint8_t {
   kExpired = 9,
 };
 inline constexpr size_t kMissReasonCount = 10;
-// Those that a node sends are among the first so many.
+// The first kNodeMissReasonCount reasons are those that a node sends.
 inline constexpr size_t kNodeMissReasonCount = 10;
 
 // The label value in metrics: "none", "absent", ...

@@ -10,8 +10,8 @@
 //
 // To add a statistic, add a row, the field of proto/cairn/v1/cache.proto with the same name, and
 // the place that counts it. tests/ops/test_statistics.py then names the lines that people and type
-// checkers read: in docs/metrics.md and in clients/python/cairn/types.py. Statistics that are only
-// metrics have the same kind of table in services/cache/store/state/engine_statistics.h.
+// checkers read: in docs/operate/metrics.md and in clients/python/cairn/types.py. Statistics that
+// are only metrics have the same kind of table in services/cache/store/state/engine_statistics.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,12 +32,12 @@ enum class StatisticKind : uint8_t {
   kCountedSeconds,  // As kCounted: seconds, counted in nanoseconds.
 };
 
-// What a table says about one statistic.
+// The entry of a table for one statistic.
 struct Statistic {
   StatisticKind kind = StatisticKind::kNow;
-  std::string_view name;    // Of the field, also in the protocol and in Python.
+  std::string_view name;    // The name of the field, also in the protocol and in Python.
   std::string_view metric;  // "": none shows just this number.
-  std::string_view labels;  // Of the metric: "src=client,dst=host", or "".
+  std::string_view labels;  // The labels of the metric: "src=client,dst=host", or "".
   std::string_view help;
 };
 
@@ -111,8 +111,8 @@ using StatisticValue =
 #define CAIRN_STATISTIC_VISIT(kind, name, metric, labels, help) \
   f(Statistic{StatisticKind::kind, #name, metric, labels, help}, stats.name);
 
-// What the engine of a node knows for the message StatResponse of proto/cairn/v1/cache.proto.
-// Totals are since start.
+// The numbers that the engine of a node knows for the message StatResponse of
+// proto/cairn/v1/cache.proto. Totals are since start.
 struct NodeStatistics {
   std::string node_id = {};
   uint64_t node_epoch = 0;

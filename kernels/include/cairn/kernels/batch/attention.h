@@ -2,8 +2,8 @@
 // Causal softmax attention of a whole batch over paged binary16 keys and values, with grouped
 // queries. Before a sequence's own tokens there may be a ragged prefix: the rows that a selection
 // kept, with a different number for each layer and head (kernels/attention.h has the same for one
-// head). What forward_kernels.h of this folder says holds here, too. Keys and values are finite: an
-// infinite value could make NaN of rows that do not see it.
+// head). The rules of forward_kernels.h in this folder hold here, too. Keys and values are finite:
+// an infinite value could make NaN of rows that do not see it.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace cairn::kernels::batch {
 
 // How all sequences of a call keep one layer. Token t of a sequence is token t % block_tokens of
 // its page t / block_tokens. Inside a page, K of head h begins at k_offset + h * head_stride bytes:
-// [block_tokens][head_dim]. Of a unit of a prefix K begins at its address: [unit_rows][head_dim].
+// [block_tokens][head_dim]. In a unit of a prefix, K begins at the unit's address:
+// [unit_rows][head_dim].
 struct KvForm {
   int32_t kv_heads = 0;
   int32_t group = 1;          // Query heads of a KV head.
@@ -21,7 +22,7 @@ struct KvForm {
   size_t k_offset = 0;        // Offsets and strides: multiples of 16.
   size_t v_offset = 0;
   size_t head_stride = 0;
-  int32_t layer = 0;       // Of the prefixes' lists.
+  int32_t layer = 0;       // The layer whose lists of the prefixes are read.
   int32_t unit_rows = 32;  // REQUIRES: a multiple of 16.
   size_t unit_v_offset = 0;
 };
@@ -40,8 +41,8 @@ struct SequenceKv {
 
 inline constexpr int64_t kSplitKeys = 512;
 
-// Splits of kSplitKeys keys that a head with so many kept rows and tokens has. Prefix and tokens
-// are split apart.
+// Splits of kSplitKeys keys for a head with `kept_rows` kept rows and `tokens` tokens. Prefix and
+// tokens are split apart.
 constexpr int64_t SplitsOf(int64_t kept_rows, int64_t tokens) {
   return (kept_rows + kSplitKeys - 1) / kSplitKeys + (tokens + kSplitKeys - 1) / kSplitKeys;
 }
@@ -61,7 +62,7 @@ struct DecodeAttentionArgs {
   float* scratch = nullptr;  // DecodeScratchFloats of them.
 };
 
-// Of each split of each head of each row: the sum of weighted values, the maximum, the sum.
+// For each split of each head of each row: the sum of weighted values, the maximum, the sum.
 constexpr int64_t DecodeScratchFloats(int64_t rows, int64_t most_splits, const KvForm& kv) {
   return rows * most_splits * kv.kv_heads * kv.group * (kv.head_dim + 2);
 }

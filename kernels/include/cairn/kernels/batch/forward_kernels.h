@@ -19,7 +19,7 @@
 // - No rows: nothing is launched.
 //
 // An entry launches its operation on a stream (of CUDA: a cudaStream_t) and returns 0, or the error
-// number of the launch. What goes wrong later, the stream reports. Entries may be called by any
+// number of the launch. Later errors are reported by the stream. Entries may be called by any
 // thread.
 
 #include "cairn/kernels/batch/attention.h"
@@ -28,8 +28,8 @@
 
 namespace cairn::kernels::batch {
 
-// What a driver of devices calls this table (common/device: Device::Kernels). The version grows
-// with every change of the table or of the arguments.
+// The name of this table for a driver of devices (common/device: Device::Kernels). The version
+// grows with every change of the table or of the arguments.
 inline constexpr char kForwardTableName[] = "forward";
 inline constexpr char kForwardTable90aName[] = "forward-9.0a";  // For compute capability 9.0 only.
 inline constexpr uint32_t kForwardTableVersion = 1;

@@ -1,6 +1,6 @@
 #pragma once
-// Products with weights: y = a w^T, from bfloat16, summed in float32. What forward_kernels.h of
-// this folder says holds here, too.
+// Products with weights: y = a w^T, from bfloat16, summed in float32. The rules of
+// forward_kernels.h in this folder hold here, too.
 
 #include <cstdint>
 

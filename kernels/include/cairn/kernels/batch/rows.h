@@ -1,6 +1,6 @@
 #pragma once
 // Operations on the rows of a batch: embeddings, norms, rotations, activations, weights and the
-// choice of a token. What forward_kernels.h of this folder says holds for all of them.
+// choice of a token. The rules of forward_kernels.h in this folder hold for all of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +65,7 @@ struct SwiGluArgs {
 // Where the key and the value of a row go, and by how much its key and query are rotated.
 struct KvPlace {
   std::byte* page = nullptr;
-  int32_t token = 0;     // Of the page.
+  int32_t token = 0;     // The token's place in the page.
   int32_t position = 0;  // A row of the tables of cosines and sines.
 };
 
@@ -105,7 +105,7 @@ struct KeyRun {
 struct TurnKeysArgs {
   const KeyRun* runs = nullptr;
   int64_t count = 0;
-  int64_t most_keys = 0;          // Of a run; REQUIRES: at most 65535 * 8.
+  int64_t most_keys = 0;          // The most keys of a run; REQUIRES: at most 65535 * 8.
   const float* cosine = nullptr;  // [turns][rope_dim / 2]
   const float* sine = nullptr;
   int32_t rope_dim = 0;

@@ -2,7 +2,7 @@
 // The operations of codec/slice_kernels.h as a table that a library of devices carries.
 //
 // An entry launches its operation on a stream (of CUDA: a cudaStream_t) and returns 0, or the error
-// number of the launch. What goes wrong later, the stream reports. Lists lie in the host's memory
+// number of the launch. Later errors are reported by the stream. Lists lie in the host's memory
 // and are copied by the launch; what they point to is the device's memory. Entries may be called by
 // any thread.
 
@@ -10,8 +10,8 @@
 
 namespace cairn::kernels::batch {
 
-// What a driver of devices calls this table (common/device: Device::Kernels). The version grows
-// with every change of the table or of the arguments.
+// The name of this table for a driver of devices (common/device: Device::Kernels). The version
+// grows with every change of the table or of the arguments.
 inline constexpr char kSliceTableName[] = "slices";
 inline constexpr uint32_t kSliceTableVersion = 1;
 

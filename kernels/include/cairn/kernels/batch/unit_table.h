@@ -2,8 +2,8 @@
 // The selection kernels for many units (selection/unit_kernels.h) as a driver of devices offers
 // them: what forward_kernels.h of this folder says of streams and of errors holds here, too.
 //
-// The list of units lies in the host's memory and is copied by the launch. What units point to is
-// the device's memory.
+// The list of units lies in the host's memory and is copied by the launch. The memory that units
+// point to is the device's.
 
 #include "cairn/kernels/batch/forward_kernels.h"
 #include "cairn/kernels/selection/unit_kernels.h"

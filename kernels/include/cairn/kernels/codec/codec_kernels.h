@@ -14,7 +14,7 @@
 // is a scale that no encoder writes, and never produce NaN or infinity; numbers beyond the range of
 // half become the largest half. The caller must check sizes.
 //
-// docs/formats/codecs.md draws the bytes.
+// docs/inside/formats/codecs.md draws the bytes.
 
 #include "cairn/kernels/codec/rows.h"
 #include "cairn/kernels/isa.h"

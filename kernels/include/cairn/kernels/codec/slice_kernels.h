@@ -3,11 +3,11 @@
 // launch takes some microseconds, a slice some hundredths of one.
 //
 // A slice is one layer of one block, as a codec of kernels/codecs stores it; the bytes and halves
-// are the same. A head of selected rows (docs/formats/part.md) is a slice of one head, whose tokens
-// are the rows that SelectionUnitKernels::gather_rows has put behind each other. All slices of one
-// call have one form, that is, they are of one namespace. Lists (`slices`, `runs`, `pieces`,
-// `index`) lie in the host's memory, and a launch copies them. What they point to is the backend's
-// memory.
+// are the same. A head of selected rows (docs/inside/formats/part.md) is a slice of one head, whose
+// tokens are the rows that SelectionUnitKernels::gather_rows has put behind each other. All slices
+// of one call have one form, that is, they are of one namespace. Lists (`slices`, `runs`, `pieces`,
+// `index`) lie in the host's memory, and a launch copies them. The memory that they point to is the
+// backend's.
 //
 // Each slice has a word of faults, which the caller sets to 0 before the first operation on it and
 // reads after Synchronize. Operations or their bits into it: so one word tells what happened to a
@@ -36,7 +36,7 @@ enum class HeadCoding : int32_t {
   kTurbo,
   kFp8,
   kMixed,     // int4 by token, and `outliers` channels in half precision.
-  kCacheGen,  // Of keys and values both, or of neither.
+  kCacheGen,  // For keys and values both, or for neither.
 };
 
 // How the heads of one plane are stored, and where their numbers lie. Strides count numbers.
@@ -72,7 +72,7 @@ struct SliceTask {
   uint16_t* k = nullptr;
   uint16_t* v = nullptr;
   uint32_t* faults = nullptr;
-  int64_t first_position = 0;  // Of the block's first token in the sequence.
+  int64_t first_position = 0;  // The position of the block's first token in the sequence.
   int32_t tokens = 0;
   int32_t layer = 0;
   // cachegen alone. No two slices of a call share them.
@@ -139,8 +139,8 @@ constexpr int64_t SliceBytes(const SliceForm& form, const SliceTask& slice) {
          form.v.heads * HeadBytes(form.v, sink, slice.tokens);
 }
 
-// Of both ways; 0 but for cachegen. Room for numbers and anchors as whole numbers, for what heads
-// begin with, and for streams at their longest.
+// Scratch bytes for both directions; 0 for all codecs but cachegen. Room for numbers and anchors as
+// whole numbers, for what heads begin with, and for streams at their longest.
 constexpr int64_t SliceScratchBytes(const SliceForm& form, const SliceTask& slice) {
   if (!IsCacheGen(form)) return 0;
   int64_t bytes = 64;

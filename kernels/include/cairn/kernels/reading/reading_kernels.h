@@ -78,8 +78,8 @@ struct RowLogitsArgs {
 };
 
 // scores[r] = the largest over the group of softmax(logits_g)[r]; rows = the min(count, n) rows of
-// the largest scores, ascending. Of equal scores the lower rows. REQUIRES: no logit is NaN or
-// +infinity, and each head has one that is not -infinity.
+// the largest scores, ascending. If scores are equal, the lower rows come first. REQUIRES: no logit
+// is NaN or +infinity, and each head has one that is not -infinity.
 struct TopRowsArgs {
   const float* logits = nullptr;  // [group][stride]
   int64_t stride = 0;

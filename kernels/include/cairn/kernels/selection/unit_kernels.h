@@ -23,8 +23,8 @@ struct UnitsArgs {
 template <typename Args>
 using UnitsOp = void (*)(Stream&, const UnitsArgs<Args>&);
 
-// As MarkTopArgs, when another operation has computed how many: afterwards *rows of the numbers
-// have marks, those of before among them, or as many more as there are.
+// As MarkTopArgs, when another operation has computed the number: afterwards *rows of the numbers
+// have marks, or all if there are fewer. Numbers that were marked before keep their marks.
 struct MarkBudgetArgs {
   const float* scores = nullptr;
   int64_t n = 0;
@@ -48,7 +48,8 @@ struct SplitBudgetArgs {
   int64_t* rows = nullptr;   // [heads]: how many these are.
 };
 
-// What methods do to scores between the operations above, so that no score has to come to the host.
+// The operations of methods on scores between the operations above, so that no score has to come to
+// the host.
 
 // y[i] of one or two rows of scores. `y` may be `x` or `other`.
 enum class Combination {

@@ -24,7 +24,7 @@ class FakePeers final : public PeerLinks {
     FakeBlockSource answers;  // Delays and faults of its Find: those of Locate.
     Directory directory{{}};
     bool young = false;
-    uint64_t bumps_digest = 0;        // Of all namespaces.
+    uint64_t bumps_digest = 0;        // The digest of the bumps of all namespaces.
     std::vector<std::string> others;  // Its reads answer that it is busy, and name these.
     std::vector<Holder> made_up;      // Its Find names these for each waymark, too.
     // It lends what it has, if it is asked so: where the parts of a block lie.

@@ -3,8 +3,8 @@
 // Gionis, Indyk, Motwani, SODA 2002).
 //
 // Time passes in slots of 2.1 s. A cell of level l holds 2^l slots. A level keeps its youngest 6 or
-// 7 cells; when it has 8, the two oldest become one cell of the next level. What is older than the
-// last level is in one last cell.
+// 7 cells; when it has 8, the two oldest become one cell of the next level. Blocks that are older
+// than the last level are in one last cell.
 //
 //   level 0: | 2 s | 2 s | ...   level 1: | 4 s | 4 s | ...   level 6: | 137 s | ...   older
 //
@@ -34,7 +34,7 @@ class AgeCells {
   int64_t now_slot() const { return now_; }
   static int64_t SlotOf(uint32_t tick) { return kEpoch + (tick >> kTicksPerSlotLog2); }
 
-  // The cell of a block that was last used then. What is used in the future is used now.
+  // The cell of a block that was last used then. A use in the future counts as a use now.
   int CellOf(uint32_t tick) const {
     const int64_t age = std::max<int64_t>(now_ - SlotOf(tick), 0);
     return age < kSpan ? cell_of_[static_cast<size_t>(age)] : kOldest;

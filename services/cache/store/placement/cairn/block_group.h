@@ -32,7 +32,7 @@ inline constexpr BlockGroup kFirstHintedGroup = kFirstSharedGroup + kSharedLevel
 inline constexpr int kGroupsPerHint = 2 * kTurns + 1;
 inline constexpr int kGroupCount = kFirstHintedGroup + (kNextUseCount - 1) * kGroupsPerHint;
 
-// What a group says about its blocks.
+// The meaning of a group for its blocks.
 struct GroupMeaning {
   int turn = 0;
   bool shared = false;
@@ -47,7 +47,8 @@ constexpr bool IsShared(BlockGroup group) {
   return group >= kFirstSharedGroup && group < kFirstHintedGroup;
 }
 
-// Of the blocks of a request that is turn `turn` of its conversation and has `blocks` new blocks.
+// The group for the blocks of a request that is turn `turn` of its conversation and has `blocks`
+// new blocks.
 constexpr BlockGroup RequestGroup(int turn, uint32_t blocks, NextUse next) {
   turn = std::clamp(turn, 0, kTurns - 1);
   const int size = std::min<int>(std::bit_width(blocks), kSizes - 1);
@@ -57,7 +58,7 @@ constexpr BlockGroup RequestGroup(int turn, uint32_t blocks, NextUse next) {
   const int first = kFirstHintedGroup + (static_cast<int>(next) - 1) * kGroupsPerHint;
   return static_cast<BlockGroup>(first + 2 * turn + (size > kSizes / 2 ? 1 : 0));
 }
-// Of the last block of such a request.
+// The group of the last block of such a request.
 constexpr BlockGroup TailGroup(int turn, NextUse next) {
   if (next == NextUse::kUnknown) {
     return static_cast<BlockGroup>(kFirstTailGroup + std::clamp(turn, 0, kTurns - 1));

@@ -10,8 +10,8 @@
 // A namespace with few blocks learns nothing, since it would cost more memory than its blocks.
 // Until then all blocks are of an unknown group, and the order is that of last use.
 //
-// What the client hints only sorts its blocks into other groups. What these are worth is learned
-// from what happens, so a hint that does not come true soon weighs nothing.
+// The client's hints only sort its blocks into other groups. The worth of these groups is
+// learned from what happens, so a hint that does not come true soon weighs nothing.
 //
 // Not thread-safe.
 

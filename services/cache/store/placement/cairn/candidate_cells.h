@@ -91,7 +91,7 @@ class CandidateCells {
       if (target == kNone) {
         target = head;
       } else {
-        // What joins is younger, so it goes to the end.
+        // A candidate that joins is younger, so it goes to the end.
         const uint32_t last = links_[target].previous, from_last = links_[head].previous;
         links_[last].next = head;
         links_[head].previous = last;

@@ -37,9 +37,9 @@ class HitDensity {
   void AddExposure(BlockGroup group, int bin, float block_slots) {
     at(group, bin).exposure += block_slots;
   }
-  // What was counted so far weighs `factor` of what comes.
+  // The counts so far weigh `factor` of later ones.
   void Decay(float factor);
-  // Computes the densities anew: O(groups x bins).
+  // Computes the densities again: O(groups x bins).
   void Learn();
 
   // Hits per block and slot. Changes in Learn only.

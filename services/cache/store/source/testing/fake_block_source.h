@@ -5,7 +5,7 @@
 // By default it answers inside the call:
 //
 //   FakeBlockSource source(&clock);
-//   source.Put(fingerprint, key, block, bytes);    // What it has.
+//   source.Put(fingerprint, key, block, bytes);    // A block of the source.
 //   source.DelayAnswers(milliseconds(3));          // Answers become due on the clock ...
 //   source.RunDue();                               // ... and are given here.
 //   source.HoldAnswers();                          // It never answers ...
@@ -26,7 +26,7 @@ class FakeBlockSource final : public BlockSource {
  public:
   explicit FakeBlockSource(const Clock* clock) : clock_(clock) {}
 
-  // --- What it has
+  // --- Its blocks
   // -----------------------------------------------------------------------------------------------
 
   // `bytes`: of each part of `block`.
@@ -39,7 +39,7 @@ class FakeBlockSource final : public BlockSource {
     MutexLock lock(mu_);
     blocks_.erase({fingerprint, key});
   }
-  // Of the runs that Locate tells: seconds for each block.
+  // The pace of the runs that Locate tells: seconds for each block.
   void SetPace(double seconds_per_block) {
     MutexLock lock(mu_);
     seconds_per_block_ = seconds_per_block;
@@ -104,7 +104,7 @@ class FakeBlockSource final : public BlockSource {
     return count;
   }
 
-  // --- What a test asks
+  // --- Questions of a test
   // -----------------------------------------------------------------------------------------------
 
   size_t locates() const {

@@ -9,7 +9,7 @@
 //   db/          the database
 //   values/      the segment files
 //
-// Nothing else in the directory is touched. docs/formats/disk.md.
+// Nothing else in the directory is touched. docs/inside/formats/disk.md.
 
 #include <cstdint>
 #include <string>

@@ -3,7 +3,7 @@
 // after the process died.
 //
 // services/cache/store/tier/disk/README.md says where things lie, what survives, and why.
-// docs/formats/disk.md has the bytes.
+// docs/inside/formats/disk.md has the bytes.
 //
 // Thread-safe. RocksDB's and the kernel's types stay in the .cc files.
 

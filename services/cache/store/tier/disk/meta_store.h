@@ -6,7 +6,7 @@
 // Both are logged. The log is synced for the named values and by Sync; all of it survives the death
 // of the process. After a power loss the records of the log that are whole count: each says by its
 // hash whether its bytes are there, so none depends on those before it.
-// docs/formats/disk.md draws the keys and values.
+// docs/inside/formats/disk.md draws the keys and values.
 //
 // Thread-safe.
 

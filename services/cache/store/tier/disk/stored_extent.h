@@ -1,5 +1,6 @@
 #pragma once
-// What the disk tier's database says of an extent (docs/formats/disk.md). Pure; knows no RocksDB.
+// What the disk tier's database says of an extent (docs/inside/formats/disk.md). Pure; knows no
+// RocksDB.
 
 #include <cstdint>
 #include <string>

@@ -37,7 +37,7 @@ TEST(ConnectTest, RefusesTlsFilesThatCannotBeUsed) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tls.key_file'")));
   EXPECT_THAT(Connect({.address = "h:1", .tls = {.key_file = "/nowhere/key.pem"}}).status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tls.cert_file'")));
-  EXPECT_THAT(Connect({.address = "h:1", .tls = {.ca_file = "docs/errors.md"}}).status(),
+  EXPECT_THAT(Connect({.address = "h:1", .tls = {.ca_file = "docs/program/errors.md"}}).status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not a PEM file")));
 }
 

@@ -10,7 +10,8 @@
 
 namespace cairn::client::testing {
 
-// What goes wrong. A number of slices is counted over all blocks, from the start of each Fetch.
+// The faults that the client shows. A number of slices is counted over all blocks, from the start
+// of each Fetch.
 struct Faults {
   Status every_call = {};  // Not OK: each call ends with it at once (no node there).
   bool hang = false;  // Each call waits for its deadline (Fetch: progress), cancel or SetFaults,
@@ -48,7 +49,7 @@ class InMemoryCacheClient final : public CacheClient {
   uint64_t leases() const;           // Leases held now.
   uint64_t complete_blocks() const;  // In all namespaces.
 
-  // Its blocks live for ever, whatever `how` says.
+  // Its blocks live forever, whatever `how` says.
   Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options = {},
                                         const NamespaceOptions& how = {}) override;
   Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
