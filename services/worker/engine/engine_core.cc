@@ -28,8 +28,14 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
              *parts_.accounts, parts_.options.tenant, clock_, wakeup_) {
   if (parts_.cache != nullptr) ConnectCache(*executor);
   PrefixSession* const session = session_ ? &*session_ : nullptr;
-  prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
-                     selection_publisher_ ? &*selection_publisher_ : nullptr, urgent_push_queue());
+  prompt_kv_.emplace(PromptServices{
+      .transformer = *parts_.transformer,
+      .clock = clock_,
+      .session = session,
+      .push = push_queue(),
+      .urgent = urgent_push_queue(),
+      .published = parts_.published,
+      .selections = selection_publisher_ ? &*selection_publisher_ : nullptr});
   if (parts_.selection != nullptr) {
     selected_prompts_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
                               *parts_.selection, session, push_queue());

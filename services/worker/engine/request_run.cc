@@ -158,7 +158,7 @@ std::unique_ptr<PromptWay> RequestRun::NewRun() {
   if (prompt.dropped > 0 && parts_.turn != nullptr && !job_->request().no_cache) {
     turned_ = TurnBack(*parts_.turn, prompt.whole, prompt.dropped, job_->request().trace);
   }
-  return std::make_unique<PromptRun>(parts_.prompt_kv, Wanted());
+  return std::make_unique<PromptRun>(parts_.prompt_kv.services(), Wanted());
 }
 
 Result<bool> RequestRun::MustSpill() const {

@@ -27,17 +27,12 @@ class SelectionPublisher {
   SelectionPublisher(Transformer& transformer, const Model& model, PushQueue& push,
                      std::span<const PublishedNamespace> published);
 
-  // Begins a prompt, of which nothing is computed yet. REQUIRES: the sequence is empty, has
-  // capacity for the tokens, and is not destroyed before Push or Drop.
-  void Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
-             const KvSequence& sequence);
-  void Observe(const ChunkQueries& queries);
-  // When all of the prompt was computed in exact lineage, its queries from Begin on observed:
-  // selects, and queues the rows; they are read from the sequence's pages later.
-  void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
-            std::span<const double> compute_seconds, const std::string& trace);
-  // Forgets the prompt.
-  void Drop() { segments_.clear(); }
+  // One prompt whose queries the selections are shown. Destroying it forgets the prompt.
+  class Watch;
+  // Begins a prompt, of which nothing is computed yet. Null: another one is watched. REQUIRES: the
+  // sequence is empty, has capacity for the tokens, and outlives the watch, as this does.
+  std::unique_ptr<Watch> Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
+                               const KvSequence& sequence);
 
  private:
   struct Segment {
@@ -50,7 +45,26 @@ class SelectionPublisher {
   const SelectionModel model_;
   PushQueue& push_;
   std::vector<const PublishedNamespace*> targets_;
-  std::vector<Segment> segments_;  // Of the prompt under way.
+  bool watching_ = false;
+};
+
+// Not thread-safe.
+class SelectionPublisher::Watch {
+ public:
+  Watch(SelectionPublisher& publisher, std::vector<Segment> segments);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void Observe(const ChunkQueries& queries);
+  // When all of the prompt was computed in exact lineage, its queries from Begin on observed:
+  // selects, and queues the rows; they are read from the sequence's pages later.
+  void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
+            std::span<const double> compute_seconds, const std::string& trace);
+
+ private:
+  SelectionPublisher& publisher_;
+  const std::vector<Segment> segments_;
 };
 
 }  // namespace cairn::worker
