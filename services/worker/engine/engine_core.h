@@ -10,10 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -21,12 +18,13 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/concurrency/wakeup.h"
+#include "services/worker/engine/admission.h"
+#include "services/worker/engine/engine_cache.h"
 #include "services/worker/engine/engine_parts.h"
-#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/idle_turns.h"
 #include "services/worker/engine/request_queue.h"
+#include "services/worker/engine/request_services.h"
 #include "services/worker/engine/run_loop.h"
-#include "services/worker/engine/selected_prompt.h"
-#include "services/worker/engine/selection_publisher.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/scheduling/prompt_order.h"
 
@@ -62,9 +60,9 @@ class EngineCore {
   void Finish(TimePoint deadline);
 
   // Null without a cache. Whoever drives the engine lets somebody push.
-  PushQueue* push_queue() { return push_ ? &*push_ : nullptr; }
+  PushQueue* push_queue() { return cache_ != nullptr ? &cache_->push() : nullptr; }
   // The same for blocks that another worker waits for.
-  PushQueue* urgent_push_queue() { return urgent_push_ ? &*urgent_push_ : nullptr; }
+  PushQueue* urgent_push_queue() { return cache_ != nullptr ? &cache_->urgent_push() : nullptr; }
 
   // The driver. ---------------------------------------------------------------------------------
   enum class Progress : uint8_t {
@@ -82,33 +80,15 @@ class EngineCore {
   void Run();
 
  private:
-  // A turn that is over, to be prefilled in idle time.
-  struct IdleTurn {
-    std::vector<TokenId> tokens;  // Whole blocks.
-    // The finished request's KV, cut to the blocks that the prefill path computed; may be null.
-    std::shared_ptr<KvSequence> sequence;
-    std::string trace;
-  };
-
   struct Running {
     std::shared_ptr<Job> job;
     uint64_t charged_tokens = 0;  // Generated ones.
     bool reserved = false;        // It has its pages, or has had a step to take them.
   };
 
-  void ConnectCache(Executor& executor);
-  // A node that is away is not waited for again: the client opens them once it is there.
-  void OpenPublished();
-  // The blocks at the beginning of a prompt that the node has now.
-  struct Cached {
-    std::vector<BlockKey> keys;
-    size_t below_memory = 0;  // How many of them lie in a tier slower than memory.
-  };
-  // For the order of prompts and for LookAhead. Asks the node once and promises nothing.
-  Cached FindCached(const Job& job);
-  // Asks the node to have the blocks in memory when the request starts. The node bounds what such
-  // hints may hold and evict, and counts it to the namespace.
-  void LookAhead(const Job& job, const Cached& cached);
+  Admission::Terms AdmissionTerms() const;
+  RequestServices::Hooks MakeHooks();
+  IdleTurns::Parts IdleTurnParts();
   void FinishJob(Job& job, Result<GenerateSummary> outcome);
 
   // The driver's.
@@ -129,60 +109,37 @@ class EngineCore {
   // Charges what was generated to its tenants, and tells the queue what runs.
   void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
-  void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
-  Progress RunIdleTurn();
-  // Blocks of requests are on their way to the node.
-  bool Pushing() const;
-  void PrefillIdleTurn(IdleTurn turn);
-  // Why prompts that do not fit into the pool cannot be spilt. Empty: they can.
-  std::string WhyNoSpill() const;
-  // FAILED_PRECONDITION: not a request for this worker.
-  Status CheckRole(const GenerateRequest& request) const;
-  // INVALID_ARGUMENT: the near memory is too small to read its context by rows.
-  Status CheckBudget(const Job& job) const;
+  // When to step again, after a step without work, although nobody has notified the wakeup.
+  TimePoint WakeAt() const;
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
   uint32_t context() const { return static_cast<uint32_t>(parts_.options.max_context); }
   uint32_t BlockTokens() const { return static_cast<uint32_t>(parts_.pool->layout().block_tokens); }
 
-  // When to step again, after a step without work, although nobody has notified the wakeup.
-  TimePoint WakeAt() const;
-
   const EngineParts parts_;
   const Clock& clock_;
   // What the driver waits on: new requests, fetched bytes, pushes, readers and callers notify it.
   Wakeup wakeup_;
-
-  // Destroyed before the pool: both refer to pages.
-  std::optional<PrefixSession> session_;
-  std::optional<PushQueue> push_;
-  std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
-  std::optional<PushQueue> spill_push_;   // The driver's, which waits for it.
-  std::optional<SpillServices> spill_;    // If the recipe keeps every bit.
-  std::optional<TurnServices> turn_;      // The same.
-
-  const PromptOrder order_;
-  RequestQueue queue_;
-
-  // The driver's.
-  std::optional<SelectionPublisher> selection_publisher_;
-  std::optional<PromptKv> prompt_kv_;
-  std::optional<SelectedPrompts> selected_prompts_;  // Where the recipe selects, in its place.
-  std::optional<RequestParts> request_parts_;
-  std::optional<RunLoop> loop_;
-  std::vector<Running> running_;
-  std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
-
+  std::atomic<bool> cancel_all_{false};
   mutable Mutex mu_;
-  CondVar changed_;
-  std::deque<IdleTurn> idle_ ABSL_GUARDED_BY(mu_);
-  bool idle_running_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;  // Accepted and not finished.
   WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
   // What the driver saw last: what runs, and the rates.
   WorkerEngine::Load load_ ABSL_GUARDED_BY(mu_);
-  std::atomic<bool> cancel_all_{false};
+
+  // Those below refer to those above, and are destroyed before the pool, whose pages they hold.
+  const std::unique_ptr<EngineCache> cache_;  // Null without a cache node.
+  const PromptOrder order_;
+  RequestQueue queue_;
+  const std::unique_ptr<const LookAhead> look_ahead_;  // The same.
+  Admission admission_;
+
+  // The driver's.
+  RequestServices services_;
+  RunLoop loop_;
+  IdleTurns idle_turns_;
+  std::vector<Running> running_;
+  std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
 };
 
 }  // namespace cairn::worker
