@@ -22,6 +22,7 @@
 #include "cairn/common/status.h"
 #include "common/tenants/tenant_accounts.h"
 #include "model/model.h"
+#include "model/worker_role.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
 #include "services/worker/reading/read_counters.h"
@@ -37,14 +38,6 @@ class CacheClient;
 }
 
 namespace cairn::worker {
-
-// What a worker is for, where prefill and decode are apart (docs/operate/disaggregation.md).
-enum class WorkerRole : uint8_t {
-  kBoth,
-  kPrefill,  // Only requests with prefill_only.
-  kDecode,   // None of these.
-};
-std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
 
 // Thread-safe.
 class WorkerEngine {
