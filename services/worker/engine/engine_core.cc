@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "services/worker/engine/prompt.h"
+#include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/scheduling/preemption.h"
 
 namespace cairn::worker {
@@ -45,6 +46,7 @@ RequestServices::Hooks EngineCore::MakeHooks() {
           .reserve = [this](KvSequence& sequence,
                             int64_t tokens) { return ReserveKv(sequence, tokens); },
           .company = [this] { return loop_.HasRoom() && queue_.size() > 0; },
+          .spare_pages = [this] { return SparePages(); },
           .spilled =
               [this](const SpillStats& stats) {
                 MutexLock lock(mu_);
@@ -97,7 +99,7 @@ void EngineCore::Run() {
 
 TimePoint EngineCore::WakeAt() const {
   TimePoint first = std::min(loop_.WakeAt(), queue_.FirstDeadline());
-  for (const auto& run : parked_) first = std::min(first, run->WakeAt());
+  for (const Parked& one : parked_) first = std::min(first, one.run->WakeAt());
   return first;
 }
 
@@ -106,7 +108,8 @@ EngineCore::Progress EngineCore::Step() {
   if (!loop_.empty()) {
     RunLoop::Round round = loop_.Step();
     for (auto& run : round.finished) FinishRun(std::move(run));
-    return round.progressed ? Progress::kWorked : Progress::kWaiting;
+    // The next step sees to pages for those that lack them.
+    return round.progressed || loop_.starved() ? Progress::kWorked : Progress::kWaiting;
   }
   if (queue_.closed()) return queue_.size() == 0 ? Progress::kFinished : Progress::kWorked;
   switch (idle_turns_.Step()) {
@@ -126,38 +129,69 @@ void EngineCore::StartJobs() {
   }
   EndParked();
   Account();
+  if (loop_.starved()) return ParkForPages();  // Nobody begins with pages that others wait for.
   while (StartOne() || ParkOne()) {
   }
 }
 
+void EngineCore::Start(std::shared_ptr<Job> job) {
+  running_.push_back({.job = job,
+                      .meter = UsageMeter(clock_.Now()),
+                      .pages = PagesFor(services_.parts().TokensToBegin(*job))});
+  loop_.Add(std::move(job));
+}
+
+void EngineCore::StartAgain(std::unique_ptr<RequestRun> run) {
+  running_.push_back({.job = run->job(),
+                      .meter = UsageMeter(clock_.Now(), run->job()->generated()),
+                      .pages = PagesFor(run->TokensToBegin())});
+  loop_.Add(std::move(run));
+}
+
+int64_t EngineCore::SparePages() const {
+  int64_t pages = parts_.pool->free_pages();
+  for (const Running& one : running_) {
+    pages -= one.pages;
+    const int64_t needed = one.job->TokensNeeded();
+    if (PagesFor(needed) <= parts_.pool->total_pages()) continue;
+    // It is spilt as it goes, and fails without the pages to go on.
+    const int64_t answer = needed - std::ssize(one.job->prompt().tokens);
+    const int64_t least = PagesFor(SpilledPrompt::LeastTokens(BlockTokens(), answer));
+    pages -= std::max<int64_t>(0, least - loop_.PagesOf(*one.job));
+  }
+  return pages;
+}
+
 bool EngineCore::StartOne() {
   if (!loop_.HasRoom()) return false;
-  // Those that have begun in this step have not taken their pages yet.
-  int64_t pages = parts_.pool->free_pages();
-  for (const Running& one : running_) pages -= one.reserved ? 0 : PagesFor(*one.job);
-  // A request that runs keeps its pages to its end. One for which there are none yet waits in front
-  // of the queue. A request that is alone gets whatever the engine can spare.
-  const auto fits = [&](const Job& job) { return running_.empty() || PagesFor(job) <= pages; };
-  const auto parked = std::ranges::max_element(parked_, {}, [&](const auto& run) {
-    return -order_.Rank(run->job()->claim(), 0, clock_.Now()).priority;
-  });
+  const int64_t spare = SparePages();
+  // A request that is alone gets whatever the engine can spare.
+  const auto fits = [&](int64_t tokens) { return running_.empty() || PagesFor(tokens) <= spare; };
+  const auto priority = [&](const PromptClaim& claim) {
+    return order_.Rank(claim, 0, clock_.Now()).priority;  // Negated: smaller is more urgent.
+  };
+  const auto parked = std::ranges::min_element(
+      parked_, {}, [&](const Parked& one) { return priority(one.run->job()->claim()); });
+  const std::optional<PromptClaim> first = queue_.FirstClaim();
+  bool passes = false;
   if (parked != parked_.end()) {
-    const std::optional<PromptClaim> first = queue_.FirstClaim();
-    const int32_t priority = order_.Rank((*parked)->job()->claim(), 0, clock_.Now()).priority;
-    // Negated: smaller is more urgent.
-    if (!first || order_.Rank(*first, 0, clock_.Now()).priority >= priority) {
-      if (!fits(*(*parked)->job())) return false;
-      running_.push_back(
-          {.job = (*parked)->job(), .charged_tokens = (*parked)->job()->generated()});
-      loop_.Add(std::move(*parked));
-      parked_.erase(parked);
-      return true;
+    const int32_t urgency = priority(parked->run->job()->claim());
+    if (!first || priority(*first) >= urgency) {
+      if (fits(parked->run->TokensToBegin())) {
+        StartAgain(std::move(parked->run));
+        parked_.erase(parked);
+        return true;
+      }
+      // It lets others go before it, as one that waits in the queue does.
+      passes = first && priority(*first) == urgency && parked->passes < PromptQueue::kMostPasses;
+      if (!passes) return false;
     }
   }
-  const std::shared_ptr<Job> job = queue_.Take(fits);
+  std::shared_ptr<Job> job =
+      queue_.Take([&](const Job& one) { return fits(services_.parts().TokensToBegin(one)); });
   if (job == nullptr) return false;
-  running_.push_back({.job = job});
-  loop_.Add(job);
+  if (passes) ++parked->passes;
+  Start(std::move(job));
   return true;
 }
 
@@ -166,54 +200,70 @@ bool EngineCore::ParkOne() {
   if (!waiting) return false;
   const std::optional<size_t> victim = ChooseVictim(loop_.Candidates(), *waiting, order_);
   if (!victim) return false;
-  std::unique_ptr<RequestRun> run = loop_.TakeOut(*victim);
+  ParkRun(*victim);
+  return true;
+}
+
+void EngineCore::ParkForPages() {
+  if (SparePages() > 0) return;  // Somebody has given some back meanwhile.
+  idle_turns_.DropPages();
+  if (cache_ != nullptr) cache_->push().DropPending();
+  if (SparePages() > 0) return;
+  const std::optional<size_t> giver = ChooseGiver(loop_.Candidates(), order_);
+  if (giver) ParkRun(*giver);
+}
+
+void EngineCore::ParkRun(size_t index) {
+  std::unique_ptr<RequestRun> run = loop_.TakeOut(index);
   uint64_t held = 0;
-  for (const auto& one : parked_) held += one->kept_bytes();
+  for (const Parked& one : parked_) held += one.run->kept_bytes();
   run->Park(held + run->parked_bytes() <= parts_.options.parking_bytes);
   {
     MutexLock lock(mu_);
     ++totals_.requests_parked;
   }
   std::erase_if(running_, [&](const Running& one) { return one.job == run->job(); });
-  parked_.push_back(std::move(run));
-  return true;
+  parked_.push_back({.run = std::move(run)});
 }
 
 void EngineCore::EndParked() {
-  for (auto& run : parked_) {
-    if (!run->job()->cancelled() && !cancel_all_.load()) continue;
-    run->Next(0, /*alone=*/false);  // Ends it: it computes nothing.
-    const auto job = run->job();
-    running_.push_back({.job = job, .charged_tokens = job->generated()});
-    FinishRun(std::move(run));
+  for (Parked& one : parked_) {
+    const std::shared_ptr<Job> job = one.run->job();
+    if (!job->cancelled() && !cancel_all_.load()) continue;
+    one.run->Next(0, /*alone=*/false);  // Ends it: it computes nothing.
+    running_.push_back({.job = job, .meter = UsageMeter(clock_.Now(), job->generated())});
+    FinishRun(std::move(one.run));
   }
-  std::erase(parked_, nullptr);
+  std::erase_if(parked_, [](const Parked& one) { return one.run == nullptr; });
 }
 
-int64_t EngineCore::PagesFor(const Job& job) const {
-  return (job.TokensNeeded() + BlockTokens() - 1) / BlockTokens();
+int64_t EngineCore::PagesFor(int64_t tokens) const {
+  return (tokens + BlockTokens() - 1) / BlockTokens();
 }
 
-void EngineCore::ChargeGenerated(Running& one) {
-  const uint64_t generated = one.job->generated();
-  const uint64_t more = generated - std::exchange(one.charged_tokens, generated);
-  if (more == 0) return;
-  parts_.accounts->Charge(one.job->claim().tenant,
-                          TenantAccounts::kGeneratedCost * static_cast<double>(more));
+MeasuredRates EngineCore::Rates() const {
+  MeasuredRates rates = parts_.scheduler->rates();
+  // What runs alone is computed in steps of its own, which the scheduler does not see.
+  double& speed = rates.prefill_tokens_per_second;
+  if (speed <= 0) speed = services_.prompt_kv().prefill_tokens_per_second();
+  if (rates.drain_tokens_per_second <= 0) rates.drain_tokens_per_second = speed;
+  return rates;
+}
+
+void EngineCore::Charge(Running& one, int64_t pages) {
+  const double tokens =
+      one.meter.Read(clock_.Now(), one.job->generated(), pages, parts_.pool->total_pages(),
+                     Rates().prefill_tokens_per_second);
+  if (tokens > 0) parts_.accounts->Charge(one.job->claim().tenant, tokens);
 }
 
 void EngineCore::Account() {
   WorkerEngine::Load now;
-  now.rates = parts_.scheduler->rates();
-  // What runs alone is computed in steps of its own, which the scheduler does not see.
-  double& speed = now.rates.prefill_tokens_per_second;
-  if (speed <= 0) speed = services_.prompt_kv().prefill_tokens_per_second();
-  double& drain = now.rates.drain_tokens_per_second;
-  if (drain <= 0) drain = speed;
+  now.rates = Rates();
   std::vector<PromptClaim> prompts;
   for (Running& one : running_) {
-    ChargeGenerated(one);
-    one.reserved = true;  // Whoever ran has had a step.
+    Charge(one, loop_.PagesOf(*one.job));
+    one.pages = 0;  // Whoever ran has had a step.
   }
   for (const Scheduler::Candidate& one : loop_.Candidates()) {
     now.running_decodes += one.decoding ? 1 : 0;
@@ -221,13 +271,16 @@ void EngineCore::Account() {
   }
   now.running_prompts = prompts.size();
   now.parked = parked_.size();
-  queue_.SetRunning(std::move(prompts), drain);
+  queue_.SetRunning(std::move(prompts), now.rates.drain_tokens_per_second);
   MutexLock lock(mu_);
   load_ = std::move(now);
 }
 
 void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
   const std::shared_ptr<Job> job = run->job();
+  const auto running = std::ranges::find(running_, job, &Running::job);
+  Charge(*running, run->held_pages());
+  running_.erase(running);
   Result<GenerateSummary> outcome = run->TakeOutcome();
   std::shared_ptr<KvSequence> sequence = run->TakeSequence();
   run.reset();
@@ -247,9 +300,6 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
                             static_cast<double>(outcome->computed_tokens) -
                                 static_cast<double>(job->claim().prefill_tokens));
   }
-  const auto running = std::ranges::find(running_, job, &Running::job);
-  ChargeGenerated(*running);
-  running_.erase(running);
   FinishJob(*job, std::move(outcome));
 }
 

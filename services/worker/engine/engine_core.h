@@ -27,6 +27,7 @@
 #include "services/worker/engine/run_loop.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/scheduling/prompt_order.h"
+#include "services/worker/scheduling/usage_meter.h"
 
 namespace cairn::worker {
 
@@ -82,8 +83,12 @@ class EngineCore {
  private:
   struct Running {
     std::shared_ptr<Job> job;
-    uint64_t charged_tokens = 0;  // Generated ones.
-    bool reserved = false;        // It has its pages, or has had a step to take them.
+    UsageMeter meter;
+    int64_t pages = 0;  // That it takes in its first step. 0: it has had one.
+  };
+  struct Parked {
+    std::unique_ptr<RequestRun> run;
+    uint32_t passes = 0;  // As in PromptQueue::Prompt.
   };
 
   Admission::Terms AdmissionTerms() const;
@@ -100,13 +105,20 @@ class EngineCore {
   bool StartOne();
   // Parks a request that is less urgent than the first of the queue.
   bool ParkOne();
+  // Parks a request so that others find pages for their next tokens.
+  void ParkForPages();
+  void ParkRun(size_t index);
   // Ends parked requests that are of no use any more.
   void EndParked();
-  // Of its prompt and the longest answer.
-  int64_t PagesFor(const Job& job) const;
-  // Charges its tenant what was generated since the last time.
-  void ChargeGenerated(Running& one);
-  // Charges what was generated to its tenants, and tells the queue what runs.
+  int64_t PagesFor(int64_t tokens) const;
+  // Pages that nobody holds, and that no request needs which has just begun or is spilt.
+  int64_t SparePages() const;
+  void Start(std::shared_ptr<Job> job);
+  void StartAgain(std::unique_ptr<RequestRun> run);
+  MeasuredRates Rates() const;
+  // Charges its tenant what it has used since the last time, while it holds so many pages.
+  void Charge(Running& one, int64_t pages);
+  // Charges what was used to its tenants, and tells the queue what runs.
   void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
   // When to step again, after a step without work, although nobody has notified the wakeup.
@@ -139,7 +151,7 @@ class EngineCore {
   RunLoop loop_;
   IdleTurns idle_turns_;
   std::vector<Running> running_;
-  std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
+  std::vector<Parked> parked_;  // Oldest parking first.
 };
 
 }  // namespace cairn::worker

@@ -5,6 +5,10 @@
 namespace cairn::worker {
 namespace {
 
+// Tokens of an answer that get room at a time. Most answers end within one or two of these, and
+// taking pages costs nothing.
+constexpr int64_t kAnswerStep = 256;
+
 PromptServices ServicesOf(const EngineParts& parts, EngineCache* cache) {
   PromptServices services{.transformer = *parts.transformer, .clock = *parts.clock};
   if (cache == nullptr) return services;
@@ -67,6 +71,9 @@ RequestServices::RequestServices(const EngineParts& parts, EngineCache* cache, E
             if (cache != nullptr) cache->push().DropPending();
           },
       .company = std::move(hooks.company),
+      // Neither rows that are selected nor contexts that are read by rows can be parked.
+      .answer_step = selects() || parts.reading ? 0 : kAnswerStep,
+      .spare_pages = std::move(hooks.spare_pages),
   });
 }
 

@@ -25,6 +25,7 @@ class RequestServices {
     const std::atomic<bool>& cancel_all;
     std::function<Status(KvSequence&, int64_t)> reserve;  // As in RequestParts.
     std::function<bool()> company;                        // The same.
+    std::function<int64_t()> spare_pages;                 // The same.
     std::function<void(const SpillStats&)> spilled;       // Counts what a spilt prompt came to.
   };
   // `cache` and `executor`: null without a cache node. All must outlive it.
