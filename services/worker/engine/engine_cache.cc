@@ -52,7 +52,10 @@ bool EngineCache::pushing() const {
 }
 
 PushQueue::Stats EngineCache::push_stats() const {
-  return push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats();
+  PushQueue::Stats stats = push_->GetStats();
+  stats += urgent_push_->GetStats();
+  stats += spill_push_->GetStats();
+  return stats;
 }
 
 bool EngineCache::WaitPushed(TimePoint deadline) {
