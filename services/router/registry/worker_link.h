@@ -15,18 +15,13 @@
 #include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
 #include "model/tokenizer.h"
+#include "model/worker_role.h"
 #include "services/router/policy/worker_load.h"
 #include "services/router/registry/raw_call.h"
 
 namespace cairn::router {
 
-// The requests that a worker takes (docs/operate/disaggregation.md).
-enum class WorkerRole : uint8_t {
-  kBoth,
-  kPrefill,  // Only prompts that it computes for other workers.
-  kDecode,   // All but those.
-};
-std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+using worker::WorkerRole;
 
 // A model that an engine lists in /v1/models.
 struct EngineModel {

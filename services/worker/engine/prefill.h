@@ -46,6 +46,12 @@ class Prefiller {
   // CANCELLED. On error the sequence's length says what is done.
   Status Run(const Job& job);
 
+  // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
+  // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
+  // and are the sequence's own; the pass must be repeated. Otherwise the error of Run. `prompt`: at
+  // least the tokens of all lent pages.
+  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
+
   // Learns from a chunk that took `seconds`. `disturbed`: as in Job. `block_seconds` may be null;
   // it has one entry for each block of the prompt and gets the seconds that each block of the chunk
   // took. Entries of blocks that were not computed stay 0.

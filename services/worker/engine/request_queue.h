@@ -139,10 +139,10 @@ class RequestQueue {
   // null; the caller finishes it.
   [[nodiscard]] Status Put(const std::shared_ptr<Job>& job, std::shared_ptr<Job>* displaced);
 
-  // The request that goes next. Its prefill is charged to its tenant. Null: there is none, or
-  // `fits` says that it cannot run yet; nobody then goes before it. `fits` must not call the queue.
+  // The request that goes next, as PromptQueue::Take. Its prefill is charged to its tenant. Null:
+  // there is none, or `fits` says that none can run yet. `fits` must not call the queue.
   std::shared_ptr<Job> Take(const std::function<bool(const Job&)>& fits = nullptr);
-  // The claim of the request that goes next. nullopt: none waits.
+  // The claim of the request that would go next if there were room. nullopt: none waits.
   std::optional<PromptClaim> FirstClaim() const;
   // A job that was accepted is over.
   void Over(const Job& job);

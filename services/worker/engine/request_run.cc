@@ -11,6 +11,13 @@
 
 namespace cairn::worker {
 
+int64_t RequestParts::TokensToBegin(const Job& job) const {
+  const int64_t needed = job.TokensNeeded();
+  const bool all = answer_step == 0 || !job.request().score_tokens.empty() ||
+                   needed > pool.total_pages() * pool.layout().block_tokens;
+  return all ? needed : std::min(needed, std::ssize(job.prompt().tokens) + answer_step);
+}
+
 RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id)
     : parts_(parts),
       job_(std::move(job)),
@@ -43,7 +50,7 @@ Step RequestRun::Next(int64_t max_rows, bool alone) {
         return {Step::Kind::kWaiting};
       }
       if (std::exchange(repeat_, false)) return pass_;
-      return state_ == State::kDecode ? Decode() : Score();
+      return state_ == State::kDecode ? Decode(alone) : Score();
     default:
       break;
   }
@@ -57,6 +64,7 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.ending = stopped();
   candidate.can_park = state_ != State::kScore && parts_.staged == nullptr &&
                        (way_ == nullptr || !way_->stays()) && reader_ == nullptr;
+  candidate.starved = starved_;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
@@ -124,7 +132,7 @@ Step RequestRun::Reserve(bool alone) {
   const Result<bool> spills = MustSpill();
   if (!spills.ok()) return fail(spills.status());
   if (*spills) return take(NewSpilled());
-  const Status room = parts_.reserve(*sequence_, job_->TokensNeeded());
+  const Status room = parts_.reserve(*sequence_, TokensToBegin());
   if (room.ok()) return take(way_ != nullptr ? std::move(way_) : NewRun());
   const KvPool& pool = parts_.pool;
   const bool fits = job_->TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
@@ -158,7 +166,7 @@ std::unique_ptr<PromptWay> RequestRun::NewSpilled() {
 std::unique_ptr<PromptWay> RequestRun::NewRun() {
   const bool turns = job_->prompt().dropped > 0 && !job_->request().no_cache;
   if (turns && parts_.turned != nullptr) return parts_.turned->New(Task());
-  return std::make_unique<PromptRun>(parts_.prompt_kv, Wanted());
+  return std::make_unique<PromptRun>(parts_.prompt_kv.services(), Wanted());
 }
 
 Result<bool> RequestRun::MustSpill() const {
@@ -228,6 +236,8 @@ void RequestRun::Park(bool keep) {
   std::optional<ParkedKv> copy;
   if (keep && state_ == State::kDecode && !repeat_) copy = ParkedKv::Of(*sequence_);
   resumed_ = resumed_ || state_ == State::kDecode;
+  gave_pages_ = true;
+  starved_ = false;
   way_.reset();
   repeat_ = false;
   // Pushes that wait may still hold it.
@@ -391,7 +401,7 @@ void RequestRun::EndPromptAgain(const Status& status) {
   Finish(OkStatus());
 }
 
-Step RequestRun::Decode() {
+Step RequestRun::Decode(bool alone) {
   const auto finish = [&](const char* reason) -> Step {
     if (!stop_text_.stopped()) summary_.text += stop_text_.Add(decoder_.Finish());
     summary_.text += stop_text_.Finish();
@@ -400,7 +410,9 @@ Step RequestRun::Decode() {
     return {Step::Kind::kWorked};
   };
   // The KV of these tokens was lost. The logits are not those of the last one yet.
-  if (decoded_ < summary_.tokens.size()) return stopped() ? finish("cancelled") : DecodeToken();
+  if (decoded_ < summary_.tokens.size()) {
+    return stopped() ? finish("cancelled") : DecodeToken(alone);
+  }
   if (job_->request().want_logits_digest) {
     answer_digest_.Update(std::as_bytes(std::span<const float>(logits_)));
   }
@@ -421,10 +433,28 @@ Step RequestRun::Decode() {
   if (stop_text_.stopped()) return finish("stop");
   if (summary_.tokens.size() >= job_->prompt().max_tokens) return finish("length");
   if (stopped()) return finish("cancelled");
-  return DecodeToken();
+  return DecodeToken(alone);
 }
 
-Step RequestRun::DecodeToken() {
+Status RequestRun::MakeRoomForToken(bool alone) {
+  const int64_t length = sequence_->length();
+  if (length < sequence_->capacity()) return OkStatus();
+  const int64_t most = std::min(job_->TokensNeeded(), length + parts_.answer_step);
+  if (alone) return parts_.reserve(*sequence_, most);
+  const int64_t block_tokens = sequence_->layout().block_tokens;
+  const int64_t spare = parts_.spare_pages();
+  if (spare <= 0) return Status(StatusCode::kResourceExhausted, "no page is left");
+  return sequence_->Reserve(std::min(most, length + spare * block_tokens));
+}
+
+Step RequestRun::DecodeToken(bool alone) {
+  const Status room = MakeRoomForToken(alone);
+  starved_ = !room.ok();
+  if (starved_ && !alone) return {Step::Kind::kWaiting};
+  if (starved_) {
+    Finish(room);
+    return {Step::Kind::kWorked};
+  }
   token_ = summary_.tokens[decoded_++];
   pass_ = Chunk({&token_, 1});
   pass_.chunk.phase = Phase::kDecode;

@@ -52,6 +52,16 @@ std::vector<Scheduler::Candidate> RunLoop::Candidates() const {
   return candidates;
 }
 
+int64_t RunLoop::PagesOf(const Job& job) const {
+  const auto run =
+      std::ranges::find_if(runs_, [&](const auto& one) { return one->job().get() == &job; });
+  return run == runs_.end() ? 0 : (*run)->held_pages();
+}
+
+bool RunLoop::starved() const {
+  return std::ranges::any_of(runs_, [](const auto& run) { return run->starved(); });
+}
+
 RunLoop::Chunks RunLoop::Collect(Round* round) {
   const std::vector<Scheduler::Candidate> candidates = Candidates();
   Chunks work;

@@ -68,18 +68,6 @@ class ThreadedEngine final : public WorkerEngine {
 
 }  // namespace
 
-std::string_view Name(WorkerRole role) {
-  switch (role) {
-    case WorkerRole::kBoth:
-      return "both";
-    case WorkerRole::kPrefill:
-      return "prefill";
-    case WorkerRole::kDecode:
-      return "decode";
-  }
-  return "both";
-}
-
 Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
     const Options& options, std::unique_ptr<client::CacheClient> cache,
     std::unique_ptr<Scheduler> scheduler) {

@@ -19,9 +19,11 @@
 
 #include "cairn/common/clock.h"
 #include "cairn/common/hash.h"
+#include "cairn/common/kv/statistic.h"
 #include "cairn/common/status.h"
 #include "common/tenants/tenant_accounts.h"
 #include "model/model.h"
+#include "model/worker_role.h"
 #include "services/worker/compute/read_counters.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/memory_items.h"
@@ -39,13 +41,49 @@ class CacheClient;
 
 namespace cairn::worker {
 
-// What a worker is for, where prefill and decode are apart (docs/operate/disaggregation.md).
-enum class WorkerRole : uint8_t {
-  kBoth,
-  kPrefill,  // Only requests with prefill_only.
-  kDecode,   // None of these.
-};
-std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+// clang-format off
+// ROW(kind, name, metric, labels, help)
+#define CAIRN_WORKER_STATISTICS(ROW)                                                               \
+  ROW(kTotal, requests, "", "",                                                                    \
+      "Requests that finished, cancelled ones included.")                                          \
+  ROW(kTotal, requests_cancelled, "cairn_worker_requests_total", "result=cancelled",               \
+      "Finished requests that were cancelled.")                                                    \
+  ROW(kTotal, requests_expired, "cairn_worker_requests_total", "result=deadline",                  \
+      "Finished requests that ran into their deadline.")                                           \
+  ROW(kTotal, requests_refused, "cairn_worker_requests_total", "result=refused",                   \
+      "Requests that were refused: too many waited, or they would have waited too long.")          \
+  ROW(kTotal, requests_failed, "cairn_worker_requests_total", "result=failed",                     \
+      "Requests that failed after they were accepted.")                                            \
+  ROW(kTotal, requests_parked, "cairn_worker_parked_total", "",                                    \
+      "Times that a request gave its pages to others.")                                            \
+  ROW(kTotal, prompt_tokens, "", "",                                                               \
+      "Tokens of prompts.")                                                                        \
+  ROW(kTotal, fetched_tokens, "cairn_worker_tokens_total", "kind=fetched",                         \
+      "Tokens of prompts that were fetched.")                                                      \
+  ROW(kTotal, computed_tokens, "cairn_worker_tokens_total", "kind=computed",                       \
+      "Tokens of prompts that were computed.")                                                     \
+  ROW(kTotal, shared_tokens, "cairn_worker_tokens_total", "kind=shared",                           \
+      "Tokens of prompts that another request computed at the same time.")                         \
+  ROW(kTotal, chosen_tokens, "", "",                                                               \
+      "Computed tokens that the node had, because computing them was faster.")                     \
+  ROW(kTotal, generated_tokens, "cairn_worker_tokens_total", "kind=generated",                     \
+      "Tokens that were generated.")                                                               \
+  ROW(kTotal, idle_prefilled_tokens, "cairn_worker_tokens_total", "kind=idle",                     \
+      "Tokens of finished turns that were prefilled in idle time.")                                \
+  ROW(kTotal, far_tokens, "cairn_worker_far_tokens_total", "",                                     \
+      "Prompt tokens whose KV was read by rows while tokens were decoded.")                        \
+  ROW(kTotal, lookahead_blocks, "cairn_worker_lookahead_blocks_total", "",                         \
+      "Blocks on disk that the node brings to memory while their request waits.")                  \
+  ROW(kTotal, idle_turns_dropped, "cairn_worker_idle_turns_dropped_total", "",                     \
+      "Finished turns that were not prefilled because there were too many or there was no "        \
+      "room.")                                                                                     \
+  ROW(kNow, queued_requests, "cairn_worker_queued_requests", "",                                   \
+      "Requests that wait in the queue.")                                                          \
+  ROW(kNow, kv_pages_free, "cairn_worker_kv_pages", "state=free",                                  \
+      "Pages of the KV pool that are free.")                                                       \
+  ROW(kNow, kv_pages_total, "", "",                                                                \
+      "Pages of the KV pool.")
+// clang-format on
 
 // Thread-safe.
 class WorkerEngine {
@@ -115,27 +153,8 @@ class WorkerEngine {
 
   // Totals since start unless said otherwise.
   struct Stats {
-    uint64_t requests = 0;  // Finished, cancelled ones included.
-    uint64_t requests_cancelled = 0;
-    uint64_t requests_expired = 0;  // Past their deadline. Of `requests`.
-    uint64_t requests_parked = 0;   // Times that a request gave its pages to a more urgent one.
-    uint64_t requests_refused = 0;  // Too many wait, or it would have waited too long.
-    uint64_t requests_failed = 0;   // Errors after the request was accepted.
-    uint64_t prompt_tokens = 0;
-    uint64_t fetched_tokens = 0;
-    uint64_t computed_tokens = 0;
-    uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
-    uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
-    uint64_t generated_tokens = 0;
-    uint64_t far_tokens = 0;  // Of prompts whose contexts were read by rows.
-    ReadCounters reading;     // Of finished requests.
-    // On disk when their request had to wait; the node was asked to bring them to memory.
-    uint64_t lookahead_blocks = 0;
-    uint64_t idle_prefilled_tokens = 0;
-    uint64_t idle_turns_dropped = 0;
-    uint64_t queued_requests = 0;  // Now.
-    uint64_t kv_pages_total = 0;
-    uint64_t kv_pages_free = 0;  // Now.
+    CAIRN_WORKER_STATISTICS(CAIRN_STATISTIC_FIELD)
+    ReadCounters reading;  // The counters of finished requests.
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
     SpillStats spill;
@@ -204,5 +223,14 @@ class WorkerEngine {
  protected:
   WorkerEngine() = default;
 };
+
+// Calls f(const Statistic&, value) for each row of the tables, in their order.
+template <typename Visitor>
+void ForEachStatistic(const WorkerEngine::Stats& stats, Visitor&& f) {
+  CAIRN_WORKER_STATISTICS(CAIRN_STATISTIC_VISIT)
+  ForEachStatistic(stats.reading, f);
+  ForEachStatistic(stats.push, f);
+  ForEachStatistic(stats.spill, f);
+}
 
 }  // namespace cairn::worker
