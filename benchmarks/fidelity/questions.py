@@ -14,10 +14,10 @@ SELECTIONS = (
     Question("Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv", "SnapKV"),
     Question("Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv", "SnapKV"),
     Question("Does it beat H2O, in the paper's settings?", "snapkv-paper", "h2o", "SnapKV"),
-    Question("Does it beat SnapKV, window beside the budget?", "pyramidkv", "snapkv", "PyramidKV"),
+    Question("Does it beat SnapKV, window outside the budget?", "pyramidkv", "snapkv", "PyramidKV"),
     Question("Does it beat SnapKV, kvpress's form?", "pyramidkv:beside=0", "snapkv", "PyramidKV"),
     Question(
-        "Does the window beside beat kvpress's form?",
+        "Does the window outside beat kvpress's form?",
         "pyramidkv",
         "pyramidkv:beside=0",
         "PyramidKV",
