@@ -6,9 +6,8 @@
 //              [--mib 256] [--backend auto] [--churn-only]
 //
 // Each round writes and reads --mib MiB per size and side; the median of the rounds counts, ratios
-// are taken within a round. Needs about
-// 1.7 GiB in DIR (default: the folder for temporary files), which is emptied at the end. Exit code
-// 1 when something fails.
+// are taken within a round. Needs about 1.7 GiB in DIR (default: the folder for temporary files),
+// which is emptied at the end. Exit code 1 when something fails.
 
 #include <fcntl.h>
 #include <liburing.h>

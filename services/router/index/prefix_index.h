@@ -55,8 +55,8 @@ class PrefixIndex {
     // Limit for the memory of the whole index. At most so much, whatever the nodes send. It is
     // taken as it is used.
     size_t max_bytes = size_t{256} << 20;
-    // How many blocks a worker without events is believed to hold. Of all blocks that were sent to
-    // it, the last half of these to all of these count.
+    // How many blocks a worker without events is believed to hold. At least the last half of these
+    // count, of all blocks that were sent to it, and at most all of these.
     uint32_t sent_blocks = 65'536;
   };
 

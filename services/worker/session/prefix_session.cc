@@ -378,7 +378,7 @@ FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
   const Duration recompute = estimate(matched);
   deadlines.stall =
       std::max<Duration>(deadlines.stall, std::min<Duration>(recompute / 4, options_.max_stall));
-  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing. A
+  // During a fetch the rest of the prompt is computed: hidden behind that it costs nothing. A
   // caller that lets a node say nothing for a minute does not mean to end its fetch after half a
   // second.
   deadlines.limit = std::max<Duration>(

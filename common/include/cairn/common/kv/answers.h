@@ -69,7 +69,8 @@ struct SliceInfo {
   format::Codec codec = format::Codec::kRaw;
   uint64_t slice_bytes = 0;
   uint64_t xxh3 = 0;  // Hash of the whole slice.
-  // That it was read from, for this fetch or its match. nullopt: it came from another place.
+  // The tier that the slice was read from, for this fetch or its match. nullopt: it came from
+  // another place.
   std::optional<TierKind> tier = TierKind::kHost;
 };
 
