@@ -62,7 +62,7 @@ double ProcessorSeconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// Of each step.
+// The seconds of each step.
 struct StepSeconds {
   std::vector<double> clock, processor;
 };
@@ -79,7 +79,7 @@ class AllFetched {
     }
   }
 
-  // The copying runs beside the step.
+  // The copying runs during the step.
   void Begin() {
     here_.store(0);
     copier_ = std::jthread([this] {
@@ -262,7 +262,7 @@ void Run(const Options& options) {
   Bench bench(options);
   struct Mode {
     std::string name;
-    StepSeconds steps;  // Of all trials.
+    StepSeconds steps;  // The steps of all trials.
     std::string report;
   };
   std::vector<Mode> modes = {
