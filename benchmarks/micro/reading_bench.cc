@@ -7,7 +7,7 @@
 // The context is real text, prefilled once; each mode decodes the same tokens after it, and modes
 // take turns. The far tier is host memory behind a limit of X GB/s (0: none) with a thread of its
 // own. "fetch-all" copies each layer's KV from it into the pages, layer after layer, ahead of the
-// computing as far as the tier allows. Beside the time on the clock is the processor time of all
+// computing as far as the tier allows. Next to the time on the clock is the processor time of all
 // threads, which tells more where the machine has other work.
 //
 // With --node, rows come from a cache node that runs at this address. The context is pushed to it
