@@ -1,7 +1,7 @@
 // Any bytes as the head of a request to the admin port: an error of HTTP, or a method and a path
 // that were in it, however the bytes were cut on their way.
 //
-// First byte: the bytes come in pieces of so many. The rest is what comes.
+// First byte: the bytes come in pieces of that size. The rest is what comes.
 
 #include "common/metrics/http_request.h"
 #include "tests/fuzz/input.h"
