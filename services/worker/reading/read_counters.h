@@ -8,7 +8,7 @@ namespace cairn::worker {
 // Rows are rows of one layer and KV head.
 struct ReadCounters {
   uint64_t steps = 0;
-  uint64_t chosen_rows = 0;   // That steps wanted exactly: hit, gathered in time or late.
+  uint64_t chosen_rows = 0;   // Rows that steps wanted exactly: hit, gathered in time or late.
   uint64_t hit_rows = 0;      // They were near already.
   uint64_t late_rows = 0;     // Not there when attention read them.
   uint64_t useless_rows = 0;  // Gathered, but they left before a step had read them.

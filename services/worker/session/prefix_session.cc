@@ -44,7 +44,7 @@ MissReason ReasonOf(const Status& status) {
 
 struct PrefixSession::Match::Lease {
   client::Lease lease;
-  TierKind tier = TierKind::kHost;  // That most bytes lie in.
+  TierKind tier = TierKind::kHost;  // The tier that most bytes lie in.
   bool from_disk = false;           // Some of them come from disk.
   // Until the node could send the first and the last byte; 0 if it did not say.
   double node_first_seconds = 0;

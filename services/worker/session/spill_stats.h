@@ -11,7 +11,7 @@ namespace cairn::worker {
 struct SpillReadStats {
   BytesByTier bytes;
   uint64_t windows = 0;
-  uint64_t late_windows = 0;  // That attention had to wait for.
+  uint64_t late_windows = 0;  // Windows that attention had to wait for.
   double wait_seconds = 0;
 
   SpillReadStats& operator+=(const SpillReadStats& other) {

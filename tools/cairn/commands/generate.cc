@@ -54,7 +54,7 @@ std::string StartedWorker(const WorkerOptions& options) {
   if (options.local_flags) return "";
   const auto target = FindDefault(Seek::kWorker, ThisMachine());
   if (!target.ok()) {
-    // That nothing was started is no news here.
+    // It is no news here that nothing was started.
     if (target.status().code() != StatusCode::kNotFound && !options.model_given) {
       std::fprintf(stderr, "cairn: %s; computes in this process\n",
                    Message(target.status()).c_str());
