@@ -29,7 +29,8 @@ struct Promoter::Operation final : Transfer {
   }
 
   Promoter* const owner;
-  bool sound = false;  // What the source gave was verified: later errors are the target's.
+  // The bytes that the source gave were verified: later errors are the target's.
+  bool sound = false;
 };
 
 Promoter::Promoter(NodeContext* context, Evictor* evictor, const Route& route)
@@ -98,7 +99,7 @@ void Promoter::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
   const Status status = op.Outcome();
   Tier& target = *context_.tiers.Get(route_.target);
-  // What was stored on a device that was lost since is no copy.
+  // A copy on a device that was lost since is no copy.
   const bool lost = std::any_of(op.targets.begin(), op.targets.end(),
                                 [&](const Extent& extent) { return target.IsLost(extent); });
   const bool moved = status.ok() && !op.parts.empty() && !lost;

@@ -1,6 +1,6 @@
 #pragma once
-// What a block's way between two tiers has in common, whichever they are: it is pinned, it has room
-// in the target, one transfer per part is under way, and the first error counts.
+// The steps that every move of a block between two tiers has, whichever they are: it is pinned, it
+// has room in the target, one transfer per part is under way, and the first error counts.
 //
 //   Load ─► bytes of every part in memory ─► Loaded (checks, encodes, takes room) ─► Store
 //
@@ -87,8 +87,8 @@ class Transfer {
   PartPlaces parts;  // Empty: there is nothing to move.
   // In the target, in the order of `parts`. Set before Load, or before Store.
   Extents targets;
-  // What Store writes, in the order of `parts`. Loaded may replace them; they stay valid until the
-  // end.
+  // The bytes that Store writes, in the order of `parts`. Loaded may replace them; they stay valid
+  // until the end.
   absl::InlinedVector<std::span<const std::byte>, 1> bytes;
 
  private:
@@ -108,7 +108,8 @@ class Transfer {
   void StorePart(const std::shared_ptr<Transfer>& self, size_t part);
 
   std::vector<PartBuffer> buffers_;
-  absl::InlinedVector<std::span<std::byte>, 1> destinations_;  // Of the parts that are loaded.
+  // The destinations of the parts that are loaded.
+  absl::InlinedVector<std::span<std::byte>, 1> destinations_;
   bool in_target_ = false;  // The bytes were read into the target's memory.
   bool all_loaded_ = false;
   std::atomic<size_t> loaded_{0};

@@ -39,7 +39,7 @@ class TransferBudget {
     MutexLock lock(mu_);
     const bool full = used_ + bytes > capacity_;
     if (reader != 0) {
-      // What it has already keeps it from more, whatever others have.
+      // The bytes that it has already keep it from more, whatever others have.
       const auto it = of_reader_.find(reader);
       if (it != of_reader_.end() && it->second + bytes > capacity_ / 2) return nullptr;
     }
@@ -79,7 +79,7 @@ class TransferBudget {
   mutable Mutex mu_;
   uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, uint64_t> of_reader_
-      ABSL_GUARDED_BY(mu_);  // Of those who have any.
+      ABSL_GUARDED_BY(mu_);  // The bytes of readers that have any.
   bool short_of_room_ ABSL_GUARDED_BY(mu_) = false;
 };
 

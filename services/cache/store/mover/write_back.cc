@@ -24,8 +24,9 @@ struct WriteBack::Operation final : Transfer {
   std::string_view RecordOf(size_t part) const override { return records[part]; }
 
   WriteBack* const owner;
-  bool wanted = false;    // The block is still there, and not in the target.
-  uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
+  bool wanted = false;  // The block is still there, and not in the target.
+  // The sequence of its item: a block that was lost and stored again has another.
+  uint64_t sequence = 0;
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
   int64_t used_at = 0;  // Seconds since 1970.
@@ -36,7 +37,7 @@ struct WriteBack::Operation final : Transfer {
   std::optional<uint64_t> bad_extent;
   bool too_large = false;  // For the target: another attempt will not help.
   MemoryCharge memory;     // For `copied`.
-  // Of a block that is not copied now.
+  // The pause of a block that is not copied now.
   Duration pause{0};  // It waits for the write budget, or for memory.
   bool wants_memory = false;
   uint64_t declined_bytes = 0;  // It was turned away.
@@ -250,7 +251,7 @@ void WriteBack::Tick() {
   ReleaseStalled();
   FillQueue(false);
   pump_.Kick();
-  settled_.NotifyAll();  // Who waits asks whether it was cancelled.
+  settled_.NotifyAll();  // Whoever waits asks whether it was cancelled.
 }
 
 void WriteBack::ReleaseStalled() {
@@ -511,7 +512,7 @@ void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, 
     (op.copied.unencodable() ? counters.unencodable_copies : counters.failed_copies).Add();
     log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
   }
-  // What no disk could take is no failure of this one, and is not tried again.
+  // A block that no disk could take is no failure of this one, and is not tried again.
   const bool hopeless = op.copied.unencodable() || op.too_large;
   if (given_up && !hopeless) {
     MutexLock lock(mu_);

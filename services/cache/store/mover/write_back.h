@@ -1,18 +1,18 @@
 #pragma once
-// Copies blocks that are dirty in one tier to a slower one. Thread-safe. What follows calls the
+// Copies blocks that are dirty in one tier to a slower one. Thread-safe. The text below calls the
 // source host and the target disk, which they are in a node; they may be any two tiers.
 //
-// Commits are written, oldest first. What does not fit into the bounded move queue waits in
-// line here: such blocks are dirty, and dirty blocks are not evicted. Of a room in host only a part
-// may be dirty, shared among its tenants (waiting_shares.h), so that the line is bounded and a
-// writer that is faster than the disk keeps nobody from storing. A block beyond that is turned away
-// until others have been copied.
+// Commits are written, oldest first. Blocks that do not fit into the bounded move queue wait in
+// line here: such blocks are dirty, and dirty blocks are not evicted. Only a part of each room in
+// host memory may be dirty, shared among its tenants (waiting_shares.h), so that the line is
+// bounded and a writer that is faster than the disk keeps nobody from storing. A block beyond that
+// is turned away until others have been copied.
 //
-// What is written at all is said by placement/disk_admission.h; what was turned away stays in host
-// alone and clean, and is tried again once it was used, and by Flush, which waits for the write
-// budget as everybody does. A write that fails is tried again with growing pauses; after
-// kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is counted. A
-// failing disk never fails a commit.
+// placement/disk_admission.h decides which blocks are written at all; a block that was turned away
+// stays in host memory alone and clean, and is tried again once it was used, and by Flush, which
+// waits for the write budget as everybody does. A write that fails is tried again with growing
+// pauses; after kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is
+// counted. A failing disk never fails a commit.
 //
 // While the target answers nothing at all, blocks that wait for it may be evicted: host serves on
 // without it.
@@ -53,7 +53,7 @@ class WriteBack {
   static constexpr size_t kMaxParked = 65536;  // The oldest are forgotten.
   static constexpr size_t kUnparkAtOnce = 64;
   static constexpr size_t kMaxDeclined = 65536;  // The oldest are forgotten.
-  static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
+  static constexpr size_t kReviewAtOnce = 1024;  // How many of those one Tick looks at.
   static constexpr Duration kCopyPause = std::chrono::milliseconds(20);  // Before it asks again.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
   static constexpr Duration kStalledAfter = std::chrono::seconds(30);  // No copy has ended since.
@@ -90,7 +90,7 @@ class WriteBack {
     uint64_t bytes = 0;
     int attempts = 0;
     bool parked_before = false;
-    TimePoint since{};             // Of its commit.
+    TimePoint since{};             // The time of its commit.
     WaitingShares::Share share{};  // While it is dirty.
   };
   struct Declined {
@@ -116,7 +116,7 @@ class WriteBack {
 
   // Whether the block is copied now. Under the lock of its namespace.
   DiskAdmission::Decision Admit(const Operation& operation, const BlockMeta& meta);
-  // Takes the memory that the copy needs beside its block. False: others have it.
+  // Takes the memory that the copy needs in addition to its block. False: others have it.
   bool TakeMemory(Operation& operation, const BlockMeta& meta);
   void Decline(const Declined& declined) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The block may be evicted, and is looked at again later.
@@ -150,7 +150,7 @@ class WriteBack {
   void Settle(const Operation& op, bool park);
   // Moves what waits in line, and what is due, into the queue.
   void FillQueue(bool ignore_pauses);
-  // Puts up to `max` parked blocks in line again, with so many attempts behind them.
+  // Puts up to `max` parked blocks in line again, with `attempts` attempts behind them.
   void Unpark(size_t max, int attempts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   NodeContext& context_;

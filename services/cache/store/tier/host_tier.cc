@@ -145,7 +145,7 @@ Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
   capacity_bytes_ = options.capacity_bytes / kHostPageBytes * kHostPageBytes;
   if (huge) capacity_bytes_ = RoundUp(capacity_bytes_, kHugePage);
   segment_bytes_ = HostSegmentBytes(options.segment_bytes, capacity_bytes_);
-  segment_shift_.reset();  // Of a try with huge pages.
+  segment_shift_.reset();  // The shift is of a try with huge pages.
   if (std::has_single_bit(segment_bytes_)) segment_shift_ = std::countr_zero(segment_bytes_);
 
   // One range of addresses for all segments, so that an id becomes an address by one addition.

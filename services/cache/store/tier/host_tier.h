@@ -7,9 +7,9 @@
 // and never spans segments. ExtentAllocator decides where it lies.
 //
 // Owners. At first all segments are common: extents of everybody, never shown to anybody outside of
-// this process. Who reads in place from another process becomes an owner (AddOwner), and from then
-// on gets segments of its own, taken from the empty ones on demand: sealed ones to read, lent ones
-// to write too. Rules that keep owners apart:
+// this process. A tenant that reads in place from another process becomes an owner (AddOwner), and
+// from then on gets segments of its own, taken from the empty ones on demand: sealed ones to read,
+// lent ones to write too. Rules that keep owners apart:
 // - A segment is handed out (Share) only while all its extents are its owner's.
 // - A segment changes hands only when it is empty. Its memory is fresh then: an owner's memory has
 //   never held a byte of anybody else, whether that was shown or not, and a mapping that somebody
@@ -22,7 +22,7 @@
 //   this process keeps the mapping it has. A lent one never held bytes that were sealed.
 // Shares. An owner that has less than its share of the segments may have one of another owner
 // emptied for it (BeginDrain, EndDrain): nobody gets room there meanwhile, and then only this owner
-// does. Who empties it is ../mover/drainer.h.
+// does. ../mover/drainer.h empties it.
 //
 // Owners are counted by name and given back: one without users (RemoveOwner) makes place for new
 // names, and its segments become common, or are emptied first if they were handed out. Ids are not
@@ -66,7 +66,8 @@ struct HostTierOptions {
     kRequire,  // FAILED_PRECONDITION where they are not.
   };
 
-  uint64_t capacity_bytes = 0;  // Of the arena. Rounded down to pages. At least one page.
+  // The capacity of the arena. Rounded down to pages. At least one page.
+  uint64_t capacity_bytes = 0;
   // Bytes of a segment, a multiple of 2 MiB up to 2 GiB. 0: 64 MiB, doubled until the arena has at
   // most 512 segments, or the whole arena where that is smaller. The largest extent is one segment.
   uint64_t segment_bytes = 0;
@@ -77,7 +78,7 @@ struct HostTierOptions {
   // Refuses an arena that is larger than what the machine or the control group has left.
   bool check_memory = true;
   uint32_t max_owners = 256;
-  std::string name = "cairn-arena";  // Of the memfds, as /proc shows them.
+  std::string name = "cairn-arena";  // The name of the memfds, as /proc shows them.
 };
 
 struct HostTierStats {
@@ -143,11 +144,11 @@ class HostTier final : public Tier {
   // ---- Owners (host_tier_owners.cc) ----
 
   struct Place {
-    uint32_t index = 0;  // Of the segment.
-    uint32_t id = 0;     // Of its memory: never used again.
+    uint32_t index = 0;  // The number of the segment.
+    uint32_t id = 0;     // The id of its memory: never used again.
     OwnerId owner = kCommon;
     Lending lending = Lending::kSealed;
-    uint64_t offset = 0;  // Of the extent in the segment.
+    uint64_t offset = 0;  // Where the extent begins in the segment.
   };
   struct Shared {
     int fd = -1;  // The caller's.
@@ -187,7 +188,7 @@ class HostTier final : public Tier {
   // it is used as before.
   bool EndDrain();
   uint64_t UsedBytesIn(uint32_t index) const;
-  // Of the owner's segments, or of the common ones. O(segments), no lock.
+  // The room of the owner's segments, or of the common ones. O(segments), no lock.
   uint64_t RoomBytes(OwnerId owner) const;
   uint32_t SegmentOf(const Extent& extent) const { return SegmentOf(extent.id); }
 
@@ -198,7 +199,7 @@ class HostTier final : public Tier {
   Result<Shared> Share(uint32_t index, uint32_t id, OwnerId owner);
   // The owner's segments of now, as places with offset 0.
   std::vector<Place> SegmentsOf(OwnerId owner) const;
-  // Of its segments; of kCommon 0. O(segments).
+  // The bytes of its segments; of kCommon 0. O(segments).
   uint64_t BytesOf(OwnerId owner) const;
   // The segment still has the memory `id`, and it is the owner's.
   bool IsCurrent(uint32_t index, uint32_t id, OwnerId owner) const;
@@ -233,7 +234,7 @@ class HostTier final : public Tier {
   void WaitForPrefault();
 
  private:
-  // Of one segment; written under mu_.
+  // The state of one segment; written under mu_.
   struct SegmentState {
     std::atomic<uint32_t> id{0};
     std::atomic<OwnerId> owner{kCommon};
@@ -249,10 +250,10 @@ class HostTier final : public Tier {
   };
   struct Drain {
     uint32_t index = 0;
-    OwnerId owner = kCommon;  // Who gets it.
+    OwnerId owner = kCommon;  // The owner that gets it.
     bool over = false;        // It is empty, and waits for the owner.
   };
-  // What a segment needs before somebody may have it.
+  // The treatment that a segment needs before somebody may have it.
   enum class Freshness : uint8_t { kAsItIs, kPunch, kReplace };
   struct Claim {
     uint32_t index = 0;

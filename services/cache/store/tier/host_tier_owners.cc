@@ -1,4 +1,4 @@
-// Whose segments are whose: see the rules in host_tier.h.
+// Which owner has which segments: see the rules in host_tier.h.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -66,8 +66,8 @@ bool HostTier::GiveBackIdleOwner() {
   return true;
 }
 
-// What it stored stays, where it lies. Nobody may get room among it while somebody may still map
-// it.
+// The blocks that it stored stay where they lie. Nobody may get room among it while somebody may
+// still map it.
 void HostTier::GiveBackOwner(OwnerId owner) {
   const auto it = owners_.find(owner);
   const Owner gone = std::move(it->second);

@@ -1,4 +1,4 @@
-// Who has how many segments, and emptying one for another owner: see host_tier.h.
+// How many segments each owner has, and emptying one for another owner: see host_tier.h.
 
 #include <algorithm>
 
