@@ -121,7 +121,7 @@ class EngineCore {
   bool ParkOne();
   // Ends parked requests that are of no use any more.
   void EndParked();
-  // Of its prompt and the longest answer.
+  // The pages of its prompt and of the longest answer.
   int64_t PagesFor(const Job& job) const;
   // Charges its tenant what was generated since the last time.
   void ChargeGenerated(Running& one);
@@ -174,7 +174,7 @@ class EngineCore {
   bool idle_running_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;  // Accepted and not finished.
   WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
-  // What the driver saw last: what runs, and the rates.
+  // The driver's last report: the requests that run, and the rates.
   WorkerEngine::Load load_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> cancel_all_{false};
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What an engine is made of. main and the tools let WorkerEngine::Create load all of it; a test
+// The parts of an engine. main and the tools let WorkerEngine::Create load all of it; a test
 // may exchange parts before it makes an EngineCore.
 
 #include <memory>
@@ -39,7 +39,7 @@ struct EngineParts {
   std::optional<CheckedNamespace> ns;
   std::unique_ptr<const KvCodec> codec;
   std::vector<PublishedNamespace> published;
-  std::unique_ptr<const IndexStore> indexes;  // Of `reading`, where its indexes are kept.
+  std::unique_ptr<const IndexStore> indexes;  // For `reading`: where its indexes are kept.
 };
 
 // Loads the model and prepares everything. Arguments and errors: those of WorkerEngine::Create.

@@ -143,8 +143,8 @@ void PromptRun::Announce() {
 }
 
 void PromptRun::PushNow(int64_t end) {
-  // Which lineage a lossy prompt has is known at its end. What was computed over memory that the
-  // node has taken back is computed again.
+  // Which lineage a lossy prompt has is known at its end. Blocks that were computed over memory
+  // that the node has taken back are computed again.
   if (!request_.hand_over || kv_.lossy() || end <= pushed_ ||
       sequence_.FirstBrokenLoan() != sequence_.page_count()) {
     return;
@@ -270,7 +270,7 @@ void PromptRun::SettleFetch(bool wait) {
   sequence_.SetLength(good * kv_.block_tokens_);
   if (request_.hand_over) pushed_ = good;
   if (good == matched_ && MayAwait(good, MissReason::kIncomplete)) return StartAwait(good);
-  // What is computed now may read lent pages, too.
+  // Blocks that are computed now may read lent pages, too.
   check_loans_ = good * kv_.block_tokens_;
   BeginChunks();
 }
@@ -293,7 +293,7 @@ void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
   if (outcome.blocks < matched_) {
     report_.miss_reason = outcome.reason;
   } else if (outcome.fetched_blocks == 0 && first_target_.value_or(0) < matched_) {
-    report_.miss_reason = MissReason::kDeadline;  // Computing was sooner, against expectation.
+    report_.miss_reason = MissReason::kDeadline;  // Computing was faster, against expectation.
   }
   if (outcome.blocks < wanted_.size()) {
     kv_.session_->CountMissed(report_.miss_reason, wanted_.size() - outcome.blocks);
@@ -473,7 +473,7 @@ void PromptRun::Unclaim() {
 }
 
 void PromptRun::Publish(int64_t begin, int64_t end) {
-  // What was computed over memory that the node has taken back is computed again.
+  // Blocks that were computed over memory that the node has taken back are computed again.
   if (names_.empty() || sequence_.FirstBrokenLoan() != sequence_.page_count()) return;
   for (int64_t b = begin; b < end; ++b) {
     if (!sequence_.lent(b)) sequence_.Publish(b, names_[static_cast<size_t>(b)]);

@@ -20,10 +20,10 @@
 //
 // Prompts that begin alike compute what they share once. A run publishes each block that it has
 // computed under its key of exact lineage (KvSequence::Publish), and takes blocks that others have
-// published instead of computing them. What another run computes in the same round it waits for. So
-// a late prompt joins at the block under way, and if the run that computes is cancelled or fails,
-// another one goes on. Only computed blocks of exact lineage are shared: with a lossy recipe a run
-// for which the node had decoded blocks neither takes nor publishes any.
+// published instead of computing them. It waits for blocks that another run computes in the same
+// round. So a late prompt joins at the block under way, and if the run that computes is cancelled
+// or fails, another one goes on. Only computed blocks of exact lineage are shared: with a lossy
+// recipe a run for which the node had decoded blocks neither takes nor publishes any.
 
 #include <cstdint>
 #include <functional>
@@ -84,7 +84,7 @@ class PromptRun {
   Step NextAwaiting(bool alone);
   // Tells others that this run computes what the node does not have.
   void Announce();
-  // Of a run that hands over: the blocks before `end` are there.
+  // For a run that hands over: the blocks before `end` are there.
   void PushNow(int64_t end);
   // Says whether others want to run: then waiting and computing in one step ends.
   bool GiveWay();
@@ -107,7 +107,7 @@ class PromptRun {
   Step NextChunk(int64_t max_rows);
   // Takes the next blocks that others have published.
   void AdoptBlocks();
-  // Of `count` tokens from the sequence's length on, those that nobody else has or computes.
+  // The part of `count` tokens from the sequence's length on that nobody else has or computes.
   int64_t Unshared(int64_t count) const;
   // Others wait for the blocks of the chunk, until Unclaim.
   void Claim();
@@ -126,8 +126,8 @@ class PromptRun {
   const int64_t held_;   // Tokens that the sequence began with.
   const TimePoint start_;
   std::optional<PushPause> pause_;
-  std::vector<BlockKey> keys_;        // Of all full blocks; none without the cache.
-  std::span<const BlockKey> wanted_;  // Of the blocks that may be fetched.
+  std::vector<BlockKey> keys_;        // The keys of all full blocks; none without the cache.
+  std::span<const BlockKey> wanted_;  // The keys of the blocks that may be fetched.
   // Under which full blocks are shared with other runs: their keys of exact lineage. Empty: nothing
   // is shared.
   std::vector<BlockKey> names_;
@@ -146,14 +146,14 @@ class PromptRun {
   bool choose_ = false;
   bool gave_way_ = false;
   uint32_t matched_ = 0;
-  uint32_t exact_ = 0;  // Of the matched blocks, those of exact lineage.
+  uint32_t exact_ = 0;  // The part of the matched blocks that is of exact lineage.
   std::vector<BlockKey>
       path_;               // Keys under which the matched blocks were found. Lossy codecs only.
   bool as_pushed_ = true;  // No fetched slice was in the codec of a later rung.
   uint32_t front_ = 0;     // Blocks there: fetched whole, or computed.
-  // What was to be computed before anything was measured.
+  // The number of blocks that were to be computed before anything was measured.
   std::optional<uint32_t> first_target_;
-  bool turned_lost_ = false;  // Turned blocks were computed anew, in other bytes.
+  bool turned_lost_ = false;  // Turned blocks had to be computed again, so their bytes differ.
   // Published selections watch. Not if something was fetched, since they have not seen its queries.
   bool selecting_ = false;
 
@@ -161,7 +161,7 @@ class PromptRun {
   std::optional<int64_t> check_loans_;  // Tokens that stay if the node took lent memory back.
   int64_t chunks_begin_ = 0;
   TimePoint chunks_start_;
-  int64_t chunk_tokens_ = 0;  // Of the chunk that is being computed.
+  int64_t chunk_tokens_ = 0;  // The tokens of the chunk that is being computed.
   std::span<const BlockKey> claimed_;
 
   PromptKv::Report report_;

@@ -112,7 +112,7 @@ PromptKv::Request RequestRun::Wanted() {
   // A request that was parked begins again with what the node has by then.
   wanted.await = resumed_ || !wanted.use_cache ? Duration(0) : request.await_prefill;
   wanted.use_cache = !request.no_cache;
-  // What was computed the first time must not come back in a lossy form.
+  // Tokens that were computed the first time must not come back in a lossy form.
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }
@@ -330,7 +330,7 @@ Status RequestRun::BeginReading() {
     reader = open();
   }
   if (!reader.ok()) return reader.status();
-  // What stands behind the last whole block goes on in pages.
+  // The tokens behind the last whole block go on in pages.
   std::vector<std::byte> tail;
   if (length > rows) {
     const std::byte* const page = sequence_->LayerSlice(rows / kv.block_tokens, 0).data();

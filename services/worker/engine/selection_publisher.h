@@ -1,6 +1,6 @@
 #pragma once
-// Selects rows of prompts for namespaces that a worker publishes to beside its own, whose KV stays
-// whole: one prefill serves readers of several selections.
+// Selects rows of prompts for namespaces that a worker publishes to in addition to its own, whose
+// KV stays whole: one prefill serves readers of several selections.
 
 #include <cstdint>
 #include <memory>
@@ -50,7 +50,7 @@ class SelectionPublisher {
   const SelectionModel model_;
   PushQueue& push_;
   std::vector<const PublishedNamespace*> targets_;
-  std::vector<Segment> segments_;  // Of the prompt under way.
+  std::vector<Segment> segments_;  // The segments of the prompt under way.
 };
 
 }  // namespace cairn::worker

@@ -117,7 +117,7 @@ Step SpilledPrompt::NextChunk(int64_t max_rows) {
 Step SpilledPrompt::EndChunks() {
   Status room;
   if (services_.read_by_rows && RowsAtNode(total_) > sequence_.base()) room = Spill();
-  // What the node does not take stays in pages, if there is room.
+  // Blocks that the node does not take stay in pages, if there is room.
   if (sequence_.length() == total_ && !node_too_small_) room = MakeRoom(total_ + answer_tokens_);
   return WaitOrEnd(room);
 }
@@ -199,7 +199,7 @@ Status SpilledPrompt::MakeRoom(int64_t end) {
     room = sequence_.Reserve(end);
   }
   if (room.code() != StatusCode::kResourceExhausted) return room;
-  room = reserve_(sequence_, end);  // Of what others can do without.
+  room = reserve_(sequence_, end);  // Takes room that others can do without.
   if (room.code() == StatusCode::kResourceExhausted) {
     const uint64_t least =
         transformer_.kv_layout().bytes_for(LeastTokens(block_tokens_, answer_tokens_));
@@ -249,11 +249,13 @@ Status SpilledPrompt::Spill() {
   bool taken = PushBlocks(end);
   Status refused = taken ? OkStatus() : services_.push.last_failure();
   Status held = taken ? hold() : refused;
-  // There is no room beside what is leased: it refused blocks, or gave up those that it had taken.
+  // There is no room in addition to the leased blocks: the node refused blocks, or gave up those
+  // that it had taken.
   const bool full = taken ? held.ok() && kv_.tokens() >= base && kv_.tokens() < end
                           : refused.code() == StatusCode::kResourceExhausted;
   if (!taken || full) {
-    // What is leased in place stays in the node's memory. Without the lease it may go to disk.
+    // Blocks that are leased in place stay in the node's memory. Without the lease it may go to
+    // disk.
     kv_.LetGo();
     (void)services_.client.Flush({.deadline = services_.patience, .trace = request_.trace});
     taken = PushBlocks(end);
@@ -263,7 +265,7 @@ Status SpilledPrompt::Spill() {
   if (!held.ok()) return failed(std::string(held.message()));
   const int64_t left = kv_.tokens();
   if (left == end) return OkStatus();
-  // What was spilt before may be gone, too.
+  // Blocks that were spilt before may be gone, too.
   if (left < sequence_.base()) BackTo(left);
   if (!taken) return failed("it did not take them: " + std::string(refused.message()));
   if (!full) return failed(fmt::format("it has the first {} only", left));

@@ -11,7 +11,7 @@
 // the next turn of a chat finds both. A key stands for one set of bytes: it is made of the block's
 // own key and of how far it was turned.
 //
-// What differs from computing the shortened prompt anew: the kept rows were computed with the
+// Difference from computing the shortened prompt again: the kept rows were computed with the
 // dropped tokens in view. In the first layer they are the same but for rounding, in later layers
 // they still know of them.
 //
@@ -34,15 +34,15 @@
 
 namespace cairn::worker {
 
-// Of a prompt of `tokens` tokens, how many go after the first block, so that it has room for
+// How many of `tokens` tokens of a prompt go after the first block, so that it has room for
 // `answer` more in `context`: whole quarters of the context, so that most turns of a chat change
 // nothing. 0: it fits. -1: nothing would be left.
 int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t block_tokens);
 
-// What turning needs. Everything outlives the calls.
+// The services that turning needs. Everything outlives the calls.
 struct TurnServices {
   client::CacheClient& client;
-  const PrefixSession& session;  // Of a namespace with the recipe raw.
+  const PrefixSession& session;  // A session of a namespace with the recipe raw.
   const KvCodec& codec;
   PushQueue& push;  // Nobody else drives it.
   const kernels::SelectionKernels& kernels;
@@ -51,14 +51,14 @@ struct TurnServices {
   float rope_base = 0;
   Duration match_deadline = std::chrono::milliseconds(500);
   Duration progress = std::chrono::seconds(1);   // Between two slices.
-  Duration deadline = std::chrono::seconds(10);  // Of some blocks.
+  Duration deadline = std::chrono::seconds(10);  // Limit for some blocks.
 };
 
 struct TurnedBlocks {
-  // Of all full blocks of the shortened prompt. Empty: nothing was turned, and they are those of
-  // any prompt of these tokens.
+  // The keys of all full blocks of the shortened prompt. Empty: nothing was turned, and they are
+  // those of any prompt of these tokens.
   std::vector<BlockKey> keys;
-  uint32_t blocks = 0;  // The first so many are at the node: sinks and turned ones.
+  uint32_t blocks = 0;  // The number of first blocks that are at the node: sinks and turned ones.
 };
 
 // Sees to it that the node has the turned blocks of `whole`, of which the first block and what

@@ -38,7 +38,8 @@ class CacheClient;
 
 namespace cairn::worker {
 
-// What a worker is for, where prefill and decode are apart (docs/operate/disaggregation.md).
+// The requests that a worker takes, where prefill and decode are apart
+// (docs/operate/disaggregation.md).
 enum class WorkerRole : uint8_t {
   kBoth,
   kPrefill,  // Only requests with prefill_only.
@@ -56,24 +57,24 @@ class WorkerEngine {
     int32_t max_context = 0;                       // Tokens of prompt and answer. 0: the model's.
     std::string device = "cpu";                    // Where the forward pass runs: cpu, or cuda:N.
     std::string device_library = {};               // That drives it; empty: libcairn_cuda.so.
-    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Of the device, for copies of pages.
+    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Memory of the device for copies of pages.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
     uint32_t queue_capacity = 16;        // Requests that wait; running ones are not counted.
-    uint32_t tenant_queue_capacity = 0;  // Of one tenant. 0: as many as in all.
+    uint32_t tenant_queue_capacity = 0;  // Limit for one tenant. 0: as many as in all.
     // A request that would wait longer is refused. 0: none is refused for that.
     Duration queue_max_wait = std::chrono::seconds(60);
     std::map<std::string, TenantTerms> tenant_terms = {};  // By tenant; others have the defaults.
     // Requests that run at the same time. 1: one at a time.
     uint32_t max_running = 1;
-    // Memory for the KV of requests that gave their pages to more urgent ones. What does not fit is
-    // computed again.
+    // Memory for the KV of requests that gave their pages to more urgent ones. KV that does not fit
+    // is computed again.
     uint64_t parking_bytes = 256ull << 20;
-    // Of the time, what decodes get while prompts wait. More than 0, less than 1.
+    // The share of the time that decodes get while prompts wait. More than 0, less than 1.
     double decode_share = 0.5;
     uint32_t idle_turns = 4;  // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
-    std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
+    std::string salt;  // The salt of the tenant's namespaces; see proto/cairn/v1/common.proto.
     // How KV is stored at the cache: common/recipe. A selection of tokens holds without a
     // cache, too.
     std::string recipe = "raw";
@@ -103,25 +104,28 @@ class WorkerEngine {
     std::string cache_address;
     bool cache_connected = false;
     WorkerRole role = WorkerRole::kBoth;
-    std::optional<Digest> fingerprint;  // Of the namespace; nullopt without a cache.
+    // The fingerprint of the namespace; nullopt without a cache.
+    std::optional<Digest> fingerprint;
   };
 
   // Totals since start unless said otherwise.
   struct Stats {
     uint64_t requests = 0;  // Finished, cancelled ones included.
     uint64_t requests_cancelled = 0;
-    uint64_t requests_expired = 0;  // Past their deadline. Of `requests`.
+    uint64_t requests_expired = 0;  // Past their deadline. The part of `requests` that did.
     uint64_t requests_parked = 0;   // Times that a request gave its pages to a more urgent one.
     uint64_t requests_refused = 0;  // Too many wait, or it would have waited too long.
     uint64_t requests_failed = 0;   // Errors after the request was accepted.
     uint64_t prompt_tokens = 0;
     uint64_t fetched_tokens = 0;
     uint64_t computed_tokens = 0;
-    uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
-    uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
+    // Tokens of prompts that another request computed at the same time.
+    uint64_t shared_tokens = 0;
+    // How many of these were at the node, but computed, since that was faster.
+    uint64_t chosen_tokens = 0;
     uint64_t generated_tokens = 0;
-    uint64_t far_tokens = 0;  // Of prompts whose contexts were read by rows.
-    ReadCounters reading;     // Of finished requests.
+    uint64_t far_tokens = 0;  // Tokens of prompts whose contexts were read by rows.
+    ReadCounters reading;     // The counts of finished requests.
     // On disk when their request had to wait; the node was asked to bring them to memory.
     uint64_t lookahead_blocks = 0;
     uint64_t idle_prefilled_tokens = 0;
@@ -136,9 +140,9 @@ class WorkerEngine {
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 
-  // What the worker has to do now.
+  // The present work of the worker.
   struct Load {
-    // Of the prompts that wait and that run, before those of a new request.
+    // Seconds of the prompts that wait and that run, before those of a new request.
     double prefill_seconds = 0;
     uint64_t running_prompts = 0;  // Being matched, fetched or computed.
     uint64_t running_decodes = 0;
@@ -152,7 +156,7 @@ class WorkerEngine {
       uint64_t prefill_tokens = 0;  // As far as is known.
     };
     std::vector<Queued> queued;  // Greatest priority first; none without requests.
-    std::string cache_node_id;   // Of the node that it reads from. Empty: none now.
+    std::string cache_node_id;   // The id of the node that it reads from. Empty: none now.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a
