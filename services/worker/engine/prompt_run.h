@@ -147,8 +147,8 @@ class PromptRun {
   bool gave_way_ = false;
   uint32_t matched_ = 0;
   uint32_t exact_ = 0;  // The part of the matched blocks that is of exact lineage.
-  std::vector<BlockKey>
-      path_;               // Keys under which the matched blocks were found. Lossy codecs only.
+  // Keys under which the matched blocks were found. Lossy codecs only.
+  std::vector<BlockKey> path_;
   bool as_pushed_ = true;  // No fetched slice was in the codec of a later rung.
   uint32_t front_ = 0;     // Blocks there: fetched whole, or computed.
   // The number of blocks that were to be computed before anything was measured.

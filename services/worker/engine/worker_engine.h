@@ -2,9 +2,8 @@
 // A worker without its network: a model, a KV pool, and a prefix session with a cache node.
 //
 // Requests wait in a bounded queue and run on the engine's own thread, in steps that a scheduler
-// orders (../scheduling). While none is waiting, the
-// engine prefills finished turns. A cache node that is away, slow or wrong costs at most the
-// deadlines below and never changes an answer.
+// orders (../scheduling). While none is waiting, the engine prefills finished turns. A cache node
+// that is away, slow or wrong costs at most the deadlines below and never changes an answer.
 //
 // This is the engine with its threads, which live in real time. engine_core.h is the same without
 // threads, on any clock.

@@ -23,7 +23,8 @@
 // theirs.
 //
 // Blocks may have a life: those that were not used for longer are *over*. They match nothing, and
-// go before all others. Nobody looks for them: who meets one compares its last use with `now`.
+// go before all others. No pass removes them: each reader compares the last use of a block with
+// `now`.
 //
 // Thread-compatible: the owner locks. Nothing here does I/O. The index returns lists of the extents
 // that the owner must give back to the tiers.

@@ -1,11 +1,10 @@
 #pragma once
 // Makes room in a tier: the namespace whose leaf was not used for the longest time gives a block,
-// the one that its policy names. In host, tenants whose
-// clients read in place have segments of their own, so their blocks make room for themselves only;
-// a tenant that has less than its share gets a segment of others, which drainer.h empties. Those of
-// their blocks that lie among the common ones make room there (common_guests.h). In the device
-// tier, chunks are divided in the same way (group_emptier.h).
-// Thread-safe.
+// the one that its policy names. In host, tenants whose clients read in place have segments of
+// their own, so their blocks make room for themselves only; a tenant that has less than its share
+// gets a segment of others, which drainer.h empties. Those of their blocks that lie among the
+// common ones make room there (common_guests.h). In the device tier, chunks are divided in the same
+// way (group_emptier.h). Thread-safe.
 
 #include <memory>
 #include <optional>

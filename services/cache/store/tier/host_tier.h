@@ -164,8 +164,8 @@ class HostTier final : public Tier {
   void RemoveOwner(OwnerId owner);
   // kCommon when there is none of this name.
   OwnerId FindOwner(std::string_view name) const;
-  // Changes whenever an answer of FindOwner may have changed. Never 0, and 1
-  // until there was an owner. No lock.
+  // Changes whenever an answer of FindOwner may have changed. Never 0, and 1 until there was an
+  // owner. No lock.
   uint32_t owners_version() const { return owners_version_.load(std::memory_order_acquire); }
   // Reserve for somebody. kSealed takes the owner's sealed segments, then an empty one, then the
   // common ones, then the owner's lent ones; kLent takes lent and empty ones only. kCommon takes
