@@ -124,7 +124,7 @@ class CostRunner {
   const testing::TemporaryDirectory directory_;
   std::unique_ptr<TestedNode> node_;
   std::unique_ptr<HonestLoad> honest_, second_;
-  Findings ignored_;  // The findings of recipes are the runner's.
+  Findings ignored_;  // What recipes find is the runner's.
 };
 
 }  // namespace

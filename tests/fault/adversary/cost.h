@@ -1,5 +1,5 @@
 #pragma once
-// The cost of a hostile client for an honest one, against a second honest client in its place.
+// What a hostile client costs an honest one, against a second honest client in its place.
 
 #include <map>
 #include <string>
@@ -12,12 +12,12 @@
 
 namespace cairn::fault {
 
-// The cost of one recipe on one path, each with the median of the rounds.
+// Of one recipe on one path, each with the median of the rounds.
 struct Cost {
   std::string recipe, path;
-  double rate = 0;  // Honest calls a second, as a share of those next to a second honest client.
+  double rate = 0;  // Honest calls a second, as a share of those beside a second honest client.
   double p99 = 0;   // Their 99th percentile, as a multiple of that.
-  double rate_beside = 0;  // Calls a second next to a second honest client.
+  double rate_beside = 0;  // Calls a second beside a second honest client.
   double p99_beside_ms = 0;
   double success = 1;  // The worst round's.
 };

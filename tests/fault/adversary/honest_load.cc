@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Most prompts that are read are among this many of the last stored ones.
+// Most prompts that are read are among so many of the last stored ones.
 constexpr uint64_t kHotPrompts = 48;
 constexpr size_t kMaxWrongTexts = 20;
 // Longer than any deadline of a call.
@@ -162,7 +162,7 @@ void HonestLoad::Step(uint64_t prompt) {
   Note("write", begin, failure, {}, 0);
   if (!failure.empty()) return;
 
-  // A client that was told that its block is stored finds it.
+  // Who was told that his block is stored finds it.
   begin = SteadyClock::Get().Now();
   const auto match =
       client_->Match(model_.fingerprint(), keys, {.deadline = seconds(2), .lease = false});

@@ -1,5 +1,5 @@
 #pragma once
-// Honest clients next to the hostile ones: they read and write blocks of their own tenants with the
+// Honest clients beside the hostile ones: they read and write blocks of their own tenants with the
 // real client library, and check every byte.
 
 #include <atomic>
@@ -16,16 +16,16 @@
 
 namespace cairn::fault {
 
-// The results of honest calls in some time.
+// What honest calls saw in some time.
 struct HonestWindow {
   uint64_t calls = 0;
   uint64_t failed = 0;
   std::map<std::string, uint64_t> failures = {};  // Why, with a count.
-  std::vector<double> milliseconds = {};          // The time of each call, failed ones too.
+  std::vector<double> milliseconds = {};          // Of each call, failed ones too.
   double longest_ms = 0;
   std::string slowest = {};  // Which call took longest.
   uint64_t read_blocks = 0;
-  uint64_t local_calls = 0;             // The part of `calls` from clients that use shared memory.
+  uint64_t local_calls = 0;             // Of `calls`, those of clients that use shared memory.
   std::vector<std::string> wrong = {};  // Wrong bytes. Must stay empty.
 
   double SuccessRate() const;
@@ -49,7 +49,7 @@ class HonestLoad {
   // Waits until no call is under way, and keeps it so until Continue.
   void Pause();
   void Continue();
-  // The results since the last time.
+  // What happened since the last time.
   HonestWindow TakeWindow();
 
   const FaultModel& model() const { return model_; }

@@ -1,6 +1,6 @@
 #pragma once
-// The deeds of hostile and clumsy clients, one function for each way. A function is one pass: it
-// ends by itself, or when its scene says so, and leaves nothing that a client's end would not end.
+// What hostile and clumsy clients do, one function for each way. A function is one pass: it ends by
+// itself, or when its scene says so, and leaves nothing that a client's end would not end.
 
 #include <span>
 #include <string_view>
@@ -13,13 +13,12 @@ struct Recipe {
   std::string_view name;
   std::string_view what;  // In one line, with what is expected of the node.
   void (*run)(Scene&);
-  // The least service for honest clients meanwhile: the share of calls that succeed, and how many
-  // times the 99th percentile of their times may be that of the yardstick, where a second honest
-  // client is in the recipe's place.
+  // What honest clients must see meanwhile: the share of calls that succeed, and how many times the
+  // 99th percentile of their times may be that of the yardstick, where a second honest client is in
+  // the recipe's place.
   double success = 0.99;
   double p99_ratio = 10;
-  // It stops honest clients or restarts the node: nothing else runs at the same time.
-  bool alone = false;
+  bool alone = false;  // It stops honest clients or restarts the node: nothing else runs beside it.
 };
 
 // In the order of the table in recipes.cc.

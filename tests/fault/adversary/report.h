@@ -1,5 +1,5 @@
 #pragma once
-// The findings of a run of the adversary, as text and as JSON.
+// What a run of the adversary found, as text and as JSON.
 
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@ namespace cairn::fault {
 struct RecipeReport {
   uint64_t passes = 0;
   uint64_t rounds = 0;
-  // Calls of honest clients in this recipe's rounds. A round with several recipes counts for each.
+  // Of honest clients, in this recipe's rounds. A round with several recipes counts for each.
   uint64_t calls = 0;
   uint64_t failed = 0;
   double worst_success = 1;

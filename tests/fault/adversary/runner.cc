@@ -9,13 +9,13 @@
 namespace cairn::fault {
 namespace {
 
-// The memory of the node, apart from the items that have a setting (docs/operate/operations.md).
+// What the node needs beside the items that have a setting (docs/operate/operations.md).
 constexpr uint64_t kProcessBytes = 196ull << 20;
 constexpr size_t kRecipesAtOnce = 3;
 constexpr uint64_t kManyBlocks = 100;    // In host.
-constexpr size_t kMostNotes = 20;        // Limit for the notes of a recipe in the summary.
+constexpr size_t kMostNotes = 20;        // Of a recipe, in the summary.
 constexpr double kLongestYardstick = 8;  // Seconds.
-// The yardstick counts when each of its clients has begun with this many prompts.
+// The yardstick counts when each of its clients has begun with so many prompts.
 constexpr uint64_t kFirstPrompts = 16;
 constexpr milliseconds kLongestStart = seconds(30);
 // A pass may end after its round, by this much.
@@ -335,7 +335,7 @@ Result<Report> Runner::Run() {
   if (const std::string held = Settle(); !held.empty()) report_.findings.push_back(held);
   for (bool first = true; first || Seconds(Now() - begin) < options_.seconds; first = false) {
     const std::vector<std::vector<const Recipe*>> hands = Deal();
-    // The time that is left, divided by the number of recipes that are left.
+    // What is left, divided by what is left to play.
     for (size_t i = 0; i < hands.size(); ++i) {
       const double left = options_.seconds - Seconds(Now() - begin);
       const double each = left / static_cast<double>(hands.size() - i) - 2;

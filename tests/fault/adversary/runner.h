@@ -25,14 +25,14 @@ class Runner {
   };
   explicit Runner(Options options) : options_(std::move(options)), random_(options_.seed) {}
 
-  // An error: the run could not begin. Its findings are in the report.
+  // An error: the run could not begin. What it found is in the report.
   Result<Report> Run();
 
  private:
   Status StartNode();
   void MeasureYardstick();
   void RunRound(const std::vector<const Recipe*>& recipes, double round_seconds);
-  // The invariants after a round. The faults.
+  // The invariants after a round. What is wrong.
   std::vector<std::string> CheckRound(const std::vector<const Recipe*>& recipes,
                                       const HonestWindow& window, const Liveness::Window& probes,
                                       double lasted);

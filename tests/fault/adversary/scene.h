@@ -1,6 +1,6 @@
 #pragma once
-// The tools of a recipe: the node, the honest clients next to it, random numbers, and a place for
-// its findings.
+// What a recipe gets to work with: the node, the honest clients beside it, random numbers, and a
+// place for what it found.
 
 #include <cstdint>
 #include <random>
@@ -15,7 +15,7 @@
 
 namespace cairn::fault {
 
-// The observations of a recipe. Thread-safe.
+// What a recipe saw. Thread-safe.
 class Findings {
  public:
   void Add(const std::string& text);

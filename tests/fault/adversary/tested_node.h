@@ -37,8 +37,8 @@ class TestedNode {
   const std::string& admin() const { return admin_; }
 
   // SIGKILL, or SIGTERM and a wait for the end, and then a start with these flags added (only this
-  // time). Failures in the meantime count against nobody. An error: the node did not end with code
-  // 0, or did not start.
+  // time). What fails meanwhile counts against nobody. An error: the node did not end with code 0,
+  // or did not start.
   Status Restart(bool kill, const std::vector<std::string>& more_args = {});
   // SIGTERM for good.
   Status Stop();

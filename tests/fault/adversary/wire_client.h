@@ -93,7 +93,7 @@ class WireClient {
   v1::SessionEvent hello_;
 };
 
-// ---- Blocks that clients store ----
+// ---- What clients store ----
 
 std::string KeyOf(std::string_view tag, uint64_t number);
 // All of these once had one hash in the node's index, whatever its seed was: two of their words

@@ -59,7 +59,7 @@ void Squatting(Scene& scene) {
   std::vector<PartToStore> parts;
   for (uint64_t i = 0; i < 1000; ++i) parts.push_back(MarkedBlock(tenant, i, 4000));
   squatter.Reserve(ns, parts, kLongest);
-  // Blocks that honest clients will store next, too.
+  // What honest clients will store next, too.
   for (HonestLoad* load : scene.honest) {
     const FaultModel& model = load->model();
     std::vector<PartToStore> next;
@@ -144,7 +144,7 @@ void FlushLoop(Scene& scene) {
 void SecondTenant(Scene& scene) {
   constexpr size_t kBytes = 60'000;
   constexpr uint64_t kBlocks = 9600;       // More than the host tier holds.
-  constexpr uint64_t kMostEvicted = 2240;  // The capacity of two arena segments of 64 MiB.
+  constexpr uint64_t kMostEvicted = 2240;  // What two arena segments of 64 MiB hold.
   scene.PauseHonest();
   {
     const std::string first = scene.Tenant("first"), second = scene.Tenant("second");
