@@ -110,7 +110,7 @@ lint: $(VENV)/.done ## Clang's checks of what differs from BASE (or all), and of
 	@$(STEP) "static checks" -- python3 tools/lint.py $(SINCE) --jobs $(JOBS)
 	$(END)
 
-check: ## Of what differs from BASE, and of what includes it: Clang's checks; ASan and UBSan
+check: ## Clang's checks, ASan and UBSan, of files that differ from BASE or include such files
 check: $(VENV)/.done
 	@$(STEP) "static checks" -- python3 tools/lint.py $(SINCE) --jobs $(JOBS)
 	@$(STEP) "ASan and UBSan" -- python3 tools/sanitize.py --preset asan \

@@ -30,7 +30,7 @@ class ChunkLoader {
   struct Source {
     uint64_t address = 0;  // In the device's memory, at any byte.
     uint64_t bytes = 0;    // The size of a flat block at this position.
-    uint64_t xxh3 = 0;     // That the bytes must have.
+    uint64_t xxh3 = 0;     // The hash that the bytes must have.
     uint32_t block = 0;    // Where it goes.
     uint64_t first_position = 0;
   };

@@ -80,7 +80,7 @@ class Server {
     uint64_t unread_bytes = 0;  // Now: of answers that their readers have not taken yet.
     uint64_t body_bytes = 0;    // Now: of bodies, and of what their handlers made of them.
     uint64_t accepted = 0;
-    uint64_t refused_connections = 0;  // For want of a place.
+    uint64_t refused_connections = 0;  // All places were taken.
     uint64_t refused_requests = 0;     // Not HTTP, too large.
     uint64_t slow_senders = 0;         // Connections that ended for that.
     uint64_t slow_readers = 0;

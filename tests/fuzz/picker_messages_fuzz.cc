@@ -27,7 +27,7 @@ class CountedLease final : public PickLease {
   int* const open_;
 };
 
-// What is sent to the gateway in place of the request's body.
+// The messages that are sent to the gateway in place of the request's body.
 struct Seen {
   std::string given, returned;
   int immediate = 0;

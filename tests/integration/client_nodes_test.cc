@@ -60,8 +60,8 @@ class ClientNodesTest : public ::testing::Test {
     return client_->Match(fingerprint_, chain_.keys, {.deadline = deadline});
   }
 
-  // What callers see while `harm` happens to the home: threads that match, fetch what they found,
-  // push what they missed, and ask for the rest.
+  // The results of callers while `harm` happens to the home: threads that match, fetch what they
+  // found, push what they missed, and ask for the rest.
   struct Seen {
     std::atomic<int> rounds{0}, failed_calls{0}, wrong_slices{0}, hits{0};
   };

@@ -314,7 +314,8 @@ def test_alerts_are_those_of_the_files(chart, root):
 
 @pytest.fixture(scope="module")
 def tls_folder(tmp_path_factory):
-    """What the Secret would hold: --check-config reads the files too, and a model's metadata."""
+    """The files that the Secret would hold: --check-config reads the files too, and a model's
+    metadata."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
@@ -341,7 +342,7 @@ def tls_folder(tmp_path_factory):
 
 
 def flags_of(docs, program):
-    """The flags that a pod gives its program beside its file, as in the pod number 0."""
+    """The flags that a pod gives its program in addition to its file, as in the pod number 0."""
     for doc in docs:
         for _, spec in pod_specs(doc):
             for container in containers_of(spec):

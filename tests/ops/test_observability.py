@@ -31,7 +31,7 @@ from rows.processes import (  # noqa: E402
 )
 
 MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-# What must happen is waited for this long, in seconds: the machine may be busy with other things.
+# Limit for waiting, in seconds: the machine may be busy with other things.
 PATIENCE = 300
 # Panels that stay empty as long as nothing goes wrong, or with the default policy; their queries
 # must still be accepted.
@@ -40,7 +40,7 @@ MAY_BE_EMPTY = {"Refused RPCs", "Uses per block and hour"}
 
 def dashboard_module():
     folder = str(ROOT / "helm/cairn/files/dashboards")
-    sys.path.insert(0, folder)  # Of the modules that it imports.
+    sys.path.insert(0, folder)  # The names of the modules that it imports.
     try:
         return importlib.import_module("generate")
     finally:

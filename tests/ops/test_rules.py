@@ -93,7 +93,7 @@ CASES = {
     "CairnDirectoryFull": ("cairn_cluster_directory_forgotten_total{}", "0+10x60", "7", "20m"),
 }
 
-# Series that an alert needs beside the one of its case.
+# Series that an alert needs in addition to the one of its case.
 BESIDES = {
     "CairnProcessDown": {"cairn_build_info{}": "1x60"},
     "CairnRouterSheds": {'cairn_router_requests_total{result="completed"}': "0+100x60"},

@@ -123,7 +123,7 @@ def test_the_native_module_is_as_its_stub_says():
             elif not n.decorator_list and not n.name.startswith("__"):
                 signature = thing.__nb_signature__[0][0]
                 plain = signature.split("->")[0]
-                while "[" in plain:  # What a type has in brackets has commas, too.
+                while "[" in plain:  # The text of a type in brackets has commas, too.
                     plain = re.sub(r"\[[^\[\]]*\]", "", plain)
                 parameters = re.findall(r"(?:\(|, )(\w+)(?=:|,|\))", plain)
                 assert [a.arg for a in n.args.args] == parameters, f"{where}.{signature}"

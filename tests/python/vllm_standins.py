@@ -179,7 +179,7 @@ def standing_in(stream):
 
 
 def engine_config(address, **settings):
-    """What vLLM gives a connector. `settings`: `kv_connector_extra_config`."""
+    """The parts that vLLM gives a connector. `settings`: `kv_connector_extra_config`."""
     return types.SimpleNamespace(
         kv_transfer_config=types.SimpleNamespace(
             kv_load_failure_policy="recompute",

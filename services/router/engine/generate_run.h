@@ -104,7 +104,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  size_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // That have begun; call_ is the last one's.
+  size_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // Attempts that have begun; call_ is the last one's.
   std::shared_ptr<WorkerCall> call_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<PrefillHalf> prefill_ ABSL_GUARDED_BY(mu_);
 };

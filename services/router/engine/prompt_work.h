@@ -18,8 +18,9 @@ namespace cairn::router {
 
 struct PreparedPrompt {
   std::vector<worker::TokenId> tokens = {};
-  std::optional<EngineNamespace> space = {};  // In which its keys are. nullopt: each worker's own.
-  bool exact = true;                          // False: text stands for the tokens.
+  // The namespace in which its keys are. nullopt: each worker's own.
+  std::optional<EngineNamespace> space = {};
+  bool exact = true;  // False: text stands for the tokens.
 };
 
 // One thread at a time.

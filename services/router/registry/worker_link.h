@@ -77,7 +77,7 @@ struct WorkerAnswer {
   uint32_t prompt_tokens = 0;
   uint32_t fetched_tokens = 0;  // From the cache.
   uint32_t shared_tokens = 0;   // From requests that ran at the same time.
-  double fetch_seconds = 0;     // That the fetch took.
+  double fetch_seconds = 0;     // The time that the fetch took.
   uint32_t completion_tokens = 0;
   std::string finish_reason = {};
   std::string text = {};  // The whole answer.

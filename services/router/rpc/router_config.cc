@@ -29,8 +29,8 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
               "Not needed before engines.",
               {.env = "CAIRN_MODEL"});
   schema.Text("model_id", &c.model_id,
-              "What requests call the model. Empty: the name in the file, with - instead of "
-              "spaces. Engines have their own names.",
+              "The name by which requests call the model. Empty: the name in the file, with - "
+              "instead of spaces. Engines have their own names.",
               {.max_length = 256});
   schema.TextList("aliases", &c.aliases, "Other names of the model.", {.max_length = 256});
   schema.TextList(

@@ -32,9 +32,9 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
 
 Admission::Terms EngineCore::AdmissionTerms() const {
   return {.role = parts_.options.role,
-          .no_prefill_only = cache_ == nullptr ? "this worker has no cache node to push to"
+          .no_prefill_only = cache_ == nullptr         ? "this worker has no cache node to push to"
                              : parts_.stage != nullptr ? "this worker's recipe selects tokens"
-                                                           : "",
+                                                       : "",
           .kv = parts_.pool->layout(),
           .pool_tokens = parts_.pool->total_pages() * int64_t{BlockTokens()},
           .reading = parts_.reading.get(),

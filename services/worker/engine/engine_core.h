@@ -138,7 +138,7 @@ class EngineCore {
   std::atomic<bool> cancel_all_{false};
   mutable Mutex mu_;
   WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
-  // What the driver saw last: what runs, and the rates.
+  // The driver's last report: the requests that run, and the rates.
   WorkerEngine::Load load_ ABSL_GUARDED_BY(mu_);
 
   // Those below refer to those above, and are destroyed before the pool, whose pages they hold.

@@ -1,5 +1,5 @@
 #pragma once
-// What an engine is made of. main and the tools let WorkerEngine::Create load all of it; a test
+// The parts of an engine. main and the tools let WorkerEngine::Create load all of it; a test
 // may exchange parts before it makes an EngineCore.
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What an EngineCore says of itself.
+// The reports of an EngineCore about itself.
 
 #include <algorithm>
 #include <functional>

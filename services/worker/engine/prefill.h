@@ -24,7 +24,7 @@ class Prefiller {
   struct Job {
     std::span<const TokenId> tokens;  // The prompt, up to where to compute.
     KvSequence* sequence = nullptr;   // Holds the KV of a prefix of whole blocks.
-    float* logits = nullptr;          // Of the last token, vocab floats; may be null.
+    float* logits = nullptr;          // The logits of the last token, vocab floats; may be null.
     // Tokens per chunk, rounded down to whole blocks, at least one. 0: as many as the transformer
     // takes. Results do not depend on it.
     int64_t chunk_tokens = 0;
@@ -33,9 +33,9 @@ class Prefiller {
     // all that is left, if the transformer takes so much.
     std::function<Status(int layer)> before_layer;
     std::function<void(const ChunkQueries&)> observe = nullptr;  // As in SequenceChunk.
-    // Something else runs beside it: it says nothing about the speed.
+    // Something else runs at the same time: the job says nothing about the speed.
     bool disturbed = false;
-    // Asked before each chunk; true stops the job with CANCELLED. What was computed stays.
+    // Asked before each chunk; true stops the job with CANCELLED. Tokens that were computed stay.
     std::function<bool()> stop;
     // Where to note how long each block took; may be null. See Measure.
     std::vector<double>* block_seconds = nullptr;
@@ -61,7 +61,7 @@ class Prefiller {
   double tokens_per_second() const { return tokens_per_second_; }
   // The same, by position and length of a chunk.
   const PrefillModel& model() const { return model_; }
-  // Of a chunk, when Job::chunk_tokens is 0.
+  // The tokens of a chunk, when Job::chunk_tokens is 0.
   int64_t chunk_tokens() const { return transformer_.max_rows(); }
 
  private:

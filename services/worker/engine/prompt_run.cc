@@ -49,7 +49,7 @@ PromptRun::PromptRun(PromptServices& services, PromptRequest request)
   if (work_.uses_cache() && services.stages != nullptr && held_blocks_ == 0 &&
       work_.request.keys.empty()) {
     watch_ = services.stages->Begin(work_.request.tokens, work_.request.prefix_end,
-                                        std::ssize(wanted_) * block_tokens_, work_.sequence);
+                                    std::ssize(wanted_) * block_tokens_, work_.sequence);
   }
 }
 

@@ -50,7 +50,7 @@ class Job {
     const size_t scored = request_.score_tokens.size();
     return static_cast<int64_t>(prompt_.tokens.size() + (scored > 0 ? scored : prompt_.max_tokens));
   }
-  // What orders its prompt among others. Constant while it waits and runs.
+  // The claim that orders its prompt among others. Constant while it waits and runs.
   const PromptClaim& claim() const { return claim_; }
   // Before it is queued: how much of the prompt must be computed, as far as is known.
   void ExpectPrefill(int64_t tokens) { claim_.prefill_tokens = tokens; }
@@ -117,7 +117,7 @@ class Job {
   std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
 };
 
-// What is said about a request that ended before it began: its caller left, or its deadline passed.
+// The summary of a request that ended before it began: its caller left, or its deadline passed.
 GenerateSummary EndedSummary(const Job& job, TimePoint now);
 
 // The jobs that wait, in the order of a PromptQueue. Each job enters the accounts of its tenant
@@ -156,7 +156,7 @@ class RequestQueue {
   void Close();
   bool closed() const;
   size_t size() const;
-  // What waits, and the seconds of prefill that wait and run.
+  // The claims of requests that wait, and the seconds of prefill that wait and run.
   std::vector<PromptClaim> Waiting() const;
   double BacklogSeconds() const;
   // Cancels all that wait.

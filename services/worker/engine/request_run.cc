@@ -106,7 +106,7 @@ PromptRequest RequestRun::Wanted() {
   // A request that was parked begins again with what the node has by then.
   wanted.await = resumed_ || !wanted.use_cache ? Duration(0) : request.await_prefill;
   wanted.use_cache = !request.no_cache;
-  // What was computed the first time must not come back in a lossy form.
+  // Tokens that were computed the first time must not come back in a lossy form.
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }

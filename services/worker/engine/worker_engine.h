@@ -2,9 +2,8 @@
 // A worker without its network: a model, a KV pool, and a prefix session with a cache node.
 //
 // Requests wait in a bounded queue and run on the engine's own thread, in steps that a scheduler
-// orders (../scheduling). While none is waiting, the
-// engine prefills finished turns. A cache node that is away, slow or wrong costs at most the
-// deadlines below and never changes an answer.
+// orders (../scheduling). While none is waiting, the engine prefills finished turns. A cache node
+// that is away, slow or wrong costs at most the deadlines below and never changes an answer.
 //
 // This is the engine with its threads, which live in real time. engine_core.h is the same without
 // threads, on any clock.
@@ -95,20 +94,20 @@ class WorkerEngine {
     int32_t max_context = 0;                       // Tokens of prompt and answer. 0: the model's.
     std::string device = "cpu";                    // Where the forward pass runs: cpu, or cuda:N.
     std::string device_library = {};               // That drives it; empty: libcairn_cuda.so.
-    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Of the device, for copies of pages.
+    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Memory of the device for copies of pages.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
     uint32_t queue_capacity = 16;        // Requests that wait; running ones are not counted.
-    uint32_t tenant_queue_capacity = 0;  // Of one tenant. 0: as many as in all.
+    uint32_t tenant_queue_capacity = 0;  // Limit for one tenant. 0: as many as in all.
     // A request that would wait longer is refused. 0: none is refused for that.
     Duration queue_max_wait = std::chrono::seconds(60);
     std::map<std::string, TenantTerms> tenant_terms = {};  // By tenant; others have the defaults.
     // Requests that run at the same time. 1: one at a time.
     uint32_t max_running = 1;
-    // Memory for the KV of requests that gave their pages to more urgent ones. What does not fit is
-    // computed again.
+    // Memory for the KV of requests that gave their pages to more urgent ones. KV that does not fit
+    // is computed again.
     uint64_t parking_bytes = 256ull << 20;
-    // Of the time, what decodes get while prompts wait. More than 0, less than 1.
+    // The share of the time that decodes get while prompts wait. More than 0, less than 1.
     double decode_share = 0.5;
     // Most memory that the process takes, all of it. 0: what the machine has left.
     uint64_t memory_limit = 0;
@@ -118,7 +117,7 @@ class WorkerEngine {
     uint64_t least_request_bytes = 0;
     uint32_t idle_turns = 4;  // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
-    std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
+    std::string salt;  // The salt of the tenant's namespaces; see proto/cairn/v1/common.proto.
     // How KV is stored at the cache: common/recipe. A selection of tokens holds without a
     // cache, too.
     std::string recipe = "raw";
@@ -148,7 +147,8 @@ class WorkerEngine {
     std::string cache_address;
     bool cache_connected = false;
     WorkerRole role = WorkerRole::kBoth;
-    std::optional<Digest> fingerprint;  // Of the namespace; nullopt without a cache.
+    // The fingerprint of the namespace; nullopt without a cache.
+    std::optional<Digest> fingerprint;
   };
 
   // Totals since start unless said otherwise.
@@ -162,9 +162,9 @@ class WorkerEngine {
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 
-  // What the worker has to do now.
+  // The present work of the worker.
   struct Load {
-    // Of the prompts that wait and that run, before those of a new request.
+    // Seconds of the prompts that wait and that run, before those of a new request.
     double prefill_seconds = 0;
     uint64_t running_prompts = 0;  // Being matched, fetched or computed.
     uint64_t running_decodes = 0;
@@ -180,7 +180,7 @@ class WorkerEngine {
       uint64_t prefill_tokens = 0;  // As far as is known.
     };
     std::vector<Queued> queued;  // Greatest priority first; none without requests.
-    std::string cache_node_id;   // Of the node that it reads from. Empty: none now.
+    std::string cache_node_id;   // The id of the node that it reads from. Empty: none now.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a

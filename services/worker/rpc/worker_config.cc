@@ -42,9 +42,9 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
                "Memory of the GPU for copies of the KV of requests that are computed together.",
                {.min = 1 << 20, .max = 1ull << 40});
   schema.Text("role", &c.role,
-              "What the worker is for (docs/operate/disaggregation.md). prefill: it computes "
-              "prompts that others continue, and takes no other requests. decode: it takes none of "
-              "these.",
+              "The requests that the worker takes (docs/operate/disaggregation.md). prefill: it "
+              "computes prompts that others continue, and takes no other requests. decode: it "
+              "takes none of these.",
               {.choices = {"both", "prefill", "decode"}});
   schema.Integer("threads", &c.threads, "Threads that compute. 0: one per processor.",
                  {.max = 1024, .unit = "threads"});
@@ -82,8 +82,8 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
               "Share of the time that requests which decode get while prompts wait.",
               {.min = 0.01, .max = 0.99});
   schema.Bytes("parking", &c.parking,
-               "Memory for the KV of requests that gave their pages to more urgent ones. What does "
-               "not fit is computed again.");
+               "Memory for the KV of requests that gave their pages to more urgent ones. KV that "
+               "does not fit is computed again.");
   schema.Integer("idle_turns", &c.idle_turns,
                  "Most finished turns that may wait for their prefill in idle time. 0: none.",
                  {.max = 1024});
@@ -112,8 +112,8 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "Empty: the worker computes everything.",
               {.env = "CAIRN_CACHE"});
   schema.Text("cache.host", &c.cache_host,
-              "This machine, as the nodes' cluster.host call theirs. Of several nodes the worker "
-              "prefers one on the same host. Empty: unknown.",
+              "This machine, as the nodes' cluster.host call theirs. If there are several nodes, "
+              "the worker prefers one on the same host. Empty: unknown.",
               {.env = "CAIRN_CACHE_HOST", .max_length = 128});
   schema.Text("cache.zone", &c.cache_zone,
               "This machine's network zone, as the nodes' cluster.zone call theirs. The worker "

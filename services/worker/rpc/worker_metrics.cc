@@ -85,7 +85,7 @@ void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {
              "A step that decodes, before the first request's share, as measured. 0: unknown.", {},
              load.rates.step_seconds);
   sink.Gauge("cairn_worker_decode_seconds",
-             "What one more decode adds to a step, as measured. 0: unknown.", {},
+             "The time that one more decode adds to a step, as measured. 0: unknown.", {},
              load.rates.decode_seconds);
 }
 

@@ -93,7 +93,7 @@ class PushQueue {
  public:
   struct Options {
     uint64_t max_bytes = 1ull << 30;                // Limit for pages that wait.
-    uint32_t max_blocks = 16384;                    // That wait.
+    uint32_t max_blocks = 16384;                    // Limit for blocks that wait.
     uint32_t batch_blocks = 8;                      // Copied and sent at a time.
     int niceness = 10;                              // The niceness of the pushing thread. 0 to 19.
     std::chrono::milliseconds push_deadline{5000};  // Limit for a batch.

@@ -1,5 +1,5 @@
-// What every CacheClient promises: in memory, over a node's engine in the same process, over gRPC,
-// and over a same-node session, the last two with a real node.
+// The promises of every CacheClient: in memory, over a node's engine in the same process, over
+// gRPC, and over a same-node session, the last two with a real node.
 #include <atomic>
 #include <memory>
 #include <thread>

@@ -47,7 +47,7 @@ struct FetchServices {
   Promoters* promoters = nullptr;
   TransferBudget* budget = nullptr;
   SourceReads* source_reads = nullptr;
-  SessionId reader = 0;  // That the fetch is for: has a share of the budget. 0: nobody.
+  SessionId reader = 0;  // The session that the fetch is for: has a share of the budget. 0: nobody.
 };
 
 struct BufferedRead;
@@ -83,8 +83,9 @@ struct FetchSlot {
   uint32_t block = 0;
   BlockKey key;
   State state = State::kLocate;
-  TierKind tier = TierKind::kHost;  // That the block was found in, and `parts` are read from.
-  uint8_t unreadable = 0;           // Tiers that failed to read it, as BlockMeta::tiers.
+  // The tier that the block was found in, and that `parts` are read from.
+  TierKind tier = TierKind::kHost;
+  uint8_t unreadable = 0;  // Tiers that failed to read it, as BlockMeta::tiers.
   MissReason reason = MissReason::kNone;
   MissReason missing = MissReason::kAbsent;  // Why it failed if no other tier can read it.
   bool promotion_tried = false;

@@ -1,6 +1,6 @@
 #pragma once
-// Copies blocks from one tier to another for readers who wait for them, for hints, and to where the
-// next reader gets them sooner. Thread-safe.
+// Copies blocks from one tier to another for readers who wait for them, for hints, and to a faster
+// place for the next reader. Thread-safe.
 //
 //   Request -> queue -> [executor] pin, make room, load every part -> [any thread] verify, store,
 //   show in the target -> progress.Notify

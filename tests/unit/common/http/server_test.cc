@@ -109,7 +109,7 @@ class Client {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }
   void EndWriting() { shutdown(fd_, SHUT_WR); }
-  // What the server does not read any more is not an error.
+  // Bytes that the server does not read any more are not an error.
   void Send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t n = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);

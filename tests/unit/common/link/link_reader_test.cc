@@ -118,7 +118,7 @@ TEST_F(LinkReaderTest, PutsWhereWindowsRegisterElseSends) {
   EXPECT_OK(ResultOf(first));
   EXPECT_TRUE(Same(0, 100));
   EXPECT_FALSE(Same(100, 1));
-  // What came later has no window on this link.
+  // Memory that came later has no window on this link.
   const uint32_t late = theirs_->memories.Add(reinterpret_cast<uint64_t>(theirs_->bytes.data()), 8);
   Plan plan = PlanOf(200, 8);
   plan.pieces[0].source = late;

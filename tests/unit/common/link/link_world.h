@@ -20,7 +20,7 @@
 
 namespace cairn::link::testing {
 
-// What the two ranks of an id share, and what goes wrong.
+// The state that the two ranks of an id share, and the faults.
 struct Faults {
   bool never_joins = false;
   bool never_moves = false;

@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 constexpr Duration kTimeout = std::chrono::seconds(60);
 
-// What the test wants of the service, and what it saw.
+// The test's wishes for the service, and the service's observations.
 struct Script {
   Status start, drain;
   std::vector<std::string> seen;

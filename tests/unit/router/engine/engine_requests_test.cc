@@ -314,7 +314,7 @@ TEST_F(EngineRequestsTest, APromptThatNoEngineCanTakeIsRefusedBeforeItCounts) {
   GenerateRequest text = Call();
   text.prompt = std::string(6401, 'x');
   EXPECT_THAT(refused(std::move(text)), HasSubstr("got 6401 bytes, expected at most 6400"));
-  // What an engine says of its tokens is known later.
+  // The engine's count of its tokens is known later.
   GenerateRequest shorter = Call();
   shorter.prompt = std::string(400, 'x');
   const auto got = Send(std::move(shorter));

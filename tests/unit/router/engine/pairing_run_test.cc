@@ -12,7 +12,7 @@ using std::chrono::seconds;
 constexpr uint32_t kContext = 512;
 constexpr uint32_t kPrompt = 300;  // Tokens: 4 full blocks and a rest.
 constexpr uint32_t kHanded = 256;
-constexpr double kSpeed = 1000;  // Of all workers: tokens per second.
+constexpr double kSpeed = 1000;  // The speed of all workers: tokens per second.
 
 struct Got final : GenerateObserver {
   void OnToken(worker::TokenId, std::string_view) override { ++tokens; }
@@ -124,7 +124,7 @@ TEST_F(PairingRunTest, TheAnsweringWorkerIsAskedWhenThePromptIsAnnounced) {
   ASSERT_TRUE(got->done);
   EXPECT_EQ(got->done->worker, "d:1");
   EXPECT_EQ(got->done->prefill_worker, "p:1");
-  // Of what d:1 fetched, p:1 computed all but 64 for this request.
+  // p:1 computed all but 64 of the tokens that d:1 fetched for this request.
   EXPECT_EQ(got->done->cached_tokens, 64u);
   EXPECT_EQ(engine_->numbers().paired, 1u);
   EXPECT_EQ(engine_->numbers().prefills_failed, 0u);

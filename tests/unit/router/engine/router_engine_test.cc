@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 constexpr uint32_t kContext = 512;
 
-// What a caller got.
+// The answer that a caller got.
 struct Got final : GenerateObserver {
   void OnToken(worker::TokenId id, std::string_view text) override {
     ids.push_back(id);

@@ -328,7 +328,7 @@ TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
                      responder);
     return responder;
   };
-  // What nobody reads does not stay.
+  // Text that nobody reads does not stay.
   ask(R"({"prompt":"four","user":")" + std::string(100'000, 'u') + R"("})");
   EXPECT_EQ(budget->used(), 4u);
   router_.Take();

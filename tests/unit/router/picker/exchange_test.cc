@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr char kBody[] = R"({"prompt":"one two","max_tokens":4})";
 
-// What a pick's lease was told.
+// The calls that a pick's lease got.
 struct Lease {
   int ended = 0;
   uint32_t generated = 0;

@@ -17,7 +17,7 @@ using Candidate = Scheduler::Candidate;
 
 struct Speeds {
   double step = 0.002, decode = 0.001;
-  double token = 0.001;  // Of a prompt.
+  double token = 0.001;  // Seconds for a token of a prompt.
 };
 
 // Requests that decode forever, and prompts that never end.

@@ -65,7 +65,7 @@ TEST_F(PromptQueueTest, TenantsTakeTurnsByTokensAndWeight) {
   for (int i = 0; i < 12; ++i) queue.Put(Prompt("double", 100), now_);
   for (int i = 0; i < 12; ++i) queue.Put(Prompt("other", 100), now_);
   std::vector<uint64_t> order = Drain(queue);
-  // Of the first nine, the tenant of weight 2 has six.
+  // The tenant of weight 2 has six of the first nine.
   EXPECT_EQ(std::count_if(order.begin(), order.begin() + 9, [](uint64_t id) { return id < 12; }),
             6);
 }

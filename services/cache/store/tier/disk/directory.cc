@@ -51,7 +51,7 @@ Result<std::string> NewNodeId() {
   return id;
 }
 
-// What DISK_FORMAT says. Empty strings where a line is missing.
+// The contents of DISK_FORMAT. Empty strings where a line is missing.
 struct Format {
   std::string version;
   std::string node_id;
@@ -120,7 +120,7 @@ std::optional<Format> ReadFormat(const std::string& path) {
   return format;
 }
 
-// What is wrong with the directory; empty: nothing.
+// The fault of the directory; empty: none.
 std::string MismatchOf(const Directory& directory, const Directory::Options& options,
                        const std::optional<Format>& format) {
   std::string mismatch;

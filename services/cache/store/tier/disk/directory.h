@@ -26,7 +26,7 @@ class Directory {
   struct Options {
     std::string path;
     std::string node_id;         // Empty: the name in the directory, or a new one.
-    uint64_t segment_bytes = 0;  // Of the first value files of a new directory.
+    uint64_t segment_bytes = 0;  // The size of the first value files of a new directory.
     bool wipe_on_mismatch = false;
     bool take_over = false;  // A directory of another node becomes that of `node_id`.
   };
@@ -43,7 +43,8 @@ class Directory {
   std::string database_path() const { return path_ + "/db"; }
   std::string values_path() const { return path_ + "/values"; }
   const std::string& node_id() const { return node_id_; }
-  // Of value files that the database has no size for: those of builds that had one size for all.
+  // The size of value files for which the database has none: those of builds that had one size for
+  // all.
   uint64_t segment_bytes() const { return segment_bytes_; }
   // True until MarkReady: the database must still be made.
   bool is_new() const { return is_new_; }

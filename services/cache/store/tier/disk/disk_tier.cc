@@ -142,8 +142,8 @@ Status DiskTier::Impl::OpenLanes(uint64_t segment_bytes) {
   const bool direct = options.direct_io && directory.SupportsDirectIo();
   std::string reason;
   const std::vector<disk::IoKind> kinds = KindsFor(options, direct, &reason);
-  // What was read is hashed on the backend's thread: where there are processors to spare, by more
-  // than one.
+  // Bytes that were read are hashed on the backend's thread: where there are processors to spare,
+  // by more than one.
   const size_t readers = std::min<size_t>(
       options.queue_depth, std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u));
   const auto make = [&](disk::IoKind kind, const disk::IoBackendOptions& backend_options)

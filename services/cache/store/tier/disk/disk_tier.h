@@ -60,7 +60,7 @@ struct DiskTierOptions {
 struct DiskTierStats {
   uint64_t segments = 0;  // Files that are there.
   uint64_t free_segments = 0;
-  uint64_t segment_bytes = 0;  // Of a new one.
+  uint64_t segment_bytes = 0;  // The size of a new segment.
   // On the device, but lost if the process died now, because their record is not written.
   uint64_t waiting_bytes = 0;
   uint64_t corrupt_reads = 0;    // Reads that ended with DATA_LOSS.

@@ -114,7 +114,7 @@ class MemberLinksTest : public ::testing::Test {
     EXPECT_TRUE(place.has_value());
     return place.value_or(Errorf(StatusCode::kUnknown, "it has not ended"));
   }
-  // What comes of it, once everything has gone on that needs no time.
+  // The outcome, once everything has gone on that needs no time.
   std::shared_ptr<std::optional<Status>> Fetch(const LentBlock& lent,
                                                Duration patience = seconds(60)) {
     rooms_.clear();
@@ -150,7 +150,7 @@ class MemberLinksTest : public ::testing::Test {
   PairMaker maker_;
   World world_;
   Member holder_, reader_;
-  std::vector<Extent> extents_;  // Of the holder.
+  std::vector<Extent> extents_;  // The extents of the holder.
   std::vector<std::unique_ptr<std::vector<std::byte>>> rooms_;
   const std::shared_ptr<int> hold_ = std::make_shared<int>(0);
 };

@@ -1,4 +1,4 @@
-// What is the disk tier's own: the directory, time and room, damage, a full disk. The common
+// The disk tier's own features: the directory, time and room, damage, a full disk. The common
 // promises: tests/conformance/cache/tier.
 
 #include "services/cache/store/tier/disk/disk_tier.h"
@@ -195,7 +195,7 @@ TEST_F(DiskTierTest, SecondOpenIsRefused) {
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("in use by another process")));
 }
 
-// What an earlier version left: values in the database.
+// The remains of an earlier version: values in the database.
 TEST_F(DiskTierTest, DirectoryOfTheFormerFormatIsRefusedOrWiped) {
   fs::create_directories(directory_.path() + "/db");
   std::ofstream(directory_.path() + "/db/000008.sst") << "values";
@@ -569,7 +569,7 @@ TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
     }
   }
 
-  // What fits into the segments that are there may be accepted; then one is refused.
+  // Extents that fit into the segments that are there may be accepted; then one is refused.
   Status refused = OkStatus();
   for (uint64_t seed = 100; seed < 180 && refused.ok(); ++seed) {
     const Extent extent = *tier->Reserve(kMiB);
