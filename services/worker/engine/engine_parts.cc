@@ -86,7 +86,7 @@ Status MakeReading(EngineParts& parts) {
   const WorkerEngine::Options& options = parts.options;
   if (options.read_policy.empty()) return OkStatus();
   const bool keeps_indexes = parts.cache != nullptr && parts.codec->raw();
-  CAIRN_ASSIGN_OR_RETURN(parts.reading, methods::NewContextReading(
+  CAIRN_ASSIGN_OR_RETURN(parts.reading, methods::NewContextOpener(
                                             {.policy = options.read_policy,
                                              .budget = options.kv_budget,
                                              .requests = options.max_running,

@@ -13,7 +13,7 @@
 #include "common/tenants/tenant_accounts.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/context_reading.h"
+#include "services/worker/engine/context_opener.h"
 #include "services/worker/engine/published_namespaces.h"
 #include "services/worker/engine/recipe_stage.h"
 #include "services/worker/engine/worker_engine.h"
@@ -39,7 +39,7 @@ struct EngineParts {
   std::optional<CheckedNamespace> ns;
   std::unique_ptr<const KvCodec> codec;
   std::vector<PublishedNamespace> published;
-  std::unique_ptr<const ContextReading> reading;  // Null: all KV stays in the pool.
+  std::unique_ptr<const ContextOpener> reading;  // Null: all KV stays in the pool.
 };
 
 // Loads the model and prepares everything. Arguments and errors: those of WorkerEngine::Create.

@@ -3,7 +3,7 @@
 // its headers. It has three doors:
 //
 //   prompt_way.h                how a prompt gets its KV
-//   compute/decode_reader.h     how decode steps read a context; context_reading.h opens it
+//   compute/decode_reader.h     how decode steps read a context; context_opener.h opens it
 //   recipe_stage.h              what a recipe names before its codec
 //
 // These functions open them. The build says who defines them: methods/built_methods.cc, or
@@ -25,7 +25,7 @@
 #include "common/recipe/recipe.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/context_reading.h"
+#include "services/worker/engine/context_opener.h"
 #include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/recipe_stage.h"
 #include "services/worker/kv/kv_pool.h"
@@ -90,7 +90,7 @@ struct ReadingInputs {
 };
 // Errors: as CheckReadPolicy. FAILED_PRECONDITION or INVALID_ARGUMENT: a calibration that the policy
 // names cannot be read, or the policy does not suit the model.
-Result<std::unique_ptr<const ContextReading>> NewContextReading(const ReadingInputs& inputs);
+Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs);
 
 }  // namespace methods
 }  // namespace cairn::worker

@@ -38,7 +38,7 @@ Status CheckReadPolicy(std::string_view policy) {
   return Annotate(Without(policy, "an empty one"), "option 'read_policy'");
 }
 
-Result<std::unique_ptr<const ContextReading>> NewContextReading(const ReadingInputs& inputs) {
+Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs) {
   return CheckReadPolicy(inputs.policy);
 }
 

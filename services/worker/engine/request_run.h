@@ -16,7 +16,7 @@
 #include "services/worker/compute/decode_reader.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/context_reading.h"
+#include "services/worker/engine/context_opener.h"
 #include "services/worker/engine/prompt_kv.h"
 #include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/request_queue.h"
@@ -38,7 +38,7 @@ struct RequestParts {
   PromptWays* staged = nullptr;  // If the recipe has a stage. Null: it has none.
   // For prompts that were longer than the context. Null: what is left of them goes the usual way.
   PromptWays* turned = nullptr;
-  const ContextReading* reading = nullptr;  // Null: all KV stays in pages.
+  const ContextOpener* reading = nullptr;  // Null: all KV stays in pages.
   // For prompts that never fit into the pool. Null: `no_spill` says why there is nothing to spill
   // to.
   const SpillServices* spill = nullptr;

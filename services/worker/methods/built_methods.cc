@@ -44,8 +44,8 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& services) {
 
 Status CheckReadPolicy(std::string_view policy) { return ParseReadPolicy(policy).status(); }
 
-Result<std::unique_ptr<const ContextReading>> NewContextReading(const ReadingInputs& inputs) {
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<const ContextReading> reading,
+Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs) {
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<const ContextOpener> reading,
                          PolicyReading::Create(inputs));
   return reading;
 }

@@ -5,17 +5,17 @@
 #include <span>
 
 #include "cairn/common/status.h"
-#include "services/worker/engine/context_reading.h"
+#include "services/worker/engine/context_opener.h"
 #include "services/worker/engine/methods.h"
 #include "services/worker/methods/reading/index_store.h"
 #include "services/worker/methods/reading/open_context.h"
 
 namespace cairn::worker {
 
-// As ContextReading.
-class PolicyReading final : public ContextReading {
+// As ContextOpener.
+class PolicyReading final : public ContextOpener {
  public:
-  // Errors: those of methods::NewContextReading.
+  // Errors: those of methods::NewContextOpener.
   static Result<std::unique_ptr<const PolicyReading>> Create(const methods::ReadingInputs& inputs);
 
   Status CheckBudget(int64_t rows, uint64_t own_bytes) const override;

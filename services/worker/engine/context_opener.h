@@ -37,12 +37,12 @@ struct OpenedContext {
 };
 
 // Immutable.
-class ContextReading {
+class ContextOpener {
  public:
-  ContextReading() = default;
-  virtual ~ContextReading() = default;
-  ContextReading(const ContextReading&) = delete;
-  ContextReading& operator=(const ContextReading&) = delete;
+  ContextOpener() = default;
+  virtual ~ContextOpener() = default;
+  ContextOpener(const ContextOpener&) = delete;
+  ContextOpener& operator=(const ContextOpener&) = delete;
 
   // INVALID_ARGUMENT: the near memory is too small for a context of `rows` rows, with `own_bytes`
   // for the tokens behind it.
