@@ -24,10 +24,10 @@ struct LocalMatch {
   LeasePtr lease;  // nullptr: there is none yet.
   double prefill_tokens_per_second = 0;
   uint32_t prefetched = 0;
-  std::vector<BlockKey> rest;        // Keys after the matched ones, before the first repeated one.
-  uint32_t repeated = 0;             // Keys from there on.
-  std::vector<std::string> holders;  // Members that may have the rest, as the caller was told.
-  MatchResult result;
+  std::vector<BlockKey> rest = {};  // Keys after the matched ones, before the first repeated one.
+  uint32_t repeated = 0;            // Keys from there on.
+  std::vector<std::string> holders = {};  // Members that may have the rest, as the caller was told.
+  MatchResult result = {};
 };
 
 class ReadPath {

@@ -48,7 +48,7 @@ bool Promoter::StartOne() {
   if (paced_) context_.pace[route_.source].Begin();
   const auto operation = std::make_shared<Operation>(this, *std::move(move));
   Operation& op = *operation;
-  const NamespaceState& ns = *op.move.ns;
+  NamespaceState& ns = *op.move.ns;
   Victims victims{.leased = false};
   if (!Pin(&op, &victims)) {
     Transfer::Stop(operation, Errorf(StatusCode::kCancelled, "there is nothing to move"));

@@ -99,7 +99,7 @@ class SegmentOwners {
     bool lent_before = false;
   };
   struct Taken {
-    std::optional<Extent> extent;
+    std::optional<Extent> extent = std::nullopt;
     bool may_claim = false;  // Without an extent: an empty segment might help.
   };
 
