@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +15,6 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 
 using MostElements = std::unordered_map<const FieldDescriptor*, uint64_t>;
 
@@ -30,8 +28,7 @@ constexpr uint64_t kShortText = 15;
 
 enum class Wire : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-// nullopt: a field of this type comes as bytes.
-std::optional<Wire> WireOf(const FieldDescriptor& field) {
+Wire WireOf(const FieldDescriptor& field) {
   switch (field.type()) {
     case FieldDescriptor::TYPE_DOUBLE:
     case FieldDescriptor::TYPE_FIXED64:
@@ -45,7 +42,7 @@ std::optional<Wire> WireOf(const FieldDescriptor& field) {
     case FieldDescriptor::TYPE_BYTES:
     case FieldDescriptor::TYPE_MESSAGE:
     case FieldDescriptor::TYPE_GROUP:
-      return std::nullopt;
+      return Wire::kBytes;
     default:
       return Wire::kVarint;
   }
@@ -74,7 +71,7 @@ class FrameWalk {
     in_.PushLimit(static_cast<int>(frame->Length()));
   }
 
-  Result<uint64_t> Run(const Message& type) {
+  Result<uint64_t> Run(const google::protobuf::Message& type) {
     if (!reader_.status().ok()) return Malformed(*type.GetDescriptor());
     bytes_ = type.SpaceUsedLong();
     CAIRN_RETURN_IF_ERROR(ReadMessage(*type.GetDescriptor()));
@@ -95,14 +92,15 @@ class FrameWalk {
     return OkStatus();
   }
   Status ReadField(const Descriptor& type, const FieldDescriptor* field, Wire wire) {
-    const std::optional<Wire> own = field == nullptr ? std::nullopt : WireOf(*field);
+    const Wire own = field == nullptr ? Wire::kBytes : WireOf(*field);
+    const bool is_number = own != Wire::kBytes;
     if (wire == Wire::kBytes) {
       int length = 0;
       if (!in_.ReadVarintSizeAsInt(&length) || length > in_.BytesUntilLimit()) {
         return Malformed(type);
       }
-      if (field == nullptr || (own && !field->is_packable())) return Unknown(type, length);
-      if (own) return ReadPacked(*field, *own, length);
+      if (field == nullptr || (is_number && !field->is_packable())) return Unknown(type, length);
+      if (is_number) return ReadPacked(*field, own, length);
       return field->message_type() == nullptr ? ReadText(*field, length)
                                               : ReadInner(*field, length);
     }
@@ -170,7 +168,7 @@ class FrameWalk {
     for (const auto& [known, bytes] : sizes_) {
       if (known == &type) return bytes;
     }
-    const Message* const empty =
+    const google::protobuf::Message* const empty =
         google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type);
     sizes_.emplace_back(&type, empty->SpaceUsedLong());
     return sizes_.back().second;
@@ -218,7 +216,8 @@ FrameBounds::FrameBounds(std::span<const FieldBound> bounds) {
   }
 }
 
-Result<uint64_t> FrameBounds::Measure(const grpc::ByteBuffer& frame, const Message& type) const {
+Result<uint64_t> FrameBounds::Measure(const grpc::ByteBuffer& frame,
+                                      const google::protobuf::Message& type) const {
   grpc::ByteBuffer bytes(frame);  // Reading empties it.
   return FrameWalk(most_, &bytes).Run(type);
 }

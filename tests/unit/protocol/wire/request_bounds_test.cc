@@ -45,7 +45,6 @@ using ::cairn::testing::StatusIs;
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
-using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 using ::testing::HasSubstr;
 
@@ -93,10 +92,11 @@ std::vector<Path> RepeatedFields(const MethodDescriptor& method) {
   return paths;
 }
 
-std::unique_ptr<Message> NewRequest(const MethodDescriptor& method) {
-  return std::unique_ptr<Message>(google::protobuf::MessageFactory::generated_factory()
-                                      ->GetPrototype(method.input_type())
-                                      ->New());
+std::unique_ptr<google::protobuf::Message> NewRequest(const MethodDescriptor& method) {
+  return std::unique_ptr<google::protobuf::Message>(
+      google::protobuf::MessageFactory::generated_factory()
+          ->GetPrototype(method.input_type())
+          ->New());
 }
 
 // The field with elements of a byte or two, as many as `most` and the size of a frame allow.
