@@ -14,7 +14,7 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 #include "common/concurrency/wakeup.h"
-#include "services/worker/engine/context_reading.h"
+#include "services/worker/engine/context_opener.h"
 #include "services/worker/engine/look_ahead.h"
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/worker_engine.h"
@@ -30,7 +30,7 @@ class Admission {
     std::string no_prefill_only = {};
     KvLayout kv = {};
     int64_t pool_tokens = 0;                  // That have room in all pages together.
-    const ContextReading* reading = nullptr;  // Null: contexts are not read by rows.
+    const ContextOpener* reading = nullptr;  // Null: contexts are not read by rows.
     size_t places = 1;                        // Requests that run at the same time.
   };
   // Ends a request that never ran.

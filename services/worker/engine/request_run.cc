@@ -150,7 +150,7 @@ PromptTask RequestRun::Task() {
   task.whole = job_->prompt().whole;
   task.dropped = job_->prompt().dropped;
   task.usual = [this](PromptRequest request) {
-    return std::make_unique<PromptRun>(parts_.prompt_kv, std::move(request));
+    return std::make_unique<PromptRun>(parts_.prompt_kv.services(), std::move(request));
   };
   return task;
 }
