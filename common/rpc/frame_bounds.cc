@@ -133,13 +133,12 @@ class FrameWalk {
         in_.Skip(size);
         left -= size;
       }
-      // Its array doubles as it grows.
-      bytes_ += std::bit_ceil(count) * NumberBytes(field);
     } else {
       if (!in_.Skip(length)) return Malformed(*field.containing_type());
       count = static_cast<uint64_t>(length) / (wire == Wire::kFixed64 ? 8 : 4);
-      bytes_ += static_cast<uint64_t>(length);
     }
+    // Its array has a head, and doubles as it grows.
+    bytes_ += kPerElement + 2 * std::bit_ceil(count) * NumberBytes(field);
     return Count(field, count);
   }
   Status ReadText(const FieldDescriptor& field, int length) {
