@@ -19,6 +19,8 @@ class FakeEngine final : public WorkerEngine {
   Info GetInfo() const override { return {}; }
   Stats GetStats() const override { return stats_; }
   Load GetLoad() const override { return {}; }
+  MemoryAccount::Bounds memory_bounds() const override { return MemoryAccount::Unbounded(); }
+  void MeasureMemory(MemoryAccount*) const override {}
   const Model& model() const override { std::abort(); }
   void Shutdown(std::chrono::milliseconds) override {}
 

@@ -410,7 +410,11 @@ TEST_F(ReadWriteTest, ADrainWaitsForTheLastLeaseAndTheLastReservation) {
   writer.join();
 
   const auto keys = TestKeys(1, 2);
-  const auto match = engine_->Match({.session = session_, .fingerprint = ns_, .keys = keys});
+  MatchRequest request;
+  request.session = session_;
+  request.fingerprint = ns_;
+  request.keys = keys;
+  const auto match = engine_->Match(request);
   ASSERT_OK(match);
   EXPECT_FALSE(engine_->WaitUnused(clock_.Now()));
   std::thread reader([&] { EXPECT_OK(engine_->Release(session_, {&*match->lease, 1})); });

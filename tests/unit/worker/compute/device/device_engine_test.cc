@@ -100,7 +100,7 @@ TEST_F(DeviceEngineTest, AnswersTheSameWhereverSlicesAreDecoded) {
 
 // The same for the rows that a selection kept.
 TEST_F(DeviceEngineTest, AnswersTheSameWhereverKeptRowsAreDecoded) {
-  if (!testing::kBuiltWithMethods) GTEST_SKIP() << testing::kNoMethods;
+  if (!cairn::testing::kBuiltWithMethods) GTEST_SKIP() << cairn::testing::kNoMethods;
   WorkerEngine::Options options = OnDevice();
   options.recipe = "random:keep=0.3+turbo:bits=4";
   GenerateRequest request = Request(150, 1, 2);
