@@ -255,14 +255,19 @@ void EngineCore::LookAhead(const Job& job, const Cached& cached) {
 }
 
 void EngineCore::Run() {
+  uint64_t seen = wakeup_.Now();
   while (true) {
-    const uint64_t seen = wakeup_.Now();
     switch (Step()) {
       case Progress::kWorked:
+        seen = wakeup_.Now();
         break;
       case Progress::kWaiting:
       case Progress::kIdle:
+        // The scheduler may not have asked all.
+        if (!loop_->AllWait()) break;
         wakeup_.WaitPast(seen, clock_, WakeAt());
+        loop_->Forget();
+        seen = wakeup_.Now();
         break;
       case Progress::kFinished:
         return;
