@@ -83,14 +83,19 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
 }
 
 void EngineCore::Run() {
+  uint64_t seen = wakeup_.Now();
   while (true) {
-    const uint64_t seen = wakeup_.Now();
     switch (Step()) {
       case Progress::kWorked:
+        seen = wakeup_.Now();
         break;
       case Progress::kWaiting:
       case Progress::kIdle:
+        // The scheduler may not have asked all.
+        if (!loop_->AllWait()) break;
         wakeup_.WaitPast(seen, clock_, WakeAt());
+        loop_->Forget();
+        seen = wakeup_.Now();
         break;
       case Progress::kFinished:
         return;

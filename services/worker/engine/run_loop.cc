@@ -25,6 +25,7 @@ void RunLoop::Add(std::unique_ptr<RequestRun> run) {
 std::unique_ptr<RequestRun> RunLoop::TakeOut(size_t index) {
   std::unique_ptr<RequestRun> run = std::move(runs_.at(index));
   if (run->id() == wants_pages_) wants_pages_ = 0;
+  waiting_.erase(run->id());
   runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(index));
   return run;
 }
@@ -32,6 +33,7 @@ std::unique_ptr<RequestRun> RunLoop::TakeOut(size_t index) {
 RunLoop::Round RunLoop::Step() {
   Round round;
   const Chunks work = Collect(&round);
+  if (round.progressed) waiting_.clear();
   if (!work.chunks.empty()) Compute(work);
   for (auto& run : runs_) {
     if (run->state() == RequestRun::State::kFinished) round.finished.push_back(std::move(run));
@@ -66,6 +68,9 @@ RunLoop::Chunks RunLoop::Collect(Round* round) {
   const std::vector<Scheduler::Candidate> candidates = Candidates();
   Chunks work;
   const StepPlan plan = scheduler_.Next(candidates, parts_.clock.Now());
+  if (plan.order.empty()) {
+    for (const auto& run : runs_) waiting_.insert(run->id());
+  }
   for (const size_t index : plan.order) {
     RequestRun& run = *runs_.at(index);
     int64_t rows = parts_.transformer.max_rows() - work.rows;
@@ -73,7 +78,11 @@ RunLoop::Chunks RunLoop::Collect(Round* round) {
       rows = std::min(rows, plan.prefill_tokens - work.shape.prefill_tokens);
     }
     const worker::Step step = StepOne(run, rows);
-    if (step.kind != worker::Step::Kind::kWaiting) round->progressed = true;
+    if (step.kind == worker::Step::Kind::kWaiting) {
+      waiting_.insert(run.id());
+    } else {
+      round->progressed = true;
+    }
     if (step.kind == worker::Step::Kind::kChunk) work.Add(run, step.chunk);
   }
   return work;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -45,8 +46,10 @@ class RunLoop {
   };
   // REQUIRES: not empty.
   Round Step();
-  // After a round without progress: when to do the next one although the engine's Wakeup was not
-  // notified.
+  // Each request said that it waits, since the last round with progress or the last Forget.
+  bool AllWait() const { return waiting_.size() == runs_.size(); }
+  void Forget() { waiting_.clear(); }
+  // When AllWait: when to do the next round although the engine's Wakeup was not notified.
   TimePoint WakeAt() const;
 
  private:
@@ -69,6 +72,7 @@ class RunLoop {
   // The run that has no pages yet although it asked: those behind it ask after it. 0: none.
   uint64_t wants_pages_ = 0;
   std::vector<std::unique_ptr<RequestRun>> runs_;  // Oldest first.
+  std::set<uint64_t> waiting_;                     // Ids of runs: see AllWait.
 };
 
 }  // namespace cairn::worker
