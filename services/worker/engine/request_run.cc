@@ -37,11 +37,12 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
 Step RequestRun::Next(int64_t max_rows, bool alone) {
   const bool begun = way_ != nullptr && way_->begun();
   if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
+    on_the_way_ = false;
     EndPrompt(Status(StatusCode::kCancelled, "stopped before the match"));
     return {Step::Kind::kWorked};
   }
   if (state_ == State::kReserve) return Reserve(alone);
-  if (on_the_way()) return NextOfWay(max_rows, alone);
+  if (on_the_way_) return NextOfWay(max_rows, alone);
   switch (state_) {
     case State::kDecode:
     case State::kScore:
@@ -85,7 +86,7 @@ Scheduler::Candidate RequestRun::candidate() const {
 
 TimePoint RequestRun::WakeAt() const {
   const TimePoint deadline = job_->request().deadline.value_or(TimePoint::max());
-  return on_the_way() ? std::min(deadline, way_->WakeAt()) : deadline;
+  return on_the_way_ ? std::min(deadline, way_->WakeAt()) : deadline;
 }
 
 std::span<const TokenId> RequestRun::PromptTokens() const {
@@ -121,6 +122,7 @@ PromptRequest RequestRun::Wanted() {
 Step RequestRun::Reserve(bool alone) {
   const auto take = [this](std::unique_ptr<PromptWay> way) -> Step {
     way_ = std::move(way);
+    on_the_way_ = true;
     state_ = State::kPrompt;
     return {Step::Kind::kWorked};
   };
@@ -195,6 +197,7 @@ Result<bool> RequestRun::MustSpill() const {
 Step RequestRun::NextOfWay(int64_t max_rows, bool alone) {
   const Step step = way_->Next(max_rows, alone);
   if (!way_->finished()) return step;
+  on_the_way_ = false;
   const PromptReport report = way_->TakeReport();
   turned_blocks_ = report.turned_blocks;
   if (state_ == State::kPrompt) {
@@ -228,6 +231,7 @@ size_t RequestRun::parked_bytes() const {
 
 void RequestRun::Park(bool keep) {
   CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
+  on_the_way_ = false;
   if (kept_bytes() > 0) {  // It was parked before, and its copy is still to be restored.
     sequence_->Clear();
     state_ = State::kReserve;
@@ -495,8 +499,11 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
 }
 
 void RequestRun::Computed(const Status& status, const Pass& pass) {
-  if (on_the_way()) return way_->Computed(status, pass);
-  if (!status.ok() && reader_ == nullptr && way_ != nullptr && way_->GoBack(status)) return;
+  if (on_the_way_) return way_->Computed(status, pass);
+  if (!status.ok() && reader_ == nullptr && way_ != nullptr && way_->GoBack(status)) {
+    on_the_way_ = true;
+    return;
+  }
   if (!status.ok()) return Finish(status);
   const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
   if (loans.code() == StatusCode::kAborted) {

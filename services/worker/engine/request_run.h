@@ -124,7 +124,6 @@ class RequestRun {
   Result<bool> MustSpill() const;
   // A step of the way that is not finished: before the prompt's KV is there, or after GoBack.
   Step NextOfWay(int64_t max_rows, bool alone);
-  bool on_the_way() const { return way_ != nullptr && !way_->finished(); }
   void Note(const PromptReport& report);
   // The prompt's KV is there, or the status says why not.
   void EndPrompt(const Status& status);
@@ -160,6 +159,7 @@ class RequestRun {
   std::vector<float> logits_;
   // To the prompt's KV. Null: not chosen yet, or the prompt is over.
   std::unique_ptr<PromptWay> way_;
+  bool on_the_way_ = false;     // It has not been taken to its end, perhaps again.
   uint32_t turned_blocks_ = 0;  // As in PromptReport.
   GenerateSummary summary_;
   Result<GenerateSummary> outcome_;
