@@ -18,7 +18,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/router/policy/candidate.h"

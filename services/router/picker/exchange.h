@@ -19,7 +19,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 #include "services/router/engine/router.h"
 #include "services/router/http/api_request.h"
 #include "services/router/picker/event_counter.h"
@@ -34,7 +34,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   // All that it points to must outlive it.
   struct Parts {
     Router* router = nullptr;
-    std::shared_ptr<ByteBudget> bodies = {};  // Budget for the bodies of all requests.
+    std::shared_ptr<FairBudget> bodies = {};  // Budget for the bodies of all requests.
     PickerCounters* counters = nullptr;
     const Clock* clock = nullptr;
     bool relay = false;  // The workers are engines, and get the request as it is.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/lifecycle/lifecycle.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
 #include "services/router/picker/process_stream.h"
@@ -44,7 +44,7 @@ struct PickerEdge::Impl {
   Impl(const PickerConfig& config, bool relay, uint32_t max_endpoints, Router* router,
        rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
       : parts{.router = router,
-              .bodies = std::make_shared<ByteBudget>(config.all_bodies),
+              .bodies = std::make_shared<FairBudget>(config.all_bodies),
               .counters = &counters,
               .clock = &SteadyClock::Get(),
               .relay = relay,

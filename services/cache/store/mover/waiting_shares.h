@@ -9,6 +9,10 @@
 // reaches its share gets nothing more until it has fallen to two thirds of it. So what is evicted
 // beside what waits lies in long runs, in which larger blocks of others find room.
 //
+// The rule is that of FairBudget. It is no such budget, because the room grows and shrinks, the
+// first block of a tenant passes also if nothing is left, and nobody waits: what finds no room is
+// copied when there is time.
+//
 // Thread-compatible.
 
 #include <absl/container/flat_hash_map.h>
@@ -17,6 +21,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/memory/fair_budget.h"
 #include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cache {
@@ -36,7 +41,7 @@ class WaitingShares {
     Tenant& own = room.by_tenant[tenant];
     const uint64_t limit = room_bytes / 2;
     const uint64_t left = limit - std::min(limit, room.bytes);
-    own.full = own.bytes > 0 && own.bytes + share.bytes > (own.full ? left / 2 : left);
+    own.full = FairBudget::HasItsShare(own.bytes, share.bytes, own.full ? left / 2 : left);
     if (own.full) return false;
     own.bytes += share.bytes;
     room.bytes += share.bytes;

@@ -428,7 +428,7 @@ TEST_F(EngineRequestsTest, APickWaitsForTokensWithoutAThread) {
 // The edge has handed the body over and has forgotten it.
 TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
   ReachBoth();
-  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto budget = std::make_shared<FairBudget>(1 << 20);
   const auto charged = [&budget] {
     GenerateRequest call = Call(/*tokens=*/64);
     auto raw = std::make_shared<RawCall>(*call.raw);

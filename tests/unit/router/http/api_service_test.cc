@@ -272,7 +272,7 @@ TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
 }
 
 TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
-  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto budget = std::make_shared<FairBudget>(1 << 20);
   const auto ask = [&](const std::string& body) {
     auto responder = std::make_shared<FakeResponder>();
     auto charged = ChargedString::Charge(ByteShare(budget), body);

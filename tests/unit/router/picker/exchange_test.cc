@@ -150,7 +150,7 @@ class ExchangeTest : public ::testing::Test {
 
   FakeRouter router_;
   FakeClock clock_;
-  const std::shared_ptr<ByteBudget> bodies_ = std::make_shared<ByteBudget>(1 << 20);
+  const std::shared_ptr<FairBudget> bodies_ = std::make_shared<FairBudget>(1 << 20);
   PickerCounters counters_;
   Lease lease_;
   std::optional<GenerateError> error_;
