@@ -283,7 +283,8 @@ const std::string& AdminServer::address() const { return impl_->server->address(
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout) {
   const TimePoint deadline = SteadyClock::Get().Now() + timeout;
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress to, net::ParseListenAddress(address, "address"));
-  CAIRN_ASSIGN_OR_RETURN(const auto client, http::MakeClient({.connect_timeout = timeout}));
+  CAIRN_ASSIGN_OR_RETURN(const auto client,
+                         http::MakeClient({.tls = false, .connect_timeout = timeout}));
   const auto getter = std::make_shared<Getter>();
   client->Send({.host = to.host, .port = to.port},
                {.target = path, .max_body_bytes = kMaxAnswerBytes, .silence = timeout}, getter);

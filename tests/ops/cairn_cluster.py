@@ -49,7 +49,7 @@ class Release:
         self._chart, self.cluster = chart, cluster
         self.values, self._docs = {}, []
 
-    def upgrade(self, *values, patience=60):
+    def upgrade(self, *values, patience=180):
         """Applies the chart with these values over the small ones, and waits until all is ready."""
         self.apply(*values)
         self.cluster.wait_settled(patience)
@@ -62,9 +62,26 @@ class Release:
         self.cluster.apply(change(self._docs))
 
     def test(self):
-        """`helm test`: the pod that did it."""
+        """`helm test`: (whether it succeeded, what it said)."""
         (doc,) = [d for d in self._docs if d["kind"] == "Pod"]
-        return self.cluster.run_hook(doc)
+        pod = self.cluster.run_hook(doc)
+        pod.ended.wait(20)
+        said = pod.container("put-and-get").log.read_text(errors="replace")
+        return pod.phase == "Succeeded", said
+
+    def wait_whole(self, address):
+        """Until all members see each other, as `cairn stat --cluster` says."""
+        said = []
+
+        def whole():
+            code, output = self.cairn("stat", "--cluster", f"--cache={address}")
+            said[:] = [output]
+            return code == 0
+
+        try:
+            self.cluster.wait(whole, "all members see each other")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{said[0]}") from None
 
     def run(self, *command):
         """(exit code, output) of a program in a pod that mounts what `helm test` has."""

@@ -197,7 +197,8 @@ def test_the_overhead_follows_the_settings(chart):
         spec = pod_of(render(chart, {**TLS, "cache": cache}), "StatefulSet", "test-cache")
         return spec["containers"][0]["resources"]["limits"]["memory"]
 
-    # docs/operate/operations.md: 1348 MiB of bounds beside the arena, and 256 MiB that are freed and kept.
+    # docs/operate/operations.md: 1348 MiB of bounds beside the arena, and 256 MiB that are freed
+    # and kept.
     assert limit({}) == "2628Mi"
     assert limit({"config": {"index": {"capacity": "1GiB"}}}) == "3396Mi"
     with pytest.raises(helm.HelmError, match="cache.overheadMiB: got 1300, expected at least 1348"):

@@ -114,7 +114,7 @@ void ExportWaitingPrompts(const FairQueue::Numbers& waiting, metrics::Sink& sink
 
 }  // namespace
 
-void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
+void ExportRouter(const ScrapedParts& parts, metrics::Registry* registry) {
   registry->AddCollector([parts](metrics::Sink& sink) {
     ExportRequests(parts.engine->numbers(), sink);
     ExportWaitingPrompts(parts.engine->waiting_prompts(), sink);

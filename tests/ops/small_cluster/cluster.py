@@ -89,7 +89,7 @@ class SmallCluster:
         pod.delete()
         return True
 
-    def run_hook(self, doc, patience=60):
+    def run_hook(self, doc, patience=180):
         """Runs a pod of `helm test` to its end, and returns it."""
         meta = {"name": doc["metadata"]["name"], "labels": doc["metadata"].get("labels") or {}}
         pod = self.add_pod(meta, doc["spec"])
@@ -132,10 +132,10 @@ class SmallCluster:
                     return False
         return not self._late and controllers.services(self)[0] == self._rules
 
-    def wait_settled(self, patience=60):
+    def wait_settled(self, patience=180):
         self.wait(self.settled, "all pods ready", patience)
 
-    def wait(self, done, what, patience=60):
+    def wait(self, done, what, patience=180):
         end = time.monotonic() + patience
         while not done():
             if self._error is not None:

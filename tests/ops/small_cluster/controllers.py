@@ -170,8 +170,10 @@ def services(cluster):
             continue
         for port in service["spec"]["ports"]:
             ends = [(p.address, _target(port, p)) for p in pods]
-            rules[(service["spec"]["clusterIP"], port["port"])] = sorted(
-                end for end in ends if end[1] is not None
+            stays = service["spec"].get("sessionAffinity") == "ClientIP"
+            rules[(service["spec"]["clusterIP"], port["port"])] = (
+                stays,
+                sorted(end for end in ends if end[1] is not None),
             )
     return rules, zone
 

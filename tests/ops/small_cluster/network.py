@@ -127,16 +127,18 @@ class Network:
         os.close(namespace)
 
     def set_services(self, services):
-        """{(address, port): [(address of a pod, port), ...]}, in place of what was known.
+        """{(address, port): (stays, [(address of a pod, port), ...])}, in place of what was known.
+        `stays`: all connections of a client go to one pod, as long as the pods stay the same.
         Connections that exist stay where they are, as with kube-proxy."""
         rules = []
-        for (address, port), ends in sorted(services.items()):
+        for (address, port), (stays, ends) in sorted(services.items()):
             if not ends:
                 continue
             places = ", ".join(f"{i} : {end[0]}" for i, end in enumerate(ends))
+            choice = "jhash ip saddr" if stays else "numgen random"
             rules.append(
                 f"    ip daddr {address} tcp dport {port} dnat to"
-                f" numgen random mod {len(ends)} map {{ {places} }}:{ends[0][1]}"
+                f" {choice} mod {len(ends)} map {{ {places} }}:{ends[0][1]}"
             )
         text = "\n".join(
             [

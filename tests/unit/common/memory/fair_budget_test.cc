@@ -309,9 +309,8 @@ TEST(FairBudgetModelTest, DoesWhatTheModelDoes) {
         if (!got) model.Wait(ask);
       } else {
         const uint64_t keep_free = random() % 3 == 0 ? random() % 300 : 0;
-        const bool got = holder.share.Resize(bytes, keep_free);
-        ASSERT_EQ(got,
-                  model.Take({holder.id, holder.party, bytes - holder.share.bytes()}, keep_free))
+        const Model::Asked ask{holder.id, holder.party, bytes - holder.share.bytes()};
+        ASSERT_EQ(holder.share.Resize(bytes, keep_free), model.Take(ask, keep_free))
             << "seed " << seed << ", step " << step;
       }
       ASSERT_EQ(told, expected) << "seed " << seed << ", step " << step;

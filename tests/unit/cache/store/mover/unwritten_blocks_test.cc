@@ -190,8 +190,8 @@ TEST_F(UnwrittenBlocksTest, AFlushDuringAReviewFindsWhatIsReviewed) {
 }
 
 TEST_F(UnwrittenBlocksTest, AFlushWaitsForAllThatWasThereAndNotForMore) {
-  Add(1);
   Park(2);
+  Add(1);
   blocks_.AddDeclined(Declined(3));
   UnwrittenBlocks::Flush flush;
   blocks_.BeginFlush(&flush, /*last=*/false);
