@@ -1,5 +1,6 @@
 #pragma once
-// What a worker is for, where prefill and decode are apart (docs/disaggregation.md).
+// The requests that a worker takes, where prefill and decode are apart
+// (docs/operate/disaggregation.md).
 
 #include <cstdint>
 #include <string_view>

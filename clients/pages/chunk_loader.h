@@ -72,7 +72,7 @@ class ChunkLoader {
         poller_(*poller),
         patience_(patience) {}
 
-  // What comes next on the stream comes after the engine's work up to the fence, which has ended.
+  // Later work on the stream comes after the engine's work up to the fence, which has ended.
   Status AwaitEngine(const Fence& fence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status RunBatch(std::span<const Source> sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status IssueBatch(std::span<const Source> sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -93,7 +93,8 @@ class ChunkLoader {
   device::PinnedMemory faults_ ABSL_GUARDED_BY(mu_);
   device::Stream stream_ ABSL_GUARDED_BY(mu_);
   uint32_t slots_ ABSL_GUARDED_BY(mu_) = 0;
-  // What the stream was last asked for and has not ended well: nothing may be reused.
+  // The transfer that the stream was last asked for and that has not ended well: nothing may be
+  // reused.
   std::shared_ptr<const Transfer> unended_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -14,8 +14,8 @@ namespace cairn {
 
 // A callback that calls `run(status)` exactly once: with the status that the callback is called
 // with, or with `dropped()` when its last copy is destroyed without a call. Later calls have no
-// effect. What `run` holds is destroyed before the call returns, even if copies of the callback
-// stay. The copies may be called and destroyed on any threads.
+// effect. The objects that `run` holds are destroyed before the call returns, even if copies of the
+// callback stay. The copies may be called and destroyed on any threads.
 template <typename Run, typename Dropped>
 std::function<void(Status)> RunsOnce(Run run, Dropped dropped) {
   class Once {

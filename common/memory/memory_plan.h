@@ -10,8 +10,8 @@
 
 namespace cairn {
 
-// An item of a process's memory. What nobody has set gives way where the rest does not fit, but not
-// below `least`.
+// An item of a process's memory. An item that nobody has set gives way where the rest does not fit,
+// but not below `least`.
 struct PlannedMemory {
   std::string_view setting;  // Or a word for what has none: "process".
   uint64_t bytes = 0;

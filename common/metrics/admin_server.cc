@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kStateNames[] = {"starting", "ready", "draining"};
 constexpr uint32_t kMaxHeadBytes = 8192;
-constexpr uint64_t kMaxBodyBytes = 8192;  // Of a request. Nobody reads it.
+constexpr uint64_t kMaxBodyBytes = 8192;  // Limit for the body of a request. Nobody reads it.
 constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
 constexpr uint64_t kMaxAnswerBytes = 16 << 20;  // That HttpGet takes.
 

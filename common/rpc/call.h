@@ -35,7 +35,7 @@ class Call {
   // A place at another gate. RESOURCE_EXHAUSTED: the gate, or this connection's share of it, is
   // full of `things`, such as "watches", which `limit` bounds.
   Result<Gate::Pass> TakePlaceAt(Gate* gate, std::string_view things, std::string_view limit) const;
-  // Decodes the request that the call holds from now on. What its frame says that it will take is
+  // Decodes the request that the call holds from now on. The memory that its frame announces is
   // counted and refused first. INVALID_ARGUMENT: it is no such message, or has too many elements of
   // a field. RESOURCE_EXHAUSTED: calls under way hold too much.
   Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* request);

@@ -18,9 +18,9 @@ using google::protobuf::FieldDescriptor;
 
 using MostElements = std::unordered_map<const FieldDescriptor*, uint64_t>;
 
-// Of messages in messages. Ours are six deep.
+// Limit for messages in messages. Ours are six deep.
 constexpr size_t kMaxDepth = 32;
-// What an element of a list takes beside itself, and an unknown field.
+// The memory of an element of a list in addition to its own bytes, and that of an unknown field.
 constexpr uint64_t kPerElement = 16;
 constexpr uint64_t kPerUnknown = 24;
 // Shorter text lies in its object.
@@ -197,8 +197,9 @@ class FrameWalk {
   const MostElements& most_;
   grpc::ProtoBufferReader reader_;
   google::protobuf::io::CodedInputStream in_;
-  std::vector<const FieldDescriptor*> path_;  // Of the message that is being read.
-  std::vector<std::pair<const FieldDescriptor*, uint64_t>> counts_;  // Of bounded fields.
+  std::vector<const FieldDescriptor*> path_;  // The path of the message that is being read.
+  // The counts of bounded fields.
+  std::vector<std::pair<const FieldDescriptor*, uint64_t>> counts_;
   std::vector<std::pair<const Descriptor*, uint64_t>> sizes_;
   uint64_t bytes_ = 0;
   uint64_t unknown_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What a request would cost, found out in its frame before anything is decoded. An element of a
+// The cost of a request, found out in its frame before anything is decoded. An element of a
 // repeated field takes two bytes of a frame and fifty times that in memory, so whoever only wants
 // to refuse a request must not build it first.
 

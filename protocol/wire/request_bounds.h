@@ -6,7 +6,7 @@
 
 namespace cairn::wire {
 
-// Of every repeated field of every request. Any thread.
+// The bounds of every repeated field of every request. Any thread.
 const rpc::FrameBounds& RequestBounds();
 
 }  // namespace cairn::wire

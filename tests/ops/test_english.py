@@ -45,7 +45,6 @@ EXCEPTIONS = {
     (PAGE, "*"): "It quotes what it advises against.",
     ("benchmarks/results/*", "*"): "Reports of the past are not rewritten.",
     ("kernels/selections/methods/*pyramidkv.h", "beside"): "A parameter has this name.",
-    ("services/worker/engine/*", "*"): "Some files there are being replaced.",
 }
 
 

@@ -5,7 +5,7 @@ admin:
   listen: 0.0.0.0:7401
 local:
   {{- if include "cairn.hasWorkerBeside" . }}
-  # Of this pod's worker. A worker names its tenant when it opens its session.
+  # The socket of this pod's worker. A worker names its tenant when it opens its session.
   socket: /run/cairn/node.sock
   require_tenant: true
   {{- else }}

@@ -1,5 +1,5 @@
 #pragma once
-// What the requests of a router share: what they are decided with, and what they count.
+// The services that the requests of a router share: for their decisions, and for their counts.
 
 #include <atomic>
 #include <cstdint>
@@ -80,7 +80,7 @@ struct RunServices {
   uint32_t LongestContextOf(const std::string& model) const;
   // The worker has been sent the prompt with these keys.
   void NoteSent(const RegisteredWorker& worker, PromptKeys* keys);
-  // What the router waits for before it can answer anything; empty: a worker is ready.
+  // The reason why the router cannot answer anything yet; empty: a worker is ready.
   std::string Waiting() const;
 
   const RouterOptions options;

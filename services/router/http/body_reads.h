@@ -27,14 +27,14 @@ class BodyReads {
   BodyReads(FairQueue::Options options, Executor* executor, const Clock* clock)
       : queue_(std::move(options), executor, clock) {}
 
-  // Most memory that JSON of so many bytes takes while it is read.
+  // The most memory that JSON of `body` bytes takes while it is read.
   static uint64_t MostBytes(uint64_t body);
 
-  // Calls `read` for a body of so many bytes: here if it is short, else on another thread.
+  // Calls `read` for a body of `bytes` bytes: here if it is short, else on another thread.
   // RESOURCE_EXHAUSTED, UNAVAILABLE: it is not called, the executor is full or has stopped.
   Status Post(std::string_view tenant, uint64_t bytes, std::function<void()> read);
 
-  // What those that are being read take.
+  // The memory of the bodies that are being read.
   uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
   // Those that wait or are being read.
   FairQueue::Numbers numbers() const { return queue_.numbers(); }

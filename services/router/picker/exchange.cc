@@ -12,7 +12,7 @@ namespace {
 using ext_proc::ProcessingRequest;
 using ext_proc::ProcessingResponse;
 
-// What a caller waits for whose body finds no thread that reads it.
+// How long a caller whose body finds no thread that reads it waits.
 constexpr Duration kBodyRetry = std::chrono::seconds(1);
 
 // The route of a gateway may have a prefix.

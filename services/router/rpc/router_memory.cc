@@ -13,7 +13,8 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20;
 // The process itself: code, threads, gRPC, a vocabulary.
 constexpr uint64_t kProcess = 128 * kMiB;
-// A connection beside its head: what it reads into, what waits of the next request, itself.
+// A connection without its head: the buffer that it reads into, the bytes of the next request that
+// wait, and itself.
 constexpr uint64_t kConnection = 28 << 10;
 // OpenSSL's and Asio's buffers of one.
 constexpr uint64_t kTlsConnection = 72 << 10;
@@ -33,7 +34,7 @@ bool Asks(const RouterConfig& c) {
   return c.relays() && AsksForTokens(c.engines, c.follows_engines());
 }
 
-// Of the model's vocabulary, and of what engines tell.
+// The caches of the model's vocabulary, and of the tokens that engines tell.
 uint64_t TokenCaches(const RouterConfig& c) { return Asks(c) && !c.model.empty() ? 2 : 1; }
 
 }  // namespace
@@ -55,7 +56,7 @@ MemoryAccount::Bounds MemoryBounds(const RouterConfig& c) {
     longest = std::max(longest, c.picker.max_body);
   }
   at(MemoryItem::kRequests) = 2 * c.rpc_requests;
-  // Who asks an engine for tokens reads the body, too.
+  // A router that asks an engine for tokens reads the body, too.
   at(MemoryItem::kReading) =
       (c.http.threads + (Asks(c) ? c.threads : 0)) * BodyReads::MostBytes(longest);
   at(MemoryItem::kIndex) = c.index_bytes;

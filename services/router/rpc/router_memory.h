@@ -10,7 +10,7 @@
 namespace cairn::router {
 
 enum class MemoryItem : uint8_t {
-  kBodies,       // Of HTTP, and the prompts and tokens that are made of them.
+  kBodies,       // The bodies of HTTP, and the prompts and tokens that are made of them.
   kPicker,       // The same of a gateway, and gRPC's frames of it.
   kUnread,       // Answers that wait for their readers.
   kRequests,     // Decoded requests and frames of gRPC.
@@ -42,7 +42,7 @@ namespace cairn::router {
 
 using MemoryAccount = MemoryAccountOf<MemoryItem>;
 
-// What the router takes at most by these settings.
+// The most memory that the router takes by these settings.
 MemoryAccount::Bounds MemoryBounds(const RouterConfig& config);
 
 // Makes it fit into memory.limit and into what this machine has left. Settings that have their

@@ -128,7 +128,7 @@ struct Core {
   std::optional<WorkerRegistry> workers;
   std::optional<PromptReader> prompts;  // Before engines.
   ThreadPool executor;
-  ThreadPool readers;  // Of bodies.
+  ThreadPool readers;  // The readers of bodies.
   BodyReads reads;
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
@@ -271,7 +271,7 @@ class RouterProcess final : public service::Service {
       const HttpEdge::Stats stats = http_->GetStats();
       memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes);
       memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes);
-      // What each may take: nobody counts the bytes of heads.
+      // The most memory that each may take: nobody counts the bytes of heads.
       memory_.Measure(MemoryItem::kConnections, memory_.bound(MemoryItem::kConnections) /
                                                     config_.http.max_connections *
                                                     stats.server.connections);

@@ -36,7 +36,7 @@ class DecodeReader {
   virtual Status Attend(int layer, const float* q, const kernels::PagedKv& own, int64_t own_tokens,
                         float* out, kernels::ThreadPool& pool) = 0;
 
-  // Of all steps so far.
+  // The counts of all steps so far.
   virtual ReadCounters counters() const = 0;
 };
 

@@ -32,7 +32,7 @@ class ForwardPass {
 
   Status Run(std::span<const SequenceChunk> chunks);
 
-  // Memory of the host that it takes at most, with wide chunks of so many rows.
+  // Memory of the host that it takes at most, with wide chunks of `wide_rows` rows.
   size_t MostBytes(int64_t wide_rows) const {
     return ws_.bytes() + WideRows::Bytes(hp_, wide_rows);
   }

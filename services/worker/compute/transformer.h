@@ -136,7 +136,7 @@ class Transformer {
   // this.
   virtual PageEncoder* page_encoder() { return nullptr; }
 
-  // Of the host.
+  // Memory of the host.
   struct Memory {
     uint64_t weights = 0;
     uint64_t compute = 0;  // Activations and scratch memory, at most.

@@ -64,7 +64,7 @@ struct Workspace {
 
   Workspace(const Hyperparameters& hp, int64_t max_rows, int threads);
 
-  // Of all arrays but those of decode attention, which are short.
+  // The bytes of all arrays but those of decode attention, which are short.
   size_t bytes() const;
 
   std::byte* thread_scratch(int thread) {
@@ -91,7 +91,7 @@ struct Workspace {
 struct WideRows {
   WideRows(const Hyperparameters& hp, int64_t rows);
 
-  // What so many rows take.
+  // The bytes for `rows` rows.
   static size_t Bytes(const Hyperparameters& hp, int64_t rows);
 
   AlignedArray<float> x;             // [rows][hidden]: the residual stream

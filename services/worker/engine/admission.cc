@@ -40,7 +40,7 @@ Result<std::shared_ptr<Job>> Admission::Admit(const GenerateRequest& request,
     job->ExpectPrefill(std::ssize(job->prompt().tokens) -
                        std::ssize(cached.keys) * int64_t{terms_.kv.block_tokens});
   }
-  // What another worker computes is not computed here.
+  // Blocks that another worker computes are not computed here.
   if (request.await_prefill > Duration(0)) {
     job->ExpectPrefill(std::min<int64_t>(job->claim().prefill_tokens, terms_.kv.block_tokens));
   }

@@ -1,7 +1,7 @@
 #pragma once
 // How a worker with a read policy reads contexts by rows (docs/methods/long-context.md): opens the
-// DecodeReader that decode steps attend through. The plain worker has none; methods.h says who makes
-// it.
+// DecodeReader that decode steps attend through. The plain worker has none; methods.h says who
+// makes it.
 
 #include <cstdint>
 #include <memory>
@@ -47,12 +47,12 @@ class ContextOpener {
   // INVALID_ARGUMENT: the near memory is too small for a context of `rows` rows, with `own_bytes`
   // for the tokens behind it.
   virtual Status CheckBudget(int64_t rows, uint64_t own_bytes) const = 0;
-  // Of a sequence, which is only read and stays in host memory. INVALID_ARGUMENT: as CheckBudget,
-  // or the KV is not finite. ABORTED: the node took lent memory back.
+  // Opens the context of a sequence, which is only read and stays in host memory. INVALID_ARGUMENT:
+  // as CheckBudget, or the KV is not finite. ABORTED: the node took lent memory back.
   virtual Result<OpenedContext> Open(const KvSequence& sequence, const ContextToRead& context,
                                      kernels::ThreadPool& pool) const = 0;
-  // Of a prompt that was spilt to the node, which keeps the rows: `earlier` has them all, as blocks
-  // with these keys. Errors: as above, and those of the node.
+  // Opens the context of a prompt that was spilt to the node, which keeps the rows: `earlier` has
+  // them all, as blocks with these keys. Errors: as above, and those of the node.
   virtual Result<OpenedContext> OpenSpilled(EarlierKv& earlier, const SpillServices& node,
                                             std::span<const BlockKey> keys,
                                             const ContextToRead& context,

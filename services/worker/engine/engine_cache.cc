@@ -16,7 +16,7 @@ EngineCache::EngineCache(const EngineParts& parts, Executor& executor, Wakeup& w
   push_.emplace(client_, layout, *parts.clock, options, encoder, &wakeup);
   options.niceness = 0;
   urgent_push_.emplace(client_, layout, *parts.clock, options, encoder, &wakeup);
-  // One at a time: the client's buffers for a batch are memory beside the pool.
+  // One at a time: the client's buffers for a batch take memory in addition to the pool.
   options.batch_blocks = 1;
   spill_push_.emplace(client_, layout, *parts.clock, options);
   turn_push_.emplace(client_, layout, *parts.clock, options);

@@ -249,7 +249,7 @@ int64_t EngineCore::PagesFor(int64_t tokens) const {
 
 MeasuredRates EngineCore::Rates() const {
   MeasuredRates rates = parts_.scheduler->rates();
-  // What runs alone is computed in steps of its own, which the scheduler does not see.
+  // A request that runs alone is computed in steps of its own, which the scheduler does not see.
   double& speed = rates.prefill_tokens_per_second;
   if (speed <= 0) speed = services_.prompt_kv().prefill_tokens_per_second();
   if (rates.drain_tokens_per_second <= 0) rates.drain_tokens_per_second = speed;

@@ -118,7 +118,7 @@ class EngineCore {
   void Start(std::shared_ptr<Job> job);
   void StartAgain(std::unique_ptr<RequestRun> run);
   MeasuredRates Rates() const;
-  // Charges its tenant what it has used since the last time, while it holds so many pages.
+  // Charges its tenant for its use since the last time, while it holds `pages` pages.
   void Charge(Running& one, int64_t pages);
   // Charges what was used to its tenants, and tells the queue what runs.
   void Account();
@@ -133,7 +133,7 @@ class EngineCore {
 
   const EngineParts parts_;
   const Clock& clock_;
-  // What the driver waits on: new requests, fetched bytes, pushes, readers and callers notify it.
+  // The driver waits on this: new requests, fetched bytes, pushes, readers and callers notify it.
   Wakeup wakeup_;
   std::atomic<bool> cancel_all_{false};
   mutable Mutex mu_;

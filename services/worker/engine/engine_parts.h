@@ -32,7 +32,7 @@ struct EngineParts {
   std::unique_ptr<Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
-  MemoryAccount::Bounds memory = MemoryAccount::Unbounded();  // Of the process.
+  MemoryAccount::Bounds memory = MemoryAccount::Unbounded();  // The memory bounds of the process.
   std::unique_ptr<const RecipeStage> stage;                   // Null: the recipe has none.
   std::unique_ptr<client::CacheClient> cache;                 // Null: everything is computed.
   // With a cache only.

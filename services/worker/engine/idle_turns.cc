@@ -27,12 +27,11 @@ void IdleTurns::Keep(const Job& job, const GenerateSummary& summary,
       prompt.begin());
   const size_t exact = same / block * block;
   if (turn.tokens.size() <= exact) return;  // The request itself has pushed all of it.
-  // What decode steps wrote is not of exact lineage: it is computed again. A turn that departs from
-  // the prompt before its last full block starts on pages of its own: the prompt's may still be
-  // read by a push.
-  // And so may a turn whose prompt was fetched in a lossy form: what is computed over it has keys
-  // that begin with a fetch.
-  // Of a prompt that was read by rows the pages are gone.
+  // The tokens of decode steps are not of exact lineage: they are computed again. A turn that
+  // departs from the prompt before its last full block starts on pages of its own: the prompt's may
+  // still be read by a push. And so may a turn whose prompt was fetched in a lossy form: what is
+  // computed over it has keys that begin with a fetch. The pages of a prompt that was read by rows
+  // are gone.
   if (exact == prompt.size() / block * block && !parts_.lossy && sequence->base() == 0) {
     sequence->Truncate(static_cast<int64_t>(exact));
     // It may wait for long: the node gets its memory back.
@@ -84,7 +83,7 @@ void IdleTurns::Prefill(Turn turn) {
   running_ = false;
   totals_.prefilled_tokens += report.computed_tokens;
   if (status.code() == StatusCode::kCancelled) {
-    // What is computed is on its way to the cache and need not hold pages.
+    // The computed blocks are on their way to the cache and need not hold pages.
     turn.sequence = nullptr;
     turns_.push_front(std::move(turn));
   } else if (!status.ok()) {

@@ -32,7 +32,7 @@ class IdleTurns {
     std::function<bool()> stop;     // A request has come: the prefill makes way for it.
     std::function<bool()> pushing;  // Blocks of requests are on their way to the node.
   };
-  // What `parts` refers to must outlive it.
+  // All that `parts` refers to must outlive it.
   explicit IdleTurns(Parts parts) : parts_(std::move(parts)) {}
 
   // A request that wants its turn kept is finished. `sequence`: its KV, which this may change.

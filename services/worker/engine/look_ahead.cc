@@ -7,8 +7,8 @@
 namespace cairn::worker {
 namespace {
 
-// Of what the node is asked for a request that waits: long enough for one nearby. Without an
-// answer, all of the prompt counts.
+// Limit for the question to the node about a request that waits: long enough for one nearby.
+// Without an answer, all of the prompt counts.
 constexpr std::chrono::milliseconds kQueueCallDeadline{10};
 // The longest time ahead that a node takes hints for (CacheClient::Prefetch).
 constexpr double kMostAheadSeconds = 300;

@@ -1,5 +1,6 @@
 #pragma once
-// What the cache node has of prompts that wait, and the hint that they will be needed.
+// The look-up of prompts that wait: the blocks that the cache node has of them, and the hint that
+// they will be needed.
 
 #include <cstddef>
 #include <cstdint>

@@ -12,7 +12,7 @@ enum class MemoryItem : uint8_t {
   kWeights,   // As the kernels read them.
   kPool,      // Pages of KV, those that wait for their push included.
   kParking,   // KV of requests that gave their pages away.
-  kNear,      // What read policies keep of contexts.
+  kNear,      // The memory that read policies keep of contexts.
   kCompute,   // Activations and scratch memory.
   kRequests,  // Decoded requests and frames of gRPC.
   kProcess,   // Code, threads, the vocabulary, batches that are pushed or fetched.

@@ -1,6 +1,6 @@
 #pragma once
-// What the wing for methods (services/worker/methods) gives to the worker. Nobody outside includes
-// its headers. It has three doors:
+// The services of the wing for methods (services/worker/methods) for the worker. Nobody outside
+// includes its headers. It has three doors:
 //
 //   prompt_way.h                how a prompt gets its KV
 //   compute/decode_reader.h     how decode steps read a context; context_opener.h opens it
@@ -38,7 +38,7 @@ namespace cairn::worker {
 
 struct PublishedNamespace;
 
-// What ways to a prompt's KV are made of. Everything must outlive them.
+// The services that ways to a prompt's KV are made of. Everything must outlive them.
 struct MethodServices {
   Transformer& transformer;
   const Model& model;
@@ -78,9 +78,9 @@ struct ReadingInputs {
   std::string_view policy;
   uint64_t budget = 0;    // Near memory of all requests. 0: no limit.
   uint32_t requests = 1;  // That share it evenly.
-  int32_t heads = 0;      // Of queries, in a layer.
+  int32_t heads = 0;      // Heads of queries, in a layer.
   KvLayout kv;
-  Digest weights;                // Of the model file.
+  Digest weights;                // The digest of the model file.
   std::string_view calibration;  // As NamespaceInputs.
   const Clock& clock;
   // Where indexes are kept: the node, and the namespace of the KV. Null: each is made when it is
@@ -88,8 +88,8 @@ struct ReadingInputs {
   client::CacheClient* client = nullptr;
   const NamespaceSpec* spec = nullptr;
 };
-// Errors: as CheckReadPolicy. FAILED_PRECONDITION or INVALID_ARGUMENT: a calibration that the policy
-// names cannot be read, or the policy does not suit the model.
+// Errors: as CheckReadPolicy. FAILED_PRECONDITION or INVALID_ARGUMENT: a calibration that the
+// policy names cannot be read, or the policy does not suit the model.
 Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs);
 
 }  // namespace methods

@@ -22,7 +22,7 @@ struct PreparedPrompt {
   int64_t dropped = 0;
 };
 
-// Of a prompt of `tokens` tokens, how many go after the first block, so that it has room for
+// How many of `tokens` tokens of a prompt go after the first block, so that it has room for
 // `answer` more in `context`: whole quarters of the context, so that most turns of a chat change
 // nothing. 0: it fits. -1: nothing would be left.
 int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t block_tokens);

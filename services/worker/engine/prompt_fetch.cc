@@ -57,7 +57,7 @@ PromptFetch::Progress PromptFetch::Overlap() {
 }
 
 PromptFetch::End PromptFetch::Finish() {
-  // What can still come is waited for, unless it is not wanted or nobody may wait.
+  // Blocks that can still come are waited for, unless they are not wanted or nobody may wait.
   const bool wait = way_ == Way::kPolled ? work_.request.company == nullptr : !computed_;
   const PrefixFetch::Outcome outcome = fetch_->Finish(wait);
   fetch_.reset();
@@ -77,7 +77,7 @@ PromptFetch::End PromptFetch::Finish() {
   if (outcome.blocks < matched_) {
     report.miss_reason = outcome.reason;
   } else if (outcome.fetched_blocks == 0 && first_target_.value_or(0) < matched_) {
-    report.miss_reason = MissReason::kDeadline;  // Computing was sooner, against expectation.
+    report.miss_reason = MissReason::kDeadline;  // Computing was faster, against expectation.
   }
   return {.blocks = outcome.blocks,
           .front = front_,

@@ -31,8 +31,9 @@ class PromptFetch {
   enum class Progress : uint8_t {
     kWaiting,  // For fetched bytes.
     kGaveWay,  // Others want to run: it is kPolled from now on.
-    kStopped,  // The request was stopped. What is in the sequence may stand on KV that never came.
-    kEnded,    // Finish says what came of it.
+    // The request was stopped. The blocks in the sequence may stand on KV that never came.
+    kStopped,
+    kEnded,  // Finish says what came of it.
   };
   // Goes on. A fetch that is not polled ends or gives way in one call, which may wait.
   Progress Next();
@@ -41,7 +42,7 @@ class PromptFetch {
 
   struct End {
     uint32_t blocks = 0;    // That are there, from the prompt's first.
-    uint32_t front = 0;     // Of these, the first ones that were computed, or there before.
+    uint32_t front = 0;     // The first ones of these that were computed, or there before.
     bool computed = false;  // The rest of the prompt was computed on all of the matched blocks.
     bool decoded = false;   // Blocks were decoded from a lossy form,
     bool as_pushed = true;  // and all of their slices were in the codec in which parts are pushed.
@@ -65,7 +66,7 @@ class PromptFetch {
   const uint32_t matched_;
   Way way_;
   uint32_t front_;  // Blocks that are there: fetched whole, or computed.
-  // What was to be computed before anything was measured.
+  // The number of blocks that were to be computed before anything was measured.
   std::optional<uint32_t> first_target_;
   bool computed_ = false;
   std::unique_ptr<PrefixFetch> fetch_;

@@ -34,7 +34,7 @@ class PromptKv {
   // The key of the last of these tokens' blocks, all of them whole, of exact lineage. nullopt: no
   // cache node.
   std::optional<BlockKey> ContextKey(std::span<const TokenId> tokens) const;
-  // Of the prompts so far; 0: not known.
+  // The speed of the prompts so far; 0: not known.
   double prefill_tokens_per_second() const { return services_.prefiller.tokens_per_second(); }
 
   // As Prefiller::CheckLoans.

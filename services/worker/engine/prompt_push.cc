@@ -13,8 +13,8 @@ void PromptPush::Announce(std::span<const BlockKey> wanted) {
 }
 
 void PromptPush::PushNow(std::span<const BlockKey> keys, int64_t end) {
-  // Which lineage a lossy prompt has is known at its end. What was computed over memory that the
-  // node has taken back is computed again.
+  // Which lineage a lossy prompt has is known at its end. Blocks that were computed over memory
+  // that the node has taken back are computed again.
   if (!work_.request.hand_over || work_.services.lossy() || end <= pushed_ ||
       work_.sequence.FirstBrokenLoan() != work_.sequence.page_count()) {
     return;

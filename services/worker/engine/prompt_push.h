@@ -1,5 +1,5 @@
 #pragma once
-// What a prompt gives to the cache node.
+// The blocks that a prompt gives to the cache node.
 
 #include <cstdint>
 #include <memory>
@@ -26,7 +26,7 @@ enum class Lineage : uint8_t {
   kTurnedLost,
 };
 
-// Of one prompt. Not thread-safe: the engine's thread.
+// Used for one prompt. Not thread-safe: the engine's thread.
 class PromptPush {
  public:
   // Both must outlive it. A prompt that does not use the cache has no keys and pushes nothing.
@@ -34,10 +34,10 @@ class PromptPush {
   PromptPush(const PromptPush&) = delete;
   PromptPush& operator=(const PromptPush&) = delete;
 
-  // Of a run that hands over: tells others that it computes those of these blocks that the node
+  // For a run that hands over: tells others that it computes those of these blocks that the node
   // does not have, and tells the request so.
   void Announce(std::span<const BlockKey> wanted);
-  // Of a run that hands over: pushes the computed blocks before `end`, with their keys of exact
+  // For a run that hands over: pushes the computed blocks before `end`, with their keys of exact
   // lineage.
   void PushNow(std::span<const BlockKey> keys, int64_t end);
   // The node has the first `blocks` blocks.

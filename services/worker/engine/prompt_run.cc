@@ -203,7 +203,7 @@ void PromptRun::SettleFetch() {
   sequence.SetLength(good * block_tokens_);
   if (work_.request.hand_over) push_.Skip(good);
   if (good == matched_ && MayAwait(good, MissReason::kIncomplete)) return StartAwait(good);
-  // What is computed now may read lent pages, too.
+  // Blocks that are computed now may read lent pages, too.
   chunks_.sure = good * block_tokens_;
   BeginChunks();
 }

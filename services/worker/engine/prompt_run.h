@@ -20,10 +20,10 @@
 //
 // Prompts that begin alike compute what they share once (shared_blocks.h). A run publishes each
 // block that it has computed under its key of exact lineage, and takes blocks that others have
-// published instead of computing them. What another run computes in the same round it waits for. So
-// a late prompt joins at the block under way, and if the run that computes is cancelled or fails,
-// another one goes on. With a lossy recipe a run for which the node had decoded blocks neither
-// takes nor publishes any.
+// published instead of computing them. It waits for blocks that another run computes in the same
+// round. So a late prompt joins at the block under way, and if the run that computes is cancelled
+// or fails, another one goes on. With a lossy recipe a run for which the node had decoded blocks
+// neither takes nor publishes any.
 
 #include <cstdint>
 #include <memory>
@@ -93,9 +93,10 @@ class PromptRun final : public PromptWay {
 
   PromptWork work_;
   const int64_t block_tokens_;
-  const int64_t held_blocks_;         // That the sequence began with.
-  const std::vector<BlockKey> keys_;  // Of all full blocks, of exact lineage. None without a cache.
-  const std::span<const BlockKey> wanted_;  // Of the blocks that may be fetched.
+  const int64_t held_blocks_;  // That the sequence began with.
+  // The keys of all full blocks, of exact lineage. None without a cache.
+  const std::vector<BlockKey> keys_;
+  const std::span<const BlockKey> wanted_;  // The keys of the blocks that may be fetched.
   std::optional<PushPause> pause_;
   SharedBlocks shared_;
   PromptPush push_;
@@ -104,7 +105,7 @@ class PromptRun final : public PromptWay {
 
   State state_ = State::kMatch;
   uint32_t matched_ = 0;        // Blocks.
-  uint32_t exact_ = 0;          // Of the matched blocks, those of exact lineage.
+  uint32_t exact_ = 0;          // The part of the matched blocks that is of exact lineage.
   std::vector<BlockKey> path_;  // Keys of the matched blocks. Lossy codecs only.
   Lineage lineage_ = Lineage::kExact;
   uint32_t arrived_ = 0;                    // Blocks that were there before the fetch under way.

@@ -1,5 +1,5 @@
 #pragma once
-// What all prompts of an engine share.
+// The services that all prompts of an engine share.
 
 #include <cstdint>
 #include <span>
@@ -15,7 +15,7 @@
 
 namespace cairn::worker {
 
-// Not thread-safe: the engine's thread. What it refers to must outlive the prompts.
+// Not thread-safe: the engine's thread. All that it refers to must outlive the prompts.
 struct PromptServices {
   Transformer& transformer;
   const Clock& clock;

@@ -39,7 +39,7 @@ struct PromptRequest {
   // Has capacity for the tokens, where the way does not say otherwise. Empty, or with KV of whole
   // blocks of the prompt computed by the prefill path.
   std::shared_ptr<KvSequence> sequence;
-  float* logits = nullptr;  // Of the last token; null when not wanted.
+  float* logits = nullptr;  // The logits of the last token; null when not wanted.
   bool use_cache = true;    // Fetch and push.
   int64_t prefix_end = 0;   // As in GenerateRequest, for published selections.
   // Idle work: one block a chunk so that it can stop soon, pushes go on meanwhile, and the last
@@ -57,20 +57,20 @@ struct PromptRequest {
   std::function<void()> announced = nullptr;  // Called once they are, or cannot be.
   // How long blocks are waited for that another worker has announced. 0: not at all.
   Duration await{0};
-  // Of all full blocks, where those before `turned_blocks` can only be fetched: nothing that this
-  // run would compute has their bytes. Empty: the tokens decide.
+  // The keys of all full blocks, where those before `turned_blocks` can only be fetched: nothing
+  // that this run would compute has their bytes. Empty: the tokens decide.
   std::vector<BlockKey> keys = {};
   uint32_t turned_blocks = 0;
 };
 
-// What came of it.
+// The outcome.
 struct PromptReport {
   Status status;  // CANCELLED when stopped.
   uint32_t fetched_blocks = 0;
   uint32_t computed_tokens = 0;
   uint32_t shared_blocks = 0;  // Taken from other runs, which computed them.
   uint32_t chosen_blocks = 0;  // At the node, but computed, because that was faster.
-  // Of the first full block that was not fetched, chosen ones apart.
+  // The reason for the first full block that was not fetched, not counting chosen ones.
   MissReason miss_reason = MissReason::kNone;
   BytesByTier fetched;
   client::Path path = client::Path::kGrpc;  // That the bytes came by.
@@ -124,7 +124,7 @@ class PromptWay {
   // True: it is no longer finished. When it is again, and its report is OK, the pass can be
   // repeated.
   virtual bool GoBack(const Status& /*status*/) { return false; }
-  // What was read of earlier() so far, and how. nullopt: nothing is read after the report.
+  // The part of earlier() that was read so far, and how. nullopt: nothing is read after the report.
   struct Read {
     BytesByTier bytes;
     client::Path path = client::Path::kGrpc;
@@ -132,7 +132,7 @@ class PromptWay {
   virtual std::optional<Read> read() const { return std::nullopt; }
 };
 
-// What another way than the usual one is made from.
+// The parts that another way than the usual one is made from.
 struct PromptTask {
   PromptRequest request;  // The sequence is empty.
   int64_t capacity = 0;   // Tokens that the sequence needs room for when the prompt is computed.

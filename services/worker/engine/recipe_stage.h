@@ -1,5 +1,5 @@
 #pragma once
-// What a recipe may name before its codec: a stage that decides which rows of a prompt are stored
+// The stage that a recipe may name before its codec: it decides which rows of a prompt are stored
 // (docs/methods/selections.md). The plain worker knows none; methods.h says who makes them.
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class StageWatch {
   StageWatch& operator=(const StageWatch&) = delete;
 
   virtual void Observe(const ChunkQueries& queries) = 0;
-  // When all of the prompt was computed in exact lineage, its queries from Begin on observed. Pushes
-  // what the stages keep; rows are read from the sequence's pages later.
+  // When all of the prompt was computed in exact lineage, its queries from Begin on observed.
+  // Pushes what the stages keep; rows are read from the sequence's pages later.
   virtual void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
                     std::span<const double> compute_seconds, const std::string& trace) = 0;
 };

@@ -307,7 +307,7 @@ void RequestRun::EndPrompt(const Status& status) {
 
 Status RequestRun::BeginReading() {
   if (parts_.reading == nullptr) return OkStatus();
-  // What the request cannot do without has the rows; recipes that select are not read so.
+  // The way that the request cannot do without has the rows; recipes that select are not read so.
   if (way_ != nullptr) return ReadSpilled();
   const KvLayout& kv = sequence_->layout();
   const int64_t length = sequence_->length();
@@ -328,7 +328,7 @@ Status RequestRun::BeginReading() {
     opened = open();
   }
   if (!opened.ok()) return opened.status();
-  // What stands behind the last whole block goes on in pages.
+  // The tokens behind the last whole block go on in pages.
   std::vector<std::byte> tail;
   if (length > rows) {
     const std::byte* const page = sequence_->LayerSlice(rows / kv.block_tokens, 0).data();

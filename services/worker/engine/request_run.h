@@ -27,7 +27,7 @@
 
 namespace cairn::worker {
 
-// What all requests of an engine share. Everything must outlive the runs.
+// The state that all requests of an engine share. Everything must outlive the runs.
 struct RequestParts {
   const Model& model;
   Transformer& transformer;
@@ -46,7 +46,7 @@ struct RequestParts {
   const std::atomic<bool>& cancel_all;
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
-  // True: a request waits that may run now, beside those that do.
+  // True: a request waits that may run now, in addition to those that do.
   std::function<bool()> company;
   // Tokens of an answer that get room at a time. 0: all of it gets room before the request begins.
   int64_t answer_step = 0;
@@ -81,9 +81,9 @@ class RequestRun {
   // prompt is matched again, and the generated tokens are decoded again, given and not sampled. A
   // prompt that is not complete always begins again. REQUIRES: candidate().can_park.
   void Park(bool keep);
-  // Of the copy that Park would keep now, and of the one that it has kept.
+  // The size of the copy that Park would keep now, and of the one that it has kept.
   size_t parked_bytes() const;
-  // What its read policy keeps of its context.
+  // The memory that its read policy keeps of its context.
   uint64_t near_bytes() const { return reader_ == nullptr ? 0 : summary_.reading.near_bytes; }
   size_t kept_bytes() const { return way_ != nullptr ? way_->kept_bytes() : 0; }
 
@@ -131,7 +131,7 @@ class RequestRun {
   void EndReturn(const PromptReport& report);
   // The prompt's whole blocks leave the pages, and are read by rows from now on.
   Status BeginReading();
-  // Of the prompt's first rows, which are read by rows.
+  // The name of the prompt's first rows, which are read by rows.
   ContextToRead ContextOf(int64_t rows) const;
   // The same for what was spilt to the node, which keeps the rows. If that cannot be, decode steps
   // read all of it.
@@ -177,7 +177,7 @@ class RequestRun {
   bool resumed_ = false;     // It was parked: its summary tells of the first time.
   size_t decoded_ = 0;       // Generated tokens whose KV is there, or under way.
   Step pass_;                // The chunk under way.
-  int64_t pass_length_ = 0;  // Of the sequence, before it.
+  int64_t pass_length_ = 0;  // The length of the sequence before it.
   bool repeat_ = false;      // The node took lent memory back under the pass.
 };
 

@@ -20,7 +20,7 @@ namespace cairn::worker {
 // Not thread-safe: the engine's thread.
 class RequestServices {
  public:
-  // What requests ask of their engine.
+  // The calls of requests to their engine.
   struct Hooks {
     const std::atomic<bool>& cancel_all;
     Wakeup& wakeup;                                       // Notified of what comes of spills.

@@ -1,5 +1,6 @@
 #pragma once
-// What a prompt takes from other prompts that begin alike, and gives to them.
+// The blocks that a prompt takes from other prompts that begin alike, and those that it gives to
+// them.
 //
 //   Claim ─► forward pass ─► Unclaim, Publish       others wait for what is claimed,
 //                               └─► Adopt           and take what is published
@@ -19,7 +20,7 @@ namespace cairn::worker {
 // Blocks that prompts compute in this round, under the names by which they are shared.
 using BlockClaims = std::set<BlockKey>;
 
-// Of one prompt. Not thread-safe: the engine's thread.
+// Used for one prompt. Not thread-safe: the engine's thread.
 class SharedBlocks {
  public:
   // `names`: of the prompt's full blocks; empty: nothing is shared. `most_adopted`: blocks that may
@@ -38,8 +39,8 @@ class SharedBlocks {
   // Takes the next blocks that others have published; the sequence's length has grown by them.
   // Returns how many there were.
   uint32_t Adopt();
-  // Of `count` tokens from the sequence's length on, those before the first block that somebody
-  // else has or computes.
+  // The part of `count` tokens from the sequence's length on that comes before the first block that
+  // somebody else has or computes.
   int64_t Unshared(int64_t count) const;
   // The next `tokens` tokens are computed now: others wait for their blocks, until Unclaim.
   void Claim(int64_t tokens);

@@ -128,7 +128,7 @@ Step SpilledPrompt::EndChunks() {
     spills_rows_ = true;
     return BeginSpill();
   }
-  // What the node does not take stays in pages, if there is room.
+  // Blocks that the node does not take stay in pages, if there is room.
   if (MustSpill(total_ + answer_tokens_)) return BeginSpill();
   return WaitOrEnd(MakeRoom(total_ + answer_tokens_));
 }
@@ -212,7 +212,7 @@ bool SpilledPrompt::MustSpill(int64_t end) {
 Status SpilledPrompt::MakeRoom(int64_t end) {
   Status room = sequence_.Reserve(end);
   if (room.code() != StatusCode::kResourceExhausted) return room;
-  room = reserve_(sequence_, end);  // Of what others can do without.
+  room = reserve_(sequence_, end);  // Takes room that others can do without.
   if (room.code() == StatusCode::kResourceExhausted) {
     const uint64_t least =
         transformer_.kv_layout().bytes_for(LeastTokens(block_tokens_, answer_tokens_));
@@ -308,7 +308,7 @@ Status SpilledPrompt::EndSpill(const BlockSpill::Outcome& outcome) {
     sequence_.DropFront(left);
   }
   if (left == end) return OkStatus();
-  // What was spilt before may be gone, too.
+  // Blocks that were spilt before may be gone, too.
   if (left < base) BackTo(left);
   if (!failed.ok()) return failed;
   // It gave blocks of this prompt up for others of it.

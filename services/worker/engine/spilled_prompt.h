@@ -5,13 +5,13 @@
 //
 //   kMatch ─► kChunk ─► forward pass ─► kChunk ... ─► kFinished
 //              ▲ │  │                                    │
-//              │ │  └── a pass failed, because what was spilt did not come ──► kReturn: ask the node
-//              │ │                                                       what it has, and go on from
-//              │ ▼ no room                                               there
+//              │ │  └── a pass failed, since what was spilt did not come ──► kReturn: ask the node
+//              │ │                                                           what it has, and go on
+//              │ ▼ no room                                                   from there
 //            kSpilling: the full blocks are pushed and leased in the background (block_spill.h).
 //                       Then their pages are given back.
 //
-// What the node has of the prompt's beginning is not fetched: it counts as spilt.
+// The part of the prompt's beginning that the node has is not fetched: it counts as spilt.
 //
 // Exactness: the sums are those of a sequence with all its pages (kernels/attention.h), and only
 // blocks of exact lineage are spilt, with the recipe raw. So KV and answer are, to the last bit,
@@ -38,10 +38,10 @@
 
 namespace cairn::worker {
 
-// What spilling needs. Everything outlives the prompts.
+// The services that spilling needs. Everything outlives the prompts.
 struct SpillServices {
   client::CacheClient& client;
-  PrefixSession& session;  // Of a namespace with the recipe raw.
+  PrefixSession& session;  // The session of a namespace with the recipe raw.
   Executor& executor;
   PushQueue& push;  // Spills drive it, nobody else.
   SpillTurn& turn;
@@ -73,7 +73,7 @@ class SpilledPrompt final : public PromptWay {
     return EarlierKv::kUnitTokens + block_tokens + answer_tokens;
   }
 
-  // Of a prompt of so many tokens that is read by rows: those that are at the node in the end.
+  // How many tokens of a prompt of `prompt_tokens` end up at the node if it is read by rows.
   static int64_t RowsAtNode(int64_t prompt_tokens) {
     return prompt_tokens / EarlierKv::kUnitTokens * EarlierKv::kUnitTokens;
   }
@@ -131,13 +131,13 @@ class SpilledPrompt final : public PromptWay {
   const int64_t total_;  // Tokens of the prompt.
   const int64_t answer_tokens_;
   const int64_t block_tokens_;
-  const std::vector<BlockKey> keys_;  // Of all full blocks.
+  const std::vector<BlockKey> keys_;  // The keys of all full blocks.
   SpilledKv kv_;
 
   State state_ = State::kMatch;
   int64_t chunk_tokens_ = 0;
   bool prompt_done_ = false;                // Once: what comes after is a return.
-  std::optional<TimePoint> failing_since_;  // Of the node, without progress.
+  std::optional<TimePoint> failing_since_;  // Since when the node fails without progress.
   std::optional<TimePoint> ask_again_;      // Nothing is asked of the node before.
   int failures_ = 0;                        // Since the last progress.
   bool node_too_small_ = false;             // Asking again would change nothing.

@@ -111,8 +111,8 @@ class WorkerEngine {
     double decode_share = 0.5;
     // Most memory that the process takes, all of it. 0: what the machine has left.
     uint64_t memory_limit = 0;
-    // Of it, for requests that were decoded, and again for messages that arrive; less, where the
-    // rest does not fit.
+    // The part of it for requests that were decoded, and again for messages that arrive; less,
+    // where the rest does not fit.
     uint64_t request_bytes = 0;
     uint64_t least_request_bytes = 0;
     uint32_t idle_turns = 4;  // Finished turns that wait for prefill; the oldest is dropped.
@@ -170,7 +170,7 @@ class WorkerEngine {
     uint64_t running_decodes = 0;
     uint64_t parked = 0;
     uint64_t parked_bytes = 0;
-    uint64_t near_bytes = 0;  // What read policies keep of contexts.
+    uint64_t near_bytes = 0;  // The memory that read policies keep of contexts.
     uint64_t kv_pages_total = 0;
     uint64_t kv_pages_free = 0;
     MeasuredRates rates;

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
-// What rpc.requests may become if nobody has set it.
+// The least that rpc.requests may become if nobody has set it.
 constexpr uint64_t kLeastRequests = 16 << 20;
 
 void RegisterWorker(config::Schema& schema, WorkerConfig& c) {

@@ -41,7 +41,7 @@ void Show(const Statistic& row, double value, metrics::Sink& sink) {
   metrics::Show(row, kSharedMetrics, {}, value, sink);
 }
 
-// What is left of a metric that rows share, and is no counter of its own.
+// Shows the rest of a metric that rows share, and that is no counter of its own.
 void ShowRest(StatisticKind kind, std::string_view metric, std::string_view labels, uint64_t value,
               metrics::Sink& sink) {
   Show({.kind = kind, .name = {}, .metric = metric, .labels = labels, .help = {}},

@@ -38,9 +38,9 @@ inline std::optional<size_t> ChooseVictim(std::span<const Scheduler::Candidate> 
 }
 
 // The running request to park because others find no page for their next token, as an index;
-// nullopt: none of them lacks one, or nobody can give any. Of the lowest priorities, as far as they
-// count, the one that began last, which may be one that lacks a page itself. So the first one of
-// the greatest priority always goes on.
+// nullopt: none of them lacks one, or nobody can give any. It is the one that began last among
+// those of the lowest priority, as far as priorities count, which may be one that lacks a page
+// itself. So the first one of the greatest priority always goes on.
 inline std::optional<size_t> ChooseGiver(std::span<const Scheduler::Candidate> running,
                                          const PromptOrder& order) {
   if (std::ranges::none_of(running, &Scheduler::Candidate::starved)) return std::nullopt;

@@ -1,6 +1,6 @@
 #pragma once
-// What a request costs its tenant while it runs, in tokens: what it generates, and the pages that
-// it holds.
+// The cost of a request for its tenant while it runs, in tokens: the tokens that it generates, and
+// the pages that it holds.
 //
 //   a generated token      TenantAccounts::kGeneratedCost
 //   all pages, a second    what the engine computes of prompts in a second
@@ -17,14 +17,14 @@
 
 namespace cairn::worker {
 
-// Of one request. Not thread-safe.
+// Used for one request. Not thread-safe.
 class UsageMeter {
  public:
   // `generated`: tokens that were charged before.
   explicit UsageMeter(TimePoint now, uint64_t generated = 0) : read_(now), generated_(generated) {}
 
   // Tokens to charge for the time since the last reading, at whose end the request holds `pages` of
-  // the engine's `all_pages` and has generated so many tokens. `tokens_per_second`: of prefill;
+  // the engine's `all_pages` and has generated `generated` tokens. `tokens_per_second`: of prefill;
   // 0: not known, and then pages cost nothing.
   double Read(TimePoint now, uint64_t generated, int64_t pages, int64_t all_pages,
               double tokens_per_second) {

@@ -36,13 +36,14 @@ struct BlockSpill::Work {
     outcome.taken = Push();
     outcome.refused = outcome.taken ? OkStatus() : dependencies.push.last_failure();
     outcome.held = outcome.taken ? kv.Hold(wanted.keys) : outcome.refused;
-    // There is no room beside what is leased: it refused blocks, or gave up those that it had
-    // taken.
+    // There is no room in addition to the leased blocks: the node refused blocks, or gave up those
+    // that it had taken.
     outcome.full = outcome.taken ? outcome.held.ok() && kv.tokens() >= wanted.held_tokens &&
                                        kv.tokens() < wanted.all_tokens
                                  : outcome.refused.code() == StatusCode::kResourceExhausted;
     if ((outcome.taken && !outcome.full) || cancelled.load()) return;
-    // What is leased in place stays in the node's memory. Without the lease it may go to disk.
+    // Blocks that are leased in place stay in the node's memory. Without the lease it may go to
+    // disk.
     kv.LetGo();
     (void)dependencies.client.Flush({.deadline = wanted.flush_deadline, .trace = wanted.trace});
     outcome.taken = Push();

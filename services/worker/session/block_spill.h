@@ -17,8 +17,8 @@
 
 namespace cairn::worker {
 
-// Whose spill drives the queue of spilt blocks now: one at a time, so that each sees what became of
-// its own blocks. Thread-safe.
+// The turn of the spill that drives the queue of spilt blocks now: one at a time, so that each sees
+// what became of its own blocks. Thread-safe.
 class SpillTurn {
  public:
   void Take(const Clock& clock);
@@ -47,10 +47,10 @@ class BlockSpill {
     Digest fingerprint;
     const KvCodec* codec = nullptr;
     std::vector<ComputedBlock> blocks;
-    std::vector<BlockKey>
-        keys;  // To be leased: of the prompt's first blocks, with `blocks` at the end.
+    // To be leased: of the prompt's first blocks, with `blocks` at the end.
+    std::vector<BlockKey> keys;
     int64_t held_tokens = 0;  // Leased before.
-    int64_t all_tokens = 0;   // Of the keys.
+    int64_t all_tokens = 0;   // Tokens of all keys.
     Duration flush_deadline;
     std::string trace;
   };
@@ -67,7 +67,7 @@ class BlockSpill {
   struct Outcome {
     bool taken = false;  // The node took all blocks.
     Status refused;      // Else why it did not take one.
-    Status held;         // Of the lease; kv.tokens() says what it covers.
+    Status held;         // The status of the lease; kv.tokens() says what it covers.
     bool full = false;   // The node has no room next to what is leased.
   };
   // REQUIRES: done.

@@ -37,7 +37,8 @@ namespace cairn::worker {
 
 struct ComputedBlock;
 
-// What is stored of a block where the namespace's recipe keeps only some of its rows. Immutable.
+// The slices that are stored of a block where the namespace's recipe keeps only some of its rows.
+// Immutable.
 class BlockSlices {
  public:
   BlockSlices() = default;
@@ -45,7 +46,7 @@ class BlockSlices {
   BlockSlices(const BlockSlices&) = delete;
   BlockSlices& operator=(const BlockSlices&) = delete;
 
-  // Of all rows, not encoded.
+  // The bytes of all rows, not encoded.
   virtual uint64_t bytes() const = 0;
   // Appends the slice of one layer of the block to `part`. Errors: those of KvCodec::Encode.
   virtual Status Append(const ComputedBlock& block, const KvCodec& codec, int layer,

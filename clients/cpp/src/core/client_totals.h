@@ -26,7 +26,7 @@ class ClientTotals {
   // A call that ended with this code.
   void AddCall(StatusCode code);
 
-  // What is counted here. The rest of the fields are left alone.
+  // The counts of this client. The rest of the fields are left alone.
   ClientStats Get() const;
 
  private:

@@ -4,7 +4,7 @@
 // such a chunk stays as it is, its tenant's, until the process has ended: otherwise the node would
 // give the chunk other memory, and processes that come and go would take more than the capacity.
 //
-// What a process passes on to others is not seen.
+// Descriptors that a process passes on to others are not seen.
 
 #include <cstddef>
 #include <vector>

@@ -112,7 +112,7 @@ class ArenaMemory final : public SegmentMemories {
   void* reserved_address_ = nullptr;
   uint64_t reserved_address_bytes_ = 0;
   bool huge_pages_ = false;
-  std::vector<int> fds_;  // By segment; -1: new memory could not be had. Replace changes one.
+  std::vector<int> fds_;  // By segment; -1: there was no new memory. Replace changes one.
   mutable Mutex mu_;
   RetiredMemories retired_ ABSL_GUARDED_BY(mu_);
   Prefault prefault_;

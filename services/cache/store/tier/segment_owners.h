@@ -1,6 +1,6 @@
 #pragma once
-// Whose segments of an arena are whose, and which pages of them are in use. It makes no system
-// calls: SegmentMemories says what the memory allows. Thread-safe.
+// Which owner has which segments of an arena, and which of their pages are in use. It makes no
+// system calls: SegmentMemories says what the memory allows. Thread-safe.
 //
 // At first all segments are common: extents of everybody, never shown to anybody outside of this
 // process. A tenant that reads in place from another process becomes an owner (AddOwner), and from

@@ -30,7 +30,7 @@
 
 namespace cairn::worker {
 
-// What all such prompts share. Not thread-safe.
+// The state that all such prompts share. Not thread-safe.
 class SelectedPrompts final : public PromptWays {
  public:
   // All must outlive it. `session` and `push` are both null or both not. `make_room`: of the ways.

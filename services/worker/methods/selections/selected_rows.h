@@ -15,7 +15,7 @@ namespace cairn::worker {
 struct SelectedRows {
   KvLayout kv;
   std::vector<uint64_t> masks;  // [layers][kv_heads][words]: format/selected_slice.h
-  uint64_t bytes = 0;           // Of all rows, not encoded.
+  uint64_t bytes = 0;           // The bytes of all rows, not encoded.
   // Has them, in each head one after the other. Null: they are in ComputedBlock::page, among
   // others.
   std::shared_ptr<const RaggedPrefix> prefix = nullptr;

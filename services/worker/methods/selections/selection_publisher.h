@@ -1,6 +1,6 @@
 #pragma once
-// Selects rows of prompts for namespaces that a worker publishes to beside its own, whose KV stays
-// whole: one prefill serves readers of several selections.
+// Selects rows of prompts for namespaces that a worker publishes to in addition to its own, whose
+// KV stays whole: one prefill serves readers of several selections.
 
 #include <cstdint>
 #include <memory>

@@ -11,8 +11,8 @@
 // the next turn of a chat finds both. A key stands for one set of bytes: it is made of the block's
 // own key and of how far it was turned.
 //
-// What differs from computing the shortened prompt: the kept rows were computed with the
-// dropped tokens in view. In the first layer they are the same but for rounding, in later layers
+// Difference from computing the shortened prompt: the kept rows were computed with the dropped
+// tokens in view. In the first layer they are the same but for rounding, in later layers
 // they still know of them.
 //
 // Sources: StreamingLLM (arXiv 2309.17453, section 3.2), which keeps first and newest tokens and
@@ -37,7 +37,7 @@
 
 namespace cairn::worker {
 
-// What turning needs. Everything outlives the calls.
+// The services that turning needs. Everything outlives the calls.
 struct TurnServices {
   client::CacheClient& client;
   const PrefixSession& session;  // A session of a namespace with the recipe raw.
