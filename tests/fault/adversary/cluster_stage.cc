@@ -29,7 +29,7 @@ struct MemoryFlag {
   uint64_t mebibytes;
   uint64_t times;
 };
-// As much for messages that arrive as for requests under way (docs/reference/config-router.md).
+// As much for messages that arrive as for requests under way (docs/operate/config-router.md).
 constexpr MemoryFlag kRpcRequests{"--rpc.requests", 32, 2};
 const std::vector<MemoryFlag> kWorkerMemory = {
     {"--kv_pool", 64, 1}, {"--parking", 16, 1}, {"--cache.push_queue", 32, 1}, kRpcRequests};
