@@ -3,8 +3,8 @@
 
 usage: tools/chart_settings.py [--check]
 
-They come from the tables of docs/operate/config*.md, which the programs print and their tests compare. A new
-setting is reachable as soon as its table has it.
+They come from the tables of docs/operate/config*.md, which the programs print and their tests
+compare. A new setting is reachable as soon as its table has it.
 """
 
 import json

@@ -30,6 +30,7 @@ EXAMPLES = {
     "volumes": [[], [{"name": "more", "emptyDir": {}}]],
     "volumeMounts": [[], [{"name": "sockets", "mountPath": "/more", "readOnly": True}]],
     "env": [[], [{"name": "A", "value": "x: y"}]],
+    "metrics": [[]],
     "affinity": [{}, {"podAntiAffinity": {}}],
     "extraObjects": [
         [],

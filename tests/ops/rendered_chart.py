@@ -103,6 +103,26 @@ VALUES = {
         "tls": {"existingSecret": "cairn-tls", "secrets": {"worker": "worker-tls"}},
         **WORKER,
     },
+    "autoscaled": {
+        **TLS,
+        "worker": {**WORKER["worker"], "autoscaling": {"enabled": True}},
+        "router": {
+            "enabled": True,
+            "autoscaling": {
+                "enabled": True,
+                "minReplicas": 2,
+                "metrics": [
+                    {
+                        "type": "Pods",
+                        "pods": {
+                            "metric": {"name": "cairn_router_active_requests"},
+                            "target": {"type": "AverageValue", "averageValue": "50"},
+                        },
+                    }
+                ],
+            },
+        },
+    },
     "openshift": {**TLS, "podSecurity": {"uid": 0}},
     "settings": {
         **TLS,

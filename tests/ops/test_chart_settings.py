@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from rendered_chart import TLS, VALUES, WORKER, find, merged, render
+from rendered_chart import TLS, VALUES, WORKER, containers_of, find, merged, render
 
 _spec = importlib.util.spec_from_file_location("settings", ROOT / "tools/chart_settings.py")
 chart_settings = importlib.util.module_from_spec(_spec)
@@ -148,7 +148,8 @@ def test_the_volume_holds_what_the_tier_may_take(chart, mebibytes):
     docs = render(chart, {**TLS, "cache": {"disk": disk}})
     (claim,) = find(docs, "StatefulSet", "test-cache")["spec"]["volumeClaimTemplates"]
     storage = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Mi"))
-    # docs/operate/config.md: the directory stays below 1.3 times the capacity, and disk.min_free is left.
+    # docs/operate/config.md: the directory stays below 1.3 times the capacity, and disk.min_free
+    # is left.
     assert storage * 0.95 >= mebibytes * 1.3 + 256 - 2
     assert storage * 0.95 <= mebibytes * 1.3 + 256 + 3
 
@@ -271,6 +272,50 @@ def test_alerts_look_at_the_pods_of_their_release_only(chart):
         )
     own = {**TLS, "alerts": {"enabled": True, "selector": 'cluster="a"'}}
     assert all('cluster="a"' in e and "namespace=" not in e for e in expressions(own))
+
+
+def test_an_autoscaler_sets_the_number_of_pods(chart):
+    docs = render(chart, VALUES["autoscaled"])
+    for kind, name, least in [("StatefulSet", "test-worker", 1), ("Deployment", "test-router", 2)]:
+        # Otherwise each upgrade would set the number again.
+        assert "replicas" not in find(docs, kind, name)["spec"]
+        scaler = find(docs, "HorizontalPodAutoscaler", name)["spec"]
+        assert scaler["scaleTargetRef"]["kind"] == kind and scaler["minReplicas"] == least
+    budgets = {d["metadata"]["name"] for d in docs if d["kind"] == "PodDisruptionBudget"}
+    assert budgets == {"test-router"}
+    for values, named in [
+        ({"besideNode": True}, "worker.autoscaling.enabled"),
+        ({"autoscaling": {"minReplicas": 11}}, "worker.autoscaling.maxReplicas: got 10"),
+    ]:
+        with pytest.raises(helm.HelmError, match=named):
+            chart.render(merged(VALUES["autoscaled"], {"worker": values}))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_only_the_release_and_its_clients_reach_nodes_and_workers(chart, beside):
+    clients = [{"namespaceSelector": {"matchLabels": {"team": "x"}}}]
+    values = merged(
+        VALUES["router"],
+        {
+            "networkPolicies": {"enabled": True, "cacheClients": clients},
+            "worker": {"besideNode": beside},
+        },
+    )
+    docs = render(chart, values)
+    policies = {d["metadata"]["name"]: d["spec"] for d in docs if d["kind"] == "NetworkPolicy"}
+    assert set(policies) == {"test-cache"} | (set() if beside else {"test-worker"})
+    template = find(docs, "StatefulSet", "test-cache")["spec"]["template"]
+    policy = policies["test-cache"]
+    assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    probes, calls = policy["ingress"]
+    ports = {c["name"]: {p["name"] for p in c["ports"]} for c in containers_of(template["spec"])}
+    assert {p["port"] for p in [*probes["ports"], *calls["ports"]]} == set().union(*ports.values())
+    # Without "from" everybody reaches a port.
+    assert "from" not in probes
+    release, client = calls["from"]
+    assert client == clients[0]
+    router = find(docs, "Deployment", "test-router")["spec"]["template"]["metadata"]["labels"]
+    assert release["podSelector"]["matchLabels"].items() <= router.items()
 
 
 def test_certificates_have_the_names_that_others_expect(chart):

@@ -52,6 +52,7 @@ CASES = {
         "20m",
     ),
     "CairnWorkerParksOften": ("cairn_worker_parked_total{}", "0+10x60", "7", "20m"),
+    "CairnWorkerBreakerOpen": ("cairn_worker_cache_breaker_open{}", "1", "0", "3m"),
     "CairnWorkerWithoutCache": ("cairn_worker_cache_connected{}", "0", "1", "6m"),
     "CairnRouterWithoutWorkers": ('cairn_router_workers{condition="ready"}', "0", "1", "2m"),
     "CairnRouterMissesWorkers": ('cairn_router_workers{condition="waiting"}', "1", "0", "12m"),

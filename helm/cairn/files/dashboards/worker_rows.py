@@ -36,7 +36,8 @@ ROWS = [
                 [
                     (
                         "{{codec}} {{direction}}",
-                        f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{{{SEL}}}{RI}))",
+                        "sum by (codec, direction) "
+                        f"(rate(cairn_worker_codec_seconds_total{{{SEL}}}{RI}))",
                     )
                 ],
             ),

@@ -1,0 +1,69 @@
+"""What docs/operate/kubernetes.md tells to type is what the chart takes."""
+
+import re
+import shlex
+
+import yaml
+
+from conftest import ROOT
+from rendered_chart import TLS, merged, render
+
+PAGE = (ROOT / "docs/operate/kubernetes.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```(sh|yaml)\n(.*?)```", PAGE, flags=re.S)
+
+
+def value(text):
+    if text.startswith("{"):
+        return text.strip("{}").split(",")
+    return yaml.safe_load(text)
+
+
+def values_of(command):
+    """The values of the --set of a helm command."""
+    words = shlex.split(command.replace("\\\n", " "), comments=True)
+    values = {}
+    for flag, setting in zip(words, words[1:], strict=False):
+        if flag != "--set":
+            continue
+        key, text = setting.split("=", 1)
+        made = value(text)
+        for level in reversed(key.split(".")):
+            made = {level: made}
+        values = merged(values, made)
+    return values
+
+
+def commands():
+    for kind, text in CODE:
+        if kind != "sh":
+            continue
+        lines = re.sub(r"\\\n\s*", " ", re.sub(r"^ +", "", text, flags=re.M)).splitlines()
+        yield from (line for line in lines if re.match(r"helm (install|upgrade) ", line))
+
+
+def test_the_page_has_commands():
+    assert len(list(commands())) >= 5
+
+
+def test_every_helm_command_of_the_page_renders(chart):
+    for command in commands():
+        values = values_of(command)
+        if "--reuse-values" in command:
+            values = merged(TLS, values)
+        assert render(chart, values), command
+
+
+def test_the_settings_of_the_page_render(chart):
+    (text,) = [text for kind, text in CODE if kind == "yaml"]
+    docs = render(chart, merged({**TLS, "cache": {"replicas": 3}}, yaml.safe_load(text)))
+    config = yaml.safe_load(docs[0]["data"]["cache.yaml"])
+    assert config["cluster"]["discovery"] == "etcd"
+    assert config["cluster"]["tls_server_name"] == "test-cache.kv.svc"
+
+
+def test_each_alert_of_nodes_and_workers_has_a_line_on_the_page():
+    for name in ["node", "worker"]:
+        rules = yaml.safe_load((ROOT / f"helm/cairn/files/rules/{name}.yaml").read_text())
+        for group in rules["groups"]:
+            for rule in group["rules"]:
+                assert f"`{rule['alert']}`" in PAGE
