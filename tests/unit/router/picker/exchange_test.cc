@@ -345,7 +345,9 @@ TEST_F(ExchangeTest, WhatIsWrongWithARequestIsAnAnswerToItsClient) {
 TEST_F(ExchangeTest, BodiesOfAllRequestsHaveABound) {
   Take(Head(ext_proc::FULL_DUPLEX_STREAMED));
   const uint64_t others = (1 << 20) - 3000;
-  ASSERT_TRUE(bodies_->Take(0, others / 2) && bodies_->Take(0, others / 2));
+  ByteShare one(bodies_);
+  ByteShare another(bodies_);
+  ASSERT_TRUE(one.Resize(others / 2) && another.Resize(others / 2));
   Take(Body(std::string(1000, ' '), false));
   EXPECT_EQ(ErrorOf(Take(Body(std::string(2500, ' '), false))), 503);
   EXPECT_EQ(bodies_->used(), others);
