@@ -107,7 +107,7 @@ class TextEncoding {
   size_t checked_ = 0;              // Bytes that are UTF-8.
   size_t at_ = 0;                   // Bytes in which special tokens were looked for.
   size_t begin_ = 0;                // Where the text between special tokens begins.
-  std::optional<TokenId> special_;  // That follows the part.
+  std::optional<TokenId> special_;  // The special token that follows the part.
   std::unique_ptr<Part> part_;      // Text between special tokens that is encoded now.
   std::vector<TokenId> ids_;
 };

@@ -431,7 +431,7 @@ class Busy(Condition):
     def __init__(self, base, cgroups):
         super().__init__(base, cgroups)
         self.loops = []
-        self.how = f"{processors() + 1} busy loops beside it, for {processors()} processors"
+        self.how = f"{processors() + 1} busy loops next to it, for {processors()} processors"
 
     def begin(self):
         for _ in range(processors() + 1):

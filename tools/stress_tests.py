@@ -430,7 +430,7 @@ def parse(arguments):
         default=20,
         help="how often each program runs, in all its modes together (default 20)",
     )
-    parser.add_argument("--jobs", type=int, default=1, help="programs beside each other")
+    parser.add_argument("--jobs", type=int, default=1, help="programs at the same time")
     parser.add_argument("--label", action="append", default=[], help="only tests of this label")
     parser.add_argument("--filter", help="only these cases: --gtest_filter, or -k of pytest")
     parser.add_argument("--json", type=pathlib.Path, help="file for results, written as they come")

@@ -17,7 +17,7 @@ struct Command {
   Options options;
   std::string only = "trace,remote,match,bandwidth,herd";
   bool json = false;
-  // Of GetPrompt.
+  // The calls of GetPrompt.
   std::string get, model;
   uint64_t prompt = 0;
   uint64_t blocks = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// What the cluster is measured with: nodes in a network of their own, whose links are slow enough
-// that this machine's cores are not the limit.
+// The set-up of the cluster's measurements: nodes in a network of their own, whose links are slow
+// enough that this machine's cores are not the limit.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace cairn::bench {
 
 struct Options {
   std::string trace = "tests/data/traces/conversation_trace.jsonl";
-  size_t requests = 300;  // Of the trace.
+  size_t requests = 300;  // Requests of the trace.
   double pause_ms = 30;   // Between two requests.
   size_t rounds = 5;      // Samples of a row, but of those that take long.
 };

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What papers claim of each other and of their forms, as questions with paired intervals, from
+"""Claims of papers about each other and about their forms, as questions with paired intervals, from
 reports of `cairn fidelity --json`.
 
     python3 benchmarks/fidelity/claims.py [LABEL=]REPORT.json ...
 
 LABEL tells contexts of other lengths apart: rows of one suite with different labels are never
-compared. Of a recipe that several reports have, the row with the most texts counts; two recipes are
+compared. If several reports have a recipe, the row with the most texts counts; two recipes are
 compared on the texts that both have. A report's rows are those of its day, and what a recipe keeps
 depends on nothing else, so rows of different reports may be compared: those that were measured
 twice are the same to ten digits.
@@ -19,7 +19,7 @@ from questions import CODECS, READING, SELECTIONS, name_of
 
 QUESTIONS = SELECTIONS + CODECS + READING
 
-# What recipes of that day's reports are called today, where a default has changed since.
+# The present names of recipes in that day's reports, where a default has changed since.
 RENAMED = {
     "2026-11-22": {
         "pyramidkv": "pyramidkv:beside=0",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Sets reports of `cairn fidelity --json` beside those of compare/fidelity/reference.py on the same
-tokens: tables and a plot.
+"""Sets reports of `cairn fidelity --json` next to those of compare/fidelity/reference.py on the
+same tokens: tables and a plot.
 
     python3 benchmarks/fidelity/compare.py --cairn REPORT.json... --reference REPORT.json... [--svg
     FILE]

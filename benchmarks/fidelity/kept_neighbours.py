@@ -4,9 +4,9 @@ one rests on.
 
     python3 benchmarks/fidelity/kept_neighbours.py build/fidelity/kept-needles.json [--kv-heads 3]
 
-Of a file of `cairn fidelity --kept`: for each recipe the Jaccard index (rows that both keep over
+For a file of `cairn fidelity --kept`: for each recipe the Jaccard index (rows that both keep over
 rows that one keeps) of layer l and l + 1, head by head, in the mean over texts, layers and heads;
-beside it what it would be if each kept as many rows at random.
+next to it the index that would result if each kept as many rows at random.
 """
 
 import argparse
@@ -19,7 +19,8 @@ def jaccard(a, b):
 
 
 def by_chance(a, b, tokens):
-    """Of two random sets of these sizes, roughly: expected overlap over expected union."""
+    """The index of two random sets of these sizes, roughly: expected overlap over expected
+    union."""
     overlap = a.bit_count() * b.bit_count() / tokens
     return overlap / max(1.0, a.bit_count() + b.bit_count() - overlap)
 

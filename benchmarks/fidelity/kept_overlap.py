@@ -16,8 +16,8 @@ from paired import entries, or_exit
 
 
 def method(recipe, keep=None):
-    """Selection, share and form of a recipe's name, `NAME:keep=K,...+CODEC`. What `sink` keeps and
-    which calibration it reads is not its form."""
+    """Selection, share and form of a recipe's name, `NAME:keep=K,...+CODEC`. The rows that `sink`
+    keeps and the calibration that it reads are not its form."""
     name, _, parameters = recipe.partition("+")[0].partition(":")
     values = dict(p.split("=", 1) for p in parameters.split(",") if p)
     keep = float(values.pop("keep", keep))
@@ -26,7 +26,7 @@ def method(recipe, keep=None):
 
 
 def overlaps(ours, theirs):
-    """Of each head of each text of ours."""
+    """The kept rows of each head of each text of ours."""
     others = {text["name"]: text["kept"] for text in theirs["texts"]}
     for text in ours["texts"]:
         for a, b in zip(text["kept"], others[text["name"]], strict=True):

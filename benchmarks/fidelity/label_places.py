@@ -1,8 +1,8 @@
-"""Names of points in a plot, each at the nearest free place beside its point."""
+"""Names of points in a plot, each at the nearest free place next to its point."""
 
 import html
 
-GLYPH, LINE = 5.6, 12  # Of a name in letters of 10 pixels.
+GLYPH, LINE = 5.6, 12  # The width of a name in letters of 10 pixels.
 POINT = 5  # Half of a point's box.
 
 
@@ -10,7 +10,7 @@ class LabelPlaces:
     """Remembers what is taken. All numbers are pixels of the picture."""
 
     def __init__(self, left, top, width, height, most_lines):
-        """Names stay inside this rectangle, at most so many lines above or below their points."""
+        """Names stay inside this rectangle, at most this many lines above or below their points."""
         self._left, self._top = left, top
         self._right, self._bottom = left + width, top + height
         self._steps = sorted(range(-most_lines, most_lines + 1), key=abs)

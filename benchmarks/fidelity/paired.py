@@ -27,7 +27,7 @@ class Question:
     asked: str
     first: str
     second: str
-    paper: str = ""  # Whose claim it is.
+    paper: str = ""  # The author of the claim.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ def rows_of(paths):
 
 
 def or_exit(parser, read):
-    """What `read` returns. A file that is no report ends the program, as a wrong argument does."""
+    """The result of `read`. A file that is no report ends the program, as a wrong argument does."""
     try:
         return read()
     except ReportError as error:

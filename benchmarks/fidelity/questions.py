@@ -1,8 +1,8 @@
-"""What papers claim of each other and of their forms: questions about recipes and policies."""
+"""Claims of papers about each other and about their forms: questions about recipes and policies."""
 
 from paired import Question
 
-# Of selections: `keep` and the codec, which is raw, are left out.
+# For selections: `keep` and the codec, which is raw, are left out.
 SELECTIONS = (
     Question("Do the first rows help?", "streaming", "streaming:sinks=0", "StreamingLLM"),
     Question("Does it beat a random choice?", "streaming", "random", "StreamingLLM"),
@@ -14,10 +14,10 @@ SELECTIONS = (
     Question("Do the paper's settings beat kvpress's?", "snapkv-paper", "snapkv", "SnapKV"),
     Question("Does a window of 32 beat one of 64?", "snapkv:window=32", "snapkv", "SnapKV"),
     Question("Does it beat H2O, in the paper's settings?", "snapkv-paper", "h2o", "SnapKV"),
-    Question("Does it beat SnapKV, window beside the budget?", "pyramidkv", "snapkv", "PyramidKV"),
+    Question("Does it beat SnapKV, window outside the budget?", "pyramidkv", "snapkv", "PyramidKV"),
     Question("Does it beat SnapKV, kvpress's form?", "pyramidkv:beside=0", "snapkv", "PyramidKV"),
     Question(
-        "Does the window beside beat kvpress's form?",
+        "Does the window outside beat kvpress's form?",
         "pyramidkv",
         "pyramidkv:beside=0",
         "PyramidKV",
@@ -105,7 +105,7 @@ SELECTIONS = (
     Question("Does it beat StreamingLLM?", "sepllm", "streaming", "SepLLM"),
 )
 
-# Of codecs, with each other and with selections.
+# Questions about codecs, compared with each other and with selections.
 CODECS = (
     Question("Does it beat 4 bits by token?", "mixed", "int4", "KIVI"),
     Question("Does it beat 4 bits by token?", "turbo:bits=4", "int4", "TurboQuant"),
@@ -120,7 +120,7 @@ CODECS = (
     ),
 )
 
-# Of read policies, with each other and with selections.
+# Questions about read policies, compared with each other and with selections.
 READING = (
     Question(
         "Does InfiniGen beat the best eviction?",
@@ -164,7 +164,7 @@ READING = (
 
 
 def name_of(recipe):
-    """What CODECS and READING call a recipe or policy of a report: which calibration file it reads
-    does not matter."""
+    """The name that CODECS and READING have for a recipe or policy of a report: which calibration
+    file it reads does not matter."""
     before, given, digits = recipe.removesuffix("+raw").partition("rotation=")
     return before + given + ("FILE" if digits not in ("", "context") else digits)

@@ -20,7 +20,7 @@ from compare import number
 from paired import difference, interval, or_exit, ratio, report_of, rows_of
 from questions import READING, name_of
 
-# Of half precision: 16 bits.
+# Shares of half precision: 16 bits.
 RIVALS = ("layer-defensive:keep=0.2+raw", "layer-defensive:keep=0.18+raw")
 RECIPES = ("layer-defensive:keep=0.65+cachegen:k=8,v=8",)
 

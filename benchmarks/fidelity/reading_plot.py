@@ -124,7 +124,7 @@ def write(path, policies, rivals, bench):
     ]
     width = 70 + Panel.WIDTH + 30
     if bench is not None:
-        # What the machine did besides is not in it.
+        # Other work of the machine is not in it.
         of_processor = all("processor_ms" in row for row in bench["rows"])
         time = "processor_ms" if of_processor else "step_ms"
         resident, fetched = (1000 / row[time] for row in bench["rows"][:2])

@@ -4,7 +4,7 @@
     python3 benchmarks/fidelity/selections.py --cairn REPORT.json... [--reference REPORT.json...]
     [--svg FILE]
 
-References are reports of compare/fidelity/selections_reference.py on the same tokens, set beside
+References are reports of compare/fidelity/selections_reference.py on the same tokens, set next to
 Cairn's selection of the same method and share, with the codec raw. Differences are paired by text
 (paired.py).
 """
@@ -16,7 +16,8 @@ from paired import ANSWERS, SLACK, difference, or_exit, rows_of
 
 
 class Recipe:
-    """Of a row: what selects, how much stays, and the codec; a name without `+` is a codec."""
+    """The parts of a row's name: what selects, how much stays, and the codec; a name without `+` is
+    a codec."""
 
     def __init__(self, row):
         selection, plus, codec = row["recipe"].partition("+")
@@ -116,8 +117,8 @@ def order(suite, rows, keeps, name):
 
 
 def best(rows, suite, bits, accept):
-    """Of the accepted rows of at most that size the best; where all are larger, of the smallest
-    size there is. None if there is none."""
+    """The best of the accepted rows of at most that size; where all are larger, the best of the
+    smallest size there is. None if there is none."""
     accepted = [row for row in rows if row["suite"] == suite and accept(Recipe(row))]
     if not accepted:
         return None
@@ -173,8 +174,8 @@ def show(title, lines):
 
 
 class MixturePlot(Plot):
-    """Of small sizes, where selections and codecs meet. Of selections alone it has some, for
-    room."""
+    """The plot of small sizes, where selections and codecs meet. It has some of the selections
+    alone, for room."""
 
     FIRST_BIT, LAST_BIT = 1, 5
     HEIGHT = 620

@@ -1,4 +1,5 @@
-// Decode attention of one layer over a ragged prefix beside the same over whole pages, one thread.
+// Decode attention of one layer over a ragged prefix, compared with the same over whole pages, one
+// thread.
 //
 //   attention_bench [--json]
 //
@@ -29,7 +30,7 @@ constexpr int kTrials = 25;
 constexpr worker::KvLayout kKv{
     .layers = kLayers, .kv_heads = kHeads, .head_dim = kDim, .block_tokens = 64};
 
-// Of this thread: neighbours that take the processor away do not count.
+// The time of this thread: neighbours that take the processor away do not count.
 double ProcessorSeconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

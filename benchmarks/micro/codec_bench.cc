@@ -1,4 +1,4 @@
-// Encoding and decoding of slices from memory to memory, one thread, beside memref: libc's memcpy
+// Encoding and decoding of slices from memory to memory, one thread, next to memref: libc's memcpy
 // of 1 MiB blocks between two 256 MiB buffers, taken before and after each trial in this process.
 //
 //   codec_bench [--json] [--only NAME]

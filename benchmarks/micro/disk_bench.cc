@@ -1,4 +1,4 @@
-// The disk tier beside raw io_uring on the same file system, in turns: same sizes, same depth,
+// The disk tier next to raw io_uring on the same file system, in turns: same sizes, same depth,
 // O_DIRECT, overwriting extents that were written before. And the write amplification of steady
 // churn in a full tier.
 //
@@ -6,9 +6,8 @@
 //              [--mib 256] [--backend auto] [--churn-only]
 //
 // Each round writes and reads --mib MiB per size and side; the median of the rounds counts, ratios
-// are taken within a round. Needs about
-// 1.7 GiB in DIR (default: the folder for temporary files), which is emptied at the end. Exit code
-// 1 when something fails.
+// are taken within a round. Needs about 1.7 GiB in DIR (default: the folder for temporary files),
+// which is emptied at the end. Exit code 1 when something fails.
 
 #include <fcntl.h>
 #include <liburing.h>
@@ -175,7 +174,7 @@ class RawFile {
   uint64_t at_ = 0;
 };
 
-// Keeps so many operations of a tier under way.
+// Keeps `depth` operations of a tier under way.
 class Window {
  public:
   explicit Window(size_t depth) {
@@ -350,7 +349,7 @@ uint64_t DeviceWrites() {
 }
 
 struct Churn {
-  double amplification = 0;  // Of writes, by the tier's own count.
+  double amplification = 0;  // The amplification of writes, by the tier's own count.
   double device = 0;         // Bytes that the process wrote for each byte of payload.
   double least_full = 0;
 };

@@ -35,7 +35,7 @@ std::string Batch(size_t number, const std::vector<int32_t>& tokens) {
   packer.pack("block_hashes");
   packer.pack_array(kBlocks);
   for (size_t i = 0; i < kBlocks; ++i) {
-    // Of 64 bits, as hashes are.
+    // Hashes have 64 bits, as those of engines.
     packer.pack((number * kBlocks + i + 1) * 0x9e3779b97f4a7c15ull);
   }
   packer.pack("parent_block_hash");

@@ -29,7 +29,7 @@ constexpr size_t kBlocks = 1'000'000;
 constexpr uint32_t kPromptTokens = 128 * 1024;
 constexpr int kRounds = 5;
 constexpr int kMatchesPerRound = 300;
-// At least so many blocks come, and go, per match: also where the other thread gets little of the
+// At least this many blocks come, and go, per match: also where the other thread gets little of the
 // machine.
 constexpr uint64_t kChurnPerMatch = 8;
 constexpr size_t kKeysPerCall = 1024;

@@ -1,4 +1,4 @@
-// Products of several decode rows beside the same rows one at a time, one thread.
+// Products of several decode rows, compared with the same rows one at a time, one thread.
 //
 //   linear_bench [--json]
 //
@@ -22,7 +22,7 @@ constexpr int64_t kHidden = 576, kKv = 192, kFfn = 1536, kVocab = 49152, kLayers
 constexpr int kTrials = 15;
 constexpr int64_t kMostRows = 32;
 
-// Of this thread: neighbours that take the processor away do not count.
+// The time of this thread: neighbours that take the processor away do not count.
 double ProcessorSeconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

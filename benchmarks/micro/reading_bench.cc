@@ -7,7 +7,7 @@
 // The context is real text, prefilled once; each mode decodes the same tokens after it, and modes
 // take turns. The far tier is host memory behind a limit of X GB/s (0: none) with a thread of its
 // own. "fetch-all" copies each layer's KV from it into the pages, layer after layer, ahead of the
-// computing as far as the tier allows. Beside the time on the clock is the processor time of all
+// computing as far as the tier allows. Next to the time on the clock is the processor time of all
 // threads, which tells more where the machine has other work.
 //
 // With --node, rows come from a cache node that runs at this address. The context is pushed to it
@@ -62,7 +62,7 @@ double ProcessorSeconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// Of each step.
+// The seconds of each step.
 struct StepSeconds {
   std::vector<double> clock, processor;
 };
@@ -79,7 +79,7 @@ class AllFetched {
     }
   }
 
-  // The copying runs beside the step.
+  // The copying runs during the step.
   void Begin() {
     here_.store(0);
     copier_ = std::jthread([this] {
@@ -262,7 +262,7 @@ void Run(const Options& options) {
   Bench bench(options);
   struct Mode {
     std::string name;
-    StepSeconds steps;  // Of all trials.
+    StepSeconds steps;  // The steps of all trials.
     std::string report;
   };
   std::vector<Mode> modes = {

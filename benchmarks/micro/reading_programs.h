@@ -1,6 +1,6 @@
 #pragma once
-// What the programs reading_bench and reading_rows share: a model, a context that is computed, and
-// tokens that are decoded after it one by one.
+// The parts that the programs reading_bench and reading_rows share: a model, a context that is
+// computed, and tokens that are decoded after it one by one.
 
 #include <algorithm>
 #include <cstdint>
@@ -64,7 +64,7 @@ class ReadingModel {
   const Transformer& transformer() const { return *transformer_; }
   const KvLayout& kv() const { return transformer_->kv_layout(); }
 
-  // Of this policy, whose calibration files lie in the folder.
+  // The terms of this policy, whose calibration files lie in the folder.
   ReadingTerms Terms(const std::string& policy, const std::string& calibration) const {
     ReadingTerms terms;
     terms.policy = Must(ParseReadPolicy(policy));

@@ -1,4 +1,4 @@
-// What it costs to verify rows, by what a hash covers: whole slices, groups of rows, or rows. The
+// The cost of verifying rows, by what a hash covers: whole slices, groups of rows, or rows. The
 // slice is that of SmolLM2-135M: K and V of 3 heads, 64 tokens and 64 dimensions in half precision.
 //
 //   rows_bench --benchmark_min_time=0.2

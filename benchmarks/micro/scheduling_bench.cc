@@ -37,7 +37,7 @@ struct Options {
 
 double Now() { return Seconds(SteadyClock::Get().Now().time_since_epoch()); }
 
-// What came of some seconds.
+// The results of some seconds.
 struct Rates {
   double decode = 0;   // Tokens per second, of all requests.
   double prefill = 0;  // Prompt tokens per second.

@@ -1,4 +1,4 @@
-// Seconds that each selection takes for a prompt, scores and choice, beside its prefill; and
+// Seconds that each selection takes for a prompt, scores and choice, next to its prefill; and
 // seconds of CPU over threads, which a busy neighbour does not lengthen.
 //
 //   selection_bench [--tokens N] [--threads N] [--trials N] [--prefill SECONDS] [--only NAME]
@@ -112,7 +112,7 @@ class Prompt {
   std::vector<_Float16> numbers_;
   std::vector<const std::byte*> pages_;
   std::vector<kernels::PagedKv> layers_;
-  std::vector<float> queries_;  // Of one layer, given to all.
+  std::vector<float> queries_;  // The queries of one layer, given to all.
   std::vector<float> projection_;
   std::vector<int32_t> ids_;
 };

@@ -18,7 +18,7 @@
 namespace cairn::model {
 namespace {
 
-// What one router knows of a worker that reports nothing.
+// One router's knowledge of a worker that reports nothing.
 struct SeenEngine {
   SeenEngine(const Clock* clock, int64_t cache_tokens) : load(clock), sent(cache_tokens) {}
   router::EngineLoad load;
@@ -180,9 +180,10 @@ class Cluster {
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<WorkerModel>> workers_;
   std::vector<std::unique_ptr<router::Dispatcher>> routers_;
-  std::vector<uint64_t> tickets_;                  // By request.
-  std::vector<std::unique_ptr<SeenEngine>> seen_;  // By router, then by worker. Of engines only.
-  std::vector<uint64_t> calls_;                    // By request: its id in the engine's load.
+  std::vector<uint64_t> tickets_;  // By request.
+  // By router, then by worker. Set for engines only.
+  std::vector<std::unique_ptr<SeenEngine>> seen_;
+  std::vector<uint64_t> calls_;  // By request: its id in the engine's load.
   std::vector<Answered> answered_;
   double hit_tokens_ = 0;
   size_t refused_ = 0;

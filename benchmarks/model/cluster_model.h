@@ -13,7 +13,7 @@ namespace cairn::model {
 struct ClusterOptions {
   size_t workers = 4;
   WorkerOptions worker = {};
-  std::vector<double> speeds = {};  // Of each worker, over worker.speeds. Empty: all 1.
+  std::vector<double> speeds = {};  // The speed of each worker, over worker.speeds. Empty: all 1.
   // A policy of the router, or a rule of others (foreign_rules.h).
   std::string policy = "cost";
   size_t routers = 1;                  // Requests go to them in turn. They share only the reports.
@@ -28,7 +28,7 @@ struct Outcome {
   std::vector<double> ttft;  // Seconds, of answered requests.
   size_t refused = 0;
   double tokens_per_second = 0;  // Generated ones, from the first arrival to the last one.
-  double hit_share = 0;          // Of prompt tokens.
+  double hit_share = 0;          // The share of prompt tokens.
 
   double mean() const;
   // share: 0 to 1.

@@ -74,7 +74,7 @@ class Generator {
     for (uint64_t i = 0; i < count; ++i) blocks.push_back(next_block_++);
     return blocks;
   }
-  // Adds so many tokens, rounded up to blocks. Returns the tokens of the whole.
+  // Adds `tokens`, rounded up to blocks. Returns the tokens of the whole.
   int64_t Extend(std::vector<uint64_t>* blocks, uint64_t tokens) {
     const uint64_t count = (tokens + kTraceBlock - 1) / kTraceBlock;
     const std::vector<uint64_t> more = NewBlocks(count);

@@ -8,7 +8,7 @@
 namespace cairn::model {
 namespace {
 
-// What follows `"name":` in a line of JSON without nesting.
+// The value after `"name":` in a line of JSON without nesting.
 Result<std::string_view> Field(std::string_view line, size_t number, std::string_view name) {
   const std::string quoted = fmt::format("\"{}\":", name);
   const size_t at = line.find(quoted);

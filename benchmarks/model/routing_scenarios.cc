@@ -19,7 +19,7 @@ const std::vector<std::string> kPolicies = {"round_robin", "least_load", "affini
 const std::vector<std::string> kJudged = {"round_robin", "least_load", "affinity",
                                           "sglang",      "dynamo",     "llm-d"};
 const std::vector<std::string> kForeign = {"sglang", "dynamo", "llm-d"};
-// What four workers bear with prefix caches, with all prompts in order.
+// The load that four workers bear with prefix caches, with all prompts in order.
 constexpr double kSaturating = 1.34;
 
 PolicyRun RunOf(const std::string& scenario, const std::string& policy, double load,

@@ -1,5 +1,5 @@
 #pragma once
-// What the scenarios of scheduling_model share.
+// The parts that the scenarios of scheduling_model share.
 
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ struct Row {
   double ratio = 0;  // More is better.
 };
 
-// What one policy did with one trace at one load. Seconds.
+// The results of one policy with one trace at one load. Seconds.
 struct PolicyRun {
   std::string scenario, policy;
   double load = 0;

@@ -57,7 +57,7 @@ void CompareOrder(const std::vector<Request>& requests, Report* report) {
   }
 }
 
-// What workers do at saturation is the yardstick of twice as much.
+// The throughput of workers at saturation is the yardstick of twice as much.
 void CompareOverload(const std::vector<Request>& requests, Report* report) {
   constexpr double kSaturating = 1.34;
   ClusterOptions options;

@@ -22,7 +22,7 @@ struct WorkerSpeeds {
   double step = 0.008;
   double decode = 0.00015;
   double prefill_rate = 8000;
-  int64_t step_tokens = 2048;    // Of prompts, at most.
+  int64_t step_tokens = 2048;    // The most prompt tokens of a step.
   double context_unit = 60'000;  // A token at this context takes twice as long.
   double fetch_rate = 160'000;
   int64_t cache_tokens = 3'000'000;
@@ -61,27 +61,27 @@ struct WorkerOptions {
   double decode_share = 0.05;
 };
 
-// What a request got.
+// The answer to a request.
 struct Answered {
   size_t request = 0;
   double first_token = 0;  // Times since the beginning.
   double last_token = 0;
 };
 
-// A request has so many tokens now.
+// A request has this many tokens now.
 struct Generated {
   size_t request = 0;
   int64_t tokens = 0;
 };
 
-// What is so at a worker now, as rules of other routers want it.
+// The present state of a worker, as rules of other routers want it.
 struct WorkerFacts {
   int64_t waiting = 0;         // Requests that the worker has not taken up.
   int64_t not_begun = 0;       // The same, and those it has taken up without computing any of them.
   int64_t requests = 0;        // That wait or run.
-  int64_t prefill_tokens = 0;  // Of prompts, not computed yet.
-  int64_t resident_tokens = 0;  // Of prompts and answers of all requests, at their ends.
-  double kv_use = 0;            // Of the cache's room, by requests that run: 0 to 1.
+  int64_t prefill_tokens = 0;  // Tokens of prompts that are not computed yet.
+  int64_t resident_tokens = 0;  // Tokens of prompts and answers of all requests, at their ends.
+  double kv_use = 0;            // The share of the cache's room that running requests use: 0 to 1.
 };
 
 // Not thread-safe.

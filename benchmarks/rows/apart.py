@@ -3,9 +3,9 @@ later the first token of a prompt of about 1,900 tokens comes through a pair, an
 the gaps between tokens of the decode worker become while prompts go through the pair.
 
 Clients and router take the prefill worker's core, the node both: on machines of their own they
-would disturb no decodes. Prompts beside watched tokens come from a router, as ids: a worker that
-gets text makes tokens of it on its core. The client that watches tokens goes before all other
-processes, if the system lets it: it is the clock."""
+would disturb no decodes. Prompts that run next to watched tokens come from a router, as ids: a
+worker that gets text makes tokens of it on its core. The client that watches tokens goes before all
+other processes, if the system lets it: it is the clock."""
 
 import contextlib
 import json
@@ -111,7 +111,7 @@ class Prompts:
 
 
 def missing():
-    """What keeps the group from running; empty: nothing."""
+    """The reason why the group cannot run; empty: it can."""
     cores = os.sched_getaffinity(0)
     if {PREFILL_CORE, DECODE_CORE} <= cores:
         return ""

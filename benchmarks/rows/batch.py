@@ -1,6 +1,6 @@
-"""Many chats at once in one worker, each beside its yardstick of the same trial: one at a time,
+"""Many chats at once in one worker, each next to its yardstick of the same trial: one at a time,
 different prefixes, tokens that must be computed, an engine for one request. And products of many
-decode rows beside one row. `batch_bench` and `linear_bench` do the work."""
+decode rows, compared with one row. `batch_bench` and `linear_bench` do the work."""
 
 import json
 import statistics

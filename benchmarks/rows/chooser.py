@@ -1,5 +1,5 @@
-"""Fetch, compute, or both: the worker's choice beside the two extremes, over a throttled way to the
-node.
+"""Fetch, compute, or both: the worker's choice next to the two extremes, over a throttled way to
+the node.
 
 One prompt of a shared prefix and a few tokens of its own, over a proxy whose rate makes fetching
 the prefix cost from a tenth to ten times what computing it costs. The three policies take turns at

@@ -1,5 +1,5 @@
-"""Encoding and decoding of KV slices from memory to memory, one thread, beside libc's memcpy in the
-same process."""
+"""Encoding and decoding of KV slices from memory to memory, one thread, next to libc's memcpy in
+the same process."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""The disk tier beside raw io_uring, and what a node makes of it for its clients."""
+"""The disk tier next to raw io_uring, and what a node makes of it for its clients."""
 
 import json
 import subprocess

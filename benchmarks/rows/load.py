@@ -1,4 +1,4 @@
-"""What other processes take of the machine while something is measured."""
+"""The share of the machine that other processes take while something is measured."""
 
 import os
 import resource

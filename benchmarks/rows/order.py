@@ -14,7 +14,8 @@ MODEL = {
     "overload_tokens_per_second": ("at saturation", 0.95, 1.0),
     "flood_p99_ttft": ("alone at half the speed", 1 / 1.5, 1 / 1.2),
 }
-# Of the engine: the key of scheduling_bench, whether less is better, floor and goal of the ratio.
+# The rows of the engine: the key of scheduling_bench, whether less is better, floor and goal of the
+# ratio.
 ENGINE = {
     "decode_kept": ("alone", False, 0.40, 0.47),
     "prefill_kept": ("alone", False, 0.40, 0.47),

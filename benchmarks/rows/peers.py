@@ -1,4 +1,4 @@
-"""Redis and Mooncake Store beside Cairn: benchmarks/compare/data_plane does the work, in
+"""Redis and Mooncake Store next to Cairn: benchmarks/compare/data_plane does the work, in
 environments of its own."""
 
 import json
@@ -24,7 +24,7 @@ INSTALL = {
 
 
 def not_installed(part):
-    """What a part of the comparison lacks, as text for people; empty when it can run."""
+    """The missing part of the comparison, as text for people; empty when it can run."""
     done = subprocess.run(
         [HERE / "setup.sh", "--check", part], capture_output=True, text=True, check=False
     )

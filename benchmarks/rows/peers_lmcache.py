@@ -1,4 +1,4 @@
-"""LMCache beside Cairn. A group of its own: LMCache is in the environment of the engine tests, and
+"""LMCache next to Cairn. A group of its own: LMCache is in the environment of the engine tests, and
 without it `peers` runs all the same."""
 
 from rows import peers

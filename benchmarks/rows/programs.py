@@ -7,7 +7,7 @@ from . import row
 
 
 def measure(command, work):
-    """What the program prints, which is kept in the folder `work`, too."""
+    """The output of the program, which is kept in the folder `work`, too."""
     done = subprocess.run(
         command + ["--json"], capture_output=True, text=True, timeout=900, check=False
     )

@@ -1,4 +1,4 @@
-"""What pushing a prompt of about 4k tokens costs the tokens that are decoded meanwhile."""
+"""The cost of pushing a prompt of about 4k tokens for the tokens that are decoded meanwhile."""
 
 import statistics
 

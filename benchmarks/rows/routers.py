@@ -1,4 +1,4 @@
-"""Other routers beside Cairn's, before simulated engines: benchmarks/compare/router does the work,
+"""Other routers next to Cairn's, before simulated engines: benchmarks/compare/router does the work,
 with the others in an environment of their own."""
 
 import json
@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parents[1] / "compare/router"
-MOST_ROUNDS = 3  # Of five minutes.
+MOST_ROUNDS = 3  # A round takes five minutes.
 OTHERS = ["smg", "vllm_router"]
 NAMES = (
     [f"routers_mean_ttft_{other}" for other in [*OTHERS, "smg_unprotected"]]

@@ -1,4 +1,4 @@
-"""What a selection leaves of the memory of a prompt: in the node, and in the worker while it
+"""The part of a prompt's memory that a selection leaves: in the node, and in the worker while it
 decodes and at the prefill's peak.
 
 Counts, not times: they do not depend on how busy the machine is. Yardstick: keep=1, or for the
@@ -89,7 +89,7 @@ def run(build, model, repeat, work):
     ]
     for name, method in zip(NAMES[3:], METHODS):
         raw, peak = alone["raw"]["peak"], alone[method]["peak"]
-        # What a window of queries and a layer's scores take, some 8 MiB, is there beside the whole
+        # A window of queries and a layer's scores, some 8 MiB, are there in addition to the whole
         # KV.
         rows.append(row(name, [peak], "MiB", f"raw {raw:.1f}", raw / peak, 1 / 1.05, 1.0))
     return rows

@@ -6,8 +6,8 @@ import threading
 import time
 
 CHUNK = 64 << 10
-# What the kernel holds back of a throttled stream: more would be sent on after the receiver has
-# given up.
+# The bytes that the kernel holds back of a throttled stream: more would be sent on after the
+# receiver has given up.
 BUFFER = 128 << 10
 
 

@@ -139,7 +139,7 @@ class _Bench:
         return answer["ttft_s"]
 
     def _settle(self):
-        """What one sample stored must not be written to disk during the next."""
+        """Blocks that one sample stored must not be written to disk during the next."""
         wait_until(
             lambda: self._worker.metric("cairn_worker_push_queue_blocks") == 0, 60, "pushes end"
         )

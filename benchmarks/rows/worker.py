@@ -1,4 +1,4 @@
-"""The worker's forward pass beside PyTorch and llama.cpp: benchmarks/compare/worker does the work,
+"""The worker's forward pass next to PyTorch and llama.cpp: benchmarks/compare/worker does the work,
 in an environment of its own."""
 
 import json

@@ -1,4 +1,5 @@
-// A worker's engine with many chats at once beside one at a time, in turn. Without a cache node.
+// A worker's engine with many chats at once, compared with one at a time, in turn. Without a cache
+// node.
 //
 //   batch_bench MODEL CASE [REPEAT [THREADS]]     one line of JSON for each trial
 //
@@ -38,7 +39,8 @@ double Seconds(SteadyTime::time_point from, SteadyTime::time_point to) {
 
 int threads = 0;  // That compute. 0: one for each processor.
 
-// Of all threads: with one that computes, neighbours that take the processor away do not count.
+// The time of all threads: with one that computes, neighbours that take the processor away do not
+// count.
 double ProcessorSeconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -52,7 +54,7 @@ std::unique_ptr<WorkerEngine> Engine(const std::string& model, uint32_t max_runn
   options.max_running = max_running;
   options.kv_pool_bytes = 3ull << 30;
   options.queue_max_wait = Duration(0);
-  options.decode_share = 0.1;  // What is measured begins when all prompts are computed.
+  options.decode_share = 0.1;  // The measurement begins when all prompts are computed.
   auto engine = WorkerEngine::Create(options, nullptr);
   if (!engine.ok()) {
     std::fprintf(stderr, "%s\n", ToString(engine.status()).c_str());
@@ -61,7 +63,7 @@ std::unique_ptr<WorkerEngine> Engine(const std::string& model, uint32_t max_runn
   return *std::move(engine);
 }
 
-// What a request came to.
+// The outcome of a request.
 struct Run {
   GenerateSummary summary;
   std::vector<SteadyTime::time_point> tokens;  // When each came.
@@ -138,7 +140,7 @@ class Together {
  public:
   explicit Together(uint32_t chats) : chats_(chats) {}
 
-  // Of a chat's token, its `count`th. False: the chat ends.
+  // A chat has its `count`th token. False: the chat ends.
   bool OnToken(uint64_t count) {
     std::lock_guard lock(mu_);
     const auto now = SteadyTime::now();
@@ -157,7 +159,7 @@ class Together {
   double tokens_per_processor_second() const { return static_cast<double>(tokens_) / cpu_; }
 
  private:
-  static constexpr uint64_t kTokens = 64;  // Of each chat, on average.
+  static constexpr uint64_t kTokens = 64;  // Tokens of each chat, on average.
 
   const uint64_t chats_;
   std::mutex mu_;

@@ -19,7 +19,7 @@ class BlockForm {
  public:
   virtual ~BlockForm() = default;
 
-  virtual uint32_t blocks() const = 0;  // That the engine has.
+  virtual uint32_t blocks() const = 0;  // The number of blocks that the engine has.
   // Bytes of a flat block, at most and at this position.
   virtual uint64_t flat_bytes() const = 0;
   virtual uint64_t BytesAt(uint64_t first_position) const {

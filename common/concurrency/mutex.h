@@ -41,9 +41,9 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 // The caller of a wait holds the mutex (a MutexLock is in scope), and so does the predicate, which
 // says so: [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done_; }
 //
-// Cores wait on the clock that they
-// were given, so that a test can move it, or can run other work in the same thread meanwhile
-// (tests/simulation). The waits without a clock are for what always has threads and real time.
+// Cores wait on the clock that they were given, so that a test can move it, or can run other work
+// in the same thread meanwhile (tests/simulation). The waits without a clock are for what always
+// has threads and real time.
 //
 // Not std::condition_variable_any, which takes a second mutex of its own for each wait and
 // notification.

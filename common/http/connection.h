@@ -23,7 +23,7 @@
 #include "common/http/request_parser.h"
 #include "common/http/server.h"
 #include "common/http/transport.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 
 namespace cairn::http {
 
@@ -34,15 +34,16 @@ struct Shared {
   Shared(Server::Options o, Handler* h)
       : options(std::move(o)),
         handler(h),
-        bodies(std::make_shared<ByteBudget>(options.all_body_bytes)),
-        unread(options.all_unread_bytes) {}
+        bodies(std::make_shared<FairBudget>(options.all_body_bytes)),
+        unread(std::make_shared<FairBudget>(options.all_unread_bytes)) {}
 
   const Server::Options options;
   Handler* const handler;
   boost::asio::io_context io;
   // Bodies of requests that are being read, and of those that their handler still holds.
-  const std::shared_ptr<ByteBudget> bodies;
-  ByteBudget unread;  // Bytes of answers that their readers have not taken.
+  const std::shared_ptr<FairBudget> bodies;
+  // Bytes of answers that their readers have not taken.
+  const std::shared_ptr<FairBudget> unread;
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> refused_requests{0}, slow_senders{0}, slow_readers{0}, aborted{0};
 
@@ -56,13 +57,14 @@ struct Shared {
 class Exchange final : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(std::shared_ptr<Connection> connection, Shared* shared)
-      : shared_(shared), connection_(std::move(connection)) {}
+      : shared_(shared), connection_(std::move(connection)), held_(shared->unread) {}
 
   void Send(Response response);
   void BeginStream(Response head);
   bool Write(std::string_view data);
   void End();
   void OnAbort(std::function<void()> aborted);
+  void AbortAnswer();
   // Its writer let go of it.
   void Abandon();
 
@@ -90,7 +92,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mu_);  // nullptr: it has ended.
   std::optional<Response> head_ ABSL_GUARDED_BY(mu_);
   std::string pending_ ABSL_GUARDED_BY(mu_);
-  uint64_t held_ ABSL_GUARDED_BY(mu_) = 0;  // pending_, and what is being written.
+  ByteShare held_ ABSL_GUARDED_BY(mu_);  // pending_, and what is being written.
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   bool streamed_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

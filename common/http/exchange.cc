@@ -51,6 +51,11 @@ void Exchange::OnAbort(std::function<void()> aborted) {
   aborted();
 }
 
+void Exchange::AbortAnswer() {
+  MutexLock lock(mu_);
+  if (connection_ != nullptr) connection_->PostClose(true);
+}
+
 void Exchange::Abandon() {
   MutexLock lock(mu_);
   if (connection_ == nullptr || ended_) return;
@@ -62,11 +67,11 @@ void Exchange::Abandon() {
 }
 
 bool Exchange::Append(std::string_view data, uint64_t most) {
-  if (held_ + data.size() > most || !shared_->unread.Take(held_, data.size())) {
+  const uint64_t held = held_.bytes() + data.size();
+  if (held > most || !held_.Resize(held)) {
     if (!std::exchange(too_slow_, true)) connection_->PostClose(true);
     return false;
   }
-  held_ += data.size();
   pending_ += data;
   return true;
 }
@@ -88,15 +93,14 @@ Exchange::Output Exchange::Take() {
 
 void Exchange::Written(uint64_t bytes) {
   MutexLock lock(mu_);
-  held_ -= bytes;
-  shared_->unread.GiveBack(bytes);
+  held_.ShrinkTo(held_.bytes() - bytes);
 }
 
 std::function<void()> Exchange::Finish() {
   std::shared_ptr<Connection> connection;
   MutexLock lock(mu_);
   connection.swap(connection_);
-  shared_->unread.GiveBack(std::exchange(held_, 0));
+  held_.Clear();
   return std::exchange(aborted_, nullptr);
 }
 

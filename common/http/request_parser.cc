@@ -24,7 +24,7 @@ std::string_view View(BeastView text) { return {text.data(), text.size()}; }
 
 class RequestParser::Impl final : public beast::http::basic_parser<true> {
  public:
-  Impl(uint32_t max_head_bytes, uint64_t max_body_bytes, std::shared_ptr<ByteBudget> bodies)
+  Impl(uint32_t max_head_bytes, uint64_t max_body_bytes, std::shared_ptr<FairBudget> bodies)
       : max_head_(max_head_bytes), max_body_(max_body_bytes) {
     request.body = ChargedString(ByteShare(std::move(bodies)));
     header_limit(max_head_bytes);
@@ -182,7 +182,7 @@ void RequestParser::Impl::Fail(const error_code& ec) {
 }
 
 RequestParser::RequestParser(uint32_t max_head_bytes, uint64_t max_body_bytes,
-                             std::shared_ptr<ByteBudget> bodies)
+                             std::shared_ptr<FairBudget> bodies)
     : impl_(std::make_unique<Impl>(max_head_bytes, max_body_bytes, std::move(bodies))) {}
 RequestParser::~RequestParser() = default;
 

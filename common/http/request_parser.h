@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "common/http/message.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 
 namespace cairn::http {
 
@@ -27,7 +27,7 @@ class RequestParser {
   // A longer head or body fails with 431 or 413. The body counts in `bodies` from its first byte,
   // for as long as it lives; one for which there is no room fails with 503. nullptr: no bound.
   RequestParser(uint32_t max_head_bytes, uint64_t max_body_bytes,
-                std::shared_ptr<ByteBudget> bodies = nullptr);
+                std::shared_ptr<FairBudget> bodies = nullptr);
   ~RequestParser();
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;

@@ -251,7 +251,7 @@ bool Server::Drain(Duration timeout) {
 Server::Stats Server::GetStats() const {
   Shared& shared = *impl_->shared;
   return {.connections = impl_->Connections(),
-          .unread_bytes = shared.unread.used(),
+          .unread_bytes = shared.unread->used(),
           .body_bytes = shared.bodies->used(),
           .accepted = impl_->accepted,
           .refused_connections = impl_->refused,

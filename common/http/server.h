@@ -36,9 +36,11 @@ class Responder {
   virtual bool Write(std::string_view data) = 0;
   virtual void End() = 0;
   // `aborted` runs once, on a thread of the server, if the connection ends before the answer is
-  // complete: at once if it has ended. Otherwise a thread of the server destroys it. At most one
-  // for each answer.
+  // complete: at once if it has ended. Otherwise a thread of the server destroys it. A later one
+  // takes the place of an earlier one.
   virtual void OnAbort(std::function<void()> aborted) = 0;
+  // Ends the connection, even if the answer is complete and its reader has not taken all of it.
+  virtual void Abort() = 0;
 };
 
 // Called by the threads of the server, several at a time. Must not block.
@@ -71,13 +73,14 @@ class Server {
     Duration request_timeout = std::chrono::seconds(30);  // To send a request (and to begin TLS).
     Duration idle_timeout = std::chrono::seconds(75);     // Between two requests.
     Duration write_timeout = std::chrono::seconds(30);    // For a reader that takes nothing.
+    bool keep_alive = true;                               // False: one answer for a connection.
   };
   struct Stats {
     uint64_t connections = 0;   // Now.
     uint64_t unread_bytes = 0;  // Now: of answers that their readers have not taken yet.
     uint64_t body_bytes = 0;    // Now: of bodies, and of what their handlers made of them.
     uint64_t accepted = 0;
-    uint64_t refused_connections = 0;  // For want of a place.
+    uint64_t refused_connections = 0;  // All places were taken.
     uint64_t refused_requests = 0;     // Not HTTP, too large.
     uint64_t slow_senders = 0;         // Connections that ended for that.
     uint64_t slow_readers = 0;

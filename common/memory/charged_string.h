@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 
 namespace cairn {
 

@@ -43,7 +43,7 @@ class FairQueue {
     std::map<std::string, TenantTerms> tenants = {};  // By name. Others have the defaults.
   };
   struct Numbers {
-    uint64_t works = 0;  // That are not done.
+    uint64_t works = 0;  // Works that are not done.
     uint64_t bytes = 0;  // Their bytes when they came.
     uint64_t refused = 0;
   };

@@ -51,7 +51,7 @@ class TenantAccounts {
     std::string name;
     TenantTerms terms;
     double served = 0;
-    size_t requests = 0;  // That have entered and not left.
+    size_t requests = 0;  // Requests that have entered and not left.
   };
   void ForgetIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws docs/images/demo.svg from the summary table that `cairn demo` printed.
 
-demo.txt beside this file is the summary of the run that the front page shows. To show another run:
+demo.txt in this folder is the summary of the run that the front page shows. To show another run:
 
     build/release/bin/cairn demo --model MODEL | tee demo.log
     # Copy the last box of demo.log, from corner to corner, into docs/images/demo.txt.
@@ -22,7 +22,7 @@ SIZE = 16  # Pixels of the font.
 # Room for a character. Generous, since the viewer chooses the font: a monospaced one takes 0.6.
 ADVANCE, BOLD_ADVANCE = 0.64 * SIZE, 0.74 * SIZE
 ROW = 29
-PADDING = 14  # Between a cell's text and the rules beside it.
+PADDING = 14  # Space between a cell's text and the rules on both sides.
 BAR = 40  # The window's title bar.
 MARGIN = 16
 

@@ -129,7 +129,7 @@ CAIRN_DEVICE void MultiplyTile(const batch::GemmArgs& a) {
 constexpr int kFewThreads = 128;
 constexpr int kFewWarps = kFewThreads / kWarp;
 constexpr int kFewOutputs = 16;
-constexpr int kFewColumns = 128;  // That a warp takes at a time.
+constexpr int kFewColumns = 128;  // Columns that a warp takes at a time.
 
 template <int kTiles>
 constexpr size_t kFewSharedBytes = kFewWarps* kTiles * 8 * (kFewOutputs + 1) * sizeof(float);

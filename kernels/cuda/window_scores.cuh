@@ -15,7 +15,7 @@ struct WindowRows {
   float scale = 1.0f;
   int rows = 0;
   int position = 0;
-  int columns = 0;  // That are written: 0 where a row does not see the key.
+  int columns = 0;  // Columns that are written: 0 where a row does not see the key.
 };
 
 CAIRN_DEVICE WindowRows RowsOf(const WindowAttentionArgs& a) {

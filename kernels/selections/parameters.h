@@ -26,7 +26,7 @@ inline ParameterInfo WindowParameter(int64_t least, int64_t fallback) {
   return {"window", "how many of the last rows are asked, and stay", 0, least, 512, fallback};
 }
 inline ParameterInfo PoolParameter() {
-  return {"pool", "scores are pooled over so many neighbours on each side", 0, 0, 16, 2};
+  return {"pool", "scores are pooled over this many neighbours on each side", 0, 0, 16, 2};
 }
 inline ParameterInfo MaxPoolParameter() {
   return {
@@ -43,7 +43,7 @@ inline ParameterInfo BetaParameter() {
 inline ParameterInfo BesideParameter() {
   return {
       "beside",
-      "1: the window lies beside the pyramid, 0: in it, and the pyramid is even where it has no "
+      "1: the window lies outside the pyramid, 0: in it, and the pyramid is even where it has no "
       "room",
       0,
       0,

@@ -14,7 +14,7 @@ from programs import BIN, ask, wait_until
 
 
 def descriptors(program):
-    """What the numbers of a process are."""
+    """The descriptors of a process."""
     folder = f"/proc/{program.process.pid}/fd"
     found = {}
     for number in os.listdir(folder):

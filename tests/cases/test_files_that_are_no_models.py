@@ -1,5 +1,5 @@
-"""What people give as a model's file: a pointer of Git LFS, a page, an unfinished download, an
-older format, a folder, nothing; and good files by the links of a download cache.
+"""Files that people give as a model: a pointer of Git LFS, a page, an unfinished download, an older
+format, a folder, nothing; and good files by the links of a download cache.
 
 Sources: ollama/ollama #3010; ggml-org/llama.cpp #3358, #3492; abetlen/llama-cpp-python #755, #902;
 stacklok/codegate #850.

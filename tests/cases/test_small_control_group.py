@@ -15,7 +15,7 @@ GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 @pytest.fixture
 def group():
-    """What a command line begins with in order to run in a group of 700 MiB."""
+    """The beginning of a command line that runs in a group of 700 MiB."""
     second = (GROUPS / "cgroup.subtree_control").exists()
     folder = (GROUPS if second else GROUPS / "memory") / f"cairn_cases_{os.getpid()}"
     try:

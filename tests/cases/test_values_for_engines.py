@@ -1,5 +1,5 @@
-"""What an engine accepts, the router before it passes on as it came: a limit of -1, whole numbers
-as 64.0, content that is null, prompts of forms that only some engines know.
+"""Values that an engine accepts pass as they came, also through the router before it: a limit of
+-1, whole numbers as 64.0, content that is null, prompts of forms that only some engines know.
 
 Sources: lmstudio-ai/lmstudio-bug-tracker #1829; langchain-ai/langchain #10822; gpustack #4057;
 BerriAI/litellm #1854.

@@ -79,7 +79,7 @@ def engine_log(tmp_path_factory):
 
 
 class Counts:
-    """What a node counted since this was made: hits are what the store says, not the engine."""
+    """The counts of a node since this was made: hits are those of the store, not of the engine."""
 
     def __init__(self, node):
         self._client = cairn.Client(node.grpc, client_name="engine-tests")
@@ -101,7 +101,7 @@ class Counts:
                 "matched_tokens",
             )
         }
-        # What a hint brought into memory is read there.
+        # Blocks that a hint brought into memory are read there.
         return {
             **found,
             "blocks": now.blocks,

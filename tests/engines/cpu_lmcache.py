@@ -12,7 +12,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector import LMCac
 
 
 class WholeBlocks(lmcache.v1.gpu_connector.GPUConnectorInterface):
-    """A chunk is so many whole blocks of each layer, as vLLM packed them."""
+    """A chunk is this number of whole blocks of each layer, as vLLM packed them."""
 
     def batched_from_gpu(self, memory_objs, starts, ends, **kwargs):
         for item, start, end in zip(memory_objs, starts, ends):

@@ -1,4 +1,4 @@
-"""What an engine publishes of its KV, read with vLLM's own types."""
+"""The events that an engine publishes about its KV, read with vLLM's own types."""
 
 import msgspec
 import zmq

@@ -236,7 +236,7 @@ def cache_for(model, address, **settings):
 
 
 def ask(name, address):
-    """What a process of its own answers, and what its cache counted."""
+    """The answers of a process of its own, and the counts of its cache."""
     model = make(name)
     with cache_for(model, address) as cache:
         tokens = cache.generate(prompt(1), **GENERATE)[0].tolist()

@@ -69,8 +69,8 @@ def metadata(**changes):
 
 
 class Worker:
-    """What LMCache makes of a configuration in a worker: its loop, its memory, its backend over the
-    connector."""
+    """The parts that LMCache makes of a configuration in a worker: its loop, its memory, its
+    backend over the connector."""
 
     def __init__(self, config, metadata=metadata()):
         self.metadata = metadata
@@ -93,7 +93,7 @@ class Worker:
         return [key for _, _, key in self.tokens.process_tokens(tokens, request_configs=configs)]
 
     def objects(self, seed, tokens):
-        """Memory of LMCache with random numbers, as its engine makes it for so many tokens."""
+        """Memory of LMCache with random numbers, as its engine makes it for `tokens` tokens."""
         made = []
         for begin in range(0, tokens, 256):
             item = self.local.allocate(
@@ -141,7 +141,7 @@ class Worker:
 
 
 def random_of(seed, tokens):
-    """What `Worker.objects` makes, as tensors."""
+    """The result of `Worker.objects`, as tensors."""
     return [
         torch.randn(
             (2, 2, min(256, tokens - begin), 128),

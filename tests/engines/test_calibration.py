@@ -203,7 +203,7 @@ def test_infinigen_finds_the_direction_in_which_queries_lie():
     assert abs(float(directions[0].float() @ planted)) > 0.999
     assert torch.allclose(directions @ directions.T, torch.eye(8).double(), atol=1e-9)
     assert means[0] > 10 * means[1:].max()
-    # Of a direction and its opposite always the same one.
+    # Always the same one of a direction and its opposite.
     assert torch.equal(infinigen_rotations.rotation(-queries)[0], directions)
 
 

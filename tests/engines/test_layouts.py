@@ -127,7 +127,8 @@ def test_what_is_loaded_is_used(name, start_node):
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_longer_prompts_go_on_from_shorter_ones(name, start_node):
-    """Of a model with windows, the rest of the prompt needs what left the first one's window."""
+    """In a model with windows, the rest of the prompt needs tokens that left the first one's
+    window."""
     model = make(name)
     longer = torch.cat([prompt(1), prompt(3, 200)], 1)
     branch = torch.cat([prompt(1)[:, :200], prompt(4, 150)], 1)

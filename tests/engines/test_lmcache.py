@@ -63,7 +63,7 @@ def objects(count, seed=None):
 
 
 def ended(fd, take):
-    """What the adapter answers once it says that there is something."""
+    """The answer of the adapter once it says that there is something."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     assert poll.poll(30000), "no event within 30 s"

@@ -118,7 +118,7 @@ def test_what_chunks_depend_on_separates_them(start_node):
 
 
 def test_processes_whose_hashes_differ_share_nothing():
-    """What LMCache's chunk hashes begin with depends on PYTHONHASHSEED."""
+    """The beginning of LMCache's chunk hashes depends on PYTHONHASHSEED."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from lmcache_worker import *\n"
         "from cairn.lmcache.namespace import hash_scheme\n"
@@ -267,7 +267,7 @@ def test_memory_that_is_full_is_a_miss(start_node):
             taken.append(item)
         found, seconds = timed(lambda: one.backend.batched_get_blocking(keys))
         assert found == [None] * 4 and 0.9 < seconds < 3
-        # What there is room for comes, from the first chunk on, also when the room comes late.
+        # Chunks for which there is room come, from the first one on, also when the room comes late.
         threading.Timer(0.3, lambda: [taken.pop().ref_count_down() for _ in range(2)]).start()
         assert equal(one.take(one.backend.batched_get_blocking(keys)), random_of(10, 1024)) == [
             True,

@@ -1,5 +1,5 @@
-"""What the connector for LMCache's in-process mode refuses at the start, and what its settings
-mean."""
+"""The settings that the connector for LMCache's in-process mode refuses at the start, and the
+meaning of its settings."""
 
 import asyncio
 import threading

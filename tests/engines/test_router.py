@@ -168,7 +168,7 @@ def test_chats_with_a_common_beginning_stay_together(pair):
 
 
 def test_an_engine_that_forgets_is_not_asked_for_it(pair):
-    """What left an engine's cache is not believed to be there."""
+    """A block that left an engine's cache is not believed to be there."""
     pair.ask_directly(0, prompt(60))
     before = pair.metric('engine_events_total{kind="cleared"}')
     # vLLM publishes in its steps.

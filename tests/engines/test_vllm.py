@@ -149,7 +149,7 @@ def flip_bytes(folder):
 
 
 def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, reference):
-    """Eight requests at once in an engine with room for less, cold and warm; then beside a second
+    """Eight requests at once in an engine with room for less, cold and warm; then next to a second
     engine at one node."""
     node = start_node()
     small = {**ENGINE, **ALONE, "num_gpu_blocks_override": 100, "max_model_len": 1024}

@@ -56,7 +56,7 @@ def test_stores_moves_removals_and_breaks(start_node, tmp_path):
     assert store.save([cairn.Part(keys[0], b"x" * 1000)], [1000]) == [True]
     feed = EventFeed(store, block_event(16))
     reader = Reader(feed)
-    # What was there before, in its fastest tier; then what comes, in memory first.
+    # Blocks that were there before, in their fastest tier; then those that come, in memory first.
     assert (BlockStored, keys[0], "CPU") in reader.wait(1)
     size = 512 << 10
     assert store.save([cairn.Part(keys[1], bytes(size), parent=keys[0])], [size]) == [True]

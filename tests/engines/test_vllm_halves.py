@@ -128,7 +128,7 @@ def test_an_answer_is_asked_for_once_and_given_often():
     store.gate.set()
     wait_until(lambda: scheduler.matched_tokens(r, 0) is not None, 5, "an answer")
     assert [scheduler.matched_tokens(r, 0) for _ in range(50)] == [64] * 50
-    # What the engine has itself is not loaded.
+    # Blocks that the engine has itself are not loaded.
     assert scheduler.matched_tokens(r, 32) == 32
     assert scheduler.matched_tokens(r, 80) == 0
     assert len(store.asked) == 1 and store.asked[0] == r.block_hashes
@@ -169,7 +169,7 @@ def test_a_load_is_noted_once_and_not_stored_again():
     # The second call, after the load, wants nothing.
     scheduler.after_alloc(r, blocks(10, 11, 12, 13, 14, 15), 0)
     ended(scheduler)
-    # What was loaded is not stored again: 96 of 100 tokens are full blocks.
+    # Loaded blocks are not stored again: 96 of 100 tokens are full blocks.
     [save] = step(scheduler, r=(80, 20, [10, 11, 12, 13, 14, 15, 16])).saves
     assert (save.first, list(save.blocks), save.keys, save.parent) == (
         5,

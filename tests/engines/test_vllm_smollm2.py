@@ -44,7 +44,7 @@ def test_cold_warm_and_from_disk_with_the_same_tokens(
     smollm2, prompts, engine_log, start_node, tmp_path
 ):
     """Log-probabilities too; and where a prompt is not computed, its first token comes many times
-    sooner."""
+    faster."""
     long, question = prompts
     with Engine(smollm2, engine_log(), **ENGINE) as engine:
         reference = engine.ask(long, tokens=16) + engine.ask(question, tokens=16)

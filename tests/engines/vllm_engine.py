@@ -35,7 +35,7 @@ ENVIRONMENT = {
 
 
 def transfer_config(connector, offload, lmcache=False, on_device=False):
-    """What users give to --kv-transfer-config."""
+    """The value that users give to --kv-transfer-config."""
     if on_device:
         return {
             "kv_connector": "DeviceConnector",

@@ -1,5 +1,5 @@
-// What happens to a node and to others when a same-node client is killed, stopped, or reads no
-// more; and to a client when its node is.
+// The effects on a node and on others when a same-node client is killed, stopped, or reads no more;
+// and on a client when its node is.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -119,8 +119,9 @@ TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
     const auto until = std::chrono::steady_clock::now() + seconds(6);
     uint64_t prompt = 1000;
     while (std::chrono::steady_clock::now() < until) ExpectServed(prompt++, 1);
-    // And until the node is full and goes on beside what it may not touch. Large blocks fill it
-    // with a few prompts, however slow the machine is. Their number is the bound, not the time.
+    // And until the node is full and goes on without the blocks that it may not touch. Large blocks
+    // fill it with a few prompts, however slow the machine is. Their number is the bound, not the
+    // time.
     const uint64_t evicted_before = evicted();
     const uint64_t last_prompt = large_prompt + 3000;
     while (evicted() < evicted_before + 100) {

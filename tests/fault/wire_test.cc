@@ -53,7 +53,7 @@ class Connection {
     }
     return true;
   }
-  // What comes until the end or `timeout`.
+  // The bytes that come until the end or `timeout`.
   std::string Receive(milliseconds timeout) {
     std::string all;
     char buffer[4096];

@@ -57,7 +57,7 @@ RowLayout RowsOf(std::string recipe, uint32_t block_tokens) {
       .kv_heads = 2};
   return *RowLayout::Of(spec);
 }
-// Of the layouts below: the one of 64 tokens is int8, whose rows have a scale.
+// The codecs of the layouts below: the one of 64 tokens is int8, whose rows have a scale.
 format::Codec SliceCodec(const RowLayout& layout) {
   return layout.block_tokens() == 64 ? format::Codec::kInt8 : format::Codec::kRaw;
 }
@@ -76,7 +76,7 @@ void Fetch(const v1::FetchRequest& request) {
   if (!rows.ok()) return;
   Expect(rows->size() == static_cast<size_t>(request.rows_size()) && rows->size() <= kMaxRowGroups);
   Expect(rows->empty() || (!request.has_lookup() && range->layer_end == range->layer_begin + 1));
-  // What the engine checks next: groups that it accepts address rows within the slice.
+  // The engine's next check: groups that it accepts address rows within the slice.
   static const RowLayout layouts[] = {RowsOf("raw", 16), RowsOf("raw", 128), RowsOf("int8", 64)};
   for (const RowLayout& layout : layouts) {
     if (!layout.Check(range->layer_begin, *rows, 1000).ok()) continue;

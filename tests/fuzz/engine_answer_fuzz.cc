@@ -1,7 +1,7 @@
 // Any bytes as what an engine answers: the same events however the bytes were cut on their way, all
 // of them and nothing else; lists of models, tokens and usage within their bounds.
 //
-// First byte: the bytes come in pieces of so many. The rest is what comes.
+// First byte: the bytes come in pieces of that size. The rest is what comes.
 
 #include "common/http/response_parser.h"
 #include "services/router/relay/answer_usage.h"

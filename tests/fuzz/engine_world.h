@@ -41,7 +41,7 @@ struct Space {
   Fingerprint fingerprint;
   uint8_t number = 0;
   uint32_t generation = 0;
-  std::shared_ptr<const codecs::Codec> on_disk = nullptr;  // Of a ladder.
+  std::shared_ptr<const codecs::Codec> on_disk = nullptr;  // The codec on disk of a ladder.
   // (rectangle, version) by block.
   std::map<uint32_t, std::set<std::pair<format::PartRect, uint8_t>>> committed = {};
 
@@ -79,7 +79,7 @@ inline const std::vector<std::byte>& Pattern() {
   return pattern;
 }
 
-// What version `version` of a slice holds: its own piece of the pattern.
+// The content of version `version` of a slice: its own piece of the pattern.
 inline std::vector<std::byte> SliceOf(const Space& space, uint32_t n, uint8_t version,
                                       uint32_t layer, uint32_t head, size_t bytes) {
   const uint32_t who = (space.number * kBlocks + n) * 4 + layer * 2 + head;
@@ -212,8 +212,8 @@ struct World {
                                                .node_epoch = ++epoch}));
     for (const Space& space : spaces) (void)engine->OpenNamespace(space.spec, false);
   }
-  // As after kill -9: what was not flushed is lost. What was under way is done before, because its
-  // callbacks must not come after the engine.
+  // As after kill -9: what was not flushed is lost. Work that was under way is done before, because
+  // its callbacks must not come after the engine.
   void Crash() {
     disk->HoldCallbacks(false);
     Settle();

@@ -1,5 +1,5 @@
-// Any bytes as a GGUF file: an error, or keys and tensors that lie in the file. What is a model, or
-// only a vocabulary, is loaded, and gives text for ids and ids for text.
+// Any bytes as a GGUF file: an error, or keys and tensors that lie in the file. A file that is a
+// model, or only a vocabulary, is loaded, and gives text for ids and ids for text.
 
 #include "model/gguf.h"
 #include "model/model.h"

@@ -1,7 +1,7 @@
 // Any bytes as requests to the HTTP server: the same requests however the bytes were cut on their
 // way, within the bounds, and none of whose parts has a line end.
 //
-// First byte: the bytes come in pieces of so many. The rest is what comes.
+// First byte: the bytes come in pieces of that size. The rest is what comes.
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ std::string FeedAll(RequestParser& parser, std::string_view bytes, size_t piece)
     if (parser.state() == State::kDone || parser.state() == State::kFailed) {
       return waiting + std::string(bytes.substr(std::min(bytes.size(), at + piece)));
     }
-    // What waits is bounded, too.
+    // The waiting bytes are bounded, too.
     Expect(waiting.size() <= 2 * kMaxHead + piece);
   }
   return waiting;

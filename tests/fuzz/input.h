@@ -1,5 +1,6 @@
 #pragma once
-// What the targets share: an input as values, and the end of the program where a promise is broken.
+// Code that the targets share: an input as values, and the end of the program where a promise is
+// broken.
 //
 // A target is LLVMFuzzerTestOneInput of one parser (CAIRN_FUZZ_ENTRY). It copies what the parser
 // reads into memory of exactly that size, for the sanitizer's red zones, repairs checksums where

@@ -1,6 +1,6 @@
 // Any bytes as messages about links (proto/cairn/v1/link.proto): an error that names a field, or
 // values in the ranges that both ends count on, which go onto the wire again with the same meaning.
-// What a stranger asks of a holder never reaches memory beyond what it has.
+// A stranger's requests to a holder never reach memory beyond the holder's own.
 //
 // First byte: which message. The rest is the message; calls to a holder: several, each after a byte
 // that says which, where bits repair its epoch and number, and a byte with its length in units of 4

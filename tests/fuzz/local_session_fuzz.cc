@@ -17,7 +17,7 @@ namespace {
 constexpr shm::RingShape kShape{.entries = 4, .scratch_bytes = 8192};
 constexpr uint64_t kSegment = 2 << 20;
 constexpr uint16_t kParts = 2;
-constexpr uint8_t kBlocks = 8;  // Of each tenant; keys beyond them are of no block.
+constexpr uint8_t kBlocks = 8;  // Blocks of each tenant; keys beyond them are of no block.
 
 BlockKey KeyOf(uint8_t n) {
   BlockKey key;

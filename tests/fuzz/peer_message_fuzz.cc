@@ -109,7 +109,7 @@ void Match(const v1::PeerMatchResponse& message) {
   Expect(match.memory_blocks <= match.blocks && match.memory_bytes <= match.bytes);
 }
 
-// What an honest holder would have told by now.
+// The waymarks that an honest holder would have told by now.
 struct Told {
   uint64_t sequence = 0, count = 0, check = 0;
 };

@@ -27,7 +27,7 @@ class CountedLease final : public PickLease {
   int* const open_;
 };
 
-// What is sent to the gateway in place of the request's body.
+// The messages that are sent to the gateway in place of the request's body.
 struct Seen {
   std::string given, returned;
   int immediate = 0;
@@ -61,7 +61,7 @@ CAIRN_FUZZ_ENTRY(picker_messages)(const uint8_t* data, size_t size) {
         .pick = {.worker = "http://10.0.0.1:80", .candidates = {{.worker = "http://10.0.0.1:80"}}},
         .lease = std::make_unique<CountedLease>(&open)};
   };
-  const auto bodies = std::make_shared<ByteBudget>(1 << 16);
+  const auto bodies = std::make_shared<FairBudget>(1 << 16);
   PickerCounters counters;
   FakeClock clock;
   {

@@ -1,5 +1,5 @@
 // Any bytes as the body of a request for an engine: an error that names its field, or the same
-// bytes to pass on. What the router's own parser takes, this one takes too.
+// bytes to pass on. A body that the router's own parser takes is taken here too.
 //
 // First byte: of completions or of a chat. The rest is the body.
 

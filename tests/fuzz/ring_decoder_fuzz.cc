@@ -1,4 +1,4 @@
-// What both ends read out of a ring and off the socket, made of arbitrary bytes.
+// The readers at both ends of a ring and of the socket, fed with arbitrary bytes.
 #include <cstdlib>
 #include <cstring>
 

@@ -94,7 +94,7 @@ class Target:
         return command + [f"-artifact_prefix={self.crashes}/{self.name}-", *options]
 
     def run(self, seconds):
-        """Runs for `seconds`. What to add to the report, and a failure's last lines or None."""
+        """Runs for `seconds`. The addition to the report, and a failure's last lines or None."""
         command = self.command(
             f"-max_total_time={seconds}", "-print_final_stats=1", self.found, self.seeds
         )

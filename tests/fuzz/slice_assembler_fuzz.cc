@@ -43,7 +43,7 @@ class Sink final : public client::FetchSink {
   const bool own_;
 };
 
-// What the slice holds if nobody lies.
+// The content of the slice if nobody lies.
 std::vector<std::byte> TrueBytes(uint8_t block, uint8_t layer, size_t size) {
   std::vector<std::byte> bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(block * 31 + layer * 7 + i);

@@ -1,5 +1,5 @@
 // A value of the disk tier's database: refused, or an extent that is written as the same bytes.
-// What was written for one extent is refused under another's id.
+// The value of one extent is refused under another's id.
 //
 // First byte: bit 0 the hash is repaired. Then the id in 8 bytes, and the value.
 
@@ -29,7 +29,7 @@ CAIRN_FUZZ_ENTRY(stored_extent)(const uint8_t* data, size_t size) {
   const uint64_t id = input.U32() | uint64_t{input.U32()} << 32;
   std::string text(input.Rest());
   if (repair) Repair(id, &text);
-  const std::vector<char> value(text.begin(), text.end());  // Of exactly its size.
+  const std::vector<char> value(text.begin(), text.end());  // A copy of exactly its size.
   const std::string_view view(value.data(), value.size());
   StoredExtent extent;
   if (!DecodeExtent(id, view, &extent)) {

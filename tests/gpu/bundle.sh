@@ -34,7 +34,7 @@ mkdir "$bundle/tests/data/smollm2"
 cp "$root/tests/data/smollm2/kv.f16" "$bundle/tests/data/smollm2"
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
 
-# What the machine has anyway, and must have in one version: the C library and its parts.
+# Libraries that the machine has anyway, and must have in one version: the C library and its parts.
 system='^(ld-linux|lib(c|m|dl|rt|pthread|resolv|nss_.*|util)\.so)'
 for file in "${programs[@]}" "${plugins[@]}"; do ldd "$build/$file"; done |
   awk '/=> \// { print $1, $3 }' | sort -u | while read -r name path; do

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tries Cairn on this machine's GPU, or on the fake device, within nine minutes and without a
-# network. README.md beside it says what each step does.
+# network. README.md next to it says what each step does.
 #
 # Programs are looked for next to this script (a bundle of `make gpu-bundle`), else in
 # build/release.
@@ -205,7 +205,7 @@ run_step() {
   running=$!
   wait "$running"
   code=$?
-  # What the step left behind would disturb the next one.
+  # Files of this step would disturb the next one.
   kill -KILL -- "-$running" 2>/dev/null
   running=
   collect_rows

@@ -62,7 +62,7 @@ node_metric() {
   printf '%.0f\n' "${value:-0}"
 }
 
-# What an earlier step measured, by the name of its row; nothing if it did not.
+# The value that an earlier step measured, by the name of its row; nothing if it did not.
 measured() { awk -F'\t' -v what="$1" '$1 == "row" && $3 == what { print $4 }' "$rows"; }
 # The value of an expression of numbers.
 compute() { awk "BEGIN { print $1 }"; }
@@ -184,7 +184,7 @@ step_warm() {
   ask_warm 10 "host tier" "$cold"
   # Its bytes cross the link.
   over_limit 11 "host tier" '<=1.3' '<=1.1' "${link:+$bytes / ($link * 1e9) + $last}"
-  # What was read goes to the device behind all other work.
+  # Blocks that were read go to the device behind all other work.
   blocks=$((fetched / 64))
   for _ in {1..200}; do
     [ "$(device_blocks)" -ge $blocks ] && break
@@ -226,7 +226,7 @@ over_limit() {
   fi
 }
 
-# print_shares_of_prefill COLD: the worker's prefill beside its products alone, and beside the
+# print_shares_of_prefill COLD: the worker's prefill next to its products alone, and next to the
 # scores of a selection.
 print_shares_of_prefill() {
   local products selection what
@@ -292,7 +292,7 @@ step_faults() {
   row 541 "a node without its GPU serves from host memory" 1 ok
 }
 
-# What the emulation's sanitizers cannot see: the machine code.
+# The emulation's sanitizers cannot see this: the machine code.
 step_sanitizer() {
   fake && skip_step "the presets asan and tsan check the emulated kernels"
   local checker tool filter='*SlicesTest*int8*on_device*:*Pages*on_device*'

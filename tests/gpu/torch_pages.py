@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Moves blocks into tensors of torch in vLLM's shapes with the scatter kernel of a device library,
-beside copies of each page: both must bring the same bytes, and their rates are compared.
+next to copies of each page: both must bring the same bytes, and their rates are compared.
 
 Usage: torch_pages.py --library PATH [--fake]
 
@@ -191,7 +191,7 @@ class TorchTensors:
 
 
 def seconds(library, run, tiny):
-    """Of one call: the median of five rounds of as many as last 50 ms."""
+    """The time of one call: the median of five rounds of as many as last 50 ms."""
 
     def round_of(calls):
         begin = time.perf_counter()

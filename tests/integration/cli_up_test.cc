@@ -157,7 +157,7 @@ class CliUpTest : public ::testing::Test {
 
   const TemporaryDirectory root_;
   const std::string directory_, runtime_;
-  nlohmann::json up_;  // What the last `up` said.
+  nlohmann::json up_;  // The answer of the last `up`.
 };
 
 // Long: the life of one cluster, from its start to its end.
@@ -185,7 +185,7 @@ TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   EXPECT_THAT(answer, HasSubstr("chat.completion"));
   EXPECT_THAT(answer, HasSubstr("\"usage\""));
 
-  // What the worker computed goes to the node after the answer.
+  // The blocks that the worker computed go to the node after the answer.
   const auto pushed = [](const nlohmann::json& seen) {
     uint64_t blocks = 0;
     bool free = true;
@@ -326,7 +326,7 @@ TEST_F(CliUpTest, WhereEverythingDiedANewUpStarts) {
 }
 
 TEST_F(CliUpTest, AnUpThatFailsSaysWhyAndLeavesNothing) {
-  // What only a start finds out.
+  // A fault that only a start finds.
   const CommandResult failed = Up({"--worker-set", "kv_pool=1KiB"});
   EXPECT_EQ(failed.code, 1);
   EXPECT_EQ(failed.out, "");

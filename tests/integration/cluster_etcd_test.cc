@@ -40,7 +40,7 @@ class ClusterEtcdTest : public ClusterNodesTest {
             "--cluster.etcd_ttl",       "2s"};
   }
   // Looks at all views, again and again, while etcd is away, and once after that; what changed, or
-  // "". Who does not answer is asked again: that is no change.
+  // "". A member that does not answer is asked again: that is no change.
   std::string ChangeWhileAway(const std::vector<size_t>& nodes) {
     const char* const setting = std::getenv("CAIRN_ETCD_AWAY_SECONDS");
     const int seconds = setting == nullptr ? kAwaySeconds : std::atoi(setting);

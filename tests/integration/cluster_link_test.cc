@@ -1,5 +1,5 @@
 // Two real nodes whose device tiers move blocks to each other, over the fake device and the fake
-// NCCL. What is between them is real: gRPC, shared memory, kill -9.
+// NCCL. The parts between them are real: gRPC, shared memory, kill -9.
 
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
@@ -109,7 +109,7 @@ class ClusterLinkTest : public ClusterNodesTest, protected ClusterCertificates {
     EXPECT_THAT(nodes_[i]->process().err(), Not(HasSubstr("fake device:")));
     EXPECT_THAT(nodes_[i]->process().err(), Not(HasSubstr("fake NCCL:")));
   }
-  // What node 0 says to somebody who wants to open a link under this name.
+  // The answer of node 0 to somebody who wants to open a link under this name.
   grpc::Status OpenAs(const std::string& reader,
                       const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
     const auto stub = v1::Link::NewStub(grpc::CreateChannel(addresses_[0], credentials));
@@ -128,7 +128,8 @@ class ClusterLinkTest : public ClusterNodesTest, protected ClusterCertificates {
     return count;
   }
 
-  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // Of the clients. nullptr: no TLS.
+  // The credentials of the clients. nullptr: no TLS.
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
 };
 
 TEST_F(ClusterLinkTest, BlocksMoveFromDeviceToDevice) {

@@ -18,7 +18,7 @@ namespace cairn::testing {
 
 class ClusterNodesTest : public ::testing::Test {
  protected:
-  // Of 16 tokens each, so that some four of them are waymarks.
+  // They have 16 tokens each, so that some four of them are waymarks.
   static constexpr int kBlocks = 128;
   static constexpr std::chrono::seconds kPatience{120};
 
@@ -55,7 +55,7 @@ class ClusterNodesTest : public ::testing::Test {
             fmt::format("{}", fmt::join(addresses_, ","))};
   }
 
-  // What a node says. An error: it did not answer, which says nothing of what it sees.
+  // The answer of a node. An error: it did not answer, which says nothing of what it sees.
   Result<client::ClusterMembers> AskOnce(size_t i,
                                          const client::ConnectOptions& options = {}) const {
     client::ConnectOptions to = options;

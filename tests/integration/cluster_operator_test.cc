@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kNodes = 3;
-// Of 16 tokens each, so some four of them are waymarks.
+// They have 16 tokens each, so some four of them are waymarks.
 constexpr int kBlocks = 128;
 constexpr seconds kPatience(120);
 
@@ -246,7 +246,7 @@ TEST_F(ClusterOperatorTest, OneThatFollowsAllEventsKeepsAnIndex) {
                            {.refresh = std::chrono::milliseconds(200), .lost_after = seconds(1)});
   ASSERT_OK(events);
   Index index(events->get());
-  // What was there, and what comes.
+  // The blocks that were there, and those that come.
   EXPECT_TRUE(index.Until(
       [&] { return index.complete("n0") && index.complete("n1") && index.complete("n2"); }));
   EXPECT_EQ(index.blocks("n1"), 5u);

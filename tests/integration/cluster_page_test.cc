@@ -36,7 +36,7 @@ std::string Section(const std::string& heading) {
   return page.substr(begin, page.find("\n## ", begin) - begin);
 }
 
-// What stands in groups 1 of all matches.
+// The texts in groups 1 of all matches.
 std::vector<std::string> All(const std::string& text, const std::regex& pattern) {
   std::vector<std::string> found;
   for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
@@ -63,13 +63,13 @@ class PageShell {
  public:
   PageShell() {
     std::filesystem::create_directory(directory_.path() + "/bin");
-    // Nodes that were started in the background, and whose shell is killed, would go on for ever.
+    // Nodes that were started in the background, and whose shell is killed, would go on forever.
     AddProgram("cairn-cache", "setpriv --pdeathsig KILL ");
     AddProgram("cairn", "");
   }
 
-  // What runs `script` with "$BASE" as it is, and then waits for what it started. SIGTERM ends all
-  // of it in order.
+  // A process that runs `script` with "$BASE" as it is, and then waits for the programs that it
+  // started. SIGTERM ends all of it in order.
   Result<std::unique_ptr<Process>> Start(const std::string& script, int base) {
     return Process::Start({.argv = {"/bin/bash", "-c",
                                     Path() + "trap 'kill $(jobs -p)' TERM\n" + script +

@@ -34,8 +34,8 @@ TEST_F(ClusterTlsTest, WhoseCertificateDoesNotFitItsIdIsNoMember) {
   for (const char* const id : {"n0", "n1"}) {
     Issue(id, std::string("URI:spiffe://example/cairn/") + id);
   }
-  Issue("foreign", "URI:spiffe://example/cairn/n9");  // Of another node.
-  Issue("worker", "DNS:worker.example");              // Of no node.
+  Issue("foreign", "URI:spiffe://example/cairn/n9");  // The certificate of another node.
+  Issue("worker", "DNS:worker.example");              // The certificate of no node.
   TakePorts(4);
   ASSERT_NO_FATAL_FAILURE(StartNode(0, Args("n0")));
   ASSERT_NO_FATAL_FAILURE(StartNode(1, Args("n1")));

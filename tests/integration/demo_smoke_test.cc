@@ -43,7 +43,7 @@ std::vector<std::string> DemoArgs(const std::string& directory, const std::strin
           "2"};
 }
 
-// Of `bits` a number and some for headers, masks and the first token.
+// The row has `bits` a number and some for headers, masks and the first token.
 void ExpectLossyRow(const nlohmann::json& row, const std::string& recipe, double bits) {
   EXPECT_THAT(row["recipe"].get<std::string>(), ::testing::StartsWith(recipe)) << row;
   EXPECT_GT(row["bits_per_number"].get<double>(), bits) << row;
@@ -166,7 +166,7 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
               row["prompt_tokens"].get<int>())
         << name;
     ExpectClusterRow(row);
-    // What of its blocks had come when the holder died may be all or nothing.
+    // All or nothing of its blocks may have come when the holder died.
     if (name.starts_with("holder-killed/") || name.starts_with("beyond/")) continue;
     const bool warm = !cold && name != "chat/turn1";
     EXPECT_EQ(row["fetched_tokens"].get<int>() > 0, warm) << name;

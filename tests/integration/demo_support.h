@@ -1,5 +1,5 @@
 #pragma once
-// What tests of `cairn demo` know of the tiny model's prompts and their keys.
+// Helpers for tests of `cairn demo`: the tiny model's prompts and their keys.
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,7 @@ client::NamespaceInfo NamespaceOfWorkers(const std::string& address);
 class TinyTokenizer {
  public:
   TinyTokenizer();
-  // Of a prompt, up to where the answer begins.
+  // The tokens of a prompt, up to where the answer begins.
   std::vector<int32_t> Tokens(const std::vector<worker::ChatMessage>& messages) const;
 
  private:

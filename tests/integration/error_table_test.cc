@@ -239,7 +239,7 @@ NamespaceSpec NativeSpec() {
   return spec;
 }
 
-// What rows may name of a node that holds one block, under a lease, and two reservations.
+// The names that rows may use, of a node that holds one block, under a lease, and two reservations.
 // `has_native`: it has room for a second namespace of the tenant.
 std::map<std::string, std::string> Fill(NodeClient* client, bool has_native = true) {
   const std::string opaque = client->Open(NodeClient::Spec());

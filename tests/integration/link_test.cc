@@ -1,5 +1,5 @@
-// Two processes that move bytes between their devices: over the fake device and the fake NCCL. What
-// is between them is real: shared memory, gRPC, kill -9.
+// Two processes that move bytes between their devices: over the fake device and the fake NCCL. The
+// parts between them are real: shared memory, gRPC, kill -9.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,9 +30,10 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kBytes = 2 << 20;
 constexpr uint32_t kSeed = 5;
-// What must happen is waited for this long: the machine may be busy with other things.
+// Limit for waiting: the machine may be busy with other things.
 constexpr seconds kPatience(120);
-// Of a fetch that has to fail. Longer than what comes before the fault, also on a busy machine.
+// Limit for a fetch that has to fail. Longer than what comes before the fault, also on a busy
+// machine.
 constexpr milliseconds kTimeout(2500);
 
 // The reader is this process, the holder a child.
@@ -207,7 +208,7 @@ TEST_F(LinkProcessesTest, AnAbortThatHangsKeepsItsBytes) {
   EXPECT_EQ(reader_->table().stats().abandoned, 1u);
   EXPECT_GT(reader_->kept(), 1) << "nobody knows whether the peer still writes there";
   EXPECT_THAT(Fetch(), StatusIs(StatusCode::kUnavailable, HasSubstr("did not end")));
-  // What it has of the device is left, too.
+  // Its parts of the device are left, too.
   nccl_->ExpectLeft(1);
   reader_.reset();
   (void)fake_.release();

@@ -114,7 +114,7 @@ Connection Connect(const NetworkLab& lab, size_t from, size_t to) {
   return made;
 }
 
-// What came through, in bits a second.
+// The rate that came through, in bits a second.
 double MeasureRate(const NetworkLab& lab, size_t from, size_t to, size_t bytes) {
   const Connection connection = Connect(lab, from, to);
   std::thread sender([&] {
@@ -340,7 +340,7 @@ TEST_P(NetworkLabTest, LeavesNothingWhenItsProcessIsKilled) {
   }
 }
 
-// What only one wiring can do.
+// Tests of one wiring alone.
 
 class BridgeLabTest : public NetworkLabTest {};
 INSTANTIATE_TEST_SUITE_P(Bridge, BridgeLabTest, ::testing::Values(NetworkLab::Wiring::kBridge));

@@ -26,7 +26,7 @@ class NodeClient {
   // Ends the session's stream.
   void Close();
 
-  // Of an opaque layout with one part, blocks of 16 tokens.
+  // A spec with an opaque layout with one part, blocks of 16 tokens.
   static NamespaceSpec Spec(const std::string& tenant = "t",
                             const std::string& revision = "revision");
   static std::string Key(int i) { return std::string(28, 'k') + fmt::format("{:04}", i); }
@@ -55,7 +55,7 @@ class NodeClient {
   grpc::ClientReader<v1::SessionEvent>* events() { return reader_.get(); }
   v1::Cache::Stub& cache() { return *cache_; }
   v1::Admin::Stub& admin() { return *admin_; }
-  const grpc::Status& error() const { return error_; }  // Of OpenSession.
+  const grpc::Status& error() const { return error_; }  // The error of OpenSession.
 
  private:
   std::shared_ptr<grpc::Channel> channel_;

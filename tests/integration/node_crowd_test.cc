@@ -19,7 +19,7 @@ TEST(NodeCrowdTest, AThousandIdleSessionsTakeLittleMemory) {
   const std::string fingerprint = first.Open(NodeClient::Spec());
   ASSERT_TRUE(first.Store(fingerprint, 0).ok());
   std::vector<std::unique_ptr<NodeClient>> crowd;
-  // What the first ones bring with them is the process's, not theirs.
+  // The memory that the first ones bring with them is the process's, not theirs.
   for (int i = 0; i < 100; ++i) crowd.push_back(std::make_unique<NodeClient>((*node)->address()));
   const uint64_t before = (*node)->process().ResidentBytes();
   for (int i = 0; i < 900; ++i) crowd.push_back(std::make_unique<NodeClient>((*node)->address()));

@@ -1,4 +1,4 @@
-// What a real node keeps, forgets and finds again.
+// The blocks that a real node keeps, forgets and finds again.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

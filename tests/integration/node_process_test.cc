@@ -204,7 +204,7 @@ std::set<std::string> DocumentedNames(const std::string& text) {
 
 TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   TemporaryDirectory directory;
-  // Of a cluster in which it finds nobody else.
+  // Its cluster is one in which it finds nobody else.
   const std::string nobody = "127.0.0.1:1";
   auto node = CacheNode::Start(
       {"--disk.path", directory.path(), "--cluster.discovery", "static", "--cluster.members",

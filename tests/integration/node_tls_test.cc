@@ -1,4 +1,4 @@
-// Who gets in: TLS, mutual TLS and the admin role, with certificates made on the spot.
+// The clients that get in: TLS, mutual TLS and the admin role, with certificates made on the spot.
 
 #include <gmock/gmock.h>
 #include <grpcpp/security/credentials.h>
@@ -243,7 +243,7 @@ TEST_F(NodeTlsTest, AnotherUserIsRefusedAtTheOperatorsSocket) {
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   path.copy(to.sun_path, sizeof to.sun_path - 1);
-  // What a connection gets first: gRPC greets, a refusal hangs up.
+  // The first bytes for a connection: gRPC greets, a refusal hangs up.
   const auto greeting_of = [&](uid_t uid) {
     const pid_t child = fork();
     if (child == 0) {

@@ -24,7 +24,7 @@ using cairn::testing::RouterProcess;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kBlock = 16;
-constexpr uint32_t kBlocks = 100;  // Of a prompt. The engines have a token for each letter.
+constexpr uint32_t kBlocks = 100;  // Blocks of a prompt. The engines have a token for each letter.
 
 // The prompt of this number.
 std::string Prompt(int number) {
@@ -37,7 +37,7 @@ std::string Prompt(int number) {
 
 uint64_t HashOf(int number, uint32_t block) { return uint64_t(number) * 1000 + block + 1; }
 
-// What an engine publishes when it has computed the prompt.
+// The event of an engine that has computed the prompt.
 std::string Stored(int number) {
   const std::string text = Prompt(number);
   WrittenStored event{.tokens = {text.begin(), text.end()}, .block_size = kBlock};
@@ -96,7 +96,7 @@ class RouterEngineEventsTest : public ::testing::Test {
       return info.ok() && info->index_entries() == entries;
     });
   }
-  // Until so many events of a kind have come in, from both engines.
+  // Until this many events of a kind have come in, from both engines.
   void WaitForEvents(const char* kind, int events) {
     const std::string line =
         fmt::format("cairn_router_engine_events_total{{kind=\"{}\"}} {}\n", kind, events);

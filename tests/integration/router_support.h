@@ -12,7 +12,7 @@
 
 namespace cairn::testing {
 
-// What came back from a router.
+// The answer of a router.
 struct RoutedAnswer {
   Status status;
   std::vector<int32_t> tokens;  // Streamed.

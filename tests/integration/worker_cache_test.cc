@@ -19,7 +19,7 @@ constexpr int kMissDeadline = 5;
 
 class WorkerCacheTest : public ::testing::Test {
  protected:
-  // What a worker without a cache says.
+  // The answer of a worker without a cache.
   static const Answer& Expected() {
     static const Answer answer = [] {
       auto worker = WorkerProcess::Start("");

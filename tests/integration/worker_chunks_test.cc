@@ -1,4 +1,4 @@
-// A worker on a device beside a real node with a device tier, both on the fake device: encoded
+// A worker on a device next to a real node with a device tier, both on the fake device: encoded
 // slices are decoded where they lie in the node's chunks, and the answers are those of the host's
 // way.
 

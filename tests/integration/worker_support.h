@@ -14,7 +14,7 @@
 
 namespace cairn::testing {
 
-// What came back from a worker.
+// The answer of a worker.
 struct Answer {
   Status status;
   std::vector<int32_t> tokens;

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-# What may stand before an opening brace and is no function.
+# Words that may stand before an opening brace and are no function.
 _NOT_A_FUNCTION = re.compile(
     r"^\s*(namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|catch|try|return)\b"
 )

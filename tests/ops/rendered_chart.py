@@ -87,6 +87,68 @@ VALUES = {
             "device": {"enabled": True, "claimTemplate": "gpu", "runtimeClassName": "nvidia"},
         },
     },
+    "no-nodes": {
+        **TLS,
+        "cache": {"enabled": False},
+        "router": {"enabled": True, "workers": ["http://vllm:8000"]},
+    },
+    "worker-without-nodes": {**TLS, **WORKER, "cache": {"enabled": False}},
+    "certificates": {
+        "tls": {"certManager": {"enabled": True, "issuerRef": {"name": "ca"}}},
+        **WORKER,
+        **ROUTER,
+        "cache": {"replicas": 3},
+    },
+    "secrets-of-roles": {
+        "tls": {"existingSecret": "cairn-tls", "secrets": {"worker": "worker-tls"}},
+        **WORKER,
+    },
+    "openshift": {**TLS, "podSecurity": {"uid": 0}},
+    "settings": {
+        **TLS,
+        **ROUTER,
+        "networkPolicies": {"enabled": True, "cacheClients": GATEWAY},
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "cache": {
+            "replicas": 3,
+            "spread": "required",
+            "priorityClassName": "high",
+            "serviceAccountName": "cairn",
+            "secrets": ["etcd"],
+            "extraEnv": [{"name": "X", "value": "y"}],
+            "extraVolumes": [{"name": "more", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+            "config": {
+                "cluster": {
+                    "discovery": "etcd",
+                    "etcd_endpoints": ["etcd:2379"],
+                    "etcd_user": "cairn",
+                    "etcd_password_file": "/etc/cairn-secrets/etcd/password",
+                },
+                "drain": {"flush_timeout": "2m"},
+                "eviction": {"policy": "s3fifo"},
+                "limits": {"sessions": 2048},
+            },
+        },
+        "worker": {
+            **WORKER["worker"],
+            "replicas": 2,
+            "secrets": ["salt"],
+            "config": {
+                "role": "prefill",
+                "tenant": "a",
+                "tenant_salt_file": "/etc/cairn-secrets/salt/salt",
+            },
+        },
+        "extraObjects": [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "mine"},
+                "data": {"a": "b"},
+            }
+        ],
+    },
     "everything": {
         **TLS,
         **WORKER,
@@ -117,9 +179,22 @@ def has(values, component):
     return values.get(component, {}).get("enabled", False)
 
 
+def has_nodes(values):
+    return values.get("cache", {}).get("enabled", True)
+
+
 def worker_pods(values):
     """Whether workers have pods of their own."""
     return has(values, "worker") and not values["worker"].get("besideNode", False)
+
+
+def merged(one, other):
+    """`one`, and over it `other`, as Helm merges values."""
+    result = dict(one)
+    for key, value in other.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
 
 
 def render(chart, values):
@@ -136,8 +211,13 @@ def pod_of(docs, kind, name):
     return find(docs, kind, name)["spec"]["template"]["spec"]
 
 
+def containers_of(spec):
+    """All of a pod, sidecars first."""
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
 def container_of(spec, name):
-    (container,) = [c for c in spec["containers"] if c["name"] == name]
+    (container,) = [c for c in containers_of(spec) if c["name"] == name]
     return container
 
 

@@ -40,7 +40,7 @@ class Repository:
             file.write(text)
 
     def git(self, *arguments, date=None):
-        """What git prints. `date` is that of a commit: seconds since 1970."""
+        """The output of git. `date` is that of a commit: seconds since 1970."""
         environment = dict(os.environ)
         if date is not None:
             environment["GIT_COMMITTER_DATE"] = f"{date} +0000"
@@ -61,7 +61,7 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def reset(self):
-        """Back to the last commit. What is built stays."""
+        """Back to the last commit. Built files stay."""
         self.git("reset", "-q", "--hard")
         self.git("clean", "-fdq")
         for passed in self.root.glob("build/*/passed"):

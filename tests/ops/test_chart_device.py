@@ -5,7 +5,16 @@ import helm_python as helm
 import pytest
 import yaml
 
-from rendered_chart import TLS, VALUES, WORKER, container_of, find, pod_of, render
+from rendered_chart import (
+    TLS,
+    VALUES,
+    WORKER,
+    container_of,
+    containers_of,
+    find,
+    pod_of,
+    render,
+)
 
 
 def config_of(docs, component):
@@ -108,7 +117,7 @@ def test_a_worker_beside_its_node_shares_its_claim_and_its_socket(chart):
 def test_ports_of_a_pod_have_different_names_and_its_service_finds_the_worker(chart):
     docs = render(chart, VALUES["beside-claim"])
     template = find(docs, "StatefulSet", "test-cache")["spec"]["template"]
-    names = [p["name"] for c in template["spec"]["containers"] for p in c["ports"]]
+    names = [p["name"] for c in containers_of(template["spec"]) for p in c["ports"]]
     assert len(names) == len(set(names))
     service = find(docs, "Service", "test-worker")["spec"]
     assert service["selector"].items() <= template["metadata"]["labels"].items()
@@ -135,18 +144,16 @@ def test_a_change_of_the_workers_configuration_rolls_the_nodes_pods(chart):
     assert annotations("info") != annotations("debug")
 
 
-def test_a_pod_ends_when_both_had_their_time(chart):
-    values = {
-        **TLS,
-        "cache": {"terminationGracePeriodSeconds": 30},
-        "worker": {
-            **WORKER["worker"],
-            "besideNode": True,
-            "terminationGracePeriodSeconds": 90,
-        },
-    }
-    spec = pod_of(render(chart, values), "StatefulSet", "test-cache")
-    assert spec["terminationGracePeriodSeconds"] == 90
+def test_a_node_outlives_the_worker_of_its_pod(chart):
+    """The worker's last blocks arrive after its SIGTERM: a sidecar ends last, and the pod has time
+    for both."""
+    spec = pod_of(render(chart, VALUES["beside"]), "StatefulSet", "test-cache")
+    (node,) = spec["initContainers"]
+    assert node["name"] == "cache" and node["restartPolicy"] == "Always"
+    assert [c["name"] for c in spec["containers"]] == ["worker"]
+    alone = pod_of(render(chart, TLS), "StatefulSet", "test-cache")
+    more = spec["terminationGracePeriodSeconds"] - alone["terminationGracePeriodSeconds"]
+    assert more >= 5 + 20  # worker.announceSeconds, and the setting drain.
 
 
 def beside(cache, worker, **more):

@@ -1,9 +1,10 @@
 """The router in the chart: whom it calls, who may call it, what it needs."""
 
+import helm_python as helm
 import pytest
 import yaml
 
-from rendered_chart import GATEWAY, ROUTER, TLS, VALUES, WORKER, find, render
+from rendered_chart import GATEWAY, ROUTER, TLS, VALUES, WORKER, find, merged, render
 
 
 def router_config(docs):
@@ -145,8 +146,28 @@ def test_several_routers_have_a_disruption_budget(chart):
 
 
 def test_the_routers_limit_covers_its_bounds(chart):
-    router = {"enabled": True, "indexMiB": 1000, "tokenCacheMiB": 100, "overheadMiB": 600}
-    docs = render(chart, {**TLS, **WORKER, "router": router})
-    resources = router_spec(docs)["containers"][0]["resources"]
-    assert resources["limits"]["memory"] == resources["requests"]["memory"] == "1700Mi"
-    assert router_config(docs)["index"] == "1000MiB"
+    def limit(values):
+        resources = router_spec(render(chart, values))["containers"][0]["resources"]
+        assert resources["limits"]["memory"] == resources["requests"]["memory"]
+        return int(resources["limits"]["memory"].removesuffix("Mi"))
+
+    router = {"enabled": True, "indexMiB": 1000, "tokenCacheMiB": 100}
+    values = {**TLS, **WORKER, "router": router}
+    assert router_config(render(chart, values))["index"] == "1000MiB"
+    # http.all_bodies, http.all_unread, twice rpc.requests, and the process.
+    assert limit(values) == 1000 + 100 + 256 + 64 + 2 * 256 + 200
+    more = {"http": {"all_bodies": "512MiB"}, "rpc": {"requests": "16MiB"}}
+    assert limit(merged(values, {"router": {"config": more}})) == 1100 + 512 + 64 + 32 + 200
+    assert limit(merged(values, {"router": {"overheadMiB": 2000}})) == 3100
+    # What engines say that they hold.
+    engines = limit(VALUES["engines"]) - limit(VALUES["no-nodes"])
+    assert engines == -(-262144 * 150 // (1 << 20))
+    with pytest.raises(helm.HelmError, match="router.overheadMiB: got 600, expected at least 1032"):
+        chart.render(merged(values, {"router": {"overheadMiB": 600}}))
+
+
+def test_a_worker_that_would_not_fit_is_refused(chart):
+    with pytest.raises(helm.HelmError, match="worker.memoryMiB: got 4096, expected at least 10"):
+        chart.render(merged({**TLS, **WORKER}, {"worker": {"kvPoolMiB": 8192}}))
+    smaller = {"kvPoolMiB": 64, "memoryMiB": 1024, "config": {"cache": {"push_queue": "16MiB"}}}
+    render(chart, merged({**TLS, **WORKER}, {"worker": smaller}))

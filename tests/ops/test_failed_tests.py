@@ -1,4 +1,4 @@
-"""What tools/failed_tests.py says of ctest's log."""
+"""The answer of tools/failed_tests.py to ctest's log."""
 
 import sys
 

@@ -159,7 +159,7 @@ def metrics_server(text):
             thread.join()
 
 
-# What `cairn generate` prints for a short prompt, then a cold one, and two warm ones.
+# The output of `cairn generate` for a short prompt, then a cold one, and two warm ones.
 ANSWERS = [(0.01, 0, 0), (0.01, 0, 0), (2.0, 0, 0), (0.05, 32704, 10**9), (0.02, 32704, 10**9)]
 
 

@@ -79,6 +79,14 @@ def test_the_variant_has_nccl_where_the_linker_looks_and_nobody_gets_it_by_defau
     assert default.strip() == "plain"
 
 
+def test_an_image_says_what_it_is_built_from():
+    """The context has no .git, so that the build could not ask."""
+    assert ".git" in (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert "-DCAIRN_REVISION=${REVISION}" in stages()["build"]
+    text = (ROOT / "common/CMakeLists.txt").read_text(encoding="utf-8")
+    assert text.index("if(NOT CAIRN_REVISION)") < text.index("git rev-parse")
+
+
 def test_releases_are_compiled_for_all_architectures():
     """Those of A100, H100 and B200, and code that drivers of later GPUs compile."""
     text = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")

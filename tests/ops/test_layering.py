@@ -1,5 +1,5 @@
-"""Who may include what: services meet only in the protocol and the client, and each library has one
-place where it may be seen."""
+"""The rules for includes: services meet only in the protocol and the client, and each library has
+one place where it may be seen."""
 
 import re
 
@@ -113,7 +113,8 @@ PUBLIC = {"cairn/client/": "clients/cpp/include/", "cairn/common/": "common/incl
 SHORT_NAMES = {**PUBLIC, "cairn/kernels/": "kernels/include/"}
 # Libraries of others that public headers may include: CairnConfig.cmake finds them for users.
 PUBLIC_LIBRARIES = ["absl/", "fmt/"]
-# What knows gRPC, protobuf, RocksDB and the like: a core includes neither these nor what is theirs.
+# Folders that know gRPC, protobuf, RocksDB and the like: a core includes neither these libraries
+# nor these folders.
 EDGES = [
     "services/cache/serve/rpc/",
     "services/cache/serve/node/",

@@ -67,7 +67,7 @@ def step(clone, *words):
 
 
 def failed(clone, *words):
-    """What a step that fails says."""
+    """The output of a step that fails."""
     process = step(clone, *words)
     _, error = process.communicate(timeout=300)
     assert process.returncode not in (0, None)

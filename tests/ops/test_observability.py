@@ -31,7 +31,7 @@ from rows.processes import (  # noqa: E402
 )
 
 MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-# What must happen is waited for this long, in seconds: the machine may be busy with other things.
+# Limit for waiting, in seconds: the machine may be busy with other things.
 PATIENCE = 300
 # Panels that stay empty as long as nothing goes wrong, or with the default policy; their queries
 # must still be accepted.
@@ -40,7 +40,7 @@ MAY_BE_EMPTY = {"Refused RPCs", "Uses per block and hour"}
 
 def dashboard_module():
     folder = str(ROOT / "helm/cairn/files/dashboards")
-    sys.path.insert(0, folder)  # Of the modules that it imports.
+    sys.path.insert(0, folder)  # The names of the modules that it imports.
     try:
         return importlib.import_module("generate")
     finally:
@@ -214,12 +214,22 @@ def observed(programs, tmp_path_factory):
 
 
 def concrete(expr):
-    return expr.replace("$job", ".+").replace("$instance", ".+").replace("$__rate_interval", "10s")
+    for name, text in [("namespace", ".*"), ("job", ".*"), ("instance", ".*")]:
+        expr = expr.replace(f"${name}", text)
+    return expr.replace("$__rate_interval", "10s")
 
 
 def test_the_committed_dashboard_is_the_generated_one():
     module = dashboard_module()
     assert (ROOT / "helm/cairn/files/dashboards/cairn-node.json").read_text() == module.text()
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
+def test_every_query_is_of_the_chosen_pods(panel):
+    selector = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
+    for target in panel["targets"]:
+        metrics = re.findall(r"\b(?:cairn|process)_\w+", target["expr"])
+        assert metrics and target["expr"].count(selector) == len(metrics)
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])

@@ -12,6 +12,31 @@ RULES = ROOT / "helm/cairn/files/rules"
 INSTANCE = 'instance="node-0:7401"'
 # By alert: a series that makes it fire, its values then and in health, and how long it takes.
 CASES = {
+    "CairnProcessDown": ("up{}", "0", "1", "3m"),
+    "CairnProcessNotReady": ('cairn_node_state{state="ready"}', "0", "1", "12m"),
+    "CairnDrainHangs": ('cairn_node_state{state="draining"}', "1", "0", "6m"),
+    "CairnCertificateEnds": (
+        'cairn_tls_cert_expiry_timestamp_seconds{cert="server"}',
+        "500000",
+        "700000",
+        "12m",
+    ),
+    "CairnLogLinesLost": ('cairn_log_lost_lines_total{reason="full"}', "0 0 0 1x60", "5", "5m"),
+    "CairnPollerHangs": ("cairn_rpc_poller_busy_seconds{}", "4", "1", "2m"),
+    "CairnDiskFails": ('cairn_tier_io_errors_total{tier="disk"}', "0 0 0 1x60", "5", "5m"),
+    "CairnDiskCopiesStall": ("cairn_copy_stalls_total{}", "0 0 0 1x60", "5", "5m"),
+    "CairnDiskCopiesLate": ("cairn_late_copies_total{}", "0+90x60", "0+30x60", "20m"),
+    "CairnDiskCopiesFail": ("cairn_failed_copies_total{}", "0 0 0 1x60", "5", "5m"),
+    "CairnChecksumsFail": ("cairn_checksum_failures_total{}", "0 0 0 1x60", "5", "5m"),
+    "CairnDiskDamaged": ("cairn_disk_scrub_failures_total{}", "0 0 0 1x60", "5", "5m"),
+    "CairnMemoryRefused": ('cairn_memory_refusals_total{item="rpc"}', "0+10x60", "0+3x60", "20m"),
+    "CairnCallsRefused": (
+        'cairn_rpc_rejected_total{reason="overload"}',
+        "0+90x60",
+        "0+30x60",
+        "20m",
+    ),
+    "CairnGpuLost": ('cairn_device_up{device="cuda:0"}', "0", "1", "2m"),
     "CairnMemberAbsent": ('cairn_cluster_members{state="absent"}', "1", "0", "3m"),
     "CairnClusterViewsDiffer": ('cairn_cluster_members{state="other_view"}', "2", "0", "3m"),
     "CairnBumpsDiffer": ('cairn_cluster_members{state="other_bumps"}', "1", "0", "2m"),
@@ -68,8 +93,9 @@ CASES = {
     "CairnDirectoryFull": ("cairn_cluster_directory_forgotten_total{}", "0+10x60", "7", "20m"),
 }
 
-# Series that an alert needs beside the one of its case.
+# Series that an alert needs in addition to the one of its case.
 BESIDES = {
+    "CairnProcessDown": {"cairn_build_info{}": "1x60"},
     "CairnRouterSheds": {'cairn_router_requests_total{result="completed"}': "0+100x60"},
     "CairnRouterTriesAgain": {'cairn_router_requests_total{result="completed"}': "0+100x60"},
     "CairnRouterPrefillsFail": {"cairn_router_paired_total{}": "0+100x60"},

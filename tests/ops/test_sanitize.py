@@ -212,7 +212,7 @@ def test_a_program_that_fails_is_not_remembered(tree):
     for again in range(2):
         done = sanitize(tree)
         assert done.returncode == 1
-        # What tools/failed_tests.py says, after ctest's own words.
+        # The output of tools/failed_tests.py, after ctest's own words.
         assert "third_test:\n  no failed expectation" in done.stdout
         assert "FAILED" in done.stdout.splitlines()[-1]
         assert ran(tree) == (["third"] if again else ["second", "third"])

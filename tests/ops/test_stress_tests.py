@@ -72,7 +72,7 @@ class Stress:
         return started
 
     def end(self):
-        """Of a test that failed: what it started is not to run on."""
+        """A test failed: the processes that it started must not run on."""
         for started in self.started:
             if started.poll() is None:
                 started.kill()

@@ -1,5 +1,5 @@
-"""What `cmake --install` gives is enough: a project outside of the tree builds against it and talks
-to the installed node.
+"""The result of `cmake --install` is enough: a project outside of the tree builds against it and
+talks to the installed node.
 
 CAIRN_BUILD names the build directory (default build/release). It must be built.
 """

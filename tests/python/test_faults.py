@@ -199,8 +199,8 @@ class Threaded(threading.Thread):
 
 
 def test_kill_9_during_fetches(loaded):
-    """What was reported complete is right, the rest is an error or a miss; then the client is told
-    at once."""
+    """Blocks that were reported complete are right, the rest is an error or a miss; then the client
+    is told at once."""
     node, client, prompt = loaded
     match = prompt.match(client)
     outcomes = []
@@ -282,7 +282,7 @@ def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
 
 
 def test_cancellation_and_progress(loaded):
-    """Of a fetch whose node hangs in the middle. Over shared memory nothing of it waits for the
+    """A fetch whose node hangs in the middle. Over shared memory nothing of it waits for the
     node."""
     node, client, prompt = loaded
     if client.stats().path == "local":

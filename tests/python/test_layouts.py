@@ -185,7 +185,7 @@ def test_cairn_size_says_what_a_node_allocates(name, start_node, tmp_path):
         assert abs(tiers[tier].used_bytes / BLOCKS / row[field] - 1) <= 0.03, tier
 
 
-# What each codec takes of the layouts, and the plane that the others are refused for.
+# The layouts that each codec takes, and the plane that the others are refused for.
 LOSSY = ("int8", "fp8", "int4", "mixed", "turbo", "cachegen", "host=raw>disk=int8")
 REFUSED = {
     "mla": "plane 'latent' stands where 'k' is expected",

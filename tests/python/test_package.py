@@ -110,6 +110,7 @@ def test_users_see_types(tmp_path):
 def test_the_native_module_is_as_its_stub_says():
     """Both have the same names, and functions the same parameters, by nanobind's own account."""
     stub = ast.parse((ROOT / "clients/python/cairn/_native.pyi").read_text())
+    read = set(re.findall(r'named\["(\w+)"\]', (ROOT / "clients/python/src/calls.cc").read_text()))
 
     def compare(nodes, owner, where):
         described = [n for n in nodes if isinstance(n, (ast.ClassDef, ast.FunctionDef))]
@@ -122,10 +123,12 @@ def test_the_native_module_is_as_its_stub_says():
             elif not n.decorator_list and not n.name.startswith("__"):
                 signature = thing.__nb_signature__[0][0]
                 plain = signature.split("->")[0]
-                while "[" in plain:  # What a type has in brackets has commas, too.
+                while "[" in plain:  # The text of a type in brackets has commas, too.
                     plain = re.sub(r"\[[^\[\]]*\]", "", plain)
                 parameters = re.findall(r"(?:\(|, )(\w+)(?=:|,|\))", plain)
                 assert [a.arg for a in n.args.args] == parameters, f"{where}.{signature}"
+                # Options by name arrive as a dictionary, and C++ reads each of them.
+                assert {a.arg for a in n.args.kwonlyargs} <= read, f"{where}.{n.name}"
 
     compare(stub.body, cairn._native, "_native")
 

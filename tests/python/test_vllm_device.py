@@ -147,7 +147,7 @@ def test_a_dead_node_costs_nothing_but_the_hit(engines, start_node, gpu, keys):
 
 
 def test_a_save_of_an_engine_that_does_not_wait_is_found(engines, gpu, keys):
-    """What this harness is for: a gather on another stream than the engine's."""
+    """The purpose of this harness: a gather on another stream than the engine's."""
     engine = engines()
     stream = gpu.stream
     other = gpu.new_stream()

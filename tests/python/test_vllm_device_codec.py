@@ -158,7 +158,7 @@ def test_other_codecs_share_nothing(engines, keys):
 
 
 def test_encoding_before_the_engine_has_computed_is_found(engines, gpu, keys):
-    """What the harness is for: kernels on another stream than the engine's."""
+    """The purpose of the harness: kernels on another stream than the engine's."""
     engine = engines(width=WIDTH, access=Pages, codec=CODEC)
     stream, other = gpu.stream, gpu.new_stream()
     engine.worker._worker._pages._stream = lambda: other

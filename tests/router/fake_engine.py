@@ -6,7 +6,7 @@
   huge_head      a head without end
   endless        a whole answer without end
   silent         takes the request and says nothing
-  break_after    a stream ends, with its connection, after so many events; 0: before the first
+  break_after    a stream ends, with its connection, after this many events; 0: before the first
   health         status of GET /health
   wait           seconds before the first token
   gap            seconds between tokens

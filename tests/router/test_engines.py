@@ -412,7 +412,7 @@ def test_a_router_before_a_router_before_workers(tmp_path):
             )
             texts.append("".join(c.choices[0].delta.content or "" for c in streamed if c.choices))
         assert len(set(texts)) == 1
-        # What the inner router does not support, it says itself.
+        # The inner router itself refuses what it does not support.
         with pytest.raises(openai.BadRequestError, match="logprobs"):
             outer.completions.create(model=model_id, prompt="hi", logprobs=1)
         assert router.stop() == 0

@@ -95,7 +95,7 @@ def test_a_prompt_goes_where_it_went_before(make, body_modes):
         assert status == 200
         assert json.loads(body)["choices"][0]["text"] == " word0 word1"
     assert sorted(stand.answered()) == [0, 5]
-    # Of another prompt nobody has anything: the idle engines share them.
+    # Nobody has anything of another prompt: the idle engines share such prompts.
     for other in range(20):
         assert stand.complete(f"{other} " + LONG)[0] == 200
     assert min(stand.answered()) > 0
@@ -262,7 +262,7 @@ def test_without_a_picker_envoy_does_as_it_is_told(make, allow, mode, statuses):
     stand.router.process.kill()
     got = [stand.complete(LONG)[0] for _ in range(4)]
     assert set(got) <= statuses
-    # What is refused reaches no engine; what passes goes to them in turn, whatever they hold.
+    # A refused request reaches no engine; those that pass go to them in turn, whatever they hold.
     first, second = stand.answered()
     assert first + second == got.count(200)
     assert abs(first - second) <= 1

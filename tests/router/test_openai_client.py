@@ -50,7 +50,8 @@ def keyed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """What `cairn up` starts: two nodes, two workers, a router. CAIRN_ROUTER_URL names another."""
+    """The processes that `cairn up` starts: two nodes, two workers, a router. CAIRN_ROUTER_URL
+    names another."""
     if url := os.environ.get("CAIRN_ROUTER_URL"):
         yield url
         return
@@ -213,7 +214,7 @@ def test_keys(keyed):
 
 
 def test_without_a_client(fake):
-    """What the client never sends."""
+    """Fields that the client never sends."""
 
     def ask(path, body=None, **headers):
         request = urllib.request.Request(fake + path, data=body, headers=headers)

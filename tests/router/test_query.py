@@ -1,4 +1,4 @@
-"""Who holds a prompt, asked over HTTP of a real router before fake engines."""
+"""The holders of a prompt, asked over HTTP of a real router before fake engines."""
 
 import json
 

@@ -25,8 +25,8 @@ constexpr size_t kStackBytes = 4 << 20;  // Only touched pages cost memory.
 
 struct Fiber::Context {
   ucontext_t registers{};
-  // Of the stack, for AddressSanitizer. A fiber learns where the stack outside is when it is
-  // entered.
+  // The bottom of the stack, for AddressSanitizer. A fiber learns where the stack outside is when
+  // it is entered.
   const void* bottom = nullptr;
   size_t bytes = 0;
   void* fake_stack = nullptr;

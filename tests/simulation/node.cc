@@ -243,7 +243,7 @@ class NodeClient final : public client::CacheClient {
     }
   }
 
-  // What the test wants to go wrong after `slices` slices.
+  // The fault that the test wants after `slices` slices.
   Status Trouble(uint64_t slices, TimePoint until, const std::stop_token& cancel) {
     if (slices == node_.link().silent_after_slices) {
       return Wait(kLong, until, cancel);
@@ -275,7 +275,7 @@ class NodeClient final : public client::CacheClient {
   Node& node_;
   const std::shared_ptr<Leases> leases_;
   std::vector<NamespaceSpec> namespaces_;
-  uint64_t epoch_ = 0;  // Of the node when the session was opened.
+  uint64_t epoch_ = 0;  // The epoch of the node when the session was opened.
   uint64_t sessions_ = 0;
 };
 

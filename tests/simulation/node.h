@@ -19,11 +19,12 @@ namespace cairn::testing {
 
 // The way to a node.
 struct Link {
-  Duration latency = std::chrono::microseconds(200);  // Of each call, before the node sees it.
+  // The latency of each call, before the node sees it.
+  Duration latency = std::chrono::microseconds(200);
   double bytes_per_second = 1e9;
-  // The node dies in the middle of a fetch, after so many slices.
+  // The node dies in the middle of a fetch, after this many slices.
   std::optional<uint64_t> dies_after_slices = {};
-  // The node sends nothing more in a fetch after so many slices, and the connection stays.
+  // The node sends nothing more in a fetch after this many slices, and the connection stays.
   std::optional<uint64_t> silent_after_slices = {};
   // That the node takes for each push.
   Duration push_time{0};
@@ -34,7 +35,7 @@ struct NodeOptions {
   bool disk = true;
 };
 
-// The cores of a node. What it wrote to disk outlives its death, and its memory does not. Not
+// The cores of a node. Its disk outlives its death, and its memory does not. Not
 // thread-safe. All functions are for tasks of the simulation.
 class Node {
  public:

@@ -97,7 +97,7 @@ Status SimulatedPool::Post(std::function<void()> task) {
   ++running_;
   simulation_.Start([this, task = std::move(task)]() mutable {
     task();
-    task = nullptr;  // What it holds ends with it.
+    task = nullptr;  // All that it holds ends with it.
     MutexLock done(mu_);
     --running_;
     ended_.NotifyAll();

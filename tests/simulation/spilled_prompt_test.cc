@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using worker::GenerateSummary;
 using worker::SpillStats;
 
-constexpr uint64_t kTokenBytes = 1024;  // Of the model's KV.
+constexpr uint64_t kTokenBytes = 1024;  // Bytes of the model's KV.
 constexpr size_t kPrompt = 900;
 // Room for 448 tokens: 256 that wait to be spilt, a chunk of at most 128, and the answer.
 constexpr uint64_t kSmallPool = 448 * kTokenBytes;
@@ -39,7 +39,7 @@ WorkerOptions Small(std::string recipe = "raw") {
   return options;
 }
 
-// What a worker with room for everything answers.
+// The answer of a worker with room for everything.
 std::string AnswerWithRoom(Simulation& simulation, const worker::GenerateRequest& request) {
   Worker alone(simulation, nullptr);
   return AnswerOf(alone.Run(request));
@@ -92,7 +92,7 @@ TEST_F(SpilledPromptTest, WhatTheNodeHasIsNotComputedAgain) {
     const GenerateSummary cold = worker.Run(request);
     EXPECT_EQ(cold.fetched_tokens, 0u);
     EXPECT_EQ(cold.miss_reason, MissReason::kAbsent);
-    // What it had spilt it has read back, each time from the node's memory.
+    // The blocks that it had spilt were read back, each time from the node's memory.
     EXPECT_EQ(cold.fetched.host, worker.engine().GetStats().spill.read.bytes.host);
     EXPECT_GT(cold.fetched.host, kPrompt * kTokenBytes);
     EXPECT_EQ(cold.fetched.disk + cold.fetched.lent, 0u);
@@ -115,7 +115,7 @@ TEST_F(SpilledPromptTest, WhatTheNodeHasIsNotComputedAgain) {
 
 TEST_F(SpilledPromptTest, ANodeThatComesBackGoesOnWithWhatIsOnItsDisk) {
   const SpillStats stats = RunWithTrouble([](Simulation& simulation, Node& node) {
-    simulation.Sleep(milliseconds(60));  // Of some 100 for the prompt.
+    simulation.Sleep(milliseconds(60));  // The prompt takes some 100.
     node.Flush();
     node.Die();
     simulation.Sleep(milliseconds(700));
@@ -332,7 +332,7 @@ TEST_F(SpilledPromptTest, ClustersAtTheNodeSpareReadingAllThatWasSpilt) {
     Worker third(simulation, NewClient(node), with("clusters:centres=0.06"));
     const GenerateSummary other = third.Run(request);
     EXPECT_EQ(other.reading.counters.fetched_indexes, 0u);
-    // Of three windows a layer, one is read for the first row.
+    // One of three windows of a layer is read for the first row.
     EXPECT_LE(second.engine().GetStats().spill.read.bytes.total() + 2 * 256 * kTokenBytes,
               third.engine().GetStats().spill.read.bytes.total());
   });

@@ -12,7 +12,7 @@ namespace cairn::testing {
 
 struct WorkerOptions {
   worker::WorkerEngine::Options engine;
-  // Of the forward pass, for each token.
+  // The time of the forward pass for each token.
   Duration compute_time = std::chrono::microseconds(100);
   std::unique_ptr<worker::Scheduler> scheduler = nullptr;
 };
@@ -45,7 +45,8 @@ class Worker {
 // `count` tokens that depend on `seed`; prompts of one seed share their beginning.
 worker::GenerateRequest Prompt(size_t count, uint32_t seed = 1, uint32_t max_tokens = 4);
 
-// What must not depend on the cache, as text: tokens, and a digest of the prompt's logits.
+// The part of an answer that must not depend on the cache, as text: tokens, and a digest of the
+// prompt's logits.
 std::string AnswerOf(const worker::GenerateSummary& summary);
 
 }  // namespace cairn::testing

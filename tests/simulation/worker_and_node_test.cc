@@ -34,7 +34,7 @@ size_t Threads() {
   return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-// What the prompt is answered without a cache.
+// The answer to the prompt without a cache.
 std::string AnswerWithoutCache(Simulation& simulation, const worker::GenerateRequest& request) {
   Worker alone(simulation, nullptr);
   return AnswerOf(alone.Run(request));

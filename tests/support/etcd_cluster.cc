@@ -20,7 +20,7 @@ constexpr char kServer[] = "/usr/bin/etcd";
 constexpr char kClient[] = "/usr/bin/etcdctl";
 constexpr std::chrono::seconds kPatience(120);
 
-// Who asks the kernel for any port, or connects without one, gets none of these.
+// A process that asks the kernel for any port, or connects without one, gets none of these.
 std::vector<int> PortsThatTheKernelGivesNobody() {
   constexpr int kFirst = 10'000, kLast = 65'535;
   int low = 32'768, high = 60'999;
@@ -41,7 +41,7 @@ int Reserve(int port) {
   CAIRN_CHECK(fd >= 0);
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  // Of it the first byte is 0.
+  // The first byte of the name is 0.
   const std::string text = fmt::format("cairn-test-port-{}", port);
   std::memcpy(name.sun_path + 1, text.data(), text.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());

@@ -69,7 +69,7 @@ class FakePublisher {
       Answer(who.to_string(), std::string(8, '\xff'), "");
     }
   }
-  // Of requests for a replay.
+  // The requests for a replay.
   int asked() const { return asked_; }
 
  private:

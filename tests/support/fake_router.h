@@ -22,7 +22,7 @@ class FakeRouter final : public Router {
 
   // Called for each request, on the caller's thread. Default: the request waits in `Take`.
   std::function<void(Running)> on_generate;
-  // What is picked, and who holds what. Default: "nobody:1", without a lease; nobody.
+  // The pick, and the holders. Default: "nobody:1", without a lease; nobody.
   std::function<std::variant<FollowedPick, GenerateError>(PickAsk)> on_pick;
   std::function<std::variant<std::vector<PromptHolder>, GenerateError>(const HoldersQuery&)>
       on_holders;

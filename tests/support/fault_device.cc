@@ -167,7 +167,7 @@ std::string Mixed(const std::string& durable, const std::string& now, const Powe
     const size_t have = at < now.size() ? std::min(size, now.size() - at) : 0;
     if (have == 0 || std::memcmp(out.data() + at, now.data() + at, have) == 0) continue;
     const uint64_t choice = random() % 100;
-    // What was appended to a page behind its durable bytes may be torn, not these bytes.
+    // Bytes that were appended to a page behind its durable bytes may be torn, not these bytes.
     const size_t first = at < durable.size() && durable.size() - at < size &&
                                  std::memcmp(durable.data() + at, now.data() + at,
                                              std::min(have, durable.size() - at)) == 0
@@ -270,7 +270,7 @@ void PreloadedDevice::LosePower(const PowerLossStyle& style, std::mt19937_64& ra
   fs::remove_all(directory_);
   fs::remove_all(ShadowOf(directory_));
   fs::rename(left, directory_);
-  // What is there after the loss is durable.
+  // The files that are there after the loss are durable.
   fs::copy(directory_, ShadowOf(directory_), fs::copy_options::recursive);
 }
 

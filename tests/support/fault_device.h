@@ -26,7 +26,7 @@ enum class DeviceMode : uint32_t {
 };
 
 struct PowerLossStyle {
-  // Of the pages that were not synced, in percent; the rest is as it was before.
+  // The share of the pages that were not synced, in percent; the rest is as it was before.
   uint32_t kept = 50;
   uint32_t zeroed = 5;
   uint32_t torn = 5;

@@ -16,11 +16,11 @@
 
 namespace cairn::testing {
 
-// What happens to the frames from one port to another one.
+// The delay of the frames from one port to another one.
 struct LinkDelay {
   std::chrono::microseconds least{0};
   std::chrono::microseconds jitter{0};  // Up to this much more, evenly spread.
-  // Of 1,000 frames. A reordered one takes `least` once more, and others overtake it. The others
+  // Frames of 1,000. A reordered one takes `least` once more, and others overtake it. The others
   // keep their order.
   uint32_t reordered = 0;
   uint32_t duplicated = 0;
@@ -40,7 +40,7 @@ class FrameSwitch {
   ~FrameSwitch();
   FrameSwitch(const FrameSwitch&) = delete;
 
-  // Of frames that come from now on.
+  // For frames that come from now on.
   void SetDelay(size_t from, size_t to, const LinkDelay& delay);
 
  private:
@@ -72,7 +72,7 @@ class FrameSwitch {
   const OwnedFd stop_;  // An eventfd.
   Mutex mu_;
   std::vector<Link> links_ ABSL_GUARDED_BY(mu_);
-  // Of the thread.
+  // Used by the thread.
   std::mt19937_64 random_;
   std::priority_queue<Frame> waiting_;
   size_t waiting_bytes_ = 0;

@@ -40,7 +40,7 @@
 
 namespace cairn::testing {
 
-// What goes wrong between client and node.
+// The faults between client and node.
 struct InProcessFaults {
   // From the call to its answer, and in a fetch to the first slice. The node has done its work even
   // if the caller no longer waits for the answer.
@@ -80,7 +80,7 @@ class InProcessNode {
   // opens its session in the first call that needs one.
   std::unique_ptr<client::NodeClient> NewClient(const InProcessClientOptions& options = {});
 
-  // What the node says of itself when a session opens.
+  // The node's answer about itself when a session opens.
   void SetPlace(client::NodePlace place);
 
   // Moves the clock, in steps of at most 100 ms. After each the engine ticks and does all its work.
@@ -119,7 +119,7 @@ class InProcessNode {
   const std::function<bool()> work_;
   mutable Mutex mu_;
   cache::CacheEngine* engine_ ABSL_GUARDED_BY(mu_) = nullptr;
-  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // Of engine_.
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // The epoch of engine_.
   uint64_t next_session_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<std::string, cache::SessionId> sessions_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);

@@ -297,7 +297,7 @@ std::optional<Result<Duration>> InProcessTransport::Renew(const client::LeaseInf
 }
 
 bool InProcessTransport::Release(const client::LeaseInfo& lease) {
-  // Of a session that has ended, the leases have too.
+  // The leases of a session that has ended have ended, too.
   const auto peer = node_.Find(lease.session);
   if (peer.ok()) (void)peer->engine->Release(peer->session, {&lease.id, 1});
   return true;

@@ -19,7 +19,7 @@ class NameServer {
     int port = 0;
   };
   struct Zone {
-    std::string name;  // Of the addresses.
+    std::string name;  // The name of the addresses.
     std::vector<std::string> addresses = {};
     std::vector<Service> services = {};
   };

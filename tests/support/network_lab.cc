@@ -50,7 +50,7 @@ std::string Drop(const std::string& from, uint32_t per_mille) {
       per_mille == kAll ? "" : fmt::format("numgen random mod {} < {} ", kAll, per_mille));
 }
 
-// What the kernel must be able to do, tried in a namespace that goes with this call.
+// The abilities that the kernel must have, tried in a namespace that goes with this call.
 Status TryKernel(NetworkLab::Wiring wiring) {
   CAIRN_ASSIGN_OR_RETURN(const NetworkNamespace network, NetworkNamespace::Create());
   CAIRN_RETURN_IF_ERROR(network.Command(Filter(Drop("10.77.0.1", 5))));

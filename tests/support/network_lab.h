@@ -66,11 +66,13 @@ class NetworkLab {
   // For EtcdCluster and NameServer, which must go before the lab.
   ServerPlace PlaceOf(size_t machine) const { return {Address(machine), &network(machine)}; }
 
-  // Of one place, to it and from it. 0: as fast as it can. FAILED_PRECONDITION: not kBridge.
+  // The rate of one place, to it and from it. 0: as fast as it can. FAILED_PRECONDITION: not
+  // kBridge.
   Status SetRate(size_t place, uint64_t bits_per_second);
   // kSwitch only.
   void SetDelay(size_t from, size_t to, const LinkDelay& delay);
-  // Drops so many of 1,000 packets of one direction. They vanish silently, as in a real network.
+  // Drops `per_mille` of 1,000 packets of one direction. They vanish silently, as in a real
+  // network.
   Status SetLoss(size_t from, size_t to, uint32_t per_mille);
   // Drops all of one direction, until Restore.
   Status Cut(size_t from, size_t to) { return SetLoss(from, to, 1000); }

@@ -27,7 +27,7 @@ class Process {
  public:
   struct Options {
     std::vector<std::string> argv;              // argv[0] is a path.
-    std::vector<std::string> environment = {};  // "NAME=value", beside this process's own.
+    std::vector<std::string> environment = {};  // "NAME=value", in addition to this process's own.
     std::string directory = {};                 // Working directory; empty: this one's.
     const NetworkNamespace* network = nullptr;  // network_lab.h. nullptr: this thread's.
   };
@@ -45,7 +45,7 @@ class Process {
   // SIGKILL and wait.
   void Kill();
   bool running();
-  // What was read so far; all of it after WaitExit.
+  // The text that was read so far; all of it after WaitExit.
   const std::string& out();
   const std::string& err();
   uint64_t ResidentBytes() const;
@@ -63,7 +63,8 @@ class Process {
 // Where a server of a test listens: here, or in a machine of a network (network_lab.h).
 struct ServerPlace {
   std::string address = "127.0.0.1";
-  const NetworkNamespace* network = nullptr;  // Of Process::Options. It outlives the server.
+  // The namespace of Process::Options. It outlives the server.
+  const NetworkNamespace* network = nullptr;
 };
 
 // Path of a binary of this build: Binary("cairn-cache").

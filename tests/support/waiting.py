@@ -6,7 +6,7 @@ PATIENCE = 120  # Seconds, which only a bug reaches.
 
 
 def wait_until(done, what):
-    """What `done` returns at last."""
+    """The last value that `done` returns."""
     end = time.monotonic() + PATIENCE
     while True:
         if value := done():

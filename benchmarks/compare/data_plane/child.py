@@ -94,7 +94,7 @@ class Peer:
 def serve(pids, trial):
     """The other end of Peer: answers each request with trial(**request) until the input ends."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What libraries print goes to the log.
+    os.dup2(2, 1)  # The output of libraries goes to the log.
     sys.stdout = sys.stderr
 
     def say(answer):

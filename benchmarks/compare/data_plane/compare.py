@@ -1,10 +1,10 @@
-"""Cairn beside Redis, Mooncake Store and LMCache, in turns on this machine: same bytes, same batch,
-every byte read compared.
+"""Cairn next to Redis, Mooncake Store and LMCache, in turns on this machine: same bytes, same
+batch, every byte read compared.
 
     benchmarks/compare/data_plane/run.sh BUILD_DIR [--repeat 5] [--out rows.json] [--only
     redis,mooncake,lmcache]
 
-Of a peer's variants the better one counts. A peer that is not installed is left out, and said so;
+The better of a peer's variants counts. A peer that is not installed is left out, and said so;
 exit status 3 when none is left. A round in which other processes used more than a fifth of a core
 is dropped and repeated, at most as often as there are rounds. Prints rows as benchmarks/run.py has
 them.
@@ -243,7 +243,7 @@ def lmcache(args, contenders, node):
             for what, samples in zip(
                 ("get", "put"), transfers(args, contenders, node, peers, size, batch, ours)
             ):
-                # A wire beside a wire: the daemon's memory is the same machine's.
+                # A wire is compared with a wire: the daemon's memory is the same machine's.
                 out.append(
                     against(
                         f"lmcache_{what}_{name}_grpc",

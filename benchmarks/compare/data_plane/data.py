@@ -1,5 +1,5 @@
-"""What peers store and read back: 256 MiB of random bytes, a destination as large, and the timed
-loops over them."""
+"""The data that peers store and read back: 256 MiB of random bytes, a destination as large, and the
+timed loops over them."""
 
 import time
 

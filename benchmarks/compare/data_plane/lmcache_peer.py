@@ -46,7 +46,8 @@ TIMEOUT_S = 60
 
 
 class Remote(Data):
-    """What the connector reads lies where LMCache allocated it: kept until it is compared."""
+    """The bytes that the connector reads lie where LMCache allocated them: kept until they are
+    compared."""
 
     def __init__(self, directory):
         super().__init__()

@@ -25,8 +25,8 @@ from cairn.vllm.scheduler import SchedulerHalf
 from cairn.vllm.worker import WorkerHalf
 
 KIB, MIB = 1 << 10, 1 << 20
-SECONDS = 0.5  # Of a trial of a client.
-# Of the node. Stores go to a full one whose memory this process has touched, as those of
+SECONDS = 0.5  # The options of a trial of a client.
+# The memory of the node. Stores go to a full one whose memory this process has touched, as those of
 # `cairn bench`.
 CAPACITY = 1 << 30
 LAYERS, PAGE, BLOCKS = 30, 98304, 31  # SmolLM2, bfloat16, 128 tokens a block.
@@ -49,8 +49,8 @@ def spec_of(model, size, tokens=128):
 
 
 def wake(repeat):
-    """What waking somebody costs who wakes him: a byte for a process that sleeps. Seconds, as
-    `lookups` is paced."""
+    """The cost of waking somebody for the process that wakes: a byte for a process that sleeps.
+    Seconds, as `lookups` is paced."""
     samples = []
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as sleeper:
         for _ in range(repeat):
@@ -63,7 +63,7 @@ def wake(repeat):
 
 
 def lookups(node, repeat):
-    """What a request costs the scheduler's thread: asking, and taking the answer."""
+    """The cost of a request for the scheduler's thread: asking, and taking the answer."""
     count = 1000
     spec = spec_of("lookup", 1024, 16)
     made = store(node, spec, lookup_timeout=1.0)

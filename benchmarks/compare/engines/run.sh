@@ -1,5 +1,5 @@
 #!/bin/sh
-# The engines' adapters beside what they replace; see README.md.
+# The engines' adapters next to the code that they replace; see README.md.
 #   benchmarks/compare/engines/run.sh BUILD_DIR [halves|ttft] [--out rows.json] [--repeat 7]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

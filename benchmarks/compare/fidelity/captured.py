@@ -70,7 +70,7 @@ class Captured:
 
     @functools.cached_property
     def attention_sums(self):
-        """What each row gets from all queries: [heads, tokens]."""
+        """The weight that each row gets from all queries: [heads, tokens]."""
         sums = torch.zeros(self.heads, self.tokens)
         for begin in range(0, self.tokens, 128):
             end = min(begin + 128, self.tokens)

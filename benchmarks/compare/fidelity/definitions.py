@@ -60,8 +60,8 @@ def prefixkv(sinks):
 
 
 def noisy_sums(layer, index, seed):
-    """What each row gets from all queries when Gumbel noise is added to the logits: [heads,
-    tokens]."""
+    """The weight that each row gets from all queries when Gumbel noise is added to the logits:
+    [heads, tokens]."""
     bits = 12
     weight = torch.from_numpy(-1 / np.log((np.arange(1 << bits) + 0.5) / (1 << bits))).float()
     sums = torch.zeros(layer.heads, layer.tokens)

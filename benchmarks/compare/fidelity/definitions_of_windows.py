@@ -99,8 +99,8 @@ def mixed_budgets(scores, even, alpha):
 
 
 def pyramid_beside(tokens, layers, kept, window, beta):
-    """Rows beside the window of each layer as in the authors' program, whose steps are whole
-    rows."""
+    """Rows in addition to the window of each layer as in the authors' program, whose steps are
+    whole rows."""
     mean = kept - window
     least = mean // beta
     most = 2 * mean - least
@@ -112,7 +112,7 @@ def pyramid_beside(tokens, layers, kept, window, beta):
 
 
 def snapkv_of_authors(window, reach, pooling, alpha=None, beta=None):
-    """SnapKV in the authors' programs: the window beside the budget. `alpha`: Ada-KV's budgets in
+    """SnapKV in the authors' programs: the window outside the budget. `alpha`: Ada-KV's budgets in
     thousandths; `beta`: PyramidKV's."""
 
     def run(layers, ratio):
@@ -159,7 +159,7 @@ def headkv(window, reach, pooling, beta, scores):
 
 
 def nacl(window, lot, seed):
-    """NACL: `lot` of the rows beside the window are drawn by the softmax of the proxies' summed
+    """NACL: `lot` of the rows outside the window are drawn by the softmax of the proxies' summed
     attention; with Gumbel noise that is taking the best."""
 
     def run(layers, ratio):

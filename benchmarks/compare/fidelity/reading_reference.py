@@ -81,8 +81,8 @@ def pages(keys, size):
 
 
 def rotations(digits):
-    """Of the calibration file that begins so: means [layers, kv_heads, dim] and directions [layers,
-    kv_heads, dim, dim]."""
+    """The contents of the calibration file that begins so: means [layers, kv_heads, dim] and
+    directions [layers, kv_heads, dim, dim]."""
     (path,) = (ROOT / "calibration").glob(f"{digits}*.rotations")
     body, shape = path.read_bytes(), []
     for _ in range(64):
@@ -98,7 +98,8 @@ def rotations(digits):
 
 
 class Head:
-    """What a policy stores of the keys [n, dim] of a KV head, and the logits of units by it."""
+    """The form in which a policy stores the keys [n, dim] of a KV head, and the logits of units by
+    it."""
 
     def __init__(self, policy, keys, rotation):
         self._policy, self._shared, self._columns = policy, None, None

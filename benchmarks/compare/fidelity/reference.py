@@ -43,7 +43,7 @@ def score(model, cache, context, continuation):
 
 
 class Judge:
-    """What full KV says about one continuation, to compare others with."""
+    """The answers of full KV about one continuation, to compare others with."""
 
     def __init__(self, rows, continuation, needles):
         tokens, begin = continuation["tokens"], continuation["answer_begin"]

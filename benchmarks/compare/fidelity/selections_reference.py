@@ -88,7 +88,7 @@ def headkv_of(scores):
 
 
 # Name: Cairn's selection of the same method (docs/methods/selections-methods.md), and the method
-# with the parameters that this has by default. What differs: `sink`, by which Cairn keeps the first
+# with the parameters that this has by default. Differences: `sink`, by which Cairn keeps the first
 # token, and the tie rule of torch.topk. kvpress's `random` draws other numbers.
 PRESSES = {
     "kvpress-random": ("random", drawn(with_kvpress(kvpress.RandomPress()))),

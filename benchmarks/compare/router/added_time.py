@@ -1,4 +1,4 @@
-"""What a router adds to the time to the first event, at a low rate before an engine that answers at
+"""The time that a router adds to the first event, at a low rate before an engine that answers at
 once; and its memory with many open streams."""
 
 import json
@@ -45,7 +45,7 @@ def read_until(connection, end, text=b""):
 
 
 def first_event_seconds(url, count, begin):
-    """Of `count` requests, one after the other over one connection."""
+    """The times of `count` requests, one after the other over one connection."""
     seconds = []
     with connect(url) as connection:
         for number in range(begin, begin + count):

@@ -80,7 +80,7 @@ class Comparison:
         self.work = work
         self.build = arguments.build.resolve()
         self.chosen = arguments.contenders.split(",")
-        self.first_round = 0  # Of those that the results do not have yet.
+        self.first_round = 0  # The first round that the results do not have yet.
         held = arguments.cache_tokens
         self.launchers = launchers(self.build, held)
         self.scaled_launchers = launchers(self.build, held, arguments.compression, trace.SHORTER)
@@ -231,7 +231,7 @@ def ttft_rows(runs):
 def added_rows(rounds):
     rows = []
     for name, floor, goal in (("p50", 1 / 0.8, 1 / 0.5), ("p99", 1.0, None)):
-        # Of each round, so that what slows the machine for a while slows all of them.
+        # Within each round, so that a slow time of the machine slows all of them.
         added = {
             each: [one[each][name] - one["direct"][name] for one in rounds]
             for each in ("cairn", "smg", "vllm_router")

@@ -170,7 +170,7 @@ def direct(engines):
 
 
 def cpu_seconds(pid):
-    """Of all threads of a process so far."""
+    """The processor time of all threads of a process so far."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

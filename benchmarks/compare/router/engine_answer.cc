@@ -7,7 +7,7 @@
 namespace cairn::compare {
 namespace {
 
-// Of `count` tokens.
+// A text of `count` tokens.
 std::string Words(int64_t count) {
   std::string text;
   for (int64_t i = 0; i < count; ++i) text += " word";

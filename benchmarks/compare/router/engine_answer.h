@@ -17,7 +17,7 @@ class EngineAnswer {
  public:
   EngineAnswer(const EngineAsk& ask, std::string id, std::shared_ptr<http::Responder> responder);
 
-  // So many more tokens were generated, and leave now: an event, if the client wants events.
+  // `count` more tokens were generated, and leave now: an event, if the client wants events.
   void Tokens(int64_t count);
   // The answer is complete. `cached_tokens`: of the trace, that were not computed.
   void End(int64_t cached_tokens);

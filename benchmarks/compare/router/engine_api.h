@@ -1,6 +1,6 @@
 #pragma once
-// The HTTP port of one simulated engine: as much of OpenAI's API, and of what vLLM has beside it,
-// as routers ask for.
+// The HTTP port of one simulated engine: as much of OpenAI's API, and of vLLM's additions to it, as
+// routers ask for.
 
 #include <atomic>
 #include <cstdint>

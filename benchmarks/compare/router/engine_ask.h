@@ -1,5 +1,5 @@
 #pragma once
-// What a request of OpenAI's API asks of a simulated engine.
+// The fields of a request of OpenAI's API that a simulated engine reads.
 //
 // A prompt's text stands for blocks of a trace: kBlockChars characters are one block of kTraceBlock
 // tokens, and equal characters are the same block. The last block may be shorter. So a prompt has
@@ -21,7 +21,7 @@ struct EngineAsk {
   bool chat = false;
   bool stream = false;
   bool include_usage = false;  // stream_options.include_usage
-  std::string text;            // Of the prompt, or of all messages.
+  std::string text;            // The text of the prompt, or of all messages.
   int64_t max_tokens = 16;
 };
 

@@ -11,7 +11,7 @@ import urllib.parse
 
 
 class Answer:
-    """What became of a request. Seconds since the beginning of the run; None: it did not come."""
+    """The outcome of a request. Seconds since the beginning of the run; None: it did not come."""
 
     __slots__ = ("due", "sent", "first", "end", "status", "prompt_tokens", "cached_tokens", "error")
 
@@ -150,7 +150,7 @@ class Client:
 
 
 def play(url, requests, compression, seconds_after=60):
-    """The answers. Those that did not end within so many seconds after the last request have no
+    """The answers. Those that did not end within this many seconds after the last request have no
     `end`."""
     gc.collect()
     gc.disable()

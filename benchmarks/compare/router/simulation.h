@@ -21,8 +21,8 @@ class Simulation {
   struct Options {
     size_t engines = 4;
     double compression = 50;
-    // An event leaves with the first token, and then with each so many, as in vLLM with a stream
-    // interval.
+    // An event leaves with the first token, and then with each group of this many, as in vLLM with
+    // a stream interval.
     int64_t stream_interval = 32;
     model::WorkerOptions worker = {};
   };

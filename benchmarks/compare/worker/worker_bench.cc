@@ -32,7 +32,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of all threads: what a neighbour on the machine takes does not count.
+// The time of all threads: a neighbour on the machine does not count.
 double CpuNow() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
       rate = kSteps / (Now() - start);
       cpu_rate = kSteps / (CpuNow() - cpu);
     } else if (what == "recompute") {
-      // n tokens after a prompt of 64: with the KV cache, and all anew at each step.
+      // n tokens after a prompt of 64: with the KV cache, and all again at each step.
       constexpr int64_t kPrompt = 64;
       double start = Now();
       bench.Prefill(&sequence, kPrompt, chunk);

@@ -10,8 +10,7 @@
 namespace cairn::python {
 
 // Made into text only when there is an error: a push of many small parts has hundreds of names and
-// nobody reads them. Refers to the strings that it was made
-// of. Belongs to the thread of its call.
+// nobody reads them. Refers to the strings that it was made of. Belongs to the thread of its call.
 class Field {
  public:
   Field(const char* name) : name_(name) {}

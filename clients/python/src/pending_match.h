@@ -26,7 +26,7 @@ class PendingMatch {
   struct Answer {
     Result<client::MatchOutcome> match;
     Status hint;         // The status of the call that asked the node to bring it.
-    Duration time = {};  // That the match took.
+    Duration time = {};  // The time that the match took.
   };
 
   explicit PendingMatch(Question question) : process_(getpid()), question_(std::move(question)) {}

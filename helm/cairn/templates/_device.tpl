@@ -43,9 +43,9 @@ claims: [{name: gpu}]
 {{- end -}}
 {{- end -}}
 {{- with $class }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with $claim }}
-resourceClaims: [{name: gpu, resourceClaimTemplateName: {{ . }}}]
+resourceClaims: [{name: gpu, resourceClaimTemplateName: {{ . | quote }}}]
 {{- end }}
 {{- end -}}

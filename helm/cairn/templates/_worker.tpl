@@ -1,3 +1,60 @@
+{{/* The worker's settings, as the chart computes them. */}}
+{{- define "cairn.workerComputed" -}}
+listen: 0.0.0.0:7500
+admin:
+  listen: 0.0.0.0:7501
+model: {{ printf "/models/%s" .Values.worker.model.path | quote }}
+arithmetic: {{ .Values.worker.arithmetic }}
+threads: {{ .Values.worker.threads }}
+kv_pool: {{ .Values.worker.kvPoolMiB }}MiB
+{{- with .Values.worker.readPolicy }}
+read_policy: {{ . | quote }}
+kv_budget: {{ $.Values.worker.kvBudgetMiB }}MiB
+{{- end }}
+{{- if .Values.worker.device.enabled }}
+# The first one of those that the container sees.
+device: cuda:0
+device_kv: {{ .Values.worker.device.kvMiB }}MiB
+{{- end }}
+cache:
+  recipe: {{ .Values.worker.recipe | quote }}
+  {{- $service := printf "%s-cache.%s.svc" (include "cairn.name" .) .Release.Namespace }}
+  {{- if .Values.worker.besideNode }}
+  # The node of this pod, whose socket for the same-node path is in a folder of both.
+  address: 127.0.0.1:7400
+  server_name: {{ $service }}
+  {{- else if .Values.worker.cacheAddress }}
+  address: {{ .Values.worker.cacheAddress | quote }}
+  {{- else if not .Values.cache.enabled }}
+  # No node: every prompt is computed.
+  address: ""
+  {{- else if gt (int .Values.cache.replicas) 1 }}
+  # Each worker uses one node at a time. Certificates have the name of the Service for clients.
+  address: dns:{{ include "cairn.name" . }}-cache-peers.{{ .Release.Namespace }}.svc:7400
+  server_name: {{ $service }}
+  {{- with .Values.cache.cluster.zone }}
+  zone: {{ . | quote }}
+  {{- end }}
+  {{- else }}
+  address: {{ $service }}:7400
+  {{- end }}
+log:
+  level: {{ .Values.worker.logLevel }}
+  format: json
+tls:
+{{- if include "cairn.hasTls" . }}
+  cert: /etc/cairn-tls/tls.crt
+  key: /etc/cairn-tls/tls.key
+  client_ca: /etc/cairn-tls/ca.crt
+{{- else }}
+  allow_plaintext_beyond_loopback: true
+{{- end }}
+{{- end -}}
+
+{{- define "cairn.workerConfig" -}}
+{{- include "cairn.config" (dict "root" . "role" "worker" "computed" (include "cairn.workerComputed" .)) -}}
+{{- end -}}
+
 {{/* The worker's container, in a pod of its own or in the node's. No two ports of a pod have the same name. */}}
 {{- define "cairn.workerContainer" -}}
 {{- $device := .Values.worker.device -}}
@@ -9,10 +66,12 @@
     # If there are several cache nodes, the one on this machine is preferred.
     - name: CAIRN_CACHE_HOST
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+    {{- include "cairn.extraEnv" .Values.worker | nindent 4 }}
   ports:
     - {name: worker-grpc, containerPort: 7500}
     - {name: worker-admin, containerPort: 7501}
-  {{- include "cairn.probes" "worker-admin" | nindent 2 }}
+  {{- include "cairn.announce" .Values.worker | nindent 2 }}
+  {{- include "cairn.probes" (dict "port" "worker-admin" "startup" .Values.worker.startupSeconds) | nindent 2 }}
   resources:
     {{- $memory := printf "%dMi" (add .Values.worker.memoryMiB (include "cairn.driverMiB" $device)) }}
     requests: {cpu: {{ .Values.worker.threads | quote }}, memory: {{ $memory }}}
@@ -27,14 +86,25 @@
     {{- if .Values.worker.besideNode }}
     - {name: local, mountPath: /run/cairn, readOnly: true}
     {{- end }}
-    {{- if .Values.tls.existingSecret }}
-    - {name: tls, mountPath: /etc/cairn-tls, readOnly: true}
+    {{- if include "cairn.hasTls" . }}
+    - {name: worker-tls, mountPath: /etc/cairn-tls, readOnly: true}
     {{- end }}
+    {{- include "cairn.extraMounts" .Values.worker | nindent 4 }}
+{{- end -}}
+
+{{/* What that container mounts, but for the node's socket. */}}
+{{- define "cairn.workerVolumes" -}}
+- name: worker-config
+  configMap: {name: {{ include "cairn.name" . }}-worker}
+- name: model
+  persistentVolumeClaim: {claimName: {{ .Values.worker.model.existingClaim | quote }}, readOnly: true}
+{{- include "cairn.tlsVolume" (dict "root" . "role" "worker" "name" "worker-tls") }}
+{{- include "cairn.extraVolumes" .Values.worker }}
 {{- end -}}
 
 {{/* Not empty: each node's pod has a worker. */}}
 {{- define "cairn.hasWorkerBeside" -}}
-{{- if and .Values.worker.enabled .Values.worker.besideNode }}beside{{ end -}}
+{{- if and .Values.worker.enabled .Values.worker.besideNode .Values.cache.enabled }}beside{{ end -}}
 {{- end -}}
 
 {{/* Whose pods run workers. */}}
@@ -44,6 +114,12 @@
 
 {{/* What the schema cannot say of the worker's values. */}}
 {{- define "cairn.checkWorker" -}}
+{{- $requests := include "cairn.mebibytesOf" (dict "config" .Values.worker.config "sizes" (dict "rpc.requests" "256MiB")) -}}
+{{- $sizes := dict "cache.push_queue" "1GiB" "parking" "256MiB" -}}
+{{- $bounds := add .Values.worker.kvPoolMiB (mul 2 $requests) (include "cairn.mebibytesOf" (dict "config" .Values.worker.config "sizes" $sizes)) .Values.worker.kvBudgetMiB 128 -}}
+{{- if lt (int .Values.worker.memoryMiB) (int $bounds) -}}
+{{- fail (printf "worker.memoryMiB: got %d, expected at least %d and the model's weights: kvPoolMiB, kvBudgetMiB, cache.push_queue, parking, twice rpc.requests, and 128" (int .Values.worker.memoryMiB) (int $bounds)) -}}
+{{- end -}}
 {{- $node := .Values.cache.device -}}
 {{- $worker := .Values.worker.device -}}
 {{- if and .Values.worker.enabled $worker.enabled (ne .Values.worker.arithmetic "fast") -}}

@@ -12,7 +12,7 @@
 //            group's mean; 2: the group's mean, then pooled by the maximum, as in the programs of
 //            Ada-KV and KVCache-Factory. By the mean the order does not matter.
 //   beta     the last layer keeps keep / beta of the rows, if the first ones can keep the rest
-//   beside   1: the window lies beside the pyramid, 0: in it, as in kvpress: see pyramidkv
+//   beside   1: the window lies outside the pyramid, 0: in it, as in kvpress: see pyramidkv
 //   alpha    share of a layer's even budget that each head has at least
 //   mix      1: (1 - alpha) of the best rows' budget and alpha of an even one, the authors' program
 

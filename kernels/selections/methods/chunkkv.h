@@ -21,17 +21,18 @@ namespace cairn::selections {
 
 struct ChunkKv {
   static SelectionInfo Info() {
-    return {.name = "chunkkv",
-            .meaning = "chunks that the last rows attend to",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 64),
-                           PoolParameter(),
-                           {"chunk", "rows of a chunk", 0, 1, 256, 20},
-                           {"reuse", "so many neighbouring layers keep the same rows", 0, 1, 16, 1},
-                           {"chunked", "share of the layers that keep chunks", 3, 0, 1000, 1000}},
-            .heads_share = true,
-            .presets = {{"chunkkv-paper", {{"window", 32}, {"chunk", 10}, {"reuse", 2}}}}};
+    return {
+        .name = "chunkkv",
+        .meaning = "chunks that the last rows attend to",
+        .parameters = {KeepParameter(),
+                       SinkParameter(),
+                       WindowParameter(1, 64),
+                       PoolParameter(),
+                       {"chunk", "rows of a chunk", 0, 1, 256, 20},
+                       {"reuse", "this many neighbouring layers keep the same rows", 0, 1, 16, 1},
+                       {"chunked", "share of the layers that keep chunks", 3, 0, 1000, 1000}},
+        .heads_share = true,
+        .presets = {{"chunkkv-paper", {{"window", 32}, {"chunk", 10}, {"reuse", 2}}}}};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "chunkkv",

@@ -17,7 +17,7 @@
 //            group's mean; 2: the group's mean, then pooled by the maximum, as in the programs of
 //            Ada-KV and KVCache-Factory. By the mean the order does not matter.
 //   beta     the last layer keeps keep / beta of the rows, if the first ones can keep the rest
-//   beside   1: the window lies beside the pyramid, 0: in it, as in kvpress
+//   beside   1: the window lies outside the pyramid, 0: in it, as in kvpress
 
 #include "kernels/selections/parameters.h"
 #include "kernels/selections/stages/compose.h"

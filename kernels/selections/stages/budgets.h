@@ -73,8 +73,8 @@ HeadSplit WholeModel();
 // the next head has what is left over. Ties: the lower layer, then the lower head. Scores of
 // another shape: even budgets.
 HeadSplit RankedHeads(HeadScores scores, int64_t recent);
-// Beside its marked rows each head has 1 - 1000 / beta of an even share, and of the rest of the
-// model's rows a part in proportion to its score, by largest remainders (HeadKV). A head that
+// In addition to its marked rows each head has 1 - 1000 / beta of an even share, and of the rest of
+// the model's rows a part in proportion to its score, by largest remainders (HeadKV). A head that
 // cannot use its part leaves the rest to those that can. Scores below 0 count as 0. Scores of
 // another shape, or all 0: even budgets. REQUIRES: beta >= 1000.
 HeadSplit ScoredHeads(HeadScores scores, int64_t beta);

@@ -17,7 +17,7 @@ namespace cairn::router {
 
 struct EnginePrompt {
   std::vector<worker::TokenId> tokens = {};  // Or about as many pieces of text.
-  EngineNamespace space = {};                // In which its keys are.
+  EngineNamespace space = {};                // The namespace in which its keys are.
   bool exact = true;                         // False: text stands for the tokens.
 };
 

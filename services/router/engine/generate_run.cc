@@ -55,17 +55,17 @@ class GenerateRun::Attempt final : public WorkerAnswerObserver {
   const std::shared_ptr<GenerateRun> run_;
 };
 
-GenerateRun::GenerateRun(RouterEngine* engine, GenerateRequest request,
+GenerateRun::GenerateRun(RunServices& services, GenerateRequest request,
                          std::shared_ptr<GenerateObserver> observer, Gate::Pass pass)
-    : engine_(engine),
+    : services_(services),
       request_(std::move(request)),
-      begin_(engine->parts_.clock->Now()),
+      begin_(services.parts.clock->Now()),
       observer_(std::move(observer)),
       pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {}
 
 void GenerateRun::Refuse(const Status& status) {
-  ++(status.code() == StatusCode::kUnavailable ? engine_->counters_.unavailable
-                                               : engine_->counters_.shed);
+  ++(status.code() == StatusCode::kUnavailable ? services_.counters.unavailable
+                                               : services_.counters.shed);
   GenerateError error;
   error.status = status;
   error.retry_after = kTryAgain;
@@ -73,8 +73,8 @@ void GenerateRun::Refuse(const Status& status) {
 }
 
 void GenerateRun::Begin() {
-  engine_->Prepare(
-      &request_, [self = shared_from_this()] { return self->cancelled(); },
+  Prepare(
+      services_, &request_, [self = shared_from_this()] { return self->cancelled(); },
       [self = shared_from_this()](std::variant<PreparedPrompt, GenerateError> prompt,
                                   bool elsewhere) {
         self->OnPrompt(std::move(prompt), elsewhere);
@@ -83,10 +83,10 @@ void GenerateRun::Begin() {
 
 void GenerateRun::OnPrompt(std::variant<PreparedPrompt, GenerateError> prompt, bool elsewhere) {
   if (const auto* error = std::get_if<GenerateError>(&prompt)) {
-    std::atomic<uint64_t>* count = &engine_->counters_.rejected;
-    if (error->status.code() == StatusCode::kCancelled) count = &engine_->counters_.cancelled;
-    if (error->status.code() == StatusCode::kUnavailable) count = &engine_->counters_.unavailable;
-    if (error->status.code() == StatusCode::kResourceExhausted) count = &engine_->counters_.shed;
+    std::atomic<uint64_t>* count = &services_.counters.rejected;
+    if (error->status.code() == StatusCode::kCancelled) count = &services_.counters.cancelled;
+    if (error->status.code() == StatusCode::kUnavailable) count = &services_.counters.unavailable;
+    if (error->status.code() == StatusCode::kResourceExhausted) count = &services_.counters.shed;
     ++*count;
     return Fail(*error);
   }
@@ -99,47 +99,47 @@ bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
   request_.prompt = std::string();  // It may be long, and the tokens say it all.
   prompt.tokens.shrink_to_fit();
   if (!request_.share.Resize(TokenBytes(prompt.tokens.size()))) {
-    ++engine_->counters_.unavailable;
+    ++services_.counters.unavailable;
     Fail(NoRoomFor(fmt::format("its {} tokens", prompt.tokens.size())));
     return false;
   }
-  exact_ = prompt.exact;
-  tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
-  keys_ = std::make_unique<PromptKeys>(*tokens_, prompt.space);
+  prompt_.exact = prompt.exact;
+  prompt_.tokens = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+  prompt_.keys = std::make_unique<PromptKeys>(*prompt_.tokens, prompt.space);
   return true;
 }
 
 void GenerateRun::LetGoOfRequest() {
   request_.raw.reset();
   request_.prompt = std::string();
-  keys_.reset();
-  tokens_.reset();
+  prompt_.keys.reset();
+  prompt_.tokens.reset();
   request_.share.Clear();
 }
 
 void GenerateRun::TryNext() {
   if (cancelled()) {
-    ++engine_->counters_.cancelled;
+    ++services_.counters.cancelled;
     GenerateError error;
     error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
     return Fail(error);
   }
   const bool raw = request_.raw != nullptr;  // An engine's answer is its own.
   if (accepted_ && !raw && request_.deadline &&
-      *request_.deadline <= engine_->parts_.clock->Now()) {
+      *request_.deadline <= services_.parts.clock->Now()) {
     WorkerAnswer answer;  // As a worker's, which would refuse a request that comes too late.
-    answer.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+    answer.prompt_tokens = static_cast<uint32_t>(prompt_.tokens->size());
     answer.finish_reason = "deadline";
     return OnDone(answer);
   }
   prefill_worker_.clear();
   prefill_cached_.reset();
-  const std::vector<RegisteredWorker> workers = engine_->parts_.registry->Workers();
+  const std::vector<RegisteredWorker> workers = services_.parts.registry->Workers();
   Decision decision;
-  if (tried_.size() < engine_->options_.max_tries) decision = Decide(workers);
+  if (tried_.size() < services_.options.max_tries) decision = Decide(workers);
   if (decision.kind != Decision::Kind::kPicked) return FailUntaken(decision);
-  if (!accepted_ && engine_->observers_.prepared) {
-    engine_->observers_.prepared(Seconds(engine_->parts_.clock->Now() - begin_));
+  if (!accepted_ && services_.observers.prepared) {
+    services_.observers.prepared(Seconds(services_.parts.clock->Now() - begin_));
   }
   accepted_ = true;
   ticket_ = decision.ticket;
@@ -152,16 +152,17 @@ void GenerateRun::TryNext() {
 }
 
 Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
-  const RouterEngine::Parts& parts = engine_->parts_;
+  const RouterParts& parts = services_.parts;
   Ask ask;
-  ask.prompt_tokens = CountedTokens(workers, request_.model, tokens_->size());
+  ask.prompt_tokens = CountedTokens(workers, request_.model, prompt_.tokens->size());
   ask.max_tokens = request_.max_tokens;
   ask.priority = request_.priority;
   ask.tenant = request_.tenant;
   ask.first_try = !accepted_;
-  ask.offers =
-      MakeOffers(workers, {.model = request_.model, .exact_tokens = exact_ ? tokens_->size() : 0},
-                 engine_->options_.pairing && !prefill_failed_, keys_.get(), parts.index);
+  ask.offers = MakeOffers(
+      workers,
+      {.model = request_.model, .exact_tokens = prompt_.exact ? prompt_.tokens->size() : 0},
+      services_.options.pairing && !prefill_failed_, prompt_.keys.get(), parts.index);
   for (const size_t index : tried_) {
     ask.offers[index].usable = false;
     ask.offers[index].reason = "it has failed this request";
@@ -170,23 +171,23 @@ Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
 }
 
 void GenerateRun::FailUntaken(const Decision& decision) {
-  if (refusal_ && decision.kind == Decision::Kind::kNoWorker) return PassRefusal();
+  if (answer_.refusal && decision.kind == Decision::Kind::kNoWorker) return PassRefusal();
   GenerateError error;
   if (decision.kind == Decision::Kind::kShed) {
-    ++engine_->counters_.shed;
+    ++services_.counters.shed;
     error.status = Errorf(StatusCode::kResourceExhausted,
                           "it would wait {:.1f}s at every worker, try again in {:.0f}s",
                           decision.wait_seconds, Seconds(decision.retry_after));
     error.retry_after = decision.retry_after;
   } else if (last_error_.code() == StatusCode::kResourceExhausted) {
-    ++engine_->counters_.shed;
+    ++services_.counters.shed;
     error.status = last_error_;
     error.retry_after = kTryAgain;
   } else {
-    ++engine_->counters_.unavailable;
+    ++services_.counters.unavailable;
     error.status =
         last_error_.ok()
-            ? Errorf(StatusCode::kUnavailable, "no worker can answer: {}", engine_->Waiting())
+            ? Errorf(StatusCode::kUnavailable, "no worker can answer: {}", services_.Waiting())
             : Errorf(StatusCode::kUnavailable, "no worker can answer, the last said: {}",
                      Message(last_error_));
     error.retry_after = kTryAgain;
@@ -196,7 +197,7 @@ void GenerateRun::FailUntaken(const Decision& decision) {
 
 void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWorker& worker,
                            const Decision::Prefill& decision) {
-  ++engine_->counters_.paired;
+  ++services_.counters.paired;
   const auto asked = [self = shared_from_this(), worker, address = prefill.address,
                       await = AwaitFor(decision.seconds)](bool announced) {
     if (announced && !self->cancelled()) {
@@ -210,9 +211,9 @@ void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWork
     self->TryNext();
   };
   const auto half = std::make_shared<PrefillHalf>(PrefillHalf::Parts{
-      .dispatcher = engine_->parts_.dispatcher,
+      .dispatcher = services_.parts.dispatcher,
       .decision = decision,
-      .failures = &engine_->counters_.prefills_failed,
+      .failures = &services_.counters.prefills_failed,
       .pass = pass_,
       .begun = [self = shared_from_this(), asked](
                    bool announced) { self->OnExecutor([asked, announced] { asked(announced); }); },
@@ -227,9 +228,9 @@ void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWork
 
 void GenerateRun::Send(const RegisteredWorker& worker, uint32_t held_tokens, Duration await) {
   worker_ = worker.address;
-  if (!tried_.empty()) ++engine_->counters_.tries_again;
+  if (!tried_.empty()) ++services_.counters.tries_again;
   tried_.push_back(worker.index);
-  engine_->NoteSent(worker, keys_.get());
+  services_.NoteSent(worker, prompt_.keys.get());
   WorkerRequest wanted = RequestFor(*worker.info);
   wanted.held_tokens = held_tokens;
   wanted.await_prefill = await;
@@ -251,11 +252,11 @@ void GenerateRun::Send(const RegisteredWorker& worker, uint32_t held_tokens, Dur
 WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
   WorkerRequest wanted;
   wanted.raw = request_.raw;
-  wanted.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  wanted.prompt_tokens = static_cast<uint32_t>(prompt_.tokens->size());
   // An engine computes no more than its context, whatever the text that stands for the tokens is.
   const uint32_t context = ContextOf(info, request_.model);
   if (context > 0) wanted.prompt_tokens = std::min(wanted.prompt_tokens, context);
-  wanted.tokens = tokens_;
+  wanted.tokens = prompt_.tokens;
   if (request_.max_tokens && !info.engine) {
     // A worker may have less context than the model. It cuts the answer to the room that is left.
     wanted.max_tokens = std::min(*request_.max_tokens, info.context_tokens);
@@ -300,22 +301,22 @@ void GenerateRun::EndPrefill() {
 
 void GenerateRun::FirstToken() {
   EndPrefill();  // The worker has the whole prompt.
-  engine_->parts_.dispatcher->OnComputed(ticket_);
+  services_.parts.dispatcher->OnComputed(ticket_);
   LetGoOfRequest();
-  if (engine_->observers_.first_token) {
-    engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
+  if (services_.observers.first_token) {
+    services_.observers.first_token(Seconds(services_.parts.clock->Now() - begin_));
   }
 }
 
 void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
-  if (generated_++ == 0) FirstToken();
-  text_bytes_ += text.size();
-  ++engine_->counters_.generated_tokens;
+  if (answer_.generated++ == 0) FirstToken();
+  answer_.text_bytes += text.size();
+  ++services_.counters.generated_tokens;
   observer_->OnToken(id, text);
 }
 
 void GenerateRun::OnRawHead(const RawHead& head) {
-  raw_status_ = head.status;
+  answer_.raw_status = head.status;
   LetGoOfRequest();
   // A whole answer says nothing about its first token.
   if (head.stream) FirstToken();
@@ -323,20 +324,21 @@ void GenerateRun::OnRawHead(const RawHead& head) {
 }
 
 void GenerateRun::OnRawBytes(std::string_view bytes, uint32_t tokens) {
-  generated_ += tokens;
-  engine_->counters_.generated_tokens += tokens;
+  answer_.generated += tokens;
+  services_.counters.generated_tokens += tokens;
   observer_->OnRawBytes(bytes);
 }
 
 void GenerateRun::OnRefused(const Status& status, const RawAnswer& answer) {
-  refusal_ = answer;
+  answer_.refusal = answer;
   OnError(status);
 }
 
 void GenerateRun::PassRefusal() {
-  ++(refusal_->head.status == 429 ? engine_->counters_.shed : engine_->counters_.unavailable);
-  observer_->OnRawHead(refusal_->head);
-  observer_->OnRawBytes(refusal_->body);
+  ++(answer_.refusal->head.status == 429 ? services_.counters.shed
+                                         : services_.counters.unavailable);
+  observer_->OnRawHead(answer_.refusal->head);
+  observer_->OnRawBytes(answer_.refusal->body);
   GenerateSummary summary;
   summary.worker = worker_;
   LetGoOfRequest();
@@ -345,7 +347,7 @@ void GenerateRun::PassRefusal() {
 }
 
 void GenerateRun::EndTicket(const RequestEnd& end) {
-  if (ticket_ != 0) engine_->parts_.dispatcher->OnEnd(std::exchange(ticket_, 0), end);
+  if (ticket_ != 0) services_.parts.dispatcher->OnEnd(std::exchange(ticket_, 0), end);
 }
 
 void GenerateRun::OnDone(const WorkerAnswer& answer) {
@@ -366,38 +368,39 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   summary.prefill_worker = prefill_worker_;
   summary.completion_tokens = answer.completion_tokens;
   summary.finish_reason = answer.finish_reason;
-  if (answer.text.size() > text_bytes_) summary.text_tail = answer.text.substr(text_bytes_);
+  if (answer.text.size() > answer_.text_bytes)
+    summary.text_tail = answer.text.substr(answer_.text_bytes);
   summary.worker = worker_;
-  if (raw_status_ >= 400) {
-    ++engine_->counters_.rejected;
+  if (answer_.raw_status >= 400) {
+    ++services_.counters.rejected;
   } else {
-    ++(answer.finish_reason == "cancelled" ? engine_->counters_.cancelled
-                                           : engine_->counters_.completed);
+    ++(answer.finish_reason == "cancelled" ? services_.counters.cancelled
+                                           : services_.counters.completed);
   }
-  engine_->counters_.prompt_tokens += summary.prompt_tokens;
-  engine_->counters_.cached_tokens += summary.cached_tokens;
+  services_.counters.prompt_tokens += summary.prompt_tokens;
+  services_.counters.cached_tokens += summary.cached_tokens;
   // Whoever waits for the last request to end may go on when the observer has got its end.
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
 
 void GenerateRun::OnError(const Status& status) {
-  EndTicket({.generated_tokens = generated_});
+  EndTicket({.generated_tokens = answer_.generated});
   GenerateError error;
   error.status = status;
   if (cancelled()) {
-    ++engine_->counters_.cancelled;
+    ++services_.counters.cancelled;
     error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
     return Fail(error);
   }
-  if (generated_ > 0 || raw_status_ > 0) {
-    ++engine_->counters_.broken;
+  if (answer_.generated > 0 || answer_.raw_status > 0) {
+    ++services_.counters.broken;
     error.status = Errorf(status.code(), "worker {} failed in the middle of its answer: {}",
                           worker_, Message(status));
     return Fail(error);
   }
   if (!WorthAnotherWorker(status)) {
-    ++engine_->counters_.rejected;
+    ++services_.counters.rejected;
     return Fail(error);
   }
   last_error_ = Annotate(status, "worker " + worker_);
@@ -406,7 +409,7 @@ void GenerateRun::OnError(const Status& status) {
 }
 
 void GenerateRun::OnExecutor(std::function<void()> work) {
-  if (!engine_->parts_.executor->Post(std::move(work)).ok()) {
+  if (!services_.parts.executor->Post(std::move(work)).ok()) {
     Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
   }
 }

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "common/concurrency/mutex.h"
+#include "common/lifecycle/lifecycle.h"
 #include "services/router/engine/held_prefix.h"
 #include "services/router/engine/prefill_half.h"
 #include "services/router/engine/prompt_work.h"
-#include "services/router/engine/router_engine.h"
+#include "services/router/engine/run_services.h"
 
 namespace cairn::router {
 
@@ -22,7 +23,7 @@ namespace cairn::router {
 // the other; Cancel comes from any thread.
 class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
  public:
-  GenerateRun(RouterEngine* engine, GenerateRequest request,
+  GenerateRun(RunServices& services, GenerateRequest request,
               std::shared_ptr<GenerateObserver> observer, Gate::Pass pass);
 
   // Any thread. Its caller holds it.
@@ -71,15 +72,18 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
     return cancelled_;
   }
 
-  RouterEngine* const engine_;
+  RunServices& services_;
   GenerateRequest request_;
   const TimePoint begin_;
   // These belong to whoever drives the request.
   std::shared_ptr<GenerateObserver> observer_;
   std::shared_ptr<const Gate::Pass> pass_;
-  std::shared_ptr<const std::vector<worker::TokenId>> tokens_;
-  bool exact_ = true;  // False: text stands for the tokens.
-  std::unique_ptr<PromptKeys> keys_;
+  struct Prompt {
+    std::shared_ptr<const std::vector<worker::TokenId>> tokens;
+    bool exact = true;  // False: text stands for the tokens.
+    std::unique_ptr<PromptKeys> keys;
+  };
+  Prompt prompt_;
   std::vector<size_t> tried_;    // Indices of workers.
   std::string worker_;           // The address of the present one.
   std::string prefill_worker_;   // Computes the prompt for it. Empty: none.
@@ -90,15 +94,17 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   std::optional<uint32_t> prefill_cached_;
   uint64_t ticket_ = 0;  // The ticket of the present worker. 0: none.
   Status last_error_;
-  std::optional<RawAnswer> refusal_;  // The last one of an engine.
-  // The status of the answer that is relayed. 0: none has begun.
-  int raw_status_ = 0;
-  uint32_t generated_ = 0;
-  size_t text_bytes_ = 0;
+  struct Answer {
+    std::optional<RawAnswer> refusal;  // The last one of an engine.
+    int raw_status = 0;                // The status that is relayed. 0: none has begun.
+    uint32_t generated = 0;            // Tokens.
+    size_t text_bytes = 0;
+  };
+  Answer answer_;
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  size_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // That have begun; call_ is the last one's.
+  size_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // Attempts that have begun; call_ is the last one's.
   std::shared_ptr<WorkerCall> call_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<PrefillHalf> prefill_ ABSL_GUARDED_BY(mu_);
 };

@@ -6,9 +6,41 @@
 #include "services/router/engine/check_request.h"
 
 namespace cairn::router {
+namespace {
 
-PromptWork::PromptWork(RouterEngine* engine, GenerateRequest* request, Gone gone, Done done)
-    : engine_(engine),
+// The longest token of an engine whose tokens are not known. Vocabularies have longer ones, of
+// spaces, but no text that anybody means is made of them.
+constexpr uint64_t kMostTokenBytes = 64;
+
+// Errors of a request that are found before anything is made of it.
+std::optional<GenerateError> CheckBefore(const RunServices& services,
+                                         const GenerateRequest& request) {
+  if (auto error = services.CheckModel(request.model)) return error;
+  if (auto error = CheckRequest(request, services.parts.clock->Now())) return error;
+  if (services.parts.prompts == nullptr) {
+    if (request.max_tokens > services.options.context_tokens) {
+      return FieldError("max_tokens", fmt::format("got {}, expected 1 to {}", *request.max_tokens,
+                                                  services.options.context_tokens));
+    }
+    return std::nullopt;
+  }
+  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+    return services.CheckFits(request, ids->size(), /*exact=*/true);
+  }
+  // Tools and images stand in the prompt as text that no engine makes tokens of as it is.
+  if (request.raw != nullptr && !request.raw->plain) return std::nullopt;
+  const uint64_t context = services.LongestContextOf(request.model);
+  const uint64_t bytes = PromptBytes(request);
+  if (context == 0 || bytes <= context * kMostTokenBytes) return std::nullopt;
+  return PromptError(request, Errorf(StatusCode::kOutOfRange,
+                                     "got {} bytes, expected at most {} for a context of {} tokens",
+                                     bytes, context * kMostTokenBytes, context));
+}
+
+}  // namespace
+
+PromptWork::PromptWork(RunServices& services, GenerateRequest* request, Gone gone, Done done)
+    : services_(services),
       request_(request),
       gone_(std::move(gone)),
       done_(std::move(done)),
@@ -25,12 +57,12 @@ uint64_t PromptWork::Step(uint64_t bytes) {
     Finish(GenerateError{.status = Errorf(StatusCode::kCancelled, "the request was cancelled")});
     return 0;
   }
-  const RouterEngine::Parts& parts = engine_->parts_;
+  const RouterParts& parts = services_.parts;
   if (!std::exchange(begun_, true)) {
     encoding_ = parts.prompts != nullptr
-                    ? parts.prompts->Begin(*request_, engine_->LongestContext(request_->model))
+                    ? parts.prompts->Begin(*request_, services_.LongestContextOf(request_->model))
                     : std::make_unique<PromptEncoding>(parts.encoder, *request_,
-                                                       engine_->options_.context_tokens);
+                                                       services_.options.context_tokens);
   }
   if (encoding_ == nullptr) {
     EndOwn(std::nullopt);
@@ -50,14 +82,14 @@ uint64_t PromptWork::Step(uint64_t bytes) {
 }
 
 void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own) {
-  EnginePrompts* const prompts = engine_->parts_.prompts;
+  EnginePrompts* const prompts = services_.parts.prompts;
   if (own && !own->ok() &&
       (prompts == nullptr || own->status().code() == StatusCode::kOutOfRange)) {
     return Finish(PromptError(*request_, own->status()));
   }
   if (prompts == nullptr) {
     PreparedPrompt prompt = {.tokens = **std::move(own), .space = {}, .exact = true};
-    if (auto error = engine_->CheckFits(*request_, prompt.tokens.size(), /*exact=*/true)) {
+    if (auto error = services_.CheckFits(*request_, prompt.tokens.size(), /*exact=*/true)) {
       return Finish(*std::move(error));
     }
     return Finish(std::move(prompt));
@@ -65,9 +97,9 @@ void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own)
   std::optional<std::vector<worker::TokenId>> made;
   if (own && own->ok()) made = **std::move(own);
   const auto done = std::make_shared<Done>(std::move(done_));
-  const auto take = [engine = engine_, request = request_, done](EnginePrompt prompt,
-                                                                 bool elsewhere) {
-    if (auto error = engine->CheckFits(*request, prompt.tokens.size(), prompt.exact)) {
+  const auto take = [&services = services_, request = request_, done](EnginePrompt prompt,
+                                                                      bool elsewhere) {
+    if (auto error = services.CheckFits(*request, prompt.tokens.size(), prompt.exact)) {
       return (*done)(*std::move(error), elsewhere);
     }
     (*done)(
@@ -79,6 +111,26 @@ void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own)
     take(std::move(later), /*elsewhere=*/true);
   });
   if (prompt) take(*std::move(prompt), /*elsewhere=*/false);
+}
+
+void Prepare(RunServices& services, GenerateRequest* request, PromptWork::Gone gone,
+             PromptWork::Done done) {
+  if (auto error = CheckBefore(services, *request))
+    return done(*std::move(error), /*elsewhere=*/false);
+  const uint64_t bytes = std::max<uint64_t>(1, PromptBytes(*request));
+  auto own = std::make_unique<PromptWork>(services, request, std::move(gone), std::move(done));
+  PromptWork& prompt = *own;
+  if (services.parts.prompts != nullptr && services.parts.prompts->at_once()) {
+    // Nothing is computed or waited for: waking another thread would take longer than the decision.
+    while (prompt.Step(bytes) > 0) {
+    }
+    return;
+  }
+  std::unique_ptr<FairQueue::Work> work = std::move(own);
+  const Status posted = services.queue.Post(request->tenant, bytes, work);
+  if (posted.ok()) return;
+  prompt.Refuse({.status = Annotate(posted, "too much text waits to be tokenised"),
+                 .retry_after = kTryAgain});
 }
 
 }  // namespace cairn::router

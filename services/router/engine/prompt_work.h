@@ -12,14 +12,15 @@
 #include "common/tenants/fair_queue.h"
 #include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/prompt_encoder.h"
-#include "services/router/engine/router_engine.h"
+#include "services/router/engine/run_services.h"
 
 namespace cairn::router {
 
 struct PreparedPrompt {
   std::vector<worker::TokenId> tokens = {};
-  std::optional<EngineNamespace> space = {};  // In which its keys are. nullopt: each worker's own.
-  bool exact = true;                          // False: text stands for the tokens.
+  // The namespace in which its keys are. nullopt: each worker's own.
+  std::optional<EngineNamespace> space = {};
+  bool exact = true;  // False: text stands for the tokens.
 };
 
 // One thread at a time.
@@ -32,8 +33,8 @@ class PromptWork final : public FairQueue::Work {
   // True: nobody wants the prompt any more. Any thread.
   using Gone = std::function<bool()>;
 
-  // `engine` must outlive it, and `request` too, which lives as long as `done`.
-  PromptWork(RouterEngine* engine, GenerateRequest* request, Gone gone, Done done);
+  // `services` must outlive it, and `request` too, which lives as long as `done`.
+  PromptWork(RunServices& services, GenerateRequest* request, Gone gone, Done done);
 
   uint64_t Step(uint64_t bytes) override;
   // Instead of Step: it is not done at all.
@@ -44,7 +45,7 @@ class PromptWork final : public FairQueue::Work {
   // The tokens are there, or must come from elsewhere.
   void EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own);
 
-  RouterEngine* const engine_;
+  RunServices& services_;
   GenerateRequest* const request_;
   const Gone gone_;
   Done done_;
@@ -52,5 +53,11 @@ class PromptWork final : public FairQueue::Work {
   bool begun_ = false;
   std::unique_ptr<PromptEncoding> encoding_;  // nullptr: nothing is tokenised here.
 };
+
+// Checks a request, and makes tokens of its prompt between those of other requests, or at once if
+// that costs nothing. The arguments are PromptWork's. `done` may be called before this has
+// returned.
+void Prepare(RunServices& services, GenerateRequest* request, PromptWork::Gone gone,
+             PromptWork::Done done);
 
 }  // namespace cairn::router

@@ -18,7 +18,7 @@
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/router/policy/candidate.h"
@@ -75,7 +75,7 @@ struct GenerateSummary {
   std::string finish_reason = {};   // "stop", "length", "cancelled" or "deadline".
   std::string text_tail = {};       // Text that follows the last token's, for example after a stop.
   std::string worker = {};          // The address of the worker that answered.
-  std::string prefill_worker = {};  // That computed the prompt for it. Empty: none.
+  std::string prefill_worker = {};  // The worker that computed the prompt for it. Empty: none.
   // The part of cached_tokens that came from requests that ran at the same time.
   uint32_t shared_tokens = 0;
 };
@@ -119,7 +119,7 @@ class GenerateCall {
 struct ServedModel {
   std::string id = {};
   uint32_t context_tokens = 0;  // 0: not known.
-  uint32_t workers = 0;         // That can answer now.
+  uint32_t workers = 0;         // Workers that can answer now.
   // The engine's own description of it, as JSON. Empty: it is a model of Cairn.
   std::string object = {};
 };

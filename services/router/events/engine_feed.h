@@ -41,8 +41,8 @@ class EngineFeed {
   struct Numbers {
     uint64_t live_batches = 0;
     uint64_t replayed_batches = 0;
-    uint64_t replays = 0;         // That were asked for.
-    uint64_t failed_replays = 0;  // That did not bring all that was missing.
+    uint64_t replays = 0;         // Replays that were asked for.
+    uint64_t failed_replays = 0;  // Replays that did not bring all that was missing.
     uint64_t gaps = 0;            // Batches were missing.
     uint64_t restarts = 0;        // Restarts of the engine.
     uint64_t forgotten = 0;       // Times that all was forgotten, for any of these reasons.

@@ -75,7 +75,7 @@ class EngineView {
     uint64_t unknown = 0;
     SkippedBlocks skipped = {};
     uint64_t evicted = 0;             // Held blocks that left because of max_blocks.
-    uint64_t blocks = 0;              // That are known now, gone ones included.
+    uint64_t blocks = 0;              // Blocks that are known now, gone ones included.
     uint32_t other_block_tokens = 0;  // The last size of blocks that was not the router's. 0: none.
   };
   Numbers numbers() const;

@@ -17,7 +17,7 @@ std::string_view Name(Route route);  // Label values: "completions", "chat", ...
 struct ApiStats {
   std::map<std::pair<Route, int>, uint64_t> answers;  // By route and status code.
   uint64_t open_streams = 0;                          // Now.
-  uint64_t streams = 0;                               // That began.
+  uint64_t streams = 0;                               // Streams that began.
   uint64_t failed_streams = 0;                        // Streams that ended with an error event.
   uint64_t aborted_calls = 0;  // The client went before its answer was complete.
 };

@@ -35,7 +35,7 @@ struct Holder {
   std::string id = {};  // The id of the node, or the address of the worker (approximate).
   // Derived from requests that were sent to a worker, not from a node's events.
   bool approximate = false;
-  uint32_t blocks = 0;  // That it holds without a gap from the first one on. At least 1.
+  uint32_t blocks = 0;  // Blocks that it holds without a gap from the first one on. At least 1.
   // How many of them are in memory (host or device); the others are on disk.
   uint32_t memory_blocks = 0;
   // The `blocks` by where they are; a block may be in several places. Only LookupTiers fills it,
@@ -55,8 +55,8 @@ class PrefixIndex {
     // Limit for the memory of the whole index. At most so much, whatever the nodes send. It is
     // taken as it is used.
     size_t max_bytes = size_t{256} << 20;
-    // How many blocks a worker without events is believed to hold. Of all blocks that were sent to
-    // it, the last half of these to all of these count.
+    // How many blocks a worker without events is believed to hold. At least the last half of these
+    // count, of all blocks that were sent to it, and at most all of these.
     uint32_t sent_blocks = 65'536;
   };
 

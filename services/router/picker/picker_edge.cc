@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/lifecycle/lifecycle.h"
-#include "common/memory/byte_budget.h"
+#include "common/memory/fair_budget.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
 #include "services/router/picker/process_stream.h"
@@ -14,10 +14,22 @@ namespace {
 
 // Bytes of a message beyond the body in it: headers and metadata.
 constexpr uint64_t kRestBytes = 1 << 20;
+constexpr uint64_t kLeastFrames = 16 << 20;
+// Far above what gateways send: their headers have bounds of their own.
+constexpr rpc::FieldBound kBounds[] = {
+    {"envoy.service.ext_proc.v3.HeaderMap.headers", 4096},
+    {"envoy.service.ext_proc.v3.Metadata.filter_metadata", 4096},
+    {"google.protobuf.Struct.fields", 16384},
+    {"google.protobuf.ListValue.values", 16384},
+};
 // Cancelled streams end as soon as gRPC tells them.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
 }  // namespace
+
+uint64_t FrameBytes(const PickerConfig& config) {
+  return std::max(config.all_bodies, 2 * (config.max_body + kRestBytes) + kLeastFrames);
+}
 
 void Register(config::Schema& schema, PickerConfig& c) {
   schema.Text("picker.listen", &c.listen,
@@ -42,11 +54,12 @@ void Register(config::Schema& schema, PickerConfig& c) {
 // Members end in the opposite order: the server first, then what its calls use.
 struct PickerEdge::Impl {
   Impl(const PickerConfig& config, bool relay, uint32_t max_endpoints, Router* router,
-       rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
+       BodyReads* reads, rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
       : parts{.router = router,
-              .bodies = std::make_shared<ByteBudget>(config.all_bodies),
+              .bodies = std::make_shared<FairBudget>(config.all_bodies),
               .counters = &counters,
               .clock = &SteadyClock::Get(),
+              .reads = reads,
               .relay = relay,
               .max_body_bytes = config.max_body,
               .max_endpoints = max_endpoints} {
@@ -54,12 +67,14 @@ struct PickerEdge::Impl {
     context.clock = &SteadyClock::Get();
     context.metrics = metrics;
     context.gate = &gate;
+    context.bounds = &bounds;
     context.process = "router";
   }
 
   PickerCounters counters;
   Exchange::Parts parts;
   Gate gate;  // The router bounds the requests under way.
+  const rpc::FrameBounds bounds{kBounds};
   rpc::Context context;
   // The names that the endpoint picker protocol wants to be asked about.
   rpc::HealthService health{&context, {kPickerService, "liveness", "readiness"}};
@@ -71,9 +86,9 @@ PickerEdge::PickerEdge(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Result<std::unique_ptr<PickerEdge>> PickerEdge::Start(const PickerConfig& config,
                                                       const net::TlsOptions& tls, bool relay,
                                                       uint32_t max_endpoints, Router* router,
-                                                      rpc::CallMetrics* metrics,
+                                                      BodyReads* reads, rpc::CallMetrics* metrics,
                                                       std::function<void(double)> observe_pick) {
-  auto impl = std::make_unique<Impl>(config, relay, max_endpoints, router, metrics,
+  auto impl = std::make_unique<Impl>(config, relay, max_endpoints, router, reads, metrics,
                                      std::move(observe_pick));
   rpc::Method* const process = metrics->Add(kPickerService, "Process", rpc::Life::kOpenEnded);
   impl->server.calls()->AddStream(process->path(), [parts = &impl->parts, context = &impl->context,
@@ -86,7 +101,8 @@ Result<std::unique_ptr<PickerEdge>> PickerEdge::Start(const PickerConfig& config
                           .listen_unix = {},
                           .tls = tls,
                           .max_message_bytes = static_cast<int>(
-                              std::min<uint64_t>(config.max_body + kRestBytes, INT32_MAX))});
+                              std::min<uint64_t>(config.max_body + kRestBytes, INT32_MAX)),
+                          .memory_bytes = FrameBytes(config)});
   if (!started.ok()) return Annotate(started, "picker.listen");
   return std::unique_ptr<PickerEdge>(new PickerEdge(std::move(impl)));
 }

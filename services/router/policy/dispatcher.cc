@@ -106,7 +106,7 @@ Decision Dispatcher::Decide(const Ask& ask) {
   if (ask.first_try) arrivals_.Arrived(now);
   Decision decision;
   std::vector<Usable> usable;
-  uint32_t longest = 0;  // That some worker's node holds.
+  uint32_t longest = 0;  // The most tokens that some worker's node holds.
   for (size_t i = 0; i < ask.offers.size(); ++i) {
     const Offer& offer = ask.offers[i];
     Candidate& candidate = decision.candidates.emplace_back();

@@ -103,7 +103,7 @@ struct RequestEnd {
   // False: it failed or was cancelled, so that its length says nothing about answers.
   bool complete = false;
   uint32_t fetched_tokens = 0;  // Tokens of the prompt that the worker fetched.
-  double fetch_seconds = 0;     // That this took.
+  double fetch_seconds = 0;     // The time that this took.
 };
 
 // Thread-safe. No call blocks for longer than a few microseconds for each worker.

@@ -26,7 +26,7 @@ struct WorkerView {
   // Prefill of what another worker holds of the prompt and this one does not: it would be stored a
   // second time, whether fetched or computed again, and other blocks leave for it.
   double copied_seconds = 0;
-  double requests = 0;              // That wait or run there, as far as is known.
+  double requests = 0;              // Requests that wait or run there, as far as is known.
   uint32_t held_tokens = 0;         // Tokens of the prompt that the worker need not compute.
   bool first_in_first_out = false;  // WorkerLoad's.
 

@@ -51,9 +51,9 @@ class WorkerState {
   // The same without prompts of lower priorities that wait: a request of this priority overtakes
   // them.
   double WaitSeconds(int32_t priority, TimePoint now) const;
-  // That wait or run.
+  // Requests that wait or run.
   double Requests(TimePoint now) const;
-  // That get tokens, as the worker reported. 0: not known.
+  // Requests that get tokens, as the worker reported. 0: not known.
   double RunningDecodes(TimePoint now) const;
   // The last report is not stale.
   bool Fresh(TimePoint now) const;

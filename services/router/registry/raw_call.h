@@ -18,7 +18,7 @@ struct RawCall {
   // JSON. It counts among the bodies of requests until the last of its holders lets go.
   std::shared_ptr<const std::string> body = {};
   bool stream = false;                  // The answer is to be a stream of events.
-  std::vector<RawHeader> headers = {};  // That the engine gets, too.
+  std::vector<RawHeader> headers = {};  // Headers that the engine gets, too.
   // The request's prompt is all that the engine makes tokens of. False: there are tools, images or
   // the like, of which the prompt has only text that stands for them.
   bool plain = true;
@@ -27,7 +27,7 @@ struct RawCall {
 struct RawHead {
   int status = 200;
   std::string content_type = {};
-  std::vector<RawHeader> headers = {};  // That the client gets, too.
+  std::vector<RawHeader> headers = {};  // Headers that the client gets, too.
   bool stream = false;  // A stream of events. Otherwise the body comes in one piece.
 };
 

@@ -15,18 +15,13 @@
 #include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
 #include "model/tokenizer.h"
+#include "model/worker_role.h"
 #include "services/router/policy/worker_load.h"
 #include "services/router/registry/raw_call.h"
 
 namespace cairn::router {
 
-// The requests that a worker takes (docs/operate/disaggregation.md).
-enum class WorkerRole : uint8_t {
-  kBoth,
-  kPrefill,  // Only prompts that it computes for other workers.
-  kDecode,   // All but those.
-};
-std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+using worker::WorkerRole;
 
 // A model that an engine lists in /v1/models.
 struct EngineModel {
@@ -82,7 +77,7 @@ struct WorkerAnswer {
   uint32_t prompt_tokens = 0;
   uint32_t fetched_tokens = 0;  // From the cache.
   uint32_t shared_tokens = 0;   // From requests that ran at the same time.
-  double fetch_seconds = 0;     // That the fetch took.
+  double fetch_seconds = 0;     // The time that the fetch took.
   uint32_t completion_tokens = 0;
   std::string finish_reason = {};
   std::string text = {};  // The whole answer.

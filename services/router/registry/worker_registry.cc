@@ -21,18 +21,6 @@ std::string_view Name(WorkerCondition condition) {
   return "unknown";
 }
 
-std::string_view Name(WorkerRole role) {
-  switch (role) {
-    case WorkerRole::kBoth:
-      return "both";
-    case WorkerRole::kPrefill:
-      return "prefill";
-    case WorkerRole::kDecode:
-      return "decode";
-  }
-  return "unknown";
-}
-
 struct WorkerRegistry::State {
   struct Worker {
     std::string address;

@@ -17,12 +17,11 @@ Status Check(const EngineConfig& c) {
   return OkStatus();
 }
 
-// Only events need the engines' own tokens: what was sent is remembered as well by its text.
+}  // namespace
+
 bool AsksForTokens(const EngineConfig& c, bool follows_events) {
   return c.tokens == "tokenize" || (c.tokens == "auto" && follows_events);
 }
-
-}  // namespace
 
 void Register(config::Schema& schema, EngineConfig& c) {
   schema.Text("engines.tokens", &c.tokens,
@@ -39,8 +38,8 @@ void Register(config::Schema& schema, EngineConfig& c) {
                "in these steps. A multiple of 4.",
                {.min = 4, .max = 64 << 10});
   schema.Integer("engines.cache_tokens", &c.cache_tokens,
-                 "Tokens that an engine's own cache holds. Of an engine without events the router "
-                 "believes that it holds the last ones of these that were sent to it.",
+                 "Tokens that an engine's own cache holds. For an engine without events, the "
+                 "router believes that it holds the last ones of these that were sent to it.",
                  {.min = 1024, .max = 1u << 31, .unit = "tokens"});
   schema.Text("engines.api_key_file", &c.api_key_file,
               "File with the API key that engines get, in its first line. Read again when it "

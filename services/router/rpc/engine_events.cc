@@ -102,10 +102,9 @@ void ExportViews(const EngineView::Numbers& view, metrics::Sink& sink) {
 void Register(config::Schema& schema, EngineEventsConfig& config) {
   schema.TextList(
       "engines.events", &config.events,
-      "KV events of engines: URL=ENDPOINT or URL=ENDPOINT,REPLAY for each of `workers` "
-      "that publishes them, such as "
-      "http://10.0.0.1:8000=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558. What other engines "
-      "hold is estimated.",
+      "KV events of engines: URL=ENDPOINT or URL=ENDPOINT,REPLAY for each of `workers` that "
+      "publishes them, such as http://10.0.0.1:8000=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558. The "
+      "blocks of other engines are estimated.",
       {.max_length = 1024});
   schema.Integer("engines.event_blocks", &config.blocks,
                  "Most blocks of one engine that are known by its events. More than the engine has "

@@ -31,7 +31,7 @@ void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
                "Times that a worker was asked to compute a prompt for another one.", {},
                metrics::Number(numbers.paired));
   sink.Counter("cairn_router_failed_prefills_total",
-               "Of these, those in which the worker failed. The other one computes the rest.", {},
+               "How many of these failed in that worker. The other one computes the rest.", {},
                metrics::Number(numbers.prefills_failed));
   const std::string tokens = "cairn_router_tokens_total";
   const std::string tokens_help =
@@ -114,7 +114,7 @@ void ExportWaitingPrompts(const FairQueue::Numbers& waiting, metrics::Sink& sink
 
 }  // namespace
 
-void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
+void ExportRouter(const ScrapedParts& parts, metrics::Registry* registry) {
   registry->AddCollector([parts](metrics::Sink& sink) {
     ExportRequests(parts.engine->numbers(), sink);
     ExportWaitingPrompts(parts.engine->waiting_prompts(), sink);

@@ -10,7 +10,7 @@
 namespace cairn::router {
 
 // The objects that are read at each scrape; all must live until the last one.
-struct RouterParts {
+struct ScrapedParts {
   const RouterEngine* engine = nullptr;
   const WorkerRegistry* registry = nullptr;
   const Dispatcher* dispatcher = nullptr;
@@ -20,7 +20,7 @@ struct RouterParts {
   bool follows_nodes = false;              // The index gets events of nodes.
 };
 
-void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
+void ExportRouter(const ScrapedParts& parts, metrics::Registry* registry);
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink);
 // `setting`: that names a file of keys. `stale`: it cannot be used, and the keys of before count.
 void ExportKeyFile(const std::string& setting, bool stale, metrics::Sink& sink);

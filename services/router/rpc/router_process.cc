@@ -12,10 +12,13 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/log/log.h"
+#include "common/metrics/memory_metrics.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
 #include "model/model.h"
+#include "protocol/wire/request_bounds.h"
+#include "services/router/http/body_reads.h"
 #include "services/router/http/http_edge.h"
 #include "services/router/picker/picker_edge.h"
 #include "services/router/relay/engine_link.h"
@@ -25,6 +28,7 @@
 #include "services/router/rpc/completion_poller.h"
 #include "services/router/rpc/engine_events.h"
 #include "services/router/rpc/grpc_worker_link.h"
+#include "services/router/rpc/router_memory.h"
 #include "services/router/rpc/router_metrics.h"
 #include "services/router/rpc/router_service.h"
 
@@ -84,6 +88,13 @@ PrefixIndex::Options IndexOptions(const RouterConfig& config) {
   return options;
 }
 
+// Bodies that wait have a bound of their own.
+FairQueue::Options ReadOptions(const RouterConfig& config) {
+  return {.threads = config.http.threads,
+          .tenant_bytes = UINT64_MAX,
+          .tenants = *TermsOfTenants(config)};
+}
+
 // Everything below the ports. Members end in the opposite order: what calls others goes first.
 struct Core {
   Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
@@ -94,6 +105,9 @@ struct Core {
                    std::random_device()()),
         poller(kPollers),
         executor({.name = "route", .threads = config.threads, .queue_capacity = kWaitingRequests}),
+        readers(
+            {.name = "read", .threads = config.http.threads, .queue_capacity = kWaitingRequests}),
+        reads(ReadOptions(config), &readers, &SteadyClock::Get()),
         times(RouterTimes(registry)) {
     if (model != nullptr) encoder.emplace(*model, config.token_cache);
   }
@@ -114,6 +128,8 @@ struct Core {
   std::optional<WorkerRegistry> workers;
   std::optional<PromptReader> prompts;  // Before engines.
   ThreadPool executor;
+  ThreadPool readers;  // Of bodies.
+  BodyReads reads;
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
   std::optional<ClusterFollower> follower;
@@ -126,7 +142,8 @@ class RouterProcess final : public service::Service {
       : config_(config),
         registry_(*registry),
         call_metrics_(registry),
-        request_bytes_(config.rpc_requests, "rpc.requests") {
+        request_bytes_(config.rpc_requests, "rpc.requests"),
+        memory_(MemoryBounds(config)) {
     registry_.AddProcessMetrics({{"component", "router"}});
   }
   ~RouterProcess() override { Stop(); }
@@ -176,13 +193,16 @@ class RouterProcess final : public service::Service {
       MutexLock lock(edges_mu_);
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
       if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
+      MeasureMemory();
+      metrics::ExportMemory(memory_, "cairn_router_memory", /*refusals=*/false, sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
     CAIRN_RETURN_IF_ERROR(StartPicker());
     if (config_.http.listen.empty()) return OkStatus();
-    CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
-                                                      config_.relays(), AddedTime(&registry_)));
+    CAIRN_ASSIGN_OR_RETURN(
+        auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine, config_.relays(),
+                                   &core_->reads, AddedTime(&registry_)));
     http_address_ = http->address();
     MutexLock lock(edges_mu_);
     http_ = std::move(http);
@@ -246,6 +266,24 @@ class RouterProcess final : public service::Service {
     return EngineLinks(LinkOptions(engines, followed), core_->http_client.get(),
                        core_->engine_key.get(), &SteadyClock::Get());
   }
+  void MeasureMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(edges_mu_) {
+    if (http_ != nullptr) {
+      const HttpEdge::Stats stats = http_->GetStats();
+      memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes);
+      memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes);
+      // What each may take: nobody counts the bytes of heads.
+      memory_.Measure(MemoryItem::kConnections, memory_.bound(MemoryItem::kConnections) /
+                                                    config_.http.max_connections *
+                                                    stats.server.connections);
+    }
+    if (picker_ != nullptr) memory_.Measure(MemoryItem::kPicker, picker_->GetStats().body_bytes);
+    memory_.Measure(MemoryItem::kRequests, request_bytes_.used());
+    memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes());
+    memory_.Measure(MemoryItem::kIndex, core_->index.numbers().bytes);
+    const uint64_t own = core_->encoder ? core_->encoder->cache().bytes : 0;
+    const uint64_t told = core_->prompts ? core_->prompts->numbers().cache_bytes : 0;
+    memory_.Measure(MemoryItem::kTokenCache, own + told);
+  }
   Status FollowEngines() {
     ZmqFollower::Options options;
     CAIRN_ASSIGN_OR_RETURN(options.sources,
@@ -278,6 +316,7 @@ class RouterProcess final : public service::Service {
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
     context_.request_bytes = &request_bytes_;
+    context_.bounds = &wire::RequestBounds();
     context_.process = "router";
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());
@@ -292,7 +331,7 @@ class RouterProcess final : public service::Service {
     CAIRN_ASSIGN_OR_RETURN(
         auto picker,
         PickerEdge::Start(config_.picker, config_.tls, config_.relays(), config_.max_tries,
-                          &*core_->engine, &call_metrics_, PickTime(&registry_)));
+                          &*core_->engine, &core_->reads, &call_metrics_, PickTime(&registry_)));
     log::Info("picker_listens", {{"address", picker->address()}});
     MutexLock lock(edges_mu_);
     picker_ = std::move(picker);
@@ -334,6 +373,7 @@ class RouterProcess final : public service::Service {
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
   rpc::RequestBytes request_bytes_;
+  MemoryAccount memory_;
   rpc::Context context_;
   std::optional<Core> core_;
   std::optional<RouterService> service_;

@@ -20,7 +20,7 @@ class DecodeReader {
  public:
   virtual ~DecodeReader() = default;
 
-  // From which hidden state the forward pass guesses the query of the next layer.
+  // The hidden state from which the forward pass guesses the query of the next layer.
   enum class Guess : uint8_t {
     kNone,
     kAfterAttention,  // In the layer before, between its attention and its feed-forward network.

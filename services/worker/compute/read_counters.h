@@ -3,33 +3,47 @@
 
 #include <cstdint>
 
+#include "cairn/common/kv/statistic.h"
+
 namespace cairn::worker {
+
+// clang-format off
+// ROW(kind, name, metric, labels, help)
+#define CAIRN_READ_STATISTICS(ROW)                                                                 \
+  ROW(kTotal, steps, "cairn_worker_read_steps_total", "",                                          \
+      "Steps that decoded over a context by rows.")                                                \
+  ROW(kTotal, chosen_rows, "cairn_worker_read_rows_total", "result=chosen",                        \
+      "Rows that steps wanted exactly: hit, gathered in time or late.")                            \
+  ROW(kTotal, hit_rows, "cairn_worker_read_rows_total", "result=hit",                              \
+      "Chosen rows that were near already.")                                                       \
+  ROW(kTotal, late_rows, "cairn_worker_read_rows_total", "result=late",                            \
+      "Chosen rows that were not there when attention read them.")                                 \
+  ROW(kTotal, useless_rows, "cairn_worker_read_rows_total", "result=useless",                      \
+      "Rows that were gathered, but left before a step had read them.")                            \
+  ROW(kTotal, lost_rows, "cairn_worker_read_rows_total", "result=lost",                            \
+      "Rows that the far tier could not bring.")                                                   \
+  ROW(kTotal, read_bytes, "cairn_worker_read_bytes_total", "",                                     \
+      "Bytes that were read of contexts by rows.")                                                 \
+  ROW(kTotal, fetched_indexes, "cairn_worker_read_indexes_total", "result=fetched",                \
+      "Contexts whose index was at the cache node.")                                               \
+  ROW(kTotal, stored_indexes, "cairn_worker_read_indexes_total", "result=stored",                  \
+      "Contexts whose index was made and given to the cache node.")
+// clang-format on
 
 // Rows are rows of one layer and KV head.
 struct ReadCounters {
-  uint64_t steps = 0;
-  uint64_t chosen_rows = 0;   // That steps wanted exactly: hit, gathered in time or late.
-  uint64_t hit_rows = 0;      // They were near already.
-  uint64_t late_rows = 0;     // Not there when attention read them.
-  uint64_t useless_rows = 0;  // Gathered, but they left before a step had read them.
-  uint64_t lost_rows = 0;     // The far tier could not bring them.
-  uint64_t read_bytes = 0;    // From the far tier.
-  // Contexts whose index was at the cache node, and those whose index was made and given to it.
-  uint64_t fetched_indexes = 0;
-  uint64_t stored_indexes = 0;
+  CAIRN_READ_STATISTICS(CAIRN_STATISTIC_FIELD)
 
   ReadCounters& operator+=(const ReadCounters& other) {
-    steps += other.steps;
-    chosen_rows += other.chosen_rows;
-    hit_rows += other.hit_rows;
-    late_rows += other.late_rows;
-    useless_rows += other.useless_rows;
-    lost_rows += other.lost_rows;
-    read_bytes += other.read_bytes;
-    fetched_indexes += other.fetched_indexes;
-    stored_indexes += other.stored_indexes;
+    CAIRN_READ_STATISTICS(CAIRN_STATISTIC_ADD)
     return *this;
   }
 };
+
+// Calls f(const Statistic&, value) for each row of the table, in its order.
+template <typename Visitor>
+void ForEachStatistic(const ReadCounters& stats, Visitor&& f) {
+  CAIRN_READ_STATISTICS(CAIRN_STATISTIC_VISIT)
+}
 
 }  // namespace cairn::worker

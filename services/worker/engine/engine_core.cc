@@ -3,127 +3,71 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log/log.h"
-#include "services/worker/engine/methods.h"
 #include "services/worker/engine/prompt.h"
+#include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/scheduling/preemption.h"
 
 namespace cairn::worker {
-namespace {
-
-// Of what the node is asked for a request that waits: long enough for one nearby. Without an
-// answer, all of the prompt counts.
-constexpr std::chrono::milliseconds kQueueCallDeadline{10};
-// The longest time ahead that a node takes hints for (CacheClient::Prefetch).
-constexpr double kMostAheadSeconds = 300;
-
-}  // namespace
 
 EngineCore::EngineCore(EngineParts parts, Executor* executor)
     : parts_(std::move(parts)),
       clock_(*parts_.clock),
+      cache_(parts_.cache != nullptr ? std::make_unique<EngineCache>(parts_, *executor, wakeup_)
+                                     : nullptr),
       order_(*parts_.accounts),
       queue_({.capacity = parts_.options.queue_capacity,
               .tenant_capacity = parts_.options.tenant_queue_capacity,
               .max_wait_seconds = Seconds(parts_.options.queue_max_wait)},
-             *parts_.accounts, parts_.options.tenant, clock_, wakeup_) {
-  if (parts_.cache != nullptr) ConnectCache(*executor);
-  PrefixSession* const session = session_ ? &*session_ : nullptr;
-  prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
-                     stage_publisher_.get(), urgent_push_queue());
-  const MethodServices services{.transformer = *parts_.transformer,
-                                .model = *parts_.model,
-                                .pool = *parts_.pool,
-                                .clock = clock_,
-                                .make_room =
-                                    [this] {
-                                      if (push_) push_->DropPending();
-                                    },
-                                .client = parts_.cache.get(),
-                                .session = session,
-                                .codec = parts_.codec.get(),
-                                .push = push_queue(),
-                                .own_push = turn_push_ ? &*turn_push_ : nullptr,
-                                .match_deadline = parts_.options.spill.match_deadline};
-  if (parts_.stage != nullptr) staged_prompts_ = parts_.stage->NewWays(services);
-  if (session_ && !staged_prompts_ && parts_.codec->raw()) {
-    turned_prompts_ = methods::NewTurnedPrompts(services);
-  }
-  const std::string no_spill = WhyNoSpill();
-  if (no_spill.empty()) {
-    spill_.emplace(SpillServices{.client = *parts_.cache,
-                                 .session = *session_,
-                                 .executor = *executor,
-                                 .push = *spill_push_,
-                                 .turn = spill_turn_,
-                                 .wakeup = wakeup_,
-                                 .background = &*push_,
-                                 .options = parts_.options.spill,
-                                 .read_by_rows = parts_.reading != nullptr,
-                                 .count = [this](const SpillStats& stats) {
-                                   MutexLock lock(mu_);
-                                   totals_.spill += stats;
-                                 }});
-  }
-  request_parts_.emplace(RequestParts{
-      .model = *parts_.model,
-      .transformer = *parts_.transformer,
-      .pool = *parts_.pool,
-      .pool_bytes = parts_.options.kv_pool_bytes,
-      .clock = clock_,
-      .prompt_kv = *prompt_kv_,
-      .staged = staged_prompts_.get(),
-      .turned = turned_prompts_.get(),
-      .reading = parts_.reading.get(),
-      .spill = spill_ ? &*spill_ : nullptr,
-      .no_spill = no_spill,
-      .cancel_all = cancel_all_,
-      .reserve = [this](KvSequence& sequence,
-                        int64_t tokens) { return ReserveKv(sequence, tokens); },
-      .company = [this] { return loop_->HasRoom() && queue_.size() > 0; },
-  });
-  loop_.emplace(*request_parts_, *parts_.scheduler);
+             *parts_.accounts, parts_.options.tenant, clock_, wakeup_),
+      look_ahead_(cache_ != nullptr
+                      ? std::make_unique<const LookAhead>(cache_->client(), cache_->session())
+                      : nullptr),
+      admission_(AdmissionTerms(), queue_, look_ahead_.get(), clock_, wakeup_,
+                 [this](Job& job, Result<GenerateSummary> outcome) {
+                   FinishJob(job, std::move(outcome));
+                 }),
+      services_(parts_, cache_.get(), executor, MakeHooks()),
+      loop_(services_.parts(), *parts_.scheduler),
+      idle_turns_(IdleTurnParts()) {}
+
+Admission::Terms EngineCore::AdmissionTerms() const {
+  return {.role = parts_.options.role,
+          .no_prefill_only = cache_ == nullptr         ? "this worker has no cache node to push to"
+                             : parts_.stage != nullptr ? "this worker's recipe selects tokens"
+                                                       : "",
+          .kv = parts_.pool->layout(),
+          .pool_tokens = parts_.pool->total_pages() * int64_t{BlockTokens()},
+          .reading = parts_.reading.get(),
+          .places = parts_.scheduler->max_running()};
 }
 
-void EngineCore::ConnectCache(Executor& executor) {
-  client::CacheClient& cache = *parts_.cache;
-  PageEncoder* const encoder = parts_.transformer->page_encoder();
-  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push, encoder, &wakeup_);
-  PushQueue::Options urgent = parts_.options.push;
-  urgent.niceness = 0;
-  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent, encoder, &wakeup_);
-  // One at a time: the client's buffers for a batch are memory beside the pool.
-  urgent.batch_blocks = 1;
-  spill_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
-  turn_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
-  session_.emplace(PrefixSession::Dependencies{.client = cache,
-                                               .codec = *parts_.codec,
-                                               .clock = clock_,
-                                               .executor = executor,
-                                               .loader = parts_.transformer->slice_loader(),
-                                               .wakeup = &wakeup_},
-                   *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
-  OpenPublished();
-  if (std::ranges::any_of(parts_.published, [](const PublishedNamespace& target) {
-        return target.stage != nullptr;
-      })) {
-    stage_publisher_ =
-        methods::NewStagePublisher(*parts_.transformer, *parts_.model, *push_, parts_.published);
-  }
+RequestServices::Hooks EngineCore::MakeHooks() {
+  return {.cancel_all = cancel_all_,
+          .wakeup = wakeup_,
+          .reserve = [this](KvSequence& sequence,
+                            int64_t tokens) { return ReserveKv(sequence, tokens); },
+          .company = [this] { return loop_.HasRoom() && queue_.size() > 0; },
+          .spare_pages = [this] { return SparePages(); },
+          .spilled =
+              [this](const SpillStats& stats) {
+                MutexLock lock(mu_);
+                totals_.spill += stats;
+              }};
 }
 
-void EngineCore::OpenPublished() {
-  for (const PublishedNamespace& target : parts_.published) {
-    const bool away = !parts_.cache->GetStats().connected;
-    const Duration deadline = away ? Duration(std::chrono::milliseconds(1))
-                                   : Duration(parts_.options.prefix.connect_deadline);
-    const Status opened =
-        parts_.cache->OpenNamespace(target.ns.spec, {.deadline = deadline, .trace = {}}).status();
-    if (!opened.ok()) {
-      log::Warn("cache_namespace_not_open",
-                {{"recipe", target.ns.spec.recipe}, {"error", ToString(opened)}});
-    }
-  }
+IdleTurns::Parts EngineCore::IdleTurnParts() {
+  return {.pool = *parts_.pool,
+          .clock = clock_,
+          .lossy = services_.prompt_kv().lossy(),
+          .most = parts_.options.idle_turns,
+          .finished_turn =
+              [this](const Job& job, const GenerateSummary& summary) {
+                return FinishedTurn(*parts_.model, context(), job.request(), job.prompt(), summary);
+              },
+          .compute =
+              [this](const PromptRequest& wanted) { return services_.prompt_kv().Compute(wanted); },
+          .stop = [this] { return queue_.size() > 0 || queue_.closed(); },
+          .pushing = [this] { return cache_ != nullptr && cache_->pushing(); }};
 }
 
 Result<GenerateSummary> EngineCore::Generate(const GenerateRequest& request,
@@ -135,123 +79,7 @@ Result<GenerateSummary> EngineCore::Generate(const GenerateRequest& request,
 Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt,
                          PreparePrompt(*parts_.model, context(), BlockTokens(), request));
-  if (request.deadline && *request.deadline <= clock_.Now()) {
-    return InvalidArgument(
-        "field 'deadline': got a time {:.3f} s in the past, expected one to come",
-        Seconds(clock_.Now() - *request.deadline));
-  }
-  CAIRN_RETURN_IF_ERROR(CheckRole(request));
-  auto job = std::make_shared<Job>(request, std::move(prompt), clock_, &wakeup_);
-  CAIRN_RETURN_IF_ERROR(CheckBudget(*job));
-  bool busy = false;
-  {
-    MutexLock lock(mu_);
-    busy = open_requests_ >= parts_.scheduler->max_running();
-    ++open_requests_;
-  }
-  // A request that gets a place is matched at once.
-  Cached cached;
-  if (busy) {
-    cached = FindCached(*job);
-    job->ExpectPrefill(std::ssize(job->prompt().tokens) -
-                       std::ssize(cached.keys) * int64_t{BlockTokens()});
-  }
-  // What another worker computes is not computed here.
-  if (request.await_prefill > Duration(0)) {
-    job->ExpectPrefill(std::min<int64_t>(job->claim().prefill_tokens, BlockTokens()));
-  }
-  std::shared_ptr<Job> displaced;
-  Status status = queue_.Put(job, &displaced);
-  if (status.code() == StatusCode::kResourceExhausted) {
-    for (const auto& ended : queue_.TakeEnded()) {
-      FinishJob(*ended, EndedSummary(*ended, clock_.Now()));
-    }
-    status = queue_.Put(job, &displaced);
-  }
-  if (displaced != nullptr) {
-    FinishJob(*displaced, Status(StatusCode::kResourceExhausted,
-                                 "request queue: full, and requests of a tenant with fewer of them "
-                                 "or of a greater priority have come; try again later"));
-  }
-  if (!status.ok()) {
-    MutexLock lock(mu_);
-    --open_requests_;
-    ++totals_.requests_refused;
-    changed_.NotifyAll();
-    return status;
-  }
-  if (cached.below_memory > 0) LookAhead(*job, cached);
-  return job;
-}
-
-Status EngineCore::CheckRole(const GenerateRequest& request) const {
-  const auto refuse = [](std::string_view why) {
-    return Errorf(StatusCode::kFailedPrecondition, "field 'prefill_only': {}", why);
-  };
-  const WorkerRole role = parts_.options.role;
-  if (!request.prefill_only) {
-    if (role == WorkerRole::kPrefill) {
-      return refuse("got false, but this worker has the role 'prefill'");
-    }
-    return OkStatus();
-  }
-  if (role == WorkerRole::kDecode) return refuse("got true, but this worker has the role 'decode'");
-  if (!session_) return refuse("got true, but this worker has no cache node to push to");
-  if (staged_prompts_) return refuse("got true, but this worker's recipe selects tokens");
-  return OkStatus();
-}
-
-Status EngineCore::CheckBudget(const Job& job) const {
-  const int64_t block = BlockTokens();
-  const int64_t tokens = std::ssize(job.prompt().tokens);
-  const bool spills = job.TokensNeeded() > parts_.pool->total_pages() * block;
-  const int64_t rows = spills ? SpilledPrompt::RowsAtNode(tokens) : tokens / block * block;
-  if (!parts_.reading || rows == 0 || job.request().prefill_only) return OkStatus();
-  const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
-  return parts_.reading->CheckBudget(
-      rows, static_cast<uint64_t>(own_pages) * parts_.pool->layout().page_bytes());
-}
-
-std::string EngineCore::WhyNoSpill() const {
-  if (!session_) return "this worker has no cache node";
-  if (staged_prompts_) return "this worker's recipe selects tokens";
-  if (parts_.codec->lossy() || !parts_.codec->raw()) {
-    return fmt::format("this worker's recipe '{}' is not raw", parts_.options.recipe);
-  }
-  if (EarlierKv::kUnitTokens % BlockTokens() != 0) {
-    return fmt::format("its blocks have {} tokens, expected a divisor of {}", BlockTokens(),
-                       EarlierKv::kUnitTokens);
-  }
-  return "";
-}
-
-EngineCore::Cached EngineCore::FindCached(const Job& job) {
-  Cached cached;
-  if (!session_ || job.request().no_cache) return cached;
-  const auto& tokens = job.prompt().tokens;
-  cached.keys = session_->Keys(std::span<const TokenId>(tokens).first(tokens.size() - 1));
-  if (cached.keys.empty()) return cached;
-  const auto found =
-      parts_.cache->Exists(session_->fingerprint(), cached.keys,
-                           {.deadline = kQueueCallDeadline, .trace = job.request().trace});
-  size_t matched = 0;
-  while (found.ok() && matched < found->size() && (*found)[matched].has_value()) {
-    cached.below_memory += Faster(TierKind::kHost, *(*found)[matched]) ? 1 : 0;
-    ++matched;
-  }
-  cached.keys.resize(matched);
-  return cached;
-}
-
-void EngineCore::LookAhead(const Job& job, const Cached& cached) {
-  const auto wait = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(std::min(job.expected_wait(), kMostAheadSeconds)));
-  const auto asked =
-      parts_.cache->Prefetch(session_->fingerprint(), cached.keys, wait,
-                             {.deadline = kQueueCallDeadline, .trace = job.request().trace});
-  if (!asked.ok()) return;
-  MutexLock lock(mu_);
-  totals_.lookahead_blocks += asked->queued_blocks;
+  return admission_.Admit(request, std::move(prompt));
 }
 
 void EngineCore::Run() {
@@ -264,9 +92,9 @@ void EngineCore::Run() {
       case Progress::kWaiting:
       case Progress::kIdle:
         // The scheduler may not have asked all.
-        if (!loop_->AllWait()) break;
+        if (!loop_.AllWait()) break;
         wakeup_.WaitPast(seen, clock_, WakeAt());
-        loop_->Forget();
+        loop_.Forget();
         seen = wakeup_.Now();
         break;
       case Progress::kFinished:
@@ -276,20 +104,29 @@ void EngineCore::Run() {
 }
 
 TimePoint EngineCore::WakeAt() const {
-  TimePoint first = std::min(loop_->WakeAt(), queue_.FirstDeadline());
-  for (const auto& run : parked_) first = std::min(first, run->WakeAt());
+  TimePoint first = std::min(loop_.WakeAt(), queue_.FirstDeadline());
+  for (const Parked& one : parked_) first = std::min(first, one.run->WakeAt());
   return first;
 }
 
 EngineCore::Progress EngineCore::Step() {
   StartJobs();
-  if (!loop_->empty()) {
-    RunLoop::Round round = loop_->Step();
+  if (!loop_.empty()) {
+    RunLoop::Round round = loop_.Step();
     for (auto& run : round.finished) FinishRun(std::move(run));
-    return round.progressed ? Progress::kWorked : Progress::kWaiting;
+    // The next step sees to pages for those that lack them.
+    return round.progressed || loop_.starved() ? Progress::kWorked : Progress::kWaiting;
   }
   if (queue_.closed()) return queue_.size() == 0 ? Progress::kFinished : Progress::kWorked;
-  return RunIdleTurn();
+  switch (idle_turns_.Step()) {
+    case IdleTurns::Progress::kWorked:
+      return Progress::kWorked;
+    case IdleTurns::Progress::kWaiting:
+      return Progress::kWaiting;
+    case IdleTurns::Progress::kIdle:
+      break;
+  }
+  return Progress::kIdle;
 }
 
 void EngineCore::StartJobs() {
@@ -298,113 +135,168 @@ void EngineCore::StartJobs() {
   }
   EndParked();
   Account();
+  if (loop_.starved()) return ParkForPages();  // Nobody begins with pages that others wait for.
   while (StartOne() || ParkOne()) {
   }
 }
 
-bool EngineCore::StartOne() {
-  if (!loop_->HasRoom()) return false;
-  // Those that have begun in this step have not taken their pages yet.
+void EngineCore::Start(std::shared_ptr<Job> job) {
+  running_.push_back({.job = job,
+                      .meter = UsageMeter(clock_.Now()),
+                      .pages = PagesFor(services_.parts().TokensToBegin(*job))});
+  loop_.Add(std::move(job));
+}
+
+void EngineCore::StartAgain(std::unique_ptr<RequestRun> run) {
+  running_.push_back({.job = run->job(),
+                      .meter = UsageMeter(clock_.Now(), run->job()->generated()),
+                      .pages = PagesFor(run->TokensToBegin())});
+  loop_.Add(std::move(run));
+}
+
+int64_t EngineCore::SparePages() const {
   int64_t pages = parts_.pool->free_pages();
-  for (const Running& one : running_) pages -= one.reserved ? 0 : PagesFor(*one.job);
-  // A request that runs keeps its pages to its end. One for which there are none yet waits in front
-  // of the queue. A request that is alone gets whatever the engine can spare.
-  const auto fits = [&](const Job& job) { return running_.empty() || PagesFor(job) <= pages; };
-  const auto parked = std::ranges::max_element(parked_, {}, [&](const auto& run) {
-    return -order_.Rank(run->job()->claim(), 0, clock_.Now()).priority;
-  });
+  for (const Running& one : running_) {
+    pages -= one.pages;
+    const int64_t needed = one.job->TokensNeeded();
+    if (PagesFor(needed) <= parts_.pool->total_pages()) continue;
+    // It is spilt as it goes, and fails without the pages to go on.
+    const int64_t answer = needed - std::ssize(one.job->prompt().tokens);
+    const int64_t least = PagesFor(SpilledPrompt::LeastTokens(BlockTokens(), answer));
+    pages -= std::max<int64_t>(0, least - loop_.PagesOf(*one.job));
+  }
+  return pages;
+}
+
+bool EngineCore::StartOne() {
+  if (!loop_.HasRoom()) return false;
+  const int64_t spare = SparePages();
+  // A request that is alone gets whatever the engine can spare.
+  const auto fits = [&](int64_t tokens) { return running_.empty() || PagesFor(tokens) <= spare; };
+  const auto priority = [&](const PromptClaim& claim) {
+    return order_.Rank(claim, 0, clock_.Now()).priority;  // Negated: smaller is more urgent.
+  };
+  const auto parked = std::ranges::min_element(
+      parked_, {}, [&](const Parked& one) { return priority(one.run->job()->claim()); });
+  const std::optional<PromptClaim> first = queue_.FirstClaim();
+  bool passes = false;
   if (parked != parked_.end()) {
-    const std::optional<PromptClaim> first = queue_.FirstClaim();
-    const int32_t priority = order_.Rank((*parked)->job()->claim(), 0, clock_.Now()).priority;
-    // Negated: smaller is more urgent.
-    if (!first || order_.Rank(*first, 0, clock_.Now()).priority >= priority) {
-      if (!fits(*(*parked)->job())) return false;
-      running_.push_back(
-          {.job = (*parked)->job(), .charged_tokens = (*parked)->job()->generated()});
-      loop_->Add(std::move(*parked));
-      parked_.erase(parked);
-      return true;
+    const int32_t urgency = priority(parked->run->job()->claim());
+    if (!first || priority(*first) >= urgency) {
+      if (fits(parked->run->TokensToBegin())) {
+        StartAgain(std::move(parked->run));
+        parked_.erase(parked);
+        return true;
+      }
+      // It lets others go before it, as one that waits in the queue does.
+      passes = first && priority(*first) == urgency && parked->passes < PromptQueue::kMostPasses;
+      if (!passes) return false;
     }
   }
-  const std::shared_ptr<Job> job = queue_.Take(fits);
+  std::shared_ptr<Job> job =
+      queue_.Take([&](const Job& one) { return fits(services_.parts().TokensToBegin(one)); });
   if (job == nullptr) return false;
-  running_.push_back({.job = job});
-  loop_->Add(job);
+  if (passes) ++parked->passes;
+  Start(std::move(job));
   return true;
 }
 
 bool EngineCore::ParkOne() {
   const std::optional<PromptClaim> waiting = queue_.FirstClaim();
   if (!waiting) return false;
-  const std::optional<size_t> victim = ChooseVictim(loop_->Candidates(), *waiting, order_);
+  const std::optional<size_t> victim = ChooseVictim(loop_.Candidates(), *waiting, order_);
   if (!victim) return false;
-  std::unique_ptr<RequestRun> run = loop_->TakeOut(*victim);
+  ParkRun(*victim);
+  return true;
+}
+
+void EngineCore::ParkForPages() {
+  if (SparePages() > 0) return;  // Somebody has given some back meanwhile.
+  idle_turns_.DropPages();
+  if (cache_ != nullptr) cache_->push().DropPending();
+  if (SparePages() > 0) return;
+  const std::optional<size_t> giver = ChooseGiver(loop_.Candidates(), order_);
+  if (giver) ParkRun(*giver);
+}
+
+void EngineCore::ParkRun(size_t index) {
+  std::unique_ptr<RequestRun> run = loop_.TakeOut(index);
   uint64_t held = 0;
-  for (const auto& one : parked_) held += one->kept_bytes();
+  for (const Parked& one : parked_) held += one.run->kept_bytes();
   run->Park(held + run->parked_bytes() <= parts_.options.parking_bytes);
   {
     MutexLock lock(mu_);
     ++totals_.requests_parked;
   }
   std::erase_if(running_, [&](const Running& one) { return one.job == run->job(); });
-  parked_.push_back(std::move(run));
-  return true;
+  parked_.push_back({.run = std::move(run)});
 }
 
 void EngineCore::EndParked() {
-  for (auto& run : parked_) {
-    if (!run->job()->cancelled() && !cancel_all_.load()) continue;
-    run->Next(0, /*alone=*/false);  // Ends it: it computes nothing.
-    const auto job = run->job();
-    running_.push_back({.job = job, .charged_tokens = job->generated()});
-    FinishRun(std::move(run));
+  for (Parked& one : parked_) {
+    const std::shared_ptr<Job> job = one.run->job();
+    if (!job->cancelled() && !cancel_all_.load()) continue;
+    one.run->Next(0, /*alone=*/false);  // Ends it: it computes nothing.
+    running_.push_back({.job = job, .meter = UsageMeter(clock_.Now(), job->generated())});
+    FinishRun(std::move(one.run));
   }
-  std::erase(parked_, nullptr);
+  std::erase_if(parked_, [](const Parked& one) { return one.run == nullptr; });
 }
 
-int64_t EngineCore::PagesFor(const Job& job) const {
-  return (job.TokensNeeded() + BlockTokens() - 1) / BlockTokens();
+int64_t EngineCore::PagesFor(int64_t tokens) const {
+  return (tokens + BlockTokens() - 1) / BlockTokens();
 }
 
-void EngineCore::ChargeGenerated(Running& one) {
-  const uint64_t generated = one.job->generated();
-  const uint64_t more = generated - std::exchange(one.charged_tokens, generated);
-  if (more == 0) return;
-  parts_.accounts->Charge(one.job->claim().tenant,
-                          TenantAccounts::kGeneratedCost * static_cast<double>(more));
+MeasuredRates EngineCore::Rates() const {
+  MeasuredRates rates = parts_.scheduler->rates();
+  // What runs alone is computed in steps of its own, which the scheduler does not see.
+  double& speed = rates.prefill_tokens_per_second;
+  if (speed <= 0) speed = services_.prompt_kv().prefill_tokens_per_second();
+  if (rates.drain_tokens_per_second <= 0) rates.drain_tokens_per_second = speed;
+  return rates;
+}
+
+void EngineCore::Charge(Running& one, int64_t pages) {
+  const double tokens =
+      one.meter.Read(clock_.Now(), one.job->generated(), pages, parts_.pool->total_pages(),
+                     Rates().prefill_tokens_per_second);
+  if (tokens > 0) parts_.accounts->Charge(one.job->claim().tenant, tokens);
 }
 
 void EngineCore::Account() {
   WorkerEngine::Load now;
-  now.rates = parts_.scheduler->rates();
-  // What runs alone is computed in steps of its own, which the scheduler does not see.
-  double& speed = now.rates.prefill_tokens_per_second;
-  if (speed <= 0) speed = prompt_kv_->prefill_tokens_per_second();
-  double& drain = now.rates.drain_tokens_per_second;
-  if (drain <= 0) drain = speed;
+  now.rates = Rates();
   std::vector<PromptClaim> prompts;
   for (Running& one : running_) {
-    ChargeGenerated(one);
-    one.reserved = true;  // Whoever ran has had a step.
+    Charge(one, loop_.PagesOf(*one.job));
+    one.pages = 0;  // Whoever ran has had a step.
   }
-  for (const Scheduler::Candidate& one : loop_->Candidates()) {
+  for (const Scheduler::Candidate& one : loop_.Candidates()) {
     now.running_decodes += one.decoding ? 1 : 0;
     if (!one.decoding && !one.ending) prompts.push_back(one.claim);
   }
   now.running_prompts = prompts.size();
   now.parked = parked_.size();
-  queue_.SetRunning(std::move(prompts), drain);
+  for (const Parked& one : parked_) now.parked_bytes += one.run->kept_bytes();
+  now.near_bytes = loop_.near_bytes();
+  queue_.SetRunning(std::move(prompts), now.rates.drain_tokens_per_second);
   MutexLock lock(mu_);
   load_ = std::move(now);
 }
 
 void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
   const std::shared_ptr<Job> job = run->job();
+  const auto running = std::ranges::find(running_, job, &Running::job);
+  Charge(*running, run->held_pages());
+  running_.erase(running);
   Result<GenerateSummary> outcome = run->TakeOutcome();
   std::shared_ptr<KvSequence> sequence = run->TakeSequence();
   run.reset();
-  if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty())
-    Keep(*job, *outcome, sequence);
+  // A segment is selected once, where a request says that it ends: answers do not become one.
+  if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty() &&
+      cache_ != nullptr && !services_.staged()) {
+    idle_turns_.Keep(*job, *outcome, sequence);
+  }
   // Pushes that wait hold the sequence, but read only pages that it computed. The next request does
   // not depend on how far they are: it finds these blocks in the cache, or computes them.
   sequence->DropLoans();
@@ -416,9 +308,6 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
                             static_cast<double>(outcome->computed_tokens) -
                                 static_cast<double>(job->claim().prefill_tokens));
   }
-  const auto running = std::ranges::find(running_, job, &Running::job);
-  ChargeGenerated(*running);
-  running_.erase(running);
   FinishJob(*job, std::move(outcome));
 }
 
@@ -427,7 +316,6 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
       !cancel_all_.load()) {
     outcome->finish_reason = "deadline";
   }
-  queue_.Over(job);
   {
     MutexLock lock(mu_);
     if (outcome.ok()) {
@@ -445,159 +333,43 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
     } else {
       ++totals_.requests_failed;
     }
-    --open_requests_;
-    changed_.NotifyAll();
   }
+  admission_.Over(job);
   job.Finish(std::move(outcome));
-}
-
-void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
-                      std::shared_ptr<KvSequence> sequence) {
-  // A segment is selected once, where a request says that it ends: answers do not become one.
-  if (staged_prompts_) return;
-  // A turn whose prompt did not fit does not fit either.
-  if (job.TokensNeeded() > parts_.pool->total_pages() * int64_t{BlockTokens()}) return;
-  // Neither does one of which tokens were dropped.
-  if (job.prompt().dropped > 0) return;
-  if (!session_ || job.request().no_cache || job.request().prefill_only ||
-      summary.finish_reason == "cancelled") {
-    return;
-  }
-  const std::vector<TokenId>& prompt = job.prompt().tokens;
-  IdleTurn turn;
-  turn.tokens = FinishedTurn(*parts_.model, context(), job.request(), job.prompt(), summary);
-  turn.trace = job.request().trace;
-  const auto block_tokens = static_cast<size_t>(BlockTokens());
-  turn.tokens.resize(turn.tokens.size() / block_tokens * block_tokens);
-  const auto same = static_cast<size_t>(
-      std::mismatch(prompt.begin(), prompt.end(), turn.tokens.begin(), turn.tokens.end()).first -
-      prompt.begin());
-  const size_t exact = same / block_tokens * block_tokens;
-  if (turn.tokens.size() <= exact) return;  // The request itself has pushed all of it.
-  // What decode steps wrote is not of exact lineage: it is computed again. A turn that departs from
-  // the prompt before its last full block starts on pages of its own: the prompt's may still be
-  // read by a push.
-  // And so may a turn whose prompt was fetched in a lossy form: what is computed over it has keys
-  // that begin with a fetch.
-  // Of a prompt that was read by rows the pages are gone.
-  if (exact == prompt.size() / block_tokens * block_tokens && !parts_.codec->lossy() &&
-      sequence->base() == 0) {
-    sequence->Truncate(static_cast<int64_t>(exact));
-    // It may wait for long: the node gets its memory back.
-    if (sequence->CopyOut()) turn.sequence = std::move(sequence);
-  }
-
-  MutexLock lock(mu_);
-  if (idle_.size() >= parts_.options.idle_turns) {
-    if (!idle_.empty()) idle_.pop_front();
-    ++totals_.idle_turns_dropped;
-  }
-  if (parts_.options.idle_turns > 0) idle_.push_back(std::move(turn));
-}
-
-EngineCore::Progress EngineCore::RunIdleTurn() {
-  const bool pushing = Pushing();
-  IdleTurn turn;
-  {
-    MutexLock lock(mu_);
-    if (idle_.empty()) return Progress::kIdle;
-    // A turn without pages fetches what its request has pushed. Before that is at the node it would
-    // compute the whole prompt once more.
-    if (idle_.front().sequence == nullptr && pushing) return Progress::kWaiting;
-    turn = std::move(idle_.front());
-    idle_.pop_front();
-    idle_running_ = true;
-  }
-  PrefillIdleTurn(std::move(turn));
-  return Progress::kWorked;
-}
-
-bool EngineCore::Pushing() const {
-  return push_ && push_->GetStats().queued_blocks + urgent_push_->GetStats().queued_blocks > 0;
-}
-
-void EngineCore::PrefillIdleTurn(IdleTurn turn) {
-  if (turn.sequence == nullptr) {
-    turn.sequence = std::make_shared<KvSequence>(parts_.pool->NewSequence());
-  }
-  Status status = turn.sequence->Reserve(static_cast<int64_t>(turn.tokens.size()));
-  PromptReport report;
-  if (status.ok()) {
-    PromptRequest wanted;
-    wanted.tokens = turn.tokens;
-    wanted.sequence = turn.sequence;
-    wanted.use_cache = true;
-    wanted.background = true;
-    wanted.trace = turn.trace;
-    wanted.stop = [this] { return queue_.size() > 0 || queue_.closed(); };
-    report = prompt_kv_->Compute(wanted);
-    status = report.status;
-  }
-  MutexLock lock(mu_);
-  idle_running_ = false;
-  totals_.idle_prefilled_tokens += report.computed_tokens;
-  if (status.code() == StatusCode::kCancelled && !queue_.closed()) {
-    // A request has come. What is computed is on its way to the cache and need not hold pages.
-    turn.sequence = nullptr;
-    idle_.push_front(std::move(turn));
-  } else if (!status.ok()) {
-    ++totals_.idle_turns_dropped;
-  }
-  changed_.NotifyAll();
 }
 
 Status EngineCore::ReserveKv(KvSequence& sequence, int64_t tokens) {
   Status status = sequence.Reserve(tokens);
   if (status.code() != StatusCode::kResourceExhausted) return status;
-  {
-    MutexLock lock(mu_);
-    for (IdleTurn& turn : idle_) turn.sequence = nullptr;
-  }
+  idle_turns_.DropPages();
   status = sequence.Reserve(tokens);
-  if (status.code() != StatusCode::kResourceExhausted || !push_) return status;
-  push_->DropPending();
+  if (status.code() != StatusCode::kResourceExhausted || cache_ == nullptr) return status;
+  cache_->push().DropPending();
   status = sequence.Reserve(tokens);
   if (status.code() != StatusCode::kResourceExhausted) return status;
-  urgent_push_->DropPending();
+  cache_->urgent_push().DropPending();
   return sequence.Reserve(tokens);
 }
 
 bool EngineCore::WaitIdle(Duration timeout) {
   const TimePoint deadline = clock_.Now() + timeout;
-  {
-    MutexLock lock(mu_);
-    if (!changed_.WaitUntil(mu_, clock_, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          return open_requests_ == 0 && idle_.empty() && !idle_running_;
-        })) {
-      return false;
-    }
-  }
-  return !push_ || (push_->WaitEmpty(deadline) && urgent_push_->WaitEmpty(deadline));
+  do {
+    if (!admission_.WaitNone(deadline) || !idle_turns_.WaitNone(deadline)) return false;
+  } while (admission_.open() > 0);
+  return cache_ == nullptr || cache_->WaitPushed(deadline);
 }
 
 void EngineCore::Close(TimePoint deadline) {
   queue_.Close();
-  {
-    MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, clock_, deadline,
-                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return open_requests_ == 0; });
-  }
+  admission_.WaitNone(deadline);
   cancel_all_.store(true);
   queue_.CancelAll();
   wakeup_.Notify();
 }
 
 void EngineCore::Finish(TimePoint deadline) {
-  {
-    MutexLock lock(mu_);
-    idle_.clear();
-    changed_.NotifyAll();
-  }
-  if (!push_) return;
-  turn_push_->Stop(deadline);
-  spill_push_->Stop(deadline);
-  urgent_push_->Stop(deadline);
-  push_->Stop(deadline);
+  idle_turns_.Clear();
+  if (cache_ != nullptr) cache_->Stop(deadline);
 }
 
 }  // namespace cairn::worker

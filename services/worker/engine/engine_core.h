@@ -10,10 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -21,14 +18,16 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/concurrency/wakeup.h"
+#include "services/worker/engine/admission.h"
+#include "services/worker/engine/engine_cache.h"
 #include "services/worker/engine/engine_parts.h"
-#include "services/worker/engine/prompt_kv.h"
-#include "services/worker/engine/prompt_way.h"
-#include "services/worker/engine/recipe_stage.h"
+#include "services/worker/engine/idle_turns.h"
 #include "services/worker/engine/request_queue.h"
+#include "services/worker/engine/request_services.h"
 #include "services/worker/engine/run_loop.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/scheduling/prompt_order.h"
+#include "services/worker/scheduling/usage_meter.h"
 
 namespace cairn::worker {
 
@@ -49,6 +48,8 @@ class EngineCore {
   WorkerEngine::Info GetInfo() const;
   WorkerEngine::Stats GetStats() const;
   WorkerEngine::Load GetLoad() const;
+  const MemoryAccount::Bounds& memory_bounds() const { return parts_.memory; }
+  void MeasureMemory(MemoryAccount* account) const;
   const Model& model() const { return *parts_.model; }
 
   // Queues a request; Job::Consume gives its answer. Errors: those of Generate that come before the
@@ -62,9 +63,9 @@ class EngineCore {
   void Finish(TimePoint deadline);
 
   // Null without a cache. Whoever drives the engine lets somebody push.
-  PushQueue* push_queue() { return push_ ? &*push_ : nullptr; }
+  PushQueue* push_queue() { return cache_ != nullptr ? &cache_->push() : nullptr; }
   // The same for blocks that another worker waits for.
-  PushQueue* urgent_push_queue() { return urgent_push_ ? &*urgent_push_ : nullptr; }
+  PushQueue* urgent_push_queue() { return cache_ != nullptr ? &cache_->urgent_push() : nullptr; }
 
   // The driver. ---------------------------------------------------------------------------------
   enum class Progress : uint8_t {
@@ -82,33 +83,19 @@ class EngineCore {
   void Run();
 
  private:
-  // A turn that is over, to be prefilled in idle time.
-  struct IdleTurn {
-    std::vector<TokenId> tokens;  // Whole blocks.
-    // The finished request's KV, cut to the blocks that the prefill path computed; may be null.
-    std::shared_ptr<KvSequence> sequence;
-    std::string trace;
-  };
-
   struct Running {
     std::shared_ptr<Job> job;
-    uint64_t charged_tokens = 0;  // Generated ones.
-    bool reserved = false;        // It has its pages, or has had a step to take them.
+    UsageMeter meter;
+    int64_t pages = 0;  // That it takes in its first step. 0: it has had one.
+  };
+  struct Parked {
+    std::unique_ptr<RequestRun> run;
+    uint32_t passes = 0;  // As in PromptQueue::Prompt.
   };
 
-  void ConnectCache(Executor& executor);
-  // A node that is away is not waited for again: the client opens them once it is there.
-  void OpenPublished();
-  // The blocks at the beginning of a prompt that the node has now.
-  struct Cached {
-    std::vector<BlockKey> keys;
-    size_t below_memory = 0;  // How many of them lie in a tier slower than memory.
-  };
-  // For the order of prompts and for LookAhead. Asks the node once and promises nothing.
-  Cached FindCached(const Job& job);
-  // Asks the node to have the blocks in memory when the request starts. The node bounds what such
-  // hints may hold and evict, and counts it to the namespace.
-  void LookAhead(const Job& job, const Cached& cached);
+  Admission::Terms AdmissionTerms() const;
+  RequestServices::Hooks MakeHooks();
+  IdleTurns::Parts IdleTurnParts();
   void FinishJob(Job& job, Result<GenerateSummary> outcome);
 
   // The driver's.
@@ -120,72 +107,53 @@ class EngineCore {
   bool StartOne();
   // Parks a request that is less urgent than the first of the queue.
   bool ParkOne();
+  // Parks a request so that others find pages for their next tokens.
+  void ParkForPages();
+  void ParkRun(size_t index);
   // Ends parked requests that are of no use any more.
   void EndParked();
-  // Of its prompt and the longest answer.
-  int64_t PagesFor(const Job& job) const;
-  // Charges its tenant what was generated since the last time.
-  void ChargeGenerated(Running& one);
-  // Charges what was generated to its tenants, and tells the queue what runs.
+  int64_t PagesFor(int64_t tokens) const;
+  // Pages that nobody holds, and that no request needs which has just begun or is spilt.
+  int64_t SparePages() const;
+  void Start(std::shared_ptr<Job> job);
+  void StartAgain(std::unique_ptr<RequestRun> run);
+  MeasuredRates Rates() const;
+  // Charges its tenant what it has used since the last time, while it holds so many pages.
+  void Charge(Running& one, int64_t pages);
+  // Charges what was used to its tenants, and tells the queue what runs.
   void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
-  void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
-  Progress RunIdleTurn();
-  // Blocks of requests are on their way to the node.
-  bool Pushing() const;
-  void PrefillIdleTurn(IdleTurn turn);
-  // Why prompts that do not fit into the pool cannot be spilt. Empty: they can.
-  std::string WhyNoSpill() const;
-  // FAILED_PRECONDITION: not a request for this worker.
-  Status CheckRole(const GenerateRequest& request) const;
-  // INVALID_ARGUMENT: the near memory is too small to read its context by rows.
-  Status CheckBudget(const Job& job) const;
+  // When to step again, after a step without work, although nobody has notified the wakeup.
+  TimePoint WakeAt() const;
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
   uint32_t context() const { return static_cast<uint32_t>(parts_.options.max_context); }
   uint32_t BlockTokens() const { return static_cast<uint32_t>(parts_.pool->layout().block_tokens); }
 
-  // When to step again, after a step without work, although nobody has notified the wakeup.
-  TimePoint WakeAt() const;
-
   const EngineParts parts_;
   const Clock& clock_;
   // What the driver waits on: new requests, fetched bytes, pushes, readers and callers notify it.
   Wakeup wakeup_;
+  std::atomic<bool> cancel_all_{false};
+  mutable Mutex mu_;
+  WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
+  // The driver's last report: the requests that run, and the rates.
+  WorkerEngine::Load load_ ABSL_GUARDED_BY(mu_);
 
-  // Destroyed before the pool: both refer to pages.
-  std::optional<PrefixSession> session_;
-  std::optional<PushQueue> push_;
-  std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
-  std::optional<PushQueue> spill_push_;   // Spills drive it, one at a time.
-  SpillTurn spill_turn_;
-  std::optional<PushQueue> turn_push_;  // The driver's, which waits for it.
-  std::optional<SpillServices> spill_;  // If the recipe keeps every bit.
-
+  // Those below refer to those above, and are destroyed before the pool, whose pages they hold.
+  const std::unique_ptr<EngineCache> cache_;  // Null without a cache node.
   const PromptOrder order_;
   RequestQueue queue_;
+  const std::unique_ptr<const LookAhead> look_ahead_;  // The same.
+  Admission admission_;
 
   // The driver's.
-  std::unique_ptr<StagePublisher> stage_publisher_;  // Null: no published recipe has a stage.
-  std::optional<PromptKv> prompt_kv_;
-  std::unique_ptr<PromptWays> staged_prompts_;  // Where the recipe has a stage, in its place.
-  std::unique_ptr<PromptWays>
-      turned_prompts_;  // Null: prompts that were too long go the usual way.
-  std::optional<RequestParts> request_parts_;
-  std::optional<RunLoop> loop_;
+  RequestServices services_;
+  RunLoop loop_;
+  IdleTurns idle_turns_;
   std::vector<Running> running_;
-  std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
-
-  mutable Mutex mu_;
-  CondVar changed_;
-  std::deque<IdleTurn> idle_ ABSL_GUARDED_BY(mu_);
-  bool idle_running_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;  // Accepted and not finished.
-  WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
-  // What the driver saw last: what runs, and the rates.
-  WorkerEngine::Load load_ ABSL_GUARDED_BY(mu_);
-  std::atomic<bool> cancel_all_{false};
+  std::vector<Parked> parked_;  // Oldest parking first.
 };
 
 }  // namespace cairn::worker

@@ -1,5 +1,5 @@
 #pragma once
-// What an engine is made of. main and the tools let WorkerEngine::Create load all of it; a test
+// The parts of an engine. main and the tools let WorkerEngine::Create load all of it; a test
 // may exchange parts before it makes an EngineCore.
 
 #include <memory>
@@ -32,8 +32,9 @@ struct EngineParts {
   std::unique_ptr<Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
-  std::unique_ptr<const RecipeStage> stage;    // Null: the recipe has none.
-  std::unique_ptr<client::CacheClient> cache;  // Null: everything is computed.
+  MemoryAccount::Bounds memory = MemoryAccount::Unbounded();  // Of the process.
+  std::unique_ptr<const RecipeStage> stage;                   // Null: the recipe has none.
+  std::unique_ptr<client::CacheClient> cache;                 // Null: everything is computed.
   // With a cache only.
   std::optional<CheckedNamespace> ns;
   std::unique_ptr<const KvCodec> codec;

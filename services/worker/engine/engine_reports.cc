@@ -1,4 +1,4 @@
-// What an EngineCore says of itself.
+// The reports of an EngineCore about itself.
 
 #include <algorithm>
 #include <functional>
@@ -32,9 +32,9 @@ WorkerEngine::Info EngineCore::GetInfo() const {
   info.threads = parts_.transformer->threads();
   info.cache_address = parts_.options.cache_address;
   info.role = parts_.options.role;
-  if (session_) {
-    info.cache_connected = session_->GetStats().connected;
-    info.fingerprint = session_->fingerprint();
+  if (cache_ != nullptr) {
+    info.cache_connected = cache_->session().GetStats().connected;
+    info.fingerprint = cache_->session().fingerprint();
   }
   return info;
 }
@@ -48,10 +48,15 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   stats.queued_requests = queue_.size();
   stats.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
-  if (session_) stats.prefix = session_->GetStats();
-  if (push_) {
-    stats.push = push_->GetStats() + urgent_push_->GetStats() + spill_push_->GetStats() +
-                 turn_push_->GetStats();
+  const Admission::Stats admission = admission_.GetStats();
+  stats.requests_refused = admission.refused;
+  stats.lookahead_blocks = admission.lookahead_blocks;
+  const IdleTurns::Stats idle = idle_turns_.GetStats();
+  stats.idle_prefilled_tokens = idle.prefilled_tokens;
+  stats.idle_turns_dropped = idle.dropped;
+  if (cache_ != nullptr) {
+    stats.prefix = cache_->session().GetStats();
+    stats.push = cache_->push_stats();
   }
   stats.graphs = parts_.transformer->graph_stats();
   if (parts_.codec) stats.codecs = parts_.codec->GetStats();
@@ -61,6 +66,16 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   return stats;
 }
 
+void EngineCore::MeasureMemory(MemoryAccount* account) const {
+  const WorkerEngine::Load load = GetLoad();
+  account->Measure(MemoryItem::kWeights, account->bound(MemoryItem::kWeights));
+  account->Measure(MemoryItem::kCompute, account->bound(MemoryItem::kCompute));
+  account->Measure(MemoryItem::kPool,
+                   (load.kv_pages_total - load.kv_pages_free) * parts_.pool->layout().page_bytes());
+  account->Measure(MemoryItem::kParking, load.parked_bytes);
+  account->Measure(MemoryItem::kNear, load.near_bytes);
+}
+
 WorkerEngine::Load EngineCore::GetLoad() const {
   WorkerEngine::Load load;
   {
@@ -68,7 +83,7 @@ WorkerEngine::Load EngineCore::GetLoad() const {
     load = load_;
   }
   load.prefill_seconds = queue_.BacklogSeconds();
-  if (session_) load.cache_node_id = session_->node_id();
+  if (cache_ != nullptr) load.cache_node_id = cache_->session().node_id();
   load.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   load.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   std::map<int32_t, WorkerEngine::Load::Queued, std::greater<>> queued;

@@ -1,5 +1,5 @@
 #pragma once
-// What can be said of an engine's options before anything is loaded.
+// The errors of an engine's options that are known before anything is loaded.
 
 #include "cairn/common/status.h"
 #include "services/worker/engine/worker_engine.h"

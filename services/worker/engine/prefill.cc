@@ -37,6 +37,25 @@ Status Prefiller::Run(const Job& job) {
   return OkStatus();
 }
 
+Status Prefiller::CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence) {
+  const int64_t broken = sequence.FirstBrokenLoan();
+  if (broken == sequence.page_count()) return OkStatus();
+  const int64_t length = sequence.length();
+  int64_t end = broken;
+  for (int64_t page = broken; page < sequence.page_count(); ++page) {
+    if (!sequence.lent(page)) continue;
+    sequence.TakeBack(page);
+    end = page + 1;
+  }
+  sequence.SetLength(broken * block_tokens_);
+  Job job;
+  job.tokens = prompt.first(static_cast<size_t>(end * block_tokens_));
+  job.sequence = &sequence;
+  CAIRN_RETURN_IF_ERROR(Run(job));
+  sequence.SetLength(length);
+  return Status(StatusCode::kAborted, "the node took lent memory back");
+}
+
 void Prefiller::Measure(int64_t begin, int64_t count, double seconds, bool disturbed,
                         std::vector<double>* block_seconds) {
   const double blocks = static_cast<double>(count) / static_cast<double>(block_tokens_);

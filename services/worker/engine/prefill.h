@@ -24,7 +24,7 @@ class Prefiller {
   struct Job {
     std::span<const TokenId> tokens;  // The prompt, up to where to compute.
     KvSequence* sequence = nullptr;   // Holds the KV of a prefix of whole blocks.
-    float* logits = nullptr;          // Of the last token, vocab floats; may be null.
+    float* logits = nullptr;          // The logits of the last token, vocab floats; may be null.
     // Tokens per chunk, rounded down to whole blocks, at least one. 0: as many as the transformer
     // takes. Results do not depend on it.
     int64_t chunk_tokens = 0;
@@ -33,9 +33,9 @@ class Prefiller {
     // all that is left, if the transformer takes so much.
     std::function<Status(int layer)> before_layer;
     std::function<void(const ChunkQueries&)> observe = nullptr;  // As in SequenceChunk.
-    // Something else runs beside it: it says nothing about the speed.
+    // Something else runs at the same time: the job says nothing about the speed.
     bool disturbed = false;
-    // Asked before each chunk; true stops the job with CANCELLED. What was computed stays.
+    // Asked before each chunk; true stops the job with CANCELLED. Tokens that were computed stay.
     std::function<bool()> stop;
     // Where to note how long each block took; may be null. See Measure.
     std::vector<double>* block_seconds = nullptr;
@@ -46,6 +46,12 @@ class Prefiller {
   // CANCELLED. On error the sequence's length says what is done.
   Status Run(const Job& job);
 
+  // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
+  // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
+  // and are the sequence's own; the pass must be repeated. Otherwise the error of Run. `prompt`: at
+  // least the tokens of all lent pages.
+  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
+
   // Learns from a chunk that took `seconds`. `disturbed`: as in Job. `block_seconds` may be null;
   // it has one entry for each block of the prompt and gets the seconds that each block of the chunk
   // took. Entries of blocks that were not computed stay 0.
@@ -55,7 +61,7 @@ class Prefiller {
   double tokens_per_second() const { return tokens_per_second_; }
   // The same, by position and length of a chunk.
   const PrefillModel& model() const { return model_; }
-  // Of a chunk, when Job::chunk_tokens is 0.
+  // The tokens of a chunk, when Job::chunk_tokens is 0.
   int64_t chunk_tokens() const { return transformer_.max_rows(); }
 
  private:

@@ -39,7 +39,7 @@ Status CheckStops(const std::vector<std::string>& stops) {
   return OkStatus();
 }
 
-// What orders the request among others.
+// Checks the fields that order the request among others.
 Status CheckOrder(const GenerateRequest& request) {
   if (request.priority < kLeastPriority || request.priority > kGreatestPriority) {
     return InvalidArgument("field 'priority': got {}, expected {} to {}", request.priority,

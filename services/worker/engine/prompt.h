@@ -14,7 +14,8 @@ namespace cairn::worker {
 
 struct PreparedPrompt {
   std::vector<TokenId> tokens;  // 1 to context - 1.
-  uint32_t max_tokens = 0;      // Of the answer, cut to what the context has room for.
+  // The most tokens of the answer, cut to the room that the context has.
+  uint32_t max_tokens = 0;
   // With drop_oldest, of a prompt that was too long: all of it, and how many tokens are dropped
   // after its first block. 0: none.
   std::vector<TokenId> whole = {};

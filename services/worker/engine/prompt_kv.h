@@ -1,87 +1,49 @@
 #pragma once
-// Gets the KV of a prompt: fetches what the cache node has, computes the rest, queues what was
+// Gets the KV of prompts: fetches what the cache node has, computes the rest, queues what was
 // computed for the push.
-//
-// A matched prefix is had from both ends where that is sooner: its front is computed, block by
-// block, while its tail streams in (session/fetch_plan.h). Then the rest of the prompt is computed,
-// layer by layer as the fetch brings them.
 //
 // Exactness. The forward pass gives the same bytes wherever a prompt is cut at a block boundary,
 // and fetched blocks are bytes of the same forward pass, so the KV and the logits do not depend on
 // how much was fetched. A fetch that breaks off while the rest is already computed on it discards
 // that.
 
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
-#include <set>
 #include <span>
-#include <string>
-#include <vector>
+#include <utility>
 
-#include "cairn/common/clock.h"
 #include "cairn/common/status.h"
-#include "services/worker/compute/transformer.h"
-#include "services/worker/engine/prefill.h"
+#include "services/worker/engine/prompt_services.h"
 #include "services/worker/engine/prompt_way.h"
-#include "services/worker/engine/published_namespaces.h"
-#include "services/worker/engine/recipe_stage.h"
-#include "services/worker/session/prefix_session.h"
-#include "services/worker/session/push_queue.h"
 
 namespace cairn::worker {
 
-class PromptRun;
-
-// What all prompts share. PromptRun takes one prompt through it. Not thread-safe.
+// Owns what all prompts share. PromptRun takes one prompt through it. Not thread-safe.
 class PromptKv {
  public:
-  // All must outlive it. `session` and `push` are both null or both not. `published`: where
-  // computed blocks of exact lineage are pushed to beside the session's namespace. `selections`:
-  // pushes to those of them that select; may be null. `urgent`: for
-  // blocks that another worker waits for; null: `push`.
-  PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push,
-           std::span<const PublishedNamespace> published = {}, StagePublisher* selections = nullptr,
-           PushQueue* urgent = nullptr);
+  explicit PromptKv(PromptServices services) : services_(std::move(services)) {}
+  PromptKv(const PromptKv&) = delete;
+  PromptKv& operator=(const PromptKv&) = delete;
+
+  PromptServices& services() { return services_; }
 
   // Does all steps of a PromptRun that is alone.
   PromptReport Compute(const PromptRequest& request);
 
   // The cache stores KV in another form than it was computed in.
-  bool lossy() const { return session_ != nullptr && session_->codec().lossy(); }
+  bool lossy() const { return services_.lossy(); }
   // The key of the last of these tokens' blocks, all of them whole, of exact lineage. nullopt: no
   // cache node.
   std::optional<BlockKey> ContextKey(std::span<const TokenId> tokens) const;
   // Of the prompts so far; 0: not known.
-  double prefill_tokens_per_second() const { return prefiller_.tokens_per_second(); }
+  double prefill_tokens_per_second() const { return services_.prefiller.tokens_per_second(); }
 
-  // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
-  // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
-  // and are the sequence's own; the pass must be repeated. Otherwise the error of the prefill.
-  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
+  // As Prefiller::CheckLoans.
+  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence) {
+    return services_.prefiller.CheckLoans(prompt, sequence);
+  }
 
  private:
-  friend class PromptRun;
-
-  // The blocks of the run from `first` on that are there, with these keys.
-  std::vector<ComputedBlock> Blocks(const PromptRun& run, std::span<const BlockKey> keys,
-                                    uint32_t first) const;
-  void Push(const PromptRun& run, uint32_t first_computed);
-
-  Transformer& transformer_;
-  const Clock& clock_;
-  PrefixSession* const session_;
-  PushQueue* const push_;
-  PushQueue* const urgent_;
-  const std::span<const PublishedNamespace> published_;
-  StagePublisher* const selections_;
-  // The run that published selections watch: one at a time. Null: none.
-  const PromptRun* watched_ = nullptr;
-  // Blocks that runs compute in this round, under the names by which they are shared.
-  std::set<BlockKey> claims_;
-  Prefiller prefiller_;
-  const int64_t block_tokens_;
+  PromptServices services_;
 };
 
 }  // namespace cairn::worker

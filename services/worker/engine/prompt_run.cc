@@ -13,52 +13,44 @@ constexpr int kMostFurtherMatches = 8;
 // long. Few, since tokens of other requests wait while they are copied.
 constexpr uint32_t kAwaitedPiece = 2;
 
-}  // namespace
-
-PromptRun::PromptRun(PromptKv& kv, PromptRequest request)
-    : kv_(kv),
-      request_(std::move(request)),
-      sequence_(*request_.sequence),
-      use_cache_(request_.use_cache && kv.session_ != nullptr),
-      total_(std::ssize(request_.tokens)),
-      held_(sequence_.length()),
-      start_(kv.clock_.Now()),
-      await_until_(start_ + request_.await) {
-  pause_.emplace(request_.background ? nullptr : kv.push_);
-  if (use_cache_) {
-    keys_ = request_.keys.empty() ? kv.session_->Keys(request_.tokens) : request_.keys;
-  }
-  wanted_ = keys_;
-  // The last token is always computed when its logits are wanted.
-  if (request_.logits != nullptr) {
-    wanted_ =
-        wanted_.first(std::min(keys_.size(), static_cast<size_t>((total_ - 1) / kv.block_tokens_)));
-  }
-  block_seconds_.resize(static_cast<size_t>((total_ + kv.block_tokens_ - 1) / kv.block_tokens_));
-  adopted_.resize(block_seconds_.size());
-  if (request_.use_cache && !request_.background && request_.keys.empty()) {
-    // All of the pool is KV of one model, so without a namespace any root will do.
-    names_ = use_cache_ ? keys_
-                        : BlockKeyChain(Digest()).Keys(request_.tokens,
-                                                       static_cast<uint32_t>(kv.block_tokens_));
-    most_adopted_ = request_.logits == nullptr
-                        ? names_.size()
-                        : static_cast<size_t>((total_ - 1) / kv.block_tokens_);
-  }
-  if (use_cache_ && kv.selections_ != nullptr && held_ == 0 && kv.watched_ == nullptr &&
-      request_.keys.empty()) {
-    kv.selections_->Begin(request_.tokens, request_.prefix_end,
-                          std::ssize(wanted_) * kv.block_tokens_, sequence_);
-    kv.watched_ = this;
-    selecting_ = true;
-  }
+std::vector<BlockKey> KeysOf(const PromptWork& work) {
+  if (!work.uses_cache()) return {};
+  if (!work.request.keys.empty()) return work.request.keys;
+  return work.services.session->Keys(work.request.tokens);
 }
 
-PromptRun::~PromptRun() {
-  Unclaim();
-  if (kv_.watched_ != this) return;
-  kv_.selections_->Drop();
-  kv_.watched_ = nullptr;
+// Full blocks that need not be computed: the last token always is when its logits are wanted.
+size_t MostTaken(const PromptWork& work) {
+  const int64_t tokens = work.request.logits != nullptr ? work.tokens() - 1 : work.tokens();
+  return static_cast<size_t>(tokens / work.services.block_tokens());
+}
+
+// Under which blocks are shared with other prompts: their keys of exact lineage.
+std::vector<BlockKey> NamesOf(const PromptWork& work, const std::vector<BlockKey>& keys) {
+  const PromptRequest& request = work.request;
+  if (!request.use_cache || request.background || !request.keys.empty()) return {};
+  if (work.uses_cache()) return keys;
+  // All of the pool is KV of one model, so without a namespace any root will do.
+  return BlockKeyChain(Digest()).Keys(request.tokens,
+                                      static_cast<uint32_t>(work.services.block_tokens()));
+}
+
+}  // namespace
+
+PromptRun::PromptRun(PromptServices& services, PromptRequest request)
+    : work_(services, std::move(request)),
+      block_tokens_(services.block_tokens()),
+      held_blocks_(work_.sequence.length() / block_tokens_),
+      keys_(KeysOf(work_)),
+      wanted_(std::span(keys_).first(std::min(keys_.size(), MostTaken(work_)))),
+      shared_(services.claims, work_.sequence, NamesOf(work_, keys_), MostTaken(work_)),
+      push_(work_, shared_) {
+  pause_.emplace(work_.request.background ? nullptr : services.push);
+  if (work_.uses_cache() && services.stages != nullptr && held_blocks_ == 0 &&
+      work_.request.keys.empty()) {
+    watch_ = services.stages->Begin(work_.request.tokens, work_.request.prefix_end,
+                                    std::ssize(wanted_) * block_tokens_, work_.sequence);
+  }
 }
 
 Step PromptRun::Next(int64_t max_rows, bool alone) {
@@ -80,105 +72,42 @@ Step PromptRun::Next(int64_t max_rows, bool alone) {
   return {Step::Kind::kFinished};
 }
 
-Step PromptRun::NextFetching() {
-  if (overlap_) {
-    if (Overlap()) SettleFetch(/*wait=*/true);
-    return {Step::Kind::kWorked};
-  }
-  const bool polls = request_.company != nullptr;
-  if (polls && !fetch_->PollDone()) {
-    if (!request_.stop || !request_.stop()) return {Step::Kind::kWaiting};
-    fetch_->Cancel();
-  }
-  SettleFetch(/*wait=*/!polls);
-  return {Step::Kind::kWorked};
-}
-
 TimePoint PromptRun::WakeAt() const {
-  return fetch_ != nullptr ? fetch_->PollDeadline() : TimePoint::max();
-}
-
-bool PromptRun::MayAwait(uint32_t held, MissReason reason) const {
-  return use_cache_ && held < wanted_.size() && reason == MissReason::kIncomplete &&
-         kv_.clock_.Now() < await_until_;
-}
-
-void PromptRun::StartAwait(uint32_t held) {
-  held_blocks_ = held;
-  pause_.reset();  // This may take long.
-  const auto all = static_cast<uint32_t>(wanted_.size());
-  // A lossy prefix is fetched whole: see StartFetch.
-  const bool whole = kv_.session_->codec().lossy();
-  awaited_ = kv_.session_->Await(wanted_, held, whole ? all : std::min(all, held + kAwaitedPiece),
-                                 await_until_, request_.trace);
-  state_ = State::kAwaiting;
-}
-
-Step PromptRun::NextAwaiting(bool alone) {
-  const bool stopped = request_.stop && request_.stop();
-  if (!stopped && !awaited_->PollDone()) return {Step::Kind::kWaiting};
-  const bool more = !stopped && awaited_->blocks() > held_blocks_;
-  report_.miss_reason = awaited_->reason();
-  awaited_.reset();
-  if (more) {
-    Match(alone);
-  } else {
-    kv_.session_->CountMissed(report_.miss_reason, wanted_.size() - held_blocks_);
-    BeginChunks();
-  }
-  return {Step::Kind::kWorked};
-}
-
-void PromptRun::Announce() {
-  if (!request_.hand_over) return;
-  if (use_cache_ && !wanted_.empty()) {
-    promise_ = kv_.session_->Announce(wanted_, request_.trace);
-  }
-  if (request_.announced) request_.announced();
-}
-
-void PromptRun::PushNow(int64_t end) {
-  // Which lineage a lossy prompt has is known at its end. What was computed over memory that the
-  // node has taken back is computed again.
-  if (!request_.hand_over || kv_.lossy() || end <= pushed_ ||
-      sequence_.FirstBrokenLoan() != sequence_.page_count()) {
-    return;
-  }
-  kv_.Push(*this, static_cast<uint32_t>(pushed_));
-  pushed_ = end;
+  return fetch_ != nullptr ? fetch_->WakeAt() : TimePoint::max();
 }
 
 void PromptRun::Match(bool alone) {
   if (wanted_.empty()) {
-    Announce();
+    push_.Announce(wanted_);
     return BeginChunks();
   }
-  PrefixSession& session = *kv_.session_;
-  const auto here = static_cast<size_t>(names_.empty() ? 0 : sequence_.Published(wanted_));
+  PrefixSession& session = *work_.services.session;
+  const bool lossy = work_.services.lossy();
+  const auto here = static_cast<size_t>(shared_.on() ? work_.sequence.Published(wanted_) : 0);
   // The node's decoded blocks go first, so only it can say what a lossy recipe shares.
-  if (here == wanted_.size() && !session.codec().lossy()) {
-    Announce();
+  if (here == wanted_.size() && !lossy) {
+    push_.Announce(wanted_);
     return BeginChunks();
   }
-  PrefixSession::Match match =
-      session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace, request_.next);
-  Announce();
-  report_.match_seconds += match.seconds;
-  report_.miss_reason = match.reason;
-  report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
-                              0, Seconds(kv_.clock_.Now() - start_)});
+  PrefixSession::Match match = session.Lookup(wanted_, work_.services.prefiller.tokens_per_second(),
+                                              work_.request.trace, work_.request.next);
+  push_.Announce(wanted_);
+  PromptReport& report = work_.report;
+  report.match_seconds += match.seconds;
+  report.miss_reason = match.reason;
+  report.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
+                             0, Seconds(work_.services.clock.Now() - work_.start)});
   exact_ = match.blocks;
-  if (session.codec().lossy() && match.blocks > 0) MatchFurther(&match);
+  if (lossy && match.blocks > 0) MatchFurther(&match);
   matched_ = match.blocks;
-  if (held_ > 0) {
+  if (held_blocks_ > 0) {
     // Idle work on pages that a push may be reading: they are not fetched over.
     return matched_ < wanted_.size() ? BeginChunks() : Finish();
   }
-  const bool lossy = session.codec().lossy();
-  if (MayAwait(matched_, match.reason) && (matched_ <= held_blocks_ || lossy)) {
-    return StartAwait(lossy ? 0 : std::max(matched_, held_blocks_));
+  if (MayAwait(matched_, match.reason) && (matched_ <= arrived_ || lossy)) {
+    return StartAwait(lossy ? 0 : std::max(matched_, arrived_));
   }
-  if (matched_ <= held_blocks_ || (matched_ <= here && !lossy)) {
+  if (matched_ <= arrived_ || (matched_ <= here && !lossy)) {
     session.CountMissed(match.reason, wanted_.size() - here);
     return BeginChunks();
   }
@@ -186,354 +115,245 @@ void PromptRun::Match(bool alone) {
 }
 
 void PromptRun::MatchFurther(PrefixSession::Match* match) {
+  PrefixSession& session = *work_.services.session;
   path_.assign(keys_.begin(), keys_.begin() + match->blocks);
   for (int i = 0; i < kMostFurtherMatches && match->blocks < wanted_.size(); ++i) {
-    const std::vector<BlockKey> keys = kv_.session_->KeysOverDecoded(request_.tokens, path_);
-    PrefixSession::Match further = kv_.session_->Lookup(
-        std::span(keys).first(wanted_.size()), kv_.prefiller_.tokens_per_second(), request_.trace);
+    const std::vector<BlockKey> keys = session.KeysOverDecoded(work_.request.tokens, path_);
+    PrefixSession::Match further =
+        session.Lookup(std::span(keys).first(wanted_.size()),
+                       work_.services.prefiller.tokens_per_second(), work_.request.trace);
     if (further.blocks <= match->blocks) return;
     *match = std::move(further);
     path_.assign(keys.begin(), keys.begin() + match->blocks);
   }
 }
 
-void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
-  selecting_ = false;
-  const PrefixSession::Options& options = kv_.session_->options();
+PromptFetch::Way PromptRun::ChooseWay(bool alone) const {
+  const PrefixSession::Options& options = work_.services.session->options();
+  const PromptRequest& request = work_.request;
   // Pieces of what another worker computes are only fetched; the last one overlaps, too.
-  const bool pieces = request_.await > Duration(0);
-  overlap_ = alone && options.overlap && matched_ * kv_.block_tokens_ < total_ &&
-             !request_.hand_over && (!pieces || matched_ == wanted_.size());
-  choose_ = options.choose && overlap_ && !request_.background && !pieces && request_.keys.empty();
+  const bool pieces = request.await > Duration(0);
+  if (!alone || !options.overlap || matched_ * block_tokens_ >= work_.tokens() ||
+      request.hand_over || (pieces && matched_ < wanted_.size())) {
+    return PromptFetch::Way::kPolled;
+  }
   // Where parts of a lossy prefix are computed instead of fetched, what follows has bytes that
   // depend on where they meet, and is not pushed. So nothing is chosen while there is more to push
   // than the last token's block.
-  if (kv_.session_->codec().lossy() && matched_ < wanted_.size()) choose_ = false;
-  PrefixSession::FetchWanted wanted;
-  wanted.prompt_tokens = total_;
-  wanted.chunk_tokens = kv_.prefiller_.chunk_tokens();
-  wanted.prefill = kv_.prefiller_.model();
-  wanted.overlap = overlap_;
-  wanted.choose = choose_;
-  wanted.lend = !pieces;
-  wanted.held = held_blocks_;
-  front_ = held_blocks_;
-  wanted.trace = request_.trace;
-  fetch_ = kv_.session_->Fetch(std::move(match), sequence_, wanted);
+  const bool loses = work_.services.lossy() && matched_ < wanted_.size();
+  if (!options.choose || request.background || pieces || !request.keys.empty() || loses) {
+    return PromptFetch::Way::kOverlapped;
+  }
+  return PromptFetch::Way::kBothEnds;
+}
+
+void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
+  watch_.reset();  // Nobody sees the queries of fetched tokens.
+  fetch_ = std::make_unique<PromptFetch>(work_, std::move(match), arrived_, ChooseWay(alone));
   state_ = State::kFetching;
 }
 
-bool PromptRun::Overlap() {
-  do {
-    if (choose_) report_.status = ComputeFront();
-    if (report_.status.ok()) report_.status = ComputeRest();
-  } while (report_.status.code() == StatusCode::kAborted && !gave_way_ && fetch_->TurnedBack());
-  if (gave_way_ && report_.status.code() == StatusCode::kAborted) {
-    overlap_ = false;
-    fetch_->FetchTheRest();
-    return false;
+Step PromptRun::NextFetching() {
+  switch (fetch_->Next()) {
+    case PromptFetch::Progress::kWaiting:
+      return {Step::Kind::kWaiting};
+    case PromptFetch::Progress::kGaveWay:
+      break;
+    case PromptFetch::Progress::kStopped:
+      fetch_.reset();
+      work_.sequence.SetLength(0);
+      work_.report.status = Status(StatusCode::kCancelled, "prefill stopped");
+      Finish();
+      break;
+    case PromptFetch::Progress::kEnded:
+      SettleFetch();
+      break;
   }
-  if (report_.status.code() != StatusCode::kCancelled) return true;
-  // Not worth waiting for; what has been computed may stand on KV that never came.
-  fetch_.reset();
-  sequence_.SetLength(0);
-  Finish();
-  return false;
+  return {Step::Kind::kWorked};
 }
 
-void PromptRun::SettleFetch(bool wait) {
-  const bool done = overlap_ && report_.status.ok();
-  const PrefixFetch::Outcome outcome = fetch_->Finish(wait && !done);
+void PromptRun::SettleFetch() {
+  const PromptFetch::End end = fetch_->Finish();
   fetch_.reset();
-  NoteFetched(outcome);
-  uint32_t good = outcome.blocks;
-  if (done && good == matched_) {
-    const int64_t broken = sequence_.FirstBrokenLoan();
-    if (broken == sequence_.page_count()) {
-      Publish(0, front_);
-      Publish(matched_, total_ / kv_.block_tokens_);
+  PromptReport& report = work_.report;
+  KvSequence& sequence = work_.sequence;
+  if (end.decoded) {
+    shared_.Stop();
+    lineage_ = end.as_pushed && report.chosen_blocks == 0 ? Lineage::kDecoded : Lineage::kMixed;
+  }
+  if (end.blocks < wanted_.size()) {
+    work_.services.session->CountMissed(report.miss_reason, wanted_.size() - end.blocks);
+  }
+  uint32_t good = end.blocks;
+  if (end.computed && good == matched_) {
+    const int64_t broken = sequence.FirstBrokenLoan();
+    if (broken == sequence.page_count()) {
+      shared_.Publish(0, end.front);
+      shared_.Publish(matched_, work_.tokens() / block_tokens_);
       return Finish();
     }
     // The node took its memory back while it was read.
     good = static_cast<uint32_t>(broken);
-    report_.miss_reason = MissReason::kUnavailable;
-    report_.fetched_blocks = std::min(report_.fetched_blocks, good);
-    report_.chosen_blocks = good - report_.fetched_blocks;
+    report.miss_reason = MissReason::kUnavailable;
+    report.fetched_blocks = std::min(report.fetched_blocks, good);
+    report.chosen_blocks = good - report.fetched_blocks;
   }
   // Nothing was computed yet, or it stands on KV that did not come.
-  for (int64_t page = good; page < sequence_.page_count(); ++page) sequence_.TakeBack(page);
-  sequence_.SetLength(good * kv_.block_tokens_);
-  if (request_.hand_over) pushed_ = good;
+  for (int64_t page = good; page < sequence.page_count(); ++page) sequence.TakeBack(page);
+  sequence.SetLength(good * block_tokens_);
+  if (work_.request.hand_over) push_.Skip(good);
   if (good == matched_ && MayAwait(good, MissReason::kIncomplete)) return StartAwait(good);
   // What is computed now may read lent pages, too.
-  check_loans_ = good * kv_.block_tokens_;
+  chunks_.sure = good * block_tokens_;
   BeginChunks();
 }
 
-void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
-  report_.fetched += outcome.bytes;
-  report_.path = outcome.path;
-  report_.fetch_seconds += outcome.seconds;
-  report_.fetched_blocks = held_blocks_ + outcome.fetched_blocks;
-  report_.chosen_blocks = outcome.blocks - report_.fetched_blocks;
-  as_pushed_ = outcome.as_pushed;
-  if (kv_.session_->codec().lossy() && outcome.fetched_blocks > 0) names_.clear();
-  const double offset = Seconds(outcome.start - start_);
-  for (size_t layer = 0; layer < outcome.layers.size(); ++layer) {
-    const FetchProgress::LayerTimes& times = outcome.layers[layer];
-    if (times.last == 0) continue;
-    report_.timeline.push_back({TimelineSpan::Kind::kFetch, static_cast<int32_t>(layer), front_,
-                                matched_, offset + times.first, offset + times.last});
-  }
-  if (outcome.blocks < matched_) {
-    report_.miss_reason = outcome.reason;
-  } else if (outcome.fetched_blocks == 0 && first_target_.value_or(0) < matched_) {
-    report_.miss_reason = MissReason::kDeadline;  // Computing was sooner, against expectation.
-  }
-  if (outcome.blocks < wanted_.size()) {
-    kv_.session_->CountMissed(report_.miss_reason, wanted_.size() - outcome.blocks);
-  }
+bool PromptRun::MayAwait(uint32_t there, MissReason reason) const {
+  return work_.uses_cache() && there < wanted_.size() && reason == MissReason::kIncomplete &&
+         work_.services.clock.Now() < await_until();
 }
 
-Status PromptRun::ComputeFront() {
-  const Prefiller& prefiller = kv_.prefiller_;
-  while (true) {
-    const FetchProgress::Step step = fetch_->Decide(front_);
-    front_ = step.front;
-    if (!first_target_) first_target_ = step.target;
-    if (step.target <= front_) return OkStatus();
-    if (GiveWay()) return Status(StatusCode::kAborted, "other requests have come");
-    const int64_t begin = front_ * kv_.block_tokens_;
-    // When everything is computed, a chunk may reach into the rest of the prompt.
-    const int64_t most = step.target == matched_ ? total_ : step.target * kv_.block_tokens_;
-    const int64_t end = std::min(begin + prefiller.chunk_tokens(), most);
-    const auto front_end =
-        static_cast<uint32_t>(std::min<int64_t>(matched_, end / kv_.block_tokens_));
-    if (!fetch_->Claim(front_, front_end)) return OkStatus();
-    sequence_.SetLength(begin);
-    fetch_->SetComputing(true);
-    const TimePoint start = kv_.clock_.Now();
-    const Status status = Prefill(end, nullptr);
-    fetch_->Computed(Seconds(kv_.clock_.Now() - start),
-                     prefiller.model().Seconds(begin, end - begin));
-    fetch_->SetComputing(false);
-    CAIRN_RETURN_IF_ERROR(status);
-    front_ = front_end;
-    if (end > matched_ * kv_.block_tokens_) return OkStatus();
-  }
+void PromptRun::StartAwait(uint32_t there) {
+  arrived_ = there;
+  pause_.reset();  // This may take long.
+  const auto all = static_cast<uint32_t>(wanted_.size());
+  // A lossy prefix is fetched whole: see ChooseWay.
+  const uint32_t next = work_.services.lossy() ? all : std::min(all, there + kAwaitedPiece);
+  awaited_ =
+      work_.services.session->Await(wanted_, there, next, await_until(), work_.request.trace);
+  state_ = State::kAwaiting;
 }
 
-bool PromptRun::GiveWay() {
-  gave_way_ = request_.company && request_.company();
-  return gave_way_;
-}
-
-Status PromptRun::ComputeRest() {
-  const int64_t begin = matched_ * kv_.block_tokens_;
-  if (front_ == matched_) {
-    fetch_->Cancel();  // Nothing of it is wanted any more.
-    sequence_.SetLength(std::max(begin, sequence_.length()));
-    return Prefill(total_, nullptr);
-  }
-  if (fetch_->Broken()) return Errorf(StatusCode::kAborted, "fetch: over");
-  sequence_.SetLength(begin);
-  const auto end_block =
-      static_cast<uint32_t>((total_ + kv_.block_tokens_ - 1) / kv_.block_tokens_);
-  TimePoint computing = kv_.clock_.Now();
-  const auto span = [&](int layer) {
-    report_.timeline.push_back({TimelineSpan::Kind::kCompute, layer, matched_, end_block,
-                                Seconds(computing - start_), Seconds(kv_.clock_.Now() - start_)});
-  };
-  int last = 0;
-  const size_t spans = report_.timeline.size();
-  const Status status = Prefill(total_, [&](int layer) -> Status {
-    if (layer > 0) span(layer - 1);
-    last = layer;
-    if (request_.stop && request_.stop()) {
-      return Status(StatusCode::kCancelled, "prefill stopped");
-    }
-    const Status there = fetch_->WaitLayer(layer, front_, [this] { return GiveWay(); });
-    computing = kv_.clock_.Now();
-    return there;
-  });
-  if (status.ok()) {
-    span(last);
+Step PromptRun::NextAwaiting(bool alone) {
+  const bool stopped = work_.stopped();
+  if (!stopped && !awaited_->PollDone()) return {Step::Kind::kWaiting};
+  const bool more = !stopped && awaited_->blocks() > arrived_;
+  work_.report.miss_reason = awaited_->reason();
+  awaited_.reset();
+  if (more) {
+    Match(alone);
   } else {
-    report_.timeline.resize(spans);  // Thrown away.
+    work_.services.session->CountMissed(work_.report.miss_reason, wanted_.size() - arrived_);
+    BeginChunks();
   }
-  return status;
-}
-
-Status PromptRun::Prefill(int64_t end, const std::function<Status(int)>& before_layer) {
-  const int64_t begin = sequence_.length();
-  if (begin == end) return OkStatus();
-  Prefiller::Job job;
-  job.tokens = request_.tokens.first(static_cast<size_t>(end));
-  job.sequence = &sequence_;
-  job.logits = end == total_ ? request_.logits : nullptr;
-  job.chunk_tokens = request_.background ? kv_.block_tokens_ : 0;
-  job.before_layer = before_layer;
-  job.disturbed = fetch_ != nullptr && front_ < matched_;
-  job.stop = request_.stop;
-  job.block_seconds = &block_seconds_;
-  const TimePoint start = kv_.clock_.Now();
-  const Status status = kv_.prefiller_.Run(job);
-  if (before_layer == nullptr && sequence_.length() > begin) NotePrefill(begin, start);
-  return status;
-}
-
-void PromptRun::NotePrefill(int64_t begin, TimePoint start) {
-  const int64_t block_tokens = kv_.block_tokens_;
-  report_.timeline.push_back(
-      {TimelineSpan::Kind::kCompute, TimelineSpan::kAllLayers,
-       static_cast<uint32_t>(begin / block_tokens),
-       static_cast<uint32_t>((sequence_.length() + block_tokens - 1) / block_tokens),
-       Seconds(start - start_), Seconds(kv_.clock_.Now() - start_)});
+  return {Step::Kind::kWorked};
 }
 
 void PromptRun::BeginChunks() {
   state_ = State::kChunk;
-  report_.status = OkStatus();
-  chunks_begin_ = sequence_.length();
-  chunks_start_ = kv_.clock_.Now();
+  chunks_.begin = work_.sequence.length();
+  chunks_.start = work_.services.clock.Now();
 }
 
 Step PromptRun::NextChunk(int64_t max_rows) {
-  AdoptBlocks();
-  const int64_t begin = sequence_.length();
-  if (begin == total_) {
+  const uint32_t adopted = shared_.Adopt();
+  work_.report.shared_blocks += adopted;
+  if (adopted > 0) watch_.reset();  // Nobody has seen the queries of these tokens.
+  const int64_t begin = work_.sequence.length();
+  const int64_t left = work_.tokens() - begin;
+  if (left == 0) {
     EndChunks(OkStatus());
     return {Step::Kind::kWorked};
   }
-  if (request_.stop && request_.stop()) {
+  if (work_.stopped()) {
     EndChunks(Status(StatusCode::kCancelled, "prefill stopped"));
     return {Step::Kind::kWorked};
   }
-  const int64_t most = request_.background ? kv_.block_tokens_ : kv_.prefiller_.chunk_tokens();
-  int64_t count = Unshared(std::min({most, total_ - begin, max_rows}));
+  const int64_t most =
+      work_.request.background ? block_tokens_ : work_.services.prefiller.chunk_tokens();
+  int64_t count = shared_.Unshared(std::min({most, left, max_rows}));
   // A chunk ends at a block boundary or at the prompt's end.
-  if (count < total_ - begin) count = count / kv_.block_tokens_ * kv_.block_tokens_;
+  if (count < left) count = count / block_tokens_ * block_tokens_;
   if (count <= 0) return {Step::Kind::kWaiting};
-  chunk_tokens_ = count;
-  Claim();
+  chunks_.under_way = count;
+  shared_.Claim(count);
   Step step{Step::Kind::kChunk};
-  step.chunk.sequence = &sequence_;
+  step.chunk.sequence = &work_.sequence;
   step.chunk.tokens =
-      request_.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+      work_.request.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   step.chunk.phase = Phase::kPrefill;
-  if (begin + count == total_) step.chunk.logits = request_.logits;
-  if (selecting_) {
-    step.chunk.observe = [this](const ChunkQueries& queries) { kv_.selections_->Observe(queries); };
+  if (count == left) step.chunk.logits = work_.request.logits;
+  if (watch_ != nullptr) {
+    step.chunk.observe = [this](const ChunkQueries& queries) { watch_->Observe(queries); };
   }
   return step;
 }
 
-void PromptRun::AdoptBlocks() {
-  auto block = static_cast<size_t>(sequence_.length() / kv_.block_tokens_);
-  const size_t end = std::min(names_.size(), most_adopted_);
-  for (; block < end; ++block) {
-    const std::byte* const own = sequence_.pages()[block];
-    if (!sequence_.Adopt(static_cast<int64_t>(block), names_[block])) return;
-    sequence_.SetLength(static_cast<int64_t>(block + 1) * kv_.block_tokens_);
-    if (sequence_.pages()[block] == own) continue;  // Computed before loans were found broken.
-    adopted_[block] = true;
-    ++report_.shared_blocks;
-    selecting_ = false;  // Nobody has seen the queries of these tokens.
-  }
-}
-
-int64_t PromptRun::Unshared(int64_t count) const {
-  const int64_t begin = sequence_.length() / kv_.block_tokens_;
-  for (int64_t block = begin; (block - begin) * kv_.block_tokens_ < count; ++block) {
-    const auto b = static_cast<size_t>(block);
-    if (b >= std::min(names_.size(), most_adopted_)) break;
-    if (kv_.claims_.contains(names_[b]) || sequence_.Published({&names_[b], 1}) > 0) {
-      return (block - begin) * kv_.block_tokens_;
-    }
-  }
-  return count;
-}
-
-void PromptRun::Claim() {
-  if (names_.empty()) return;
-  const auto begin = static_cast<size_t>(sequence_.length() / kv_.block_tokens_);
-  claimed_ =
-      std::span(names_).subspan(begin, static_cast<size_t>(chunk_tokens_ / kv_.block_tokens_));
-  kv_.claims_.insert(claimed_.begin(), claimed_.end());
-}
-
-void PromptRun::Unclaim() {
-  for (const BlockKey& name : claimed_) kv_.claims_.erase(name);
-  claimed_ = {};
-}
-
-void PromptRun::Publish(int64_t begin, int64_t end) {
-  // What was computed over memory that the node has taken back is computed again.
-  if (names_.empty() || sequence_.FirstBrokenLoan() != sequence_.page_count()) return;
-  for (int64_t b = begin; b < end; ++b) {
-    if (!sequence_.lent(b)) sequence_.Publish(b, names_[static_cast<size_t>(b)]);
-  }
-}
-
 void PromptRun::Computed(const Status& status, const Pass& pass) {
-  Unclaim();
+  shared_.Unclaim();
   if (!status.ok()) return EndChunks(status);
-  const int64_t begin = sequence_.length() - chunk_tokens_;
-  kv_.prefiller_.Measure(begin, chunk_tokens_, pass.seconds, pass.disturbed || request_.background,
-                         &block_seconds_);
-  Publish(begin / kv_.block_tokens_, sequence_.length() / kv_.block_tokens_);
-  PushNow(sequence_.length() / kv_.block_tokens_);
-  if (sequence_.length() == total_) EndChunks(OkStatus());
+  const int64_t end = work_.sequence.length();
+  const int64_t begin = end - chunks_.under_way;
+  work_.services.prefiller.Measure(begin, chunks_.under_way, pass.seconds,
+                                   pass.disturbed || work_.request.background,
+                                   &work_.block_seconds);
+  shared_.Publish(begin / block_tokens_, end / block_tokens_);
+  push_.PushNow(keys_, end / block_tokens_);
+  if (end == work_.tokens()) EndChunks(OkStatus());
 }
 
 void PromptRun::EndChunks(const Status& status) {
-  if (sequence_.length() > chunks_begin_) NotePrefill(chunks_begin_, chunks_start_);
-  report_.status = status;
-  if (status.ok() && check_loans_) {
-    const Status loans = kv_.CheckLoans(request_.tokens, sequence_);
+  if (work_.sequence.length() > chunks_.begin) work_.NoteComputed(chunks_.begin, chunks_.start);
+  work_.report.status = status;
+  if (status.ok() && chunks_.sure) {
+    const Status loans = work_.services.prefiller.CheckLoans(work_.request.tokens, work_.sequence);
     if (loans.code() == StatusCode::kAborted) {
-      sequence_.SetLength(*check_loans_);
-      turned_lost_ = request_.turned_blocks > 0;
+      work_.sequence.SetLength(*chunks_.sure);
+      if (work_.request.turned_blocks > 0) lineage_ = Lineage::kTurnedLost;
       return BeginChunks();
     }
-    report_.status = loans;
+    work_.report.status = loans;
   }
   Finish();
 }
 
 void PromptRun::Finish() {
   state_ = State::kFinished;
-  int64_t there = std::max<int64_t>(held_, report_.fetched_blocks * kv_.block_tokens_);
-  there += report_.shared_blocks * kv_.block_tokens_;
-  report_.computed_tokens = static_cast<uint32_t>(std::max<int64_t>(0, sequence_.length() - there));
-  there -= report_.shared_blocks * kv_.block_tokens_;
-  // The node has the blocks that were computed by choice.
-  there += report_.chosen_blocks * kv_.block_tokens_;
-  // Without all turned blocks, what was computed stands on other bytes than its keys say.
-  bool push = use_cache_ && !turned_lost_ && report_.fetched_blocks >= request_.turned_blocks;
-  if (use_cache_ && kv_.session_->codec().lossy()) {
-    if (report_.fetched_blocks == 0) {
-      // All of it was computed over exact KV, also what the node has in another lineage.
-      there = std::min<int64_t>(there, exact_ * kv_.block_tokens_);
-    } else if (report_.chosen_blocks == 0 && as_pushed_) {
-      keys_ = kv_.session_->KeysOverDecoded(request_.tokens,
-                                            std::span(path_).first(report_.fetched_blocks));
-    } else {
-      // No key says where decoded KV met computed KV, or from which rung a block was decoded.
-      push = false;
-    }
-  }
-  if (push) kv_.Push(*this, static_cast<uint32_t>(std::max(pushed_, there / kv_.block_tokens_)));
-  promise_.reset();
-  if (kv_.watched_ == this) {
-    if (selecting_ && report_.status.ok()) {
-      kv_.selections_->Push(request_.tokens, request_.sequence, block_seconds_, request_.trace);
-    } else {
-      kv_.selections_->Drop();
-    }
-    kv_.watched_ = nullptr;
-  }
+  work_.report.computed_tokens = CountComputed();
+  if (work_.report.fetched_blocks < work_.request.turned_blocks) lineage_ = Lineage::kTurnedLost;
+  push_.Finish(KeysToPush(), BlocksAtNode(), lineage_);
+  EndWatch();
   pause_.reset();
+}
+
+uint32_t PromptRun::CountComputed() const {
+  const PromptReport& report = work_.report;
+  const int64_t others =
+      std::max<int64_t>(held_blocks_, report.fetched_blocks) + report.shared_blocks;
+  return static_cast<uint32_t>(
+      std::max<int64_t>(0, work_.sequence.length() - others * block_tokens_));
+}
+
+std::vector<BlockKey> PromptRun::KeysToPush() const {
+  switch (lineage_) {
+    case Lineage::kExact:
+      return keys_;
+    case Lineage::kDecoded:
+      return work_.services.session->KeysOverDecoded(
+          work_.request.tokens, std::span(path_).first(work_.report.fetched_blocks));
+    case Lineage::kMixed:
+    case Lineage::kTurnedLost:
+      break;
+  }
+  return {};
+}
+
+int64_t PromptRun::BlocksAtNode() const {
+  const PromptReport& report = work_.report;
+  // The node has the blocks that were computed by choice.
+  const int64_t blocks =
+      std::max<int64_t>(held_blocks_, report.fetched_blocks) + report.chosen_blocks;
+  // All of a lossy prompt was computed over exact KV, also what the node has in another lineage.
+  const bool all_computed = work_.services.lossy() && report.fetched_blocks == 0;
+  return all_computed ? std::min<int64_t>(blocks, exact_) : blocks;
+}
+
+void PromptRun::EndWatch() {
+  if (watch_ != nullptr && work_.report.status.ok()) {
+    watch_->Push(work_.request.tokens, work_.request.sequence, work_.block_seconds,
+                 work_.request.trace);
+  }
+  watch_.reset();
 }
 
 }  // namespace cairn::worker

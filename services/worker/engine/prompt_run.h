@@ -1,5 +1,5 @@
 #pragma once
-// One prompt on its way through PromptKv, in steps that can be interleaved with other prompts.
+// The way of most prompts: what the cache node has is fetched, the rest is computed.
 //
 //   kMatch -> kFetching -> kChunk -> kFinished
 //      |        ^  |         ^
@@ -11,149 +11,114 @@
 // fetched as they come (docs/operate/disaggregation.md).
 //
 // kMatch asks the cache node (one step, within the match deadline). kFetching waits for matched
-// blocks. kChunk yields the rest of the prompt as chunks for Transformer::Forward.
+// blocks (prompt_fetch.h). kChunk yields the rest of the prompt as chunks for Transformer::Forward.
 //
-// A run that is alone when its fetch begins overlaps fetching with computing, layer by layer, as
-// prompt_kv.h describes: kFetching is then one step, which may wait until the fetch ends or until
-// other requests come. A run that shares the engine never waits for fetched bytes: it says kWaiting
-// until the fetch is over, and computes then. Both ways give the same KV.
+// A run that is alone when its fetch begins overlaps fetching with computing: kFetching is then one
+// step, which may wait until the fetch ends or until other requests come. A run that shares the
+// engine never waits for fetched bytes: it says kWaiting until the fetch is over, and computes
+// then. Both ways give the same KV.
 //
-// Prompts that begin alike compute what they share once. A run publishes each block that it has
-// computed under its key of exact lineage (KvSequence::Publish), and takes blocks that others have
+// Prompts that begin alike compute what they share once (shared_blocks.h). A run publishes each
+// block that it has computed under its key of exact lineage, and takes blocks that others have
 // published instead of computing them. What another run computes in the same round it waits for. So
 // a late prompt joins at the block under way, and if the run that computes is cancelled or fails,
-// another one goes on. Only computed blocks of exact lineage are shared: with a lossy recipe a run
-// for which the node had decoded blocks neither takes nor publishes any.
+// another one goes on. With a lossy recipe a run for which the node had decoded blocks neither
+// takes nor publishes any.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/prompt_fetch.h"
+#include "services/worker/engine/prompt_push.h"
+#include "services/worker/engine/prompt_services.h"
 #include "services/worker/engine/prompt_way.h"
+#include "services/worker/engine/prompt_work.h"
 #include "services/worker/engine/push_pause.h"
+#include "services/worker/engine/shared_blocks.h"
 
 namespace cairn::worker {
 
-// Not thread-safe: the thread that uses its PromptKv.
+// Not thread-safe: the engine's thread.
 class PromptRun final : public PromptWay {
  public:
-  // `kv` and what the request points to must outlive it.
-  PromptRun(PromptKv& kv, PromptRequest request);
-  ~PromptRun() override;
+  // `services` and what the request points to must outlive it.
+  PromptRun(PromptServices& services, PromptRequest request);
 
   Step Next(int64_t max_rows, bool alone) override;
   void Computed(const Status& status, const Pass& pass) override;
   TimePoint WakeAt() const override;
   bool finished() const override { return state_ == State::kFinished; }
-  PromptReport TakeReport() override { return std::move(report_); }
+  PromptReport TakeReport() override { return std::move(work_.report); }
   bool begun() const override { return state_ != State::kMatch; }
   bool awaits() const override {
-    return request_.await > Duration(0) &&
+    return work_.request.await > Duration(0) &&
            (state_ == State::kAwaiting || state_ == State::kFetching);
   }
 
  private:
-  friend class PromptKv;
-
   enum class State : uint8_t { kMatch, kAwaiting, kFetching, kChunk, kFinished };
 
   void Match(bool alone);
   // Takes deeper matches that somebody computed over decoded blocks. Only for lossy codecs.
   void MatchFurther(PrefixSession::Match* match);
   void StartFetch(PrefixSession::Match match, bool alone);
+  PromptFetch::Way ChooseWay(bool alone) const;
   Step NextFetching();
-  // Another worker may still bring blocks after the first `held`.
-  bool MayAwait(uint32_t held, MissReason reason) const;
-  void StartAwait(uint32_t held);
+  // The fetch is over: notes what came of it, and goes on with what is missing.
+  void SettleFetch();
+  // Another worker may still bring blocks after the first `there`.
+  bool MayAwait(uint32_t there, MissReason reason) const;
+  void StartAwait(uint32_t there);
   Step NextAwaiting(bool alone);
-  // Tells others that this run computes what the node does not have.
-  void Announce();
-  // Of a run that hands over: the blocks before `end` are there.
-  void PushNow(int64_t end);
-  // Says whether others want to run: then waiting and computing in one step ends.
-  bool GiveWay();
-  // Computes on what the fetch brings, while it runs. False: not to be settled now, since it was
-  // cancelled and is finished, or since others have come and the rest is polled.
-  bool Overlap();
-  // The fetch is over: notes what came of it, and goes on with what is missing. `wait`: for what
-  // can still come.
-  void SettleFetch(bool wait);
-  void NoteFetched(const PrefixFetch::Outcome& outcome);
-  // Computes blocks of the front until the fetch is better waited for, or is over.
-  Status ComputeFront();
-  // Computes the rest of the prompt on what the fetch brings.
-  Status ComputeRest();
-  // Computes from the sequence's length to `end` tokens at once, if anything is left.
-  Status Prefill(int64_t end, const std::function<Status(int)>& before_layer);
-  void NotePrefill(int64_t begin, TimePoint start);
 
   void BeginChunks();
   Step NextChunk(int64_t max_rows);
-  // Takes the next blocks that others have published.
-  void AdoptBlocks();
-  // Of `count` tokens from the sequence's length on, those that nobody else has or computes.
-  int64_t Unshared(int64_t count) const;
-  // Others wait for the blocks of the chunk, until Unclaim.
-  void Claim();
-  void Unclaim();
-  // Blocks [begin, end) are computed: others may have them.
-  void Publish(int64_t begin, int64_t end);
   // All chunks are computed, or `status` says why not.
   void EndChunks(const Status& status);
-  void Finish();
 
-  PromptKv& kv_;
-  const PromptRequest request_;
-  KvSequence& sequence_;
-  const bool use_cache_;
-  const int64_t total_;  // Tokens of the prompt.
-  const int64_t held_;   // Tokens that the sequence began with.
-  const TimePoint start_;
+  // The prompt is over, with the report's status.
+  void Finish();
+  uint32_t CountComputed() const;
+  // Under which keys its blocks are pushed. None: lineage_ says why there are no such keys.
+  std::vector<BlockKey> KeysToPush() const;
+  // The prompt's first blocks, which the node has under these keys.
+  int64_t BlocksAtNode() const;
+  void EndWatch();
+
+  TimePoint await_until() const { return work_.start + work_.request.await; }
+
+  PromptWork work_;
+  const int64_t block_tokens_;
+  const int64_t held_blocks_;         // That the sequence began with.
+  const std::vector<BlockKey> keys_;  // Of all full blocks, of exact lineage. None without a cache.
+  const std::span<const BlockKey> wanted_;  // Of the blocks that may be fetched.
   std::optional<PushPause> pause_;
-  std::vector<BlockKey> keys_;        // Of all full blocks; none without the cache.
-  std::span<const BlockKey> wanted_;  // Of the blocks that may be fetched.
-  // Under which full blocks are shared with other runs: their keys of exact lineage. Empty: nothing
-  // is shared.
-  std::vector<BlockKey> names_;
-  size_t most_adopted_ = 0;    // The last token is computed when its logits are wanted.
-  std::vector<bool> adopted_;  // By block.
-  std::vector<double> block_seconds_;
+  SharedBlocks shared_;
+  PromptPush push_;
+  // Published selections look at the queries. Null: not of this prompt, or they have missed some.
+  std::unique_ptr<StageWatch> watch_;
 
   State state_ = State::kMatch;
-  std::shared_ptr<const void> promise_;  // To push what was announced.
-  int64_t pushed_ = 0;                   // Blocks that need no push any more.
-  const TimePoint await_until_;
-  std::unique_ptr<AwaitedBlocks> awaited_;
-  uint32_t held_blocks_ = 0;  // Fetched before the fetch under way.
-  std::unique_ptr<PrefixFetch> fetch_;
-  bool overlap_ = false;
-  bool choose_ = false;
-  bool gave_way_ = false;
-  uint32_t matched_ = 0;
-  uint32_t exact_ = 0;  // Of the matched blocks, those of exact lineage.
-  std::vector<BlockKey>
-      path_;               // Keys under which the matched blocks were found. Lossy codecs only.
-  bool as_pushed_ = true;  // No fetched slice was in the codec of a later rung.
-  uint32_t front_ = 0;     // Blocks there: fetched whole, or computed.
-  // What was to be computed before anything was measured.
-  std::optional<uint32_t> first_target_;
-  bool turned_lost_ = false;  // Turned blocks were computed anew, in other bytes.
-  // Published selections watch. Not if something was fetched, since they have not seen its queries.
-  bool selecting_ = false;
+  uint32_t matched_ = 0;        // Blocks.
+  uint32_t exact_ = 0;          // Of the matched blocks, those of exact lineage.
+  std::vector<BlockKey> path_;  // Keys of the matched blocks. Lossy codecs only.
+  Lineage lineage_ = Lineage::kExact;
+  uint32_t arrived_ = 0;                    // Blocks that were there before the fetch under way.
+  std::unique_ptr<PromptFetch> fetch_;      // kFetching.
+  std::unique_ptr<AwaitedBlocks> awaited_;  // kAwaiting.
 
-  // kChunk.
-  std::optional<int64_t> check_loans_;  // Tokens that stay if the node took lent memory back.
-  int64_t chunks_begin_ = 0;
-  TimePoint chunks_start_;
-  int64_t chunk_tokens_ = 0;  // Of the chunk that is being computed.
-  std::span<const BlockKey> claimed_;
-
-  PromptReport report_;
+  struct Chunks {
+    int64_t begin = 0;  // Tokens that were there before the first one.
+    TimePoint start;
+    int64_t under_way = 0;  // Tokens of the chunk that is being computed.
+    // Tokens that stay if the node took lent memory back. nullopt: nothing was lent.
+    std::optional<int64_t> sure;
+  };
+  Chunks chunks_;  // kChunk.
 };
 
 }  // namespace cairn::worker

@@ -51,8 +51,8 @@ struct PromptRequest {
   // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
   // Null: nobody is kept from anything by a step that waits.
   std::function<bool()> company = nullptr;
-  // Another worker waits for the blocks (docs/operate/disaggregation.md): they are announced, and each is
-  // pushed at once. REQUIRES: use_cache, no logits.
+  // Another worker waits for the blocks (docs/operate/disaggregation.md): they are announced, and
+  // each is pushed at once. REQUIRES: use_cache, no logits.
   bool hand_over = false;
   std::function<void()> announced = nullptr;  // Called once they are, or cannot be.
   // How long blocks are waited for that another worker has announced. 0: not at all.

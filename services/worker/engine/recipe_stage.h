@@ -29,8 +29,24 @@ class RecipeStage {
   virtual std::unique_ptr<PromptWays> NewWays(const MethodServices& services) const = 0;
 };
 
-// Shows a prompt that is computed whole to the stages of other recipes, and pushes what these keep.
+// One prompt whose queries the stages of other recipes are shown. Destroying it forgets the prompt.
 // Not thread-safe: the engine's thread.
+class StageWatch {
+ public:
+  StageWatch() = default;
+  virtual ~StageWatch() = default;
+  StageWatch(const StageWatch&) = delete;
+  StageWatch& operator=(const StageWatch&) = delete;
+
+  virtual void Observe(const ChunkQueries& queries) = 0;
+  // When all of the prompt was computed in exact lineage, its queries from Begin on observed. Pushes
+  // what the stages keep; rows are read from the sequence's pages later.
+  virtual void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
+                    std::span<const double> compute_seconds, const std::string& trace) = 0;
+};
+
+// Shows prompts that are computed whole to the stages of other recipes. Not thread-safe: the
+// engine's thread.
 class StagePublisher {
  public:
   StagePublisher() = default;
@@ -39,17 +55,10 @@ class StagePublisher {
   StagePublisher& operator=(const StagePublisher&) = delete;
 
   // Begins a prompt, of which nothing is computed yet. `whole`: tokens of its blocks that may be
-  // stored; `prefix_end`: as in GenerateRequest. REQUIRES: the sequence is empty, has capacity for
-  // the tokens, and is not destroyed before Push or Drop.
-  virtual void Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
-                     const KvSequence& sequence) = 0;
-  virtual void Observe(const ChunkQueries& queries) = 0;
-  // When all of the prompt was computed in exact lineage, its queries from Begin on observed. Rows
-  // are read from the sequence's pages later.
-  virtual void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
-                    std::span<const double> compute_seconds, const std::string& trace) = 0;
-  // Forgets the prompt.
-  virtual void Drop() = 0;
+  // stored; `prefix_end`: as in GenerateRequest. Null: another prompt is watched. REQUIRES: the
+  // sequence is empty, has capacity for the tokens, and outlives the watch, as this does.
+  virtual std::unique_ptr<StageWatch> Begin(std::span<const TokenId> tokens, int64_t prefix_end,
+                                            int64_t whole, const KvSequence& sequence) = 0;
 };
 
 }  // namespace cairn::worker

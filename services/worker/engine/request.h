@@ -1,5 +1,5 @@
 #pragma once
-// What a caller asks of the worker, and what it gets back. Fields mean what the messages of the
+// The request of a caller to the worker, and the answer. Fields mean what the messages of the
 // same names in proto/cairn/v1/worker.proto say.
 
 #include <cstdint>
@@ -69,13 +69,13 @@ struct GenerateRequest {
   // The answer is of no use after this time, on the engine's clock: the request ends then, with
   // what it has. In the past: an error.
   std::optional<TimePoint> deadline = std::nullopt;
-  NextUse next = NextUse::kUnknown;  // What the caller expects of the conversation.
+  NextUse next = NextUse::kUnknown;  // The expectation of the caller for the conversation.
   bool want_timeline = false;        // Fill GenerateSummary::timeline.
   // Compute and push the prompt's full blocks, but those of its last token, and end there
   // (docs/operate/disaggregation.md). Nothing is generated.
   bool prefill_only = false;
-  // How long to wait for blocks of the prompt that another worker has announced. What has not come
-  // by then is computed.
+  // How long to wait for blocks of the prompt that another worker has announced. Blocks that have
+  // not come by then are computed.
   Duration await_prefill{0};
   std::string trace;  // Goes with every request to the cache node. May be empty.
 };
@@ -87,7 +87,7 @@ struct ContextReading {
   std::string policy;  // With all parameters. Empty: it was not read by rows, and `off` says why.
   std::string off;     // For people. Empty also without a read policy.
   uint32_t far_tokens =
-      0;  // Of the prompt: their whole KV lay elsewhere while tokens were decoded.
+      0;  // Tokens of the prompt whose whole KV lay elsewhere while tokens were decoded.
   uint64_t near_bytes = 0;  // Copy or index, working set and rows that arrive.
   ReadCounters counters;
 };
@@ -95,7 +95,8 @@ struct ContextReading {
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;   // Without dropped ones.
   uint32_t dropped_tokens = 0;  // With drop_oldest.
-  uint32_t turned_tokens = 0;   // Of fetched_tokens: with keys that were turned back for that.
+  // The part of fetched_tokens with keys that were turned back for that.
+  uint32_t turned_tokens = 0;
   uint32_t fetched_tokens = 0;
   uint32_t shared_tokens = 0;  // Taken from other requests, which computed the same tokens.
   // prompt_tokens - fetched_tokens - shared_tokens; fewer if the request ended during its prompt.
@@ -114,10 +115,10 @@ struct GenerateSummary {
   std::optional<Digest> answer_logits_sha256;
   // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
   MissReason miss_reason = MissReason::kNone;
-  // Of a prompt that was spilt: each time that it was read back.
+  // For a prompt that was spilt: each time that it was read back.
   BytesByTier fetched;
   client::Path fetch_path = client::Path::kGrpc;  // That these bytes came by.
-  // Of computed_tokens: the node had them, but computing them was sooner.
+  // Part of computed_tokens: tokens that the node had, but that were faster to compute.
   uint32_t chosen_tokens = 0;
   // Where the recipe selects: tokens of the prompt of which some rows are forgotten, and the share
   // of their rows that is kept, over all layers and KV heads.

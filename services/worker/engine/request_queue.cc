@@ -137,13 +137,12 @@ Status RequestQueue::Refusal(const PromptQueue::Outcome& outcome, const Job& job
 
 std::shared_ptr<Job> RequestQueue::Take(const std::function<bool(const Job&)>& fits) {
   MutexLock lock(mu_);
-  const auto prompt = prompts_.First(clock_.Now());
+  const auto job_fits = [&](const PromptQueue::Prompt& prompt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !fits || fits(*jobs_.at(prompt.id));
+  };
+  const auto prompt = prompts_.Take(clock_.Now(), job_fits);
   if (!prompt) return nullptr;
-  const auto first = jobs_.find(prompt->id);
-  std::shared_ptr<Job> job = first->second;
-  if (fits && !fits(*job)) return nullptr;
-  prompts_.Remove(prompt->id);
-  jobs_.erase(first);
+  std::shared_ptr<Job> job = jobs_.extract(prompt->id).mapped();
   accounts_.Charge(job->claim_.tenant, static_cast<double>(job->claim_.prefill_tokens));
   return job;
 }

@@ -50,7 +50,7 @@ class Job {
     const size_t scored = request_.score_tokens.size();
     return static_cast<int64_t>(prompt_.tokens.size() + (scored > 0 ? scored : prompt_.max_tokens));
   }
-  // What orders its prompt among others. Constant while it waits and runs.
+  // The claim that orders its prompt among others. Constant while it waits and runs.
   const PromptClaim& claim() const { return claim_; }
   // Before it is queued: how much of the prompt must be computed, as far as is known.
   void ExpectPrefill(int64_t tokens) { claim_.prefill_tokens = tokens; }
@@ -117,7 +117,7 @@ class Job {
   std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
 };
 
-// What is said about a request that ended before it began: its caller left, or its deadline passed.
+// The summary of a request that ended before it began: its caller left, or its deadline passed.
 GenerateSummary EndedSummary(const Job& job, TimePoint now);
 
 // The jobs that wait, in the order of a PromptQueue. Each job enters the accounts of its tenant
@@ -139,10 +139,10 @@ class RequestQueue {
   // null; the caller finishes it.
   [[nodiscard]] Status Put(const std::shared_ptr<Job>& job, std::shared_ptr<Job>* displaced);
 
-  // The request that goes next. Its prefill is charged to its tenant. Null: there is none, or
-  // `fits` says that it cannot run yet; nobody then goes before it. `fits` must not call the queue.
+  // The request that goes next, as PromptQueue::Take. Its prefill is charged to its tenant. Null:
+  // there is none, or `fits` says that none can run yet. `fits` must not call the queue.
   std::shared_ptr<Job> Take(const std::function<bool(const Job&)>& fits = nullptr);
-  // The claim of the request that goes next. nullopt: none waits.
+  // The claim of the request that would go next if there were room. nullopt: none waits.
   std::optional<PromptClaim> FirstClaim() const;
   // A job that was accepted is over.
   void Over(const Job& job);
@@ -156,7 +156,7 @@ class RequestQueue {
   void Close();
   bool closed() const;
   size_t size() const;
-  // What waits, and the seconds of prefill that wait and run.
+  // The claims of requests that wait, and the seconds of prefill that wait and run.
   std::vector<PromptClaim> Waiting() const;
   double BacklogSeconds() const;
   // Cancels all that wait.

@@ -11,6 +11,13 @@
 
 namespace cairn::worker {
 
+int64_t RequestParts::TokensToBegin(const Job& job) const {
+  const int64_t needed = job.TokensNeeded();
+  const bool all = answer_step == 0 || !job.request().score_tokens.empty() ||
+                   needed > pool.total_pages() * pool.layout().block_tokens;
+  return all ? needed : std::min(needed, std::ssize(job.prompt().tokens) + answer_step);
+}
+
 RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id)
     : parts_(parts),
       job_(std::move(job)),
@@ -30,12 +37,12 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
 Step RequestRun::Next(int64_t max_rows, bool alone) {
   const bool begun = way_ != nullptr && way_->begun();
   if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
-    under_way_ = false;
+    on_the_way_ = false;
     EndPrompt(Status(StatusCode::kCancelled, "stopped before the match"));
     return {Step::Kind::kWorked};
   }
   if (state_ == State::kReserve) return Reserve(alone);
-  if (under_way_) return NextOfWay(max_rows, alone);
+  if (on_the_way_) return NextOfWay(max_rows, alone);
   switch (state_) {
     case State::kDecode:
     case State::kScore:
@@ -44,7 +51,7 @@ Step RequestRun::Next(int64_t max_rows, bool alone) {
         return {Step::Kind::kWaiting};
       }
       if (std::exchange(repeat_, false)) return pass_;
-      return state_ == State::kDecode ? Decode() : Score();
+      return state_ == State::kDecode ? Decode(alone) : Score();
     default:
       break;
   }
@@ -58,6 +65,7 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.ending = stopped();
   candidate.can_park = state_ != State::kScore && parts_.staged == nullptr &&
                        (way_ == nullptr || !way_->stays()) && reader_ == nullptr;
+  candidate.starved = starved_;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
@@ -78,7 +86,7 @@ Scheduler::Candidate RequestRun::candidate() const {
 
 TimePoint RequestRun::WakeAt() const {
   const TimePoint deadline = job_->request().deadline.value_or(TimePoint::max());
-  return under_way_ ? std::min(deadline, way_->WakeAt()) : deadline;
+  return on_the_way_ ? std::min(deadline, way_->WakeAt()) : deadline;
 }
 
 std::span<const TokenId> RequestRun::PromptTokens() const {
@@ -99,7 +107,7 @@ PromptRequest RequestRun::Wanted() {
   // A request that was parked begins again with what the node has by then.
   wanted.await = resumed_ || !wanted.use_cache ? Duration(0) : request.await_prefill;
   wanted.use_cache = !request.no_cache;
-  // What was computed the first time must not come back in a lossy form.
+  // Tokens that were computed the first time must not come back in a lossy form.
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
     wanted.use_cache = false;
   }
@@ -114,7 +122,7 @@ PromptRequest RequestRun::Wanted() {
 Step RequestRun::Reserve(bool alone) {
   const auto take = [this](std::unique_ptr<PromptWay> way) -> Step {
     way_ = std::move(way);
-    under_way_ = true;
+    on_the_way_ = true;
     state_ = State::kPrompt;
     return {Step::Kind::kWorked};
   };
@@ -126,7 +134,7 @@ Step RequestRun::Reserve(bool alone) {
   const Result<bool> spills = MustSpill();
   if (!spills.ok()) return fail(spills.status());
   if (*spills) return take(NewSpilled());
-  const Status room = parts_.reserve(*sequence_, job_->TokensNeeded());
+  const Status room = parts_.reserve(*sequence_, TokensToBegin());
   if (room.ok()) return take(way_ != nullptr ? std::move(way_) : NewRun());
   const KvPool& pool = parts_.pool;
   const bool fits = job_->TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
@@ -144,7 +152,7 @@ PromptTask RequestRun::Task() {
   task.whole = job_->prompt().whole;
   task.dropped = job_->prompt().dropped;
   task.usual = [this](PromptRequest request) {
-    return std::make_unique<PromptRun>(parts_.prompt_kv, std::move(request));
+    return std::make_unique<PromptRun>(parts_.prompt_kv.services(), std::move(request));
   };
   return task;
 }
@@ -160,7 +168,7 @@ std::unique_ptr<PromptWay> RequestRun::NewSpilled() {
 std::unique_ptr<PromptWay> RequestRun::NewRun() {
   const bool turns = job_->prompt().dropped > 0 && !job_->request().no_cache;
   if (turns && parts_.turned != nullptr) return parts_.turned->New(Task());
-  return std::make_unique<PromptRun>(parts_.prompt_kv, Wanted());
+  return std::make_unique<PromptRun>(parts_.prompt_kv.services(), Wanted());
 }
 
 Result<bool> RequestRun::MustSpill() const {
@@ -189,7 +197,7 @@ Result<bool> RequestRun::MustSpill() const {
 Step RequestRun::NextOfWay(int64_t max_rows, bool alone) {
   const Step step = way_->Next(max_rows, alone);
   if (!way_->finished()) return step;
-  under_way_ = false;
+  on_the_way_ = false;
   const PromptReport report = way_->TakeReport();
   turned_blocks_ = report.turned_blocks;
   if (state_ == State::kPrompt) {
@@ -223,17 +231,18 @@ size_t RequestRun::parked_bytes() const {
 
 void RequestRun::Park(bool keep) {
   CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
+  on_the_way_ = false;
   if (kept_bytes() > 0) {  // It was parked before, and its copy is still to be restored.
     sequence_->Clear();
-    under_way_ = false;
     state_ = State::kReserve;
     return;
   }
   std::optional<ParkedKv> copy;
   if (keep && state_ == State::kDecode && !repeat_) copy = ParkedKv::Of(*sequence_);
   resumed_ = resumed_ || state_ == State::kDecode;
+  gave_pages_ = true;
+  starved_ = false;
   way_.reset();
-  under_way_ = false;
   repeat_ = false;
   // Pushes that wait may still hold it.
   sequence_->DropLoans();
@@ -396,7 +405,7 @@ void RequestRun::EndPromptAgain(const Status& status) {
   Finish(OkStatus());
 }
 
-Step RequestRun::Decode() {
+Step RequestRun::Decode(bool alone) {
   const auto finish = [&](const char* reason) -> Step {
     if (!stop_text_.stopped()) summary_.text += stop_text_.Add(decoder_.Finish());
     summary_.text += stop_text_.Finish();
@@ -405,7 +414,9 @@ Step RequestRun::Decode() {
     return {Step::Kind::kWorked};
   };
   // The KV of these tokens was lost. The logits are not those of the last one yet.
-  if (decoded_ < summary_.tokens.size()) return stopped() ? finish("cancelled") : DecodeToken();
+  if (decoded_ < summary_.tokens.size()) {
+    return stopped() ? finish("cancelled") : DecodeToken(alone);
+  }
   if (job_->request().want_logits_digest) {
     answer_digest_.Update(std::as_bytes(std::span<const float>(logits_)));
   }
@@ -426,10 +437,28 @@ Step RequestRun::Decode() {
   if (stop_text_.stopped()) return finish("stop");
   if (summary_.tokens.size() >= job_->prompt().max_tokens) return finish("length");
   if (stopped()) return finish("cancelled");
-  return DecodeToken();
+  return DecodeToken(alone);
 }
 
-Step RequestRun::DecodeToken() {
+Status RequestRun::MakeRoomForToken(bool alone) {
+  const int64_t length = sequence_->length();
+  if (length < sequence_->capacity()) return OkStatus();
+  const int64_t most = std::min(job_->TokensNeeded(), length + parts_.answer_step);
+  if (alone) return parts_.reserve(*sequence_, most);
+  const int64_t block_tokens = sequence_->layout().block_tokens;
+  const int64_t spare = parts_.spare_pages();
+  if (spare <= 0) return Status(StatusCode::kResourceExhausted, "no page is left");
+  return sequence_->Reserve(std::min(most, length + spare * block_tokens));
+}
+
+Step RequestRun::DecodeToken(bool alone) {
+  const Status room = MakeRoomForToken(alone);
+  starved_ = !room.ok();
+  if (starved_ && !alone) return {Step::Kind::kWaiting};
+  if (starved_) {
+    Finish(room);
+    return {Step::Kind::kWorked};
+  }
   token_ = summary_.tokens[decoded_++];
   pass_ = Chunk({&token_, 1});
   pass_.chunk.phase = Phase::kDecode;
@@ -470,9 +499,9 @@ Step RequestRun::Chunk(std::span<const TokenId> tokens) {
 }
 
 void RequestRun::Computed(const Status& status, const Pass& pass) {
-  if (under_way_) return way_->Computed(status, pass);
+  if (on_the_way_) return way_->Computed(status, pass);
   if (!status.ok() && reader_ == nullptr && way_ != nullptr && way_->GoBack(status)) {
-    under_way_ = true;
+    on_the_way_ = true;
     return;
   }
   if (!status.ok()) return Finish(status);

@@ -48,6 +48,12 @@ struct RequestParts {
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
   // True: a request waits that may run now, beside those that do.
   std::function<bool()> company;
+  // Tokens of an answer that get room at a time. 0: all of it gets room before the request begins.
+  int64_t answer_step = 0;
+  std::function<int64_t()> spare_pages = nullptr;  // That answers may grow into.
+
+  // Tokens that a request gets room for before it begins.
+  int64_t TokensToBegin(const Job& job) const;
 };
 
 // Not thread-safe: the engine's thread. The job's caller may read what it puts into the job.
@@ -77,7 +83,18 @@ class RequestRun {
   void Park(bool keep);
   // Of the copy that Park would keep now, and of the one that it has kept.
   size_t parked_bytes() const;
+  // What its read policy keeps of its context.
+  uint64_t near_bytes() const { return reader_ == nullptr ? 0 : summary_.reading.near_bytes; }
   size_t kept_bytes() const { return way_ != nullptr ? way_->kept_bytes() : 0; }
+
+  // Tokens that it gets room for before it begins, or goes on after Park: then for all of them, so
+  // that it is not parked again because it lacks a page.
+  int64_t TokensToBegin() const {
+    return gave_pages_ ? job_->TokensNeeded() : parts_.TokensToBegin(*job_);
+  }
+  int64_t held_pages() const { return sequence_->page_count(); }
+  // It has found no page for its next token.
+  bool starved() const { return starved_; }
 
   uint64_t id() const { return id_; }
   State state() const { return state_; }
@@ -105,7 +122,7 @@ class RequestRun {
   PromptTask Task();
   // Whether the request can only be computed by spilling; an error says why it cannot be.
   Result<bool> MustSpill() const;
-  // A step of the way, while it is under way.
+  // A step of the way that is not finished: before the prompt's KV is there, or after GoBack.
   Step NextOfWay(int64_t max_rows, bool alone);
   void Note(const PromptReport& report);
   // The prompt's KV is there, or the status says why not.
@@ -121,9 +138,11 @@ class RequestRun {
   Status ReadSpilled();
   void Use(OpenedContext context);
   // Takes the next token from the logits, and yields the chunk that computes its own.
-  Step Decode();
-  // Yields the chunk of the first generated token whose KV is not there.
-  Step DecodeToken();
+  Step Decode(bool alone);
+  // Yields the chunk of the first generated token whose KV is not there, or waits for a page.
+  Step DecodeToken(bool alone);
+  // Room for the next token, and for some more if there is.
+  Status MakeRoomForToken(bool alone);
   // The prompt's KV is there again, after Park.
   void EndPromptAgain(const Status& status);
   Step Score();
@@ -140,7 +159,7 @@ class RequestRun {
   std::vector<float> logits_;
   // To the prompt's KV. Null: not chosen yet, or the prompt is over.
   std::unique_ptr<PromptWay> way_;
-  bool under_way_ = false;      // Its report was not taken: in kPrompt, and after GoBack.
+  bool on_the_way_ = false;     // It has not been taken to its end, perhaps again.
   uint32_t turned_blocks_ = 0;  // As in PromptReport.
   GenerateSummary summary_;
   Result<GenerateSummary> outcome_;
@@ -153,6 +172,8 @@ class RequestRun {
   TokenId token_ = 0;
   size_t scored_ = 0;
   std::vector<float> scores_;
+  bool starved_ = false;     // There was no page for the next token.
+  bool gave_pages_ = false;  // It was parked.
   bool resumed_ = false;     // It was parked: its summary tells of the first time.
   size_t decoded_ = 0;       // Generated tokens whose KV is there, or under way.
   Step pass_;                // The chunk under way.

@@ -42,10 +42,26 @@ RunLoop::Round RunLoop::Step() {
   return round;
 }
 
+uint64_t RunLoop::near_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& run : runs_) bytes += run->near_bytes();
+  return bytes;
+}
+
 std::vector<Scheduler::Candidate> RunLoop::Candidates() const {
   std::vector<Scheduler::Candidate> candidates;
   for (const auto& run : runs_) candidates.push_back(run->candidate());
   return candidates;
+}
+
+int64_t RunLoop::PagesOf(const Job& job) const {
+  const auto run =
+      std::ranges::find_if(runs_, [&](const auto& one) { return one->job().get() == &job; });
+  return run == runs_.end() ? 0 : (*run)->held_pages();
+}
+
+bool RunLoop::starved() const {
+  return std::ranges::any_of(runs_, [](const auto& run) { return run->starved(); });
 }
 
 RunLoop::Chunks RunLoop::Collect(Round* round) {

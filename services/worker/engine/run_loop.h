@@ -30,8 +30,15 @@ class RunLoop {
   // The run of this place in Candidates(), which does not step until it is added again.
   std::unique_ptr<RequestRun> TakeOut(size_t index);
 
+  // Of a running request; 0: it does not run.
+  int64_t PagesOf(const Job& job) const;
+  // A running request has found no page for its next token.
+  bool starved() const;
   // The running requests as the scheduler sees them, oldest first.
   std::vector<Scheduler::Candidate> Candidates() const;
+
+  // What read policies keep of the contexts of running requests.
+  uint64_t near_bytes() const;
 
   struct Round {
     bool progressed = false;  // False: every request that was picked waits.

@@ -1,5 +1,5 @@
 #pragma once
-// What one step of a resumable piece of work came to.
+// The outcome of one step of a resumable piece of work.
 
 #include <cstdint>
 

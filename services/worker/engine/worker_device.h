@@ -21,8 +21,8 @@ Result<std::optional<uint32_t>> ParseWorkerDevice(std::string_view name);
 // device::Driver.
 Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name,
                                                          const std::string& library);
-// What a client needs to read blocks in the memory of that device. Null: the name is "cpu", or the
-// device cannot share memory, which is logged. Errors as above.
+// The importer that a client needs to read blocks in the memory of that device. Null: the name is
+// "cpu", or the device cannot share memory, which is logged. Errors as above.
 Result<std::shared_ptr<client::DeviceImporter>> OpenWorkerImporter(const std::string& name,
                                                                    const std::string& library);
 

@@ -2,9 +2,8 @@
 // A worker without its network: a model, a KV pool, and a prefix session with a cache node.
 //
 // Requests wait in a bounded queue and run on the engine's own thread, in steps that a scheduler
-// orders (../scheduling). While none is waiting, the
-// engine prefills finished turns. A cache node that is away, slow or wrong costs at most the
-// deadlines below and never changes an answer.
+// orders (../scheduling). While none is waiting, the engine prefills finished turns. A cache node
+// that is away, slow or wrong costs at most the deadlines below and never changes an answer.
 //
 // This is the engine with its threads, which live in real time. engine_core.h is the same without
 // threads, on any clock.
@@ -19,11 +18,14 @@
 
 #include "cairn/common/clock.h"
 #include "cairn/common/hash.h"
+#include "cairn/common/kv/statistic.h"
 #include "cairn/common/status.h"
 #include "common/tenants/tenant_accounts.h"
 #include "model/model.h"
+#include "model/worker_role.h"
 #include "services/worker/compute/read_counters.h"
 #include "services/worker/compute/transformer.h"
+#include "services/worker/engine/memory_items.h"
 #include "services/worker/engine/request.h"
 #include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/kv_codec.h"
@@ -38,13 +40,49 @@ class CacheClient;
 
 namespace cairn::worker {
 
-// What a worker is for, where prefill and decode are apart (docs/operate/disaggregation.md).
-enum class WorkerRole : uint8_t {
-  kBoth,
-  kPrefill,  // Only requests with prefill_only.
-  kDecode,   // None of these.
-};
-std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+// clang-format off
+// ROW(kind, name, metric, labels, help)
+#define CAIRN_WORKER_STATISTICS(ROW)                                                               \
+  ROW(kTotal, requests, "", "",                                                                    \
+      "Requests that finished, cancelled ones included.")                                          \
+  ROW(kTotal, requests_cancelled, "cairn_worker_requests_total", "result=cancelled",               \
+      "Finished requests that were cancelled.")                                                    \
+  ROW(kTotal, requests_expired, "cairn_worker_requests_total", "result=deadline",                  \
+      "Finished requests that ran into their deadline.")                                           \
+  ROW(kTotal, requests_refused, "cairn_worker_requests_total", "result=refused",                   \
+      "Requests that were refused: too many waited, or they would have waited too long.")          \
+  ROW(kTotal, requests_failed, "cairn_worker_requests_total", "result=failed",                     \
+      "Requests that failed after they were accepted.")                                            \
+  ROW(kTotal, requests_parked, "cairn_worker_parked_total", "",                                    \
+      "Times that a request gave its pages to others.")                                            \
+  ROW(kTotal, prompt_tokens, "", "",                                                               \
+      "Tokens of prompts.")                                                                        \
+  ROW(kTotal, fetched_tokens, "cairn_worker_tokens_total", "kind=fetched",                         \
+      "Tokens of prompts that were fetched.")                                                      \
+  ROW(kTotal, computed_tokens, "cairn_worker_tokens_total", "kind=computed",                       \
+      "Tokens of prompts that were computed.")                                                     \
+  ROW(kTotal, shared_tokens, "cairn_worker_tokens_total", "kind=shared",                           \
+      "Tokens of prompts that another request computed at the same time.")                         \
+  ROW(kTotal, chosen_tokens, "", "",                                                               \
+      "Computed tokens that the node had, because computing them was faster.")                     \
+  ROW(kTotal, generated_tokens, "cairn_worker_tokens_total", "kind=generated",                     \
+      "Tokens that were generated.")                                                               \
+  ROW(kTotal, idle_prefilled_tokens, "cairn_worker_tokens_total", "kind=idle",                     \
+      "Tokens of finished turns that were prefilled in idle time.")                                \
+  ROW(kTotal, far_tokens, "cairn_worker_far_tokens_total", "",                                     \
+      "Prompt tokens whose KV was read by rows while tokens were decoded.")                        \
+  ROW(kTotal, lookahead_blocks, "cairn_worker_lookahead_blocks_total", "",                         \
+      "Blocks on disk that the node brings to memory while their request waits.")                  \
+  ROW(kTotal, idle_turns_dropped, "cairn_worker_idle_turns_dropped_total", "",                     \
+      "Finished turns that were not prefilled because there were too many or there was no "        \
+      "room.")                                                                                     \
+  ROW(kNow, queued_requests, "cairn_worker_queued_requests", "",                                   \
+      "Requests that wait in the queue.")                                                          \
+  ROW(kNow, kv_pages_free, "cairn_worker_kv_pages", "state=free",                                  \
+      "Pages of the KV pool that are free.")                                                       \
+  ROW(kNow, kv_pages_total, "", "",                                                                \
+      "Pages of the KV pool.")
+// clang-format on
 
 // Thread-safe.
 class WorkerEngine {
@@ -56,24 +94,30 @@ class WorkerEngine {
     int32_t max_context = 0;                       // Tokens of prompt and answer. 0: the model's.
     std::string device = "cpu";                    // Where the forward pass runs: cpu, or cuda:N.
     std::string device_library = {};               // That drives it; empty: libcairn_cuda.so.
-    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Of the device, for copies of pages.
+    uint64_t device_kv_bytes = uint64_t{1} << 30;  // Memory of the device for copies of pages.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
     uint32_t queue_capacity = 16;        // Requests that wait; running ones are not counted.
-    uint32_t tenant_queue_capacity = 0;  // Of one tenant. 0: as many as in all.
+    uint32_t tenant_queue_capacity = 0;  // Limit for one tenant. 0: as many as in all.
     // A request that would wait longer is refused. 0: none is refused for that.
     Duration queue_max_wait = std::chrono::seconds(60);
     std::map<std::string, TenantTerms> tenant_terms = {};  // By tenant; others have the defaults.
     // Requests that run at the same time. 1: one at a time.
     uint32_t max_running = 1;
-    // Memory for the KV of requests that gave their pages to more urgent ones. What does not fit is
-    // computed again.
+    // Memory for the KV of requests that gave their pages to more urgent ones. KV that does not fit
+    // is computed again.
     uint64_t parking_bytes = 256ull << 20;
-    // Of the time, what decodes get while prompts wait. More than 0, less than 1.
+    // The share of the time that decodes get while prompts wait. More than 0, less than 1.
     double decode_share = 0.5;
+    // Most memory that the process takes, all of it. 0: what the machine has left.
+    uint64_t memory_limit = 0;
+    // Of it, for requests that were decoded, and again for messages that arrive; less, where the
+    // rest does not fit.
+    uint64_t request_bytes = 0;
+    uint64_t least_request_bytes = 0;
     uint32_t idle_turns = 4;  // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
-    std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
+    std::string salt;  // The salt of the tenant's namespaces; see proto/cairn/v1/common.proto.
     // How KV is stored at the cache: common/recipe. A selection of tokens holds without a
     // cache, too.
     std::string recipe = "raw";
@@ -103,32 +147,14 @@ class WorkerEngine {
     std::string cache_address;
     bool cache_connected = false;
     WorkerRole role = WorkerRole::kBoth;
-    std::optional<Digest> fingerprint;  // Of the namespace; nullopt without a cache.
+    // The fingerprint of the namespace; nullopt without a cache.
+    std::optional<Digest> fingerprint;
   };
 
   // Totals since start unless said otherwise.
   struct Stats {
-    uint64_t requests = 0;  // Finished, cancelled ones included.
-    uint64_t requests_cancelled = 0;
-    uint64_t requests_expired = 0;  // Past their deadline. Of `requests`.
-    uint64_t requests_parked = 0;   // Times that a request gave its pages to a more urgent one.
-    uint64_t requests_refused = 0;  // Too many wait, or it would have waited too long.
-    uint64_t requests_failed = 0;   // Errors after the request was accepted.
-    uint64_t prompt_tokens = 0;
-    uint64_t fetched_tokens = 0;
-    uint64_t computed_tokens = 0;
-    uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
-    uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
-    uint64_t generated_tokens = 0;
-    uint64_t far_tokens = 0;  // Of prompts whose contexts were read by rows.
-    ReadCounters reading;     // Of finished requests.
-    // On disk when their request had to wait; the node was asked to bring them to memory.
-    uint64_t lookahead_blocks = 0;
-    uint64_t idle_prefilled_tokens = 0;
-    uint64_t idle_turns_dropped = 0;
-    uint64_t queued_requests = 0;  // Now.
-    uint64_t kv_pages_total = 0;
-    uint64_t kv_pages_free = 0;  // Now.
+    CAIRN_WORKER_STATISTICS(CAIRN_STATISTIC_FIELD)
+    ReadCounters reading;  // The counters of finished requests.
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
     SpillStats spill;
@@ -136,13 +162,15 @@ class WorkerEngine {
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 
-  // What the worker has to do now.
+  // The present work of the worker.
   struct Load {
-    // Of the prompts that wait and that run, before those of a new request.
+    // Seconds of the prompts that wait and that run, before those of a new request.
     double prefill_seconds = 0;
     uint64_t running_prompts = 0;  // Being matched, fetched or computed.
     uint64_t running_decodes = 0;
     uint64_t parked = 0;
+    uint64_t parked_bytes = 0;
+    uint64_t near_bytes = 0;  // What read policies keep of contexts.
     uint64_t kv_pages_total = 0;
     uint64_t kv_pages_free = 0;
     MeasuredRates rates;
@@ -152,7 +180,7 @@ class WorkerEngine {
       uint64_t prefill_tokens = 0;  // As far as is known.
     };
     std::vector<Queued> queued;  // Greatest priority first; none without requests.
-    std::string cache_node_id;   // Of the node that it reads from. Empty: none now.
+    std::string cache_node_id;   // The id of the node that it reads from. Empty: none now.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a
@@ -183,6 +211,9 @@ class WorkerEngine {
   virtual Info GetInfo() const = 0;
   virtual Stats GetStats() const = 0;
   virtual Load GetLoad() const = 0;
+  // The most that the process takes, and into `account` what the engine's items take now.
+  virtual MemoryAccount::Bounds memory_bounds() const = 0;
+  virtual void MeasureMemory(MemoryAccount* account) const = 0;
   virtual const Model& model() const = 0;
 
   // Refuses new requests, lets accepted ones finish and pushes go out until `drain` has passed,
@@ -192,5 +223,14 @@ class WorkerEngine {
  protected:
   WorkerEngine() = default;
 };
+
+// Calls f(const Statistic&, value) for each row of the tables, in their order.
+template <typename Visitor>
+void ForEachStatistic(const WorkerEngine::Stats& stats, Visitor&& f) {
+  CAIRN_WORKER_STATISTICS(CAIRN_STATISTIC_VISIT)
+  ForEachStatistic(stats.reading, f);
+  ForEachStatistic(stats.push, f);
+  ForEachStatistic(stats.spill, f);
+}
 
 }  // namespace cairn::worker

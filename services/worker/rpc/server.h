@@ -20,7 +20,7 @@ class Server {
   struct Options {
     std::string listen;  // host:port, port 0 picks one; or unix:/path.
     net::TlsOptions tls;
-    uint32_t max_requests = 17;  // That may be inside: running and waiting ones.
+    uint32_t max_requests = 17;  // Requests that may be inside: running and waiting ones.
     // Bytes of the requests of all calls under way, as they were decoded, and again of the messages
     // that gRPC receives (setting rpc.requests).
     uint64_t request_bytes = 256 << 20;
@@ -39,6 +39,8 @@ class Server {
   void Tick();
   // As rpc::CallServer::BusyFor. Any thread.
   Duration BusyFor() const;
+  // Of requests that were decoded and are under way. Any thread.
+  uint64_t request_bytes() const;
   // Health says NOT_SERVING from now on.
   void BeginDrain();
   // No new calls; ends those that are still there after `grace`. Idempotent.

@@ -20,6 +20,9 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
+// What rpc.requests may become if nobody has set it.
+constexpr uint64_t kLeastRequests = 16 << 20;
+
 void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT. Port 0 picks a free one.");
   schema.Text("admin.listen", &c.process.admin_listen,
@@ -39,9 +42,9 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
                "Memory of the GPU for copies of the KV of requests that are computed together.",
                {.min = 1 << 20, .max = 1ull << 40});
   schema.Text("role", &c.role,
-              "What the worker is for (docs/operate/disaggregation.md). prefill: it computes "
-              "prompts that others continue, and takes no other requests. decode: it takes none of "
-              "these.",
+              "The requests that the worker takes (docs/operate/disaggregation.md). prefill: it "
+              "computes prompts that others continue, and takes no other requests. decode: it "
+              "takes none of these.",
               {.choices = {"both", "prefill", "decode"}});
   schema.Integer("threads", &c.threads, "Threads that compute. 0: one per processor.",
                  {.max = 1024, .unit = "threads"});
@@ -79,8 +82,8 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
               "Share of the time that requests which decode get while prompts wait.",
               {.min = 0.01, .max = 0.99});
   schema.Bytes("parking", &c.parking,
-               "Memory for the KV of requests that gave their pages to more urgent ones. What does "
-               "not fit is computed again.");
+               "Memory for the KV of requests that gave their pages to more urgent ones. KV that "
+               "does not fit is computed again.");
   schema.Integer("idle_turns", &c.idle_turns,
                  "Most finished turns that may wait for their prefill in idle time. 0: none.",
                  {.max = 1024});
@@ -90,6 +93,11 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
       "and as much for messages that arrive. The worker refuses what does not fit with "
       "RESOURCE_EXHAUSTED.",
       {.min = 1 << 20});
+  schema.Bytes(
+      "memory.limit", &c.memory_limit,
+      "Most memory that the worker may take (docs/operate/operations.md). Settings that have their "
+      "defaults give way where the sum is larger, and the worker refuses to start if that is not "
+      "enough. 0: no limit but what the machine or the control group has left.");
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests and their pushes.");
 }
 
@@ -104,8 +112,8 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "Empty: the worker computes everything.",
               {.env = "CAIRN_CACHE"});
   schema.Text("cache.host", &c.cache_host,
-              "This machine, as the nodes' cluster.host call theirs. Of several nodes the worker "
-              "prefers one on the same host. Empty: unknown.",
+              "This machine, as the nodes' cluster.host call theirs. If there are several nodes, "
+              "the worker prefers one on the same host. Empty: unknown.",
               {.env = "CAIRN_CACHE_HOST", .max_length = 128});
   schema.Text("cache.zone", &c.cache_zone,
               "This machine's network zone, as the nodes' cluster.zone call theirs. The worker "
@@ -272,6 +280,10 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   CAIRN_ASSIGN_OR_RETURN(options.tenant_terms, ParseTenants(c.queue_tenants));
   options.decode_share = c.decode_share;
   options.parking_bytes = c.parking;
+  options.memory_limit = c.memory_limit;
+  options.request_bytes = c.rpc_requests;
+  const bool is_default = c.rpc_requests == WorkerConfig().rpc_requests;
+  options.least_request_bytes = is_default ? kLeastRequests : c.rpc_requests;
   options.idle_turns = c.idle_turns;
   options.tenant = c.tenant;
   options.recipe = c.recipe;

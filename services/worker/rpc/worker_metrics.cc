@@ -1,7 +1,10 @@
 #include "services/worker/rpc/worker_metrics.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "common/metrics/statistic_metrics.h"
 
 namespace cairn::worker {
 namespace {
@@ -11,65 +14,56 @@ const std::vector<double> kRequestSeconds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 const std::vector<double> kCacheSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
                                            0.05,   0.1,   0.25,   0.5,   1,    2.5};
 
-void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
-  const std::string requests = "cairn_worker_requests_total";
-  const std::string help = "Requests by how they ended.";
-  const auto number = [](uint64_t value) { return static_cast<double>(value); };
-  sink.Counter(requests, help, {{"result", "completed"}},
-               number(stats.requests - stats.requests_cancelled - stats.requests_expired));
-  sink.Counter(requests, help, {{"result", "cancelled"}}, number(stats.requests_cancelled));
-  sink.Counter(requests, help, {{"result", "deadline"}}, number(stats.requests_expired));
-  sink.Counter(requests, help, {{"result", "refused"}}, number(stats.requests_refused));
-  sink.Counter(requests, help, {{"result", "failed"}}, number(stats.requests_failed));
-  sink.Counter("cairn_worker_parked_total",
-               "Times that a request gave its pages to a more urgent one.", {},
-               number(stats.requests_parked));
-  const std::string tokens = "cairn_worker_tokens_total";
-  const std::string tokens_help =
-      "Tokens by kind: prompt tokens fetched, computed, or shared with a request that computed "
-      "them; generated ones; and ones prefilled in idle time.";
-  sink.Counter(tokens, tokens_help, {{"kind", "fetched"}}, number(stats.fetched_tokens));
-  sink.Counter(tokens, tokens_help, {{"kind", "computed"}}, number(stats.computed_tokens));
-  sink.Counter(tokens, tokens_help, {{"kind", "shared"}}, number(stats.shared_tokens));
-  sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, number(stats.generated_tokens));
-  sink.Counter(tokens, tokens_help, {{"kind", "idle"}}, number(stats.idle_prefilled_tokens));
-  sink.Counter("cairn_worker_lookahead_blocks_total",
-               "Blocks on disk that the node brings to memory while their request waits.", {},
-               number(stats.lookahead_blocks));
-  sink.Counter("cairn_worker_idle_turns_dropped_total",
-               "Finished turns that were not prefilled: too many waited, or there was no room.", {},
-               number(stats.idle_turns_dropped));
-  sink.Gauge("cairn_worker_queued_requests", "Requests that wait.", {},
-             number(stats.queued_requests));
-  sink.Gauge("cairn_worker_kv_pages", "Pages of the KV pool.", {{"state", "free"}},
-             number(stats.kv_pages_free));
-  sink.Gauge("cairn_worker_kv_pages", "Pages of the KV pool.", {{"state", "used"}},
-             number(stats.kv_pages_total - stats.kv_pages_free));
+// The help text of metrics that several rows share, apart by a label.
+constexpr metrics::SharedHelp kSharedMetrics[] = {
+    {"cairn_worker_requests_total", "Requests by how they ended."},
+    {"cairn_worker_tokens_total",
+     "Tokens of prompts (fetched, computed, or shared with a request that computed them), "
+     "generated "
+     "tokens, and tokens prefilled in idle time."},
+    {"cairn_worker_kv_pages", "Pages of the KV pool; a page holds a block."},
+    {"cairn_worker_read_rows_total",
+     "Rows of contexts: chosen by steps; of these hit (near already) and late (attention went on "
+     "without them); useless (read, but gone before attention read them); lost (the far tier could "
+     "not bring them)."},
+    {"cairn_worker_read_indexes_total",
+     "Indexes of contexts at the cache node: fetched, and made and stored."},
+    {"cairn_worker_pushed_blocks_total",
+     "Computed blocks by outcome, once for each namespace that they go to."},
+    {"cairn_worker_spilled_tokens_total",
+     "Tokens whose KV was spilt, and those of them that were computed again because the node had "
+     "them no more."},
+    {"cairn_worker_spilled_windows_total",
+     "Windows of spilt KV that attention read: already there, or waited for."},
+};
+
+void Show(const Statistic& row, double value, metrics::Sink& sink) {
+  metrics::Show(row, kSharedMetrics, {}, value, sink);
 }
 
-void ExportReading(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
-  const auto number = [](uint64_t value) { return static_cast<double>(value); };
-  const ReadCounters& reading = stats.reading;
-  sink.Counter("cairn_worker_far_tokens_total",
-               "Prompt tokens whose KV was read by rows while tokens were decoded.", {},
-               number(stats.far_tokens));
-  sink.Counter("cairn_worker_read_steps_total", "Steps that decoded over a context by rows.", {},
-               number(reading.steps));
-  const std::string rows = "cairn_worker_read_rows_total";
-  const std::string help =
-      "Rows of contexts: chosen by steps; of these hit (near already) and late (attention went on "
-      "without them); useless (read, but gone before attention read them); lost.";
-  sink.Counter(rows, help, {{"result", "chosen"}}, number(reading.chosen_rows));
-  sink.Counter(rows, help, {{"result", "hit"}}, number(reading.hit_rows));
-  sink.Counter(rows, help, {{"result", "late"}}, number(reading.late_rows));
-  sink.Counter(rows, help, {{"result", "useless"}}, number(reading.useless_rows));
-  sink.Counter(rows, help, {{"result", "lost"}}, number(reading.lost_rows));
-  sink.Counter("cairn_worker_read_bytes_total", "Bytes that were read of contexts by rows.", {},
-               number(reading.read_bytes));
-  const std::string indexes = "cairn_worker_read_indexes_total";
-  const std::string which = "Indexes of contexts at the cache node: fetched, and made and stored.";
-  sink.Counter(indexes, which, {{"result", "fetched"}}, number(reading.fetched_indexes));
-  sink.Counter(indexes, which, {{"result", "stored"}}, number(reading.stored_indexes));
+// What is left of a metric that rows share, and is no counter of its own.
+void ShowRest(StatisticKind kind, std::string_view metric, std::string_view labels, uint64_t value,
+              metrics::Sink& sink) {
+  Show({.kind = kind, .name = {}, .metric = metric, .labels = labels, .help = {}},
+       metrics::Number(value), sink);
+}
+
+void ExportStatistics(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
+  ForEachStatistic(stats, [&](const Statistic& row, auto value) {
+    Show(row, static_cast<double>(value), sink);
+  });
+  ShowRest(StatisticKind::kTotal, "cairn_worker_requests_total", "result=completed",
+           stats.requests - stats.requests_cancelled - stats.requests_expired, sink);
+  ShowRest(StatisticKind::kNow, "cairn_worker_kv_pages", "state=used",
+           stats.kv_pages_total - stats.kv_pages_free, sink);
+  const SpillReadStats& read = stats.spill.read;
+  ShowRest(StatisticKind::kTotal, "cairn_worker_spilled_windows_total", "result=ready",
+           read.windows - read.late_windows, sink);
+  const std::string bytes = "cairn_worker_spilled_read_bytes_total";
+  const std::string bytes_help = "Bytes of spilt KV that were read back.";
+  sink.Counter(bytes, bytes_help, {{"how", "lent"}}, metrics::Number(read.bytes.lent));
+  sink.Counter(bytes, bytes_help, {{"how", "copied"}},
+               metrics::Number(read.bytes.total() - read.bytes.lent));
 }
 
 void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {
@@ -91,7 +85,7 @@ void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {
              "A step that decodes, before the first request's share, as measured. 0: unknown.", {},
              load.rates.step_seconds);
   sink.Gauge("cairn_worker_decode_seconds",
-             "What one more decode adds to a step, as measured. 0: unknown.", {},
+             "The time that one more decode adds to a step, as measured. 0: unknown.", {},
              load.rates.decode_seconds);
 }
 
@@ -125,45 +119,6 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Gauge("cairn_worker_cache_breaker_open",
              "1 while the circuit breaker sends no requests to the cache node.", {},
              prefix.breaker_open ? 1 : 0);
-  const std::string pushes = "cairn_worker_pushed_blocks_total";
-  const std::string pushes_help =
-      "Computed blocks by what happened to them, once for each namespace that they go to.";
-  sink.Counter(pushes, pushes_help, {{"result", "stored"}}, number(stats.push.pushed_blocks));
-  sink.Counter(pushes, pushes_help, {{"result", "failed"}}, number(stats.push.failed_blocks));
-  sink.Counter(pushes, pushes_help, {{"result", "dropped"}}, number(stats.push.dropped_blocks));
-  sink.Counter("cairn_worker_pushed_bytes_total", "Bytes of the stored blocks.", {},
-               number(stats.push.pushed_bytes));
-  sink.Gauge("cairn_worker_push_queue_blocks", "Blocks that wait for their push.", {},
-             number(stats.push.queued_blocks));
-}
-
-void ExportSpill(const SpillStats& spill, metrics::Sink& sink) {
-  const auto number = [](uint64_t value) { return static_cast<double>(value); };
-  sink.Counter("cairn_worker_spilled_prompts_total",
-               "Prompts that never fit into the KV pool, and were spilt to the cache node.", {},
-               number(spill.prompts));
-  const std::string tokens = "cairn_worker_spilled_tokens_total";
-  const std::string tokens_help =
-      "Tokens whose KV was spilt, and those of them that were computed again because the node had "
-      "them no more.";
-  sink.Counter(tokens, tokens_help, {{"result", "spilled"}}, number(spill.spilled_tokens));
-  sink.Counter(tokens, tokens_help, {{"result", "lost"}}, number(spill.lost_tokens));
-  sink.Counter("cairn_worker_spilled_repeats_total",
-               "Forward passes that were repeated because spilt KV did not come.", {},
-               number(spill.repeated_passes));
-  const std::string bytes = "cairn_worker_spilled_read_bytes_total";
-  const std::string bytes_help = "Bytes of spilt KV that were read back.";
-  sink.Counter(bytes, bytes_help, {{"how", "lent"}}, number(spill.read.bytes.lent));
-  sink.Counter(bytes, bytes_help, {{"how", "copied"}},
-               number(spill.read.bytes.total() - spill.read.bytes.lent));
-  const std::string windows = "cairn_worker_spilled_windows_total";
-  const std::string windows_help =
-      "Windows of spilt KV that attention read: already there, or waited for.";
-  sink.Counter(windows, windows_help, {{"result", "late"}}, number(spill.read.late_windows));
-  sink.Counter(windows, windows_help, {{"result", "ready"}},
-               number(spill.read.windows - spill.read.late_windows));
-  sink.Counter("cairn_worker_spilled_wait_seconds_total",
-               "Time that attention waited for spilt KV.", {}, spill.read.wait_seconds);
 }
 
 void ExportDevice(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
@@ -176,9 +131,6 @@ void ExportDevice(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Counter("cairn_worker_decode_graph_launches_total",
                "Decode steps on a GPU that one launch of a graph did.", {},
                number(stats.graphs.launches));
-  sink.Counter("cairn_worker_device_encoded_blocks_total",
-               "Blocks that were encoded in the memory of a GPU to be pushed.", {},
-               number(stats.push.device_blocks));
 }
 
 void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
@@ -213,11 +165,9 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
                             "Time from the match to the last slice of a fetch.", kCacheSeconds);
   registry.AddCollector([&engine](metrics::Sink& sink) {
     const WorkerEngine::Stats stats = engine.GetStats();
-    ExportRequests(stats, sink);
-    ExportReading(stats, sink);
+    ExportStatistics(stats, sink);
     ExportLoad(engine.GetLoad(), sink);
     ExportCache(stats, sink);
-    ExportSpill(stats.spill, sink);
     ExportDevice(stats, sink);
     for (const KvCodec::Stats& codec : stats.codecs) ExportCodec(codec, sink);
   });

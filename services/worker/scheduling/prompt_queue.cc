@@ -104,12 +104,25 @@ std::map<uint64_t, PromptQueue::Prompt>::const_iterator PromptQueue::FindFirst(
   return first;
 }
 
-std::optional<PromptQueue::Prompt> PromptQueue::Take(TimePoint now) {
+std::optional<PromptQueue::Prompt> PromptQueue::Take(
+    TimePoint now, const std::function<bool(const Prompt&)>& fits) {
   const auto first = FindFirst(now);
   if (first == waiting_.end()) return std::nullopt;
-  const Prompt prompt = first->second;
-  waiting_.erase(first);
-  return prompt;
+  if (!fits || fits(first->second)) return waiting_.extract(first).mapped();
+  std::vector<std::pair<PromptRank, uint64_t>> order;
+  for (const auto& [id, prompt] : waiting_) {
+    order.emplace_back(order_.Rank(prompt.claim, tokens_per_second_, now), id);
+  }
+  std::ranges::sort(order);
+  for (size_t passed = 0; passed + 1 < order.size(); ++passed) {
+    if (waiting_.at(order[passed].second).passes >= kMostPasses) return std::nullopt;
+    const auto& [rank, id] = order[passed + 1];
+    if (rank.priority != order.front().first.priority) return std::nullopt;
+    if (!fits(waiting_.at(id))) continue;
+    for (size_t i = 0; i <= passed; ++i) ++waiting_.at(order[i].second).passes;
+    return waiting_.extract(id).mapped();
+  }
+  return std::nullopt;
 }
 
 std::optional<PromptQueue::Prompt> PromptQueue::First(TimePoint now) const {

@@ -3,13 +3,19 @@
 //
 //   Put ──► refused: too many wait, of the tenant or in all, or it would wait too long
 //       ──► waits; may push out one of a tenant that has more than its share of the places
-//   Take ─► the first one in the PromptOrder
+//   Take ─► the first one in the PromptOrder that there is room for
+//
+// A prompt that there is no room for lets others begin before it, but only as often as kMostPasses
+// says, and only those whose priority counts as much: so a large one does not stop the small ones
+// behind it, and small ones do not keep it out. (Backfilling, as batch schedulers do: Mu'alem and
+// Feitelson, IEEE TPDS 12(6), 2001, but with a count, since nobody knows how long answers get.)
 //
 // At overload a request is refused by the time that it would wait, so that those that are accepted
 // wait as long as at saturation, and the refused client can go elsewhere at once.
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -38,7 +44,10 @@ class PromptQueue {
     PromptClaim claim;
     // When the answer must be complete, at the latest.
     TimePoint deadline = TimePoint::max();
+    uint32_t passes = 0;  // Times that another one began before it. The queue counts.
   };
+  // How often a prompt may be passed.
+  static constexpr uint32_t kMostPasses = 16;
 
   // `accounts` must outlive it.
   PromptQueue(const Options& options, const TenantAccounts& accounts)
@@ -63,9 +72,11 @@ class PromptQueue {
   };
   Outcome Put(const Prompt& prompt, TimePoint now);
 
-  // The prompt that goes next, which leaves the queue. nullopt: none waits.
-  std::optional<Prompt> Take(TimePoint now);
-  // The prompt that would go next, which stays.
+  // The prompt that goes next, which leaves the queue. `fits`: whether there is room for it now;
+  // null: there is. nullopt: none waits, or none may begin yet.
+  std::optional<Prompt> Take(TimePoint now,
+                             const std::function<bool(const Prompt&)>& fits = nullptr);
+  // The prompt that would go next if there were room, which stays.
   std::optional<Prompt> First(TimePoint now) const;
   // False: it does not wait.
   bool Remove(uint64_t id);

@@ -67,6 +67,7 @@ class Scheduler {
     // its pages and its lease.
     bool ending = false;
     bool can_park = true;  // It may give its pages to another one and come back.
+    bool starved = false;  // There is no page for the token that it would compute next.
     int64_t position = 0;  // Tokens whose KV is there.
     PromptClaim claim;     // claim.prefill_tokens is 0 when it decodes.
   };

@@ -49,7 +49,7 @@ class FetchModel {
   struct Sample {
     TierKind tier = TierKind::kHost;  // Most of its bytes came from it.
     double latency_seconds = 0;       // To the first slice.
-    uint64_t bytes_alone = 0;         // That came while nothing was computed, ...
+    uint64_t bytes_alone = 0;         // Bytes that came while nothing was computed, ...
     double seconds_alone = 0;         // ... and the time that took.
     uint64_t bytes_beside = 0;        // While blocks were computed.
     double seconds_beside = 0;

@@ -98,7 +98,7 @@ class KvCodec {
   struct Work {
     uint64_t bytes_in = 0;
     uint64_t bytes_out = 0;
-    double seconds = 0;  // That threads spent on it.
+    double seconds = 0;  // Seconds that threads spent on it.
     Work& operator+=(const Work& other) {
       bytes_in += other.bytes_in;
       bytes_out += other.bytes_out;

@@ -21,7 +21,7 @@ class ParkedKv {
   // Into a sequence that is empty and has room for these tokens.
   void Restore(KvSequence& sequence) const;
   size_t bytes() const { return bytes_.size(); }
-  // That a copy of `tokens` tokens takes.
+  // Bytes that a copy of `tokens` tokens takes.
   static size_t Bytes(const KvLayout& layout, int64_t tokens);
 
  private:

@@ -44,7 +44,7 @@ MissReason ReasonOf(const Status& status) {
 
 struct PrefixSession::Match::Lease {
   client::Lease lease;
-  TierKind tier = TierKind::kHost;  // That most bytes lie in.
+  TierKind tier = TierKind::kHost;  // The tier that most bytes lie in.
   bool from_disk = false;           // Some of them come from disk.
   // Until the node could send the first and the last byte; 0 if it did not say.
   double node_first_seconds = 0;
@@ -371,7 +371,7 @@ FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
   const Duration recompute = estimate(matched);
   deadlines.stall =
       std::max<Duration>(deadlines.stall, std::min<Duration>(recompute / 4, options_.max_stall));
-  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing. A
+  // During a fetch the rest of the prompt is computed: hidden behind that it costs nothing. A
   // caller that lets a node say nothing for a minute does not mean to end its fetch after half a
   // second.
   deadlines.limit = std::max<Duration>(

@@ -88,7 +88,7 @@ class PrefixSession {
 
     uint32_t blocks = 0;                    // Blocks of the prompt, from its first.
     MissReason reason = MissReason::kNone;  // Why the next one is missing; kNone when none is.
-    double seconds = 0;                     // That asking took.
+    double seconds = 0;                     // The time that asking took.
 
    private:
     friend class PrefixSession;
@@ -143,7 +143,7 @@ class PrefixSession {
 
   struct FetchWanted {
     int64_t prompt_tokens = 0;   // Tokens of the whole prompt.
-    int64_t chunk_tokens = 256;  // That the engine computes at a time.
+    int64_t chunk_tokens = 256;  // Tokens that the engine computes at a time.
     // The engine's knowledge of its speed. A fetch may not take longer than computing.
     PrefillModel prefill = {};
     bool overlap = false;  // The rest of the prompt is computed during the fetch.

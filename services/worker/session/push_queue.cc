@@ -195,10 +195,7 @@ bool PushQueue::RunOnce() {
   }
   const Stats sent = in_place ? Push(batch) : PushEncoded(std::move(to_encode));
   MutexLock lock(mu_);
-  totals_.pushed_blocks += sent.pushed_blocks;
-  totals_.pushed_bytes += sent.pushed_bytes;
-  totals_.failed_blocks += sent.failed_blocks;
-  totals_.device_blocks += sent.device_blocks;
+  totals_ += sent;
   reserving_.clear();
   sending_blocks_ = 0;
   NotifyPushed();

@@ -25,6 +25,7 @@
 
 #include "cairn/client/cache_client.h"
 #include "cairn/common/clock.h"
+#include "cairn/common/kv/statistic.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
@@ -68,12 +69,31 @@ struct ComputedBlock {
   uint64_t bytes() const { return selected == nullptr ? page.size() : selected->bytes(); }
 };
 
+// clang-format off
+// ROW(kind, name, metric, labels, help)
+#define CAIRN_PUSH_STATISTICS(ROW)                                                                 \
+  ROW(kTotal, pushed_blocks, "cairn_worker_pushed_blocks_total", "result=stored",                  \
+      "Blocks that are at the node now; blocks that it already had count too.")                    \
+  ROW(kTotal, failed_blocks, "cairn_worker_pushed_blocks_total", "result=failed",                  \
+      "Blocks that the node refused, or that could not reach it.")                                 \
+  ROW(kTotal, dropped_blocks, "cairn_worker_pushed_blocks_total", "result=dropped",                \
+      "Blocks that were never sent: queue full, pages needed, or shutdown.")                       \
+  ROW(kTotal, pushed_bytes, "cairn_worker_pushed_bytes_total", "",                                 \
+      "Bytes of the blocks that were stored.")                                                     \
+  ROW(kNow, queued_blocks, "cairn_worker_push_queue_blocks", "",                                   \
+      "Blocks that wait for their push.")                                                          \
+  ROW(kNow, queued_bytes, "", "",                                                                  \
+      "Bytes of these blocks, the batch under way included.")                                      \
+  ROW(kTotal, device_blocks, "cairn_worker_device_encoded_blocks_total", "",                       \
+      "Blocks that were encoded in the memory of a GPU to be pushed.")
+// clang-format on
+
 // Thread-safe. One thread pushes: it alone calls Run or RunOnce.
 class PushQueue {
  public:
   struct Options {
     uint64_t max_bytes = 1ull << 30;                // Limit for pages that wait.
-    uint32_t max_blocks = 16384;                    // That wait.
+    uint32_t max_blocks = 16384;                    // Limit for blocks that wait.
     uint32_t batch_blocks = 8;                      // Copied and sent at a time.
     int niceness = 10;                              // The niceness of the pushing thread. 0 to 19.
     std::chrono::milliseconds push_deadline{5000};  // Limit for a batch.
@@ -81,25 +101,17 @@ class PushQueue {
 
   // Totals since start unless said otherwise.
   struct Stats {
-    uint64_t pushed_blocks = 0;   // At the node now; blocks that it already had count too.
-    uint64_t pushed_bytes = 0;    // The bytes of these blocks.
-    uint64_t failed_blocks = 0;   // The node refused them or could not be reached.
-    uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
-    uint64_t queued_blocks = 0;   // Now, the batch under way included.
-    uint64_t queued_bytes = 0;    // Now.
-    uint64_t device_blocks = 0;   // Encoded on a device.
+    CAIRN_PUSH_STATISTICS(CAIRN_STATISTIC_FIELD)
 
-    Stats operator+(const Stats& other) const {
-      return {pushed_blocks + other.pushed_blocks, pushed_bytes + other.pushed_bytes,
-              failed_blocks + other.failed_blocks, dropped_blocks + other.dropped_blocks,
-              queued_blocks + other.queued_blocks, queued_bytes + other.queued_bytes,
-              device_blocks + other.device_blocks};
+    Stats& operator+=(const Stats& other) {
+      CAIRN_PUSH_STATISTICS(CAIRN_STATISTIC_ADD)
+      return *this;
     }
   };
 
   // `client`, `clock`, `encoder` and `wakeup` must outlive the queue. `layout`: of all namespaces;
-  // parts cover its whole rectangle. `encoder`: null where pages are in no device. `wakeup`: notified
-  // when RunOnce has let go of pages, and when a batch is over; may be null.
+  // parts cover its whole rectangle. `encoder`: null where pages are in no device. `wakeup`:
+  // notified when RunOnce has let go of pages, and when a batch is over; may be null.
   PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
             const Options& options, PageEncoder* encoder = nullptr, Wakeup* wakeup = nullptr);
   ~PushQueue();  // REQUIRES: nobody is in Run or RunOnce.
@@ -200,5 +212,11 @@ class PushQueue {
   Stats totals_ ABSL_GUARDED_BY(mu_);
   Status last_failure_ ABSL_GUARDED_BY(mu_);
 };
+
+// Calls f(const Statistic&, value) for each row of the table, in its order.
+template <typename Visitor>
+void ForEachStatistic(const PushQueue::Stats& stats, Visitor&& f) {
+  CAIRN_PUSH_STATISTICS(CAIRN_STATISTIC_VISIT)
+}
 
 }  // namespace cairn::worker

@@ -3,41 +3,64 @@
 
 #include <cstdint>
 
+#include "cairn/common/kv/statistic.h"
 #include "services/worker/session/fetched_bytes.h"
 
 namespace cairn::worker {
 
+// clang-format off
+// ROW(kind, name, metric, labels, help)
+#define CAIRN_SPILL_READ_STATISTICS(ROW)                                                           \
+  ROW(kTotal, windows, "", "",                                                                     \
+      "Windows of spilt KV that attention read.")                                                  \
+  ROW(kTotal, late_windows, "cairn_worker_spilled_windows_total", "result=late",                   \
+      "Windows that attention had to wait for.")                                                   \
+  ROW(kCountedSeconds, wait_seconds, "cairn_worker_spilled_wait_seconds_total", "",                \
+      "Time that attention waited for spilt KV.")
+
+#define CAIRN_SPILL_STATISTICS(ROW)                                                                \
+  ROW(kTotal, prompts, "cairn_worker_spilled_prompts_total", "",                                   \
+      "Prompts that never fit into the KV pool, and were spilt to the cache node.")                \
+  ROW(kTotal, spilled_tokens, "cairn_worker_spilled_tokens_total", "result=spilled",               \
+      "Tokens whose pages were given back.")                                                       \
+  ROW(kTotal, lost_tokens, "cairn_worker_spilled_tokens_total", "result=lost",                     \
+      "Tokens that were spilt, and computed again because the node had them no more.")             \
+  ROW(kTotal, repeated_passes, "cairn_worker_spilled_repeats_total", "",                           \
+      "Forward passes that were repeated because spilt KV did not come.")
+// clang-format on
+
 // The cost of reading it back.
 struct SpillReadStats {
   BytesByTier bytes;
-  uint64_t windows = 0;
-  uint64_t late_windows = 0;  // That attention had to wait for.
-  double wait_seconds = 0;
+  CAIRN_SPILL_READ_STATISTICS(CAIRN_STATISTIC_FIELD)
 
   SpillReadStats& operator+=(const SpillReadStats& other) {
     bytes += other.bytes;
-    windows += other.windows;
-    late_windows += other.late_windows;
-    wait_seconds += other.wait_seconds;
+    CAIRN_SPILL_READ_STATISTICS(CAIRN_STATISTIC_ADD)
     return *this;
   }
 };
 
 struct SpillStats {
-  uint64_t prompts = 0;
-  uint64_t spilled_tokens = 0;   // Tokens whose pages were given back.
-  uint64_t repeated_passes = 0;  // Passes that failed, since what was spilt did not come.
-  uint64_t lost_tokens = 0;      // Spilt, and computed again, since the node had them no more.
+  CAIRN_SPILL_STATISTICS(CAIRN_STATISTIC_FIELD)
   SpillReadStats read;
 
   SpillStats& operator+=(const SpillStats& other) {
-    prompts += other.prompts;
-    spilled_tokens += other.spilled_tokens;
-    repeated_passes += other.repeated_passes;
-    lost_tokens += other.lost_tokens;
+    CAIRN_SPILL_STATISTICS(CAIRN_STATISTIC_ADD)
     read += other.read;
     return *this;
   }
 };
+
+// Calls f(const Statistic&, value) for each row of the tables, in their order.
+template <typename Visitor>
+void ForEachStatistic(const SpillReadStats& stats, Visitor&& f) {
+  CAIRN_SPILL_READ_STATISTICS(CAIRN_STATISTIC_VISIT)
+}
+template <typename Visitor>
+void ForEachStatistic(const SpillStats& stats, Visitor&& f) {
+  CAIRN_SPILL_STATISTICS(CAIRN_STATISTIC_VISIT)
+  ForEachStatistic(stats.read, f);
+}
 
 }  // namespace cairn::worker

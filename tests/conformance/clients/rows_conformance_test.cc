@@ -1,4 +1,4 @@
-// What every CacheClient promises of FetchRows.
+// The promises of every CacheClient about FetchRows.
 #include <map>
 #include <random>
 
@@ -19,7 +19,7 @@ using client::testing::SmallSpec;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kTokens = 16, kHeads = 6, kRowBytes = 16;  // Of SmallSpec.
+constexpr uint32_t kTokens = 16, kHeads = 6, kRowBytes = 16;  // The sizes of SmallSpec.
 
 // Compares rows with those of the slices that were pushed.
 class CheckingRowSink final : public RowSink {
@@ -203,7 +203,7 @@ TYPED_TEST(RowsConformance, TwoFormsAreLeasedTogether) {
   match->far.lease.Release();
   EXPECT_THAT(RenewBoth(*this->client_, *match, seconds(60), {.deadline = seconds(60)}),
               StatusIs(StatusCode::kNotFound, HasSubstr("far")));
-  // What only one of them has is nothing.
+  // A key that only one of them has is nothing.
   const std::vector<BlockKey> others = client::testing::KeysFor(spec, 9, 1000);
   const auto none =
       MatchBoth(*this->client_, {Fingerprint(spec), others}, far_blocks, {.deadline = seconds(60)});

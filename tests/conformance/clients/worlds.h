@@ -21,7 +21,7 @@ class World {
  public:
   virtual ~World() = default;
   virtual std::shared_ptr<CacheClient> Client() = 0;
-  // What bytes take.
+  // The path that bytes take.
   virtual Path path() const { return Path::kGrpc; }
 };
 

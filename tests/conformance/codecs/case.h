@@ -1,5 +1,6 @@
 #pragma once
-// What the codec tests share: codecs by recipe-like description, planes with strides and guards.
+// Code that the codec tests share: codecs by recipe-like description, planes with strides and
+// guards.
 
 #include <gtest/gtest.h>
 

@@ -88,7 +88,7 @@ TEST_P(MutationTest, SwappedScalesOfKeysAndValuesAreNotTheSlice) {
       test.name == "int8" ? static_cast<size_t>(std::max<int64_t>(1, 64 / test.values[0])) : 1;
   std::vector<std::byte> bytes = EncodeSlice(*codec_, slice_, {2, 64});
   EXPECT_LT(Error(bytes, {2, 64}), 0.4);
-  const size_t rows = 2 * 64;  // Of a plane.
+  const size_t rows = 2 * 64;  // The rows of a plane.
   const size_t row = bytes.size() / (2 * rows);
   for (size_t i = 0; i < rows; ++i) {
     std::byte* const key = bytes.data() + i * row;

@@ -42,8 +42,8 @@ struct Placed {
   SlicePlace place;
   SliceShape shape;
   std::vector<uint16_t> k, v;      // Numbers with gaps, as they lie in memory.
-  std::vector<std::byte> encoded;  // What the definition makes of them.
-  // What it decodes, over numbers that are all 0x1234; not of bfloat16.
+  std::vector<std::byte> encoded;  // The bytes that the definition makes of them.
+  // The numbers that it decodes, over numbers that are all 0x1234; not of bfloat16.
   std::vector<uint16_t> decoded_k, decoded_v;
 };
 
@@ -137,7 +137,8 @@ class SlicesTest : public ::testing::TestWithParam<std::tuple<CodecCase, std::st
     bytes.resize(done.bytes);
     return bytes;
   }
-  // What the definition decodes, over numbers that are all 0x1234. False: it refuses the bytes.
+  // The numbers that the definition decodes, over numbers that are all 0x1234. False: it refuses
+  // the bytes.
   bool Decode(const Placed& p, std::vector<uint16_t>* k, std::vector<uint16_t>* v) const {
     k->assign(Numbers(p.shape.k_dim), 0x1234);
     v->assign(Numbers(p.shape.v_dim), 0x1234);

@@ -32,7 +32,7 @@ class Pages {
     for (const size_t i : order) {
       pages_.push_back(reinterpret_cast<const std::byte*>(data_.data() + i * numbers));
     }
-    // What lies behind the last token must not matter.
+    // Numbers behind the last token must not matter.
     for (int64_t t = tokens; t < count * c.block_tokens; ++t) {
       for (int64_t h = 0; h < c.kv_heads; ++h) {
         for (int64_t d = 0; d < c.dim; ++d) {
@@ -327,7 +327,7 @@ class RaggedCase {
       }
       const int64_t rows = Rows(h);
       const int64_t units = (rows + kUnit - 1) / kUnit;
-      // What lies behind the last row must not matter.
+      // Numbers behind the last row must not matter.
       Of(data_, h).assign(static_cast<size_t>(units * 2 * kUnit * kDim), 0x7e00);
       for (int64_t u = 0; u < units; ++u) {
         Of(units_, h).push_back(

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of operations on batches share. They run on every backend that has the table.
+// Code that the tests of operations on batches share. They run on every backend that has the table.
 
 #include "tests/conformance/kernels/case.h"
 

@@ -31,7 +31,7 @@ struct Matrix {
       DequantiseRow(t, bytes.data() + i * RowBytes(t, c), numbers.data() + i * c, c);
     }
   }
-  // Of a vector.
+  // The product with a vector.
   std::vector<double> Times(const std::vector<double>& x) const {
     std::vector<double> y(static_cast<size_t>(rows));
     for (size_t r = 0; r < y.size(); ++r) {

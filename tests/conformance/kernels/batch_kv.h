@@ -9,7 +9,8 @@
 
 namespace cairn::kernels::testing {
 
-// What a sequence has: tokens in its pages, and rows that a selection kept before them, by head.
+// The shape of a sequence: tokens in its pages, and rows that a selection kept before them, by
+// head.
 struct SequenceShape {
   int64_t tokens = 0;
   std::vector<int64_t> kept = {};  // [kv_heads]; empty: there is no prefix.
@@ -44,7 +45,7 @@ class BatchKv {
   const batch::SequenceKv& sequence(size_t i) const { return sequences_[i]; }
   const SequenceShape& shape(size_t i) const { return shapes_[i]; }
 
-  // What the reference says of one row: of all heads' queries `q` at the first `tokens` tokens.
+  // The reference for one row: all heads' queries `q` at the first `tokens` tokens.
   std::vector<float> Attend(size_t sequence, int64_t tokens, const float* q, float scale) const {
     const int64_t dim = form_.head_dim;
     std::vector<float> out(static_cast<size_t>(form_.kv_heads * form_.group * dim));

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel conformance tests share: seeded inputs and packed matrices.
+// Code that the kernel conformance tests share: seeded inputs and packed matrices.
 
 #include <gtest/gtest.h>
 

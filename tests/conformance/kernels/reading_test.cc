@@ -73,7 +73,7 @@ class Stored {
     rows.data = device.In(bytes_);
     return rows;
   }
-  // What the codec decodes, in binary16.
+  // The numbers that the codec decodes, in binary16.
   std::vector<float> Decoded() const {
     std::vector<uint16_t> out(halves_.size());
     const MutableHalfRows y{out.data(), c_.rows, c_.dim, c_.dim};
@@ -183,7 +183,7 @@ TEST_P(ReadingTest, LogitsAreThoseOfTheDecodedRows) {
     const std::vector<float> want = Logits(host(), c, keys, q, c.rows);
     const std::vector<float> got = Logits(here(), c, keys, q, c.rows);
     ExpectClose(want, got, 1e-5, 1e-5, Describe(c));
-    // In pieces: what stands beside them stays.
+    // In pieces: the numbers next to them stay.
     ExpectClose(want, Logits(here(), c, keys, q, 7), 1e-5, 1e-5, Describe(c) + " by sevens");
     const std::vector<float> rows = keys.Decoded();
     for (int64_t g = 0; g < c.group; ++g) {

@@ -1,4 +1,4 @@
-// What every discovery promises, over all of them, with real servers.
+// The promises of every discovery, over all of them, with real servers.
 
 #include "common/membership/discovery.h"
 
@@ -80,7 +80,7 @@ TYPED_TEST(DiscoveryTest, APlaceThatIsAwayChangesNoView) {
   ASSERT_TRUE(Eventually([&] { return !this->DiscoveryOf(1).health().last.ok(); }));
   this->world_.ComeBack();
   ASSERT_TRUE(Eventually([&] { return this->DiscoveryOf(1).health().last.ok(); }));
-  // What comes later is seen, so the discovery goes on.
+  // Later members are seen, so the discovery goes on.
   this->Announce({1, 2, 3});
   this->Join(3);
   EXPECT_TRUE(this->Of(1).WaitFor(this->Addresses({1, 2, 3})));

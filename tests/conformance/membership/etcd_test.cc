@@ -1,4 +1,5 @@
-// What only etcd can do: lose a member, a majority, a lease, its disk, its history; refuse a user.
+// Tests of etcd alone: it loses a member, a majority, a lease, its disk, its history; it refuses a
+// user.
 
 #include <gmock/gmock.h>
 

@@ -32,7 +32,7 @@ class World {
 
   virtual ~World() = default;
   virtual std::unique_ptr<Discovery> NewDiscovery() = 0;
-  // What announces members where they do not announce themselves.
+  // Announces members where they do not announce themselves.
   virtual void Announce(const std::vector<int>& /*numbers*/) {}
   // Whether members may come and go.
   virtual bool changes() const { return true; }

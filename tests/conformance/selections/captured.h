@@ -13,12 +13,12 @@ struct Fixture {
   std::string name;
   std::vector<int64_t> values;
   uint32_t layers;  // Bit l: layer l is compared.
-  size_t offset;    // Of the masks in kept.bin.
+  size_t offset;    // The offset of the masks in kept.bin.
 };
 
 inline constexpr int32_t kLayers = 3, kHeads = 3, kQueryHeads = 9, kDim = 64, kHidden = 192;
 inline constexpr int64_t kTokens = 512, kWindow = 64;
-inline constexpr int32_t kFullLayer = 1;  // Whose queries there are for all rows.
+inline constexpr int32_t kFullLayer = 1;  // The layer that has queries for all rows.
 
 // Empty when there is no such file.
 inline std::vector<char> ReadFile(const std::string& path) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the selection tests share: keys and values in pages, and runs of a selection over them.
+// Code that the selection tests share: keys and values in pages, and runs of a selection over them.
 
 #include <gtest/gtest.h>
 
@@ -143,7 +143,7 @@ inline HeadScores ScoresFor(int32_t layers, int32_t kv_heads) {
 struct SelectionCase {
   std::string name;
   std::vector<int64_t> values;
-  HeadScores heads = ScoresFor(4, 3);  // Of the calibration, where it names one.
+  HeadScores heads = ScoresFor(4, 3);  // The scores of the calibration, where it names one.
 
   std::string Label() const {
     std::string label = name;

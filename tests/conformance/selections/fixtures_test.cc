@@ -1,4 +1,4 @@
-// What is kept equals tests/data/selections: kvpress's presses, or definitions in torch, on the
+// The kept rows equal tests/data/selections: kvpress's presses, or definitions in torch, on the
 // same keys, values and queries of a real model.
 
 #include "cairn/kernels/selection/selection_kernels.h"
@@ -36,8 +36,8 @@ TEST_P(SelectionFixturesTest, KeepsWhatTheReferenceKeeps) {
   RecordProperty("differ", static_cast<int>(differ));
 }
 
-// What the captured text's later queries pay to the rows before them, in the layer that has all
-// queries. The rows are a segment of their own.
+// The attention of the captured text's later queries to the rows before them, in the layer that has
+// all queries. The rows are a segment of their own.
 class LaterAttention {
  public:
   LaterAttention() : segment_(Captured()) {

@@ -45,7 +45,7 @@ class SelectionKernelsTest : public testing::FamilyTest<&Backend::selections> {
     return pages;
   }
 
-  // What `call(device, out)` writes to an output of `n` numbers.
+  // The numbers that `call(device, out)` writes to an output of `n` numbers.
   template <typename Call>
   static std::vector<float> On(Device& device, int64_t n, Call&& call, float initial = 0.0f) {
     Guarded<float> out(device, n, initial);

@@ -105,7 +105,7 @@ class UnitMethodsTest : public kernels::testing::FamilyTest<&kernels::Backend::s
     Run(&SelectionUnitKernels::reduce_rows, groups);
   }
 
-  // What a method keeps, with parameters that are not its defaults.
+  // The rows that a method keeps, with parameters that are not its defaults.
   void ExpectKept(const std::string& name, const std::vector<std::pair<std::string, int64_t>>& with,
                   const uint8_t* marks) {
     testing::SelectionCase c{name, {}};

@@ -18,7 +18,7 @@ import numpy as np
 HERE = pathlib.Path(__file__).resolve().parent
 F = np.float32
 LAYERS = [0, 7, 15, 29]
-LAYER = 7  # Whose two blocks are kept.
+LAYER = 7  # The tenant whose two blocks are kept.
 TOKENS = 64
 KEYS, VALUES = 0, 1
 

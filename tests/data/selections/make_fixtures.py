@@ -76,8 +76,8 @@ def only(index, run):
 
 
 def as_in_files(run):
-    """What the C++ test sees where layers compete: in the layers but FULL, queries of zeros before
-    the window's."""
+    """The queries that the C++ test sees where layers compete: in the layers but FULL, queries of
+    zeros before the window's."""
 
     def masks(layers, ratio):
         seen = []

@@ -19,12 +19,12 @@ using testing::WorkerProcess;
 
 // Small, so that a prompt is computed in moments.
 constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
-constexpr uint32_t kTokens = 970;  // Of a prompt: 15 full blocks and a rest.
+constexpr uint32_t kTokens = 970;  // Tokens of a prompt: 15 full blocks and a rest.
 // Seven of eight such prompts have a waymark, by which other nodes find them.
 constexpr uint32_t kPrompts = 24;
 constexpr size_t kHolder = 0, kHome = 1, kSpare = 2;
-// Of one request, with room for a busy machine: an answer is computed in a fraction of a second,
-// and a lost node costs the deadlines below.
+// Limit for one request, with room for a busy machine: an answer is computed in a fraction of a
+// second, and a lost node costs the deadlines below.
 constexpr seconds kLongestRequest(60);
 
 enum class Loss { kKilled, kStopped, kCutOff };
@@ -65,7 +65,7 @@ class ClusterAnswersLabTest : public ::testing::TestWithParam<Loss> {
     return worker.ok() ? *std::move(worker) : nullptr;
   }
 
-  // What a worker without a cache says to each prompt.
+  // The answers of a worker without a cache to each prompt.
   static const std::vector<Answer>& Expected() {
     static const std::vector<Answer> answers = [] {
       std::vector<Answer> all;

@@ -17,7 +17,7 @@ constexpr int kPort = 7301, kAdminPort = 7302;
 }  // namespace
 
 FaultModelOptions ModelForCluster(const std::string& name) {
-  // So many roots that no two prompts have the same one.
+  // So large a number of roots that no two prompts have the same one.
   return {.tenant = "cluster",
           .model = name,
           .block_tokens = 256,

@@ -18,7 +18,7 @@ class ClusterOnLab {
   struct Options {
     size_t nodes = 3;                       // 1: a node alone, which knows of no cluster.
     testing::NetworkLab::Options lab = {};  // `machines` is filled in if it is less.
-    std::vector<std::string> args = {};     // Of every node.
+    std::vector<std::string> args = {};     // Arguments of every node.
   };
   // Starts the nodes with a static list of all of them, and returns when they are ready. They need
   // not know each other yet.
@@ -55,7 +55,7 @@ class ClusterOnLab {
   };
   explicit ClusterOnLab(Options options) : options_(std::move(options)) {}
   Status Launch(size_t node);
-  // What the node says of its cluster, for failed tests.
+  // The node's metrics of its cluster, for failed tests.
   std::string ClusterMetrics(size_t node) const;
 
   const Options options_;

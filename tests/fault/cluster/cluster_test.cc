@@ -12,10 +12,10 @@ namespace {
 
 using testing::NetworkLab;
 
-// What a reader allows: short, so that calls that wait too long are seen.
+// The limits of a reader: short, so that calls that wait too long are seen.
 const ReadOptions kReader{
     .match_deadline = milliseconds(500), .fetch_deadline = seconds(5), .progress = seconds(1)};
-// Of a whole read, with room for a busy machine.
+// Limit for a whole read, with room for a busy machine.
 constexpr seconds kLongestRead(60);
 
 class ClusterLabTest : public ::testing::Test {
@@ -90,7 +90,7 @@ TEST_F(ClusterLabTest, ReadsOfAKilledNodesBlocksEndInMisses) {
     const ReadOutcome outcome = ReadSafely(*reader, number);
     EXPECT_TRUE(number < last || outcome.complete_blocks == 0) << number;
   }
-  // What the reader has copied stays.
+  // Blocks that the reader has copied stay.
   EXPECT_EQ(ReadSafely(*reader, 0).complete_blocks, kPromptBlocks);
   // The others are a cluster still, and the dead one joins again.
   ASSERT_TRUE(cluster_->Restart(0).ok());

@@ -1,5 +1,5 @@
-// A client and its node with a network between them that is cut, lossy, slow or late. What comes is
-// right, and nothing waits beyond its deadline.
+// A client and its node with a network between them that is cut, lossy, slow or late. Bytes that
+// come are right, and nothing waits beyond its deadline.
 
 #include <gtest/gtest.h>
 

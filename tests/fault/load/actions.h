@@ -24,11 +24,12 @@ struct ReadOptions {
 };
 
 struct ReadOutcome {
-  Status status;  // Of the call that ended it.
+  Status status;  // The status of the call that ended it.
   uint32_t matched_blocks = 0;
   uint32_t complete_blocks = 0;  // The whole wanted rectangle came, and is right.
-  uint32_t complete_prefix = 0;  // Of these, from the first key without a gap.
-  uint32_t failed_blocks = 0;    // Reported as failed.
+  // How many of these are complete, from the first key without a gap.
+  uint32_t complete_prefix = 0;
+  uint32_t failed_blocks = 0;  // Reported as failed.
   uint64_t slices = 0;
   uint64_t verified_bytes = 0;
   std::array<uint64_t, client::kMissReasonCount> misses{};  // Blocks, by reason.
@@ -42,8 +43,9 @@ ReadOutcome Read(client::CacheClient& client, const FaultModel& model,
                  std::span<const BlockKey> keys, const ReadOptions& options = {});
 
 struct WriteOutcome {
-  Status status;               // Of the call.
-  uint32_t stored_blocks = 0;  // Of those asked for, from the first, whose part is stored now.
+  Status status;  // The status of the call.
+  // How many of those asked for, from the first, have a part that is stored now.
+  uint32_t stored_blocks = 0;
   uint64_t stored_bytes = 0;
   uint32_t refused_parts = 0;
   Status refused;  // Why the first of them was.

@@ -1,6 +1,6 @@
 #pragma once
-// What the fault tests store: blocks whose bytes follow from their name, so that every reader can
-// verify every byte without asking a writer.
+// The blocks that the fault tests store: their bytes follow from their name, so that every reader
+// can verify every byte without asking a writer.
 //
 //   model = FaultModel(options)        same options, same namespace, in every process
 //   prompt = model.MakePrompt(7)       same number, same chain of keys;
@@ -52,7 +52,7 @@ class FaultModel {
 
   bool SliceIsRight(const BlockKey& key, const format::PartRect& rect, uint32_t layer,
                     std::span<const std::byte> bytes) const;
-  // What RectAssembler makes of a block: the raw rectangle.
+  // The result of RectAssembler for a block: the raw rectangle.
   std::vector<std::byte> RectBytes(const BlockKey& key, const format::PartRect& rect) const;
 
  private:

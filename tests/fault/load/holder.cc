@@ -1,5 +1,5 @@
 // A same-node client that takes leases, lent bytes and rooms, says "holding ...", and then does
-// nothing more, or reads for ever: to be killed or stopped.
+// nothing more, or reads forever: to be killed or stopped.
 //
 //   cairn_fault_holder ADDRESS hold|read
 

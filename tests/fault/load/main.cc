@@ -71,9 +71,9 @@ class Report {
     if (write.refused_parts > 0)
       errors_[static_cast<int>(write.refused.code())] += write.refused_parts;
   }
-  // What is stored, read and right, and not yet flushed, prompt -> blocks, in one period: from a
-  // moment when the node had `epoch`. A restart between the store and the flush would make the
-  // flush say nothing about it.
+  // Blocks that are stored, read and right, and not yet flushed, prompt -> blocks, in one period:
+  // from a moment when the node had `epoch`. A restart between the store and the flush would make
+  // the flush say nothing about it.
   struct Period {
     uint64_t number = 0;
     uint64_t epoch = 0;  // 0: unknown.
@@ -134,7 +134,7 @@ class Report {
   Period period_;
 };
 
-// Of the node as it runs now; 0 when it does not answer.
+// The epoch of the node as it runs now; 0 when it does not answer.
 uint64_t NodeEpoch(client::CacheClient& client) {
   const Result<client::NodeStats> stats = client.Stat({.deadline = std::chrono::seconds(1)});
   return stats.ok() ? stats->node_epoch : 0;

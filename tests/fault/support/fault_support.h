@@ -1,5 +1,5 @@
 #pragma once
-// What the fault tests share: seeds and rounds, a node that can be killed and come back, load
+// Code that the fault tests share: seeds and rounds, a node that can be killed and come back, load
 // programs, and checks that nothing is left.
 
 #include <chrono>
@@ -37,7 +37,7 @@ bool WaitUntil(const std::function<bool()>& condition, milliseconds timeout);
 // A cairn-cache that comes back at the same address. Not thread-safe.
 class Node {
  public:
-  // Flags beside those of CacheNode::Start.
+  // Flags in addition to those of CacheNode::Start.
   static Result<std::unique_ptr<Node>> Start(std::vector<std::string> args);
   const std::string& address() const { return node_->address(); }
   const std::string& admin() const { return node_->admin(); }
@@ -77,8 +77,8 @@ class Loader {
                                                const FaultModelOptions& model, uint64_t seed,
                                                const std::vector<std::string>& args = {});
   Process& process() { return *process_; }
-  // What the node promised to keep, to this loader: prompt -> blocks. Of all times; reads what has
-  // come.
+  // The blocks that the node promised to keep, to this loader: prompt -> blocks. The promises of
+  // all times; reads what has come.
   const std::map<uint64_t, uint64_t>& Flushed();
   // SIGTERM; the line of counters. An error when it saw something wrong.
   Result<std::string> Finish();

@@ -42,7 +42,7 @@ Status Bench::Move(uint64_t to, uint64_t from, uint64_t bytes) {
 }
 
 Status Bench::Repeat(uint64_t first, uint64_t bytes, int64_t copies) {
-  // What is there doubles with each copy.
+  // The memory doubles with each copy.
   for (uint64_t have = 1, all = static_cast<uint64_t>(copies); have < all;) {
     const uint64_t more = std::min(have, all - have);
     CAIRN_RETURN_IF_ERROR(Move(first + have * bytes, first, more * bytes));

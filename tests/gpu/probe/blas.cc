@@ -7,7 +7,7 @@
 namespace cairn::gpu {
 namespace {
 
-// Of library_types.h and cublas_api.h.
+// The constants of library_types.h and cublas_api.h.
 constexpr int kBfloat16 = 14, kComputeFloat32 = 68, kDefaultAlgorithm = -1;
 constexpr int kAsItIs = 0, kTransposed = 1;
 

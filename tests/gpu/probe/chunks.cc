@@ -25,7 +25,7 @@ using shm::Descriptor;
 constexpr int kRank = 120;
 constexpr std::chrono::seconds kPatience(60);
 
-// What the first process says: which bytes, and what it has just done.
+// The words of the first process: which bytes, and what it has just done.
 enum class Word : uint32_t { kHere = 1, kReleased = 2, kVerified = 3 };
 struct Message {
   Word word = Word::kHere;
@@ -174,7 +174,7 @@ class Lender {
     CAIRN_RETURN_IF_ERROR(FillChunk());
     CAIRN_RETURN_IF_ERROR(StartReader());
     CAIRN_RETURN_IF_ERROR(ReceiveWord(socket_.get(), Word::kVerified).status());
-    // What the reader has mapped lives on without its maker.
+    // Memory that the reader has mapped lives on without its maker.
     chunk_.Release();
     CAIRN_RETURN_IF_ERROR(SendWord(socket_.get(), {.word = Word::kReleased, .bytes = bytes_}));
     CAIRN_RETURN_IF_ERROR(ReceiveWord(socket_.get(), Word::kVerified).status());

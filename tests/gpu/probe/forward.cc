@@ -1,5 +1,5 @@
-// What a worker's prefill is made of, without the worker: its products, and the scores and budgets
-// of a selection. The step `warm` compares both with the prefill itself.
+// The parts of a worker's prefill, without the worker: its products, and the scores and budgets of
+// a selection. The step `warm` compares both with the prefill itself.
 
 #include <cmath>
 #include <cstring>
@@ -49,7 +49,8 @@ Status MeasureProductsOfPrefill(Bench* bench) {
 class SelectionProbe {
  public:
   static constexpr int64_t kWindow = 32, kReach = 2;
-  static constexpr double kKeep = 0.2, kLeast = 0.2;  // Of all rows; of an even share, for a head.
+  // Shares of all rows; of an even share, for a head.
+  static constexpr double kKeep = 0.2, kLeast = 0.2;
 
   SelectionProbe(Bench* bench, const UnitTable& table, const KvPool& kv)
       : bench_(*bench), table_(table), kv_(kv), ranked_(kv.tokens() - kWindow) {}
@@ -161,7 +162,7 @@ class SelectionProbe {
   Bench& bench_;
   const UnitTable& table_;
   const KvPool& kv_;
-  const int64_t ranked_;  // Rows beside the window, which stays.
+  const int64_t ranked_;  // Rows outside the window, which stays.
   std::vector<WindowAttentionArgs> windows_;
   std::vector<ReduceRowsArgs> means_, groups_;
   std::vector<PoolArgs> pools_;

@@ -1,6 +1,6 @@
 #pragma once
 // The products of a forward pass in the shapes of an 8B model of the Llama family, and nothing else
-// of it: what a prefill is compared with, and the work of an engine beside which something runs.
+// of it: a prefill is compared with them, and they are an engine's work while something else runs.
 
 #include <memory>
 #include <string>
@@ -21,8 +21,8 @@ ModelShape ShapeOf(const Bench& bench);
 class ModelProducts {
  public:
   enum class By : uint8_t { kOurs, kBlas };
-  // Of `rows` tokens that are computed together. kNotFound: the bench's library has no table of the
-  // forward pass, or there is no cuBLAS.
+  // The products of `rows` tokens that are computed together. kNotFound: the bench's library has no
+  // table of the forward pass, or there is no cuBLAS.
   static Result<std::unique_ptr<ModelProducts>> Make(Bench* bench, int64_t rows, By by);
 
   // Launches the products of all layers on the bench's stream.

@@ -1,4 +1,4 @@
-// What a process that computes loses while another one copies, as an engine beside a cache node.
+// The loss of a process that computes while another one copies, as an engine next to a cache node.
 
 #include "tests/gpu/probe/probes.h"
 #include "tests/gpu/probe/products.h"

@@ -15,7 +15,7 @@ Status ProbeSlices(const ProbeOptions& options);
 Status ProbeAttention(const ProbeOptions& options);
 // A prefill's products alone, and the scores and budgets of a selection.
 Status ProbeForward(const ProbeOptions& options);
-// What saving its KV costs an engine's step.
+// The cost of saving its KV for an engine's step.
 Status ProbeSave(const ProbeOptions& options);
 // Copies between a node's tiers, as shares of plain ones.
 Status ProbeTier(const ProbeOptions& options);
@@ -23,11 +23,11 @@ Status ProbeTier(const ProbeOptions& options);
 Status ProbeChunks(const ProbeOptions& options);
 // The other process. `socket`: where the first one sends descriptors.
 Status ReadChunk(const ProbeOptions& options, int socket);
-// What another process that copies costs one that computes.
+// The cost of another process that copies for one that computes.
 Status ProbeNeighbour(const ProbeOptions& options);
 // That other process: until it is killed.
 Status CopyForEver(const ProbeOptions& options);
-// What goes wrong on purpose, and must be refused, noticed or survived.
+// Faults that are made on purpose, and must be refused, noticed or survived.
 Status ProbeFaults(const ProbeOptions& options);
 
 }  // namespace cairn::gpu

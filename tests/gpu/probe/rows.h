@@ -1,5 +1,5 @@
 #pragma once
-// What a probe tells tests/gpu/run.sh, one line for each result, fields with tabs between them:
+// A probe's messages to tests/gpu/run.sh, one line for each result, fields with tabs between them:
 //
 //   row   RANK WHAT VALUE UNIT FLOOR GOAL NOTE
 //   skip  RANK WHAT REASON

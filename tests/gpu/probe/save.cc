@@ -1,4 +1,4 @@
-// What it costs an engine's step that the KV of its tokens is saved: an engine that computes a
+// The cost for an engine's step when the KV of its tokens is saved: an engine that computes a
 // prompt, and the mover of pages that the connectors use.
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class Engine {
       if (save) {
         CAIRN_ASSIGN_OR_RETURN(saved, mover_->SaveBlocks(bench_.stream().native(), blocks_));
       }
-      // The engine needs its own stream alone. What is copied out goes on beside the next step.
+      // The engine needs its own stream alone. The copies out go on during the next step.
       CAIRN_RETURN_IF_ERROR(bench_.Synchronize());
       seconds.push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());

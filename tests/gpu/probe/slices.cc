@@ -19,7 +19,7 @@ using kernels::SlicesArgs;
 using kernels::SliceTask;
 using kernels::batch::SliceTable;
 
-// What is encoded, and what the issue wants of it: shares of a copy in the device.
+// The coding, and the shares of a copy in the device that the issue wants of it.
 struct Coding {
   const char* name;
   HeadCoding k, v;

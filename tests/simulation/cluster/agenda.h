@@ -1,5 +1,5 @@
 #pragma once
-// What happens when: events without stacks of their own, for simulations of many processes.
+// The agenda of events without stacks of their own, for simulations of many processes.
 
 #include <algorithm>
 #include <cstdint>
@@ -70,7 +70,8 @@ class ProcessClock final : public Clock {
     world_ = rate_since_ = agenda_.Now();
     rate_ = rate;
   }
-  // Of the world: until then it went at another rate. Timers that began before come late or early.
+  // A time of the world: until then it went at another rate. Timers that began before come late or
+  // early.
   TimePoint rate_since() const { return rate_since_; }
   void JumpTo(TimePoint local) {
     local_ = std::max(local, Now());

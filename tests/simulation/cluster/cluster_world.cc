@@ -64,7 +64,7 @@ void ClusterWorld::Start(size_t number, Disk disk) {
   options.incarnation = random_() | 1;
   // Some writers of blocks are one rank, others are two.
   options.whole_engine.parts = 1 + number % 2;
-  if (options_.versions_differ) options.newest_version -= random_() % 2;  // N beside N-1.
+  if (options_.versions_differ) options.newest_version -= random_() % 2;  // Version N next to N-1.
   if (options_.clocks_differ) {
     options.clock_offset = std::chrono::milliseconds(random_() % 3'600'000);
     options.clock_rate = 1 + (static_cast<double>(random_() % 2001) - 1000) * 1e-6;

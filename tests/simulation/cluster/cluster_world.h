@@ -18,7 +18,7 @@
 
 namespace cairn::testing {
 
-// What a process hears when it asks who may exist.
+// The answers that a process gets when it asks who may exist.
 enum class NamesAre { kComplete, kPartial, kStale, kFlapping, kEmpty, kFailing, kAsleep };
 
 // Not thread-safe.
@@ -31,12 +31,12 @@ class ClusterWorld {
     Process::Options process = {};  // Names and numbers are filled in.
     bool clocks_differ = true;
     bool versions_differ = true;
-    uint64_t piece_bytes = 1 << 16;  // Of a read, in a packet.
+    uint64_t piece_bytes = 1 << 16;  // Bytes of a read in a packet.
   };
   explicit ClusterWorld(Options options);
   ~ClusterWorld();
 
-  // --- What happens to machines
+  // --- Events of machines
 
   enum class Disk { kOld, kEmpty, kCopy };
   // Starts a process, with what is on the disk of the machine.
@@ -57,7 +57,7 @@ class ClusterWorld {
   TimePoint Now() const { return agenda_.Now(); }
   void Run(Duration time) { agenda_.RunUntil(Now() + time); }
 
-  // --- What is there
+  // --- Contents
 
   size_t machines() const { return machines_.size(); }
   Process* process(size_t machine) { return machines_[machine].process.get(); }
@@ -72,7 +72,7 @@ class ClusterWorld {
   // All processes, but those whose id a newer one has, or had.
   std::vector<Process*> Newest();
 
-  // --- What is seen
+  // --- Views
 
   // Adds to the trace.
   void Note(uint64_t kind, uint64_t a, uint64_t b, uint64_t c = 0);

@@ -28,7 +28,7 @@ class LightEngine final : public SimulatedEngine,
     size_t capacity_blocks = 1000;
     size_t block_bytes = 256;
     size_t events = 65536;      // That a watcher may lag behind.
-    size_t reads_at_once = 16;  // Of one request, from a source.
+    size_t reads_at_once = 16;  // Reads of one request, from a source.
     Duration lookup_patience = std::chrono::milliseconds(30);
     Duration read_patience = std::chrono::seconds(1);
   };

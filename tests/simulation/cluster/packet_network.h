@@ -16,11 +16,11 @@ namespace cairn::testing {
 class PacketNetwork {
  public:
   struct Options {
-    Duration delay = std::chrono::microseconds(100);   // Of each packet,
+    Duration delay = std::chrono::microseconds(100);   // The delay of each packet,
     Duration jitter = std::chrono::microseconds(200);  // and at most so much more: they overtake.
     double loss = 0;                                   // Share of messages that are never answered.
     double duplicates = 0;                             // Share of requests that arrive twice.
-    double bytes_per_second = 125e6;                   // Of a machine's link, each way.
+    double bytes_per_second = 125e6;                   // The rate of a machine's link, each way.
   };
   PacketNetwork(const Agenda* agenda, size_t machines, uint64_t seed, Options options)
       : agenda_(*agenda), random_(seed), options_(options), links_(machines) {

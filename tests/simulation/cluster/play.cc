@@ -33,7 +33,7 @@ constexpr Duration kSettle = seconds(5);
 constexpr Duration kLastGets = seconds(5);
 // Sessions of members that ask for nothing end after 60 s.
 constexpr Duration kSilence = seconds(70);
-// What a member holds at another one ends sooner.
+// Leases that a member has at another one end earlier.
 constexpr Duration kLease = seconds(6);
 
 const SimulatedNamespace& NamespaceOf(uint32_t prompt) {
@@ -244,8 +244,8 @@ class Player {
     }
   }
 
-  // Whether a waymark that so many hold may have lost some: while its stream begins again, a holder
-  // counts twice.
+  // Whether a waymark with `holders` holders may have lost some: while its stream begins again, a
+  // holder counts twice.
   static bool IsCrowd(size_t holders) { return 2 * holders > cache::DirectoryTable::kMostHolders; }
   // Nobody tells a holder that it lost its place to others, which may be gone by the end.
   void NoteCrowds() {
@@ -355,7 +355,7 @@ class Player {
     if (!wrong.empty()) world_.Wrong(wrong);
   }
 
-  // What is wrong in the first one where something is.
+  // The fault in the first one that has any.
   std::string WrongInDirectories() {
     std::vector<std::string> ids;
     for (Process* const node : newest_) ids.push_back(node->options().id);
@@ -391,8 +391,8 @@ class Player {
       for (const cache::Holder& holder : found->holders[0]) there.insert(holder.id);
       const std::vector<std::string> ids = owners.IdsOf(hash);
       const bool owns = std::find(ids.begin(), ids.end(), node.options().id) != ids.end();
-      // Of more than 8 holders only some are kept. While a stream begins again, its holder may
-      // count twice.
+      // If there are more than 8 holders, only some are kept. While a stream begins again, its
+      // holder may count twice.
       const bool counts = !IsCrowd(holders.size()) && !crowded_.contains(hash);
       if (owns && counts &&
           there.size() < std::min(holders.size(), cache::DirectoryTable::kMostHolders)) {
@@ -413,7 +413,7 @@ class Player {
                        node.options().machine, missing, surplus, first);
   }
 
-  // Every node asks for every prompt. What another one has must be found.
+  // Every node asks for every prompt. Blocks that another one has must be found.
   void AskForEverything(bool must_be_found) {
     if (!world_.wrong().empty()) return;
     for (Process* const node : newest_) {
@@ -422,7 +422,7 @@ class Player {
   }
 
   void AskFor(Process& node, uint32_t prompt, bool must_be_found) {
-    // Of more waymarks only some are asked for.
+    // If there are more waymarks, only some are asked for.
     const std::vector<BlockKey> keys = KeysOf(prompt, cache::kMostAsked);
     const SimulatedNamespace& ns = NamespaceOf(prompt);
     uint32_t best = 0;

@@ -53,7 +53,7 @@ class Process::TaskQueue final : public Executor {
   std::deque<std::function<void()>> tasks_;
 };
 
-// What the names of the cluster are, for this process.
+// The names of the cluster, for this process.
 class Process::NameServer final : public membership::Resolver {
  public:
   explicit NameServer(Process* process) : process_(*process) {}
@@ -273,7 +273,7 @@ void Process::Later(TimePoint local, std::function<void()> task) {
 
 void Process::SetClockRate(double rate) {
   clock_.SetRate(rate);
-  // What is armed comes late if the clock was slower when it was armed.
+  // An armed timer comes late if the clock was slower when it was armed.
   armed_ = TimePoint::max();
   ArmTimers();
 }

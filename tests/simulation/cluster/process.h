@@ -74,7 +74,7 @@ class Process {
   std::unique_ptr<SimulatedEngine> MakeEngine(const SimulatedDisk& disk);
   void Tick();
   void ArmTimers();
-  // What waits for a time comes to its end now.
+  // Everything that waits for a time comes to its end now.
   void RunAllTimers();
 
   ClusterWorld& world_;
@@ -91,7 +91,7 @@ class Process {
   std::unique_ptr<membership::DnsDiscovery> discovery_;
   std::map<uint64_t, SimulatedLinks::Serving> serving_;
   bool paused_ = false, dies_ = false;
-  TimePoint resumed_{};  // Of the world.
+  TimePoint resumed_{};  // A time of the world.
   std::deque<std::function<void()>> inbox_;
   TimePoint armed_ = TimePoint::max();
   uint64_t ticks_ = 0, servings_ = 0;

@@ -125,7 +125,7 @@ class Maker {
   std::mt19937_64 random_;
 };
 
-// What went wrong first, without when and where. Empty: nothing.
+// The first fault, without when and where. Empty: nothing.
 std::string KindOfFailure(const ClusterSchedule& schedule) {
   const PlayResult result = Play(schedule);
   if (result.wrong.empty()) return "";

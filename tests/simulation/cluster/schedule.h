@@ -1,5 +1,5 @@
 #pragma once
-// What happens to a cluster, and when: made from a seed, played, and shortened when it fails.
+// A schedule of events for a cluster: made from a seed, played, and shortened when it fails.
 
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ struct ClusterEvent {
     kResume,      // It goes on.
     kKill,        // kill -9 of node a, or, if b is 2, a power loss.
     kStart,       // Node a again, with its disk as it was, empty, or an old copy of it (b).
-    kCopyDisk,    // Of node a.
+    kCopyDisk,    // The disk of node a.
     kClone,       // A machine b comes with a copy of the disk of a.
     kLeave,       // Node a.
     kNames,       // Node a hears something else (b) about who may exist; c: all nodes.
@@ -32,7 +32,7 @@ struct ClusterEvent {
     kClockRate,   // Node a: b is parts in 1,000, from 900 on.
     kLie,         // Node a damages what it sends (b: 1), or no more (0).
     kFalseHello,  // Somebody greets all as a newer process of node a at the address of b.
-    kDisk,        // Of node a: the next c operations go wrong (b: a DiskFault).
+    kDisk,        // The disk of node a: the next c operations go wrong (b: a DiskFault).
   };
   Kind kind = Kind::kGet;
   Duration at{0};
@@ -40,7 +40,7 @@ struct ClusterEvent {
 };
 
 struct ClusterSchedule {
-  uint64_t seed = 1;  // Of everything that the events do not say.
+  uint64_t seed = 1;  // The seed of everything that the events do not say.
   size_t machines = 8;
   size_t started = 6;  // The others come later, or never.
   Duration length = std::chrono::seconds(60);
@@ -63,7 +63,7 @@ struct PlayResult {
 // Plays it, lets the cluster become calm, and looks at everything that must be true then.
 PlayResult Play(const ClusterSchedule& schedule);
 
-// Leaves out events as long as it still fails, in at most so many plays.
+// Leaves out events as long as it still fails, in at most `plays` plays.
 ClusterSchedule Shorten(ClusterSchedule schedule, size_t plays = 100);
 
 // As C++, for a test of it.

@@ -1,5 +1,6 @@
 #pragma once
-// What a simulated process keeps its blocks with, and what a simulation asks of it.
+// The engine with which a simulated process keeps its blocks, and the questions of a simulation to
+// it.
 
 #include <functional>
 #include <map>
@@ -16,14 +17,14 @@ namespace cairn::testing {
 // Where a block lies.
 using BlockId = std::pair<Digest, BlockKey>;
 
-// What survives the death of a process that has the light engine.
+// The part that survives the death of a process that has the light engine.
 struct LightDisk {
   std::map<Digest, uint32_t> namespaces;             // Tokens of a block.
   std::vector<std::pair<BlockId, uint64_t>> blocks;  // With their stamps, oldest first.
   std::vector<cache::Bump> bumps;
 };
 
-// Of a machine. Each engine has its own part of it.
+// The disk of a machine. Each engine has its own part of it.
 struct SimulatedDisk {
   LightDisk light = {};
   std::shared_ptr<const cache::testing::FakeTier> whole = nullptr;  // nullptr: empty.
@@ -34,7 +35,7 @@ struct SimulatedNamespace {
   Digest fingerprint;
 };
 
-// What a disk does wrong, for the next operations.
+// The fault of a disk, for the next operations.
 enum class DiskFault : uint8_t { kReadsFail, kWritesFail, kReadsAreDamaged, kNone };
 
 // Told of what must never happen.
@@ -63,7 +64,7 @@ class SimulatedEngine {
   using Done = std::function<void(const Outcome&)>;
   virtual void Get(const SimulatedNamespace& ns, std::vector<BlockKey> keys, Done done) = 0;
 
-  // --- What happens to it
+  // --- Events
 
   // The process ends: requests that are under way go on no further.
   virtual void Close() = 0;
@@ -73,7 +74,7 @@ class SimulatedEngine {
   virtual void Tick() = 0;  // Every 100 ms.
   virtual void Break(DiskFault /*fault*/, int /*operations*/) {}
 
-  // --- What is there
+  // --- Contents
 
   virtual bool Has(const Digest& fingerprint, const BlockKey& key) = 0;
   // How many of the first keys are here.

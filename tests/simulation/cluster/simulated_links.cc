@@ -9,7 +9,7 @@
 namespace cairn::testing {
 namespace {
 
-// Of packets, in the trace.
+// Kinds of packets, in the trace.
 enum Kind : int { kHello = 1, kAnnounce, kBumps, kFind, kMatch, kRead, kPiece, kAnswer };
 
 // How often a sender tries again over a link that is cut.

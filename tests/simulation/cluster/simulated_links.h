@@ -14,8 +14,8 @@ namespace cairn::testing {
 class ClusterWorld;
 class Process;
 
-// Of one process. A request that is lost, or whose answer is, ends with its deadline. A machine
-// without a process refuses at once, and a process that dies breaks the calls to it.
+// The links of one process. A request that is lost, or whose answer is, ends with its deadline. A
+// machine without a process refuses at once, and a process that dies breaks the calls to it.
 class SimulatedLinks final : public cache::PeerLinks {
  public:
   SimulatedLinks(ClusterWorld* world, Process* self) : world_(*world), self_(*self) {}
@@ -56,7 +56,7 @@ class SimulatedLinks final : public cache::PeerLinks {
     uint64_t bytes = 0, sent = 0;
     size_t reader = 0;
     uint64_t reader_life = 0, call = 0;
-    TimePoint deadline{};  // Of the world.
+    TimePoint deadline{};  // A time of the world.
   };
 
  private:
@@ -65,7 +65,7 @@ class SimulatedLinks final : public cache::PeerLinks {
     uint64_t life = 0;
     std::function<void(const Status&)> fail;
     std::shared_ptr<void> answer = {};  // A function whose type the caller knows.
-    // Of a read:
+    // For a read:
     cache::BlockSink* sink = nullptr;
     Duration silence{0};
     TimePoint heard{};

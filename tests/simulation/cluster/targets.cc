@@ -90,7 +90,8 @@ Herd MeasureOne(size_t members) {
   return herd;
 }
 
-// Requests for prompts, some of which are asked often. What nobody has is computed and stored.
+// Requests for prompts, some of which are asked often. Blocks that nobody has are computed and
+// stored.
 class Load {
  public:
   explicit Load(ClusterWorld* world) : world_(*world) {}

@@ -1,6 +1,6 @@
 #pragma once
-// What a cluster must be able to do, in figures that do not depend on the machine: counts, and
-// simulated times.
+// The targets of a cluster, in figures that do not depend on the machine: counts, and simulated
+// times.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,16 +10,16 @@
 namespace cairn::testing {
 
 struct TargetRow {
-  std::string name;  // Of the benchmark's row.
+  std::string name;  // The name of the benchmark's row.
   std::string what;
   double got = 0;
   double limit = 0;
-  double goal = 0;      // What would be good. 0: the limit.
+  double goal = 0;      // The value that would be good. 0: the limit.
   bool at_most = true;  // Otherwise at least.
   bool met() const { return at_most ? got <= limit : got >= limit; }
 };
 
-// Directories of so many members: how even they are.
+// Directories of `members` members: how even they are.
 std::vector<TargetRow> MeasureBalance(size_t members);
 // One member has a prefix of 64 blocks, and all the others want it at once.
 struct HerdLimits {

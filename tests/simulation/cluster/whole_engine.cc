@@ -108,7 +108,7 @@ struct WholeEngine::Request {
   cache::SessionId session = 0;
   std::unique_ptr<cache::FetchStream> stream = nullptr;
   TimePoint ends{}, looked{}, heard{};
-  std::vector<uint32_t> cells = {};  // Of each block, that came.
+  std::vector<uint32_t> cells = {};  // The cells of each block that came.
 };
 
 WholeEngine::WholeEngine(Options options, Surroundings surroundings, const SimulatedDisk& disk)

@@ -22,7 +22,7 @@ class WholeEngine final : public SimulatedEngine {
     uint64_t disk_bytes = 2 << 20;
     uint32_t parts = 1;     // That the blocks of a writer have: 1 or 2.
     size_t events = 65536;  // That a watcher may lag behind.
-    Duration lookup_patience = std::chrono::milliseconds(40);  // Of a client.
+    Duration lookup_patience = std::chrono::milliseconds(40);  // The patience of a client.
     Duration fetch_patience = std::chrono::seconds(10);
     // No fetch is silent for longer, whatever happens: the node gives up each block before that.
     Duration longest_silence = std::chrono::seconds(4);

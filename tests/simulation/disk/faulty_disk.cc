@@ -60,7 +60,7 @@ struct FaultyDisk::State : DiskImage {
     }
     file->dirty.clear();
   }
-  // Of a file after a power loss.
+  // The bytes of a file after a power loss.
   Bytes Torn(const File& file) {
     Bytes left = file.synced;
     for (const size_t page : file.dirty) {
@@ -213,7 +213,7 @@ class FaultyDisk::Records final : public cache::disk::RecordStore {
       batch.store.emplace_back(extent.id, cache::disk::EncodeExtent(extent));
     }
     if (state_->troubles.lie == DiskLie::kRecordsComeAfterwards) {
-      // What the process sees, it sees at once.
+      // The process sees its own records at once.
       batch.ApplyTo(&state_->records);
       state_->simulation.Start([state = state_, batch = std::move(batch)]() mutable {
         state->simulation.Sleep(milliseconds(3));

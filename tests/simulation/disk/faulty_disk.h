@@ -22,7 +22,7 @@
 
 namespace cairn::testing {
 
-// What the next process finds.
+// The state that the next process finds.
 struct DiskImage {
   struct File {
     std::vector<std::byte> now;     // As reads see it.
@@ -43,16 +43,16 @@ struct DiskImage {
   std::map<std::string, std::string> names;
 };
 
-// What is wrong with it, beyond what a disk may do.
+// The lie of a disk, beyond its ordinary faults.
 enum class DiskLie : uint8_t {
   kNone,
-  kSyncDoesNothing,        // Of segments.
+  kSyncDoesNothing,        // For segments.
   kSyncComesLate,          // Segments are durable after the records that name their bytes.
   kRecordsComeAfterwards,  // A batch is in the database some time after it was acknowledged.
 };
 
 struct DiskTroubles {
-  // In so many of 1,000 requests.
+  // This many of 1,000 requests fail.
   uint32_t fails = 0;
   uint32_t hangs = 0;  // For some seconds.
   uint32_t comes_short = 100;
@@ -72,13 +72,13 @@ class FaultyDisk {
   // Segment and size of each file.
   std::vector<std::pair<uint32_t, uint64_t>> FilesFound() const;
 
-  // What is found after a power loss, or after a kill, at this moment. From then on each request of
-  // the process fails: it only has to end.
+  // The state that is found after a power loss, or after a kill, at this moment. From then on each
+  // request of the process fails: it only has to end.
   DiskImage LosePower();
   DiskImage Kill();
   void SetTroubles(const DiskTroubles& troubles);
 
-  uint64_t bytes() const;  // Of all files.
+  uint64_t bytes() const;  // The bytes of all files.
 
  private:
   class Records;

@@ -157,7 +157,7 @@ class Player {
   }
 
   void Recover() {
-    // What a crash left is judged by what was known at its moment.
+    // The remains of a crash are judged by the knowledge of its moment.
     if (ended_ != End::kPeace) {
       stored_ = std::move(found_by_crash_);
       names_ = std::move(names_by_crash_);
@@ -234,7 +234,7 @@ class Player {
     Mutex mu;
     CondVar changed;
     std::optional<Status> status;
-    // What a callback holds may ask the tier when it ends, as transfers of a node do.
+    // An object that a callback holds may ask the tier when it ends, as transfers of a node do.
     const auto asks = [this](const void*) { (void)store_->GetStats(); };
     start([&, last = std::shared_ptr<const void>(nullptr, asks)](Status done) {
       MutexLock lock(mu);
@@ -357,8 +357,8 @@ class Player {
   bool last_ = false;
   bool stopping_ = false;
   bool crashed_ = false;
-  End ended_ = End::kPeace;  // Of the life before.
-  // What is there, by number; and as it was at the crash.
+  End ended_ = End::kPeace;  // The end of the life before.
+  // The extents that are there, by number; and as they were at the crash.
   std::map<uint64_t, Stored> stored_, found_by_crash_;
   std::set<uint64_t> reading_;
   std::map<std::string, NamedValue> names_, names_by_crash_;

@@ -2,7 +2,7 @@
 // The life of a disk tier from a seed: writers, flushes, evictions, reads and named values, on a
 // disk in trouble, ended by power losses and kills at any moment, and opened again.
 //
-// What is looked at:
+// The checks:
 //   1. No read that says OK brings a wrong byte, ever.
 //   2. After a power loss, what was flushed is there. After a kill, what was acknowledged is.
 //   3. A named value is the last one whose Put returned OK, or a later one.

@@ -11,10 +11,10 @@ namespace {
 
 namespace sanitizers = testing::sanitizers;
 
-// What the 8 bytes of a barrier in shared memory hold.
+// The contents of the 8 bytes of a barrier in shared memory.
 struct Barrier {
   uint8_t count;    // Arrivals that a phase needs.
-  uint8_t pending;  // Of them those that are missing.
+  uint8_t pending;  // How many of them are missing.
   uint16_t phase;   // 0 or 1.
   int32_t bytes;    // That were announced and have not landed.
 };
@@ -30,8 +30,8 @@ struct PendingCopy {
   BoxCopy copy;
 };
 
-// Of the running block. One grid runs at a time. No container: TSan checks memory that fibres
-// allocate and free in turn.
+// Copies of the running block. One grid runs at a time. No container: TSan checks memory that
+// fibres allocate and free in turn.
 constexpr size_t kMostCopies = 1024;
 PendingCopy pending_copies[kMostCopies];
 size_t pending_count = 0;

@@ -72,7 +72,7 @@ class Grid {
   Warp warps_[kMostThreads / kLanes];
   SharedMemory shared_;
 
-  // Of the running grid.
+  // The kernel of the running grid.
   const std::function<void()>* kernel_ = nullptr;
   LaunchShape shape_;
   cuda::on_cpu::Place place_;

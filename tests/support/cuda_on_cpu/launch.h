@@ -16,15 +16,15 @@ namespace cairn::kernels::testing {
 
 struct LaunchShape {
   dim3 blocks = {};
-  unsigned threads = 1;     // Of a block, 1 to 1024.
-  size_t shared_bytes = 0;  // What arrays in shared memory may take, each rounded up to 16 bytes.
+  unsigned threads = 1;     // Threads of a block, 1 to 1024.
+  size_t shared_bytes = 0;  // Limit for arrays in shared memory, each rounded up to 16 bytes.
   // 0: all in order. Otherwise another order for each block, and odd seeds begin with the last
   // block.
   uint64_t seed = 0;
 };
 
-// Ends the process with a message if threads wait for each other for ever, a thread ends with
-// copies that nobody waited for, or shared memory beyond the launch is taken. Any thread may call
+// Ends the process with a message if threads wait for each other forever, a thread ends with copies
+// that nobody waited for, or shared memory beyond the launch is taken. Any thread may call
 // it; launches of several threads run one after another.
 void RunGrid(const LaunchShape& shape, const std::function<void()>& kernel);
 

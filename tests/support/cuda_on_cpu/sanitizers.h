@@ -1,7 +1,8 @@
 #pragma once
-// What sanitizers must be told about fibres and poisoned memory. Without a sanitizer each function
-// does nothing. The files of the emulation are not instrumented themselves (CMakeLists.txt), so the
-// build says which sanitizer the kernels have: CUDA_ON_CPU_ASAN, CUDA_ON_CPU_TSAN.
+// The facts that sanitizers must be told about fibres and poisoned memory. Without a sanitizer each
+// function does nothing. The files of the emulation are not instrumented themselves
+// (CMakeLists.txt), so the build says which sanitizer the kernels have: CUDA_ON_CPU_ASAN,
+// CUDA_ON_CPU_TSAN.
 
 #include <cstddef>
 
@@ -37,7 +38,7 @@ inline void Unpoison([[maybe_unused]] const void* p, [[maybe_unused]] size_t byt
 #endif
 }
 
-// What happened before Release(p) on one fibre is visible after Acquire(p) on another.
+// Memory as it was before Release(p) on one fibre is visible after Acquire(p) on another.
 inline void Acquire([[maybe_unused]] void* p) {
 #if defined(CUDA_ON_CPU_TSAN)
   __tsan_acquire(p);

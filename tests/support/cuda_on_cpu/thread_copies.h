@@ -9,7 +9,7 @@
 
 namespace cairn::kernels::testing {
 
-// Of one fibre: one thread at a time.
+// The copies of one fibre: one thread at a time.
 class ThreadCopies {
  public:
   using Copy = cuda::on_cpu::Copy;

@@ -28,8 +28,8 @@ class AccessOrder {
   }
   // The line waits for that.
   void Learn(Line line, const LineClock& clock) { Merge(&clocks_[line], clock); }
-  // Of the line's piece of work that began last. A text that names both pieces: an earlier access
-  // to some of the bytes is not before it.
+  // The access of the line's piece of work that began last. A text that names both pieces: an
+  // earlier access to some of the bytes is not before it.
   std::optional<std::string> Access(Line line, const std::string& what, uint64_t begin,
                                     uint64_t bytes, bool writes);
   // The addresses hold something else from now on.

@@ -12,12 +12,13 @@ namespace cairn::device::fake {
 inline constexpr uint32_t kControlVersion = 3;
 
 struct FakeOptions {
-  uint64_t seed = 1;  // Of the order in which work of different streams happens.
+  uint64_t seed = 1;  // The seed of the order in which work of different streams happens.
   uint32_t devices = 1;
-  uint64_t memory_bytes = 1ull << 30;  // Of each device.
+  uint64_t memory_bytes = 1ull << 30;  // The memory of each device.
   uint64_t granularity = 64 << 10;
   uint64_t pinned_bytes = UINT64_MAX;  // Over this, pinning is refused.
-  uint64_t bytes_per_second = 0;       // Of each device, all streams together. 0: no limit.
+  // The rate of each device, all streams together. 0: no limit.
+  uint64_t bytes_per_second = 0;
   // Work happens when somebody asks for an event, one piece at a time. False: when it is issued.
   bool late = true;
   bool exports = true;
@@ -58,8 +59,8 @@ struct FakeControl {
   void (*lose)(uint32_t device) = nullptr;
   // Lets one piece of work happen. False: there is none that can.
   bool (*step)() = nullptr;
-  // What no wait orders, and other mistakes, one in each line, as far as `buffer` reaches. Ends
-  // with a zero. Forgets them.
+  // Accesses that no wait orders, and other mistakes, one in each line, as far as `buffer` reaches.
+  // Ends with a zero. Forgets them.
   void (*take_reports)(char* buffer, uint64_t bytes) = nullptr;
   void (*stats)(FakeStats*) = nullptr;
   // An access of the host itself, which the library cannot see.
@@ -70,8 +71,8 @@ struct FakeControl {
   Code (*issue)(void* stream, const char* what, const Range* reads, uint64_t read_count,
                 const Range* writes, uint64_t write_count, void (*run)(void*), void (*drop)(void*),
                 void* context) = nullptr;
-  // What DriverTable::kernels finds. Kept until a reset; the strings and the table stay the
-  // caller's.
+  // The table that DriverTable::kernels finds. Kept until a reset; the strings and the table stay
+  // the caller's.
   void (*add_kernels)(const char* name, uint32_t version, const void* table) = nullptr;
   // As issue, for work that waits for something outside of the device, as a receive waits for its
   // peer. `ready(context)` is asked again and again, once all before it on the stream has ended; it

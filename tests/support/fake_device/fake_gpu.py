@@ -129,7 +129,7 @@ class FakeGpu:
         return stream.value
 
     def allocate(self, size, device=0):
-        """The address of so many bytes, in multiples of 64 KiB."""
+        """The address of `size` bytes, in multiples of 64 KiB."""
         memory, address = _POINTER(), _U64()
         size = -(-size // (64 << 10)) * (64 << 10)
         self._call(

@@ -1,6 +1,6 @@
 #pragma once
-// What the kernel has mapped at an address of this process: a driver that pinned the pages would
-// not notice that others lie there by now.
+// The pages that the kernel has mapped at an address of this process: a driver that pinned the
+// pages would not notice that others lie there by now.
 
 #include <cstdint>
 #include <string>

@@ -23,14 +23,15 @@
 
 namespace cairn::device::fake {
 
-// What was recorded: events share it with the waits for it.
+// The work that was recorded: events share it with the waits for it.
 struct Recorded {
   LineClock clock;
   bool done = false;
-  Code code = Code::kOk;  // Of the work before it.
+  Code code = Code::kOk;  // The error of the work before it.
 };
 
-// A launch of a kernel that a graph noted. What it touches is checked at each launch of the graph.
+// A launch of a kernel that a graph noted. The memory that it touches is checked at each launch of
+// the graph.
 struct Noted {
   std::string what;
   std::vector<Range> reads, writes;
@@ -66,7 +67,7 @@ struct StreamHandle {
   fake::Line line = 0;
   std::deque<Work> work;
   Code failed = Code::kOk;         // The first failure since the last record.
-  StreamHandle* lender = nullptr;  // Of a borrowed stream: the one that has its work.
+  StreamHandle* lender = nullptr;  // For a borrowed stream: the one that has its work.
   // While it notes launches instead of doing them.
   std::unique_ptr<GraphHandle> capture;
   bool spoilt = false;
@@ -156,8 +157,8 @@ class Machine {
   void RunOne(StreamHandle* stream);
   void Drop(StreamHandle* stream);
   void AddKernelsOf(const std::string& library);
-  // What the calling thread may not do while it notes a graph: the graph is spoilt. Null: nothing
-  // is wrong.
+  // An operation that the calling thread may not do while it notes a graph: the graph is spoilt.
+  // Null: nothing is wrong.
   StreamHandle* SpoiltBy(const char* operation);
   bool CheckAll(const StreamHandle& stream, const std::string& what, std::span<const Range> reads,
                 std::span<const Range> writes);

@@ -2,8 +2,8 @@
 // The memory of the fake devices, and what of the host's is pinned. Device memory is a memfd that
 // is mapped here, so other processes can import it. Not thread-safe.
 //
-// Fresh memory is not zero. What is given back is poisoned, unless it was exported (somebody may
-// have it), and its addresses are never used again.
+// Fresh memory is not zero. Memory that is given back is poisoned, unless it was exported (somebody
+// may have it), and its addresses are never used again.
 
 #include <cstdint>
 #include <map>
@@ -48,7 +48,7 @@ class Memories {
   uint64_t PinnedBytes() const;
   uint64_t handles() const { return memories_.size() + pinned_.size() + registered_.size(); }
 
-  // What lies at a range of addresses.
+  // The kind of memory at a range of addresses.
   enum class Kind {
     kDevice,
     kPinned,

@@ -21,7 +21,7 @@ inline const device::fake::FakeControl* fake_control = nullptr;
 struct IssueKernel {
   void* stream = nullptr;
   const char* what = "a kernel";
-  // Of each kernel. Null: the device is not told. Outlives the call.
+  // The memory that each kernel touches. Null: the device is not told. Outlives the call.
   const Touched* touched = nullptr;
 
   template <typename... Parameters, typename... Arguments>

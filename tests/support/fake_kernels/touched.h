@@ -1,5 +1,5 @@
 #pragma once
-// What a launch reads and writes, for the device's check that waits order it.
+// The memory that a launch reads and writes, for the device's check that waits order it.
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// What the fake NCCL does on demand, counts and reports. Thread-safe.
+// The actions of the fake NCCL on demand, its counts and reports. Thread-safe.
 //
 // Options are words with commas between them, from CAIRN_FAKE_NCCL or from control.h:
 //

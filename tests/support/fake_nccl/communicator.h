@@ -18,8 +18,8 @@ struct Operation {
   Kind kind = kSend;
   unsigned char* at = nullptr;
   uint64_t bytes = 0;
-  uint64_t window = 0, offset = 0;  // Of a put.
-  uint64_t signals = 0;             // Of a wait.
+  uint64_t window = 0, offset = 0;  // For a put.
+  uint64_t signals = 0;             // For a wait.
   uint64_t done = 0;                // Bytes so far.
   bool begun = false, over = false;
 };

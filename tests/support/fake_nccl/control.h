@@ -10,8 +10,8 @@ namespace cairn::link::fake {
 struct Control {
   // From now on it acts as `options` say (actions.h), counts from 0 again, and forgets its reports.
   void (*reset)(const char* options) = nullptr;
-  // What callers did wrong, one in each line, as far as `buffer` reaches. Ends with a zero. Forgets
-  // them.
+  // The mistakes of callers, one in each line, as far as `buffer` reaches. Ends with a zero.
+  // Forgets them.
   void (*take_reports)(char* buffer, uint64_t bytes) = nullptr;
   // Communicators that exist now.
   uint64_t (*communicators)() = nullptr;

@@ -110,7 +110,7 @@ TEST_F(SmolLm2TokenizerTest, AStepOfALongWordIsShort) {
     auto step = steps.Step(16 << 10);
     ASSERT_OK(step);
     done = *step;
-    // What it takes is known before much of it is there.
+    // Its size is known before much of it is there.
     EXPECT_LE(steps.memory(), 40 * word.size());
   }
   EXPECT_GE(count, word.size() / (16 << 10));

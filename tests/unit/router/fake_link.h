@@ -17,7 +17,7 @@ class FakeCall final : public WorkerCall {
   bool cancelled = false;
 };
 
-// What was sent to a worker, and how a test answers it.
+// A request that was sent to a worker, and how a test answers it.
 struct FakeRequest {
   WorkerRequest request;
   std::shared_ptr<WorkerAnswerObserver> observer;

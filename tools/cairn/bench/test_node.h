@@ -73,8 +73,7 @@ Result<std::vector<std::unique_ptr<client::CacheClient>>> ConnectAll(const TestN
                                                                      const BenchOptions& options,
                                                                      const NamespaceSpec& spec);
 
-// Stores all blocks as chains of `chain`, a few MiB a call. The first
-// error of a part.
+// Stores all blocks as chains of `chain`, a few MiB a call. The first error of a part.
 Status Store(client::CacheClient& client, const BlockSet& set, uint64_t generation, uint32_t chain);
 
 // Options of calls that wait as long as a benchmark must: a deadline that ends a call would be

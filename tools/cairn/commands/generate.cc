@@ -54,7 +54,7 @@ std::string StartedWorker(const WorkerOptions& options) {
   if (options.local_flags) return "";
   const auto target = FindDefault(Seek::kWorker, ThisMachine());
   if (!target.ok()) {
-    // That nothing was started is no news here.
+    // It is no news here that nothing was started.
     if (target.status().code() != StatusCode::kNotFound && !options.model_given) {
       std::fprintf(stderr, "cairn: %s; computes in this process\n",
                    Message(target.status()).c_str());
@@ -97,7 +97,7 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
                "Seconds after which the answer ends with what there is; 0: none")
       ->check(CLI::Range(0.0, 604800.0))
       ->capture_default_str();
-  c.add_option("--next", o.next, "What the conversation does next: a hint for the cache node")
+  c.add_option("--next", o.next, "The next step of the conversation: a hint for the cache node")
       ->check(CLI::IsMember({"unknown", "soon", "later", "never"}))
       ->capture_default_str();
   c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");

@@ -153,7 +153,7 @@ void AddSizeShape(CLI::App& c, SizeFlags& o) {
   number("--rope-dim", o.rope_dim, size::kMaxDim, "With --latent-dim: numbers of its rotary key")
       ->needs(latent);
   number("--shared-layers", o.shared_layers, size::kMaxLayers,
-         "So many last layers read the KV of others")
+         "How many last layers read the KV of others")
       ->needs(layers);
   CLI::Option* const window =
       number("--window", o.window, 1u << 30, "Tokens that sliding layers attend to")->needs(layers);

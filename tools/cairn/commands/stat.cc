@@ -14,9 +14,9 @@ namespace cairn::cli {
 void AddStat(CLI::App& app, StatOptions& o) {
   CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node stores and what it has done");
   AddNodeAddress(c, o.cache,
-                 "Address of the node, HOST:PORT. Of several with commas, or of dns:NAME:PORT, the "
-                 "one that a client would use answers. Without it, and if nothing listens at the "
-                 "default: the first node that `cairn up` started");
+                 "Address of the node, HOST:PORT. With several, separated by commas, or with "
+                 "dns:NAME:PORT, the one that a client would use answers. Without it, and if "
+                 "nothing listens at the default: the first node that `cairn up` started");
   c.add_option("--timeout", o.timeout_s, "Seconds to wait for its answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();

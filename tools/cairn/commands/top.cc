@@ -123,7 +123,8 @@ void AddTop(CLI::App& app, TopOptions& o) {
   c.add_option("--interval", o.interval_s, "Seconds between two looks")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  c.add_option("--count", o.count, "End after so many looks; 0: on Ctrl-C")->capture_default_str();
+  c.add_option("--count", o.count, "End after this many looks; 0: on Ctrl-C")
+      ->capture_default_str();
   AddTlsFlags(c, o.tls);
   AddJson(c, o.json, "Print one JSON object for each look");
   c.footer(

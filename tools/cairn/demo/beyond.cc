@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kPolicy = "precision:near=turbo3,rows=0.02,query=attention";
 constexpr uint64_t kLeastArenaBytes = 1ULL << 20;  // The smallest arena of a node.
-constexpr uint64_t kSpilledTokens = 256;           // That a worker spills at a time, at least.
+// Tokens that a worker spills at a time, at least.
+constexpr uint64_t kSpilledTokens = 256;
 
 }  // namespace
 

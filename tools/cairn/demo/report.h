@@ -35,7 +35,7 @@ struct KilledNode {
 // The KV of a prompt that a worker held, in rows that compare that.
 struct HeldKv {
   uint64_t prompt_bytes = 0;  // All KV of the prompt.
-  uint64_t pool_bytes = 0;    // That the worker's pages may take.
+  uint64_t pool_bytes = 0;    // Bytes that the worker's pages may take.
   // While it answered: a copy in few bits, a working set, and rows that arrive. 0: all KV is in
   // pages.
   uint64_t near_bytes = 0;
@@ -57,7 +57,7 @@ struct DemoRow {
   bool identical = false;
   // First token of the same prompt without a cache, for the eye; not in the report.
   std::optional<double> cold_ttft_s = {};
-  // That the bytes came by: "local" (shared memory), "grpc"; empty: none came.
+  // The path that the bytes came by: "local" (shared memory), "grpc"; empty: none came.
   std::string path = {};
   // The bytes that the worker fetched, without the parts' headers: read where they lie, or copied.
   uint64_t lent_bytes = 0;

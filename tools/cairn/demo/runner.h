@@ -65,7 +65,7 @@ class DemoRunner {
     std::string item;
     std::vector<worker::ChatMessage> messages;
     Reference reference;
-    uint32_t tokens = 0;  // That node 1 alone has.
+    uint32_t tokens = 0;  // Tokens that node 1 alone has.
   };
 
   // A short prompt on a worker of its own: how long the demo will take is said before it begins.

@@ -1,5 +1,5 @@
 #pragma once
-// At which port the router of `cairn up` serves HTTP.
+// The port at which the router of `cairn up` serves HTTP.
 
 #include <functional>
 #include <string>

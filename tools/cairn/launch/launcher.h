@@ -64,7 +64,7 @@ class Launcher {
   Progress& progress_;
   const std::chrono::milliseconds limit_;
   LaunchState state_;
-  std::vector<DetachedProcess> started_;  // Beside state_.processes.
+  std::vector<DetachedProcess> started_;  // In addition to state_.processes.
 };
 
 }  // namespace cairn::cli

@@ -10,7 +10,7 @@ namespace cairn::cli {
 
 struct LaunchPlan {
   size_t nodes = 1, workers = 1;
-  size_t prefill_workers = 0;  // Beside `workers`. They need nodes.
+  size_t prefill_workers = 0;  // In addition to `workers`. They need nodes.
   std::string model = {};      // Absolute path of a GGUF file.
   // Threads of each worker. 0: the machine's CPUs, divided among all workers.
   int threads = 0;

@@ -27,7 +27,7 @@ struct ReplayResult {
   uint64_t evictions = 0;  // Evictions of all tiers.
   uint64_t disk_writes = 0;
   uint64_t refused_blocks = 0;  // By real nodes, which had no room. Only ReplayOnNodes counts them.
-  double replay_seconds = 0;    // That the replay itself took.
+  double replay_seconds = 0;    // The time that the replay itself took.
 
   // One more request, whose first `matched` blocks were hit.
   void Count(const Trace& trace, const TraceRequest& request, uint64_t matched);

@@ -27,7 +27,8 @@ struct ModelShape {
   // As the file calls it: "llama", "deepseek_v3". Empty: the shape was given by flags.
   std::string architecture;
   Attention attention = Attention::kMha;
-  uint32_t context_tokens = 0;  // That the model was trained for. 0: the file does not say it.
+  // The context that the model was trained for. 0: the file does not say it.
+  uint32_t context_tokens = 0;
   std::vector<LayerShape> layers;
   // An encoder-decoder model: cross-attention keeps so much of each token of the encoder's input.
   std::vector<LayerShape> cross_layers;

@@ -138,7 +138,7 @@ class HomeClient final : public CacheClient {
   TimePoint next_look_up_ ABSL_GUARDED_BY(mu_) = {};
   TimePoint earliest_look_up_ ABSL_GUARDED_BY(mu_) = {};
   std::map<std::string, NodePtr> nodes_ ABSL_GUARDED_BY(mu_);  // By address.
-  std::string told_home_ ABSL_GUARDED_BY(mu_);                 // That was logged.
+  std::string told_home_ ABSL_GUARDED_BY(mu_);                 // The last home that was logged.
   std::map<Digest, KnownNamespace> namespaces_ ABSL_GUARDED_BY(mu_);
   ClientStats gone_ ABSL_GUARDED_BY(mu_);         // The counts of clients that are closed.
   std::optional<StepThread<HomeClient>> thread_;  // Last: it uses everything above.

@@ -101,13 +101,13 @@ class Transport {
   virtual std::optional<FetchReport> Fetch(const LeaseInfo& lease, const FetchRange& range,
                                            FetchSink& sink, const FetchOptions& options,
                                            TimePoint deadline) = 0;
-  // RESOURCE_EXHAUSTED for a part: this path has no room for it.
   // nullopt: this path knows no rows, or the lease is not its own. UNIMPLEMENTED: the node does not
   // know them.
   virtual std::optional<RowReport> FetchRows(const LeaseInfo&, const RowsWanted&, RowSink&,
                                              const FetchOptions&, TimePoint /*deadline*/) {
     return std::nullopt;
   }
+  // RESOURCE_EXHAUSTED for a part: this path has no room for it.
   virtual std::optional<PushReport> Push(const TransportCall& call, const Digest& fingerprint,
                                          std::span<const PartToPush> parts,
                                          const PushOptions& options) = 0;

@@ -126,7 +126,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // Makes every call UNAVAILABLE. The socket stays open while something is lent.
   void Close();
   uint32_t max_part_bytes() const { return welcome_.max_part_bytes; }
-  // That deadlines of its calls are measured with.
+  // The clock that measures deadlines of its calls.
   const Clock& clock() const { return *clock_; }
 
  private:

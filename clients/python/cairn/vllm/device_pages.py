@@ -34,7 +34,7 @@ AccessOf = Callable[[Mapping[str, Any]], PageAccess]
 them."""
 
 _LOG = logging.getLogger("cairn")
-_FETCH_BYTES = 16 << 20  # That are fetched before they are copied to the GPU.
+_FETCH_BYTES = 16 << 20  # Bytes that are fetched before they are copied to the GPU.
 
 
 class _Block(NamedTuple):

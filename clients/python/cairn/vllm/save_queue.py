@@ -78,7 +78,7 @@ class SaveQueue(Generic[_T]):
 
     def join(self) -> None:
         """After `close`: waits until the thread has ended, which it does after the call to the node
-        that it is in. That has a deadline."""
+        that it is in. The call has a deadline."""
         self._thread.join()
 
     def _run(self) -> None:

@@ -13,6 +13,8 @@ import router_rows
 import worker_rows
 
 # (row title, [(panel title, unit, description, [(legend, PromQL)])])
+NAMESPACE = 'namespace=~"$namespace"'
+JOB = f'{NAMESPACE},job=~"$job"'
 ROWS = node_rows.ROWS + worker_rows.ROWS + router_rows.ROWS
 
 
@@ -25,7 +27,7 @@ def variable(name, query, multi):
         "refresh": 2,
         "includeAll": multi,
         "multi": multi,
-        "allValue": ".+" if multi else None,
+        "allValue": ".*" if multi else None,
         "current": {"text": "All", "value": "$__all"} if multi else {},
     }
 
@@ -76,8 +78,9 @@ def dashboard():
         "templating": {
             "list": [
                 {"name": "datasource", "type": "datasource", "query": "prometheus"},
-                variable("job", "label_values(cairn_build_info, job)", True),
-                variable("instance", 'label_values(cairn_build_info{job=~"$job"}, instance)', True),
+                variable("namespace", "label_values(cairn_build_info, namespace)", True),
+                variable("job", f"label_values(cairn_build_info{{{NAMESPACE}}}, job)", True),
+                variable("instance", f"label_values(cairn_build_info{{{JOB}}}, instance)", True),
             ]
         },
         "panels": panels,

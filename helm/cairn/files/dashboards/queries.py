@@ -1,4 +1,5 @@
 """Parts that many queries have in common."""
 
-SEL = 'job=~"$job",instance=~"$instance"'
+# Outside Kubernetes series have no namespace, which .* matches.
+SEL = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
 RI = "[$__rate_interval]"

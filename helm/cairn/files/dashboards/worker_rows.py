@@ -1,6 +1,6 @@
 """Rows about workers, in the form of generate.py."""
 
-from queries import RI
+from queries import RI, SEL
 
 ROWS = [
     (
@@ -14,12 +14,12 @@ ROWS = [
                     (
                         "p50",
                         "histogram_quantile(0.5, sum by (le) "
-                        "(rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                        f"(rate(cairn_worker_ttft_seconds_bucket{{{SEL}}}{RI})))",
                     ),
                     (
                         "p95",
                         "histogram_quantile(0.95, sum by (le) "
-                        "(rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                        f"(rate(cairn_worker_ttft_seconds_bucket{{{SEL}}}{RI})))",
                     ),
                 ],
             ),
@@ -27,7 +27,7 @@ ROWS = [
                 "Tokens per second",
                 "short",
                 "Of prompts, fetched or computed; generated; prefilled in idle time.",
-                [("{{kind}}", f"sum by (kind) (rate(cairn_worker_tokens_total{RI}))")],
+                [("{{kind}}", f"sum by (kind) (rate(cairn_worker_tokens_total{{{SEL}}}{RI}))")],
             ),
             (
                 "Encoding and decoding KV",
@@ -36,7 +36,7 @@ ROWS = [
                 [
                     (
                         "{{codec}} {{direction}}",
-                        f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{RI}))",
+                        f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{{{SEL}}}{RI}))",
                     )
                 ],
             ),
@@ -45,8 +45,8 @@ ROWS = [
                 "short",
                 "1: connected; breaker 1: open, the worker recomputes without asking.",
                 [
-                    ("connected {{instance}}", "cairn_worker_cache_connected"),
-                    ("breaker {{instance}}", "cairn_worker_cache_breaker_open"),
+                    ("connected {{instance}}", f"cairn_worker_cache_connected{{{SEL}}}"),
+                    ("breaker {{instance}}", f"cairn_worker_cache_breaker_open{{{SEL}}}"),
                 ],
             ),
         ],
@@ -59,15 +59,15 @@ ROWS = [
                 "short",
                 "Prompts that are computed, requests that decode, and those that were parked.",
                 [
-                    ("queued", "sum(cairn_worker_queued_requests)"),
-                    ("{{state}}", "sum by (state) (cairn_worker_running_requests)"),
+                    ("queued", f"sum(cairn_worker_queued_requests{{{SEL}}})"),
+                    ("{{state}}", f"sum by (state) (cairn_worker_running_requests{{{SEL}}})"),
                 ],
             ),
             (
                 "Prefill backlog",
                 "s",
                 "Seconds until the prompts that wait or run are computed, at the measured speed.",
-                [("{{instance}}", "cairn_worker_prefill_backlog_seconds")],
+                [("{{instance}}", f"cairn_worker_prefill_backlog_seconds{{{SEL}}}")],
             ),
             (
                 "Time in the queue, p50 and p95",
@@ -77,12 +77,12 @@ ROWS = [
                     (
                         "p50",
                         "histogram_quantile(0.5, sum by (le) "
-                        "(rate(cairn_worker_queue_seconds_bucket[$__rate_interval])))",
+                        f"(rate(cairn_worker_queue_seconds_bucket{{{SEL}}}{RI})))",
                     ),
                     (
                         "p95",
                         "histogram_quantile(0.95, sum by (le) "
-                        "(rate(cairn_worker_queue_seconds_bucket[$__rate_interval])))",
+                        f"(rate(cairn_worker_queue_seconds_bucket{{{SEL}}}{RI})))",
                     ),
                 ],
             ),
@@ -90,31 +90,36 @@ ROWS = [
                 "Requests by how they ended",
                 "ops",
                 "Refused: too many wait, or it would have waited too long.",
-                [("{{result}}", f"sum by (result) (rate(cairn_worker_requests_total{RI}))")],
+                [
+                    (
+                        "{{result}}",
+                        f"sum by (result) (rate(cairn_worker_requests_total{{{SEL}}}{RI}))",
+                    )
+                ],
             ),
             (
                 "Parked requests",
                 "ops",
                 "Requests that gave their pages to a more urgent one.",
-                [("{{instance}}", f"rate(cairn_worker_parked_total{RI})")],
+                [("{{instance}}", f"rate(cairn_worker_parked_total{{{SEL}}}{RI})")],
             ),
             (
                 "KV pages",
                 "short",
                 "Pages of the pool; requests wait when none are free.",
-                [("{{state}}", "sum by (state) (cairn_worker_kv_pages)")],
+                [("{{state}}", f"sum by (state) (cairn_worker_kv_pages{{{SEL}}})")],
             ),
             (
                 "Prompt tokens that others computed",
                 "short",
                 "Tokens per second that requests took from others which computed them.",
-                [("shared", f'sum(rate(cairn_worker_tokens_total{{kind="shared"}}{RI}))')],
+                [("shared", f'sum(rate(cairn_worker_tokens_total{{{SEL},kind="shared"}}{RI}))')],
             ),
             (
                 "Brought from disk while requests wait",
                 "ops",
                 "Blocks that look-ahead had copied to memory.",
-                [("blocks", f"sum(rate(cairn_worker_lookahead_blocks_total{RI}))")],
+                [("blocks", f"sum(rate(cairn_worker_lookahead_blocks_total{{{SEL}}}{RI}))")],
             ),
         ],
     ),
@@ -125,25 +130,30 @@ ROWS = [
                 "Rows that steps choose",
                 "ops",
                 "Chosen; of these near already (hit), and not there in time (late).",
-                [("{{result}}", f"sum by (result) (rate(cairn_worker_read_rows_total{RI}))")],
+                [
+                    (
+                        "{{result}}",
+                        f"sum by (result) (rate(cairn_worker_read_rows_total{{{SEL}}}{RI}))",
+                    )
+                ],
             ),
             (
                 "Bytes read of contexts",
                 "Bps",
                 "By rows, from host memory or from the node.",
-                [("read", f"sum(rate(cairn_worker_read_bytes_total{RI}))")],
+                [("read", f"sum(rate(cairn_worker_read_bytes_total{{{SEL}}}{RI}))")],
             ),
             (
                 "Steps over contexts by rows",
                 "ops",
                 "Tokens decoded over a context of which only a copy or an index is near.",
-                [("steps", f"sum(rate(cairn_worker_read_steps_total{RI}))")],
+                [("steps", f"sum(rate(cairn_worker_read_steps_total{{{SEL}}}{RI}))")],
             ),
             (
                 "Prompt tokens that were far",
                 "short",
                 "Tokens per second whose KV was read by rows while the answer was decoded.",
-                [("tokens", f"sum(rate(cairn_worker_far_tokens_total{RI}))")],
+                [("tokens", f"sum(rate(cairn_worker_far_tokens_total{{{SEL}}}{RI}))")],
             ),
         ],
     ),

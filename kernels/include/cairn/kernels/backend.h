@@ -61,7 +61,7 @@ std::vector<const Backend*> Backends();
 std::vector<MissingBackend> MissingBackends();
 // Null: there is none of this name on this machine.
 const Backend* FindBackend(std::string_view name);
-// That of the best instruction set.
+// The backend of the best instruction set.
 const Backend& BestCpuBackend();
 
 // Adds a backend at the end of the list, for the rest of the process: it must live that long.

@@ -18,7 +18,7 @@ struct Announcement {
   static constexpr size_t kMost = 4096;  // Waymarks in one message, of all kinds together.
 
   uint64_t sequence = 0;  // 1, 2, 3, ... since the stream began.
-  // All entries that the owner had from this holder will be replaced, once `complete` comes.
+  // All entries of this holder that the owner had will be replaced, once `complete` comes.
   bool begins = false;
   // Nothing is left to tell of what the holder had when the stream began.
   bool complete = false;

@@ -57,7 +57,7 @@ class BlockReceiver final : public BlockFetcher,
  private:
   struct Member {
     bool works = false;       // The last move ended well.
-    TimePoint next_try{};     // When to try a link with a block again that does not work.
+    TimePoint next_try{};     // When to try a block again over a link that does not work.
     TimePoint next_making{};  // When to make a link again.
   };
   struct Copies;

@@ -32,7 +32,8 @@ class BumpExchange {
   // `engine` outlives it.
   void Attach(PeerEngine* engine) { engine_ = engine; }
 
-  // With whom bumps are exchanged. The state of other members is dropped, also of calls under way.
+  // The members with whom bumps are exchanged. The state of other members is dropped, also of calls
+  // under way.
   void SetMembers(const std::vector<std::string>& ids);
   // The member's bumps differ from those of this node. `reason`: any number for what showed that.
   // One that is no member is left alone.

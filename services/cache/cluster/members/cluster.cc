@@ -157,13 +157,16 @@ void Cluster::Greet() {
 void Cluster::Answered(const std::string& address, uint64_t asked_at,
                        const Result<PeerHelloAnswer>& answer) {
   const TimePoint now = clock_.Now();
-  if (!answer.ok()) return members_.Failed(address, answer.status(), now);
-  const PeerHello& callee = answer->callee;
-  const Status taken = members_.Heard(address, callee, now);
-  if (!taken.ok()) {
-    log::Warn("no_member", {{"address", address}, {"reason", Message(taken)}});
+  const auto tell = [&address](const Status& why) {
+    log::Warn("no_member", {{"address", address}, {"reason", Message(why)}});
+  };
+  if (!answer.ok()) {
+    if (members_.Failed(address, answer.status(), now)) tell(answer.status());
     return;
   }
+  const PeerHello& callee = answer->callee;
+  const Status taken = members_.Heard(address, callee, now);
+  if (!taken.ok()) return tell(taken);
   if (callee.caller.id == options_.self.caller.id) return;
   {
     MutexLock lock(mu_);

@@ -43,7 +43,7 @@ struct ClusterView {
   std::vector<AbsentMember> absent;
   std::optional<PeerHello> replaced_by;
   uint64_t view_digest = 0;
-  uint64_t waymarks = 0;  // That this node has.
+  uint64_t waymarks = 0;  // Waymarks that this node has.
   uint64_t directory_entries = 0, directory_bytes = 0, directory_forgotten = 0;
   uint64_t announcements = 0, failed_announcements = 0;
   size_t announcing = 0;      // Members that were not told everything yet.

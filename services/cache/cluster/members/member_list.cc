@@ -106,17 +106,19 @@ Status MemberList::Heard(const std::string& address, const PeerHello& hello, Tim
   return Take(it->second, hello, now);
 }
 
-void MemberList::Failed(const std::string& address, const Status& why, TimePoint now) {
+bool MemberList::Failed(const std::string& address, const Status& why, TimePoint now) {
   MutexLock lock(mu_);
   const auto it = places_.find(address);
-  if (it == places_.end()) return;
+  if (it == places_.end()) return false;
   Place& place = it->second;
+  const bool news = Message(place.last) != Message(why);
   place.greeting = false;
   place.asked = true;
   place.last = why;
   place.retry = place.retry == Duration(0) ? options_.first_retry
                                            : std::min(place.retry * 2, options_.hello_every);
   place.next = now + place.retry;
+  return news;
 }
 
 Status MemberList::Greeted(const PeerHello& hello, TimePoint now) {

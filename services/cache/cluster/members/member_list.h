@@ -52,7 +52,8 @@ class MemberList {
   void GreetAllSoon(TimePoint now);
   // Somebody answered at this address. FAILED_PRECONDITION: it is no member of this cluster.
   Status Heard(const std::string& address, const PeerHello& hello, TimePoint now);
-  void Failed(const std::string& address, const Status& why, TimePoint now);
+  // Nobody answered there. True: for another reason than the last time.
+  bool Failed(const std::string& address, const Status& why, TimePoint now);
   // A process greets this one. From the process that answered at its address before, this is as
   // good as an answer. Anybody else may have written it, so the address is greeted at once, and
   // what it answers counts. FAILED_PRECONDITION: it is no member of this cluster.

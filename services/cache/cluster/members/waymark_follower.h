@@ -26,7 +26,7 @@ class WaymarkFollower {
  private:
   struct Held {
     uint8_t tiers = 0;   // Bit n: TierKind n.
-    uint32_t round = 0;  // In which it was seen last.
+    uint32_t round = 0;  // The round in which it was seen last.
   };
   struct Followed {
     uint32_t block_tokens = 0;

@@ -28,7 +28,7 @@ struct Locations {
 class Locator {
  public:
   struct Options {
-    size_t max_members = 16;  // That one call asks: those with the most waymarks.
+    size_t max_members = 16;  // Members that one call asks: those with the most waymarks.
     Duration longest = std::chrono::seconds(1);
   };
   // All outlive it; links and timers let go of their callbacks before it is destroyed.

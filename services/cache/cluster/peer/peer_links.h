@@ -45,7 +45,7 @@ enum class PeerLease : uint8_t { kTake, kNone };
 // How a member may give a block: as a stream alone, or by lending it too (block_moves.h).
 enum class PeerBytes : uint8_t { kStreamed, kMayBeLent };
 
-// Beside the status of a read.
+// The answer to a read, in addition to its status.
 struct PeerReadAnswer {
   static constexpr size_t kMostOthers = 4;
   // If the member is busy: the members that have just taken the block from it, as it says. At

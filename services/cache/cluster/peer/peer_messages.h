@@ -11,7 +11,7 @@ namespace cairn::cache {
 inline constexpr uint32_t kOldestPeerVersion = 1, kNewestPeerVersion = 2;
 inline constexpr uint32_t kPeerVersionWithBumpDigests = 2;
 
-// On whose behalf a call is made.
+// The member on whose behalf a call is made.
 struct PeerCaller {
   std::string cluster = {};
   std::string id = {};

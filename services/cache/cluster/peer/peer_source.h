@@ -36,7 +36,7 @@ class PeerSource final : public BlockSource {
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
     Duration wrong_pause = PeerHealth::kWrongPause;  // The pause of a member that sent wrong bytes.
-    size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
+    size_t max_holders = 3;  // Holders that one Locate asks for a Match, and one Read for a block.
     size_t remembered_blocks = 262'144;
   };
   // The state of a namespace at this node.
@@ -76,7 +76,7 @@ class PeerSource final : public BlockSource {
   HolderSearch& search() { return search_; }
   // Totals since start.
   struct Counts {
-    uint64_t found_blocks = 0;  // That Locate told.
+    uint64_t found_blocks = 0;  // Blocks that Locate told.
     uint64_t read_blocks = 0, read_bytes = 0;
     uint64_t failed_reads = 0;  // Blocks.
     uint64_t wrong_reads = 0;   // Times that a member sent wrong bytes.

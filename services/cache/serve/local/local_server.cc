@@ -61,7 +61,10 @@ class LocalServer::Connection final : public ArenaSegmentSender {
 };
 
 LocalServer::LocalServer(const LocalServerOptions& options, const Dependencies& dependencies)
-    : options_(options), dependencies_(dependencies), spin_(shm::SpinTime(options.spin)) {}
+    : options_(options),
+      dependencies_(dependencies),
+      spin_(shm::SpinTime(options.spin)),
+      left_chunks_(dependencies.devices) {}
 
 Result<std::unique_ptr<LocalServer>> LocalServer::Start(const LocalServerOptions& options,
                                                         const Dependencies& dependencies) {
@@ -363,13 +366,15 @@ void LocalServer::OnDevices(Connection* connection, std::span<const std::byte> m
   if (devices.ok() && std::exchange(connection->named_devices, true)) {
     devices = InvalidArgument("message: got Devices twice, expected it once");
   }
-  if (devices.ok()) return connection->session->CanImport(*devices);
+  if (devices.ok()) {
+    return connection->session->CanImport(*devices, shm::PeerProcess(connection->socket.get()));
+  }
   LocalStats::Add(stats_.broken_sessions);
   Condemn(connection, devices.status());
 }
 
-Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant) {
-  MutexLock lock(mu_);
+Result<LocalServer::Admitted*> LocalServer::FindAdmitted(const LocalToken& token,
+                                                         std::string_view tenant) {
   const auto it = admitted_.find(token);
   if (it == admitted_.end() || it->second.retired) {
     return Errorf(StatusCode::kUnauthenticated,
@@ -386,29 +391,24 @@ Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant
                   "field 'tenant': got '{}', expected '{}', which the session named in OpenSession",
                   tenant, named);
   }
-  return OkStatus();
+  return &it->second;
 }
 
 Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHello& hello,
                                                           Connection* connection) {
   std::memcpy(connection->token.data(), hello.token.data(), connection->token.size());
-  CAIRN_RETURN_IF_ERROR(CheckTenant(connection->token, hello.tenant));
   LocalServerSessionOptions options;
   options.tenant = hello.tenant;
   options.quota_bytes = QuotaOf(options_, *dependencies_.host);
   {
     MutexLock lock(mu_);
-    const auto it = admitted_.find(connection->token);
-    if (it == admitted_.end() || it->second.retired) {
-      return Errorf(StatusCode::kUnauthenticated,
-                    "field 'token': no open session has it; expected SessionEvent.local_token");
-    }
-    if (it->second.connections >= kMaxConnectionsPerToken) {
+    CAIRN_ASSIGN_OR_RETURN(Admitted* const admitted, FindAdmitted(connection->token, hello.tenant));
+    if (admitted->connections >= kMaxConnectionsPerToken) {
       return Errorf(StatusCode::kResourceExhausted, "this session has {} connections already",
-                    it->second.connections);
+                    admitted->connections);
     }
-    ++it->second.connections;
-    options.session = it->second.session;
+    ++admitted->connections;
+    options.session = admitted->session;
   }
   connection->attached = true;
   CAIRN_ASSIGN_OR_RETURN(options.owner, dependencies_.host->AddOwner(hello.tenant));
@@ -447,7 +447,7 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     connection->session = std::make_unique<LocalServerSession>(
         LocalServerSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
                                      &stats_, &buffers_, dependencies_.observer,
-                                     dependencies_.devices},
+                                     dependencies_.devices, &left_chunks_},
         std::move(options), std::move(ring), connection);
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);
@@ -507,6 +507,7 @@ void LocalServer::Remove(Connection* connection) {
 void LocalServer::Tick() {
   const TimePoint now = dependencies_.clock->Now();
   if (!listening_now_) SetListening(true);
+  left_chunks_.Look();
   std::vector<Connection*> silent;
   const uint32_t memories = dependencies_.host->segment_memories();
   const bool changed = memories != seen_memories_;

@@ -122,6 +122,8 @@ void RegisterCluster(NodeConfig* config, config::Schema* s) {
       "cluster.tls_ca", &c->tls_ca,
       "PEM file with the authority of the members' certificates. Empty: tls.client_ca. The node "
       "shows tls.cert to other members.");
+  s->Text("cluster.tls_server_name", &c->tls_server_name,
+          "Name expected in the members' certificates. Empty: the name in the member's address.");
   s->Time("cluster.lookup_deadline", &c->lookup_deadline,
           "Most time that a match waits for other members, and at most half of what its caller "
           "allows.",

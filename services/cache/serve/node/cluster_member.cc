@@ -72,6 +72,7 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(
                 .certificate = tls.mutual() ? tls.certificate : "",
                 .private_key = tls.mutual() ? tls.private_key : "",
                 .reload_interval = tls.reload_interval},
+      .server_name = cluster.tls_server_name,
       .rule = member->rule_,
       .executor = member->answers_.get()});
   auto opened = NodeLinks::Open(config, node_id, devices, member->links_.get(), &member->timers_);

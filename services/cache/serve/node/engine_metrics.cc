@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/metrics/memory_metrics.h"
+#include "common/metrics/statistic_metrics.h"
 #include "services/cache/store/state/memory_account.h"
 #include "services/cache/store/tier/disk/disk_tier.h"
 
@@ -16,7 +18,7 @@ using metrics::Labels;
 using metrics::Sink;
 
 // The help text of metrics that several rows share, apart by a label.
-constexpr std::pair<std::string_view, std::string_view> kSharedMetrics[] = {
+constexpr metrics::SharedHelp kSharedMetrics[] = {
     {"cairn_transfer_bytes_total", "Bytes moved between two places."},
     {"cairn_prefetched_blocks_total", "Blocks that hints brought to the host tier, by outcome."},
     {"cairn_hinted_matches_total",
@@ -26,34 +28,8 @@ constexpr std::pair<std::string_view, std::string_view> kSharedMetrics[] = {
      "Bytes that ladders encoded again on their way to disk, before and after."},
 };
 
-std::string HelpOf(const Statistic& row) {
-  for (const auto& [metric, help] : kSharedMetrics) {
-    if (metric == row.metric) return std::string(help);
-  }
-  return std::string(row.help);
-}
-
-// "src=client,dst=host"
-Labels LabelsOf(const Statistic& row) {
-  Labels labels;
-  for (std::string_view rest = row.labels; !rest.empty();) {
-    const std::string_view pair = rest.substr(0, rest.find(','));
-    const size_t equals = pair.find('=');
-    labels.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
-    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
-  }
-  return labels;
-}
-
 void Show(const Statistic& row, Labels labels, double value, Sink& sink) {
-  if (row.metric.empty()) return;
-  for (auto& label : LabelsOf(row)) labels.push_back(std::move(label));
-  const std::string metric(row.metric);
-  if (row.kind == StatisticKind::kNow || row.kind == StatisticKind::kRate) {
-    sink.Gauge(metric, HelpOf(row), labels, value);
-  } else {
-    sink.Counter(metric, HelpOf(row), labels, value);
-  }
+  metrics::Show(row, kSharedMetrics, std::move(labels), value, sink);
 }
 
 // The rows of a tier do not say where its bytes come from and go to. Shown without a disk, too.
@@ -137,18 +113,7 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
     const uint64_t arena = stats.tiers[TierKind::kHost]->capacity_bytes;
     account->Measure(MemoryItem::kHost, arena + stats.retired_bytes);
     account->Measure(MemoryItem::kIndex, stats.index_bytes);
-    for (size_t i = 0; i < kMemoryItems; ++i) {
-      const auto item = static_cast<MemoryItem>(i);
-      if (SettingOf(item).empty()) continue;
-      const Labels labels = {{"item", std::string(Name(item))}};
-      sink.Gauge("cairn_memory_used_bytes", "Memory in use, by what it is for.", labels,
-                 metrics::Number(account->used(item)));
-      sink.Gauge("cairn_memory_bound_bytes", "Most memory that may be used, by what it is for.",
-                 labels, metrics::Number(account->bound(item)));
-      sink.Counter("cairn_memory_refusals_total",
-                   "Requests that were refused because they needed memory beyond the bound.",
-                   labels, metrics::Number(account->refusals(item)));
-    }
+    metrics::ExportMemory(*account, "cairn_memory", /*refusals=*/true, sink);
   });
 }
 

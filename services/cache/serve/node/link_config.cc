@@ -41,8 +41,8 @@ void RegisterLinks(NodeConfig* config, config::Schema* s) {
           "cluster.read_timeout. Then it comes over gRPC.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::minutes(1)});
   s->Bytes("link.buffer", &c->buffer,
-           "Memory of the GPU for blocks on their way, beside device.capacity, a half for each "
-           "direction. A larger block goes over gRPC.",
+           "Memory of the GPU for blocks on their way, in addition to device.capacity, a half for "
+           "each direction. A larger block goes over gRPC.",
            {.min = 64 << 10, .max = 16ull << 30});
   s->Check([config] { return CheckLinks(*config); });
 }

@@ -88,7 +88,7 @@ void ShowLinks(const MemberLinks::Stats& stats, metrics::Sink& sink) {
              metrics::Number(stats.quarantined));
   sink.Gauge("cairn_link_buffer_bytes", "Memory of the GPU for blocks on their way.", {},
              metrics::Number(stats.buffer_bytes));
-  sink.Gauge("cairn_link_buffer_used_bytes", "Of it, what is in use.", {},
+  sink.Gauge("cairn_link_buffer_used_bytes", "The part of it that is in use.", {},
              metrics::Number(stats.buffer_used));
 }
 
@@ -181,7 +181,9 @@ void ExportLinks(const NodeConfig& config, NodeLinks* links, Cluster* cluster,
     sink.Counter("cairn_link_fallbacks_total",
                  "Blocks that were lent, and came over gRPC after all.", {},
                  metrics::Number(view.failed_moves));
-    sink.Counter("cairn_link_wrong_blocks_total", "Of them, those that had come with wrong bytes.",
+    sink.Counter("cairn_link_wrong_blocks_total",
+                 "Blocks among them that had come with wrong "
+                 "bytes.",
                  {}, metrics::Number(view.wrong_moves));
   });
 }

@@ -11,6 +11,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "protocol/wire/request_bounds.h"
 #include "services/cache/serve/node/cluster_member.h"
 #include "services/cache/serve/node/descriptors.h"
 #include "services/cache/serve/node/device_setup.h"
@@ -153,6 +154,7 @@ class Node final : public service::Service {
     options.direct_io = config_.disk_direct_io;
     options.min_free_bytes = config_.disk_min_free;
     options.wipe_on_mismatch = config_.disk_wipe_on_mismatch;
+    options.take_over = config_.disk_take_over;
     options.wipe_on_damage = config_.disk_wipe_on_damage;
     CAIRN_ASSIGN_OR_RETURN(disk_, DiskTier::Open(options));
     rpc_.node_id = disk_->node_id();
@@ -217,6 +219,7 @@ class Node final : public service::Service {
     // One budget for all bytes in flight: a half for what is sent, three eighths for what gRPC
     // receives, and one for requests that were decoded and wait.
     rpc_.request_bytes = &request_bytes_;
+    rpc_.bounds = &wire::RequestBounds();
     rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
     service_->AddTo(server_.calls());

@@ -122,10 +122,10 @@ void RegisterNetwork(NodeConfig* c, config::Schema* s) {
   s->Time("tls.reload_interval", &c->rpc.tls.reload_interval,
           "How often the node reads these files again.", {.min = std::chrono::seconds(1)});
   s->TextList("tls.admin_identities", &c->rpc.admin.identities,
-              "Who may call the Admin service when clients show certificates: SPIFFE URIs or DNS "
-              "names, as they stand among the certificate's alternative names. cn:NAME allows a "
-              "common name; use it only if the authority, and not its client, chooses that name. "
-              "Empty: nobody.");
+              "The clients that may call the Admin service when clients show certificates: SPIFFE "
+              "URIs or DNS names, as they stand among the certificate's alternative names. cn:NAME "
+              "allows a common name; use it only if the authority, and not its client, chooses "
+              "that name. Empty: nobody.");
   s->Bool("tls.allow_plaintext_beyond_loopback", &c->rpc.tls.allow_plaintext_beyond_loopback,
           "Allow a data port on the network without TLS: anyone there can read and write.");
   s->Switch("i-accept-plaintext-on-the-network", &c->accept_plaintext,
@@ -248,6 +248,9 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           "Delete a directory of another format or of another node instead of refusing to start.");
   s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
           "Delete a directory whose database cannot be opened instead of refusing to start.");
+  s->Bool("disk.take_over", &c->disk_take_over,
+          "A directory of another node becomes that of node.id, with its blocks, instead of being "
+          "refused: for a node that was alone and gets a name.");
 }
 
 Status CheckDevices(const NodeConfig& config) {
@@ -323,8 +326,8 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
            {.min = 1 << 20});
   s->Bytes(
       "limits.lease_memory", &c->lease_memory,
-      "Memory for what leases and reservations hold beside the blocks themselves: keys, places "
-      "and pins.",
+      "Memory of leases and reservations in addition to the blocks themselves: keys, places and "
+      "pins.",
       {.min = 1 << 20});
   s->Bytes("limits.namespace_memory", &c->namespace_memory,
            "Memory for the texts and layouts of namespaces, and for known bumps.",
@@ -346,7 +349,7 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
       {.min = 1, .max = 1000000});
   s->Time("blocks.life", &e.block_life,
           "How long a block is served after its last use, in namespaces that are new and whose "
-          "client says nothing. 0: for ever.",
+          "client says nothing. 0: forever.",
           // As for a life that a client asks for.
           {.min = kShortestBlockLife, .max = kLongestBlockLife, .or_zero = true});
   s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",

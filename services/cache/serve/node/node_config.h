@@ -28,7 +28,7 @@ struct ClusterConfig {
   Duration etcd_ttl = std::chrono::seconds(10);
   std::string host, zone;
   std::vector<std::string> peer_identities;
-  std::string tls_ca;
+  std::string tls_ca, tls_server_name;
   Duration lookup_deadline = std::chrono::milliseconds(15);
   Duration silence = std::chrono::milliseconds(250);
   Duration read_timeout = std::chrono::seconds(5);
@@ -77,6 +77,7 @@ struct NodeConfig {
   uint64_t disk_min_free = 256ull << 20;
   bool disk_wipe_on_mismatch = false;
   bool disk_wipe_on_damage = false;
+  bool disk_take_over = false;
 
   std::string local_socket = "auto";
   std::vector<std::string> local_allow_uids;

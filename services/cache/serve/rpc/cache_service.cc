@@ -67,7 +67,7 @@ class Service final : public CacheService {
     for (const auto& push : pushes_.All()) push->Tick();
     if (rpc_->memory != nullptr) {
       const uint64_t requests = rpc_->request_bytes == nullptr ? 0 : rpc_->request_bytes->used();
-      rpc_->memory->Measure(MemoryItem::kRpc, fetches_.budget.used() + requests);
+      rpc_->memory->Measure(MemoryItem::kRpc, fetches_.budget->used() + requests);
     }
   }
   void AnnounceDrain() override {

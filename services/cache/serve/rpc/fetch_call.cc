@@ -66,7 +66,7 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   RpcContext& rpc = *rpc_;
   CAIRN_RETURN_IF_ERROR(call_.Admit());
   v1::FetchRequest message;
-  CAIRN_RETURN_IF_ERROR(rpc::Decode(request, &message));
+  CAIRN_RETURN_IF_ERROR(call_.Decode(request, &message));
   CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id()));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<RowGroup> rows, ToRowGroups(message));
@@ -171,12 +171,16 @@ bool FetchCall::AddItem() {
 
 void FetchCall::Step(Wait after) {
   RpcContext& rpc = *rpc_;
-  // Room that was promised is taken even if nobody needs it any more, or it would be lost.
-  if (after != Wait::kRoom && call_.cancelled()) return End(rpc::Gone());
-  // Once it waits, another thread may drive it before this line is over.
-  auto share =
-      all_->budget.Take(connection_, rpc.options.fetch_frame_bytes, this, after == Wait::kRoom);
-  if (share == nullptr) return;
+  auto share = std::make_shared<ByteShare>();
+  if (after == Wait::kRoom) {
+    *share = std::move(room_);
+  } else {
+    if (call_.cancelled()) return End(rpc::Gone());
+    // Once it waits, another thread may drive it before this line is over.
+    auto room = all_->budget->TakeOrWait(connection_, rpc.options.fetch_frame_bytes, this);
+    if (!room) return;
+    *share = *std::move(room);
+  }
   if (call_.cancelled()) {
     share.reset();
     return End(rpc::Gone());
@@ -220,7 +224,8 @@ void FetchCall::WaitForDisk() {
   End(posted);
 }
 
-void FetchCall::OnRoom() {
+void FetchCall::OnRoom(ByteShare room) {
+  room_ = std::move(room);
   // Not here: gRPC may hold locks. A call waits for one thing at a time, so the executor's queue
   // has a place for each.
   const Status posted = rpc_->fetch_executor->Post([this] { Step(Wait::kRoom); });
@@ -252,7 +257,7 @@ void FetchCall::Tick() {
     const Duration stuck = rpc.clock->Now() - *writing_since_;
     if (stuck > rpc.options.fetch_stall) {
       why = "the reader took no frame for longer than rpc.fetch_stall";
-    } else if (stuck > rpc.options.patience && all_->budget.short_of_room()) {
+    } else if (stuck > rpc.options.patience && all_->budget->short_of_room()) {
       why = "the reader took no frame for a while, and others wait for room";
     } else if (stuck > rpc.options.patience && stream_ != nullptr && stream_->holds_up_others()) {
       why = "the reader took no frame for a while, and others wait for buffers of limits.transfers";
@@ -270,7 +275,7 @@ void FetchCall::Tick() {
 
 void FetchCall::OnCancel() {
   // Otherwise whoever drives it sees for itself.
-  if (all_->budget.Forget(this)) End(rpc::Gone());
+  if (all_->budget->Forget(this)) End(rpc::Gone());
 }
 
 void FetchCall::OnDone() {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
+#include "common/memory/fair_budget.h"
 #include "common/rpc/call.h"
 #include "common/rpc/call_reactor.h"
-#include "common/rpc/send_budget.h"
 #include "common/rpc/stream_set.h"
 #include "protocol/frames/fetch_frame_writer.h"
 #include "services/cache/serve/rpc/lookup.h"
@@ -25,9 +25,11 @@ class FetchCall;
 struct FetchCalls {
   // `shared_lookups` outlives it.
   FetchCalls(uint64_t budget_bytes, Lookups* shared_lookups)
-      : budget(budget_bytes), lookups(shared_lookups) {}
+      : budget(std::make_shared<FairBudget>(budget_bytes)), lookups(shared_lookups) {}
   rpc::StreamSet<FetchCall> open;
-  rpc::SendBudget budget;
+  // Bounds the bytes that all fetches together are sending. Each connection is a party. gRPC lets
+  // go of a frame's bytes in its own time, even after the service has ended.
+  const std::shared_ptr<FairBudget> budget;
   Lookups* const lookups;
 };
 
@@ -37,7 +39,7 @@ struct FetchCalls {
 //
 // One thread at a time drives it (Step): whoever is told that the last wait is over. Only Tick and
 // OnCancel come from aside.
-class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter {
+class FetchCall final : public rpc::CallReactor, private FairBudget::Waiter {
  public:
   // `all` outlives the server.
   static void Start(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
@@ -61,14 +63,14 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   // Begins to send the blocks of the lease, if there is one.
   void Open();
   // Builds and sends the next frame, or begins to wait for what it needs.
-  void Step(Wait after);
+  void Step(Wait after);  // After kRoom it uses room_.
   // Fills the frame with what is there. False: nothing is, and the stream has not ended.
   bool Fill();
   // The next item into item_, waiting until `deadline`. False: it is not there yet.
   bool Advance(TimePoint deadline);
   void WaitForDisk();
   void End(const Status& status);
-  void OnRoom() override;
+  void OnRoom(ByteShare room) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -81,6 +83,7 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   std::shared_ptr<FetchCall> self_;
 
   // Owned by the thread that drives it.
+  ByteShare room_;  // It came while the call waited.
   std::unique_ptr<FetchStream> stream_;
   FetchRequest
       wanted_;  // Its rows, if any, are those of the request, gone once the stream is there.

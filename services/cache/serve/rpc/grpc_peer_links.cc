@@ -24,6 +24,13 @@ Status NoAddress(const std::string& member) {
   return Errorf(StatusCode::kUnavailable, "member '{}' is not in the cluster at present", member);
 }
 
+// gRPC does not say which name it misses.
+Status WithName(const Status& status, const std::string& name) {
+  if (Message(status).find("Hostname Verification") == std::string::npos) return status;
+  return Errorf(status.code(), "{}; the certificate there has not the name '{}'", Message(status),
+                name);
+}
+
 }  // namespace
 
 // A call. Owns itself until its last event.
@@ -314,8 +321,10 @@ std::shared_ptr<GrpcPeerLinks::Connection> GrpcPeerLinks::ToAddress(const std::s
   MutexLock lock(mu_);
   std::shared_ptr<Connection>& connection = connections_[address];
   if (connection == nullptr) {
-    connection = std::make_shared<Connection>(grpc::CreateCustomChannel(
-        address, credentials_, rpc::ChannelArguments(wire::kMaxMessageBytes)));
+    grpc::ChannelArguments args = rpc::ChannelArguments(wire::kMaxMessageBytes);
+    if (!options_.server_name.empty()) args.SetSslTargetNameOverride(options_.server_name);
+    connection =
+        std::make_shared<Connection>(grpc::CreateCustomChannel(address, credentials_, args));
   }
   connection->used = SteadyClock::Get().Now();
   connection->reconnect.BeforeCall(connection->used);
@@ -355,8 +364,11 @@ void GrpcPeerLinks::Hello(const std::string& address, const PeerHello& hello, Ti
   ToProto(hello, &request);
   Call<v1::HelloRequest, v1::HelloResponse>(
       ToAddress(address), request, deadline,
-      [done = std::move(done)](const Status& status, const v1::HelloResponse& response) {
-        if (!status.ok()) return done(status);
+      [done = std::move(done), name = options_.server_name.empty()
+                                          ? address.substr(0, address.rfind(':'))
+                                          : options_.server_name](
+          const Status& status, const v1::HelloResponse& response) {
+        if (!status.ok()) return done(WithName(status, name));
         Result<PeerHello> callee = ToHello(response.callee());
         if (!callee.ok()) return done(callee.status());
         done(PeerHelloAnswer{.callee = *std::move(callee), .announced = response.announced()});

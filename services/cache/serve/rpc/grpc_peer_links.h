@@ -29,7 +29,8 @@ class GrpcPeerLinks final : public PeerLinks {
     PeerCaller self;
     bool tls = false;
     net::ChannelFiles files;
-    PeerRule rule = {};  // The rule that says which process may answer as which member.
+    std::string server_name = {};  // Expected in certificates. Empty: the address's.
+    PeerRule rule = {};            // The rule that says which process may answer as which member.
     // For what may take long. It outlives the links, and runs or destroys what it has taken: until
     // then Stop waits. Work that it refuses runs on the links' own thread.
     Executor* executor = nullptr;

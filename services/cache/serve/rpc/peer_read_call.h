@@ -21,7 +21,7 @@ namespace cairn::cache {
 class PeerReadCall;
 
 // The state that the reads of other members share. A frame is a copy of its bytes, so the frames on
-// their way have at most the gate's places times the size of a frame, and need no rpc::SendBudget.
+// their way have at most the gate's places times the size of a frame, and need no budget of bytes.
 struct PeerReads {
   RpcContext* rpc = nullptr;
   rpc::Method* method = nullptr;

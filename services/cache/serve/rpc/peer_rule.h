@@ -10,7 +10,7 @@
 
 namespace cairn::cache {
 
-// Beside what the transport demands of all. Threads may share one: it does not change.
+// In addition to the demands of the transport. Threads may share one: it does not change.
 struct PeerRule {
   // With mutual TLS: a name of the other side's certificate must be one of these, where {node_id}
   // stands for the id that it says it has. Empty: any certificate that the authority signed.

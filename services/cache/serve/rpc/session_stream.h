@@ -42,7 +42,7 @@ class SessionStream final : public rpc::PushedStream {
   rpc::Call call_;
   std::optional<SessionId> session_;  // Constant after Begin, as is token_.
   SessionToken token_{};
-  LocalServer* local_ = nullptr;  // That knows local_token_; nullptr: none does.
+  LocalServer* local_ = nullptr;  // The server that knows local_token_; nullptr: none does.
   LocalToken local_token_{};
   // Held while a message goes to gRPC, so that of two ticks at once only one tells the client.
   Mutex beat_mu_;

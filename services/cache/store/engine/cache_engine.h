@@ -137,8 +137,8 @@ struct FetchFailure {
   MissReason reason = MissReason::kCorrupt;
 };
 
-// Not thread-safe; belongs to one reader. Destroying it ends the fetch. Outlives neither the engine
-// nor needs the lease to outlive it: a lease that ends meanwhile turns the rest into failures.
+// Not thread-safe; belongs to one reader. Destroying it ends the fetch. The engine must outlive it.
+// If the lease ends first, the rest become failures.
 class FetchStream {
  public:
   virtual ~FetchStream() = default;
@@ -246,9 +246,8 @@ class CacheEngine {
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
   // visible. FAILED_PRECONDITION: not all bytes were written. DATA_LOSS: bytes fail their hash.
-  // ALREADY_EXISTS: somebody else committed the part
-  // first; this one's room is free again. INVALID_ARGUMENT: somebody committed a part that this one
-  // crosses.
+  // ALREADY_EXISTS: somebody else committed the part first; this one's room is free again.
+  // INVALID_ARGUMENT: somebody committed a part that this one crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
                                              std::span<const ReservationId> reservations,
                                              std::string_view trace) = 0;

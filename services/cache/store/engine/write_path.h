@@ -40,8 +40,7 @@ class WritePath {
   // INVALID_ARGUMENT that names the field which no part may have.
   Status CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const;
   // A block that is over makes way. ALREADY_EXISTS: the block is here, or this part of it is
-  // committed. INVALID_ARGUMENT: the part
-  // crosses a committed one.
+  // committed. INVALID_ARGUMENT: the part crosses a committed one.
   Status CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
                    const std::optional<BlockKey>& parent, ReleaseList* released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);

@@ -19,10 +19,12 @@
 // there. So a block never leaves before its descendants. There are two kinds of pin (pin_table.h).
 // A place that was told to somebody is kept in every tier. A lease keeps a block only in the
 // slowest tier that has it, so leases on blocks that are on disk take no room in host. Their copies
-// in faster tiers have a heap of their own: who can do without a place does not take theirs.
+// in faster tiers have a heap of their own: a copy that can do without a place does not take
+// theirs.
 //
 // Blocks may have a life: those that were not used for longer are *over*. They match nothing, and
-// go before all others. Nobody looks for them: who meets one compares its last use with `now`.
+// go before all others. No pass removes them: each reader compares the last use of a block with
+// `now`.
 //
 // Thread-compatible: the owner locks. Nothing here does I/O. The index returns lists of the extents
 // that the owner must give back to the tiers.
@@ -150,9 +152,8 @@ class BlockIndex {
 
   // Finds the longest living prefix of `keys`, which may start in the middle of a path. It ends
   // before a block that is over, and before a key that was matched already: no chain of hashes has
-  // a key twice. `touch`: the match
-  // counts as a use, and neighbours in `keys` that were unrelated roots are linked. `next`: what
-  // the client expects of the conversation.
+  // a key twice. `touch`: the match counts as a use, and neighbours in `keys` that were unrelated
+  // roots are linked. `next`: the client's expectation for the conversation.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
              NextUse next = NextUse::kUnknown);
 
@@ -381,6 +382,10 @@ class BlockIndex {
     return n.has_lease != 0 ? std::max(n.max_place, leases_.DeepestIn(id)) : n.max_place;
   }
 
+  // Pins (block_index_pins.cc).
+  void AddPathsOf(const PinTable& pins, PinnedPaths* paths) const;
+  void DrainGraves(ReleaseList* released);
+
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);
   void KeepParts(BlockMeta& meta, const PartPlaces& parts);
@@ -395,8 +400,6 @@ class BlockIndex {
   void ReconsiderAll(NodeId id);
   void RefreshLeased(NodeId id);
   void RefreshAll(NodeId id);
-  void AddPathsOf(const PinTable& pins, PinnedPaths* paths) const;
-  void DrainGraves(ReleaseList* released);
   Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now);
 
   const format::PartRect whole_;

@@ -10,7 +10,8 @@ namespace cairn::cache {
 namespace {
 
 constexpr Duration kPause = std::chrono::seconds(1);  // After a look that found none.
-constexpr int kLookShare = 50;        // A look waits for so many times what the last one took.
+// The next look waits for this many times as long as the last one took.
+constexpr int kLookShare = 50;
 constexpr size_t kMostGuests = 4096;  // In the list.
 
 }  // namespace

@@ -25,8 +25,8 @@ class CommonGuests {
   CommonGuests(NodeContext* context, Evictor* evictor);
 
   // When the oldest guest of the list was last used, in ticks. UINT64_MAX: none is known, also if
-  // the last look, less than a second ago, found none, or so many blocks are in host that only the
-  // executor looks at them.
+  // the last look, less than a second ago, found none, or if there are more blocks in host memory
+  // than anybody but the executor looks at.
   uint64_t OldestUse();
   // Evicts the oldest guest, if it is one of `victims`. The bytes that went; 0: none is known.
   uint64_t EvictOldest(const Victims& victims);

@@ -14,13 +14,14 @@ namespace cairn::cache {
 
 class CopiedParts {
  public:
-  // What is to be done, in this order: what is verified must be what is stored.
+  // The work that is left, in this order: the bytes that are verified must be the bytes that are
+  // stored.
   struct Work {
     bool copy = false;        // Clients can still change some of the parts (AreLent).
     bool verify = false;      // Clients could, or the parts were read.
     bool recode = false;      // For the codec of the target.
     bool at_start = false;    // The block is the first of its sequence.
-    uint64_t most_bytes = 0;  // Of a part, in the target.
+    uint64_t most_bytes = 0;  // The most bytes of a part, in the target.
   };
 
   // Parts that were written in place lie where every client of the tenant can change them, and

@@ -1,6 +1,6 @@
 #pragma once
-// Bounds the memory that copies to a slower tier take beside their blocks: buffers of parts that
-// are copied, or encoded again. It is charged to MemoryItem::kDisk. Thread-safe.
+// Bounds the memory that copies to a slower tier take in addition to their blocks: buffers of parts
+// that are copied, or encoded again. It is charged to MemoryItem::kDisk. Thread-safe.
 //
 // A copy for which there is no room asks again later, and no copy that came later overtakes it. One
 // that needs more than all of the room passes when no other is under way.

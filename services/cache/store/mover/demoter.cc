@@ -83,7 +83,7 @@ bool Demoter::Look(Entry* entry, bool now, Promoters* promoters) {
   if (!now || promoter.IsPending(*ns, entry->key)) return true;
   const MoveQueue::Wanted wanted{entry->key, entry->bytes};
   ++entry->attempts;
-  // Who waits for it is the node itself.
+  // The node itself waits for it.
   promoter.Request(ns, {&wanted, 1}, MovePriority::kRebalance, ns);
   return true;
 }

@@ -42,7 +42,7 @@ void Drainer::DrainSoon(const RoomFor& room) {
 
 bool Drainer::Drain(const RoomFor& room) {
   if (BlocksInHost(context_) > kSmallHostScan || !Run(room, Kind::kOfOthers)) return false;
-  // What was to be done on the executor is done.
+  // The task of the executor is done.
   MutexLock lock(mu_);
   if (wanted_ && wanted_->owner == room.owner) wanted_.reset();
   return true;
@@ -69,7 +69,7 @@ bool Drainer::Empty(const RoomFor& room, const std::vector<uint32_t>& candidates
   const auto segment = Choose(candidates);
   HostTier* const host = context_.tiers.host;
   if (!segment || !host->BeginDrain(*segment, room)) return false;
-  // Nothing new comes now. What came since it was chosen may have to stay.
+  // Nothing new comes now. A block that came since the segment was chosen may have to stay.
   if (const auto blocks = BlocksIn(*segment)) {
     uint64_t budget = host->UsedBytesIn(*segment);
     for (const Found& found : *blocks) {
@@ -137,8 +137,8 @@ std::optional<std::vector<Drainer::Found>> Drainer::BlocksIn(uint32_t segment) {
             {ns, index.KeyAt(ref), index.MetaAt(ref).last_use, index.HasMoreBelow(ref, kHost)});
       });
   if (bytes != host->UsedBytesIn(segment)) return std::nullopt;
-  // What makes room for a block must lie elsewhere: the less valuable ones, and the ends of paths,
-  // are gone from here by then.
+  // A block that makes room for another must lie elsewhere: the less valuable ones, and the ends of
+  // paths, are gone from here by then.
   std::sort(found.begin(), found.end(), [](const Found& x, const Found& y) {
     return std::tie(x.rank, x.more_below) < std::tie(y.rank, y.more_below);
   });

@@ -31,7 +31,7 @@ class Drainer {
 
   // Empties a segment of others for a room whose owner has less than its share. True when it is
   // empty. False also if a try failed within the last second, because a try looks at all blocks of
-  // the tier, and if they are so many that only DrainSoon does it.
+  // the tier, and if there are more blocks than anybody but DrainSoon looks at.
   bool Drain(const RoomFor& room);
   // The same on the executor, however many blocks there are.
   void DrainSoon(const RoomFor& room);

@@ -14,11 +14,11 @@ namespace cairn::cache {
 namespace {
 
 // A reservation in host evicts one block after the other as long as both hold: fewer than this many
-// blocks, or less than this many times what it needs. Blocks that lie in other segments, or beside
+// blocks, or less than this many times what it needs. Blocks that lie in other segments, or next to
 // leased ones, make room for others only.
 constexpr int kBlocksPerReserve = 16;
 constexpr uint64_t kBytesPerByte = 2;
-// Then so many of the same namespace, which are as large.
+// After them, this many of the same namespace, which are as large.
 constexpr int kOwnBlocksPerReserve = 4;
 // At last, where whole segments cannot be emptied, as much as this part of one.
 constexpr uint64_t kPartOfASegment = 16;
@@ -81,11 +81,11 @@ Result<Extent> Evictor::ReserveDivided(Tier* target, uint32_t bytes, const Victi
   }
 }
 
-// What others evict lies in their segments, so each makes room for itself.
+// Blocks that others evict lie in their segments, so each owner makes room for itself.
 Result<Extent> Evictor::ReserveHost(uint32_t bytes, const Victims& victims, const RoomFor& room,
                                     NamespaceState* own) {
   HostTier* const host = context_.tiers.host;
-  // Who may only take the place of blocks below a rank does not take other places.
+  // A caller that may only take the place of blocks below a rank does not take other places.
   const bool may_drain = victims.used_before == UINT64_MAX;
   const auto is_full = [](const Result<Extent>& extent) {
     return !extent.ok() && extent.status().code() == StatusCode::kResourceExhausted;
@@ -129,7 +129,8 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, const Victims& victims, cons
   if (!may_drain) return extent;
   if (host->HasLessThanItsShare(room) && drainer_->Drain(room) && again()) return extent;
   if (drainer_->Compact(room) && again()) return extent;
-  // Who gets no segment has its blocks among the common ones, and takes the place of others there.
+  // The blocks of an owner that gets no segment are among the common ones, and take the place of
+  // others there.
   const bool among_common = room.owner != kCommon && room.lending == Lending::kSealed &&
                             (host->OwnSegments(room).empty() || host->HasLessThanItsShare(room));
   const OwnerId last = among_common ? kCommon : room.owner;
@@ -184,7 +185,8 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, const Victi
   const auto all = context_.registry.All();
   for (const NamespacePtr& ns : *all) {
     const uint64_t rank = ns->RankIn(tier, victims.leased);
-    // Of equal ones always the same, however the list is ordered: simulations repeat runs.
+    // If ranks are equal, always the same block, however the list is ordered: simulations repeat
+    // runs.
     const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
                                          ns->fingerprint < victim->fingerprint);
     if (!lower || !may(*ns, rank)) continue;
@@ -197,7 +199,7 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, const Victi
 uint64_t Evictor::EvictOver(TierKind tier, bool leased, const std::optional<OwnerId>& owner) {
   const uint32_t now = context_.UseTicksNow();
   for (;;) {
-    uint32_t its_life = 0;  // Of the last one that is over, which is the lowest.
+    uint32_t its_life = 0;  // The life of the last block that is over, which is the lowest.
     const auto is_over = [&](const NamespaceState& ns, uint64_t rank) {
       const uint32_t life = ns.life_ticks();
       if (life == 0 || rank >= now || now - rank <= life) return false;

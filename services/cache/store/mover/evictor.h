@@ -1,11 +1,10 @@
 #pragma once
 // Makes room in a tier: the namespace whose leaf was not used for the longest time gives a block,
-// the one that its policy names. In host, tenants whose
-// clients read in place have segments of their own, so their blocks make room for themselves only;
-// a tenant that has less than its share gets a segment of others, which drainer.h empties. Those of
-// their blocks that lie among the common ones make room there (common_guests.h). In the device
-// tier, chunks are divided in the same way (group_emptier.h).
-// Thread-safe.
+// the one that its policy names. In host, tenants whose clients read in place have segments of
+// their own, so their blocks make room for themselves only; a tenant that has less than its share
+// gets a segment of others, which drainer.h empties. Those of their blocks that lie among the
+// common ones make room there (common_guests.h). In the device tier, chunks are divided in the same
+// way (group_emptier.h). Thread-safe.
 
 #include <memory>
 #include <optional>
@@ -15,7 +14,7 @@
 
 namespace cairn::cache {
 
-// Of the parts of a block, in their order.
+// The extents of the parts of a block, in their order.
 using Extents = absl::InlinedVector<Extent, 1>;
 
 // Which blocks may go so that others find room.
@@ -23,8 +22,8 @@ struct Victims {
   // Only those that were last used before this tick. Unless that is any, they go one by one: no
   // segment, chunk or group of extents is emptied.
   uint64_t used_before = UINT64_MAX;
-  // Copies of leased blocks, too. What can do without room does not take theirs: readers of more
-  // than a tier holds would push each other out.
+  // Copies of leased blocks, too. A copy that could do without room does not take theirs: readers
+  // of more than a tier holds would push each other out.
   bool leased = true;
 };
 
@@ -64,8 +63,8 @@ class Evictor {
   // Evicts one block whose life is over, the one that was not used for the longest time. The bytes
   // that went; 0: there is none. O(namespaces + log blocks). `owner`: as EvictLowest's.
   uint64_t EvictOver(TierKind tier, bool leased, const std::optional<OwnerId>& owner);
-  // Whose segments the tenant's blocks may lie in; kCommon: no one's. No lock unless owners came or
-  // went since the last call for this namespace.
+  // The owner whose segments the tenant's blocks may lie in; kCommon: no one. No lock unless owners
+  // came or went since the last call for this namespace.
   OwnerId OwnerOf(const NamespaceState& ns) const;
   // REQUIRES: ns.mu is held.
   void CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier);

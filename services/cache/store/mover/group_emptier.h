@@ -1,6 +1,6 @@
 #pragma once
 // Empties a group of extents of a tier that is divided among tenants (a chunk of a device), so that
-// a tenant with less than its share gets it. What lies there is evicted; nothing is moved.
+// a tenant with less than its share gets it. The blocks there are evicted; nothing is moved.
 //
 // A group is emptied only if everything in it may go: nothing leased, dirty, or on its way. At most
 // one try in a second, because a try looks at all blocks of the tenant that has the group.

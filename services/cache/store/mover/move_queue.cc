@@ -7,7 +7,7 @@ namespace {
 
 // More waiters of one block than this are not told apart: the move is then never cancelled.
 constexpr size_t kMaxWaiters = 8;
-// A full queue looks through all its entries once in so many refusals.
+// A full queue looks through all its entries once in this many refusals.
 constexpr size_t kSweepEvery = 256;
 
 }  // namespace

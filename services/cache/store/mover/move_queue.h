@@ -45,7 +45,7 @@ class MoveQueue {
     size_t merged = 0;
     // The queue was full from wanted[queued + merged] on; they were not looked at.
     size_t full = 0;
-    // Of moves that go before the last of these, these not counted.
+    // The bytes of moves that go before the last of these, these not counted.
     uint64_t bytes_ahead = 0;
   };
   struct Stats {

@@ -1,6 +1,6 @@
 #pragma once
-// Copies blocks from one tier to another for readers who wait for them, for hints, and to where the
-// next reader gets them sooner. Thread-safe.
+// Copies blocks from one tier to another for readers who wait for them, for hints, and to a faster
+// place for the next reader. Thread-safe.
 //
 //   Request -> queue -> [executor] pin, make room, load every part -> [any thread] verify, store,
 //   show in the target -> progress.Notify
@@ -40,8 +40,11 @@ class Promoter {
  private:
   struct Operation;
   bool StartOne();
+  // Pins the block of the operation and says what may make room for it. False: there is nothing to
+  // move.
+  bool Pin(Operation* operation, Victims* victims);
   void Finish(Operation& operation);
-  // What a hint's block may evict. Under the lock of its namespace.
+  // The rank below which a hint's block may evict others. Under the lock of its namespace.
   uint64_t RankBelowHint(const BlockMeta& hinted) const;
 
   NodeContext& context_;

@@ -1,13 +1,21 @@
 #pragma once
-// Who may have how many bytes that wait for their copy to a slower tier. Such bytes are not
+// The shares of bytes that wait for their copy to a slower tier. Such bytes are not
 // evicted, so without a bound a fast writer fills its room with them, and then nobody stores
 // anything there until the disk is done.
 //
-// A room is the memory that blocks share: the segments of one owner, or the common ones. Of each
-// room at most half may wait, and a tenant may have as many bytes of that half as are left for
+// A room is the memory that blocks share: the segments of one owner, or the common ones. At most
+// half of each room may wait, and a tenant may have as many bytes of that half as are left for
 // others: one greedy tenant takes a quarter of the room, n leave 1/(n+1) of the half. A tenant that
-// reaches its share gets nothing more until it has fallen to two thirds of it. So what is evicted
-// beside what waits lies in long runs, in which larger blocks of others find room.
+// reaches its share gets nothing more until it has fallen to two thirds of it. So blocks that are
+// evicted in between lie in long runs, in which larger blocks of others find room.
+//
+// The rule is that of FairBudget. It is no such budget, because the room grows and shrinks, the
+// first block of a tenant passes also if nothing is left, and nobody waits: what finds no room is
+// copied when there is time.
+//
+// The rule is that of FairBudget. It is no such budget, because the room grows and shrinks, the
+// first block of a tenant passes also if nothing is left, and nobody waits: what finds no room is
+// copied when there is time.
 //
 // Thread-compatible.
 
@@ -17,6 +25,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/memory/fair_budget.h"
 #include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cache {
@@ -29,14 +38,14 @@ class WaitingShares {
     uint64_t bytes = 0;
   };
 
-  // False: the tenant has its share of the room, which has `room_bytes` now. What a tenant asks for
-  // first it always gets, or the copy of a large block would never be waited for.
+  // False: the tenant has its share of the room, which has `room_bytes` now. A tenant always gets
+  // its first request, or the copy of a large block would never be waited for.
   bool Take(const Share& share, const std::string& tenant, uint64_t room_bytes) {
     Room& room = rooms_[share.room];
     Tenant& own = room.by_tenant[tenant];
     const uint64_t limit = room_bytes / 2;
     const uint64_t left = limit - std::min(limit, room.bytes);
-    own.full = own.bytes > 0 && own.bytes + share.bytes > (own.full ? left / 2 : left);
+    own.full = FairBudget::HasItsShare(own.bytes, share.bytes, own.full ? left / 2 : left);
     if (own.full) return false;
     own.bytes += share.bytes;
     room.bytes += share.bytes;

@@ -53,7 +53,7 @@ struct MatchedRequest {
 
 struct LearnedPlacement {
   std::vector<LearnedGroup> groups;
-  uint64_t remembered_blocks = 0;  // That left, but whose group is still known.
+  uint64_t remembered_blocks = 0;  // Blocks that left, but whose group is still known.
 };
 
 // Not thread-safe: the owner of the index locks.

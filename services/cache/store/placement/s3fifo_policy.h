@@ -36,7 +36,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   static constexpr uint8_t kCameBack = 1;
   struct Place {
     uint32_t position = CandidateHeap::kNotInHeap;
-    uint8_t uses = 0;  // That counted already.
+    uint8_t uses = 0;  // Uses that counted already.
     bool main = false;
   };
   struct Order {

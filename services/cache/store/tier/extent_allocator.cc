@@ -9,8 +9,8 @@
 namespace cairn::cache {
 namespace {
 
-// Runs of the size's own class may be a little too short: so many are looked at before a larger run
-// is split.
+// Runs of the size's own class may be a little too short: this many are looked at before a larger
+// run is split.
 constexpr size_t kScan = 16;
 
 }  // namespace
@@ -134,8 +134,8 @@ void ExtentAllocator::Release(uint32_t page, uint32_t pages) {
   used_pages_ -= pages;
   const uint32_t segment = SegmentOf(page);
   segment_used_[segment] -= pages;
-  // What is inside a merged run is stale; a second Release of the same page must not find the old
-  // flags there.
+  // The entries inside a merged run are stale; a second Release of the same page must not find the
+  // old flags there.
   meta_[page].run = 0;
   meta_[page + pages - 1].run = 0;
   if (page > segment_begin_[segment] && (meta_[page - 1].run & kReserved) == 0) {

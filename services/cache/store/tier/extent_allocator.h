@@ -59,7 +59,7 @@ class ExtentAllocator {
   void CheckConsistency() const;
 
  private:
-  // Of the first and the last page of a run; what lies between is stale.
+  // Valid for the first and the last page of a run; the entries between are stale.
   struct PageMeta {
     uint32_t run;   // Pages of the run, and the flags below.
     uint32_t slot;  // First page of a free run: its index in its pool's list.

@@ -100,8 +100,8 @@ class Tier {
   virtual Result<Extent> ReserveOf(std::string_view /*tenant*/, uint32_t length) {
     return Reserve(length);
   }
-  // What others have, and the tenant gets once it is empty, as it has less than its share. nullopt:
-  // there is nothing of that kind.
+  // A group that another tenant has, and that this tenant gets once it is empty, as it has less
+  // than its share. nullopt: there is nothing of that kind.
   virtual std::optional<TenantGroup> GroupToEmpty(std::string_view /*tenant*/) {
     return std::nullopt;
   }
@@ -126,12 +126,12 @@ struct VictimGroup {
     std::chrono::nanoseconds age{0};
   };
   std::vector<Member> members;
-  // So many bytes of them may stay: the tier then moves them elsewhere, which is a second write.
+  // This many bytes of them may stay: the tier then moves them elsewhere, which is a second write.
   uint64_t keep_bytes = 0;
 };
 
-// A tier that outlives the process. Small named records beside the extents hold what the engine
-// must find again (namespaces).
+// A tier that outlives the process. Small named records next to the extents hold the state that the
+// engine must find again (namespaces).
 class PersistentTier : public Tier {
  public:
   // Calls back for every extent whose Write was made durable before the process died, in no order.
@@ -152,9 +152,9 @@ class PersistentTier : public Tier {
   // Without a limit.
   Status Flush() { return Flush(std::chrono::nanoseconds::max()); }
 
-  // What the owner should evict next when the tier is full: it releases the members it can spare.
-  // Each member is named once until it was moved. Empty: the tier has no opinion, and the owner
-  // evicts one by one. May read a little from disk.
+  // The extents that the owner should evict next when the tier is full: it releases the members
+  // that it can spare. Each member is named once until it was moved. Empty: the tier has no
+  // opinion, and the owner evicts one by one. May read a little from disk.
   virtual VictimGroup NextVictims() { return {}; }
 
   // Memory that the tier needs to know where its extents lie: it grows with their number, and

@@ -32,7 +32,7 @@ class KvMirror {
     uint64_t address = 0;              // layout.page_bytes() of the device. Constant.
     std::vector<uint8_t> has_layer;    // The layers of the page's rows before the pass.
     uint64_t stamp = 0;                // 0: unused.
-    uint64_t pass = 0;                 // That used it last.
+    uint64_t pass = 0;                 // The pass that used it last.
     uint32_t loads = 0;                // Under way.
     uint32_t reads = 0;                // Under way.
     bool settled = false;              // All layers are there, and no pass is bringing one.

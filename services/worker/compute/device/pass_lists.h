@@ -34,7 +34,8 @@ class PassLists {
   // The lists of the last Make, on the device.
   const int32_t* tokens() const { return tokens_; }
   const kernels::batch::KvPlace* places() const { return places_; }
-  const kernels::batch::SequenceKv* sequences() const { return sequences_; }  // That decode.
+  // The sequences that decode.
+  const kernels::batch::SequenceKv* sequences() const { return sequences_; }
   const kernels::batch::PromptChunk* chunks() const { return chunks_; }
   const int32_t* logits_rows() const { return logits_rows_; }
   // The splits of the sequence that has most.

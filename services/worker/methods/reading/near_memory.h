@@ -10,7 +10,7 @@
 namespace cairn::worker {
 
 struct NearMemory {
-  int64_t step_rows = 0;       // That a step chooses, per layer and KV head.
+  int64_t step_rows = 0;       // Rows that a step chooses, per layer and KV head.
   int64_t set_rows = 0;        // Rows of a working set.
   uint64_t index_bytes = 0;    // Copy or index.
   uint64_t set_bytes = 0;      // All working sets.

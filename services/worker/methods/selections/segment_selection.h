@@ -14,7 +14,7 @@
 
 namespace cairn::worker {
 
-// What selections know of a model. Immutable.
+// The facts about a model that selections need. Immutable.
 class SelectionModel {
  public:
   explicit SelectionModel(const Model& model);  // Must outlive it.
@@ -33,8 +33,8 @@ class SelectionModel {
 // Not thread-safe.
 class SegmentSelection {
  public:
-  // Of `tokens`, which begin at position `begin` of the sequence, in its first page. All must
-  // outlive it, and the sequence must have capacity for them already.
+  // A selection of `tokens`, which begin at position `begin` of the sequence, in its first page.
+  // All must outlive it, and the sequence must have capacity for them already.
   SegmentSelection(const selections::Selection& selection, const SelectionModel& model,
                    const KvSequence& sequence, std::span<const TokenId> tokens, int64_t begin,
                    kernels::ThreadPool& pool);

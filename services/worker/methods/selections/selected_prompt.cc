@@ -14,9 +14,9 @@ struct SelectedPrompts::Run {
   KvSequence& sequence;
   std::span<const TokenId> tokens;
   TimePoint start;
-  int64_t end = 0;  // Of the segment; 0: nothing is selected.
+  int64_t end = 0;  // The end of the segment; 0: nothing is selected.
   Report report = {};
-  std::vector<BlockKey> chain = {};  // Of the tokens up to `end`; empty without the cache.
+  std::vector<BlockKey> chain = {};  // The keys of the tokens up to `end`; empty without the cache.
   SegmentSession::Path path = {};    // That the sequence begins with.
   selections::KeptRows kept = {};
   std::vector<double> block_seconds = {};  // See Prefiller::Measure.

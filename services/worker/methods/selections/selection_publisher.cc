@@ -26,29 +26,50 @@ SelectionPublisher::SelectionPublisher(Transformer& transformer, const Model& mo
   }
 }
 
-void SelectionPublisher::Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
-                               const KvSequence& sequence) {
-  segments_.clear();
+class SelectionPublisher::Watch final : public StageWatch {
+ public:
+  Watch(SelectionPublisher& publisher, std::vector<Segment> segments)
+      : publisher_(publisher), segments_(std::move(segments)) {
+    publisher_.watching_ = true;
+  }
+  ~Watch() override { publisher_.watching_ = false; }
+
+  void Observe(const ChunkQueries& queries) override;
+  void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
+            std::span<const double> compute_seconds, const std::string& trace) override;
+
+ private:
+  SelectionPublisher& publisher_;
+  const std::vector<Segment> segments_;
+};
+
+std::unique_ptr<StageWatch> SelectionPublisher::Begin(std::span<const TokenId> tokens,
+                                                      int64_t prefix_end, int64_t whole,
+                                                      const KvSequence& sequence) {
+  if (watching_) return nullptr;
+  std::vector<Segment> segments;
   for (const Target& target : targets_) {
     const int64_t end = SharedSegmentEnd(target.selection, prefix_end, whole,
                                          transformer_.kv_layout().block_tokens);
     if (end == 0) continue;
-    segments_.push_back({&target, end,
-                         std::make_unique<SegmentSelection>(target.selection, model_, sequence,
-                                                            tokens.first(static_cast<size_t>(end)),
-                                                            0, transformer_.thread_pool())});
+    segments.push_back({&target, end,
+                        std::make_unique<SegmentSelection>(target.selection, model_, sequence,
+                                                           tokens.first(static_cast<size_t>(end)),
+                                                           0, transformer_.thread_pool())});
   }
+  return std::make_unique<Watch>(*this, std::move(segments));
 }
 
-void SelectionPublisher::Observe(const ChunkQueries& queries) {
+void SelectionPublisher::Watch::Observe(const ChunkQueries& queries) {
   for (const Segment& segment : segments_) segment.selection->Observe(queries);
 }
 
-void SelectionPublisher::Push(std::span<const TokenId> tokens,
-                              std::shared_ptr<const KvSequence> sequence,
-                              std::span<const double> compute_seconds, const std::string& trace) {
-  const KvLayout& kv = transformer_.kv_layout();
-  for (const Segment& segment : std::exchange(segments_, {})) {
+void SelectionPublisher::Watch::Push(std::span<const TokenId> tokens,
+                                     std::shared_ptr<const KvSequence> sequence,
+                                     std::span<const double> compute_seconds,
+                                     const std::string& trace) {
+  const KvLayout& kv = publisher_.transformer_.kv_layout();
+  for (const Segment& segment : segments_) {
     const Digest& fingerprint = segment.target->published.ns.fingerprint;
     const std::vector<BlockKey> chain = BlockKeyChain(fingerprint)
                                             .Keys(tokens.first(static_cast<size_t>(segment.end)),
@@ -71,7 +92,7 @@ void SelectionPublisher::Push(std::span<const TokenId> tokens,
       block.trace = trace;
       blocks.push_back(std::move(block));
     }
-    push_.Enqueue(fingerprint, *segment.target->published.codec, std::move(blocks));
+    publisher_.push_.Enqueue(fingerprint, *segment.target->published.codec, std::move(blocks));
   }
 }
 

@@ -29,14 +29,11 @@ class SelectionPublisher final : public StagePublisher {
   SelectionPublisher(Transformer& transformer, const Model& model, PushQueue& push,
                      std::span<const PublishedNamespace> published);
 
-  void Begin(std::span<const TokenId> tokens, int64_t prefix_end, int64_t whole,
-             const KvSequence& sequence) override;
-  void Observe(const ChunkQueries& queries) override;
-  void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
-            std::span<const double> compute_seconds, const std::string& trace) override;
-  void Drop() override { segments_.clear(); }
+  std::unique_ptr<StageWatch> Begin(std::span<const TokenId> tokens, int64_t prefix_end,
+                                    int64_t whole, const KvSequence& sequence) override;
 
  private:
+  class Watch;
   struct Target {
     const PublishedNamespace& published;
     const selections::Selection& selection;
@@ -51,7 +48,7 @@ class SelectionPublisher final : public StagePublisher {
   const SelectionModel model_;
   PushQueue& push_;
   std::vector<Target> targets_;
-  std::vector<Segment> segments_;  // Of the prompt under way.
+  bool watching_ = false;
 };
 
 }  // namespace cairn::worker

@@ -172,7 +172,7 @@ TurnedBlocks TurnBack(const TurnServices& services, std::span<const TokenId> who
                                 match->matched_blocks, dropped_blocks, turned.keys, trace);
   }
   if (turned.blocks <= kSinks) return {};
-  // What is computed over them.
+  // The blocks that are computed over them.
   turned.keys.resize(turned.blocks);
   BlockKeyChain chain(fingerprint);
   const std::span<const TokenId> rest = whole.subspan(static_cast<size_t>(dropped));

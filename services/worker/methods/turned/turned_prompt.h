@@ -40,7 +40,7 @@ namespace cairn::worker {
 // What turning needs. Everything outlives the calls.
 struct TurnServices {
   client::CacheClient& client;
-  const PrefixSession& session;  // Of a namespace with the recipe raw.
+  const PrefixSession& session;  // A session of a namespace with the recipe raw.
   const KvCodec& codec;
   PushQueue& push;  // Nobody else drives it.
   const kernels::SelectionKernels& kernels;
@@ -49,14 +49,14 @@ struct TurnServices {
   float rope_base = 0;
   Duration match_deadline = std::chrono::milliseconds(500);
   Duration progress = std::chrono::seconds(1);   // Between two slices.
-  Duration deadline = std::chrono::seconds(10);  // Of some blocks.
+  Duration deadline = std::chrono::seconds(10);  // Limit for some blocks.
 };
 
 struct TurnedBlocks {
-  // Of all full blocks of the shortened prompt. Empty: nothing was turned, and they are those of
-  // any prompt of these tokens.
+  // The keys of all full blocks of the shortened prompt. Empty: nothing was turned, and they are
+  // those of any prompt of these tokens.
   std::vector<BlockKey> keys;
-  uint32_t blocks = 0;  // The first so many are at the node: sinks and turned ones.
+  uint32_t blocks = 0;  // The number of first blocks that are at the node: sinks and turned ones.
 };
 
 // Sees to it that the node has the turned blocks of `whole`, of which the first block and what

@@ -1,4 +1,4 @@
-// What every eviction policy keeps, whatever it prefers: one suite over the index with each of
+// The promises of every eviction policy, whatever it prefers: one suite over the index with each of
 // them.
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_P(EvictionPolicyTest, EveryBlockLeavesOnceAndLeafFirst) {
     EXPECT_TRUE(gone.insert(*key).second);
     uint64_t number = 0;
     for (size_t b = 8; b-- > 0;) number = (number << 8) | key->bytes[b];
-    // What is left of its path is what was before it.
+    // The rest of its path is the part before it.
     EXPECT_EQ(number % 100, Matched(number / 100 * 100, kLength));
   }
   EXPECT_FALSE(Evict().has_value());
@@ -178,8 +178,8 @@ TEST_P(EvictionPolicyTest, MemoryGoesBackAndIsBoundedForEachBlock) {
     released_.clear();
   }
   EXPECT_TRUE(index_->CheckInvariants());
-  // Of the index itself about 290 bytes for a path of two blocks, of a policy 24 for each path, 64
-  // to 128 for each block that is remembered, and what it has learned.
+  // The index itself takes about 290 bytes for a path of two blocks, a policy 24 for each path, 64
+  // to 128 for each block that is remembered, and its learned numbers.
   EXPECT_LT(index_->MemoryBytes(), empty + kRoom * 500 + (200 << 10));
   now_ += 10 * kSecond;
   while (Evict()) {

@@ -1,6 +1,7 @@
 #pragma once
-// What every source of blocks promises, as one value-parameterised suite. A new source is one more
-// INSTANTIATE_TEST_SUITE_P, with a SourceUnderTest that says how to fill it and how to break it.
+// The promises of every source of blocks, as one value-parameterised suite. A new source is one
+// more INSTANTIATE_TEST_SUITE_P, with a SourceUnderTest that says how to fill it and how to break
+// it.
 
 #include <gmock/gmock.h>
 
@@ -21,7 +22,7 @@ class SourceUnderTest {
  public:
   virtual ~SourceUnderTest() = default;
   virtual BlockSource& source() = 0;
-  // What stands behind the source holds this block, from now on. `bytes`: of each part.
+  // From now on, the store behind the source holds this block. `bytes`: of each part.
   virtual void Put(const Digest& fingerprint, const BlockKey& key, const SourceBlock& block,
                    const std::vector<std::vector<std::byte>>& bytes) = 0;
   virtual void Remove(const Digest& fingerprint, const BlockKey& key) = 0;
@@ -65,7 +66,7 @@ class Answer {
       to.changed_.NotifyAll();
     };
   }
-  // What it was called with; nullopt: it was destroyed.
+  // The value that it was called with; nullopt: it was destroyed.
   std::optional<T> Wait() {
     MutexLock lock(mu_);
     EXPECT_TRUE(changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(60),

@@ -1,4 +1,4 @@
-// The suite that every source passes; the files beside this one name the sources.
+// The suite that every source passes; the files next to this one name the sources.
 
 #include <atomic>
 #include <thread>

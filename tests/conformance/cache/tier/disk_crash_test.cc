@@ -206,7 +206,7 @@ TEST_P(DiskCrashTest, FlushedExtentsSurviveSigkill) {
       next_seed = std::max(next_seed, seed + 1);
     }
     next_seed = std::max(next_seed, last_flushed + 1);
-    // What was found counts from now on: the clean close below flushes.
+    // Blocks that were found count from now on: the clean close below flushes.
     promised.clear();
     for (const auto& [seed, extent] : found) promised.insert(seed);
     found_in_all += found.size();

@@ -1,5 +1,4 @@
-// What every way to the device promises, and what the disk tier makes of one that breaks its
-// promises.
+// The promises of every way to the device, and the disk tier over one that breaks its promises.
 
 #include "services/cache/store/tier/disk/io_backend.h"
 
@@ -335,7 +334,7 @@ TEST_F(BadDeviceTest, AMoveReportsDamageAndCarriesItOn) {
   std::vector<std::byte> bytes;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     if (seed % 9 == 0) {
-      // This write alone: moves go on beside it.
+      // This write alone: moves go on meanwhile.
       plan_->Set([first = Pattern(seed, 8)](const disk::IoRequest& r) {
         const bool it = r.write && std::memcmp(r.iov[0].iov_base, first.data(), 8) == 0;
         return FaultyIo::Fault{.kind = it ? FaultyIo::Kind::kTorn : FaultyIo::Kind::kNone};

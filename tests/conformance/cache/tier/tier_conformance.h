@@ -1,5 +1,5 @@
 #pragma once
-// What every tier promises, as one value-parameterised suite. A new tier is one more
+// The promises of every tier, as one value-parameterised suite. A new tier is one more
 // INSTANTIATE_TEST_SUITE_P.
 
 #include <atomic>

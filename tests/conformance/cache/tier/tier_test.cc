@@ -1,4 +1,4 @@
-// The suite that every tier passes; the files beside this one name the tiers.
+// The suite that every tier passes; the files next to this one name the tiers.
 
 #include <cstring>
 #include <random>

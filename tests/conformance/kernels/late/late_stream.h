@@ -14,7 +14,7 @@
 
 namespace cairn::kernels::testing {
 
-// What an operation that runs may touch. Of one operation, on one thread.
+// The memory that a running operation may touch. Used by one operation, on one thread.
 class Access {
  public:
   explicit Access(LateMemory* memory) : memory_(*memory) {}

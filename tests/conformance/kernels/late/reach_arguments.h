@@ -8,7 +8,7 @@ namespace cairn::kernels::testing {
 
 // Each replaces all addresses in the arguments.
 
-// Of the forward pass.
+// Arguments of the forward pass.
 void Reach(Access& access, RmsNormArgs* a);
 void Reach(Access& access, RopeArgs* a);
 void Reach(Access& access, SwiGluArgs* a);
@@ -22,7 +22,7 @@ void Reach(Access& access, AttentionArgs* a);
 void Reach(Access& access, AttentionPartArgs* a);
 void Reach(Access& access, AttentionMergeArgs* a);
 
-// Of codecs.
+// Arguments of codecs.
 void ReachParams(Access& access, TurboParams* params);
 template <typename Params>
 void ReachParams(Access&, Params*) {}  // Other parameters are numbers.
@@ -44,7 +44,7 @@ void Reach(Access& access, CountNonFiniteArgs* a);
 void Reach(Access& access, LatticeEncodeArgs* a);
 void Reach(Access& access, LatticeDecodeArgs* a);
 
-// Of selections.
+// Arguments of selections.
 void Reach(Access& access, WindowAttentionArgs* a);
 void Reach(Access& access, AccumulateAttentionArgs* a);
 void Reach(Access& access, ReduceRowsArgs* a);
@@ -70,7 +70,7 @@ void Reach(Access& access, RankScoresArgs* a);
 void Reach(Access& access, ChunkMarksArgs* a);
 void Reach(Access& access, SpreadMarksArgs* a);
 
-// Of slices: elements of the lists.
+// Arguments of slices: elements of the lists.
 void Reach(Access& access, SliceForm* form);
 void Reach(Access& access, SliceTask* slice);
 void Reach(Access& access, HashRun* run);

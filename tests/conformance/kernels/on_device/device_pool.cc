@@ -6,7 +6,7 @@ namespace cairn::kernels::testing {
 namespace {
 
 constexpr uint64_t kChunkBytes = 64 << 20;
-// What libraries of GPUs promise of an allocation.
+// The alignment that libraries of GPUs promise for an allocation.
 constexpr uint64_t kAlignment = 256;
 
 }  // namespace

@@ -21,7 +21,7 @@ class DeviceStream final : public Stream {
   std::string_view error() const override { return error_; }
   void* native() override { return stream_.native(); }
 
-  // What an entry of a table returned: 0, or the error number of a launch.
+  // The result of a table's entry: 0, or the error number of a launch.
   void Launched(const char* operation, int error);
 
  private:

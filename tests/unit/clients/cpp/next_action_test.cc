@@ -9,7 +9,7 @@
 namespace cairn::client {
 namespace {
 
-// What stands between the n-th pair of backquotes.
+// The text between the n-th pair of backquotes.
 std::string Quoted(const std::string& line, size_t n) {
   size_t begin = line.find('`');
   for (size_t skip = 2 * n; skip > 0 && begin != std::string::npos; --skip) {

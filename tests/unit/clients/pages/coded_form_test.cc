@@ -27,7 +27,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr uint32_t kLayers = 2, kHeads = 2, kDim = 64, kTokens = 16, kBlocks = 8;
-constexpr uint64_t kNumbers = uint64_t{kHeads} * kTokens * kDim;  // Of keys, in a block's layer.
+// Numbers of the keys in a block's layer.
+constexpr uint64_t kNumbers = uint64_t{kHeads} * kTokens * kDim;
 
 // How engines keep a layer of a block: [tokens][heads][keys, values] and so on.
 enum class Order { kHeadsTokens, kTokensHeads, kHeadsBeforeBlocks };
@@ -159,7 +160,7 @@ class Engine {
   std::unique_ptr<PageMover> mover_;
 };
 
-// What the codec on a CPU makes of the same numbers.
+// The bytes that the codec on a CPU makes of the same numbers.
 class CpuCodec {
  public:
   explicit CpuCodec(const char* codec)

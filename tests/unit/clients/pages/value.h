@@ -6,7 +6,7 @@
 
 namespace cairn::pages {
 
-// Of a result that cannot be an error here.
+// The value of a result that cannot be an error here.
 template <typename T>
 T Value(Result<T> result) {
   CAIRN_CHECK(result.ok());

@@ -109,7 +109,7 @@ class Client {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }
   void EndWriting() { shutdown(fd_, SHUT_WR); }
-  // What the server does not read any more is not an error.
+  // Bytes that the server does not read any more are not an error.
   void Send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t n = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
@@ -291,6 +291,30 @@ TEST_F(HttpServerTest, EndsAnAnswerWhoseReaderTakesNothingForTooLong) {
   handler_.Take()->Send({.body = std::string(16 << 20, 'x')});
   handler_.WaitForAborts(1);
   EXPECT_EQ(server_->GetStats().slow_readers, 1u);
+}
+
+TEST_F(HttpServerTest, AnAnswerThatIsCompleteCanStillBeAborted) {
+  Start();
+  Client slow(address(), 4096);
+  slow.Send(kStream);
+  const auto answer = handler_.Take();
+  answer->Send({.body = std::string(16 << 20, 'x')});
+  answer->Abort();
+  handler_.WaitForAborts(1);
+  EXPECT_EQ(server_->GetStats().unread_bytes, 0u);
+  answer->Abort();
+}
+
+TEST_F(HttpServerTest, GivesOneAnswerForAConnectionIfToldSo) {
+  options_.keep_alive = false;
+  Start();
+  Client client(address());
+  client.Send(kGet);
+  client.Send(kGet);
+  const std::string answer = client.ReadAll();
+  EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n[]<end>"));
+  EXPECT_EQ(answer.find("[]"), answer.rfind("[]"));
 }
 
 TEST_F(HttpServerTest, AnswersSlowSendersWithAnError) {

@@ -76,7 +76,7 @@ TEST(PartCodecsTest, OtherCodecsNeedKeysAndValuesOfHalfPrecision) {
   }
 }
 
-// What a model may have instead of keys and values, and which plane the refusal is about.
+// The planes that a model may have instead of keys and values, and which one the refusal is about.
 TEST(PartCodecsTest, ARefusalNamesThePlane) {
   const struct {
     std::vector<Plane> planes;

@@ -142,7 +142,7 @@ TEST(RowLayoutTest, AGroupMayBeOneMebibyte) {
   }
   const auto layout = RowLayout::Of(spec);
   ASSERT_OK(layout);
-  std::vector<uint64_t> mask = {~uint64_t{0}, ~uint64_t{0}, 0, 0};  // Of 8 KiB each.
+  std::vector<uint64_t> mask = {~uint64_t{0}, ~uint64_t{0}, 0, 0};  // Rows of 8 KiB each.
   const RowGroup group = {.mask = mask};
   EXPECT_OK(layout->Check(0, {&group, 1}, 1));
   mask[2] = 1;

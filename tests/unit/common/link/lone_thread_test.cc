@@ -26,7 +26,7 @@ TEST(LoneThreadTest, RunsTasksInOrder) {
 }
 
 TEST(LoneThreadTest, IsLeftBehindInATaskThatHangs) {
-  // What the task uses outlives the thread's owner.
+  // The state of the task outlives the thread's owner.
   struct Shared {
     std::binary_semaphore entered{0}, leave{0}, left{0};
     std::atomic<int> dropped{0};

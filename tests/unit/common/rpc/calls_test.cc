@@ -1,4 +1,5 @@
-// What every method gets from the server: admission, numbers, words; and the health service.
+// The parts that every method gets from the server: admission, numbers, words; and the health
+// service.
 
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
@@ -97,7 +98,7 @@ class CallsTest : public ::testing::Test {
     }
     return request.service() == "burnt" ? Errorf(StatusCode::kDataLoss, "burnt") : OkStatus();
   }
-  // What a client reads of a stream, until it ends or `courses` have come.
+  // The messages that a client reads of a stream, until it ends or `courses` have come.
   grpc::Status Eat(const std::string& method, const std::string& service, std::vector<int>* courses,
                    size_t at_most = 100) {
     const grpc::internal::RpcMethod rpc(method.c_str(), grpc::internal::RpcMethod::SERVER_STREAMING,

@@ -1,4 +1,4 @@
-// What a program does first. Each test runs it in a process of its own.
+// The first steps of a program. Each test runs it in a process of its own.
 
 #include "common/service/process_start.h"
 

@@ -136,7 +136,7 @@ TEST_F(FairQueueTest, AsManyPiecesAtATimeAsThereAreThreads) {
   Make({.threads = 2});
   for (int i = 0; i < 5; ++i) ASSERT_OK(Post("a", "work", 100));
   EXPECT_EQ(executor_.inner.Pending(), 2u);
-  // What is left runs after the queue's end, too.
+  // The remaining work runs after the queue's end, too.
   queue_.reset();
   executor_.inner.RunAll();
   EXPECT_EQ(log_.size(), 50u);

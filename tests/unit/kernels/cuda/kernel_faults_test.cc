@@ -16,7 +16,7 @@ namespace {
 using testing::Launch;
 using testing::LaunchShape;
 
-// What is left out.
+// The part that is left out.
 enum class Missing { kNothing, kBeforeLoad, kBehindLoad, kBeforeNextLoad };
 
 constexpr int kTokens = 32;

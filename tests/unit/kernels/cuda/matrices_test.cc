@@ -115,7 +115,7 @@ TEST(MatricesTest, MatricesAreTransposedOnTheirWay) {
 
 // ---- bulk copies and products of warp groups ----
 
-// What a block does wrong.
+// The fault of a block.
 enum class Fault { kNone, kNoWaitForSums, kArriveTooEarly, kNoFull };
 
 constexpr int kRounds = 4;

@@ -87,7 +87,7 @@ TEST(PrefixLayers, LayersHoldTheSameShareOfTheirSums) {
   // Up to .8 there are ten rows; of the two with .8 before them the lower layer's is taken.
   EXPECT_EQ(PrefixLayers()({2, 10, 500, {}, &scores, &marks}), (Rows{2, 8}));
   EXPECT_EQ(PrefixLayers()({2, 10, 300, {}, &scores, &marks}), (Rows{1, 5}));
-  // A marked row lies beside the others.
+  // A marked row is kept in addition to the others.
   for (int32_t l = 0; l < 2; ++l) {
     for (int32_t h = 0; h < 3; ++h) marks.Head(l, h)[0] = 1;
   }
@@ -129,14 +129,14 @@ TEST_F(Splits, AdaptiveHeadsTakeTheBestOfTheLayerAboveTheirFloor) {
 }
 
 TEST_F(Splits, MixedHeadsLieBetweenTheBestRowsAndEvenBudgets) {
-  // Of the best 12 rows the heads have 3, 8 and 1: algorithms.md has 2, 6, 1 for the authors' whole
+  // The heads have 3, 8 and 1 of the best 12 rows: algorithms.md has 2, 6, 1 for the authors' whole
   // rows, which lose one. By largest remainders 3.2, 7.2 and 1.6 are 3, 7, 2.
   EXPECT_EQ(Split(MixedHeads(200), {4, 4}), (Rows{3, 7, 2, 3, 7, 2}));
   EXPECT_EQ(Split(MixedHeads(500), {4, 4}), (Rows{4, 6, 2, 4, 6, 2}));
   EXPECT_EQ(Split(MixedHeads(0), {4, 4}), (Rows{3, 8, 1, 3, 8, 1}));
   EXPECT_EQ(Split(MixedHeads(1000), {4, 2}), (Rows{4, 4, 4, 2, 2, 2}));
-  // Marked rows lie beside: of the other nine rows the heads have 2, 7 and 0, so 1.6 + .6, 5.6 + .6
-  // and .6, and a marked one each.
+  // Marked rows are kept in addition: of the other nine rows the heads have 2, 7 and 0, so 1.6 +
+  // .6, 5.6 + .6 and .6, and a marked one each.
   for (int32_t h = 0; h < 3; ++h) marks_.Head(0, h)[0] = 1;
   const Rows rows = Split(MixedHeads(200), {4, 4});
   EXPECT_EQ((Rows{rows[0], rows[1], rows[2]}), (Rows{3, 7, 2}));
@@ -159,7 +159,7 @@ TEST_F(Splits, ScoredHeadsShareThePartOfTheBudgetThatGoesByScores) {
   EXPECT_EQ(Split(ScoredHeads(heads, 2000), {4, 3}), (Rows{4, 4, 4, 3, 3, 3})) << "no scores";
   heads = {1, 3, {1, 0, 0}};
   EXPECT_EQ(Split(ScoredHeads(heads, 2000), {4, 3}), (Rows{4, 4, 4, 3, 3, 3})) << "another shape";
-  // Marked rows lie beside.
+  // Marked rows are kept in addition.
   for (int32_t l = 0; l < 2; ++l) {
     for (int32_t h = 0; h < 3; ++h) marks_.Head(l, h)[7] = 1;
   }

@@ -79,7 +79,8 @@ TEST_F(Selecting, SepLlmKeepsTheLatestSeparatorsAndFillsUpWithRecentRows) {
     EXPECT_TRUE(MakeSelection("sepllm", values)->Begin(shape_, model, 20)->Select(kv, pool, &kept));
     return kept.Rows(1, 1);
   };
-  // Of 8 rows 1 is the first, half of the others may be separators: the latest 3 before the window.
+  // One of 8 rows is the first, half of the others may be separators: the latest 3 before the
+  // window.
   EXPECT_EQ(select({400, 1, 500}, 0), (std::vector<int32_t>{0, 2, 6, 10, 16, 17, 18, 19}));
   EXPECT_EQ(select({400, 1, 200}, 0), (std::vector<int32_t>{0, 10, 14, 15, 16, 17, 18, 19}));
   // More separators are asked for than there are: the recent rows get what is left.

@@ -100,7 +100,7 @@ TEST_P(EngineViewTest, ClearedMeansAll) {
 
 TEST_P(EngineViewTest, ABlockIsHeldAsLongAsOnePlaceHasIt) {
   Store({.hashes = {11}, .tokens = Counting(100, 4)});
-  // What is below the engine knows hashes alone.
+  // The event is about a tier below the engine, which knows hashes alone.
   Store({.hashes = {11}, .block_size = 0, .medium = "STORAGE"});
   Store({.hashes = {11}, .block_size = 0, .medium = "CPU"});
   EXPECT_EQ(Held(100, 4), Blocks(1, 1));

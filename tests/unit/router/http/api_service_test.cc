@@ -40,6 +40,7 @@ class FakeResponder final : public http::Responder {
   }
   void End() override { ended = true; }
   void OnAbort(std::function<void()> call) override { aborted = std::move(call); }
+  void Abort() override {}
 
   std::string Header(const std::string& name) const {
     for (const http::Header& header : head->headers) {
@@ -129,6 +130,48 @@ TEST_F(ApiServiceTest, AnswersAChat) {
       "prompt_tokens_details":{"cached_tokens":8}}})"));
   EXPECT_EQ(responder->Header("x-request-id"), "chatcmpl-0000000000001234");
   EXPECT_EQ(Answers(Route::kChat, 200), 1u);
+}
+
+class LongBodiesTest : public ApiServiceTest {
+ protected:
+  LongBodiesTest() {
+    options_.reads = &reads_;
+    Make();
+  }
+  ~LongBodiesTest() override { executor_.RunAll(); }
+
+  static std::string Long() {
+    return R"({"prompt":"hi","user":")" + std::string(BodyReads::kShort, 'a') + "\"}";
+  }
+
+  ManualExecutor executor_;
+  BodyReads reads_{{}, &executor_, &SteadyClock::Get()};
+};
+
+TEST_F(LongBodiesTest, HoldUpNobodyWhoseBodyIsShort) {
+  const auto waits = Ask("POST", "/v1/completions", Long());
+  EXPECT_EQ(router_.waiting(), 0u);
+  Chat();
+  EXPECT_EQ(std::get<std::vector<worker::ChatMessage>>(router_.Take().request.prompt).size(), 1u);
+  executor_.RunAll();
+  EXPECT_EQ(std::get<std::string>(router_.Take().request.prompt), "hi");
+  EXPECT_FALSE(waits->ended);
+}
+
+TEST_F(LongBodiesTest, OfAClientThatHasGoneIsNotRead) {
+  const auto responder = Ask("POST", "/v1/completions", Long());
+  responder->aborted();
+  executor_.RunAll();
+  EXPECT_EQ(router_.waiting(), 0u);
+  EXPECT_EQ(service_->GetStats().aborted_calls, 1u);
+}
+
+TEST_F(LongBodiesTest, AreRefusedByWhatIsInThem) {
+  const auto responder = Ask("POST", "/query", Long());
+  EXPECT_FALSE(responder->ended);
+  executor_.RunAll();
+  EXPECT_EQ(responder->head->status, 400);
+  EXPECT_EQ(responder->json()["error"]["param"], "token_ids");
 }
 
 TEST_F(ApiServiceTest, AnswersACompletion) {
@@ -272,7 +315,7 @@ TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
 }
 
 TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
-  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  const auto budget = std::make_shared<FairBudget>(1 << 20);
   const auto ask = [&](const std::string& body) {
     auto responder = std::make_shared<FakeResponder>();
     auto charged = ChargedString::Charge(ByteShare(budget), body);
@@ -285,7 +328,7 @@ TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
                      responder);
     return responder;
   };
-  // What nobody reads does not stay.
+  // Text that nobody reads does not stay.
   ask(R"({"prompt":"four","user":")" + std::string(100'000, 'u') + R"("})");
   EXPECT_EQ(budget->used(), 4u);
   router_.Take();

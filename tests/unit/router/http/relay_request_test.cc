@@ -126,7 +126,7 @@ TEST(RelayRequestTest, QuotesAndBracketsInLongTextAreText) {
 }
 
 TEST(RelayRequestTest, ThePromptCountsBesideTheBody) {
-  const auto budget = std::make_shared<ByteBudget>(100'000);
+  const auto budget = std::make_shared<FairBudget>(100'000);
   const std::string json = R"({"prompt":")" + std::string(20'000, 'x') + R"("})";
   const auto parse = [&](const std::string& text) {
     auto body = ChargedString::Charge(ByteShare(budget), text);

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr char kBody[] = R"({"prompt":"one two","max_tokens":4})";
 
-// What a pick's lease was told.
+// The calls that a pick's lease got.
 struct Lease {
   int ended = 0;
   uint32_t generated = 0;
@@ -150,7 +150,7 @@ class ExchangeTest : public ::testing::Test {
 
   FakeRouter router_;
   FakeClock clock_;
-  const std::shared_ptr<ByteBudget> bodies_ = std::make_shared<ByteBudget>(1 << 20);
+  const std::shared_ptr<FairBudget> bodies_ = std::make_shared<FairBudget>(1 << 20);
   PickerCounters counters_;
   Lease lease_;
   std::optional<GenerateError> error_;

@@ -76,7 +76,7 @@ TEST(PickerMessagesTest, EndpointsAreTheSameInHeaderAndMetadata) {
   const auto& header = reply.request_body().response().header_mutation().set_headers(0);
   EXPECT_EQ(header.header().key(), "x-gateway-destination-endpoint");
   EXPECT_EQ(header.header().raw_value(), "1.2.3.4:5,1.2.3.4:6");
-  // What a client sent in its place goes.
+  // A header that a client sent in its place goes.
   EXPECT_EQ(header.append_action(), ext_proc::HeaderValueOption::OVERWRITE_IF_EXISTS_OR_ADD);
   EXPECT_EQ(reply.dynamic_metadata()
                 .fields()

@@ -189,10 +189,10 @@ TEST_F(DispatcherTest, OneTenantsLoadIsNotEverybodysWait) {
   dispatcher_->Report("a", Load(70));
   EXPECT_EQ(dispatcher_->Decide(ask("other", 100)).kind, Decision::Kind::kPicked);
   EXPECT_EQ(dispatcher_->Decide(ask("greedy", 100)).kind, Decision::Kind::kShed);
-  // The other one's own load counts for it, and the greedy one's share beside that.
+  // The other one's own load counts for it, and the greedy one's share in addition to that.
   EXPECT_EQ(dispatcher_->Decide(ask("other", 1'400)).kind, Decision::Kind::kPicked);
   EXPECT_EQ(dispatcher_->Decide(ask("other", 100)).kind, Decision::Kind::kShed);
-  // What is computed is nobody's wait.
+  // A computed prompt is nobody's wait.
   dispatcher_->OnComputed(large.ticket);
   dispatcher_->OnComputed(large.ticket);
   dispatcher_->Report("a", Load(2.5));

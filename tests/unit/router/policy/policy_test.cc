@@ -75,7 +75,7 @@ TEST(PolicyTest, TheCostIsTheSumInSeconds) {
   worker.decode_seconds = 0.5;
   worker.copied_seconds = 5;
   const std::vector<WorkerView> workers(2, worker);
-  // Of 4 arrivals in a second, 2 come here, in the 3.5 s that it is here; 7 wait as long again for
+  // 2 of 4 arrivals in a second come here, in the 3.5 s that it is here; 7 wait as long again for
   // each other at half use.
   const Situation situation = {
       .workers = workers, .prompt_tokens = 1, .arrivals_per_second = 4, .use = 0.5};

@@ -1,4 +1,4 @@
-// What becomes of answers of engines, good ones and bad ones.
+// The fate of answers of engines, good ones and bad ones.
 #include "services/router/relay/answer_relay.h"
 
 #include <gmock/gmock.h>

@@ -179,7 +179,7 @@ TEST_F(PromptReaderTest, ALongPromptSaysNothingAboutTheEngine) {
 TEST_F(PromptReaderTest, AQuestionCountsWithItsRequestAndTextStandsInWithoutRoom) {
   Make(true);
   Reach();
-  const auto budget = std::make_shared<ByteBudget>(4096);
+  const auto budget = std::make_shared<FairBudget>(4096);
   GenerateRequest request = Chat({{"user", std::string(1000, 'x')}});
   request.share = ByteShare(budget);
   EXPECT_FALSE(Read(request));

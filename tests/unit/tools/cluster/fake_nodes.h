@@ -16,7 +16,7 @@ class FakeNodes final : public ClusterNodes {
     client::ClusterMembers view;
     bool answers = true;
     bool knows_namespace = true;
-    bool hears_of_bumps = true;  // Of others, at the next question.
+    bool hears_of_bumps = true;  // It hears of the bumps of others, at the next question.
     bool may_admin = true;
     int drains = 0, bumps = 0, drops = 0;
     int answers_while_draining = 3;
@@ -92,7 +92,7 @@ class FakeNodes final : public ClusterNodes {
   }
 
   std::map<std::string, Node> nodes;  // By address.
-  uint64_t bumps = 100;               // What the members hear of.
+  uint64_t bumps = 100;               // The bumps that the members hear of.
 
  private:
   static Status Away() { return Errorf(StatusCode::kUnavailable, "connection refused"); }

@@ -32,7 +32,7 @@ std::vector<CommandSpec> Commands() {
        .arguments = {"bash", "zsh", "fish"}}};
 }
 
-// What bash offers for the words of a command line.
+// The words that bash offers for the words of a command line.
 std::string BashOffers(const std::string& words, int index) {
   const std::string script = *CompletionScript("bash", "cairn", Commands());
   const std::string path =

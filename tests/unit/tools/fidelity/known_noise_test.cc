@@ -183,7 +183,7 @@ class KnownNoiseTest : public ::testing::Test {
   }
 
   InMemoryCacheClient node_;
-  Change change_;  // Of all fetches.
+  Change change_;  // The change of all fetches.
   std::vector<std::vector<float>> full_;
 };
 

@@ -83,7 +83,7 @@ TEST(PlanTest, ASecondTurnFollowsAQuestionAndItsAnswerInTheContext) {
   EXPECT_TRUE(
       context.ends_with("F3.\n\nFirst?<|im_end|>\n<|im_start|>assistant\nIt is 7.<|im_end|>\n"))
       << context;
-  // What the first turn asked is not asked again.
+  // Questions of the first turn are not asked again.
   ASSERT_EQ(plan->front().continuations.size(), 1u);
   const ScoredContinuation& c = plan->front().continuations.front();
   EXPECT_EQ(Text(c.tokens), "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA is 42");

@@ -48,7 +48,7 @@ TEST_F(LaunchDirectoryTest, StateComesBack) {
   EXPECT_EQ(*state, OneNode(true));
 }
 
-// What Open says in a process of its own.
+// The answer of Open in a process of its own.
 Status OpenedByAnother(const std::string& path) {
   int answer[2];
   CAIRN_CHECK(pipe(answer) == 0);

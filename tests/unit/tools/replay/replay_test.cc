@@ -130,7 +130,7 @@ TEST(ReplayTest, CountsWhatHappened) {
   EXPECT_GT(result.HitRateTokens(), 0);
   EXPECT_LT(result.HitRateTokens(), 1);
   EXPECT_GT(result.seconds_saved, 0);
-  // What was stored and is not here any more.
+  // Blocks that were stored and are not here any more.
   EXPECT_GT(result.evictions, result.blocks - result.hit_blocks - kMillion / 512 - 1);
   EXPECT_EQ(result.disk_writes, 0u);
 }

@@ -63,7 +63,7 @@ TEST(ConfigShapeTest, SharedLayersKeepNothingAndWindowsAreKnown) {
   EXPECT_EQ(shape->layers[4].window, 0u);
   EXPECT_EQ(shape->layers[3].window, 512u);
   EXPECT_TRUE(shape->layers[5].planes.empty());
-  // Of the outer file, since the inner one does not say it.
+  // The type of the outer file, since the inner one does not have it.
   EXPECT_EQ(shape->layers[0].planes[0].dtype, DType::kBF16);
   EXPECT_EQ(BytesOfToken(shape->layers), 5u * 2 * 2 * 256 * 2);
   // Four layers have the window, one needs everything.

@@ -1,6 +1,6 @@
 #pragma once
-// Small generated models of every weight type, a forward pass over them that is written anew, and a
-// transformer with one sequence.
+// Small generated models of every weight type, a forward pass over them that is written again, and
+// a transformer with one sequence.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The transformer on small generated models: every weight type against a forward pass written
-// anew here, and bad input.
+// The transformer on small generated models: every weight type against a forward pass written again
+// here, and bad input.
 
 #include "services/worker/compute/transformer.h"
 
@@ -314,7 +314,7 @@ class CopiedKv final : public EarlierKv {
     return OkStatus();
   }
 
-  int ends_left = -1;  // 0 after so many: an error.
+  int ends_left = -1;  // 0 after this many: an error.
 
  private:
   const KvLayout kv_;
@@ -326,7 +326,7 @@ class CopiedKv final : public EarlierKv {
   int64_t next_ = 0;
 };
 
-// What was computed with all pages, and with most of them elsewhere: logits of each chunk.
+// The logits of each chunk, computed with all pages, and with most of them elsewhere.
 std::vector<std::vector<float>> LongPrompt(Runner& r, std::span<const int32_t> tokens,
                                            int64_t chunk, CopiedKv* earlier,
                                            int64_t most_in_pages) {
@@ -355,7 +355,7 @@ std::vector<std::vector<float>> LongPrompt(Runner& r, std::span<const int32_t> t
   return logits;
 }
 
-// Of 700 tokens and an answer, with most KV in pages and elsewhere.
+// A prompt of 700 tokens and an answer, with most KV in pages and elsewhere.
 void ExpectTheSameElsewhere(const Model& model, const Transformer::Options& options,
                             int64_t window) {
   const std::vector<int32_t> tokens = Tokens(700);

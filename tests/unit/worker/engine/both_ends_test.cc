@@ -14,14 +14,14 @@
 namespace cairn::worker {
 namespace {
 
-// What becomes of slices on their way.
+// The fate of slices on their way.
 struct Wire {
   std::atomic<double> bytes_per_second{1e12};
   std::atomic<int64_t> stop_after{-1};  // Slices; then nothing comes until the fetch is cancelled.
   std::atomic<bool> lend{false};
   std::atomic<int64_t> slices{0};
   std::atomic<bool> pinned{true};
-  // Pinned() answers true so many times, then false.
+  // Pinned() answers true this many times, then false.
   std::atomic<int64_t> pinned_answers{-1};
   std::atomic<int64_t> holds{0};
 };

@@ -140,7 +140,7 @@ class EngineFixture : public ::testing::Test {
   }
   static void Idle(WorkerEngine& worker) { ASSERT_TRUE(worker.WaitIdle(std::chrono::seconds(60))); }
 
-  // What must not depend on the cache.
+  // The part of an answer that must not depend on the cache.
   static void ExpectSameAnswer(const GenerateSummary& got, const GenerateSummary& want) {
     EXPECT_EQ(got.tokens, want.tokens);
     EXPECT_EQ(got.text, want.text);

@@ -15,7 +15,7 @@
 namespace cairn::worker {
 namespace {
 
-// What each key was pushed with, by all workers.
+// The blocks that were pushed under each key, by all workers.
 struct Pushed {
   std::mutex mu;
   std::map<std::pair<Digest, BlockKey>, Digest> first;
@@ -32,7 +32,7 @@ class UnluckyClient final : public SharedClient {
     std::atomic<int64_t> pause_us{0};          // Before each slice.
     // Slices that come instead, by block and layer: the node has only a copy in another codec.
     std::map<std::pair<uint32_t, uint32_t>, std::vector<std::byte>> recoded;
-    format::Codec codec = format::Codec::kRaw;  // Of these.
+    format::Codec codec = format::Codec::kRaw;  // The codec of these.
   };
   UnluckyClient(InMemoryCacheClient& node, Pushed& pushed, Luck& luck)
       : SharedClient(node), pushed_(pushed), luck_(luck) {}
@@ -180,7 +180,7 @@ TEST_P(LossyLineageTest, EachTurnFindsAllOfTheOnesBefore) {
   EXPECT_EQ(pushed_.again, 0u);
 }
 
-// What a ladder has on disk decodes to other numbers, and the key does not say which they were.
+// A ladder's rung on disk decodes to other numbers, and the key does not say which they were.
 TEST_F(LossyLadderTest, WhatWasComputedOverALaterRungIsNotPushed) {
   WorkerEngine::Options options = Options();
   options.recipe = "host=int8>disk=turbo:bits=4";

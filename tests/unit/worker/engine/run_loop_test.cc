@@ -11,9 +11,9 @@
 namespace cairn::worker {
 namespace {
 
-// What a test scheduler saw. Shared with the test's thread.
+// The observations of a test scheduler. Shared with the test's thread.
 struct Seen {
-  std::atomic<size_t> wait_for{1};    // Nobody steps before so many requests run.
+  std::atomic<size_t> wait_for{1};    // Nobody steps before this many requests run.
   std::atomic<uint64_t> switches{0};  // Rounds that stepped another request than the round before.
   std::atomic<uint64_t> decode_rounds{0};  // Rounds in which two requests decode.
 };

@@ -190,7 +190,7 @@ TEST_F(SharedPrefixTest, EachBlockIsPushedOnce) {
   EXPECT_EQ(core->GetStats().push.pushed_blocks, 10u + 4);
   EXPECT_EQ(node_.complete_blocks(), 10u + 4);
 
-  // What the node has is fetched by those that come later.
+  // Blocks that the node has are fetched by those that come later.
   const auto again = Submit(*core, requests[2]);
   Drive(*core);
   const GenerateSummary got = Answer(*again);

@@ -386,7 +386,7 @@ TEST_F(WorkerEngineTest, KeptTurnIsThereForTheNextOneAndExact) {
   request.keep_turn = true;
   const GenerateSummary turn = Run(*worker, request);
   Idle(*worker);
-  EXPECT_EQ(node_.complete_blocks(), 3u);  // Of 200 tokens.
+  EXPECT_EQ(node_.complete_blocks(), 3u);  // The full blocks of 200 tokens.
   EXPECT_EQ(worker->GetStats().idle_prefilled_tokens, 128u);
   auto& ids = std::get<TokenPrompt>(request.prompt).ids;
   ids.insert(ids.end(), turn.tokens.begin(), turn.tokens.end());

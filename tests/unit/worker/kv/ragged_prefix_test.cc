@@ -95,7 +95,7 @@ class RaggedPrefixTest : public ::testing::Test {
     }
   }
 
-  // Pages that so many units fill.
+  // Pages that `positions` fill.
   static int64_t PagesFor(const Kept& positions) {
     int64_t units = 0;
     for (const auto& rows : positions) units += (std::ssize(rows) + 31) / 32;
@@ -151,7 +151,7 @@ TEST_F(RaggedPrefixTest, SegmentsFollowEachOtherWithoutGaps) {
       Fill(sequence, end, tail);
       sequence.SetLength(end);
     }
-    // What a push still reads of an earlier segment stayed as it was.
+    // Units of an earlier segment that a push still reads stayed as they were.
     for (const auto& [prefix, rows] : before) ExpectRows(*prefix, rows);
   }
   EXPECT_EQ(pool_->free_pages(), 64);
@@ -239,8 +239,8 @@ TEST_F(RaggedPrefixTest, CapacityAndTruncationCountFromThePrefixOn) {
   EXPECT_EQ(pool_->free_pages(), 64);
 }
 
-// Of these bytes, whole pages of the system, how many are in memory. What a sanitizer allocates
-// beside them does not count.
+// How many of these bytes, whole pages of the system, are in memory. Memory that a sanitizer
+// allocates next to them does not count.
 int64_t ResidentBytes(std::span<const std::span<std::byte>> memory) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   int64_t resident = 0;

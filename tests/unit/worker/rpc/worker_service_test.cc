@@ -189,7 +189,7 @@ TEST_F(WorkerServiceTest, LoadIsReportedAtOnceAndThenAgainAndAgain) {
   EXPECT_GT(report.kv_pages_total(), 0u);
   EXPECT_EQ(report.kv_pages_free(), report.kv_pages_total());
   EXPECT_FALSE(report.draining());
-  // What was measured is in the reports that follow.
+  // The measurements are in the reports that follow.
   ASSERT_TRUE(Generate(Proto(300, 20)).status.ok());
   ASSERT_TRUE(reader->Read(&report));
   ASSERT_TRUE(reader->Read(&report));

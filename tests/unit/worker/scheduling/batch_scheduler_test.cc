@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/worker/scheduling/preemption.h"
+#include "services/worker/scheduling/usage_meter.h"
 
 namespace cairn::worker {
 namespace {
@@ -16,7 +17,7 @@ using Candidate = Scheduler::Candidate;
 
 struct Speeds {
   double step = 0.002, decode = 0.001;
-  double token = 0.001;  // Of a prompt.
+  double token = 0.001;  // Seconds for a token of a prompt.
 };
 
 // Requests that decode forever, and prompts that never end.
@@ -162,6 +163,36 @@ TEST(ChooseVictimTest, TheCheapestOfTheLowestPriorityUnlessItIsNotLower) {
   EXPECT_EQ(ChooseVictim(running, waiting, order), std::nullopt);
   waiting.tenant = gold;
   EXPECT_EQ(ChooseVictim(running, waiting, order), 0u);
+}
+
+TEST(ChooseGiverTest, TheLastOneOfTheLowestPriorityGivesItsPages) {
+  TenantAccounts accounts({{"gold", {.weight = 1, .max_priority = 5}}});
+  const PromptOrder order(accounts);
+  std::vector<Scheduler::Candidate> running(4);
+  for (size_t i = 0; i < running.size(); ++i) {
+    running[i].id = i + 1;
+    running[i].claim.tenant = accounts.Enter("gold");
+  }
+  EXPECT_EQ(ChooseGiver(running, order), std::nullopt);  // Nobody lacks a page.
+  running[0].starved = true;
+  EXPECT_EQ(ChooseGiver(running, order), 3u);
+  running[3].can_park = false;
+  running[2].claim.priority = 1;
+  EXPECT_EQ(ChooseGiver(running, order), 1u);
+  running[1].ending = true;
+  EXPECT_EQ(ChooseGiver(running, order), 0u);  // It lacks one itself.
+}
+
+TEST(UsageMeterTest, PagesCostWhatTheEngineComputesMeanwhile) {
+  const TimePoint start = FakeClock().Now();
+  UsageMeter meter(start);
+  EXPECT_EQ(meter.Read(start, 0, 50, 100, 1000), 0);
+  EXPECT_EQ(meter.Read(start + std::chrono::seconds(2), 0, 50, 100, 1000), 1000);
+  EXPECT_EQ(meter.Read(start + std::chrono::seconds(2), 10, 50, 100, 1000),
+            10 * TenantAccounts::kGeneratedCost);
+  // Without a measured speed, only tokens.
+  EXPECT_EQ(meter.Read(start + std::chrono::seconds(9), 11, 50, 100, 0),
+            TenantAccounts::kGeneratedCost);
 }
 
 TEST(StepRatesTest, LearnsWhatStepsAndTokensCost) {

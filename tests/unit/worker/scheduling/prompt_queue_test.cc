@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <vector>
 
 namespace cairn::worker {
@@ -64,7 +65,7 @@ TEST_F(PromptQueueTest, TenantsTakeTurnsByTokensAndWeight) {
   for (int i = 0; i < 12; ++i) queue.Put(Prompt("double", 100), now_);
   for (int i = 0; i < 12; ++i) queue.Put(Prompt("other", 100), now_);
   std::vector<uint64_t> order = Drain(queue);
-  // Of the first nine, the tenant of weight 2 has six.
+  // The tenant of weight 2 has six of the first nine.
   EXPECT_EQ(std::count_if(order.begin(), order.begin() + 9, [](uint64_t id) { return id < 12; }),
             6);
 }
@@ -190,6 +191,48 @@ TEST_F(PromptQueueTest, WhoWouldMissItsDeadlineIsRefusedAtOnce) {
   EXPECT_EQ(queue.Put(prompt, now_).answer, Answer::kTooLong);
   prompt.deadline = now_ + seconds(3);
   EXPECT_EQ(queue.Put(prompt, now_).answer, Answer::kAccepted);
+}
+
+// Prompts of at most so many tokens fit.
+std::function<bool(const PromptQueue::Prompt&)> UpTo(int64_t tokens) {
+  return
+      [tokens](const PromptQueue::Prompt& prompt) { return prompt.claim.prefill_tokens <= tokens; };
+}
+
+TEST_F(PromptQueueTest, SmallPromptsPassOneThatDoesNotFitABoundedNumberOfTimes) {
+  PromptQueue queue({.capacity = 100}, accounts_);
+  queue.Put(Prompt("a", 9000), now_);
+  now_ += seconds(1);
+  for (int i = 0; i < 40; ++i) queue.Put(Prompt("a", 100), now_);
+  uint32_t passed = 0;
+  while (queue.Take(now_, UpTo(1000))) ++passed;
+  EXPECT_EQ(passed, PromptQueue::kMostPasses);
+  EXPECT_EQ(queue.size(), 41 - passed);
+  EXPECT_EQ(queue.Take(now_, UpTo(9000))->id, 0u);
+  EXPECT_TRUE(queue.Take(now_, UpTo(1000)));  // Nothing is in its way any more.
+}
+
+TEST_F(PromptQueueTest, WhatIsPassedCountsForEachPromptThatWasInFront) {
+  PromptQueue queue({.capacity = 100}, accounts_);
+  for (const int64_t tokens : {9000, 8000}) {
+    queue.Put(Prompt("a", tokens), now_);
+    now_ += seconds(1);
+  }
+  for (int i = 0; i < 40; ++i) queue.Put(Prompt("a", 100), now_);
+  for (uint32_t i = 0; i < PromptQueue::kMostPasses - 1; ++i) {
+    EXPECT_TRUE(queue.Take(now_, UpTo(1000)));
+  }
+  EXPECT_EQ(queue.Take(now_, UpTo(8500))->id, 1u);  // It passes the first one.
+  EXPECT_FALSE(queue.Take(now_, UpTo(1000)));
+}
+
+TEST_F(PromptQueueTest, NobodyPassesAPromptOfAGreaterPriority) {
+  PromptQueue queue({}, accounts_);
+  queue.Put(Prompt("gold", 9000, 5), now_);
+  queue.Put(Prompt("a", 100), now_);
+  EXPECT_FALSE(queue.Take(now_, UpTo(1000)));
+  queue.Put(Prompt("gold", 100, 5), now_);
+  EXPECT_EQ(queue.Take(now_, UpTo(1000))->id, 2u);
 }
 
 }  // namespace

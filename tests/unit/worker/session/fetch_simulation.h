@@ -12,7 +12,7 @@
 
 namespace cairn::worker {
 
-// What is true, whatever the worker believes.
+// The truth, whatever the worker believes.
 struct SimulatedMachine {
   uint32_t layers = 30;
   int64_t block_tokens = 64;
@@ -23,10 +23,10 @@ struct SimulatedMachine {
   double token_seconds = 0.00024;
   double pair_seconds = 3e-8;
   double bytes_per_second = 1e9;
-  double latency_seconds = 0.001;  // Of each call.
+  double latency_seconds = 0.001;  // The latency of each call.
   double queue_seconds = 0;        // Before the first call is served: other fetches are ahead.
-  double share_beside = 0.9;       // Of the wire, while computing.
-  // Of computing, while fetching: by this much for each gigabyte a second that comes.
+  double share_beside = 0.9;       // The share of the wire while computing.
+  // The slowdown of computing while fetching: by this much for each gigabyte a second that comes.
   double slowdown_per_gigabyte = 0.25;
   // The rate changes to this part of it at that time.
   double change_at = std::numeric_limits<double>::infinity();
@@ -104,7 +104,7 @@ class FetchSimulation {
   }
 
  private:
-  // A chunk beside the fetch, of blocks that are not fetched then.
+  // A chunk during the fetch, of blocks that are not fetched then.
   void ComputeChunk(int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end && t / machine_.block_tokens < pilot_->plan().blocks();
          t += machine_.block_tokens) {
@@ -157,7 +157,7 @@ class FetchSimulation {
     begins_ = std::max(now_, machine_.queue_seconds) + machine_.latency_seconds;
   }
 
-  // Lets so many seconds of work pass; computing is slower while a fetch runs.
+  // Lets `work` seconds of work pass; computing is slower while a fetch runs.
   void Advance(double work, bool computing) {
     while (work > 1e-12) {
       const bool coming = computing && fetching_ && now_ >= begins_;

@@ -176,7 +176,7 @@ TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
   std::vector<std::byte> back(page.size());
   for (int i = 0; i < 3; ++i)
     ASSERT_OK((*codec)->Decode((*codec)->id(), 0, 64, slice, back, scratch));
-  // What fails is not counted: it would make the ratio of bytes a wrong one.
+  // A failed block is not counted: it would make the ratio of bytes a wrong one.
   EXPECT_FALSE(
       (*codec)->Decode((*codec)->id(), 0, 64, std::span(slice).first(7), back, scratch).ok());
   const std::vector<KvCodec::Stats> all = (*codec)->GetStats();

@@ -69,7 +69,8 @@ struct SliceInfo {
   format::Codec codec = format::Codec::kRaw;
   uint64_t slice_bytes = 0;
   uint64_t xxh3 = 0;  // Hash of the whole slice.
-  // That it was read from, for this fetch or its match. nullopt: it came from another place.
+  // The tier that the slice was read from, for this fetch or its match. nullopt: it came from
+  // another place.
   std::optional<TierKind> tier = TierKind::kHost;
 };
 
@@ -78,7 +79,7 @@ struct LearnedGroup {
   std::string name = {};     // For people, such as "turn 1, 8 to 15 new blocks".
   double uses = 0;           // Recent uses of its blocks; older ones count less.
   double block_seconds = 0;  // Time that its blocks waited meanwhile, remembered ones included.
-  uint64_t blocks = 0;       // That are in it now, remembered ones included.
+  uint64_t blocks = 0;       // Blocks that are in it now, remembered ones included.
 };
 
 struct NamespaceInfo {

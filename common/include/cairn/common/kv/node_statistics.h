@@ -16,30 +16,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <type_traits>
 
 #include "cairn/common/kv/miss_reason.h"
+#include "cairn/common/kv/statistic.h"
 #include "cairn/common/tier_kind.h"
 
 namespace cairn {
-
-enum class StatisticKind : uint8_t {
-  kNow,             // The present value.
-  kRate,            // The present value, with a fraction.
-  kTotal,           // A sum since start that is put together when somebody asks.
-  kCounted,         // A sum since start, counted where it happens.
-  kCountedSeconds,  // As kCounted: seconds, counted in nanoseconds.
-};
-
-// The entry of a table for one statistic.
-struct Statistic {
-  StatisticKind kind = StatisticKind::kNow;
-  std::string_view name;    // The name of the field, also in the protocol and in Python.
-  std::string_view metric;  // "": none shows just this number.
-  std::string_view labels;  // The labels of the metric: "src=client,dst=host", or "".
-  std::string_view help;
-};
 
 // clang-format off
 // ROW(kind, name, metric, labels, help)
@@ -100,16 +82,6 @@ struct Statistic {
   ROW(kCounted, evicted_blocks, "cairn_evicted_blocks_total", "",                                  \
       "Blocks that left the tier to make room.")
 // clang-format on
-
-template <StatisticKind kKind>
-using StatisticValue =
-    std::conditional_t<kKind == StatisticKind::kRate || kKind == StatisticKind::kCountedSeconds,
-                       double, uint64_t>;
-
-#define CAIRN_STATISTIC_FIELD(kind, name, ...) StatisticValue<StatisticKind::kind> name = 0;
-// Calls f(row, field of `stats`).
-#define CAIRN_STATISTIC_VISIT(kind, name, metric, labels, help) \
-  f(Statistic{StatisticKind::kind, #name, metric, labels, help}, stats.name);
 
 // The numbers that the engine of a node knows for the message StatResponse of
 // proto/cairn/v1/cache.proto. Totals are since start.

@@ -54,7 +54,7 @@ class ChunkPool {
   const std::string& tenant_of(uint32_t chunk) const { return chunks_[chunk].tenant; }
   bool is_owned(uint32_t chunk) const { return chunks_[chunk].state == State::kOwned; }
   uint32_t sessions_of(uint32_t chunk) const { return chunks_[chunk].sessions; }
-  // Of the tenant.
+  // The chunks of the tenant.
   uint32_t chunks_of(std::string_view tenant) const;
   // The tenant has fewer chunks than an equal share of all, and another one has more.
   bool HasLessThanItsShare(std::string_view tenant) const;
@@ -84,7 +84,7 @@ class ChunkPool {
 
   const uint32_t pages_per_chunk_;
   ExtentAllocator allocator_;
-  const uint32_t closed_pool_;  // Of chunks that are nobody's.
+  const uint32_t closed_pool_;  // The pool of chunks that are nobody's.
   std::vector<Chunk> chunks_;
   std::map<std::string, Tenant, std::less<>> tenants_;
   std::vector<uint32_t> free_pools_;

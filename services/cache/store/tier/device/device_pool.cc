@@ -101,7 +101,7 @@ Status DevicePool::Grow(std::string_view tenant) {
     pool_.Assign(claimed->chunk, tenant);
     return prepared;
   }
-  // What is in it is unknown: it gets other memory next time.
+  // Its contents are unknown: it gets other memory next time.
   pool_.Unclaim(claimed->chunk, /*has_memory=*/false);
   if (prepared.code() == StatusCode::kResourceExhausted) {
     short_until_ = clock_.Now() + kRetryAfter;

@@ -31,8 +31,9 @@ namespace cairn::cache {
 struct DevicePoolOptions {
   uint64_t capacity_bytes = 0;  // Rounded down to chunks; at least one.
   uint64_t chunk_bytes = 64 << 20;
-  uint64_t slot_bytes = 4 << 20;  // Of the pinned slots for copies of memory that is not pinned.
-  uint32_t slots = 4;             // In each direction.
+  // The bytes of the pinned slots for copies of memory that is not pinned.
+  uint64_t slot_bytes = 4 << 20;
+  uint32_t slots = 4;  // In each direction.
 };
 
 struct DevicePoolStats {
@@ -93,7 +94,7 @@ class DevicePool {
     uint32_t memory = 0;  // Id of the chunk's memory: never 0, never used again.
     uint64_t offset = 0;  // In the chunk.
   };
-  // Of reserved bytes.
+  // The place of reserved bytes.
   ChunkPlace PlaceOf(uint64_t offset) const;
   struct Shared {
     int descriptor = -1;  // The caller's.
@@ -106,7 +107,8 @@ class DevicePool {
   void Unshare(uint32_t chunk, uint32_t memory);
 
   bool HasLessThanItsShare(std::string_view tenant) const;
-  // Whose blocks a tenant's room could take, and the offsets of a chunk that is best emptied.
+  // The tenants whose blocks a tenant's room could take, and the offsets of a chunk that is best
+  // emptied.
   struct ToEmpty {
     uint32_t chunk = 0;
     std::string tenant;
@@ -120,7 +122,7 @@ class DevicePool {
  private:
   struct Chunk {
     device::DeviceMemory memory;
-    uint32_t id = 0;        // Of the memory.
+    uint32_t id = 0;        // The id of the memory.
     bool exported = false;  // Since it has this memory.
   };
 
@@ -144,7 +146,7 @@ class DevicePool {
 
   mutable Mutex mu_;
   ChunkPool pool_ ABSL_GUARDED_BY(mu_);
-  // Of a claimed chunk: the thread that claimed it changes it.
+  // The state of a claimed chunk: the thread that claimed it changes it.
   std::vector<Chunk> chunks_ ABSL_GUARDED_BY(mu_);
   uint64_t shortages_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint short_until_ ABSL_GUARDED_BY(mu_){};

@@ -31,13 +31,13 @@ namespace cairn::cache {
 struct DeviceTierOptions {
   // Ordinals, or beginnings of uuids. Empty: all devices.
   std::vector<std::string> devices = {};
-  DevicePoolOptions pool = {};  // Of each device.
+  DevicePoolOptions pool = {};  // The options of each device.
   bool pin_host = true;         // Pin segments of the host tier, instead of copying through slots.
   // How often events are asked for while copies are under way. 0: by Step alone, without a thread.
   Duration poll_interval = std::chrono::microseconds(50);
 };
 
-// Of one device.
+// The statistics of one device.
 struct DeviceTierStats : DevicePoolStats {
   std::string uuid;
   std::string name;
@@ -48,7 +48,8 @@ class DeviceTier final : public Tier {
  public:
   struct Dependencies {
     std::shared_ptr<device::Driver> driver;
-    // Whose memory is copied most. Before it goes, the tier goes. nullptr: nothing is pinned.
+    // The tier whose memory is copied most. Before it goes, the tier goes. nullptr: nothing is
+    // pinned.
     HostTier* host = nullptr;
     const Clock* clock = nullptr;  // Required.
   };

@@ -21,8 +21,8 @@ class InnerCopies {
   // Waits for what is under way, unless the device is lost.
   ~InnerCopies();
 
-  // What was written there before has ended, and nobody writes to either place until `done`, which
-  // runs once. The targets do not overlap.
+  // Earlier writes there have ended, and nobody writes to either place until `done`, which runs
+  // once. The targets do not overlap.
   void Submit(std::span<const device::CopyTask> tasks, IoCallback done);
 
  private:

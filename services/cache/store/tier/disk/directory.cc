@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "cairn/common/hash.h"
+#include "common/log/log.h"
 
 namespace cairn::cache::disk {
 namespace {
@@ -50,7 +51,7 @@ Result<std::string> NewNodeId() {
   return id;
 }
 
-// What DISK_FORMAT says. Empty strings where a line is missing.
+// The contents of DISK_FORMAT. Empty strings where a line is missing.
 struct Format {
   std::string version;
   std::string node_id;
@@ -119,7 +120,7 @@ std::optional<Format> ReadFormat(const std::string& path) {
   return format;
 }
 
-// What is wrong with the directory; empty: nothing.
+// The fault of the directory; empty: none.
 std::string MismatchOf(const Directory& directory, const Directory::Options& options,
                        const std::optional<Format>& format) {
   std::string mismatch;
@@ -148,7 +149,7 @@ std::string MismatchOf(const Directory& directory, const Directory::Options& opt
   } else if (format->state == "new" && HoldsFiles(directory.values_path())) {
     // Value files are made after the directory is ready.
     mismatch = "holds value files, and its DISK_FORMAT says that it is new";
-  } else if (!options.node_id.empty() && format->node_id != options.node_id) {
+  } else if (!options.node_id.empty() && format->node_id != options.node_id && !options.take_over) {
     mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
   }
   return mismatch;
@@ -195,12 +196,17 @@ Result<Directory> Directory::Open(const Options& options) {
   }
 
   if (format && mismatch.empty()) {
-    directory.node_id_ = format->node_id;
+    directory.node_id_ = options.node_id.empty() ? format->node_id : options.node_id;
+    const bool renamed = directory.node_id_ != format->node_id;
+    if (renamed) {
+      log::Info("disk_taken_over",
+                {{"directory", options.path}, {"from", format->node_id}, {"to", options.node_id}});
+    }
     directory.segment_bytes_ = format->segment_bytes;
     if (format->state != "ready") {
       // A database that was never finished holds nothing, and one that is being deleted neither.
       CAIRN_RETURN_IF_ERROR(directory.Wipe());
-    } else if (!format->checked) {
+    } else if (renamed || !format->checked) {
       CAIRN_RETURN_IF_ERROR(directory.WriteFormat("ready"));
     }
     return directory;

@@ -26,12 +26,14 @@ class Directory {
   struct Options {
     std::string path;
     std::string node_id;         // Empty: the name in the directory, or a new one.
-    uint64_t segment_bytes = 0;  // Of the first value files of a new directory.
+    uint64_t segment_bytes = 0;  // The size of the first value files of a new directory.
     bool wipe_on_mismatch = false;
+    bool take_over = false;  // A directory of another node becomes that of `node_id`.
   };
   // Makes the directory if it does not exist. FAILED_PRECONDITION: another process uses it, it has
   // another format or node, its DISK_FORMAT is damaged, or it has a database without DISK_FORMAT.
-  // Without `wipe_on_mismatch`, only a directory that never held a value file is emptied.
+  // Without `wipe_on_mismatch`, only a directory that never held a value file is emptied. With
+  // `take_over`, what another node stored stays.
   static Result<Directory> Open(const Options& options);
   Directory(Directory&& other) noexcept;
   Directory& operator=(Directory&&) = delete;
@@ -41,7 +43,8 @@ class Directory {
   std::string database_path() const { return path_ + "/db"; }
   std::string values_path() const { return path_ + "/values"; }
   const std::string& node_id() const { return node_id_; }
-  // Of value files that the database has no size for: those of builds that had one size for all.
+  // The size of value files for which the database has none: those of builds that had one size for
+  // all.
   uint64_t segment_bytes() const { return segment_bytes_; }
   // True until MarkReady: the database must still be made.
   bool is_new() const { return is_new_; }

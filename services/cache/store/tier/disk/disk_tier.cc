@@ -112,7 +112,8 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
                          disk::Directory::Open({.path = options.directory,
                                                 .node_id = options.node_id,
                                                 .segment_bytes = map.segment_bytes(),
-                                                .wipe_on_mismatch = options.wipe_on_mismatch}));
+                                                .wipe_on_mismatch = options.wipe_on_mismatch,
+                                                .take_over = options.take_over}));
   std::unique_ptr<Impl> impl(new Impl(options, std::move(directory)));
   CAIRN_RETURN_IF_ERROR(impl->OpenRecords());
   CAIRN_RETURN_IF_ERROR(impl->OpenLanes(map.segment_bytes()));
@@ -141,8 +142,8 @@ Status DiskTier::Impl::OpenLanes(uint64_t segment_bytes) {
   const bool direct = options.direct_io && directory.SupportsDirectIo();
   std::string reason;
   const std::vector<disk::IoKind> kinds = KindsFor(options, direct, &reason);
-  // What was read is hashed on the backend's thread: where there are processors to spare, by more
-  // than one.
+  // Bytes that were read are hashed on the backend's thread: where there are processors to spare,
+  // by more than one.
   const size_t readers = std::min<size_t>(
       options.queue_depth, std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u));
   const auto make = [&](disk::IoKind kind, const disk::IoBackendOptions& backend_options)

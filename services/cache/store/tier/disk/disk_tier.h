@@ -44,6 +44,8 @@ struct DiskTierOptions {
   // Deletes the contents of the directory if its format or its node id differs, instead of refusing
   // to open.
   bool wipe_on_mismatch = false;
+  // A directory of another node becomes that of `node_id`, with all that it holds.
+  bool take_over = false;
   // Deletes the contents of the directory if its database cannot be opened or its records cannot be
   // read. Then the tier reads the records twice when it opens.
   bool wipe_on_damage = false;
@@ -58,7 +60,7 @@ struct DiskTierOptions {
 struct DiskTierStats {
   uint64_t segments = 0;  // Files that are there.
   uint64_t free_segments = 0;
-  uint64_t segment_bytes = 0;  // Of a new one.
+  uint64_t segment_bytes = 0;  // The size of a new segment.
   // On the device, but lost if the process died now, because their record is not written.
   uint64_t waiting_bytes = 0;
   uint64_t corrupt_reads = 0;    // Reads that ended with DATA_LOSS.

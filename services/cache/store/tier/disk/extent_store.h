@@ -39,7 +39,8 @@ struct ExtentStoreOptions {
   uint64_t min_free_bytes = 0;
   uint64_t scrub_bytes_per_second = 0;
   Duration meta_patience = std::chrono::seconds(10);
-  uint64_t first_id = 0;  // Of new extents: no earlier process used it, or a larger one.
+  // The first id of new extents: no earlier process used it, or a larger one.
+  uint64_t first_id = 0;
 };
 
 // Thread-safe. Calls are as those of Tier and PersistentTier, whose comments say what they promise.
@@ -92,10 +93,10 @@ class ExtentStore {
   Stats GetStats() const;
 
  private:
-  // What a capacity that is too small for what is there leaves room for: the newest.
+  // The part that is left when the capacity is too small for the blocks that are there: the newest.
   struct Trim {
     uint64_t oldest_order = 0;  // Segments of a smaller order go.
-    uint32_t first_page = 0;    // Of the oldest that stays: what lies before it goes.
+    uint32_t first_page = 0;    // The first page of the oldest extent that stays: all before it go.
     bool Keeps(const StoredExtent& found) const;
   };
   Result<std::optional<Trim>> ChooseTrim();

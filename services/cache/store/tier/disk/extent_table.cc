@@ -16,8 +16,8 @@ constexpr size_t kGroupExtents = 64;
 // them at the device, before the device is free for it: so that gets the next one as soon as one
 // ends, and not after what follows the end here. Less waits for more to go with it.
 constexpr size_t kAhead = 2;
-// Of what is written, so much may be written a second time because the owner wants to keep it:
-// amplification stays below 1.05.
+// This share of the written bytes may be written a second time because the owner wants to keep
+// them: amplification stays below 1.05.
 constexpr double kKeepShare = 0.04;
 
 }  // namespace

@@ -26,7 +26,7 @@
 
 namespace cairn::cache::disk {
 
-// What lives in a segment, for moves and scrubbing.
+// An extent that lives in a segment, for moves and scrubbing.
 struct Resident {
   uint64_t id;
   Place place;
@@ -48,10 +48,10 @@ struct QueuedWrite {
 // On the device; its record is not.
 struct PlacedExtent {
   StoredExtent stored;
-  IoCallback done;          // Of a write.
+  IoCallback done;          // The callback of a write.
   bool moved = false;       // Else.
-  Place from;               // Of a move.
-  std::string record_copy;  // Of a move: stands for stored.record.
+  Place from;               // The place that a move comes from.
+  std::string record_copy;  // For a move: stands for stored.record.
 };
 
 // Its record is to be deleted. `segment` is held until that is done.
@@ -67,8 +67,8 @@ struct RoomStep {
     kNothing,
     kDelete,   // The file of `segment`, which is not used again.
     kMake,     // One more file: `segment`.
-    kMoveOut,  // What lives in `segment`.
-    kRefuse,   // What waits: no file is free, and none can be emptied.
+    kMoveOut,  // The extents that live in `segment`.
+    kRefuse,   // The reservations that wait: no file is free, and none can be emptied.
   };
   What what = What::kNothing;
   uint32_t segment = 0;
@@ -92,9 +92,9 @@ class ExtentTable {
   // but in one of 2^24 cases. Never 0.
   static uint32_t HeadOf(std::span<const std::byte> bytes);
 
-  uint64_t segment_bytes() const { return segment_bytes_; }  // Of new segments.
+  uint64_t segment_bytes() const { return segment_bytes_; }  // The size of new segments.
 
-  // Of the tier's owner.
+  // Reserves for the tier's owner.
   Result<Extent> Reserve(uint32_t length);
   // nullopt: it has no record. `wants_room` as of Group.
   std::optional<ForgottenExtent> Release(const Extent& extent, bool* wants_room);
@@ -103,9 +103,9 @@ class ExtentTable {
   Status Enqueue(QueuedWrite* write);
   struct Group {
     std::vector<QueuedWrite> writes;  // Behind each other in one segment. Empty: none may start.
-    bool wants_room = false;          // There is something to do for who makes room.
+    bool wants_room = false;          // There is something to do for the thread that makes room.
   };
-  // What may go to the device now.
+  // The group that may go to the device now.
   Group NextGroup(TimePoint now);
   // The group is on the device.
   std::vector<PlacedExtent> Landed(std::vector<QueuedWrite> group);
@@ -146,7 +146,8 @@ class ExtentTable {
   void MoveFailed(const PlacedExtent& placed);
   // True: nothing lives in it any more.
   bool EndMove(uint32_t segment);
-  // What the owner should release next, so that a segment becomes free. Without records.
+  // The extents that the owner should release next, so that a segment becomes free. Without
+  // records.
   VictimGroup NextVictims(TimePoint now);
 
   // Recovery. True until FinishRecovery.
@@ -159,7 +160,7 @@ class ExtentTable {
   Restored Restore(const StoredExtent& found, bool keep);
   void FinishRecovery(TimePoint now);
 
-  // Of extents.
+  // The counts of extents.
   struct Stats {
     uint64_t used_bytes = 0;
     uint64_t extents = 0;
@@ -175,7 +176,7 @@ class ExtentTable {
  private:
   enum class State : uint8_t { kReserved, kWriting, kWritten };
   struct Entry {
-    Place place;  // Of kWritten.
+    Place place;  // The place of a kWritten extent.
     uint32_t length = 0;
     State state : 8 = State::kReserved;
     // As this process wrote the first bytes, or read them with all that follows. 0: it did neither.
@@ -198,7 +199,8 @@ class ExtentTable {
   mutable Mutex mu_;
   ValueFileMap map_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of reserved and written extents, whole pages.
+  // The bytes of reserved and written extents, whole pages.
+  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_);
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<QueuedWrite> queue_ ABSL_GUARDED_BY(mu_);  // Have no place yet.

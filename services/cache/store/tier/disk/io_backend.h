@@ -52,7 +52,7 @@ class IoBackend {
 
 struct IoBackendOptions {
   size_t depth = 8;              // Requests at the device at the same time; 1 to 256.
-  const char* name = "disk-io";  // Of the threads.
+  const char* name = "disk-io";  // The name of the threads.
 };
 // UNAVAILABLE: this machine does not have it or does not permit it.
 Result<std::unique_ptr<IoBackend>> MakeUringBackend(const IoBackendOptions& options);
@@ -65,7 +65,7 @@ struct IoLanes {
   IoKind kind = IoKind::kThreads;
   std::unique_ptr<IoBackend> writer;
   std::vector<std::unique_ptr<IoBackend>> readers;
-  // Of the extent.
+  // The reader of the extent.
   IoBackend* reader(uint64_t id) const { return readers[id % readers.size()].get(); }
 };
 struct IoLanesOptions {

@@ -1,6 +1,6 @@
 #pragma once
-// Work that goes on beside the callers, as long as an object lives: a thread, or a task of a
-// simulation.
+// Work that goes on at the same time as the callers, as long as an object lives: a thread, or a
+// task of a simulation.
 
 #include <functional>
 #include <memory>

@@ -30,7 +30,8 @@ class RecordStore {
   // Every extent, by id. `damaged` gets the ids whose record is not whole.
   virtual Status Scan(const std::function<void(const StoredExtent&)>& visitor,
                       const std::function<void(uint64_t id)>& damaged) = 0;
-  // What was applied before the call survives a power loss when it returns. Does not hold up Apply.
+  // Records that were applied before the call survive a power loss when it returns. Does not hold
+  // up Apply.
   virtual Status Sync() = 0;
   // Accepts writes again after a full disk or another temporary fault.
   virtual Status Resume() = 0;

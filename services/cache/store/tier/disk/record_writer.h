@@ -43,7 +43,7 @@ class RecordWriter {
   // Writes what came. If that fails, the rest is left to the next start. Idempotent.
   void Stop();
 
-  // Of extents that were written, whose record is not.
+  // The bytes of extents that were written, whose record is not.
   uint64_t waiting_bytes() const;
   uint64_t failures() const { return failures_; }
 

@@ -1,4 +1,4 @@
-// What an earlier process left.
+// The extents that an earlier process left.
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace cairn::cache::disk {
 namespace {
 
 constexpr std::string_view kCapacityKey = "i/capacity";
-// Of extents that are not kept, the records of so many wait at most until they are deleted.
+// At most this many records of extents that are not kept wait until they are deleted.
 constexpr size_t kForgetAtOnce = 4096;
 
 }  // namespace

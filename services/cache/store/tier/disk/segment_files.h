@@ -33,7 +33,7 @@ class SegmentFiles {
   // RESOURCE_EXHAUSTED: the disk has no room for it. Then nothing is left behind.
   virtual Status Make(uint32_t segment, uint64_t bytes) = 0;
   virtual void Delete(uint32_t segment) = 0;
-  // What was written to it survives a power loss when it returns. OK if it was deleted.
+  // Bytes that were written to it survive a power loss when it returns. OK if it was deleted.
   virtual Status Sync(uint32_t segment) = 0;
   // The same for which files there are.
   virtual Status SyncNames() = 0;

@@ -60,7 +60,7 @@ void SegmentRoom::Run() {
 bool SegmentRoom::Step() {
   const RoomStep step = parts_.table.NextRoomStep(MayMake(), /*leaving=*/true);
   if (Take(step)) return true;
-  // What leaves may find no room. Then those that wait need it more.
+  // Extents that leave may find no room. Then those that wait need it more.
   return step.leaving && Take(parts_.table.NextRoomStep(MayMake(), /*leaving=*/false));
 }
 

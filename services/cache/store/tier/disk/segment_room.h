@@ -1,6 +1,6 @@
 #pragma once
-// Makes room for writes, beside them: makes segment files, deletes those that are not used again,
-// and moves what lives in the emptiest ones to others.
+// Makes room for writes, at the same time as they go on: makes segment files, deletes those that
+// are not used again, and moves extents that live in the emptiest ones to others.
 
 #include <atomic>
 #include <functional>
@@ -64,7 +64,7 @@ class SegmentRoom {
 
   const Parts parts_;
   std::atomic<uint64_t> failures_{0};
-  // Of the loop.
+  // Used by the loop.
   TimePoint make_again_{};   // A file could not be made: not before.
   bool wants_file_ = false;  // Then.
   Status make_failure_;

@@ -23,7 +23,7 @@ void Append(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Of the id and the value: a record under another's key is as wrong as a damaged one.
+// The hash of the id and the value: a record under another's key is as wrong as a damaged one.
 uint64_t RecordHash(uint64_t id, std::string_view value) {
   std::string whole;
   Append(&whole, id);

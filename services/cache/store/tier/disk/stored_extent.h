@@ -1,5 +1,5 @@
 #pragma once
-// What the disk tier's database says of an extent (docs/inside/formats/disk.md). Pure; knows no
+// The entry of an extent in the disk tier's database (docs/inside/formats/disk.md). Pure; knows no
 // RocksDB.
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct StoredExtent {
   uint64_t id = 0;
   Place place;
   uint32_t length = 0;
-  uint64_t order = 0;  // Of its segment.
+  uint64_t order = 0;  // The order of its segment.
   uint64_t hash = 0;   // XXH3 of the bytes.
   std::string_view record;
 };

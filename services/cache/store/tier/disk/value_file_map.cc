@@ -8,8 +8,8 @@
 namespace cairn::cache::disk {
 namespace {
 
-// Of a segment, so much must be dead for a move to be worth it. What was never filled does not
-// count: the place that it moves to has such an end as well.
+// At least this share of a segment must be dead for a move to be worth it. Pages that were never
+// filled do not count: the place that it moves to has such an end as well.
 constexpr uint32_t kWorthMovingShare = 16;
 // One for each stream, and one as the target of moves.
 constexpr uint64_t kSpareSegments = 3;
@@ -123,7 +123,7 @@ void ValueFileMap::FinishRestore(TimePoint now) {
     s.sealed_at = now;
     tail_pages_ += TailOf(s);
   }
-  // What was refused meanwhile may be forgotten already.
+  // Segments that were refused meanwhile may be forgotten already.
   for (uint32_t i = 0; i < segments_.size(); ++i) Reuse(i);
   if (present_pages_ > max_pages_) ChooseLeaving();
   uint32_t newest = kNone;
@@ -176,7 +176,7 @@ void ValueFileMap::Unhold(uint32_t index) {
   Reuse(index);
 }
 
-// Begins the segment anew when nothing in it matters any more.
+// Begins the segment again when nothing in it matters any more.
 void ValueFileMap::Reuse(uint32_t index) {
   ValueFile& s = segments_[index];
   if (restoring_ || s.live_pages > 0 || s.holds > 0) return;
@@ -213,7 +213,7 @@ std::optional<uint32_t> ValueFileMap::Cheapest() const {
     const ValueFile& s = segments_[i];
     // One that is empty already frees itself.
     if (s.state != State::kSealed || s.live_pages == 0) continue;
-    // What a power loss left may overlap: then more lives than there is room for.
+    // Extents that a power loss left may overlap: then more live than there is room for.
     if (s.fill_pages <= s.live_pages) continue;
     if ((s.fill_pages - s.live_pages) * kWorthMovingShare < s.pages) continue;
     if (best == kNone || better(s, segments_[best])) best = i;

@@ -104,7 +104,8 @@ class ValueFileMap {
 
   const ValueFile& segment(uint32_t index) const { return segments_[index]; }
   size_t size() const { return segments_.size(); }
-  uint64_t segment_bytes() const { return uint64_t{segment_pages_} * kPageBytes; }  // Of new ones.
+  // The size of new ones.
+  uint64_t segment_bytes() const { return uint64_t{segment_pages_} * kPageBytes; }
   uint32_t present() const { return present_; }
   uint32_t free() const { return free_; }
   // Sealed segments in which nothing lives: free as soon as their holds end.
@@ -130,9 +131,9 @@ class ValueFileMap {
   uint32_t open_[2] = {kNone, kNone};
   uint32_t present_ = 0;
   uint32_t free_ = 0;           // Ordinary ones.
-  uint64_t present_pages_ = 0;  // Of segments that do not leave.
+  uint64_t present_pages_ = 0;  // The pages of segments that do not leave.
   bool restoring_ = false;      // Restore was called, FinishRestore not yet.
-  uint64_t tail_pages_ = 0;     // Of sealed segments, never filled.
+  uint64_t tail_pages_ = 0;     // The pages of sealed segments that were never filled.
   uint64_t next_order_ = 1;
 };
 

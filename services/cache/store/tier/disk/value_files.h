@@ -30,7 +30,7 @@ struct DescriptorShare {
 class ValueFiles final : public SegmentFiles {
  public:
   struct Options {
-    std::string path;      // Of the folder; made when it is not there.
+    std::string path;      // The path of the folder; made when it is not there.
     bool direct = true;    // O_DIRECT.
     size_t max_open = 64;  // Files that are open and not in use.
   };

@@ -325,7 +325,7 @@ class FakeTier final : public PersistentTier {
     return OkStatus();
   }
 
-  // --- What a test asks
+  // --- Questions of a test
   // -----------------------------------------------------------------------------------------------
 
   uint64_t flushes() const {

@@ -227,7 +227,7 @@ TEST_F(DirectoryTest, GapsAndWrongSumsEndAStream) {
   EXPECT_THAT(directory_.Apply("a", 1, wrong), StatusIs(StatusCode::kAborted, HasSubstr("sums")));
   EXPECT_THAT(directory_.Apply("stranger", 1, Message(1, {})),
               StatusIs(StatusCode::kNotFound, HasSubstr("stranger")));
-  // What it knew stays until a stream is complete.
+  // Its entries stay until a stream is complete.
   EXPECT_THAT(Find(8), SizeIs(1));
 }
 
@@ -278,7 +278,7 @@ class ClusterTest : public ::testing::TestWithParam<uint64_t> {
       node.announcer.SetOwners(owners);
     }
   }
-  // Sends one message. `loss`: one in so many is lost; 0: none. False: there was nothing to send.
+  // Sends one message. `loss`: one in this many is lost; 0: none. False: there was nothing to send.
   bool Send(const std::string& from, const std::string& to, uint64_t loss) {
     Node& holder = nodes_.at(from);
     Directory& owner = nodes_.at(to).directory;

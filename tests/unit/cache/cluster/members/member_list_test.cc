@@ -56,6 +56,16 @@ TEST_F(MemberListTest, AnAddressCountsWhenSomebodyHasAnsweredThere) {
   EXPECT_THAT(members_.absent(now_)[0].why, StatusIs(StatusCode::kUnavailable, "refused"));
 }
 
+TEST_F(MemberListTest, AReasonIsNewsOnce) {
+  SetView({"at-a"});
+  members_.TakeDue(now_);
+  const Status refused = Errorf(StatusCode::kUnavailable, "refused");
+  EXPECT_TRUE(members_.Failed("at-a", refused, now_));
+  EXPECT_FALSE(members_.Failed("at-a", refused, now_));
+  EXPECT_TRUE(members_.Failed("at-a", Errorf(StatusCode::kUnavailable, "no such name"), now_));
+  EXPECT_FALSE(members_.Failed("at-b", refused, now_));
+}
+
 TEST_F(MemberListTest, FailuresAreRetriedLaterAndLater) {
   SetView({"at-a"});
   (void)members_.TakeDue(now_);

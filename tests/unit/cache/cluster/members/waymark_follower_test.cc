@@ -34,7 +34,7 @@ class WaymarkFollowerTest : public ::testing::Test {
     while (follower_.Step()) {
     }
   }
-  // What the owner knows after all that it was told.
+  // The owner's knowledge after all that it was told.
   const std::set<WaymarkHash>& Told() {
     while (const auto message = announcer_.Next("owner")) {
       if (message->begins) told_.clear();

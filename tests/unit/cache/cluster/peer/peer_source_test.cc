@@ -225,7 +225,7 @@ TEST_F(PeerSourceTest, ALateMemberCostsTheDeadlineAtMost) {
   timers_.RunDue();
   ASSERT_TRUE(answer_.has_value());
   EXPECT_THAT(*answer_, StatusIs(StatusCode::kDeadlineExceeded, _));
-  // What comes later is dropped.
+  // A later answer is dropped.
   answer_.reset();
   clock_.Advance(seconds(60));
   peers_.RunDue();
@@ -319,7 +319,7 @@ TEST_F(PeerSourceTest, ABlockOfAWrongShapeIsTakenElsewhere) {
   sink_.refuse_next = Errorf(StatusCode::kInvalidArgument, "parts overlap");
   EXPECT_THAT(Read(0), ::testing::Optional(OkStatus()));
   EXPECT_EQ(peers_.at("b").reads, 1);
-  // What this node has no room for, it does not ask others for.
+  // This node does not ask others for blocks for which it has no room.
   sink_.refuse_next = Errorf(StatusCode::kResourceExhausted, "no room");
   EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kResourceExhausted, _)));
   EXPECT_EQ(peers_.at("b").reads, 1);

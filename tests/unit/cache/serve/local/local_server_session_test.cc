@@ -159,7 +159,7 @@ TEST_F(LocalServerSessionTest, AWriterThatScribblesLaterMakesAMiss) {
   client.call->Release(match.lease);
 }
 
-// The commit looks at headers only. What goes to disk is verified first, as a copy.
+// The commit looks at headers only. Blocks that go to disk are verified first, as a copy.
 TEST_F(LocalServerSessionTest, WhatAWriterSpoiledDoesNotGoToDisk) {
   Client client(this, "a");
   ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);

@@ -152,14 +152,14 @@ TEST_F(LocalServerTest, RefusesWrongTokensAndWrongMessages) {
   EXPECT_EQ(server_->stats().refused_sessions.load(), 4u);
 }
 
-// What a Hello says is checked against what the session said when it was opened.
+// The claims of a Hello are checked against those of the session when it was opened.
 TEST_F(LocalServerTest, AHelloMayNameTheSessionsTenantOnly) {
   Start();
   const LocalToken token = Admit("a");
   const auto lie = Connect(token, "b");
   EXPECT_THAT(lie.status(), StatusIs(StatusCode::kPermissionDenied, HasSubstr("'tenant'")));
   EXPECT_OK(Connect(token, "a"));
-  // Who named none, as clients of before, may still name any.
+  // A session that named none, as clients of before, may still name any.
   EXPECT_OK(Connect(Admit(), "b"));
   EXPECT_EQ(server_->stats().refused_sessions.load(), 1u);
 }
@@ -311,7 +311,7 @@ TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
   }
 }
 
-// What lay in memory that a tenant gets was another tenant's until now, and nobody had seen it.
+// The bytes in memory that a tenant gets were another tenant's until now, and nobody had seen it.
 TEST_F(LocalServerTest, MemoryThatWasAnothersIsEmpty) {
   Start();
   const SessionId network = *node_.engine->OpenSession("network");
@@ -395,7 +395,7 @@ TEST_F(LocalServerTest, AThousandIdleSessionsAreSmall) {
   auto first = Connect(warm, "a");
   ASSERT_OK(first);
   const auto resident = [] {
-    // Of this process, both ends: the node's share is less.
+    // The memory of this process, both ends: the node's share is less.
     FILE* file = fopen("/proc/self/statm", "r");
     long size = 0, pages = 0;
     EXPECT_EQ(fscanf(file, "%ld %ld", &size, &pages), 2);

@@ -59,7 +59,7 @@ TEST_F(LocalSourceTest, AMatchWaitsWhileOthersAreServed) {
     EXPECT_EQ(places[block].tier, 0);
     EXPECT_OK(shm::CheckPlace(places[block], 0));
   }
-  // What is elsewhere comes with a fetch of the same lease, and is not held here.
+  // A block that is elsewhere comes with a fetch of the same lease, and is not held here.
   EXPECT_LT(client.session->held_bytes(), done.bytes);
   auto stream = node_.engine->Fetch(
       {.session = client.id, .lease = done.lease, .block_begin = 1, .block_end = 3, .trace = {}});

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a node says about this setting, on this machine.
+// The node's error about this setting, on this machine.
 std::string SaidAbout(const std::string& name, const std::string& value) {
   NodeConfig config;
   config::Schema schema("cairn-cache", "Summary.");

@@ -1,4 +1,4 @@
-// What a node that is alone says about its cluster, and how a call makes a node drain.
+// The answer of a node that is alone about its cluster, and how a call makes a node drain.
 
 #include <gmock/gmock.h>
 

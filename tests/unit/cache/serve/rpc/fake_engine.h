@@ -214,15 +214,15 @@ class FakeEngine final : public CacheEngine {
   std::optional<NamespaceSpec> spec;
   std::optional<LifeChange> last_life_change;
   std::string trace;
-  bool match_leased = false;         // Of the last match.
-  std::vector<std::string> holders;  // Of the last match.
-  NextUse next = NextUse::kUnknown;  // Of the last match.
+  bool match_leased = false;         // The field of the last match.
+  std::vector<std::string> holders;  // The holders of the last match.
+  NextUse next = NextUse::kUnknown;  // The field of the last match.
   bool asks_source = false;          // Matches go on at a source.
   std::vector<FurtherMatch::Done> waiting;
   Duration prefetch_needed_in{0};
   std::vector<FetchStream::Item> items;
   bool endless = false;
-  bool lease_over = false;   // Of fetches under way.
+  bool lease_over = false;   // The leases of fetches under way.
   bool others_wait = false;  // For what fetches under way hold.
   Status end;
   size_t fetched = 0, ended_fetches = 0;
@@ -235,7 +235,7 @@ class FakeEngine final : public CacheEngine {
     std::vector<uint64_t> mask;
     bool operator==(const AskedRows&) const = default;
   };
-  std::vector<AskedRows> fetched_rows;  // Of the last fetch.
+  std::vector<AskedRows> fetched_rows;  // The rows of the last fetch.
   std::vector<CacheEvent> events;
   Status watch_end;
   PeerEngine* peers = nullptr;

@@ -1,4 +1,4 @@
-// What calls say of fields that are wrong.
+// The errors of calls about fields that are wrong.
 
 #include <gmock/gmock.h>
 

@@ -182,7 +182,7 @@ TEST_F(PushPlacesTest, AClientThatIsSilentForTooLongLosesItsCall) {
     EXPECT_THAT(end.error_message(), HasSubstr("rpc.push_stall"));
   }
   EXPECT_TRUE(gate->WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
-  // What was cut off is not committed.
+  // A push that was cut off is not committed.
   MutexLock lock(engine.mu);
   EXPECT_TRUE(engine.committed.empty());
 }

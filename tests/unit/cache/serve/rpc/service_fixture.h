@@ -111,7 +111,7 @@ class ServiceTest : public ::testing::Test {
     return event.session_id();
   }
 
-  // Of lease 7, whole, in a session of its own.
+  // A fetch of lease 7, whole, in a session of its own.
   v1::FetchRequest FetchOfLease7() {
     v1::FetchRequest request;
     request.set_session_id(Session());

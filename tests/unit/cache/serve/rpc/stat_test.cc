@@ -1,4 +1,4 @@
-// What the engine counts arrives at a client.
+// The engine's counts arrive at a client.
 
 #include <map>
 

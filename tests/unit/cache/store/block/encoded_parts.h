@@ -54,7 +54,7 @@ inline std::vector<uint16_t> RandomLayer(uint64_t seed, uint32_t layer) {
   return numbers;
 }
 
-// What a codec of the recipe grammar makes of one layer.
+// The bytes that a codec of the recipe grammar makes of one layer.
 inline std::vector<std::byte> EncodeLayer(const codecs::Codec& codec, const EncodedPlanes& planes,
                                           uint32_t layer, bool at_start) {
   const codecs::SlicePlace place{layer, at_start ? 0 : 640};

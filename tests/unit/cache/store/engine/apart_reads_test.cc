@@ -1,5 +1,5 @@
 // Fetches of few layers, and of rows, from blocks that are not in host: header and slices are read
-// from the disk, and not whole blocks. What was read is verified as ever.
+// from the disk, and not whole blocks. Bytes that were read are verified as ever.
 
 #include "services/cache/store/mover/transfer_budget.h"
 #include "tests/unit/cache/store/engine/engine_fixture.h"
@@ -102,7 +102,7 @@ TEST_F(ApartReadsTest, RowsReadHeaderAndSlice) {
     EXPECT_LE(ReadFromDisk() - before, 3 * asked);
     EXPECT_LE(ReadFromDisk() - before, 20 * (kSlice + 2 * kPage));
   }
-  // Of one row, too: the hash is that of a slice.
+  // For one row, too: the hash is that of a slice.
   const uint64_t before = ReadFromDisk();
   FetchRows(lease, 7, 20, 1);
   EXPECT_LE(ReadFromDisk() - before, 20 * (kSlice + 2 * kPage));

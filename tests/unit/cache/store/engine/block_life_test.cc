@@ -14,7 +14,7 @@ using ::testing::_;
 using ::testing::HasSubstr;
 
 constexpr Duration kLife = seconds(60);
-// What a block of the fixture takes in the host tier.
+// The room of a block of the fixture in the host tier.
 constexpr uint64_t kHostRoom = HostRoom(kBlockRoom);
 
 // The engine asks a function for the time of day: that of this clock.
@@ -145,7 +145,7 @@ TEST_F(BlockLifeTest, WhatIsOverGoesBeforeOlderBlocksOfOthers) {
   ns_ = lives;
   StoreAlone(1, 7);
   clock_.Advance(kLife + seconds(1));
-  // Room for a few blocks: LRU would take it from those for ever.
+  // Room for a few blocks: LRU would take it from those that live forever.
   ns_ = stays;
   StoreAlone(108, 112);
   for (uint64_t n = 101; n <= 112; ++n) EXPECT_EQ(Look(n, n).matched_blocks, 1u) << n;

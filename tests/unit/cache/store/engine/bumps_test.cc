@@ -68,7 +68,7 @@ TEST_F(BumpsTest, EachDropAndEachEpochIsABumpWithAnIdOfItsOwn) {
   ASSERT_OK(engine_->DropNamespace(ns_));
   EXPECT_EQ(Known().size(), 2u);
   EXPECT_NE(DigestOf(ns_), once);
-  // What was dropped is not there to be dropped again, and the bumps stay.
+  // Dropped blocks are not there to be dropped again, and the bumps stay.
   EXPECT_EQ(engine_->BumpEpoch(ns_).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(engine_->DropNamespace(ns_).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Known().size(), 2u);
@@ -242,7 +242,7 @@ TEST_F(BumpsTest, ABumpThatIsKnownAfterAKillShowsNothingOfBefore) {
       for (const auto& [ns, from] : {std::pair(first, 1), std::pair(other, 11)}) {
         const bool known = DigestOf(ns) != 0;
         EXPECT_FALSE(known && shows(ns, from));
-        // What was not hidden before the kill is still there.
+        // Blocks that were not hidden before the kill are still there.
         const int hidden_by = ns == first ? 1 : own ? 3 : 2;
         EXPECT_EQ(shows(ns, from), writes < hidden_by);
       }
@@ -337,7 +337,7 @@ TEST_F(BumpsTest, ACopyThatBeganBeforeABumpIsNotShownAfterIt) {
   EXPECT_EQ(fetched.failures.size(), 2u);
   EXPECT_EQ(BlocksInHost(1, 2), 0u);
   EXPECT_EQ(host_->GetStats().used_bytes, 0u);
-  // The same blocks come in anew.
+  // The same blocks come in again.
   EXPECT_EQ(TakeAll(Ask(TestKeys(1, 2))->result(), 1).slices.size(), 2u * kLayers);
   EXPECT_EQ(BlocksInHost(1, 2), 2u);
 }

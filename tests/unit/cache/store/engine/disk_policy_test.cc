@@ -1,5 +1,5 @@
-// What is copied to disk, what leaves it together, and what happens when the tier finds damage by
-// itself.
+// Which blocks are copied to disk, which leave it together, and what happens when the tier finds
+// damage by itself.
 
 #include "tests/unit/cache/store/engine/engine_fixture.h"
 
@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 class DiskPolicyTest : public EngineTest {
  protected:
-  // What a restart finds, of first..last.
+  // The blocks that a restart finds, of first..last.
   std::vector<uint64_t> SurvivorsOf(uint64_t first, uint64_t last) {
     EXPECT_OK(disk_->Flush());
     CrashAndRestart();

@@ -70,7 +70,7 @@ inline std::vector<std::byte> TestPart(const Layout& layout, uint64_t n,
   return part;
 }
 
-// What the slice of a part of block n must be.
+// Whether the slice is that of a part of block n.
 inline bool IsSliceOf(uint64_t n, const FetchedSlice& slice) {
   for (size_t i = 0; i < slice.data.size(); ++i) {
     const auto expected =
@@ -95,7 +95,7 @@ inline uint64_t DeviceBytesOfThisRun() {
 
 struct EngineTestOptions {
   uint64_t host_bytes = 4 << 20;
-  uint64_t segment_bytes = 0;  // Of the host tier. 0: it chooses.
+  uint64_t segment_bytes = 0;  // The size of the host tier's segments. 0: it chooses.
   uint64_t disk_bytes = 64 << 20;
   bool disk = true;
   uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
@@ -103,7 +103,7 @@ struct EngineTestOptions {
   std::function<Tier*(HostTier* host)> make_device = nullptr;
   BlockSource* source = nullptr;
   Timers* timers = nullptr;
-  std::optional<MemoryAccount::Bounds> memory = std::nullopt;  // Of `account_`.
+  std::optional<MemoryAccount::Bounds> memory = std::nullopt;  // The bounds of `account_`.
   std::function<std::array<uint8_t, 16>()> new_bump_id = nullptr;
   EngineOptions engine = {};
 };

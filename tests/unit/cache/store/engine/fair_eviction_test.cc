@@ -99,8 +99,8 @@ class FairEvictionTest : public EngineTest {
     }
     return held;
   }
-  // Every block that is still there has the bytes that were stored. What would have to come from
-  // disk is left out if nothing runs by itself.
+  // Every block that is still there has the bytes that were stored. Blocks that would have to come
+  // from disk are left out if nothing runs by itself.
   void Verify(const Tenant& tenant) {
     ns_ = tenant.ns;
     for (uint64_t i = 0; i < tenant.stored; ++i) {
@@ -303,7 +303,7 @@ TEST_F(FairEvictionTest, HolesOfSmallBlocksKeepNobodyFromStoringLargeOnes) {
   for (const BlockKey& root : roots) (void)Match({root});
   ASSERT_GT(roots.size(), 500u);
   clock_.Advance(std::chrono::seconds(10));
-  Shuffle(large);  // What goes first are the small ones.
+  Shuffle(large);  // The small ones go first.
   for (int i = 0; i < 10; ++i) ASSERT_OK(StoreOne(large)) << i;
 }
 
@@ -333,9 +333,9 @@ TEST_F(FairEvictionTest, WhoHasRoomAlreadyDoesNotWaitForMore) {
   End();
 }
 
-// What a tenant stored before its first session on this machine lies among the common blocks. Those
-// who have no other place make room there although its lowest block may lie elsewhere, and although
-// no segment can be emptied, since something is held in each.
+// Blocks that a tenant stored before its first session on this machine lie among the common ones.
+// Those who have no other place make room there although its lowest block may lie elsewhere, and
+// although no segment can be emptied, since something is held in each.
 TEST_F(FairEvictionTest, WhoHasNoSegmentsTakesThePlaceOfGuestsAmongTheCommonOnes) {
   StartArena(false, 16);
   Tenant guest = Add("guest", /*owner=*/false);

@@ -37,7 +37,7 @@ TEST(FetchSlotTest, ReadersMayBeginAtAnyLayer) {
   EXPECT_EQ(slot.PartOf(5, 1), nullptr);
 }
 
-// A part of all layers beside one for each layer: a layer takes no steps for parts of others.
+// A part of all layers next to one for each layer: a layer takes no steps for parts of others.
 TEST(FetchSlotTest, ALayerStepsOverItsOwnPartsAlone) {
   constexpr uint16_t kLayers = 2000;
   std::vector<format::PartRect> rects = {{0, kLayers, 0, 1}};

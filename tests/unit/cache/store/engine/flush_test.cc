@@ -1,5 +1,5 @@
-// What a flush lifts for others (nothing), what fails it, and how it ends when the disk does not
-// answer. And blocks of many parts, which are many requests to the disk.
+// The effects of a flush on others (none), the errors that fail it, and how it ends when the disk
+// does not answer. And blocks of many parts, which are many requests to the disk.
 
 #include <atomic>
 #include <thread>

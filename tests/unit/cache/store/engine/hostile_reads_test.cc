@@ -1,5 +1,5 @@
 // Requests of readers that cost the node more than they should: repeated keys, headers of many
-// blocks, blocks of many parts. What they hold is counted.
+// blocks, blocks of many parts. The memory that they hold is counted.
 
 #include "services/cache/store/engine/in_place.h"
 #include "services/cache/store/state/memory_account.h"
@@ -103,7 +103,7 @@ TEST_F(HostileReadsTest, LeasesAreChargedAndRefusedAtTheBound) {
   EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
 }
 
-// What a fetch keeps of a block does not grow with the layers of its parts.
+// The record that a fetch keeps of a block does not grow with the layers of its parts.
 TEST_F(HostileReadsTest, AFetchOfManyLayersHoldsNoTableOfThem) {
   std::get<NativeLayout>(spec_.layout.form).groups = {
       {.count = 1, .planes = {{"k", kHeads, 32, DType::kF16}}}, {.count = 20'000, .planes = {}}};
@@ -211,7 +211,7 @@ TEST_F(HostileReadsTest, LongHeadersAreNotReadInAHurry) {
   EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
 }
 
-// It would need more than a quarter of the bound, and could wait for it for ever.
+// It would need more than a quarter of the bound, and could wait for it forever.
 TEST_F(HostileReadsTest, BlocksOfTooManyPartsForTheBoundAreRefused) {
   UseOpaque(/*parts=*/1000, /*bytes=*/100);
   StartWithoutDevice(

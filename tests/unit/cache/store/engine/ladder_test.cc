@@ -205,7 +205,7 @@ TEST_F(LadderTest, ABlockThatWasDamagedBeforeItsCopyIsRemoved) {
   const MatchResult match = Match(TestKeys(1, 2), false);
   EXPECT_EQ(match.matched_blocks, 1u);
   EXPECT_EQ(match.miss_reason, MissReason::kCorrupt);
-  // It can be stored anew.
+  // It can be stored again.
   ASSERT_OK(Push(2, PartOf(kPushed, 2)));
   manual_.RunAll();
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 2u);
@@ -323,7 +323,7 @@ TEST_F(LadderTest, ManyThreadsSeeEachBlockWholeInOneOfItsForms) {
   std::atomic<uint64_t> served{0};
   std::thread writer([&] {
     for (int round = 0; round < 12 || (served == 0 && round < 1000); ++round) {
-      // What is dropped or evicted is stored again.
+      // Dropped or evicted blocks are stored again.
       for (uint64_t n = 1; n <= kBlocks; ++n) (void)Push(n, pushed[n]);
       if (round % 4 == 3) (void)engine_->BumpEpoch(ns_);
       engine_->Tick();

@@ -1,4 +1,4 @@
-// What a lease keeps: the blocks, and not their copies in host. So leases on blocks that are on
+// A lease keeps the blocks, and not their copies in host memory. So leases on blocks that are on
 // disk stop nobody's stores, and what is read from where it lies stays there.
 
 #include "services/cache/store/engine/in_place.h"

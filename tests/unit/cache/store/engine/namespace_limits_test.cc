@@ -75,7 +75,7 @@ TEST_F(NamespaceLimitsTest, OneTenantTakesAtMostHalfOfWhatOthersLeave) {
   StartWith(40);
   uint64_t taken = 0;
   while (taken < 100 && StoreIn(SpecOf("greedy", taken), taken + 1).ok()) ++taken;
-  EXPECT_EQ(taken, 19u);  // Of 40, the first is the fixture's.
+  EXPECT_EQ(taken, 19u);  // The fixture's is the first of 40.
   EXPECT_THAT(Open(SpecOf("greedy", 1000)),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("tenant 'greedy'")));
   EXPECT_OK(Open(SpecOf("greedy", 3)));  // One that is open already.
@@ -185,7 +185,7 @@ TEST_F(NamespaceLimitsTest, TheirMemoryIsChargedAndGivenBack) {
   EXPECT_LE(account.used(MemoryItem::kNamespaces), 256u << 10);
   for (uint64_t t = 0; t < 100; ++t) (void)engine_->DropTenant(fmt::format("t{}", t));
   engine_->Tick();
-  // What is left is the memory of the drops.
+  // The rest is the memory of the drops.
   EXPECT_LE(account.used(MemoryItem::kNamespaces), one + n * BumpLog::kBumpBytes);
   const uint64_t after = account.used(MemoryItem::kNamespaces);
   // The next epoch of a namespace needs no more memory than that of its bump.

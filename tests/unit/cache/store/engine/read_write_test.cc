@@ -20,7 +20,7 @@ class ReadWriteTest : public EngineTest {
   }
 };
 
-// What a node promises whose host holds the only copy.
+// The promises of a node whose host memory holds the only copy.
 class HostOnlyTest : public EngineTest {
  protected:
   void SetUp() override {
@@ -486,7 +486,7 @@ TEST_F(LimitsTest, BudgetsAnswerResourceExhaustedAndSayWhich) {
 TEST_F(LimitsTest, IndexBudgetTurnsBlocksOver) {
   Options options;
   options.disk = false;
-  options.engine.max_index_bytes = 560 << 10;  // Of it, 512 KiB remember what went.
+  options.engine.max_index_bytes = 560 << 10;  // 512 KiB of it remember blocks that went.
   Start(options);
   uint64_t most = 0;
   for (uint64_t n = 1; n < 200; ++n) {

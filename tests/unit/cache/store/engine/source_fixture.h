@@ -21,7 +21,7 @@ class SourceTest : public EngineTest {
     EXPECT_EQ(timers_.pending(), 0u);
   }
 
-  // What a source tells about block n, in one part for each of `rects`.
+  // A source's description of block n, in one part for each of `rects`.
   static SourceBlock Describe(uint64_t n, std::optional<uint64_t> parent,
                               const std::vector<std::vector<std::byte>>& bytes,
                               const std::vector<format::PartRect>& rects) {

@@ -41,7 +41,7 @@ class StoredReadTest : public SourceTest {
   Result<std::unique_ptr<StoredBlockRead>> Begin(uint64_t n) {
     return engine_->for_peers()->ReadStored(ns_, TestKey(n));
   }
-  // What needs no waiting.
+  // A read that needs no waiting.
   Result<StoredBlock> Read(uint64_t n) {
     CAIRN_ASSIGN_OR_RETURN(const auto read, Begin(n));
     return read->Next(TimePoint());
@@ -213,7 +213,8 @@ TEST_F(StoredReadTest, AReadMayEndWhileItsBytesAreUnderWay) {
     EXPECT_EQ(read->Next(clock_.Now()).status().code(), StatusCode::kDeadlineExceeded);
     read.reset();
     EXPECT_EQ(disk_->held(), 1u);
-    // What it reads may not be given to others before the read is over. The pin keeps the path.
+    // The places that it reads may not be given to others before the read is over. The pin keeps
+    // the path.
     ASSERT_OK(engine_->DropNamespace(ns_));
     EXPECT_EQ(disk_->GetStats().extents, 20u);
     disk_->HoldCallbacks(false);
@@ -398,7 +399,7 @@ class BetweenEnginesTest : public StoredReadTest {
     options.timers = &timers_;
     StartWithoutDevice(options);
   }
-  // What the second node has of block n after it was read, as its own peers get it.
+  // The second node's copy of block n after it was read, as its own peers get it.
   Bytes CopyOf(uint64_t n) {
     const MatchResult match = Ask({TestKey(n)})->result();
     EXPECT_EQ(match.matched_blocks, 1u);

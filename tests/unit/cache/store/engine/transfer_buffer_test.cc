@@ -84,7 +84,7 @@ TEST_F(TransferBufferTest, FetchesDoNotWaitForEachOthersBuffers) {
   for (size_t f = 0; f < kBuffers; ++f) EXPECT_EQ(taken[f], kBuffers * kLayers) << "fetch " << f;
 }
 
-// What tells the node that a reader who takes nothing holds up others.
+// The node learns that a reader who takes nothing holds up others.
 TEST_F(TransferBufferTest, AFetchThatHoldsBuffersKnowsThatOthersWait) {
   StartWithFullHost();
   std::vector<std::unique_ptr<FetchStream>> stopped;

@@ -31,7 +31,7 @@ class UnreadableNamespaceTest : public EngineTest, public ::testing::WithParamIn
     fingerprint_ = cairn::Fingerprint(unreadable_);
   }
 
-  // What the other version left on disk: the namespace, and a chain of blocks 1 .. kBlocks.
+  // The remains of the other version on disk: the namespace, and a chain of blocks 1 .. kBlocks.
   void StoreByAnotherVersion(uint64_t disk_bytes) {
     disk_ = std::make_unique<FakeTier>(FakeTier::Options{.capacity_bytes = disk_bytes});
     record_ = EncodeNamespaceRecord({.spec = unreadable_, .generation = 4, .dropped = false});

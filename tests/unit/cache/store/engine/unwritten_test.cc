@@ -136,7 +136,8 @@ TEST_F(UnwrittenTest, InPlaceAPartThatNobodyWroteIsNoBlock) {
     ASSERT_OK(CommitOne(placed.id));
   }
   ASSERT_OK(engine_->BumpEpoch(ns_));
-  // What this tenant wrote there before is there still, but no block comes of it by itself.
+  // Bytes that this tenant wrote there before are there still, but no block comes of them by
+  // themselves.
   for (uint64_t n = 1; n <= 20; ++n) EXPECT_FALSE(CommitOne(reserve(n).id).ok());
   EXPECT_EQ(Match(TestKeys(1, 20), false).matched_blocks, 0u);
 }

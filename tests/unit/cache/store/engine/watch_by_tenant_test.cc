@@ -1,4 +1,4 @@
-// What a watch tells whom: a session that named a tenant hears of this tenant alone.
+// The receivers of a watch's events: a session that named a tenant hears of this tenant alone.
 
 #include <set>
 

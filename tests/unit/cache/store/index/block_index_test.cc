@@ -477,7 +477,7 @@ TEST_F(BlockIndexTest, ADirtyCopyStaysInItsTierAlone) {
   const auto evicted = index_.EvictOne(TierKind::kHost, &released_);
   ASSERT_TRUE(evicted);
   EXPECT_FALSE(evicted->gone);
-  EXPECT_FALSE(evicted->demoted);  // What is left is faster.
+  EXPECT_FALSE(evicted->demoted);  // The remaining copy is faster.
   index_.SetDirty(ref, TierKind::kDevice, false);
   EXPECT_TRUE(Evict(TierKind::kDevice));
 }

@@ -132,7 +132,7 @@ TEST_F(HostileKeysTest, RootsAreLinkedInStepsByTheirNumber) {
   EXPECT_EQ(Match(roots).matched, kRoots);
   EXPECT_LE(index_.steps() - before, 65'536 + 16 * kRoots);
   EXPECT_TRUE(index_.CheckInvariants());
-  // What was not linked is matched all the same.
+  // A block that was not linked is matched all the same.
   EXPECT_EQ(Match(roots).matched, kRoots);
 }
 

@@ -71,7 +71,7 @@ TEST_F(DiskAdmissionTest, PatienceEnds) {
   EXPECT_EQ(decision.wait, milliseconds(100));
   EXPECT_EQ(admission.Decide({.bytes = 1000, .waited = seconds(1)}, clock_.Now()).verdict,
             Verdict::kOverBudget);
-  // What a flush waits for is not given up, and is not faster than the budget either.
+  // A block that a flush waits for is not given up, and is not faster than the budget either.
   EXPECT_EQ(admission.Decide({.bytes = 1000, .flushed = true, .waited = seconds(1)}, clock_.Now())
                 .verdict,
             Verdict::kWait);

@@ -5,7 +5,7 @@
 
 namespace cairn::cache::testing {
 
-// Of a node with a host and a disk tier.
+// The statistics of a node with a host and a disk tier.
 inline EngineStats DistinctStatistics() {
   EngineStats stats;
   uint32_t next = 0;

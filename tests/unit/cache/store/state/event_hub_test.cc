@@ -23,7 +23,7 @@ class EventHubTest : public ::testing::Test {
   void Publish(size_t count) {
     for (size_t i = 0; i < count; ++i) hub_.Publish({}, "tenant");
   }
-  // What the queue has, until it is empty.
+  // The events of the queue, until it is empty.
   static size_t Drain(EventQueue& queue) {
     size_t count = 0;
     for (;;) {

@@ -36,7 +36,7 @@ class NamespaceRegistryTest : public ::testing::Test {
     NamespaceLock lock(ns, tiers_);
     ns.dropped.store(true);
   }
-  // What a walk over all namespaces finds.
+  // The sum that a walk over all namespaces finds.
   uint64_t Walked() const {
     uint64_t bytes = 0;
     for (const NamespacePtr& ns : *registry_.All()) bytes += ns->memory_bytes.load();
@@ -55,7 +55,7 @@ TEST_F(NamespaceRegistryTest, TheMemoryOfAllIsASumThatGoesAlong) {
   EXPECT_GT(registry_.IndexBytes(), 0u);
   EXPECT_EQ(registry_.IndexBytes(), Walked());
 
-  // What is dropped leaves the sum, and what takes its place enters it.
+  // A dropped namespace leaves the sum, and the one that takes its place enters it.
   const NamespacePtr next = Make("a", 2);
   ASSERT_TRUE(registry_.Replace(a, next));
   Drop(*a);

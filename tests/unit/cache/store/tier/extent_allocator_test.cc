@@ -102,7 +102,7 @@ TEST(ExtentAllocatorTest, KnowsWhatIsReserved) {
   EXPECT_FALSE(allocator.IsReserved(a, 10));
   allocator.Release(b, 10);
   EXPECT_FALSE(allocator.IsReserved(b, 10));
-  // Reserved anew as part of a longer run.
+  // Reserved again as part of a longer run.
   ASSERT_TRUE(allocator.Reserve(30));
   EXPECT_FALSE(allocator.IsReserved(b, 10));
 }

@@ -36,7 +36,7 @@ std::unique_ptr<HostTier> MakeTier(uint64_t segments) {
 
 OwnerId Owner(HostTier& tier, std::string_view name) { return *tier.AddOwner(name); }
 
-// What a process sees that was given the segment of `extent`, and keeps it.
+// The memory that a process sees that was given the segment of `extent`, and keeps it.
 class Mapping {
  public:
   Mapping(HostTier& tier, const Extent& extent, OwnerId owner) : place_(tier.PlaceOf(extent.id)) {
@@ -62,7 +62,7 @@ class Mapping {
         std::count_if(bytes_.begin(), bytes_.end(), [own](char c) { return c != 0 && c != own; }));
   }
   const HostTier::Place& place() const { return place_; }
-  // Of the memory: its number, and the bytes that it takes.
+  // The number of the memory, and the bytes that it takes.
   std::pair<uint64_t, uint64_t> Memory() const {
     struct stat info {};
     EXPECT_EQ(fstat(fd_, &info), 0);
@@ -393,7 +393,7 @@ TEST(HostTierOwners, ASegmentThatDidNotGetEmptyIsUsedAsBefore) {
   EXPECT_OK(tier->ReserveFor({a}, kMiB).status());
 }
 
-// Who was to get the emptied segment does not come: it is there for others.
+// The owner that was to get the emptied segment does not come: it is there for others.
 TEST(HostTierOwners, AnEmptiedSegmentIsNotLostWithItsOwner) {
   auto tier = MakeTier(3);
   const OwnerId a = Owner(*tier, "a"), b = Owner(*tier, "b"), c = Owner(*tier, "c");

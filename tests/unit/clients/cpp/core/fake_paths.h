@@ -124,7 +124,7 @@ class FakeNear final : public FakePath<NearTransport, Path::kLocal> {
     if (!begun) return std::nullopt;
     return *begun;
   }
-  std::optional<Status> begun;  // Of BeginPush.
+  std::optional<Status> begun;  // The status of BeginPush.
   int remembered = 0, prepared = 0, checked = 0;
 };
 

@@ -202,7 +202,7 @@ TEST_F(HomeClientTest, BackWhenThePreferredHomeIsSteady) {
   Advance(seconds(15));
   EXPECT_EQ(HomeNumber(), first);
   EXPECT_EQ(client_->GetStats().home_changes, 2u);
-  // What was begun at the other one goes on there.
+  // A fetch that was begun at the other one goes on there.
   ExpectWhole(match->lease);
   EXPECT_OK(client_->RenewLease(match->lease, seconds(600), {}));
   Advance(seconds(60));

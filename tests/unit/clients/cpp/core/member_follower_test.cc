@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 class MemberFollowerTest : public ::testing::Test {
  protected:
-  // What the next stream brings.
+  // The events of the next stream.
   void Script(std::vector<CacheEvent> events) {
     MutexLock lock(cluster_.mu);
     cluster_.nodes["n:1"].streams.push_back(std::move(events));
@@ -30,7 +30,7 @@ class MemberFollowerTest : public ::testing::Test {
   void Make(MemberFollower::Options options) {
     follower_.emplace("a", "n:1", options, transport_.get(), &clock_);
   }
-  // What it tells in `steps` steps.
+  // The events that it tells in `steps` steps.
   std::vector<std::string> Run(int steps) {
     if (!follower_) Make({});
     std::vector<MemberEvent> events;

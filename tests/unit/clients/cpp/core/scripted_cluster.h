@@ -15,11 +15,11 @@ namespace cairn::client {
 
 // One node: what its next streams bring, and what it says of members.
 struct ScriptedNode {
-  // What a stream brings, one list for each stream; when a list is at its end, the stream is quiet,
-  // or breaks if `breaks` says so.
+  // The events of a stream, one list for each stream; when a list is at its end, the stream is
+  // quiet, or breaks if `breaks` says so.
   std::deque<std::vector<CacheEvent>> streams = {};
   bool breaks = false;
-  Status watch_status = OkStatus();  // Of opening a stream.
+  Status watch_status = OkStatus();  // The status of opening a stream.
   Result<ClusterMembers> view = Errorf(StatusCode::kUnavailable, "no view");
   int watches = 0, questions = 0;
 };

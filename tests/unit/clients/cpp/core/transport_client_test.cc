@@ -1,4 +1,4 @@
-// What all paths share: which one is asked, what a caller gets, and what is counted.
+// Behaviour that all paths share: which one is asked, what a caller gets, and what is counted.
 #include "clients/cpp/src/core/transport_client.h"
 
 #include "common/status/matchers.h"
@@ -210,7 +210,7 @@ TEST_F(TransportClientTest, LeasesGoBackToThePathThatHasThem) {
   EXPECT_THAT(main_->released, ElementsAre(7u));
   Lease late = NewLease();
   client_.reset();
-  late.Release();  // Of a client that is gone: nothing happens.
+  late.Release();  // The lease is of a client that is gone: nothing happens.
 }
 
 TEST_F(TransportClientTest, LeasesOfASessionThatEndedAreNotAskedFor) {

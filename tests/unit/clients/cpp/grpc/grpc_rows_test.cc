@@ -32,7 +32,7 @@ class Sink final : public RowSink {
 
 class GrpcRowsTest : public ::testing::Test {
  protected:
-  // What a node sends for a group, with `rows` rows of 16 bytes in two planes.
+  // The message of a node for a group, with `rows` rows of 16 bytes in two planes.
   static frames::FetchFrameView::Rows Rows(const RowGroup& asked, std::span<const std::byte> data,
                                            uint32_t layer = 1) {
     const RowsInfo info = {

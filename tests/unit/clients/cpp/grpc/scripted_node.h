@@ -31,12 +31,14 @@ class ScriptedNode final : public v1::Cache::Service {
     int corrupt_block = -1;          // Its slices have one byte changed.
     bool mends = false;              // But not where the node is to verify them itself.
     bool looks_up = true;            // In a Fetch; a node of before does not.
-    bool commits = false;            // What a Push names, at its end; a node of before does not.
-    int break_fetch_after = -1;      // Frames; then the stream ends with UNAVAILABLE.
-    int hang_fetch_after = -1;       // Frames; then nothing comes.
-    bool end_fetch_early = false;    // Leaves out the last piece of the last slice and says OK.
-    grpc::Status push = grpc::Status::OK;  // Of the Push stream, sent before it is read to its end.
-    uint32_t commit_code = 0;              // Of every part, if not 0.
+    // A Push names reservations at its end; a node of before does not commit them.
+    bool commits = false;
+    int break_fetch_after = -1;    // Frames; then the stream ends with UNAVAILABLE.
+    int hang_fetch_after = -1;     // Frames; then nothing comes.
+    bool end_fetch_early = false;  // Leaves out the last piece of the last slice and says OK.
+    // The end of the Push stream, sent before it is read to its end.
+    grpc::Status push = grpc::Status::OK;
+    uint32_t commit_code = 0;  // The code of every part, if not 0.
   };
 
   // Nobody else gets a port of FreePort, so another node can come back at it.
@@ -287,7 +289,7 @@ class ScriptedNode final : public v1::Cache::Service {
       changed_.NotifyAll();
     }
     v1::Event event;
-    event.set_kind(static_cast<v1::Event::Kind>(50));  // Of the future.
+    event.set_kind(static_cast<v1::Event::Kind>(50));  // A kind of the future.
     writer->Write(event);
     event.set_kind(v1::Event::KIND_STORED);
     event.set_sequence(7);

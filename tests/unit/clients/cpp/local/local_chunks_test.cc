@@ -168,7 +168,7 @@ class ClientChunksTest : public ::testing::Test {
     counts_ = fetch.counts();
     return status;
   }
-  // Of a byte of a layer's slice in a part.
+  // The place of a byte of a layer's slice in a part.
   static uint64_t At(uint64_t layer) {
     const uint64_t slice = 2 * 6 * 16 * 8 * 2;
     return format::HeaderBytes(4) + (layer > 2 ? layer - 1 : layer) * slice + 5;

@@ -35,12 +35,13 @@ class LocalNode {
   static constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE.
 
   struct Script {
-    bool hang = false;                 // Takes submissions, answers none.
-    uint64_t epoch = 5;                // In Welcome.
-    uint32_t welcome_code = 0;         // Refuses.
-    bool announce = true;              // Sends Segments before its first answer.
-    bool seal = true;                  // Of the segment, against shrinking.
-    bool frozen = false;               // Of the segment, against writing: fill it with Keep.
+    bool hang = false;          // Takes submissions, answers none.
+    uint64_t epoch = 5;         // In Welcome.
+    uint32_t welcome_code = 0;  // Refuses.
+    bool announce = true;       // Sends Segments before its first answer.
+    bool seal = true;           // The seal of the segment against shrinking.
+    // The seal of the segment against writing: fill it with Keep.
+    bool frozen = false;
     bool no_room = false;              // Every grant is RESOURCE_EXHAUSTED.
     int pending = 0;                   // Locates that answer kPending before the parts are there.
     bool elsewhere = false;            // All places are kElsewhere.

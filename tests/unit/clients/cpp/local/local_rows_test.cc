@@ -22,7 +22,7 @@ using testing::SliceData;
 using testing::SmallSpec;
 
 constexpr uint32_t kLayer = 1;
-constexpr size_t kRow = 16, kTokens = 16, kHeads = 6;  // Of SmallSpec.
+constexpr size_t kRow = 16, kTokens = 16, kHeads = 6;  // The sizes of SmallSpec.
 
 TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
 
@@ -117,7 +117,8 @@ TEST_F(LocalRowsTest, AWriterThatChangesRowsLaterIsFound) {
   Open({}, /*sealed=*/false);
   Sink first;
   ASSERT_OK(Read(first).status);
-  // Of another head: not among what is copied. Then of a row beside the wanted one, which is.
+  // The byte of another head: not among the copied ones. Then the byte of a row next to the wanted
+  // one, which is.
   node_->Damage(chain_.keys[7], At(0, 2, 2));
   node_->Damage(chain_.keys[3], At(1, 2, 9));
   node_->Damage(chain_.keys[0], At(1, 5, 14));

@@ -28,7 +28,7 @@ class FakeNcclTest : public ::testing::Test {
     for (int rank : {0, 1}) {
       if (communicators_[rank] == nullptr) continue;
       EXPECT_EQ(functions_.comm_abort(communicators_[rank]), Answer::kSuccess);
-      // What is on the stream ends by it.
+      // Work on the stream ends by it.
       const device::Event event = *device_->NewEvent();
       EXPECT_OK(streams_[rank].Record(event));
       EXPECT_OK(event.Synchronize());

@@ -43,7 +43,7 @@ class ZmqFollowerTest : public ::testing::Test {
              .endpoint = engine.endpoint(),
              .replay = with_replays ? engine.replay_endpoint() : ""}});
     Wait(engine, [&] { return engine.IsFollowed() && Engine().connected; });
-    // What was there before has come.
+    // The batches that were there before have come.
     if (with_replays) Wait(engine, [&] { return engine.asked() > 0; });
   }
   void Wait(FakePublisher& engine, const std::function<bool()>& done) {

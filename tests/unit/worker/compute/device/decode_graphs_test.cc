@@ -119,7 +119,8 @@ TEST_F(DecodeGraphsTest, EachNumberOfSequencesHasItsOwn) {
   EXPECT_EQ(run(true), run(false));
 }
 
-// What leaves the device comes back before the launch, into other slots: those are in the lists.
+// Pages that leave the device come back before the launch, into other slots: those are in the
+// lists.
 TEST_F(DecodeGraphsTest, PagesMayLeaveBetweenSteps) {
   Start(1);
   const auto run = [&](bool graphs) {

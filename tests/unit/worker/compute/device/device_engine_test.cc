@@ -1,5 +1,5 @@
 // A whole worker on a device, over a fake device whose kernels are the real ones' emulation: cold,
-// from the cache of another worker, and beside a worker on the CPU.
+// from the cache of another worker, and next to a worker on the CPU.
 
 #include <gtest/gtest.h>
 

@@ -70,7 +70,7 @@ class DevicePageEncoderTest : public testing::SliceFixture {
     StartDevice(seed, slots);
     encoder_ = *DevicePageEncoder::Create(device_, kKv, *kernels_, *mirror_);
   }
-  // What a pass left in the slot of `stamp`.
+  // The bytes that a pass left in the slot of `stamp`.
   std::vector<std::byte> Compute(uint64_t stamp) {
     std::vector<std::byte> page(kKv.page_bytes());
     for (size_t i = 0; i < page.size(); i += 2) {

@@ -87,7 +87,8 @@ TEST_F(DeviceTransformerTest, APromptMayBeCutAtAnyBlockAndRunBesideOthers) {
   Runner whole(*model_, Options());
   ASSERT_OK(whole.Run(tokens, Phase::kPrefill));
   ASSERT_OK(whole.Run(std::vector<int32_t>{7}, Phase::kDecode));
-  // In three pieces, the second of them beside another prompt, the decode beside another sequence.
+  // In three pieces, the second of them together with another prompt, the decode together with
+  // another sequence.
   Runner cut(*model_, Options());
   const std::span<const int32_t> all(tokens);
   ASSERT_OK(cut.Run(all.first(16), Phase::kPrefill));
@@ -112,7 +113,7 @@ TEST_F(DeviceTransformerTest, APromptMayBeCutAtAnyBlockAndRunBesideOthers) {
   EXPECT_EQ(PageBytes(cut.sequence, 75), PageBytes(whole.sequence, 75));
 }
 
-// What a fetch brings is in the host's pages, layer by layer, when before_layer returns.
+// Blocks that a fetch brings are in the host's pages, layer by layer, when before_layer returns.
 TEST_F(DeviceTransformerTest, GoesOnFromKvThatWasFetched) {
   for (const uint64_t seed : {1, 2}) {
     Start(seed);

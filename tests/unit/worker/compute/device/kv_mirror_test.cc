@@ -1,4 +1,4 @@
-// Which pages have slots in a device's memory, for passes and for loads beside them.
+// Which pages have slots in a device's memory, for passes and for loads at the same time.
 #include "services/worker/compute/device/kv_mirror.h"
 
 #include <gtest/gtest.h>

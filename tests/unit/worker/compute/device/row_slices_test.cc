@@ -42,7 +42,7 @@ class RowSlicesTest : public testing::SliceFixture {
     decoder_ = *SliceDecoder::Create(device_, kKv, *kernels_, *mirror_);
   }
 
-  // One slice a layer, of heads with so many rows; the first head of the first one begins the
+  // One slice a layer, of heads with `rows` rows; the first head of the first one begins the
   // sequence.
   std::vector<Encoded> Encode(const CodecCase& c, const std::vector<std::vector<int32_t>>& rows) {
     const auto codec = codecs::MakeCodec(c.codec, c.values);

@@ -78,7 +78,7 @@ class SliceDecoderTest : public testing::SliceFixture {
     for (const Encoded& e : all) slices.push_back(e.slice);
     return decoder_->Load(form_, slices);
   }
-  // What the device has of a slice; none if the slot lacks the layer.
+  // The bytes that the device has of a slice; none if the slot lacks the layer.
   std::vector<std::byte> InSlot(const SliceLoader::Slice& slice) {
     mirror_->BeginPass();
     KvMirror::Slot* const slot = *mirror_->Hold(slice.stamp);

@@ -1,6 +1,6 @@
 #pragma once
-// What tests of slices on a device share: a fake device whose kernels are the real ones' emulation,
-// a mirror of pages there, codecs and numbers.
+// Code that tests of slices on a device share: a fake device whose kernels are the real ones'
+// emulation, a mirror of pages there, codecs and numbers.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ inline const CodecCase kCodecCases[] = {
     {"raw", {}},  {"int8", {64, 0}},     {"int4", {64, 1}},        {"turbo", {4, 2, 1}},
     {"fp8", {0}}, {"mixed", {64, 2, 1}}, {"cachegen", {10, 10, 1}}};
 
-// Of slices with so many heads, whose numbers lie as in pages.
+// The form of slices with `heads` heads, whose numbers lie as in pages.
 inline kernels::SliceForm FormOf(const CodecCase& c, const KvLayout& kv, int32_t heads) {
   kernels::SliceForm form = *codecs::SliceFormOf(c.codec, c.values);
   for (kernels::PlaneForm* const plane : {&form.k, &form.v}) {

@@ -103,7 +103,7 @@ TEST_F(ReadingEngineTest, AContextThatWorkersShareIsClusteredOnce) {
   ExpectSameAnswer(fetched, made);
   EXPECT_EQ(fetched.reading.counters.read_bytes, made.reading.counters.read_bytes);
   EXPECT_EQ(second->GetStats().reading.fetched_indexes, 1u);
-  // What shares only its beginning is another context.
+  // A prompt that shares only its beginning is another context.
   EXPECT_EQ(Run(*second, Request(380, 1, 4)).reading.counters.fetched_indexes, 0u);
   GenerateRequest alone = request;
   alone.no_cache = true;
@@ -146,7 +146,7 @@ TEST_F(ReadingEngineTest, ABudgetThatIsTooSmallNamesTheLeastThatWorks) {
   const std::string size = message.substr(at, message.find(':', at) - at);
   const uint64_t least = *config::ParseBytes(size);
   EXPECT_EQ(Run(*Worker(With("precision", least)), request).tokens.size(), 4u);
-  // What it says is rounded up by less than a thousandth.
+  // The number in the text is rounded up by less than a thousandth.
   EXPECT_THAT(Worker(With("precision", least - least / 1000 - 1))->Generate(request, {}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected at least " + size)));
   // Requests that may run at a time share what was typed, and the error speaks of that.

@@ -32,7 +32,7 @@ std::string Half(std::vector<float> numbers) {
   return {reinterpret_cast<const char*>(half.data()), 2 * half.size()};
 }
 
-// Of each layer: two means, two directions.
+// For each layer: two means, two directions.
 std::string File(std::vector<float> numbers = {0.5f, 2, 0, 1, 1, 0, 0, 3, 0.6f, 0.8f, -0.8f,
                                                0.6f}) {
   return Header() + Half(std::move(numbers));

@@ -26,7 +26,7 @@ class RowIndexTest : public ContextFixture {
   std::unique_ptr<RowIndex> Empty(const std::string& policy, int64_t rows = kRows) {
     return RowIndex::Make(*ParseReadPolicy(policy), kKv, rows, kernels::BestCpuBackend());
   }
-  // The rows come in parts of so many blocks.
+  // The rows come in parts of `blocks` blocks.
   std::unique_ptr<RowIndex> Made(const std::string& policy, const KvSequence& context,
                                  size_t blocks) {
     auto index = Empty(policy, context.length());

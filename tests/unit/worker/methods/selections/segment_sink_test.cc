@@ -149,7 +149,7 @@ TEST_F(SegmentSinkTest, RowsAreTheSameWhereverTheyAreDecoded) {
     EXPECT_EQ(Decoded(*Filled(&loader)), want);
     EXPECT_EQ(loader.slices_taken, 6);
     EXPECT_GT(codec_->GetStats().at(0).decode.bytes_out, 0u);
-    // What the device did not do, the CPU does.
+    // The slices that the device did not do, the CPU does.
     loader.outcome = SliceLoader::Outcome::kUnread;
     EXPECT_EQ(Decoded(*Filled(&loader)), want);
   }

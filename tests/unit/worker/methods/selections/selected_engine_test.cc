@@ -80,7 +80,7 @@ TEST_F(SelectedEngineTest, AnotherWorkerPublishesTheSameSegments) {
     EXPECT_EQ(warm.selected_tokens, 384u) << recipe;
     if (recipe.ends_with("raw")) ExpectSameAnswer(warm, Run(*Alone(recipe), request));
   }
-  // What it fetched, it has not seen the queries of: nothing to publish.
+  // It has not seen the queries of the part that it fetched: nothing to publish.
   node_.Clear();
   RunAndIdle(*Worker(With("raw")), request);
   RunAndIdle(*Worker(options), Shared(500, 410));
@@ -228,7 +228,7 @@ TEST_F(SelectedEngineTest, ATroubledNodeCostsARecomputeAndNeverAnAnswer) {
     EXPECT_EQ(got.fetched_tokens, trouble.fetched) << trouble.name;
     EXPECT_EQ(got.miss_reason, trouble.reason) << trouble.name;
     EXPECT_EQ(got.selected_tokens, 640u) << trouble.name;
-    // What stands on the first segment is as it was; else the whole prefix is one segment.
+    // The part after the first segment is as it was; else the whole prefix is one segment.
     if (trouble.fetched == 256) {
       ExpectSameAnswer(got, want);
     } else {

@@ -20,7 +20,7 @@ bool IsKept(int32_t layer, int32_t head, int64_t row) {
   return head > 0 && (row * 7 + layer * 3) % (head + 2) == 0;
 }
 
-// What a selection is shown, written down.
+// The observations of a selection, written down.
 struct Observations {
   std::vector<std::vector<int64_t>> rows;  // By layer, in the order of the calls.
   bool keys_were_there = true;
@@ -95,7 +95,7 @@ class Uneven final : public selections::Selection {
   const bool finite_;
 };
 
-// What WorkerEngine has, with a selection that no recipe names.
+// The parts of WorkerEngine, with a selection that no recipe names.
 struct Worker {
   Worker(InMemoryCacheClient* node, std::unique_ptr<selections::Selection> selection_in,
          const std::string& recipe = "random:keep=0.5+raw")

@@ -17,9 +17,9 @@ namespace {
 using ::cairn::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr size_t kContext = 1024;  // Of the small model.
+constexpr size_t kContext = 1024;  // The context of the small model.
 constexpr size_t kDropped = kContext / 4;
-constexpr size_t kDim = 64;  // Of a head; all of it is rotated.
+constexpr size_t kDim = 64;  // The dimensions of a head; all of it is rotated.
 
 // Binary16, without infinities.
 double FromHalf(uint16_t h) {
@@ -96,7 +96,7 @@ TEST_F(TurnedPromptTest, TheFirstLayerIsThatOfTheShortenedPromptButForRounding) 
   Idle(*worker);
   const GenerateRequest request = Long(1100);
   ASSERT_EQ(Run(*worker, request).turned_tokens, 576u);
-  // The shortened prompt, computed anew.
+  // The shortened prompt, computed again.
   GenerateRequest anew = request;
   anew.prompt = TokenPrompt{Shortened(request)};
   ASSERT_EQ(Run(*worker, anew).turned_tokens, 0u);
@@ -148,7 +148,7 @@ TEST_F(TurnedPromptTest, WithoutItsBlocksTheShortenedPromptIsComputedAnew) {
   EXPECT_EQ(got.turned_tokens + got.fetched_tokens, 0u);
   ExpectSameAnswer(got, want);
   Idle(*worker);
-  // What it pushed is that of the shortened prompt.
+  // The blocks that it pushed are those of the shortened prompt.
   const GenerateSummary warm = Run(*worker, shortened);
   EXPECT_EQ(warm.fetched_tokens, 832u);
   ExpectSameAnswer(warm, want);

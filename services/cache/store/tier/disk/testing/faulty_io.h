@@ -40,7 +40,7 @@ class FaultyIo final : public disk::IoBackend {
     int error = EIO;
     uint64_t bytes = 0;
   };
-  // What happens to each request. Shared by the backends of a tier. Thread-safe.
+  // The outcome of each request. Shared by the backends of a tier. Thread-safe.
   class Plan {
    public:
     using Decide = std::function<Fault(const disk::IoRequest&)>;

@@ -28,8 +28,8 @@ TEST(HitDensityTest, WhatIsUsedMoreIsWorthMore) {
   }
 }
 
-// What comes back after a minute, and else never, is kept until then, and not longer. Its hazard
-// before that is zero, so a rank by the likelihood of a use now would drop it first.
+// A block that comes back after a minute, and else never, is kept until then, and not longer. Its
+// hazard before that is zero, so a rank by the likelihood of a use now would drop it first.
 TEST(HitDensityTest, LooksAheadToTheNextUse) {
   HitDensity density;
   const int back = AgeCells::BinOfAge(static_cast<int64_t>(60 / AgeCells::kSecondsPerSlot));

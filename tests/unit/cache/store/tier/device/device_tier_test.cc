@@ -66,7 +66,7 @@ class Rig {
   Status Read(const Extent& extent, std::span<std::byte> bytes) {
     return Wait([&](IoCallback done) { tier->Read(extent, bytes, std::move(done)); });
   }
-  // What the device holds there.
+  // The bytes that the device holds there.
   std::vector<std::byte> ReadAll(const Extent& extent) {
     std::vector<std::byte> bytes(extent.length);
     EXPECT_OK(Read(extent, bytes));
@@ -190,7 +190,7 @@ TEST(DeviceTierTest, AChunkThatASessionHasStaysWithItsTenantAndGetsOtherMemoryAf
   const auto shared = rig.tier->Share(place, "a");
   ASSERT_OK(shared);
   EXPECT_EQ(rig.stats().shared_chunks, 1u);
-  // What the session sees. It keeps that after it has hung up.
+  // The session's view. It keeps that after it has hung up.
   const auto device = rig.fake.Open();
   auto imported = device->Import(shared->descriptor, shared->bytes);
   ASSERT_OK(imported);

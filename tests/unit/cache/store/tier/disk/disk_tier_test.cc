@@ -1,4 +1,4 @@
-// What is the disk tier's own: the directory, time and room, damage, a full disk. The common
+// The disk tier's own features: the directory, time and room, damage, a full disk. The common
 // promises: tests/conformance/cache/tier.
 
 #include "services/cache/store/tier/disk/disk_tier.h"
@@ -110,6 +110,37 @@ TEST_F(DiskTierTest, DirectoryOfAnotherNodeIsRefusedOrWiped) {
   EXPECT_TRUE(found.empty());
 }
 
+TEST_F(DiskTierTest, DirectoryOfAnotherNodeIsTakenOverWithItsBlocks) {
+  std::string first;
+  {
+    const auto tier = Open(Options());  // A node that chose its own name.
+    Put(*tier, 1, 1000);
+    first = tier->node_id();
+  }
+  DiskTierOptions options = Options();
+  options.node_id = "cairn-0";
+  options.take_over = true;
+  std::vector<Extent> found;
+  EXPECT_EQ(Open(options, &found)->node_id(), "cairn-0");
+  EXPECT_EQ(found.size(), 1u);
+  // It is the new node's from now on.
+  options.take_over = false;
+  EXPECT_EQ(Open(options)->node_id(), "cairn-0");
+  options.node_id = first;
+  EXPECT_THAT(DiskTier::Open(options),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("cairn-0")));
+}
+
+TEST_F(DiskTierTest, AnotherFormatIsNotTakenOver) {
+  fs::create_directories(directory_.path());
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 99\nnode x\nstate ready\n";
+  DiskTierOptions options = Options();
+  options.node_id = "cairn-0";
+  options.take_over = true;
+  EXPECT_THAT(DiskTier::Open(options),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("format '99', expected 2")));
+}
+
 TEST_F(DiskTierTest, AnotherFormatIsRefusedOrWiped) {
   { Put(*Open(Options()), 1, 1000); }
   std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 99\nnode x\nstate ready\n";
@@ -164,7 +195,7 @@ TEST_F(DiskTierTest, SecondOpenIsRefused) {
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("in use by another process")));
 }
 
-// What an earlier version left: values in the database.
+// The remains of an earlier version: values in the database.
 TEST_F(DiskTierTest, DirectoryOfTheFormerFormatIsRefusedOrWiped) {
   fs::create_directories(directory_.path() + "/db");
   std::ofstream(directory_.path() + "/db/000008.sst") << "values";
@@ -538,7 +569,7 @@ TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
     }
   }
 
-  // What fits into the segments that are there may be accepted; then one is refused.
+  // Extents that fit into the segments that are there may be accepted; then one is refused.
   Status refused = OkStatus();
   for (uint64_t seed = 100; seed < 180 && refused.ok(); ++seed) {
     const Extent extent = *tier->Reserve(kMiB);

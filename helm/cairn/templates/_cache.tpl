@@ -1,0 +1,173 @@
+{{/* The node's settings, as the chart computes them. */}}
+{{- define "cairn.cacheComputed" -}}
+listen: 0.0.0.0:7400
+admin:
+  listen: 0.0.0.0:7401
+local:
+  {{- if include "cairn.hasWorkerBeside" . }}
+  # Of this pod's worker. A worker names its tenant when it opens its session.
+  socket: /run/cairn/node.sock
+  require_tenant: true
+  {{- else }}
+  # Pods share no folder, so nobody could use it.
+  socket: "off"
+  {{- end }}
+host:
+  capacity: {{ .Values.cache.host.capacityMiB }}MiB
+{{- if .Values.cache.disk.enabled }}
+disk:
+  path: /var/lib/cairn/disk
+  capacity: {{ .Values.cache.disk.capacityMiB }}MiB
+  flush_after: {{ .Values.cache.disk.flushAfter }}
+  write_budget: {{ .Values.cache.disk.writeBudgetMiB }}MiB
+  # A volume of a release before, whose node had chosen its own name, gets the pod's.
+  take_over: true
+{{- end }}
+{{- if .Values.cache.device.enabled }}
+device:
+  capacity: {{ .Values.cache.device.capacityMiB }}MiB
+{{- end }}
+{{- if .Values.cache.device.ncclOnTrustedNetwork }}
+link:
+  enabled: true
+  trusted_network: true
+{{- end }}
+{{- if gt (int .Values.cache.replicas) 1 }}
+# Each pod's own name, host and address come with its command.
+cluster:
+  discovery: dns
+  name: {{ .Values.cache.cluster.name | default .Release.Name | quote }}
+  dns_names: [_grpc._tcp.{{ include "cairn.name" . }}-cache-peers.{{ .Release.Namespace }}.svc]
+  memory: {{ .Values.cache.cluster.memoryMiB }}MiB
+  {{- with .Values.cache.cluster.zone }}
+  zone: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.cache.cluster.peerIdentities }}
+  peer_identities: {{ toJson . }}
+  {{- end }}
+  {{- if include "cairn.hasTls" . }}
+  # Members dial each other by the pods' names, and certificates have the name of the Service.
+  tls_server_name: {{ include "cairn.name" . }}-cache.{{ .Release.Namespace }}.svc
+  {{- end }}
+{{- end }}
+log:
+  level: {{ .Values.cache.logLevel }}
+  format: json
+tls:
+{{- if include "cairn.hasTls" . }}
+  cert: /etc/cairn-tls/tls.crt
+  key: /etc/cairn-tls/tls.key
+  client_ca: /etc/cairn-tls/ca.crt
+  {{- with .Values.tls.adminIdentities }}
+  admin_identities: {{ toJson . }}
+  {{- end }}
+{{- else }}
+  allow_plaintext_beyond_loopback: true
+{{- end }}
+{{- end -}}
+
+{{- define "cairn.cacheConfig" -}}
+{{- include "cairn.config" (dict "root" . "role" "cache" "computed" (include "cairn.cacheComputed" .)) -}}
+{{- end -}}
+
+{{/*
+The node's container. Beside a worker it is a sidecar: it starts before the worker, and ends after it, when the
+worker's last blocks have arrived.
+*/}}
+{{- define "cairn.cacheContainer" -}}
+{{- $cache := .Values.cache -}}
+{{- $memory := printf "%sMi" (include "cairn.cacheMemory" .) -}}
+- name: cache
+  image: {{ include "cairn.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  {{- if include "cairn.hasWorkerBeside" . }}
+  restartPolicy: Always
+  {{- end }}
+  command:
+    - cairn-cache
+    - --config=/etc/cairn/cache.yaml
+    # A node that is alone has its pod's name too: a cluster may grow from it.
+    - --node.id=$(POD_NAME)
+    {{- if gt (int $cache.replicas) 1 }}
+    - --cluster.host=$(POD_NODE)
+    - --cluster.advertise=$(POD_NAME).{{ include "cairn.name" . }}-cache-peers.{{ .Release.Namespace }}.svc:7400
+    {{- end }}
+  env:
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    - name: POD_NODE
+      valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+    {{- include "cairn.extraEnv" $cache | nindent 4 }}
+  ports:
+    - {name: grpc, containerPort: 7400}
+    - {name: admin, containerPort: 7401}
+  {{- include "cairn.announce" $cache | nindent 2 }}
+  {{- include "cairn.probes" (dict "port" "admin" "startup" $cache.startupSeconds) | nindent 2 }}
+  # The arena counts against the memory limit. Request and limit are equal: an OOM kill would look like a crash.
+  resources:
+    requests: {cpu: {{ $cache.cpu | quote }}, memory: {{ $memory }}}
+    limits:
+      memory: {{ $memory }}
+      {{- include "cairn.deviceLimit" $cache.device | nindent 6 }}
+    {{- include "cairn.deviceClaim" $cache.device | nindent 4 }}
+  securityContext: {{- include "cairn.containerSecurityContext" . | nindent 4 }}
+  volumeMounts:
+    - {name: config, mountPath: /etc/cairn, readOnly: true}
+    - {name: sockets, mountPath: /tmp}
+    {{- if $cache.disk.enabled }}
+    - {name: data, mountPath: /var/lib/cairn}
+    {{- end }}
+    {{- if include "cairn.hasTls" . }}
+    - {name: tls, mountPath: /etc/cairn-tls, readOnly: true}
+    {{- end }}
+    {{- if include "cairn.hasWorkerBeside" . }}
+    - {name: local, mountPath: /run/cairn}
+    {{- end }}
+    {{- include "cairn.extraMounts" $cache | nindent 4 }}
+{{- end -}}
+
+{{/* MiB of the node's container. */}}
+{{- define "cairn.cacheMemory" -}}
+{{- $cache := .Values.cache -}}
+{{- $directory := ternary $cache.cluster.memoryMiB 0 (gt (int $cache.replicas) 1) -}}
+{{- /* With the same-node path, segments that a client still maps stay for a while. */ -}}
+{{- $retired := ternary (div (add $cache.host.capacityMiB 15) 16) 0 (ne (include "cairn.hasWorkerBeside" .) "") -}}
+{{- /* docs/operate/operations.md, "Memory": each bound beside the arena, and memory that is freed and kept. */ -}}
+{{- $sizes := dict "index.capacity" "256MiB" "limits.lease_memory" "64MiB" "limits.namespace_memory" "64MiB" "limits.fetch_headers" "32MiB" "limits.transfers" "64MiB" "rpc.memory" "512MiB" "watch.memory" "32MiB" "limits.session_memory" "128MiB" -}}
+{{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $cache.config "sizes" $sizes)) 100 (ternary 96 0 $cache.disk.enabled) -}}
+{{- $overhead := include "cairn.covers" (dict "name" "cache.overheadMiB" "given" $cache.overheadMiB "bounds" $bounds "needed" (add $bounds 256)) -}}
+{{- add $cache.host.capacityMiB $overhead $directory $retired (include "cairn.driverMiB" $cache.device) -}}
+{{- end -}}
+
+{{/*
+MiB of the node's volume: the tier stays below 1.3 times its capacity and writes nothing when less than disk.min_free
+is left; a twentieth is the file system's own. A StatefulSet that exists keeps its size, which cannot change.
+*/}}
+{{- define "cairn.volumeMiB" -}}
+{{- $disk := .Values.cache.disk -}}
+{{- $free := include "cairn.settingOr" (dict "settings" .Values.cache.config "key" "disk.min_free" "default" "256MiB") -}}
+{{- $needed := div (mul (add (div (mul $disk.capacityMiB 13) 10) (include "cairn.mebibytes" $free)) 20) 19 -}}
+{{- $needed = $disk.volumeMiB | default $needed -}}
+{{- $name := printf "%s-cache" (include "cairn.name" .) -}}
+{{- $old := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-cache" (include "cairn.name" .)) -}}
+{{- if $old -}}
+{{- $claim := first $old.spec.volumeClaimTemplates -}}
+{{- $unit := dict "Ki" "KiB" "Mi" "MiB" "Gi" "GiB" "Ti" "TiB" "" "B" -}}
+{{- $size := $claim.spec.resources.requests.storage -}}
+{{- $has := include "cairn.mebibytes" (printf "%s%s" (regexFind "^[0-9.]+" $size) (get $unit (regexFind "[A-Za-z]*$" $size))) -}}
+{{- if lt (int $has) (int (div (mul $disk.capacityMiB 5) 4)) -}}
+{{- fail (printf "cache.disk.capacityMiB: got %v, and the volumes of %s have %s: Kubernetes changes no size there (docs/operate/kubernetes.md, \"Growing a disk\")" $disk.capacityMiB $old.metadata.name $size) -}}
+{{- end -}}
+{{- $needed = $has -}}
+{{- end -}}
+{{- $needed -}}
+{{- end -}}
+
+{{/* What a StatefulSet cannot get or lose later. */}}
+{{- define "cairn.checkVolumes" -}}
+{{- $old := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-cache" (include "cairn.name" .)) -}}
+{{- $enabled := .Values.cache.disk.enabled -}}
+{{- if and $old (ne $enabled (ne (len ($old.spec.volumeClaimTemplates | default list)) 0)) -}}
+{{- fail (printf "cache.disk.enabled: got %v, and %s was made with %v: Kubernetes lets nobody change that (docs/operate/kubernetes.md, \"Growing a disk\")" $enabled $old.metadata.name (not $enabled)) -}}
+{{- end -}}
+{{- end -}}

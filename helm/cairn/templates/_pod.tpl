@@ -1,0 +1,174 @@
+{{/* What all pods have in common. */}}
+
+{{/*
+Labels and annotations of a pod template. Call with (dict "root" $ "component" "cache" "values" VALUES "checksums" MAP).
+What the chart needs wins over what the values add.
+*/}}
+{{- define "cairn.podMetadata" -}}
+{{- $labels := include "cairn.labels" . | fromYaml -}}
+labels: {{- mergeOverwrite (deepCopy .values.podLabels) $labels | toYaml | nindent 2 }}
+annotations: {{- mergeOverwrite (deepCopy .values.podAnnotations) .checksums | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* Fields of a pod's spec. Call with (dict "root" $ "component" "cache" "values" VALUES "grace" SECONDS). */}}
+{{- define "cairn.podSpec" -}}
+automountServiceAccountToken: false
+{{- with .values.serviceAccountName }}
+serviceAccountName: {{ . | quote }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .grace }}
+securityContext: {{- include "cairn.podSecurityContext" .root | nindent 2 }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if ne .values.spread "none" }}
+topologySpreadConstraints:
+  {{- $selector := include "cairn.selectorLabels" . }}
+  {{- $how := ternary "DoNotSchedule" "ScheduleAnyway" (eq .values.spread "required") }}
+  - topologyKey: kubernetes.io/hostname
+    maxSkew: 1
+    whenUnsatisfiable: {{ $how }}
+    labelSelector:
+      matchLabels: {{- $selector | nindent 8 }}
+  - topologyKey: topology.kubernetes.io/zone
+    maxSkew: 1
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- $selector | nindent 8 }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* What the restricted Pod Security Standard asks of a pod. */}}
+{{- define "cairn.podSecurityContext" -}}
+runAsNonRoot: true
+{{- with .Values.podSecurity.uid }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{/* And of a container. */}}
+{{- define "cairn.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/*
+Until all have heard that the pod ends, calls still come: it serves them for this long, and only then gets SIGTERM.
+Call with the values of a role.
+*/}}
+{{- define "cairn.announce" -}}
+{{- with .announceSeconds }}
+lifecycle:
+  preStop:
+    sleep: {seconds: {{ . }}}
+{{- end }}
+{{- end -}}
+
+{{/* Environment that the values add, after what the chart has. Call with the values of a role. */}}
+{{- define "cairn.extraEnv" -}}
+{{- with .extraEnv }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{/* Mounts of a role's own Secrets and volumes. */}}
+{{- define "cairn.extraMounts" -}}
+{{- range .secrets }}
+- {name: {{ printf "secret-%s" . | quote }}, mountPath: {{ printf "/etc/cairn-secrets/%s" . | quote }}, readOnly: true}
+{{- end }}
+{{- with .extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "cairn.extraVolumes" -}}
+{{- range .secrets }}
+- name: {{ printf "secret-%s" . | quote }}
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+{{- end }}
+{{- with .extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The Secret with the certificate of a role; empty: plaintext. Call with (dict "root" $ "role" "cache"). */}}
+{{- define "cairn.tlsSecret" -}}
+{{- $tls := .root.Values.tls -}}
+{{- if $tls.certManager.enabled -}}
+{{ include "cairn.name" .root }}-{{ .role }}-tls
+{{- else -}}
+{{ index $tls.secrets .role | default $tls.existingSecret }}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty: traffic is encrypted, with certificates on both sides. */}}
+{{- define "cairn.hasTls" -}}
+{{- if or .Values.tls.existingSecret .Values.tls.certManager.enabled }}tls{{ end -}}
+{{- end -}}
+
+{{/* Call with (dict "root" $ "role" "cache" "name" "tls"). */}}
+{{- define "cairn.tlsVolume" -}}
+{{- with include "cairn.tlsSecret" . }}
+- name: {{ $.name }}
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
+{{/* A budget that lets one pod go at a time. Call with (dict "root" $ "component" "cache" "replicas" N). */}}
+{{- define "cairn.disruptionBudget" -}}
+{{- if gt (int .replicas) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "cairn.name" .root }}-{{ .component }}
+  labels: {{- include "cairn.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  # One that is not ready serves nobody.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{- include "cairn.selectorLabels" . | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{/* Seconds that a node needs from SIGTERM to its end at most, and with the hook before it. */}}
+{{- define "cairn.cacheGrace" -}}
+{{- $config := .Values.cache.config -}}
+{{- $sum := .Values.cache.announceSeconds | int -}}
+{{- range $key, $default := dict "drain.grace" "1s" "drain.timeout" "10s" "drain.flush_timeout" "1m" -}}
+{{- $sum = add $sum (include "cairn.seconds" (include "cairn.settingOr" (dict "settings" $config "key" $key "default" $default))) -}}
+{{- end -}}
+{{/* services/cache/serve/node/node.cc: kStopLimit, twice. */}}
+{{- add $sum 30 -}}
+{{- end -}}
+
+{{/* Of a worker or a router. Call with the values of the role. */}}
+{{- define "cairn.drainGrace" -}}
+{{- add .announceSeconds (include "cairn.seconds" (include "cairn.settingOr" (dict "settings" .config "key" "drain" "default" "20s"))) 15 -}}
+{{- end -}}
+
+{{/* What the values say, or what is needed. Call with (dict "name" "cache" "given" SECONDS "needed" SECONDS). */}}
+{{- define "cairn.grace" -}}
+{{- if and .given (lt (int .given) (int .needed)) -}}
+{{- fail (printf "%s.terminationGracePeriodSeconds: got %d, expected at least %d, which announceSeconds and the settings of the drain add up to, or 0 for that" .name (int .given) (int .needed)) -}}
+{{- end -}}
+{{- .given | default .needed -}}
+{{- end -}}

@@ -1,0 +1,197 @@
+"""Cairn in the small cluster: values for small pods, certificates, and calls from a pod."""
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+
+from conftest import ROOT
+from pod_security import pod_specs
+from rendered_chart import merged, render
+from small_cluster.cluster import SmallCluster
+
+MODEL = ROOT / "tests/data/gguf/kquant.gguf"
+PLAINTEXT = {"tls": {"acceptPlaintextOnTheNetwork": True}}
+SMALL = {
+    "cache": {
+        "host": {"capacityMiB": 64},
+        "disk": {"capacityMiB": 64},
+        "config": {"index": {"capacity": "16MiB"}, "disk": {"scrub_rate": "0B"}},
+        "announceSeconds": 1,
+    },
+    "worker": {
+        "kvPoolMiB": 64,
+        "threads": 1,
+        "announceSeconds": 1,
+        "model": {"existingClaim": "models", "path": "kquant.gguf"},
+        "config": {"cache": {"push_queue": "16MiB"}},
+    },
+    "router": {"announceSeconds": 1},
+}
+
+
+def make_programs(folder, programs, scripts=()):
+    """A folder with Cairn's programs and the scripts {name: text}."""
+    folder.mkdir()
+    for name in ["cairn", "cairn-cache", "cairn-worker", "cairn-router"]:
+        shutil.copy(programs / name, folder / name)
+    for name, text in dict(scripts).items():
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+class Release:
+    """The chart's objects in a small cluster."""
+
+    def __init__(self, chart, cluster):
+        self._chart, self.cluster = chart, cluster
+        self.values, self._docs = {}, []
+
+    def upgrade(self, *values, patience=180):
+        """Applies the chart with these values over the small ones, and waits until all is ready."""
+        self.apply(*values)
+        self.cluster.wait_settled(patience)
+
+    def apply(self, *values, change=lambda docs: docs):
+        self.values = SMALL
+        for more in values:
+            self.values = merged(self.values, more)
+        self._docs = render(self._chart, self.values)
+        self.cluster.apply(change(self._docs))
+
+    def test(self):
+        """`helm test`: (whether it succeeded, what it said)."""
+        (doc,) = [d for d in self._docs if d["kind"] == "Pod"]
+        pod = self.cluster.run_hook(doc)
+        pod.ended.wait(20)
+        said = pod.container("put-and-get").log.read_text(errors="replace")
+        return pod.phase == "Succeeded", said
+
+    def wait_whole(self, address):
+        """Until all members see each other, as `cairn stat --cluster` says."""
+        said = []
+
+        def whole():
+            code, output = self.cairn("stat", "--cluster", f"--cache={address}")
+            said[:] = [output]
+            return code == 0
+
+        try:
+            self.cluster.wait(whole, "all members see each other")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{said[0]}") from None
+
+    def run(self, *command):
+        """(exit code, output) of a program in a pod that mounts what `helm test` has."""
+        (doc,) = [d for d in self._docs if d["kind"] == "Pod"]
+        ((_, spec),) = pod_specs(doc)
+        container = {**spec["containers"][0], "name": "run", "command": list(command)}
+        model = {"name": "model", "mountPath": "/models", "readOnly": True}
+        container["volumeMounts"] = [*container.get("volumeMounts", []), model]
+        claim = {"name": "model", "persistentVolumeClaim": {"claimName": "models"}}
+        spec = {**spec, "volumes": [*spec.get("volumes", []), claim]}
+        name = f"run-{self.cluster.number()}"
+        pod = self.cluster.run_hook(
+            {"metadata": {"name": name}, "spec": {**spec, "containers": [container]}}
+        )
+        pod.ended.wait(20)
+        ran = pod.container("run")
+        return ran.exit_code, ran.log.read_text(errors="replace")
+
+    def cairn(self, *words):
+        tls = []
+        if "tls-ca" in json.dumps(self._docs):
+            tls = [f"--tls-{k}=/etc/cairn-tls/{f}" for k, f in TLS_FILES]
+            tls.append("--tls-server-name=test-cache.kv.svc")
+        return self.run("cairn", *words, *tls)
+
+    def generate(self, address, numbers=250):
+        """How many tokens of a fixed prompt came from the node at the address, and a hash of what
+        was computed. The node holds the prompt's blocks afterwards."""
+        code, output = self.run(
+            "sh",
+            "-c",
+            f"seq -s' ' 1 {numbers} | cairn generate --model=/models/kquant.gguf --prompt-file=-"
+            f" --raw --max-tokens=1 --threads=1 --json --cache={address} {self._tls()}",
+        )
+        assert code == 0, output
+        answer = json.loads(output[output.index('{"prompt_tokens') :])
+        return answer["fetched_tokens"], answer["prompt_logits_sha256"]
+
+    def _tls(self):
+        if "tls-ca" not in json.dumps(self._docs):
+            return ""
+        files = " ".join(f"--tls-{k}=/etc/cairn-tls/{f}" for k, f in TLS_FILES)
+        return f"{files} --tls-server-name=test-cache.kv.svc"
+
+
+TLS_FILES = [("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key")]
+
+
+def start(chart, folder, programs, scripts=(), **options):
+    """A release in a cluster of its own, with a volume that has a model; close its cluster."""
+    folder.chmod(0o755)
+    made = make_programs(folder / "programs", programs, scripts)
+    cluster = SmallCluster(folder / "cluster", made, **options)
+    models = cluster.claims.folder("models", 10001)
+    shutil.copy(MODEL, models / MODEL.name)
+    (models / MODEL.name).chmod(0o644)
+    return Release(chart, cluster)
+
+
+def make_certificate(folder, names):
+    """The data of a Secret: a certificate with these names and no others, of an authority of its
+    own kind."""
+    folder.mkdir(exist_ok=True)
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    if not (folder / "ca.crt").exists():
+        openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
+    openssl("req", *curve, "-keyout", "tls.key", "-out", "tls.csr", "-subj", "/CN=cairn")
+    alternatives = ",".join(f"DNS:{name}" for name in names)
+    (folder / "names").write_text(f"subjectAltName={alternatives}\n", encoding="ascii")
+    openssl(
+        *("x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
+        *("-CAcreateserial", "-out", "tls.crt", "-days", "2", "-extfile", "names"),
+    )
+    return {f: (folder / f).read_text(encoding="ascii") for f in ["ca.crt", "tls.crt", "tls.key"]}
+
+
+def secret(name, data):
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "stringData": data,
+    }
+
+
+class Load:
+    """Calls `request` again and again from a pod's network, in threads, until `stop`."""
+
+    def __init__(self, cluster, request, threads=2):
+        self.done, self.failures = 0, []
+        self._cluster, self._request = cluster, request
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self):
+        self._cluster.enter_client()
+        while not self._ended.wait(0.05):
+            try:
+                self._request()
+                self.done += 1
+            except Exception as error:  # Whatever a caller would see.
+                self.failures.append(f"{time.monotonic():.1f}: {type(error).__name__}: {error}")
+
+    def stop(self):
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()

@@ -1,0 +1,210 @@
+"""The small cluster itself: README.md says what it is, and what it is not."""
+
+import collections
+import itertools
+import socket
+import threading
+import time
+
+from small_cluster import controllers
+from small_cluster.name_server import NameServer
+from small_cluster.network import NAME_SERVER, Network, enter, run_in
+from small_cluster.objects import Objects, Refused
+from small_cluster.pod import Pod
+from small_cluster.volumes import Claims
+
+WORKLOADS = {"StatefulSet": controllers.stateful_set, "Deployment": controllers.deployment}
+STEP = 0.05  # Seconds between two steps of the controllers.
+
+
+def udp_socket(address, port):
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind((address, port))
+    return made
+
+
+class SmallCluster:
+    """Starts real programs as pods of the manifests that are applied.
+
+    `folder`: for volumes and logs. `programs`: a folder that containers find in their PATH.
+    `lag`: seconds after which the address of a Service follows a change of its pods, as kube-proxy
+    does on a busy machine; names follow at once. Use it in a `with`. Thread-safe.
+    """
+
+    def __init__(self, folder, programs, namespace="kv", lag=0.0, machines=3):
+        self.folder, self.programs, self.namespace, self.lag = folder, programs, namespace, lag
+        self.objects = Objects()
+        self.claims = Claims(folder / "claims")
+        self.network = Network()
+        self.notes = []  # What went wrong and did not stop anything.
+        self._machines = [f"machine-{i}" for i in range(machines)]
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._pods = {}
+        self._late = collections.deque()  # (when, rules)
+        self._rules = {}
+        self._kept = frozenset()  # Objects that no release owns.
+        self._error = None
+        self._ended = threading.Event()
+        self._client, self.client_address = self.network.add_pod()
+        # Calls of the test come from a pod, and look names up as pods do.
+        self._names = NameServer(run_in(self.network.machine, lambda: udp_socket(NAME_SERVER, 53)))
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def number(self):
+        return next(self._numbers)
+
+    def note(self, text):
+        self.notes.append(text)
+
+    # What people do -------------------------------------------------------------------------------
+
+    def apply(self, docs):
+        """What `helm upgrade` does with the manifests: raises Refused, with what came before the
+        refused object already changed. What is no longer among them is removed. Hooks wait."""
+        docs = [d for d in docs if "helm.sh/hook" not in (d["metadata"].get("annotations") or {})]
+        before = {k for k in self.objects.keys() if k not in self._kept}
+        for doc in docs:
+            self.objects.put(doc)
+        for kind, name in before - {(d["kind"], d["metadata"]["name"]) for d in docs}:
+            self.objects.remove(kind, name)
+
+    def add(self, doc):
+        """An object that no release owns, such as a Secret."""
+        self._kept = self._kept | {(doc["kind"], doc["metadata"]["name"])}
+        self.objects.put(doc)
+
+    def evict(self, name):
+        """As `kubectl drain` does. False: a PodDisruptionBudget refuses it now."""
+        pod = self.pod(name)
+        if not controllers.may_be_evicted(self, pod):
+            return False
+        pod.delete()
+        return True
+
+    def run_hook(self, doc, patience=180):
+        """Runs a pod of `helm test` to its end, and returns it."""
+        meta = {"name": doc["metadata"]["name"], "labels": doc["metadata"].get("labels") or {}}
+        pod = self.add_pod(meta, doc["spec"])
+        self.wait(lambda: pod.phase in ("Succeeded", "Failed"), f"end of {pod.name}", patience)
+        pod.delete()
+        return pod
+
+    # What tests see -------------------------------------------------------------------------------
+
+    def pods(self):
+        with self._lock:
+            return list(self._pods.values())
+
+    def pod(self, name):
+        with self._lock:
+            return self._pods[name]
+
+    def service_address(self, name):
+        return self.objects.find("Service", name)["spec"]["clusterIP"]
+
+    def in_client(self, function):
+        """What `function` returns, run in a thread in the network of a pod."""
+        return run_in(self._client, function)
+
+    def enter_client(self):
+        """Moves the calling thread into that network."""
+        enter(self._client)
+
+    def settled(self):
+        """All workloads have the pods that they ask for, of the newest revision, and ready, and
+        Services lead to them."""
+        for kind in WORKLOADS:
+            for workload in self.objects.all(kind):
+                owner = (kind, workload["metadata"]["name"])
+                pods = [p for p in self.pods() if p.owner == owner]
+                wanted = controllers.revision(workload["spec"]["template"])
+                if len(pods) != workload["spec"].get("replicas", 1):
+                    return False
+                if not all(p.ready and p.revision == wanted for p in pods):
+                    return False
+        return not self._late and controllers.services(self)[0] == self._rules
+
+    def wait_settled(self, patience=180):
+        self.wait(self.settled, "all pods ready", patience)
+
+    def wait(self, done, what, patience=180):
+        end = time.monotonic() + patience
+        while not done():
+            if self._error is not None:
+                raise self._error
+            if time.monotonic() > end:
+                raise AssertionError(f"{what}: not within {patience} s\n{self.report()}")
+            time.sleep(STEP)
+
+    def report(self):
+        """What the pods do, and the ends of their logs."""
+        lines = []
+        for pod in self.pods():
+            lines.append(f"{pod.name}: {pod.phase}, ready {pod.ready}, {pod.error or 'no error'}")
+            for container in pod.inits + pod.containers:
+                text = container.log.read_text(errors="replace") if container.log.exists() else ""
+                lines.append(f"  {container.spec['name']}: {container.restarts} restarts")
+                lines += [f"    {line[:300]}" for line in text.splitlines()[-8:]]
+        return "\n".join(lines)
+
+    def close(self):
+        """Ends all pods at once."""
+        self._ended.set()
+        self._thread.join()
+        for pod in self.pods():
+            pod.delete(grace=0)
+        for pod in self.pods():
+            pod.ended.wait(20)
+        self._names.close()
+        self.network.close()
+
+    # What the controllers use ---------------------------------------------------------------------
+
+    def add_pod(self, meta, spec):
+        pod = Pod(self, {**meta, "machine": self._machine(meta.get("owner"))}, spec)
+        with self._lock:
+            self._pods[pod.name] = pod
+        pod.start()
+        return pod
+
+    def _machine(self, owner):
+        """The machine with the fewest pods of the workload."""
+        used = collections.Counter(p.machine for p in self.pods() if p.owner == owner)
+        return min(self._machines, key=lambda m: used[m])
+
+    def _run(self):
+        while not self._ended.is_set():
+            try:
+                self._step()
+            except Exception as error:  # The test that waits raises it.
+                self._error = error
+                return
+            self._ended.wait(STEP)
+
+    def _step(self):
+        with self._lock:
+            self._pods = {n: p for n, p in self._pods.items() if not p.ended.is_set()}
+        for kind, controller in WORKLOADS.items():
+            for workload in self.objects.all(kind):
+                controller(self, workload)
+        for pod in self.pods():
+            if pod.owner and self.objects.find(*pod.owner) is None:
+                pod.delete()
+        rules, self._names.zone = controllers.services(self)
+        if rules != self._rules:
+            self._rules = rules
+            self._late.append((time.monotonic() + self.lag, rules))
+        while self._late and self._late[0][0] <= time.monotonic():
+            self.network.set_services(self._late[0][1])
+            self._late.popleft()
+
+
+__all__ = ["Refused", "SmallCluster"]

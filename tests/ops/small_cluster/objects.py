@@ -1,0 +1,89 @@
+"""What was applied, and what Kubernetes would refuse."""
+
+import copy
+import threading
+
+import kubernetes_validate
+
+from pod_security import pod_specs, violations
+
+VERSION = "1.33"
+# All that may change in the spec of a StatefulSet.
+MUTABLE = {
+    "minReadySeconds",
+    "ordinals",
+    "persistentVolumeClaimRetentionPolicy",
+    "replicas",
+    "template",
+    "updateStrategy",
+}
+FROZEN = {"Deployment": ["selector"], "Job": ["selector", "template"]}
+# Their schemas are not Kubernetes' own.
+CUSTOM = ("monitoring.coreos.com/", "cert-manager.io/", "keda.sh/", "gateway.networking.k8s.io/")
+
+
+class Refused(Exception):
+    """An object that the API server would not take."""
+
+
+def _changed(old, new):
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    changed = {f for f in set(before) | set(after) if before.get(f) != after.get(f)}
+    if new["kind"] == "StatefulSet":
+        return sorted(changed - MUTABLE)
+    return sorted(changed & set(FROZEN.get(new["kind"], [])))
+
+
+def admit(new, old):
+    if not new["apiVersion"].startswith(CUSTOM):
+        try:
+            kubernetes_validate.validate(new, VERSION, strict=True)
+        except Exception as error:  # The package has no common base of its errors.
+            name = f"{new['kind']} {new['metadata']['name']}"
+            raise Refused(f"{name}: {str(error).splitlines()[0]}") from error
+    if old and (frozen := _changed(old, new)):
+        raise Refused(f"{new['kind']} {new['metadata']['name']}: Forbidden: updates to {frozen}")
+    for name, spec in pod_specs(new):
+        if found := violations(spec):
+            raise Refused(f"{name}: violates PodSecurity restricted: {'; '.join(found)}")
+
+
+class Objects:
+    """Thread-safe. Nobody may change what it returns."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._objects = {}
+        self._addresses = 0
+
+    def find(self, kind, name, _owner=None):
+        with self._lock:
+            return self._objects.get((kind, name))
+
+    def all(self, kind):
+        with self._lock:
+            return [o for (k, _), o in sorted(self._objects.items()) if k == kind]
+
+    def put(self, obj):
+        """Raises Refused. Fills in what the API server would."""
+        obj = copy.deepcopy(obj)
+        key = (obj["kind"], obj["metadata"]["name"])
+        old = self.find(*key)
+        admit(obj, old and {k: v for k, v in old.items() if k != "status"})
+        with self._lock:
+            if obj["kind"] == "Service":
+                old_spec = old["spec"] if old else {}
+                obj["spec"].setdefault("clusterIP", old_spec.get("clusterIP") or self._address())
+            self._objects[key] = obj
+
+    def remove(self, kind, name):
+        with self._lock:
+            return self._objects.pop((kind, name), None)
+
+    def keys(self):
+        with self._lock:
+            return set(self._objects)
+
+    def _address(self):
+        self._addresses += 1
+        return f"10.96.1.{self._addresses}"

@@ -1,0 +1,333 @@
+"""One pod, as a kubelet runs it: containers in order, probes, restarts, and an orderly end."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import pathlib
+
+from small_cluster import name_server
+from small_cluster.network import NAME_SERVER, enter
+from small_cluster.volumes import Volumes
+
+STEP = 0.05  # Seconds between two looks.
+LAUNCHER = pathlib.Path(__file__).with_name("container.py")
+
+
+def is_sidecar(container):
+    return container.get("restartPolicy") == "Always"
+
+
+class Probe:
+    """When it is to be asked, and what it has said."""
+
+    def __init__(self, spec):
+        self.spec = spec
+        self.passed = False
+        self.failures = 0
+        self.next = time.monotonic() + spec.get("initialDelaySeconds", 0)
+
+    def ask(self, address, ports):
+        """None: it is not its time. Else whether it has failed too often."""
+        if time.monotonic() < self.next:
+            return None
+        self.next = time.monotonic() + self.spec.get("periodSeconds", 10)
+        if self._answers(address, ports):
+            self.passed, self.failures = True, 0
+        else:
+            self.failures += 1
+            if self.failures >= self.spec.get("failureThreshold", 3):
+                self.passed = False
+                return True
+        return False
+
+    def _answers(self, address, ports):
+        get = self.spec["httpGet"]
+        port = ports.get(get["port"], get["port"])
+        timeout = self.spec.get("timeoutSeconds", 1)
+        try:
+            connection = http.client.HTTPConnection(address, port, timeout=timeout)
+            connection.request("GET", get.get("path", "/"))
+            return 200 <= connection.getresponse().status < 400
+        except OSError:
+            return False
+
+
+class Container:
+    """One program of a pod: it is started, asked, and started again."""
+
+    def __init__(self, pod, spec):
+        self.pod, self.spec = pod, spec
+        self.process = None
+        self.restarts = -1
+        self.exit_code = None
+        self.started = False  # Its startup probe has passed.
+        self.ready = False
+        self.probes = {}
+        self._next_start = 0.0
+        self._ports = {
+            p["name"]: p["containerPort"] for p in spec.get("ports") or [] if "name" in p
+        }
+
+    @property
+    def log(self):
+        return self.pod.folder / f"{self.spec['name']}.log"
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def start(self):
+        self.restarts += 1
+        self.started = self.ready = False
+        kinds = ["startupProbe", "livenessProbe", "readinessProbe"]
+        self.probes = {kind: Probe(self.spec[kind]) for kind in kinds if kind in self.spec}
+        self.process = self.pod.launch(self)
+
+    def step(self):
+        """Probes, and a new start after an exit or too many failures."""
+        if not self.running():
+            self._after_exit()
+            return
+        if not self._ask("startupProbe", wait=True):
+            return
+        self.started = True
+        if self._ask("livenessProbe") is False:
+            self.process.kill()
+        self.ready = self._ask("readinessProbe", wait=True) is not False
+
+    def _after_exit(self):
+        self.started = self.ready = False
+        if self.process is not None:
+            self.exit_code = self.process.returncode
+            self.process = None
+            # A kubelet waits 10 s, 20 s, 40 s ... A small cluster waits a tenth.
+            self._next_start = time.monotonic() + min(2**self.restarts, 30)
+            if self.restarts == 0:
+                self._next_start = 0.0
+        if time.monotonic() >= self._next_start:
+            self.start()
+
+    def _ask(self, kind, wait=False):
+        """True: all is well. False: too many failures, or, with `wait`, not passed yet."""
+        probe = self.probes.get(kind)
+        if probe is None or (kind == "startupProbe" and self.started):
+            return True
+        failed = probe.ask(self.pod.address, self._ports)
+        if kind == "startupProbe" and failed:
+            self.process.kill()
+        return probe.passed if wait else not failed
+
+    def terminate(self):
+        if self.running():
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        if self.running():
+            self.process.kill()
+
+
+class Pod:
+    """Runs from `start` until it has ended after `delete`, in a thread of its own."""
+
+    def __init__(self, cluster, meta, spec):
+        self.cluster, self.spec = cluster, spec
+        self.name, self.labels = meta["name"], meta.get("labels") or {}
+        self.owner, self.revision = meta.get("owner"), meta.get("revision")
+        self.machine = meta["machine"]
+        self.folder = cluster.folder / "pods" / f"{self.name}-{cluster.number()}"
+        self.folder.mkdir(parents=True)
+        self.address = None
+        self.error = None  # Why it cannot start.
+        self.phase = "Pending"
+        self.ready_since = None
+        self.deleted = threading.Event()
+        self.ended = threading.Event()
+        self.inits = [Container(self, c) for c in spec.get("initContainers") or []]
+        self.containers = [Container(self, c) for c in spec["containers"]]
+        self._volumes = None
+        self._network = None
+        self._grace = spec.get("terminationGracePeriodSeconds", 30)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self):
+        self._thread.start()
+
+    @property
+    def ready(self):
+        return self.ready_since is not None and not self.deleted.is_set()
+
+    @property
+    def host(self):
+        """Its hostname in a headless Service, of pods that a StatefulSet made."""
+        return self.spec.get("hostname", "")
+
+    def container(self, name):
+        (found,) = [c for c in self.inits + self.containers if c.spec["name"] == name]
+        return found
+
+    def delete(self, grace=None):
+        if grace is not None:
+            self._grace = grace
+        self.deleted.set()
+
+    def _run(self):
+        try:
+            enter(self.cluster.network.machine)
+            self._network, self.address = self.cluster.network.add_pod()
+            self._volumes = self._wait_for_volumes()
+            if self._volumes is not None and self._initialise():
+                self._serve()
+        except Exception as error:  # A bug of the test's cluster: tests must see it.
+            self.error = f"{type(error).__name__}: {error}"
+            self.deleted.wait()
+        self._end()
+
+    def _wait_for_volumes(self):
+        while not self.deleted.is_set():
+            try:
+                return Volumes(
+                    self.folder / f"volumes-{time.time_ns()}",
+                    self.spec,
+                    self.cluster.objects,
+                    self.cluster.claims,
+                    self.name,
+                )
+            except LookupError as error:
+                self.error = str(error)
+                self.deleted.wait(STEP * 4)
+        return None
+
+    def _initialise(self):
+        """Init containers one after the other. A sidecar goes on beside what follows it."""
+        self.error = None
+        for container in self.inits:
+            container.start()
+            while not self.deleted.is_set():
+                if is_sidecar(container.spec):
+                    container.step()
+                    if container.started:
+                        break
+                elif not container.running():
+                    if container.process.returncode == 0:
+                        break
+                    container.step()
+                self.deleted.wait(STEP)
+        return not self.deleted.is_set()
+
+    def _serve(self):
+        self.phase = "Running"
+        once = self.spec.get("restartPolicy", "Always") == "Never"
+        serving = [c for c in self.inits if is_sidecar(c.spec)] + self.containers
+        for container in self.containers:
+            container.start()
+        while not self.deleted.is_set():
+            if once and not any(c.running() for c in self.containers):
+                failed = any(c.process.returncode != 0 for c in self.containers)
+                self.phase = "Failed" if failed else "Succeeded"
+                self.deleted.wait()
+                return
+            if not once:
+                for container in serving:
+                    container.step()
+                self._volumes.refresh()
+                if all(c.ready for c in serving):
+                    self.ready_since = self.ready_since or time.monotonic()
+                else:
+                    self.ready_since = None
+            self.deleted.wait(STEP)
+
+    def _end(self):
+        """Hooks, SIGTERM, grace, SIGKILL; sidecars after the containers, the last one first."""
+        self.ready_since = None
+        end = time.monotonic() + self._grace
+        groups = [self.containers] + [[c] for c in reversed(self.inits) if is_sidecar(c.spec)]
+        # Hooks of all containers run beside each other, before the first SIGTERM.
+        pauses = [self._pause(c) for group in groups for c in group if c.running()]
+        self._wait_while(
+            lambda: any(c.running() for g in groups for c in g), max([0, *pauses]), end
+        )
+        for group in groups:
+            for container in group:
+                container.terminate()
+            self._wait_while(lambda g=group: any(c.running() for c in g), self._grace, end)
+            for container in group:
+                if container.running():
+                    self.cluster.note(f"{self.name}/{container.spec['name']} did not end in time")
+                container.kill()
+        for container in self.inits + self.containers:
+            if container.process is not None:
+                container.exit_code = container.process.wait()
+        if self._network is not None:
+            self.cluster.network.remove_pod(self._network)
+        self.ended.set()
+
+    def _pause(self, container):
+        hook = (container.spec.get("lifecycle") or {}).get("preStop") or {}
+        if set(hook) - {"sleep"}:
+            raise NotImplementedError(f"preStop: {sorted(hook)}")
+        return hook["sleep"]["seconds"] if hook else 0
+
+    def _wait_while(self, condition, seconds, end):
+        stop = min(time.monotonic() + seconds, end)
+        while condition() and time.monotonic() < stop:
+            time.sleep(STEP)
+
+    def environment(self, container):
+        fields = {
+            "metadata.name": self.name,
+            "metadata.namespace": self.cluster.namespace,
+            "spec.nodeName": self.machine,
+            "status.podIP": self.address,
+        }
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": self.name}
+        for item in container.spec.get("env") or []:
+            source = item.get("valueFrom")
+            env[item["name"]] = fields[source["fieldRef"]["fieldPath"]] if source else item["value"]
+        return env
+
+    def launch(self, container):
+        env = self.environment(container)
+        words = (container.spec.get("command") or []) + (container.spec.get("args") or [])
+        command = [
+            re.sub(r"\$\((\w+)\)", lambda m: env.get(m[1], m[0]), str(word)) for word in words
+        ]
+        context = {
+            **(self.spec.get("securityContext") or {}),
+            **(container.spec.get("securityContext") or {}),
+        }
+        group = self.spec.get("securityContext", {}).get("fsGroup")
+        root = self.folder / f"root-{container.spec['name']}"
+        root.mkdir(exist_ok=True)
+        spec = self.folder / f"{container.spec['name']}.json"
+        hosts = f"127.0.0.1 localhost\n{self.address} {self.name}\n"
+        resolver = name_server.resolv_conf(NAME_SERVER, self.cluster.namespace)
+        spec.write_text(
+            json.dumps(
+                {
+                    "network": self._network,
+                    "root": str(root),
+                    "programs": str(self.cluster.programs),
+                    "mounts": self._volumes.mounts(container.spec),
+                    "etc": {"resolv.conf": resolver, "hosts": hosts, "hostname": self.name},
+                    "uid": context.get("runAsUser", 10001),
+                    "gid": context.get("runAsGroup", 10001),
+                    "groups": [group] if group is not None else [],
+                    "command": command,
+                    "env": env,
+                }
+            )
+        )
+        with open(container.log, "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-S", str(LAUNCHER), str(spec)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[self._network],
+                cwd="/",
+            )

@@ -1,0 +1,143 @@
+"""Routers as pods, before engines: what callers see while pods are replaced and Services lag behind.
+
+The engines are small scripts. Calls come as those of most clients do, each with a connection of its
+own."""
+
+import http.client
+import json
+
+import pytest
+
+from cairn_cluster import PLAINTEXT, Load, start
+from rendered_chart import merged
+from small_cluster.network import make_namespace
+
+LAG = 3.0  # Seconds by which a Service follows its pods late.
+ENGINE = """#!/usr/bin/python3
+import http.server, json
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        choice = {"index": 0, "finish_reason": "stop", "text": "hello"}
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+        self.answer({"id": "x", "model": "m", "choices": [choice], "usage": usage})
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
+"""
+LABELS = {"app": "engine"}
+CONTAINER = {
+    "name": "engine",
+    "image": "none",
+    "command": ["engine"],
+    "ports": [{"name": "http", "containerPort": 8000}],
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+POD = {
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "terminationGracePeriodSeconds": 1,
+    "containers": [CONTAINER],
+}
+ENGINES = [
+    {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "engine"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": LABELS},
+            "template": {"metadata": {"labels": LABELS}, "spec": POD},
+        },
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "engine"},
+        "spec": {
+            "selector": LABELS,
+            "ports": [{"name": "http", "port": 8000, "targetPort": "http"}],
+        },
+    },
+]
+VALUES = {
+    **PLAINTEXT,
+    "cache": {"enabled": False},
+    "router": {"enabled": True, "replicas": 2, "workers": ["http://engine.kv.svc:8000"]},
+    "extraObjects": ENGINES,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def may_make_networks():
+    try:
+        make_namespace()
+    except OSError as error:
+        pytest.skip(f"no network namespaces: {error}")
+
+
+@pytest.fixture
+def release(chart, programs, tmp_path):
+    made = start(chart, tmp_path, programs, {"engine": ENGINE}, lag=LAG)
+    yield made
+    made.cluster.close()
+
+
+def caller(cluster):
+    address = cluster.service_address("test-router")
+    body = json.dumps({"model": "m", "prompt": "hello"})
+
+    def request():
+        connection = http.client.HTTPConnection(address, 8000, timeout=10)
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        assert answer.status == 200, f"{answer.status} {text[:200]}"
+        assert json.loads(text)["choices"][0]["text"] == "hello"
+        connection.close()
+
+    return request
+
+
+def router(**values):
+    return merged(VALUES, {"router": values})
+
+
+def test_routers_are_replaced_without_a_failed_request(release):
+    quick = {"announceSeconds": int(LAG) + 2}
+    release.upgrade(router(**quick))
+    load = Load(release.cluster, caller(release.cluster))
+    release.upgrade(router(**quick, logLevel="debug"))
+    release.upgrade(router(**quick))
+    pods = [p for p in release.cluster.pods() if p.labels.get("app.kubernetes.io/name") == "cairn"]
+    assert release.cluster.evict(pods[0].name)
+    assert not release.cluster.evict(pods[1].name)  # One at a time.
+    pods[0].ended.wait(60)
+    release.cluster.wait_settled()
+    load.stop()
+    assert load.failures == [] and load.done > 100
+    assert release.cluster.notes == []
+
+
+def test_without_a_time_to_announce_it_requests_fail(release):
+    """That the test above can fail: a Service still leads to the routers that have ended."""
+    release.upgrade(router(announceSeconds=0))
+    load = Load(release.cluster, caller(release.cluster))
+    release.upgrade(router(announceSeconds=0, logLevel="debug"))
+    load.stop()
+    assert load.failures != []

@@ -1,0 +1,64 @@
+"""A worker in its node's pod: they share memory, and end in order."""
+
+import json
+
+import pytest
+
+from cairn_cluster import PLAINTEXT, start
+from small_cluster.network import make_namespace
+
+BESIDE = {**PLAINTEXT, "worker": {"enabled": True, "besideNode": True}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def may_make_networks():
+    try:
+        make_namespace()
+    except OSError as error:
+        pytest.skip(f"no network namespaces: {error}")
+
+
+@pytest.fixture
+def release(chart, programs, tmp_path):
+    made = start(chart, tmp_path, programs)
+    yield made
+    made.cluster.close()
+
+
+def when(container, event):
+    """The time of the first line with this event."""
+    for line in container.log.read_text(errors="replace").splitlines():
+        if line.startswith("{") and json.loads(line)["event"] == event:
+            return json.loads(line)["ts"]
+    raise AssertionError(f"no {event} in {container.log}")
+
+
+def answer(release):
+    code, output = release.run(
+        "sh",
+        "-c",
+        "seq -s' ' 1 250 | cairn generate --worker=test-worker.kv.svc:7500 --prompt-file=- --raw"
+        " --max-tokens=1 --json",
+    )
+    assert code == 0, output
+    return json.loads(output[output.index('{"prompt_tokens') :])
+
+
+def test_a_node_outlives_the_worker_of_its_pod(release):
+    release.upgrade(BESIDE)
+    first = answer(release)
+    assert first["fetched_tokens"] == 0
+    again = answer(release)
+    # Through the memory of both: the pod's containers share a folder, under restricted.
+    assert again["fetched_tokens"] == 832 and again["fetch_path"] == "local"
+    assert again["text"] == first["text"]
+    pod = release.cluster.pod("test-cache-0")
+    node, worker = pod.container("cache"), pod.container("worker")
+    pod.delete()
+    pod.ended.wait(60)
+    assert (node.exit_code, worker.exit_code) == (0, 0)
+    # The node takes the worker's last blocks: it hears of the end when the worker has ended.
+    assert when(node, "draining") >= when(worker, "stopped")
+    assert release.cluster.notes == []
+    release.cluster.wait_settled()
+    assert answer(release)["fetched_tokens"] == 832

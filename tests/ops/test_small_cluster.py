@@ -1,0 +1,213 @@
+"""The small cluster does what Kubernetes does where Cairn depends on it. Its programs here are
+small scripts; test_cluster_*.py start Cairn's own."""
+
+import http.client
+import stat
+import textwrap
+
+import pytest
+
+from small_cluster.cluster import Refused, SmallCluster
+from small_cluster.network import make_namespace
+
+SCRIPTS = {
+    # Answers its name, and what a file says; tells in /shared when it was asked to end.
+    "serve": """
+        #!/usr/bin/python3
+        import http.server, os, signal, sys, threading
+        name = sys.argv[1]
+        def end(*_):
+            with open("/shared/ends", "a") as file:
+                file.write(name + "\\n")
+            os._exit(0)
+        signal.signal(signal.SIGTERM, end)
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                text = open(self.path).read() if self.path.startswith("/etc") else name
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+            def log_message(self, *_): pass
+        http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[2])), Handler).serve_forever()
+        """,
+    "lookup": """
+        #!/usr/bin/python3
+        import socket, sys
+        for name in sys.argv[1:]:
+            print(name, sorted({a[4][0] for a in socket.getaddrinfo(name, 1)}))
+        """,
+}
+CONTEXT = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+POD_CONTEXT = {
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "runAsGroup": 10001,
+    "fsGroup": 10001,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def may_make_networks():
+    try:
+        make_namespace()
+    except OSError as error:
+        pytest.skip(f"no network namespaces: {error}")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    tmp_path.chmod(0o755)
+    for name, text in SCRIPTS.items():
+        path = programs / name
+        path.write_text(textwrap.dedent(text).lstrip())
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    with SmallCluster(tmp_path / "cluster", programs) as made:
+        yield made
+
+
+def container(name, port, **more):
+    probe = {"httpGet": {"path": "/", "port": port}, "periodSeconds": 1}
+    return {
+        "name": name,
+        "image": "none",
+        "command": ["serve", "$(POD)/" + name, str(port)],
+        "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": name, "containerPort": port}],
+        "readinessProbe": probe,
+        "startupProbe": probe,
+        "securityContext": CONTEXT,
+        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+        **more,
+    }
+
+
+def workload(kind, replicas, containers, inits=(), volumes=(), **spec):
+    labels = {"app": "x"}
+    pod = {
+        "securityContext": POD_CONTEXT,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 10,
+        "containers": containers,
+        "initContainers": list(inits),
+        "volumes": [{"name": "shared", "emptyDir": {}}, *volumes],
+    }
+    if kind == "StatefulSet":
+        spec = {"serviceName": "peers", "podManagementPolicy": "Parallel", **spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+            **spec,
+        },
+    }
+
+
+def service(name, headless=False):
+    spec = {"selector": {"app": "x"}, "ports": [{"name": "web", "port": 80, "targetPort": "web"}]}
+    if headless:
+        spec.update(clusterIP="None")
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def get(cluster, address, path="/", port=80):
+    def call():
+        connection = http.client.HTTPConnection(address, port, timeout=5)
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+
+    return cluster.in_client(call)
+
+
+def test_pods_have_names_as_kubernetes_gives_them(cluster):
+    cluster.apply(
+        [
+            workload("StatefulSet", 2, [container("web", 8080)]),
+            service("peers", headless=True),
+            service("all"),
+        ]
+    )
+    cluster.wait_settled()
+    addresses = sorted(p.address for p in cluster.pods())
+    one = cluster.pod("x-0").address
+    names = ["x-0.peers", "peers.kv.svc", "x-0.peers.kv.svc.cluster.local", "all"]
+    hook = workload("Deployment", 1, [])["spec"]["template"]["spec"]
+    hook.update(restartPolicy="Never", containers=[{"name": "c", "command": ["lookup", *names]}])
+    pod = cluster.run_hook({"metadata": {"name": "test"}, "spec": hook})
+    found = dict(line.split(" ", 1) for line in pod.container("c").log.read_text().splitlines())
+    assert found == {
+        "x-0.peers": str([one]),
+        "peers.kv.svc": str(addresses),
+        "x-0.peers.kv.svc.cluster.local": str([one]),
+        "all": str([cluster.service_address("all")]),
+    }
+
+
+def test_a_service_follows_its_pods_late(cluster):
+    cluster.lag = 2.0
+    cluster.apply([workload("Deployment", 1, [container("web", 8080)]), service("all")])
+    cluster.wait_settled()
+    (pod,) = cluster.pods()
+    address = cluster.service_address("all")
+    assert get(cluster, address) == f"{pod.name}/web"
+    pod.delete()
+    pod.ended.wait(20)
+    # Its Service still sends calls to the address that nobody has.
+    with pytest.raises(OSError):
+        get(cluster, address)
+    cluster.wait_settled()
+    assert get(cluster, address) == f"{cluster.pods()[0].name}/web"
+
+
+def test_sidecars_start_first_and_end_last(cluster):
+    side = container("side", 8081, restartPolicy="Always")
+    cluster.apply([workload("StatefulSet", 1, [container("web", 8080)], inits=[side])])
+    cluster.wait_settled()
+    pod = cluster.pod("x-0")
+    pod.delete()
+    pod.ended.wait(20)
+    (ends,) = pod.folder.glob("volumes-*/shared/ends")
+    assert ends.read_text().split() == ["x-0/web", "x-0/side"]
+    assert cluster.notes == []
+
+
+def test_a_changed_secret_arrives_without_a_restart(cluster):
+    def secret(text):
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s"},
+            "stringData": {"file": text},
+        }
+
+    web = container("web", 8080)
+    web["volumeMounts"].append({"name": "secret", "mountPath": "/etc/secret", "readOnly": True})
+    volume = {"name": "secret", "secret": {"secretName": "s", "defaultMode": 0o440}}
+    cluster.add(secret("old"))
+    cluster.apply([workload("Deployment", 1, [web], volumes=[volume]), service("all")])
+    cluster.wait_settled()
+    address = cluster.service_address("all")
+    assert get(cluster, address, "/etc/secret/file") == "old"
+    cluster.add(secret("new"))
+    cluster.wait(lambda: get(cluster, address, "/etc/secret/file") == "new", "the new secret")
+    assert cluster.pods()[0].container("web").restarts == 0
+
+
+def test_what_kubernetes_refuses_is_refused(cluster):
+    cluster.apply([workload("StatefulSet", 1, [container("web", 8080)])])
+    with pytest.raises(Refused, match="serviceName"):
+        cluster.apply([workload("StatefulSet", 1, [container("web", 8080)], serviceName="other")])
+    root = container("web", 8080, securityContext={**CONTEXT, "runAsUser": 0})
+    with pytest.raises(Refused, match="runAsUser is 0"):
+        cluster.apply([workload("Deployment", 1, [root])])
