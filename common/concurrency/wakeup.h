@@ -1,6 +1,6 @@
 #pragma once
-// A counter to wait on, for a thread that waits for many things at once. Whatever could let it go on
-// calls Notify, and the thread looks for itself what that was:
+// A counter to wait on, for a thread that waits for many things at once. Whatever could let it go
+// on calls Notify, and the thread looks for itself what that was:
 //
 //   seen = wakeup.Now();  look;  nothing to do: wakeup.WaitPast(seen, clock, deadline)
 //

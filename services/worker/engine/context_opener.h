@@ -1,7 +1,7 @@
 #pragma once
 // How a worker with a read policy reads contexts by rows (docs/methods/long-context.md): opens the
-// DecodeReader that decode steps attend through. The plain worker has none; methods.h says who makes
-// it.
+// DecodeReader that decode steps attend through. The plain worker has none; methods.h says who
+// makes it.
 
 #include <cstdint>
 #include <memory>

@@ -88,8 +88,8 @@ struct ReadingInputs {
   client::CacheClient* client = nullptr;
   const NamespaceSpec* spec = nullptr;
 };
-// Errors: as CheckReadPolicy. FAILED_PRECONDITION or INVALID_ARGUMENT: a calibration that the policy
-// names cannot be read, or the policy does not suit the model.
+// Errors: as CheckReadPolicy. FAILED_PRECONDITION or INVALID_ARGUMENT: a calibration that the
+// policy names cannot be read, or the policy does not suit the model.
 Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs);
 
 }  // namespace methods

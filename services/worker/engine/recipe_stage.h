@@ -39,8 +39,8 @@ class StageWatch {
   StageWatch& operator=(const StageWatch&) = delete;
 
   virtual void Observe(const ChunkQueries& queries) = 0;
-  // When all of the prompt was computed in exact lineage, its queries from Begin on observed. Pushes
-  // what the stages keep; rows are read from the sequence's pages later.
+  // When all of the prompt was computed in exact lineage, its queries from Begin on observed.
+  // Pushes what the stages keep; rows are read from the sequence's pages later.
   virtual void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
                     std::span<const double> compute_seconds, const std::string& trace) = 0;
 };

@@ -4,12 +4,11 @@
 // by layer (session/spilled_kv.h), so the largest context is that of the node's tiers.
 //
 //   kMatch ─► kChunk ─► forward pass ─► kChunk ... ─► kFinished
-//              ▲ │  │                                    │
-//              │ │  └── a pass failed, because what was spilt did not come ──► kReturn: ask the node
-//              │ │                                                       what it has, and go on from
-//              │ ▼ no room                                               there
-//            kSpilling: the full blocks are pushed and leased in the background (block_spill.h).
-//                       Then their pages are given back.
+//              │  ▲         │ it failed, because what was spilt did not come
+//      no room │  │         ▼
+//              ▼  │       kReturn: ask the node what it has, and go on from there
+//           kSpilling: the full blocks are pushed and leased in the background (block_spill.h).
+//                      Then their pages are given back.
 //
 // What the node has of the prompt's beginning is not fetched: it counts as spilt.
 //
