@@ -233,7 +233,6 @@ void RequestRun::Park(bool keep) {
   CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
   if (kept_bytes() > 0) {  // It was parked before, and its copy is still to be restored.
     sequence_->Clear();
-    under_way_ = false;
     state_ = State::kReserve;
     return;
   }
@@ -243,7 +242,6 @@ void RequestRun::Park(bool keep) {
   gave_pages_ = true;
   starved_ = false;
   way_.reset();
-  under_way_ = false;
   repeat_ = false;
   // Pushes that wait may still hold it.
   sequence_->DropLoans();

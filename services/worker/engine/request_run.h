@@ -122,7 +122,7 @@ class RequestRun {
   PromptTask Task();
   // Whether the request can only be computed by spilling; an error says why it cannot be.
   Result<bool> MustSpill() const;
-  // A step of the way, while it is under way.
+  // A step of the way that is not finished: before the prompt's KV is there, or after GoBack.
   Step NextOfWay(int64_t max_rows, bool alone);
   void Note(const PromptReport& report);
   // The prompt's KV is there, or the status says why not.

@@ -98,7 +98,8 @@ class FetchProgress {
   // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
   // failed, the fetch ended without it, a deadline passed (then TimedOut()), or computing more of
   // the front is better now (then TurnedBack()).
-  // `interrupt`, if not null, is asked whenever the wakeup is notified; true ends the wait, ABORTED.
+  // `interrupt`, if not null, is asked whenever the wakeup is notified. True ends the wait with
+  // ABORTED.
   Status WaitLayer(uint32_t layer, uint32_t front = 0,
                    const std::function<bool()>& interrupt = nullptr);
   bool TurnedBack() const;
