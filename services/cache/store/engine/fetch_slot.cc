@@ -56,8 +56,8 @@ constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
 // Limit for one block, where the caller cannot wait.
 constexpr uint64_t kHeaderBytesInHurry = 1 << 20;
 
-// Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
-// It keeps the pins, since an extent must not be released while it is read.
+// Shared by the callbacks of a block's reads. It keeps the pins, since an extent must not be
+// released while it is read.
 struct ReadOperation {
   ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
                 std::shared_ptr<BufferedRead> read_in, TierKind tier_in, uint64_t bytes_in)
@@ -69,14 +69,13 @@ struct ReadOperation {
         bytes(bytes_in) {
     if (!read->apart) context.pace[tier].Begin();
   }
-  ~ReadOperation() {
+  void PartEnded(const Status& status) {
     bool ok;
     {
       MutexLock lock(read->mu);
+      if (read->status.ok()) read->status = status;
+      if (++read->done < read->buffers.size()) return;
       read->finished = true;
-      if (read->status.ok() && read->done != read->buffers.size()) {
-        read->status = Errorf(StatusCode::kCancelled, "the {} tier went away", Name(tier));
-      }
       ok = read->status.ok();
     }
     // Small reads say little about the pace of whole blocks.
@@ -158,14 +157,11 @@ void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
       services.context->tiers.Get(slot.tier), std::move(reads),
       [operation, ns, key = slot.key, places = slot.places, place_of = std::move(place_of),
        kind = slot.tier](size_t part, Status status) {
-        BufferedRead& r = *operation->read;
         // For slices, the read of the header has asked.
-        if (status.ok() && r.headers == nullptr) {
+        if (status.ok() && operation->read->headers == nullptr) {
           status = operation->context.CheckOwner(*ns, key, places[place_of[part]], kind);
         }
-        MutexLock lock(r.mu);
-        ++r.done;
-        if (r.status.ok()) r.status = std::move(status);
+        operation->PartEnded(status);
       });
 }
 

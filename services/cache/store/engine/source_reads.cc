@@ -1,7 +1,8 @@
 #include "services/cache/store/engine/source_reads.h"
 
-#include <atomic>
 #include <utility>
+
+#include "common/concurrency/runs_once.h"
 
 namespace cairn::cache {
 namespace {
@@ -9,25 +10,6 @@ namespace {
 constexpr size_t kMaxUnderWay = 16;
 
 }  // namespace
-
-// Shared by the copies of a callback: the read ends when the callback runs, or when the source has
-// destroyed it.
-struct SourceReads::Operation {
-  Operation(SourceReads* owner_in, std::shared_ptr<ArrivingBlock> block_in)
-      : owner(*owner_in), block(std::move(block_in)) {}
-  ~Operation() { End(Errorf(StatusCode::kCancelled, "the source went away")); }
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-
-  void End(const Status& status) {
-    // The source may keep its callback for longer than the block is of use.
-    if (!ended.exchange(true)) owner.Finish(std::move(block), status);
-  }
-
-  SourceReads& owner;
-  std::shared_ptr<ArrivingBlock> block;  // Until the end.
-  std::atomic<bool> ended{false};
-};
 
 SourceReads::SourceReads(NodeContext* context, BlockIntake* intake, TransferBudget* budget,
                          BlockSource* source, Timers* timers)
@@ -57,12 +39,12 @@ std::shared_ptr<ArrivingBlock> SourceReads::Request(const NamespacePtr& ns, cons
 
 bool SourceReads::StartOne() {
   std::vector<Entry> forgotten;  // Destroyed without the lock.
-  std::shared_ptr<Operation> operation;
+  std::shared_ptr<ArrivingBlock> block;
   TimePoint deadline;
   Timers::Id line_timer = 0;
   {
     MutexLock lock(mu_);
-    while (operation == nullptr && under_way_ < kMaxUnderWay && !line_.empty()) {
+    while (block == nullptr && under_way_ < kMaxUnderWay && !line_.empty()) {
       const auto it = entries_.find(line_.front());
       line_.pop_front();
       if (it == entries_.end() || it->second.started) continue;
@@ -78,15 +60,16 @@ bool SourceReads::StartOne() {
       it->second.timer = timers_->At(deadline, [this, weak = std::weak_ptr(it->second.block)] {
         if (const auto late = weak.lock()) GiveUp(late);
       });
-      operation = std::make_shared<Operation>(this, it->second.block);
+      block = it->second.block;
     }
     if (line_.empty()) line_timer = std::exchange(line_timer_, 0);
   }
   if (line_timer != 0) timers_->Cancel(line_timer);
-  if (operation == nullptr) return false;
-  const std::shared_ptr<ArrivingBlock> block = operation->block;
+  if (block == nullptr) return false;
+  // The source may keep its callback for longer than the block is of use.
   source_->Read(block->ns->fingerprint, block->key, deadline, block.get(),
-                [operation](const Status& status) { operation->End(status); });
+                RunsOnce([this, block](const Status& status) { Finish(block, status); },
+                         [] { return Errorf(StatusCode::kCancelled, "the source went away"); }));
   return true;
 }
 
@@ -98,7 +81,7 @@ std::optional<SourceReads::Entry> SourceReads::TakeEntry(const ArrivingBlock& bl
   return entry;
 }
 
-void SourceReads::Finish(std::shared_ptr<ArrivingBlock> block, const Status& status) {
+void SourceReads::Finish(const std::shared_ptr<ArrivingBlock>& block, const Status& status) {
   block->Complete(status);
   std::optional<Entry> entry;
   {

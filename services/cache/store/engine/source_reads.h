@@ -2,7 +2,7 @@
 // The reads of blocks from a source: one for each block, however many fetches wait for it.
 // Thread-safe.
 //
-//   Request ─► line ─► [executor] source.Read ─► [any thread] verified, shown ─► progress.Notify
+//   Request ─► line ─► [executor] source.Read ─► [any thread] Finish: verified, shown, told
 //                              └──── timer: the readers wait no longer ─────────────┘
 //
 // A read that nobody waits for any more when its turn comes is forgotten. One that is under way
@@ -50,10 +50,9 @@ class SourceReads {
     Timers::Id timer = 0;  // Once it has begun.
     bool started = false;
   };
-  struct Operation;
-
   bool StartOne();
-  void Finish(std::shared_ptr<ArrivingBlock> block, const Status& status);
+  // The read is over: the source has called back, or destroyed its callback.
+  void Finish(const std::shared_ptr<ArrivingBlock>& block, const Status& status);
   void GiveUp(const std::shared_ptr<ArrivingBlock>& block);
   // Looks whether reads still end, while there is a line.
   void WatchLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -10,7 +10,6 @@ namespace cairn::cache {
 struct Promoter::Operation final : Transfer {
   Operation(Promoter* owner_in, Move move_in)
       : Transfer(&owner_in->context_, owner_in->route_, std::move(move_in)), owner(owner_in) {}
-  ~Operation() { owner->Finish(*this); }
 
   // A sound part of another shape is as wrong as a damaged one.
   void Loaded(const std::shared_ptr<Transfer>& self) override {
@@ -22,11 +21,12 @@ struct Promoter::Operation final : Transfer {
       }
       if (status.code() == StatusCode::kInvalidArgument)
         status = Errorf(StatusCode::kDataLoss, "{}", Message(status));
-      if (!status.ok()) return Fail(std::move(status));
+      if (!status.ok()) return Stop(self, std::move(status));
     }
     sound = true;
     Store(self);
   }
+  void Ended() override { owner->Finish(*this); }
 
   Promoter* const owner;
   bool sound = false;  // What the source gave was verified: later errors are the target's.
@@ -46,26 +46,13 @@ bool Promoter::StartOne() {
   auto move = queue_.Pop();
   if (!move) return false;
   if (paced_) context_.pace[route_.source].Begin();
-  auto operation = std::make_shared<Operation>(this, *std::move(move));
+  const auto operation = std::make_shared<Operation>(this, *std::move(move));
   Operation& op = *operation;
   NamespaceState& ns = *op.move.ns;
   Victims victims{.leased = false};
-  {
-    NamespaceLock lock(ns, context_.tiers);
-    const auto ref = ns.index.FindAlive(op.move.key);
-    if (ns.dropped.load(std::memory_order_relaxed) || !ref ||
-        ns.index.MetaAt(*ref).in(route_.target) || !ns.index.MetaAt(*ref).in(route_.source)) {
-      return true;
-    }
-    op.parts = ns.index.PartsOf(*ref);
-    op.pin = ns.index.PinBlock(*ref);
-    if (op.move.priority == MovePriority::kPrefetch) {
-      victims.used_before = RankBelowHint(ns.index.MetaAt(*ref));
-    }
-    // A block that is saved from a faster tier is not worth more than those that are there.
-    const bool saved =
-        op.move.priority == MovePriority::kRebalance && Faster(route_.source, route_.target);
-    if (saved) victims.used_before = ns.index.MetaAt(*ref).last_use;
+  if (!Pin(&op, &victims)) {
+    Transfer::Stop(operation, Errorf(StatusCode::kCancelled, "there is nothing to move"));
+    return true;
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const PartPlace& part : op.parts) lengths.push_back(part.bytes[route_.source]);
@@ -77,11 +64,32 @@ bool Promoter::StartOne() {
                                   evictor_.RoomOf(ns, route_.target),
                                   context_.tiers.Get(route_.target)->divided() ? &ns : nullptr);
   if (!room.ok()) {
-    op.Fail(room.status());
+    Transfer::Stop(operation, room.status());
     return true;
   }
   op.targets = *std::move(room);
   Transfer::Load(operation);
+  return true;
+}
+
+bool Promoter::Pin(Operation* operation, Victims* victims) {
+  Operation& op = *operation;
+  NamespaceState& ns = *op.move.ns;
+  NamespaceLock lock(ns, context_.tiers);
+  const auto ref = ns.index.FindAlive(op.move.key);
+  if (ns.dropped.load(std::memory_order_relaxed) || !ref ||
+      ns.index.MetaAt(*ref).in(route_.target) || !ns.index.MetaAt(*ref).in(route_.source)) {
+    return false;
+  }
+  op.parts = ns.index.PartsOf(*ref);
+  op.pin = ns.index.PinBlock(*ref);
+  if (op.move.priority == MovePriority::kPrefetch) {
+    victims->used_before = RankBelowHint(ns.index.MetaAt(*ref));
+  }
+  // A block that is saved from a faster tier is not worth more than those that are there.
+  const bool saved =
+      op.move.priority == MovePriority::kRebalance && Faster(route_.source, route_.target);
+  if (saved) victims->used_before = ns.index.MetaAt(*ref).last_use;
   return true;
 }
 
@@ -93,7 +101,6 @@ uint64_t Promoter::RankBelowHint(const BlockMeta& hinted) const {
   return now - std::min(now, left);
 }
 
-// Runs on the thread of the last callback, without locks held.
 void Promoter::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
   const Status status = op.Outcome();
@@ -101,7 +108,7 @@ void Promoter::Finish(Operation& op) {
   // What was stored on a device that was lost since is no copy.
   const bool lost = std::any_of(op.targets.begin(), op.targets.end(),
                                 [&](const Extent& extent) { return target.IsLost(extent); });
-  const bool moved = status.ok() && !op.parts.empty() && !lost;
+  const bool moved = status.ok() && !lost;
   uint64_t bytes = 0;
   if (moved) {
     for (const Extent& extent : op.targets) bytes += extent.length;

@@ -40,6 +40,9 @@ class Promoter {
  private:
   struct Operation;
   bool StartOne();
+  // Pins the block of the operation and says what may make room for it. False: there is nothing to
+  // move.
+  bool Pin(Operation* operation, Victims* victims);
   void Finish(Operation& operation);
   // What a hint's block may evict. Under the lock of its namespace.
   uint64_t RankBelowHint(const BlockMeta& hinted) const;

@@ -1,6 +1,10 @@
 #include "services/cache/store/mover/transfer.h"
 
+#include "common/concurrency/runs_once.h"
+
 namespace cairn::cache {
+
+Transfer::~Transfer() { CAIRN_CHECK(ended_); }
 
 void Transfer::Load(const std::shared_ptr<Transfer>& self) {
   Transfer& t = *self;
@@ -10,7 +14,7 @@ void Transfer::Load(const std::shared_ptr<Transfer>& self) {
     for (const PartPlace& part : t.parts) {
       t.bytes.push_back(source.Map(part.In(t.route.source)));
     }
-    t.all_loaded_ = true;
+    t.loaded_ = true;
     t.Loaded(self);
     return;
   }
@@ -20,71 +24,98 @@ void Transfer::Load(const std::shared_ptr<Transfer>& self) {
       t.destinations_.push_back(tiers.Get(t.route.target)->Map(t.targets[i]));
     } else {
       auto buffer = PartBuffer::Of(t.parts[i].bytes[t.route.source]);
-      if (!buffer.ok()) return t.Fail(buffer.status());
+      if (!buffer.ok()) return Stop(self, buffer.status());
       t.destinations_.push_back(t.buffers_.emplace_back(*std::move(buffer)).bytes());
     }
   }
   t.bytes.assign(t.destinations_.begin(), t.destinations_.end());
-  StartParts(self, &Transfer::load_, &Transfer::LoadPart);
+  Advance(self);
 }
 
 void Transfer::Store(const std::shared_ptr<Transfer>& self) {
-  Transfer& t = *self;
-  if (t.in_target_) {
-    t.stored_.store(t.parts.size());
-    return;
+  if (self->in_target_) return self->End();
+  {
+    MutexLock lock(self->mu_);
+    self->phase_ = {.storing = true};
   }
-  StartParts(self, &Transfer::store_, &Transfer::StorePart);
+  Advance(self);
 }
 
-void Transfer::StartParts(const std::shared_ptr<Transfer>& self, PhaseOf of, StartPart start) {
+void Transfer::Stop(const std::shared_ptr<Transfer>& self, Status status) {
+  {
+    MutexLock lock(self->mu_);
+    if (self->status_.ok()) self->status_ = std::move(status);
+  }
+  self->End();
+}
+
+void Transfer::Advance(const std::shared_ptr<Transfer>& self) {
   Transfer& t = *self;
+  bool failed, storing;
   for (;;) {
     size_t part;
     {
       MutexLock lock(t.mu_);
-      Phase& phase = t.*of;
-      if (phase.starting || !t.status_.ok() || phase.next == t.parts.size() ||
-          phase.under_way == kPartsAtOnce) {
-        return;
+      Phase& phase = t.phase_;
+      failed = !t.status_.ok();
+      storing = phase.storing;
+      if (phase.starting || phase.over) return;
+      if (phase.under_way == 0 && (failed || phase.done == t.parts.size())) {
+        phase.over = true;
+        break;
       }
+      if (failed || phase.next == t.parts.size() || phase.under_way == kPartsAtOnce) return;
       phase.starting = true;
       part = phase.next++;
       ++phase.under_way;
     }
-    (t.*start)(self, part);
+    StartPart(self, storing, part);
     MutexLock lock(t.mu_);
-    (t.*of).starting = false;
+    t.phase_.starting = false;
+  }
+  if (failed || storing) return t.End();
+  t.loaded_ = true;
+  t.Loaded(self);
+}
+
+void Transfer::StartPart(const std::shared_ptr<Transfer>& self, bool storing, size_t part) {
+  Transfer& t = *self;
+  IoCallback done = RunsOnce(
+      [self](const Status& status) {
+        self->PartEnded(status);
+        Advance(self);
+      },
+      [route = t.route] {
+        return Errorf(StatusCode::kCancelled, "the {} or the {} tier went away", Name(route.source),
+                      Name(route.target));
+      });
+  if (storing) {
+    t.context_.tiers.Get(t.route.target)
+        ->Write(t.targets[part], t.RecordOf(part), t.bytes[part], std::move(done));
+  } else {
+    t.context_.tiers.Get(t.route.source)
+        ->Read(t.parts[part].In(t.route.source), t.destinations_[part], std::move(done));
   }
 }
 
-void Transfer::PartEnded(PhaseOf of, const Status& result) {
+void Transfer::PartEnded(const Status& result) {
   MutexLock lock(mu_);
-  --(this->*of).under_way;
-  if (!result.ok() && status_.ok()) status_ = result;
+  --phase_.under_way;
+  if (result.ok()) {
+    ++phase_.done;
+  } else if (status_.ok()) {
+    status_ = result;
+  }
 }
 
-void Transfer::LoadPart(const std::shared_ptr<Transfer>& self, size_t part) {
-  context_.tiers.Get(route.source)
-      ->Read(parts[part].In(route.source), destinations_[part], [self](const Status& status) {
-        Transfer& t = *self;
-        t.PartEnded(&Transfer::load_, status);
-        if (!status.ok()) return;
-        if (t.loaded_.fetch_add(1) + 1 < t.parts.size())
-          return StartParts(self, &Transfer::load_, &Transfer::LoadPart);
-        t.all_loaded_ = true;
-        t.Loaded(self);
-      });
-}
-
-void Transfer::StorePart(const std::shared_ptr<Transfer>& self, size_t part) {
-  context_.tiers.Get(route.target)
-      ->Write(targets[part], RecordOf(part), bytes[part], [self](const Status& status) {
-        self->PartEnded(&Transfer::store_, status);
-        if (!status.ok()) return;
-        self->stored_.fetch_add(1);
-        StartParts(self, &Transfer::store_, &Transfer::StorePart);
-      });
+void Transfer::End() {
+  {
+    MutexLock lock(mu_);
+    CAIRN_CHECK(!ended_);
+    ended_ = true;
+  }
+  buffers_.clear();
+  Ended();
 }
 
 }  // namespace cairn::cache

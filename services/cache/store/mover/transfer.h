@@ -2,7 +2,8 @@
 // What a block's way between two tiers has in common, whichever they are: it is pinned, it has room
 // in the target, one transfer per part is under way, and the first error counts.
 //
-//   Load ─► bytes of every part in memory ─► Loaded (checks, encodes, takes room) ─► Store
+//   Load ─► bytes of every part in memory ─► Loaded (checks, encodes, takes room) ─► Store ─► Ended
+//     └── an error, or a tier that went away ──┴── Stop ───────────────────────────────┴──────►
 //
 // A tier has a bounded queue, so a block of many parts does not hand over all of them at once: at
 // most kPartsAtOnce are under way. After the first error no more are started.
@@ -11,11 +12,11 @@
 // is mapped; they are read into the target if that is mapped and room is taken already; else they
 // are read into buffers of the transfer.
 //
-// Shared by the callbacks of its parts: it ends when the last of them has run, or was dropped by a
-// tier that went away. The class that derives from it ends the move in its destructor, on that
-// thread and without locks held. One thread at a time uses it, but for the callbacks.
+// Shared by the callbacks of its parts. When the last of them has run, or was destroyed by a tier
+// that went away, the transfer calls Ended, once, on the thread that noticed it and without locks
+// held. The class that derives from it ends the move there. One thread at a time uses it, but for
+// the callbacks.
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,25 +47,20 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Brings the bytes of every part into memory and calls Loaded, in this call or on the thread of
-  // the last read. Does not call it after an error. REQUIRES: `parts` is not empty.
+  // Begins: brings the bytes of every part into memory and calls Loaded, in this call or on the
+  // thread of a read. After an error it calls Ended instead. REQUIRES: `parts` is not empty.
   static void Load(const std::shared_ptr<Transfer>& self);
-  // Writes bytes() into `targets`. Parts that were read into the target's memory are there already.
+  // Goes on after Loaded: writes `bytes` into `targets`, and then calls Ended. Parts that were read
+  // into the target's memory are there already.
   static void Store(const std::shared_ptr<Transfer>& self);
+  // Ends it with an error, in place of Load, or of Store after Loaded.
+  static void Stop(const std::shared_ptr<Transfer>& self, Status status);
 
-  void Fail(Status status) {
-    MutexLock lock(mu_);
-    if (status_.ok()) status_ = std::move(status);
-  }
   // Every part was brought into memory. By the thread that Loaded runs on, and at the end.
-  bool loaded() const { return all_loaded_; }
-  // The first error; CANCELLED when not every part's callback has run.
+  bool loaded() const { return loaded_; }
+  // At the end: the first error. CANCELLED: a tier went away.
   Status Outcome() const {
     MutexLock lock(mu_);
-    if (status_.ok() && stored_.load() != parts.size()) {
-      return Errorf(StatusCode::kCancelled, "the {} or the {} tier went away", Name(route.source),
-                    Name(route.target));
-    }
     return status_;
   }
 
@@ -72,8 +68,12 @@ class Transfer {
   const InFlight::Token token_;  // First made, last gone.
 
  protected:
-  ~Transfer() = default;
+  // Aborts if it has not ended: then a pin, and whoever waits for the move, would stay forever.
+  ~Transfer();
+  // The next step is Store or Stop, in this call or later.
   virtual void Loaded(const std::shared_ptr<Transfer>& self) = 0;
+  // Nothing of it is under way any more; Outcome says how it went.
+  virtual void Ended() = 0;
   // The owner's description of a part, for tiers that outlive the process. Valid until the end.
   virtual std::string_view RecordOf(size_t /*part*/) const { return {}; }
 
@@ -92,31 +92,31 @@ class Transfer {
   absl::InlinedVector<std::span<const std::byte>, 1> bytes;
 
  private:
-  // How far the loading, or the storing, of the parts has come.
+  // How far the loading of the parts, and then their storing, has come.
   struct Phase {
+    bool storing = false;
+    bool starting = false;  // A thread is about to start a part.
+    bool over = false;
     size_t next = 0;
     size_t under_way = 0;
-    bool starting = false;
+    size_t done = 0;
   };
-  using PhaseOf = Phase Transfer::*;
-  using StartPart = void (Transfer::*)(const std::shared_ptr<Transfer>& self, size_t part);
-  // Starts parts while there may be more under way. One thread at a time does so, and also for the
-  // others, so a tier that calls back at once does not make it call itself.
-  static void StartParts(const std::shared_ptr<Transfer>& self, PhaseOf of, StartPart start);
-  void PartEnded(PhaseOf of, const Status& result);
-  void LoadPart(const std::shared_ptr<Transfer>& self, size_t part);
-  void StorePart(const std::shared_ptr<Transfer>& self, size_t part);
+  // Starts parts while there may be more under way, and goes on when the phase is over. One thread
+  // at a time does so, and also for the others, so a tier that calls back at once does not make it
+  // call itself.
+  static void Advance(const std::shared_ptr<Transfer>& self);
+  static void StartPart(const std::shared_ptr<Transfer>& self, bool storing, size_t part);
+  void PartEnded(const Status& result);
+  void End();
 
   std::vector<PartBuffer> buffers_;
   absl::InlinedVector<std::span<std::byte>, 1> destinations_;  // Of the parts that are loaded.
   bool in_target_ = false;  // The bytes were read into the target's memory.
-  bool all_loaded_ = false;
-  std::atomic<size_t> loaded_{0};
-  std::atomic<size_t> stored_{0};
+  bool loaded_ = false;
   mutable Mutex mu_;
   Status status_ ABSL_GUARDED_BY(mu_);
-  Phase load_ ABSL_GUARDED_BY(mu_);
-  Phase store_ ABSL_GUARDED_BY(mu_);
+  Phase phase_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::cache

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/concurrency/runs_once.h"
 #include "common/log/log.h"
 #include "services/cache/store/block/part_grid.h"
 #include "services/cache/store/block/record.h"
@@ -18,9 +19,9 @@ Duration PauseAfter(int attempts) { return std::chrono::milliseconds(100) * (1 <
 struct WriteBack::Operation final : Transfer {
   Operation(WriteBack* owner_in, Move move_in)
       : Transfer(&owner_in->context_, owner_in->route_, std::move(move_in)), owner(owner_in) {}
-  ~Operation() { owner->Finish(*this); }
 
   void Loaded(const std::shared_ptr<Transfer>& self) override { owner->Loaded(*this, self); }
+  void Ended() override { owner->Finish(*this); }
   std::string_view RecordOf(size_t part) const override { return records[part]; }
 
   WriteBack* const owner;
@@ -306,12 +307,18 @@ bool WriteBack::StartOne() {
     move = queue_.Pop();
   }
   if (!move) return false;
-  Begin(std::make_shared<Operation>(this, *std::move(move)));
+  const auto operation = std::make_shared<Operation>(this, *std::move(move));
+  const Status status = Begin(*operation);
+  if (status.ok()) {
+    Transfer::Load(operation);
+  } else {
+    Transfer::Stop(operation, status);
+  }
   return true;
 }
 
-void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
-  Operation& op = *operation;
+Status WriteBack::Begin(Operation& op) {
+  const Status not_now = Errorf(StatusCode::kCancelled, "the block is not copied now");
   NamespaceState& ns = *op.move.ns;
   {
     MutexLock lock(mu_);
@@ -325,21 +332,21 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
   {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
-    if (ns.dropped.load(std::memory_order_relaxed) || !ref) return;
+    if (ns.dropped.load(std::memory_order_relaxed) || !ref) return not_now;
     const BlockMeta& meta = ns.index.MetaAt(*ref);
-    if (!meta.in(route_.source) || meta.in(route_.target)) return;
+    if (!meta.in(route_.source) || meta.in(route_.target)) return not_now;
     op.parts = ns.index.PartsOf(*ref);
     op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
     // First of all: who waits for memory must not use up the write budget.
     if (!TakeMemory(op, meta)) {
       op.wants_memory = true;
       op.pause = kCopyPause;
-      return;
+      return not_now;
     }
     const DiskAdmission::Decision decision = Admit(op, meta);
     if (decision.verdict == DiskAdmission::Verdict::kWait) {
       op.pause = decision.wait;
-      return;
+      return not_now;
     }
     if (decision.verdict != DiskAdmission::Verdict::kCopy) {
       Counters& counters = context_.counters;
@@ -349,7 +356,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
       op.declined_bytes = meta.bytes_in(route_.source);
       op.declined_uses = meta.uses;
       ns.index.SetDirty(*ref, route_.source, false);
-      return;
+      return not_now;
     }
     op.wanted = true;
     op.pin = ns.index.PinBlock(*ref);
@@ -357,13 +364,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     op.recompute_seconds = meta.recompute_seconds;
     op.used_at = context_.UnixSecondsOf(meta.last_use);
   }
-  if (to_persistent_) {
-    if (Status persisted = PersistNamespace(context_, ns); !persisted.ok()) {
-      op.Fail(std::move(persisted));
-      return;
-    }
-  }
-  Transfer::Load(operation);
+  return to_persistent_ ? PersistNamespace(context_, ns) : OkStatus();
 }
 
 void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
@@ -378,12 +379,15 @@ void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer)
                                .recode = recodes,
                                .at_start = op.at_start,
                                .most_bytes = target_->max_extent_bytes()};
-  const auto check_and_store = [this, transfer, &op, work] {
-    Status prepared = op.copied.Prepare(work, op, &context_.counters);
-    if (!prepared.ok()) return op.Fail(std::move(prepared));
-    Store(op, transfer);
-  };
-  if (!context_.executor->Post(check_and_store).ok()) check_and_store();
+  const auto check_and_store = RunsOnce(
+      [this, transfer, &op, work](Status status) {
+        if (status.ok()) status = op.copied.Prepare(work, op, &context_.counters);
+        if (!status.ok()) return Transfer::Stop(transfer, std::move(status));
+        Store(op, transfer);
+      },
+      [] { return Errorf(StatusCode::kCancelled, "the executor went away"); });
+  const Status posted = context_.executor->Post([check_and_store] { check_and_store(OkStatus()); });
+  if (!posted.ok()) check_and_store(OkStatus());
 }
 
 void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) {
@@ -394,8 +398,7 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
       evictor_.ReserveAll(route_.target, lengths, 0, {}, evictor_.RoomOf(ns, route_.target));
   if (!room.ok()) {
     op.too_large = room.status().code() == StatusCode::kInvalidArgument;
-    op.Fail(room.status());
-    return;
+    return Transfer::Stop(transfer, room.status());
   }
   op.targets = *std::move(room);
   for (size_t i = 0; i < op.parts.size(); ++i) {

@@ -133,7 +133,8 @@ class WriteBack {
   // Unless it is there.
   void PutInLine(const BlockKey& key, const Item& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StartOne();
-  void Begin(const std::shared_ptr<Operation>& operation);
+  // Decides whether the block is copied now, and pins it then. Not OK: it is not.
+  Status Begin(Operation& operation);
   // The bytes of the parts are in memory. `operation` is the transfer.
   void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
   // Takes room in the target, and writes there.

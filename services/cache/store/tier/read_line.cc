@@ -2,14 +2,16 @@
 
 #include <utility>
 
+#include "common/concurrency/runs_once.h"
+
 namespace cairn::cache {
 
 void ReadLine::Read(Tier* tier, std::vector<Part> parts, Done done) {
-  if (parts.empty()) return;
+  CAIRN_CHECK(!parts.empty());
   {
     MutexLock lock(mu_);
-    line_.push_back(std::make_shared<Block>(
-        Block{.tier = tier, .parts = std::move(parts), .done = std::move(done)}));
+    line_.push_back(std::make_shared<Block>(Block{
+        .tier = tier, .kind = tier->kind(), .parts = std::move(parts), .done = std::move(done)}));
   }
   Pump();
 }
@@ -40,12 +42,13 @@ void ReadLine::Pump() {
   for (size_t started = 0; auto block = Next(started, &number); ++started) {
     Tier& tier = *block->tier;
     const Part part = block->parts[number];
-    auto turn = std::make_shared<Turn>(this, std::move(block), number);
-    // The turn ends within the callback: a tier waits for its callbacks before it goes away.
-    IoCallback done = [turn = std::move(turn)](Status status) mutable {
-      turn->block->done(turn->part, std::move(status));
-      turn.reset();
-    };
+    // A tier that goes away waits for its callbacks, and so for this line: the block, and whoever
+    // waits for it, lives until the line is done with the part.
+    IoCallback done =
+        RunsOnce([this, block, number](Status status) { End(*block, number, std::move(status)); },
+                 [kind = block->kind] {
+                   return Errorf(StatusCode::kCancelled, "the {} tier went away", Name(kind));
+                 });
     if (part.offset) {
       tier.ReadRange(part.extent, *part.offset, part.destination, std::move(done));
     } else {
@@ -54,7 +57,8 @@ void ReadLine::Pump() {
   }
 }
 
-void ReadLine::End() {
+void ReadLine::End(const Block& block, size_t part, Status status) {
+  block.done(part, std::move(status));
   {
     MutexLock lock(mu_);
     --under_way_;

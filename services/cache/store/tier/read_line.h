@@ -5,6 +5,8 @@
 //
 //   Read(parts of a block) ─► line ─► at most kAtOnce at the tier ─► done, once for each part
 //
+// A tier that goes away and destroys its callbacks ends their parts with CANCELLED.
+//
 // Thread-safe. It outlives the reads.
 
 #include <deque>
@@ -31,8 +33,8 @@ class ReadLine {
   };
   // As the callback of Tier::Read, with the number of the part.
   using Done = std::function<void(size_t part, Status status)>;
-  // `done` runs once for each part. With the last one, or when the tier went away and dropped its
-  // callbacks, it is destroyed.
+  // `done` runs once for each part, and is destroyed after the last one. CANCELLED: the tier went
+  // away. REQUIRES: `parts` is not empty.
   void Read(Tier* tier, std::vector<Part> parts, Done done);
 
  private:
@@ -40,28 +42,16 @@ class ReadLine {
   static constexpr size_t kBurst = 64;
   struct Block {
     Tier* tier;
+    TierKind kind;
     std::vector<Part> parts;
     Done done;
     size_t next = 0;
   };
-  // One part at the tier; its end makes room for another one.
-  struct Turn {
-    Turn(ReadLine* line_in, std::shared_ptr<Block> block_in, size_t part_in)
-        : line(*line_in), block(std::move(block_in)), part(part_in) {}
-    // The block, and whoever waits for it, lives until the line is done with this turn.
-    ~Turn() { line.End(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-    ReadLine& line;
-    const std::shared_ptr<Block> block;
-    const size_t part;
-  };
-
   // The block whose part is to be posted next, and the part's number; nullptr: none now.
   std::shared_ptr<Block> Next(size_t started, size_t* part);
   void Pump();
-  void End();
+  // A part is over; its end makes room for another one.
+  void End(const Block& block, size_t part, Status status);
 
   Mutex mu_;
   std::deque<std::shared_ptr<Block>> line_ ABSL_GUARDED_BY(mu_);  // Each has parts left.

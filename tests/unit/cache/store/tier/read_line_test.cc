@@ -73,6 +73,16 @@ TEST_F(ReadLineTest, EachPartEndsOnceWithItsNumber) {
   for (size_t i = 0; i < ends_.size(); ++i) EXPECT_EQ(ends_[i].second, i);
 }
 
+TEST_F(ReadLineTest, ATierThatDestroysItsCallbacksEndsTheirParts) {
+  Read(0, 3);
+  tier_.HoldCallbacks();
+  std::vector<StatusCode> codes;
+  line_.Read(&tier_, std::move(reads_[0].second),
+             [&codes](size_t, const Status& status) { codes.push_back(status.code()); });
+  tier_.Crash();
+  EXPECT_EQ(codes, std::vector(3, StatusCode::kCancelled));
+}
+
 // A tier that answers within the call: the line calls itself no deeper for more parts.
 TEST_F(ReadLineTest, ATierMayAnswerAtOnce) {
   Read(0, 100'000);
