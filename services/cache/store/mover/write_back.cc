@@ -23,26 +23,23 @@ struct WriteBack::Operation final : Transfer {
   void Loaded(const std::shared_ptr<Transfer>& self) override { owner->Loaded(*this, self); }
   void Ended() override { owner->Finish(*this); }
   std::string_view RecordOf(size_t part) const override { return records[part]; }
+  NamedBlock block() const { return {move.ns, move.key}; }
 
   WriteBack* const owner;
-  bool wanted = false;    // The block is still there, and not in the target.
-  uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
+  uint64_t sequence = 0;                      // Of its item in UnwrittenBlocks.
+  std::optional<WriteBack::Ended> not_begun;  // It was not copied, and so it ended.
+  Duration pause{0};                          // Of kPostponed,
+  UnwrittenBlocks::Wait waits_for{};          // for this.
+  DeclinedBlock declined;                     // Of kDeclined.
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
   int64_t used_at = 0;  // Seconds since 1970.
   bool at_start = false;
   CopiedParts copied;
+  MemoryCharge memory;  // For `copied`.
   std::vector<std::string> records;
-  // In the source, of bytes that no encoder wrote.
-  std::optional<uint64_t> bad_extent;
   bool too_large = false;  // For the target: another attempt will not help.
-  MemoryCharge memory;     // For `copied`.
-  // Of a block that is not copied now.
-  Duration pause{0};  // It waits for the write budget, or for memory.
-  bool wants_memory = false;
-  uint64_t declined_bytes = 0;  // It was turned away.
-  uint64_t declined_room = 0;
-  uint16_t declined_uses = 0;
+  UnwrittenBlocks::Failure failure;
 };
 
 WriteBack::WriteBack(NodeContext* context, Evictor* evictor, const Route& route)
@@ -56,37 +53,14 @@ WriteBack::WriteBack(NodeContext* context, Evictor* evictor, const Route& route)
                   .patience = context->options.disk_flush_after}),
       memory_(context),
       queue_({.capacity = context->options.mover_queue_capacity, .max_under_way = 8}),
+      blocks_(context->clock),
       pump_(context->executor, [this] { return StartOne(); }) {}
 
 void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes, uint64_t room) {
   if (target_ == nullptr) return;
   const auto [share, room_bytes] = ShareOf(*ns, room);
-  bool crowded;
-  {
-    MutexLock lock(mu_);
-    auto [it, added] = items_.try_emplace(Id{ns.get(), key});
-    if (!added) {  // It was lost and stored again before its first copy was settled.
-      outstanding_.erase(it->second.sequence);
-      unflushed_bytes_ -= it->second.bytes;
-      shares_.GiveBack(it->second.share, ns->spec.tenant);
-    }
-    crowded = !shares_.Take(share, ns->spec.tenant, room_bytes);
-    if (crowded) {
-      items_.erase(it);
-    } else {
-      it->second = {.ns = ns,
-                    .sequence = next_sequence_++,
-                    .bytes = bytes,
-                    .since = context_.clock->Now(),
-                    .share = share};
-      outstanding_.insert(it->second.sequence);
-      unflushed_bytes_ += bytes;
-      line_.emplace_back(ns, key);
-      if (stalled_) stalled_blocks_.emplace_back(ns, key);
-    }
-  }
-  if (crowded) TurnAway(ns, key, bytes, room);
-  FillQueue(false);
+  if (!blocks_.Add({ns, key}, bytes, share, room_bytes)) TurnAway(ns, key, bytes, room);
+  blocks_.Fill(&queue_, /*ignore_pauses=*/false);
   pump_.Kick();
 }
 
@@ -113,95 +87,35 @@ void WriteBack::TurnAway(const NamespacePtr& ns, const BlockKey& key, uint64_t b
     ns->index.SetDirty(*ref, route_.source, false);
   }
   context_.counters.crowded_copies.Add();
-  MutexLock lock(mu_);
-  Decline({ns, key, bytes, uses, room, /*crowded=*/true});
-}
-
-void WriteBack::FillQueue(bool ignore_pauses) {
-  const TimePoint now = context_.clock->Now();
-  MutexLock lock(mu_);
-  while (!postponed_.empty() && (ignore_pauses || postponed_.begin()->first <= now)) {
-    line_.push_back(postponed_.begin()->second);
-    postponed_.erase(postponed_.begin());
-  }
-  while (!line_.empty()) {
-    const auto& [ns, key] = line_.front();
-    const auto item = items_.find(Id{ns.get(), key});
-    // While somebody waits for a flush, no copy can wait for others.
-    const bool again = flushes_.empty() && item != items_.end() && item->second.parked_before;
-    const uint64_t bytes = item == items_.end() ? 0 : item->second.bytes;
-    if (queue_.Push(ns, {key, bytes}, again ? MovePriority::kRebalance : MovePriority::kWriteBack,
-                    {}, /*anyway=*/true) == MoveQueue::Pushed::kFull) {
-      return;
-    }
-    line_.pop_front();
-  }
-}
-
-void WriteBack::Unpark(size_t max, int attempts) {
-  for (; max > 0 && !parked_.empty(); --max) {
-    const Parked parked = std::move(parked_.front());
-    parked_.pop_front();
-    PutInLine(parked.key, {.ns = parked.ns,
-                           .bytes = parked.bytes,
-                           .attempts = attempts,
-                           .parked_before = true,
-                           .since = context_.clock->Now()});
-  }
-}
-
-void WriteBack::PutInLine(const BlockKey& key, const Item& item) {
-  auto [it, added] = items_.try_emplace(Id{item.ns.get(), key}, item);
-  if (!added) {  // It was lost and stored again, and is on its way.
-    shares_.GiveBack(item.share, item.ns->spec.tenant);
-    return;
-  }
-  it->second.sequence = next_sequence_++;
-  outstanding_.insert(it->second.sequence);
-  unflushed_bytes_ += item.bytes;
-  line_.emplace_back(item.ns, key);
+  blocks_.AddDeclined(
+      {.ns = ns, .key = key, .bytes = bytes, .room = room, .uses = uses, .crowded = true});
 }
 
 void WriteBack::ReviewDeclined() {
-  MutexLock review(review_mu_);
-  std::vector<Declined> some;
-  {
-    MutexLock lock(mu_);
-    while (some.size() < kReviewAtOnce && !declined_.empty()) {
-      some.push_back(std::move(declined_.front()));
-      declined_.pop_front();
-    }
-  }
-  for (Declined& d : some) {
-    const auto [share, room_bytes] = ShareOf(*d.ns, d.room);
-    bool taken;
-    {
-      MutexLock lock(mu_);
-      taken = shares_.Take(share, d.ns->spec.tenant, room_bytes);
-    }
-    bool here = false, wanted = false;
+  using Review = UnwrittenBlocks::Review;
+  for (const auto& [number, d] : blocks_.DeclinedToReview()) {
+    auto [share, room_bytes] = ShareOf(*d.ns, d.room);
+    const bool taken = blocks_.TakeShare(*d.ns, share, room_bytes);
+    if (!taken) share = {};
+    Review review = Review::kGone;
     {
       NamespaceLock lock(*d.ns, context_.tiers);
       const auto ref = d.ns->index.FindAlive(d.key);
-      here = !d.ns->dropped.load(std::memory_order_relaxed) && ref &&
-             d.ns->index.MetaAt(*ref).in(route_.source) &&
-             !d.ns->index.MetaAt(*ref).in(route_.target);
-      wanted = here && taken && (d.crowded || d.ns->index.MetaAt(*ref).uses > d.uses);
-      if (wanted) d.ns->index.SetDirty(*ref, route_.source, true);
+      const bool here = !d.ns->dropped.load(std::memory_order_relaxed) && ref &&
+                        d.ns->index.MetaAt(*ref).in(route_.source) &&
+                        !d.ns->index.MetaAt(*ref).in(route_.target);
+      if (here) {
+        const bool wanted = taken && (d.crowded || d.ns->index.MetaAt(*ref).uses > d.uses);
+        review = wanted ? Review::kPutInLine : Review::kStays;
+        if (wanted) d.ns->index.SetDirty(*ref, route_.source, true);
+      }
     }
-    MutexLock lock(mu_);
-    if (wanted) {
-      PutInLine(d.key,
-                {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now(), .share = share});
-      continue;
-    }
-    if (taken) shares_.GiveBack(share, d.ns->spec.tenant);
-    if (here) declined_.push_back(std::move(d));
+    blocks_.EndReview(number, *d.ns, review, share);
   }
 }
 
-DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& meta) {
-  const TimePoint now = context_.clock->Now();
+DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& meta,
+                                         const UnwrittenBlocks::Known& known) {
   DiskAdmission::Candidate c{.bytes = meta.bytes_in(route_.source)};
   if (const Recoder* const recoder = op.move.ns->storage().recoder.get();
       to_persistent_ && recoder != nullptr) {
@@ -213,71 +127,29 @@ DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& m
                                    RecentlyGone::Why::kEvicted;
   // A hint counts as a use at the time it names.
   c.hinted = meta.last_use > context_.UseTicksNow();
-  MutexLock lock(mu_);
-  const auto it = items_.find(Id{op.move.ns.get(), op.move.key});
-  if (it != items_.end()) {
-    c.waited = now - it->second.since;
-    c.flushed = Covered(it->second.sequence);
-    c.unlimited = Lifted(it->second.sequence);
-  }
-  return admission_.Decide(c, now);
-}
-
-bool WriteBack::Covered(uint64_t sequence) const {
-  return std::any_of(flushes_.begin(), flushes_.end(),
-                     [sequence](const Waiting* w) { return sequence <= w->last; });
-}
-
-bool WriteBack::Lifted(uint64_t sequence) const {
-  return std::any_of(flushes_.begin(), flushes_.end(), [sequence](const Waiting* w) {
-    return w->lifts_limits && sequence <= w->last;
-  });
-}
-
-void WriteBack::Decline(const Declined& declined) {
-  if (declined_.size() >= kMaxDeclined) declined_.pop_front();
-  declined_.push_back(declined);
+  c.waited = known.waited;
+  c.flushed = known.flushed;
+  c.unlimited = known.unlimited;
+  return admission_.Decide(c, context_.clock->Now());
 }
 
 void WriteBack::Tick() {
-  {
-    MutexLock lock(mu_);
-    if (const TimePoint now = context_.clock->Now(); !parked_.empty() && now >= next_probe_) {
-      next_probe_ = now + kProbeEvery;
-      Unpark(1, kMaxAttempts);
-    }
-  }
+  blocks_.ProbeParked();
   ReviewDeclined();
   ReleaseStalled();
-  FillQueue(false);
+  blocks_.Fill(&queue_, /*ignore_pauses=*/false);
   pump_.Kick();
-  settled_.NotifyAll();  // Who waits asks whether it was cancelled.
+  blocks_.Wake();
 }
 
 void WriteBack::ReleaseStalled() {
-  std::vector<std::pair<NamespacePtr, BlockKey>> some;
-  {
-    MutexLock lock(mu_);
-    const bool stalled =
-        queue_.under_way() > 0 && context_.clock->Now() - last_step_ > kStalledAfter;
-    if (!stalled) {
-      stalled_ = false;
-      stalled_blocks_.clear();
-      return;
-    }
-    if (!stalled_) {
-      stalled_ = true;
-      context_.counters.copy_stalls.Add();
-      for (const auto& [id, item] : items_) stalled_blocks_.emplace_back(item.ns, id.second);
-      log::Warn("copies_stalled",
-                {{"tier", std::string(Name(route_.target))}, {"blocks", log::Num(items_.size())}});
-    }
-    while (some.size() < kReviewAtOnce && !stalled_blocks_.empty()) {
-      some.push_back(std::move(stalled_blocks_.front()));
-      stalled_blocks_.pop_front();
-    }
+  const UnwrittenBlocks::Stall stall = blocks_.LookForStall(queue_.under_way() > 0);
+  if (stall.began) {
+    context_.counters.copy_stalls.Add();
+    log::Warn("copies_stalled",
+              {{"tier", std::string(Name(route_.target))}, {"blocks", log::Num(stall.blocks)}});
   }
-  for (const auto& [ns, key] : some) {
+  for (const auto& [ns, key] : stall.release) {
     NamespaceLock lock(*ns, context_.tiers);
     const auto ref = ns->index.FindAlive(key);
     if (ref && ns->index.MetaAt(*ref).in(route_.source))
@@ -297,74 +169,73 @@ bool WriteBack::TakeMemory(Operation& op, const BlockMeta& meta) {
              std::min<uint64_t>(recoder->MaxBlockBytes(op.at_start),
                                 uint64_t{target_->max_extent_bytes()} * op.parts.size());
   }
-  return memory_.Take(Id{op.move.ns.get(), op.move.key}, bytes, &op.memory);
+  return memory_.Take({op.move.ns.get(), op.move.key}, bytes, &op.memory);
 }
 
 bool WriteBack::StartOne() {
   auto move = queue_.Pop();
   if (!move) {
-    FillQueue(false);
+    blocks_.Fill(&queue_, /*ignore_pauses=*/false);
     move = queue_.Pop();
   }
   if (!move) return false;
   const auto operation = std::make_shared<Operation>(this, *std::move(move));
-  const Status status = Begin(*operation);
+  operation->not_begun = Decide(*operation);
+  Status status = OkStatus();
+  if (operation->not_begun) {
+    status = Errorf(StatusCode::kCancelled, "the block is not copied now");
+  } else if (to_persistent_) {
+    status = PersistNamespace(context_, *operation->move.ns);
+  }
   if (status.ok()) {
     Transfer::Load(operation);
   } else {
-    Transfer::Stop(operation, status);
+    Transfer::Stop(operation, std::move(status));
   }
   return true;
 }
 
-Status WriteBack::Begin(Operation& op) {
-  const Status not_now = Errorf(StatusCode::kCancelled, "the block is not copied now");
+std::optional<WriteBack::Ended> WriteBack::Decide(Operation& op) {
   NamespaceState& ns = *op.move.ns;
-  {
-    MutexLock lock(mu_);
-    last_step_ = context_.clock->Now();
-    const auto it = items_.find(Id{&ns, op.move.key});
-    if (it != items_.end()) {
-      op.sequence = it->second.sequence;
-      op.declined_room = it->second.share.bytes;
-    }
+  const UnwrittenBlocks::Known known = blocks_.Begin(op.block());
+  op.sequence = known.sequence;
+  NamespaceLock lock(ns, context_.tiers);
+  const auto ref = ns.index.FindAlive(op.move.key);
+  if (ns.dropped.load(std::memory_order_relaxed) || !ref) return Ended::kGone;
+  const BlockMeta& meta = ns.index.MetaAt(*ref);
+  if (!meta.in(route_.source) || meta.in(route_.target)) return Ended::kGone;
+  op.parts = ns.index.PartsOf(*ref);
+  op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
+  // First of all: who waits for memory must not use up the write budget.
+  if (!TakeMemory(op, meta)) {
+    op.pause = kCopyPause;
+    op.waits_for = UnwrittenBlocks::Wait::kMemory;
+    return Ended::kPostponed;
   }
-  {
-    NamespaceLock lock(ns, context_.tiers);
-    const auto ref = ns.index.FindAlive(op.move.key);
-    if (ns.dropped.load(std::memory_order_relaxed) || !ref) return not_now;
-    const BlockMeta& meta = ns.index.MetaAt(*ref);
-    if (!meta.in(route_.source) || meta.in(route_.target)) return not_now;
-    op.parts = ns.index.PartsOf(*ref);
-    op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
-    // First of all: who waits for memory must not use up the write budget.
-    if (!TakeMemory(op, meta)) {
-      op.wants_memory = true;
-      op.pause = kCopyPause;
-      return not_now;
-    }
-    const DiskAdmission::Decision decision = Admit(op, meta);
-    if (decision.verdict == DiskAdmission::Verdict::kWait) {
-      op.pause = decision.wait;
-      return not_now;
-    }
-    if (decision.verdict != DiskAdmission::Verdict::kCopy) {
-      Counters& counters = context_.counters;
-      (decision.verdict == DiskAdmission::Verdict::kOverBudget ? counters.over_budget_copies
-                                                               : counters.untouched_copies)
-          .Add();
-      op.declined_bytes = meta.bytes_in(route_.source);
-      op.declined_uses = meta.uses;
-      ns.index.SetDirty(*ref, route_.source, false);
-      return not_now;
-    }
-    op.wanted = true;
-    op.pin = ns.index.PinBlock(*ref);
-    op.parent = ns.index.ParentOf(*ref);
-    op.recompute_seconds = meta.recompute_seconds;
-    op.used_at = context_.UnixSecondsOf(meta.last_use);
+  const DiskAdmission::Decision decision = Admit(op, meta, known);
+  if (decision.verdict == DiskAdmission::Verdict::kWait) {
+    op.pause = decision.wait;
+    op.waits_for = UnwrittenBlocks::Wait::kBudget;
+    return Ended::kPostponed;
   }
-  return to_persistent_ ? PersistNamespace(context_, ns) : OkStatus();
+  if (decision.verdict != DiskAdmission::Verdict::kCopy) {
+    Counters& counters = context_.counters;
+    (decision.verdict == DiskAdmission::Verdict::kOverBudget ? counters.over_budget_copies
+                                                             : counters.untouched_copies)
+        .Add();
+    op.declined = {.ns = op.move.ns,
+                   .key = op.move.key,
+                   .bytes = meta.bytes_in(route_.source),
+                   .room = known.room,
+                   .uses = meta.uses};
+    ns.index.SetDirty(*ref, route_.source, false);
+    return Ended::kDeclined;
+  }
+  op.pin = ns.index.PinBlock(*ref);
+  op.parent = ns.index.ParentOf(*ref);
+  op.recompute_seconds = meta.recompute_seconds;
+  op.used_at = context_.UnixSecondsOf(meta.last_use);
+  return std::nullopt;
 }
 
 void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
@@ -415,189 +286,110 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
   Transfer::Store(transfer);
 }
 
-void WriteBack::Postpone(const Operation& op) {
-  queue_.Done(op.move);
-  bool at_once;  // The last flush began meanwhile.
-  {
-    MutexLock lock(mu_);
-    // Room for a copy comes with time only.
-    at_once = Lifted(op.sequence) && !op.wants_memory;
-    postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
-                       std::pair(op.move.ns, op.move.key));
-  }
-  if (at_once) pump_.Kick();
-}
-
-void WriteBack::Finish(Operation& op) {
+WriteBack::Ended WriteBack::Leave(Operation& op, const Status& status) {
   NamespaceState& ns = *op.move.ns;
-  // Before others take it: the buffers are gone then.
-  op.copied.Clear();
-  memory_.GiveBack(&op.memory);
-  if (op.pause > Duration(0)) {
-    Postpone(op);
-    return;
-  }
-  {
-    MutexLock lock(mu_);
-    last_step_ = context_.clock->Now();
-  }
-  const Status status = op.Outcome();
-  const bool lost =
+  const bool unreadable =
       status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound;
-  op.bad_extent = op.copied.bad_extent();
-  if (lost && !op.parts.empty() && !op.loaded()) op.bad_extent = op.parts[0].extent[route_.source];
-  bool shown = false;
-  bool still_there = false;
-  bool retry = false;
-  bool parked_before = false;
-  int attempts = 0;
-  if (op.wanted && !status.ok()) {
-    MutexLock lock(mu_);
-    const auto it = items_.find(Id{&ns, op.move.key});
-    if (it != items_.end() && it->second.sequence == op.sequence) {
-      attempts = ++it->second.attempts;
-      parked_before = it->second.parked_before;
-    }
-    const int limit =
-        status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
-    retry = attempts > 0 && attempts < limit && !op.bad_extent && !op.copied.unencodable() &&
-            !op.too_large;
+  // In the source, of bytes that no encoder wrote.
+  std::optional<uint64_t> bad_extent = op.copied.bad_extent();
+  if (unreadable && !op.loaded()) bad_extent = op.parts[0].extent[route_.source];
+  const bool hopeless = op.copied.unencodable() || op.too_large;
+  if (!status.ok()) {
+    const bool for_room = status.code() == StatusCode::kResourceExhausted;
+    op.failure = blocks_.Fail(op.block(), op.sequence, for_room);
+    op.pause = PauseAfter(std::max(op.failure.attempts, 1));
+    op.waits_for = for_room ? UnwrittenBlocks::Wait::kRoom : UnwrittenBlocks::Wait::kFault;
   }
-  if (op.wanted) {
+  Ended ended;
+  {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
     const bool there = ref && !ns.dropped.load(std::memory_order_relaxed) &&
                        !ns.index.MetaAt(*ref).in(route_.target) &&
                        ns.index.LiesAt(*ref, route_.source, op.parts);
-    if (there && status.ok()) {
+    if (bad_extent) {
+      ended = Ended::kCorrupt;
+    } else if (!there) {
+      ended = Ended::kGone;
+    } else if (status.ok()) {
+      ended = Ended::kWritten;
+    } else if (hopeless) {
+      ended = Ended::kHopeless;
+    } else {
+      ended = op.failure.again ? Ended::kRetry : Ended::kParked;
+    }
+    if (ended == Ended::kWritten) {
       ns.index.AddToTier(*ref, route_.target, op.targets);
       context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target);
-      shown = true;
     }
-    if (there && !retry) ns.index.SetDirty(*ref, route_.source, false);
-    if (!there) retry = false;
-    still_there = there;
+    if (there && ended != Ended::kRetry) ns.index.SetDirty(*ref, route_.source, false);
     ns.index.Unpin(op.pin, &lock.released);
   }
-  if (!shown) evictor_.ReleaseAll(route_.target, op.targets);
-  if (op.bad_extent) {
+  if (ended != Ended::kWritten) evictor_.ReleaseAll(route_.target, op.targets);
+  if (ended == Ended::kCorrupt) {
     log::Warn("block_corrupt", {{"tier", std::string(Name(route_.source))},
                                 {"key", op.move.key.Hex()},
                                 {"error", Message(status)}});
-    context_.RemoveCorrupt(ns, op.move.key, route_.source, *op.bad_extent);
-    still_there = false;
+    context_.RemoveCorrupt(ns, op.move.key, route_.source, *bad_extent);
   }
+  return ended;
+}
+
+void WriteBack::Finish(Operation& op) {
+  // Before others take it: the buffers are gone then.
+  op.copied.Clear();
+  memory_.GiveBack(&op.memory);
+  const Status status = op.Outcome();
+  const Ended ended = op.not_begun ? *op.not_begun : Leave(op, status);
+  // Before the block is in line again: the queue would take it for the move that ends here.
   queue_.Done(op.move);
-  if (retry) {
-    TryAgain(op, status, attempts);
-  } else {
-    Conclude(op, status, /*shown=*/shown, /*still_there=*/still_there, parked_before);
+  UnwrittenBlocks::Waited waited;
+  switch (ended) {
+    case Ended::kWritten:
+      waited = blocks_.End(op.block(), op.sequence);
+      blocks_.Unpark();
+      break;
+    case Ended::kPostponed:
+      if (blocks_.Postpone(op.block(), op.sequence, op.pause, op.waits_for)) pump_.Kick();
+      return;
+    case Ended::kRetry:
+      blocks_.Postpone(op.block(), op.sequence, op.pause, op.waits_for);
+      break;
+    case Ended::kDeclined:
+      waited = blocks_.Decline(op.declined, op.sequence);
+      break;
+    case Ended::kParked:
+      CountGivenUp(op, status);
+      waited = blocks_.Park(op.block(), op.sequence);
+      break;
+    case Ended::kHopeless:  // No failure of this disk, and not tried again.
+      CountGivenUp(op, status);
+      waited = blocks_.End(op.block(), op.sequence);
+      break;
+    case Ended::kCorrupt:
+    case Ended::kGone:
+      waited = blocks_.End(op.block(), op.sequence);
+      break;
   }
+  if (waited && *waited > context_.options.disk_flush_after) context_.counters.late_copies.Add();
   context_.progress.Notify();
   pump_.Kick();
 }
 
-void WriteBack::TryAgain(const Operation& op, const Status& status, int attempts) {
-  MutexLock lock(mu_);
-  // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps
-  // its pauses.
-  const bool at_once = Covered(op.sequence) && status.code() == StatusCode::kResourceExhausted;
-  const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
-  postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
-}
-
-void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, bool still_there,
-                         bool parked_before) {
-  const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
-  if (given_up && !parked_before) {
-    Counters& counters = context_.counters;
-    (op.copied.unencodable() ? counters.unencodable_copies : counters.failed_copies).Add();
-    log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
-  }
-  // What no disk could take is no failure of this one, and is not tried again.
-  const bool hopeless = op.copied.unencodable() || op.too_large;
-  if (given_up && !hopeless) {
-    MutexLock lock(mu_);
-    for (Waiting* const waiting : flushes_) {
-      if (op.sequence <= waiting->last) ++waiting->failed;
-    }
-  }
-  Settle(op, /*park=*/still_there && !status.ok() && !hopeless);
-  if (!shown) return;
-  MutexLock lock(mu_);
-  Unpark(kUnparkAtOnce, kMaxAttempts);
-}
-
-void WriteBack::Settle(const Operation& op, bool park) {
-  const Move& move = op.move;
-  {
-    MutexLock lock(mu_);
-    const auto it = items_.find(Id{move.ns.get(), move.key});
-    if (op.declined_bytes > 0) {
-      // It was turned away before a flush began that waits for it: the flush must not end without
-      // it. A block that a flush waits for is not turned away again.
-      if (it != items_.end() && it->second.sequence == op.sequence && Covered(op.sequence)) {
-        line_.emplace_back(move.ns, move.key);
-        return;
-      }
-      // In one step with the end of the item, so that a flush sees the block in one of both places.
-      Decline({move.ns, move.key, op.declined_bytes, op.declined_uses, op.declined_room});
-    }
-    if (it == items_.end()) return;
-    if (it->second.sequence != op.sequence) {
-      line_.emplace_back(move.ns, move.key);
-      return;
-    }
-    outstanding_.erase(it->second.sequence);
-    unflushed_bytes_ -= it->second.bytes;
-    if (context_.clock->Now() - it->second.since > context_.options.disk_flush_after) {
-      context_.counters.late_copies.Add();
-    }
-    if (park) {
-      if (parked_.size() >= kMaxParked) parked_.pop_front();
-      parked_.push_back({move.ns, move.key, it->second.bytes});
-    }
-    shares_.GiveBack(it->second.share, it->second.ns->spec.tenant);
-    items_.erase(it);
-  }
-  settled_.NotifyAll();
+void WriteBack::CountGivenUp(const Operation& op, const Status& status) {
+  if (op.failure.parked_before) return;
+  Counters& counters = context_.counters;
+  (op.copied.unencodable() ? counters.unencodable_copies : counters.failed_copies).Add();
+  log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
 }
 
 Status WriteBack::Flush(const FlushRequest& request) {
   if (target_ == nullptr) return OkStatus();
-  Waiting waiting{.lifts_limits = request.last};
-  {
-    MutexLock review(review_mu_);
-    MutexLock lock(mu_);
-    Unpark(parked_.size(), 0);
-    for (const Declined& d : declined_) {
-      PutInLine(d.key, {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now()});
-    }
-    declined_.clear();
-    waiting.last = next_sequence_ - 1;
-    flushes_.push_back(&waiting);
-  }
-  FillQueue(/*ignore_pauses=*/true);
+  UnwrittenBlocks::Flush flush;
+  blocks_.BeginFlush(&flush, request.last);
+  blocks_.Fill(&queue_, /*ignore_pauses=*/true);
   pump_.Kick();
-  const auto cancelled = [&request] { return request.cancelled && request.cancelled(); };
-  {
-    MutexLock lock(mu_);
-    const auto done = [this, last = waiting.last]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return outstanding_.empty() || *outstanding_.begin() > last;
-    };
-    settled_.WaitUntil(mu_, *context_.clock, request.deadline,
-                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done() || cancelled(); });
-    std::erase(flushes_, &waiting);
-    if (!done()) {
-      if (cancelled()) return Errorf(StatusCode::kCancelled, "flush: the caller gave up");
-      return Errorf(StatusCode::kDeadlineExceeded, "flush: {} bytes are not on disk yet",
-                    unflushed_bytes_);
-    }
-  }
-  if (waiting.failed > 0) {
-    return Errorf(StatusCode::kUnavailable, "flush: {} blocks could not be written to disk",
-                  waiting.failed);
-  }
+  CAIRN_RETURN_IF_ERROR(blocks_.EndFlush(&flush, request));
   if (!to_persistent_) return OkStatus();
   const TimePoint now = context_.clock->Now();
   // A deadline that has passed lets it look once: what needs no waiting is done.
