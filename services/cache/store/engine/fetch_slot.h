@@ -20,8 +20,7 @@
 // and the last one to the source, if a source located the block for the lease.
 //
 // If a fetch wants few of a block's layers, and the tier reads ranges, header and slices are read
-// apart: first the header, which the tier compares with what was written. Then come the slices,
-// which are compared with the header's hashes before they are given out.
+// apart (apart_read.h). Both kinds of reads into buffers are in buffered_read.h.
 //
 // Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
 // are mapped, else as long as they are read into a buffer. A slot that waits is kept by the lease
@@ -127,6 +126,9 @@ struct FetchSlot {
   // It waits for room that others hold.
   bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
   bool settled() const { return state == State::kReady || state == State::kFailed; }
+  // The parts are there. They are sent in the order of their rectangles, whatever order they came
+  // in.
+  void SetReady();
   void Fail(MissReason why) {
     state = State::kFailed;
     reason = why;
@@ -135,6 +137,12 @@ struct FetchSlot {
     arriving.reset();
   }
 };
+
+// Bytes of the slot's places -> parts with checked headers, and ready. `buffer` keeps the bytes;
+// nullptr: they are mapped. False when a header is bad.
+bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
+               const std::vector<std::span<const std::byte>>& bytes,
+               const std::shared_ptr<const void>& buffer);
 
 // The reason for a block that lies in no tier of the node.
 MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key);
