@@ -381,6 +381,10 @@ class BlockIndex {
     return n.has_lease != 0 ? std::max(n.max_place, leases_.DeepestIn(id)) : n.max_place;
   }
 
+  // Pins (block_index_pins.cc).
+  void AddPathsOf(const PinTable& pins, PinnedPaths* paths) const;
+  void DrainGraves(ReleaseList* released);
+
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);
   void KeepParts(BlockMeta& meta, const PartPlaces& parts);
@@ -395,8 +399,6 @@ class BlockIndex {
   void ReconsiderAll(NodeId id);
   void RefreshLeased(NodeId id);
   void RefreshAll(NodeId id);
-  void AddPathsOf(const PinTable& pins, PinnedPaths* paths) const;
-  void DrainGraves(ReleaseList* released);
   Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now);
 
   const format::PartRect whole_;
