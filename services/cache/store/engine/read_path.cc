@@ -126,43 +126,20 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   MatchResult result;
   result.further = Wait(request, ns);
   if (result.further != nullptr) return result;
-  std::optional<BlockIndex::Walk> walked;
-  LeasePtr lease;
-  {
-    NamespaceLock lock(*ns, context_.tiers);
-    if (ns->dropped.load(std::memory_order_relaxed)) return Dropped(*ns);
-    const BlockIndex::Walk& walk = walked.emplace(
-        ns->index.Match(request.keys, context_.UseTicksNow(), request.lease, request.next));
-    if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
-    const size_t announced = request.announce ? request.keys.size() - walk.matched : 0;
-    if (request.lease && (walk.matched > 0 || announced > 0)) {
-      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk, life, announced));
-    }
-    if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), lease.get());
-    if (walk.matched < request.keys.size())
-      result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
-  }
-  const BlockIndex::Walk& walk = *walked;
-  if (walk.matched == 0 && result.miss_reason == MissReason::kAbsent &&
-      ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
-    result.miss_reason = MissReason::kFingerprint;
-  }
-  result.matched_blocks = walk.matched;
-  result.bytes = walk.bytes;
-  result.tiers.reserve(walk.runs.size());
-  for (const BlockIndex::Run& run : walk.runs)
+  CAIRN_ASSIGN_OR_RETURN(const Walked walked, WalkAndPin(request, ns, life));
+  result.miss_reason = walked.miss_reason;
+  result.matched_blocks = walked.walk.matched;
+  result.bytes = walked.walk.bytes;
+  result.tiers.reserve(walked.walk.runs.size());
+  for (const BlockIndex::Run& run : walked.walk.runs)
     result.tiers.push_back({run.tier, run.blocks, run.bytes});
   ByTier<uint64_t> bytes_ahead;
-
-  if (lease != nullptr) {
-    lease->ns = ns;
-    lease->blocks = walk.matched;
-    lease->runs = walk.runs;
-    CAIRN_ASSIGN_OR_RETURN(result.lease, AddLease(request.session, lease, life, ttl));
+  if (walked.lease != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(result.lease, AddLease(request.session, walked.lease, life, ttl));
     result.lease_ttl = ttl;
-    bytes_ahead = Promote(lease, request.keys);
-    if (taken != nullptr) *taken = lease;
-  } else if (walk.matched > 0) {
+    bytes_ahead = Promote(walked.lease, request.keys);
+    if (taken != nullptr) *taken = walked.lease;
+  } else {
     for (const TierRun& run : result.tiers) {
       const Promoter* const promoter = promoters_.IntoHost(*run.tier);
       if (promoter == nullptr) continue;
@@ -171,33 +148,65 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   }
   EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
-
-  const size_t different =
-      source_ != nullptr && !request.announce && walk.matched < request.keys.size()
-          ? DifferentKeys(request.keys)
-          : 0;
-  if (walk.matched < different) {
-    result.further = Further({.session = request.session,
-                              .ns = ns,
-                              .leased = request.lease,
-                              .life = life,
-                              .lease_ttl = ttl,
-                              .lease = lease,
-                              .prefill_tokens_per_second = request.prefill_tokens_per_second,
-                              .prefetched = walk.prefetched,
-                              .rest = {request.keys.begin() + walk.matched,
-                                       request.keys.begin() + static_cast<ptrdiff_t>(different)},
-                              .repeated = static_cast<uint32_t>(request.keys.size() - different),
-                              .holders = {request.holders.begin(), request.holders.end()},
-                              .result = result});
-    return result;
-  }
-  // One that announces has matched before, to read.
-  if (request.lease && !request.announce) {
-    CountLeased(*ns, result, request.keys.size() - walk.matched, walk.prefetched,
-                request.prefill_tokens_per_second);
-  }
+  Finish(request,
+         {.session = request.session,
+          .ns = ns,
+          .leased = request.lease,
+          .life = life,
+          .lease_ttl = ttl,
+          .lease = walked.lease,
+          .prefill_tokens_per_second = request.prefill_tokens_per_second,
+          .prefetched = walked.walk.prefetched},
+         &result);
   return result;
+}
+
+Result<ReadPath::Walked> ReadPath::WalkAndPin(const MatchRequest& request, const NamespacePtr& ns,
+                                              LeaseLife life) {
+  Walked walked;
+  BlockIndex::Walk& walk = walked.walk;
+  {
+    NamespaceLock lock(*ns, context_.tiers);
+    if (ns->dropped.load(std::memory_order_relaxed)) return Dropped(*ns);
+    walk = ns->index.Match(request.keys, context_.UseTicksNow(), request.lease, request.next);
+    if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
+    const size_t announced = request.announce ? request.keys.size() - walk.matched : 0;
+    if (request.lease && (walk.matched > 0 || announced > 0)) {
+      CAIRN_ASSIGN_OR_RETURN(walked.lease, PinWalk(*ns, walk, life, announced));
+    }
+    if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), walked.lease.get());
+    if (walk.matched < request.keys.size())
+      walked.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
+  }
+  if (walk.matched == 0 && walked.miss_reason == MissReason::kAbsent &&
+      ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
+    walked.miss_reason = MissReason::kFingerprint;
+  }
+  if (walked.lease != nullptr) {
+    walked.lease->ns = ns;
+    walked.lease->blocks = walk.matched;
+    walked.lease->runs = walk.runs;
+  }
+  return walked;
+}
+
+void ReadPath::Finish(const MatchRequest& request, LocalMatch local, MatchResult* result) {
+  // One that announces has matched before, to read.
+  if (request.announce) return;
+  const size_t matched = result->matched_blocks;
+  const size_t different =
+      source_ != nullptr && matched < request.keys.size() ? DifferentKeys(request.keys) : 0;
+  if (matched >= different) {
+    if (!request.lease) return;
+    return CountLeased(*local.ns, *result, request.keys.size() - matched, local.prefetched,
+                       request.prefill_tokens_per_second);
+  }
+  local.rest = {request.keys.begin() + static_cast<ptrdiff_t>(matched),
+                request.keys.begin() + static_cast<ptrdiff_t>(different)};
+  local.repeated = static_cast<uint32_t>(request.keys.size() - different);
+  local.holders = {request.holders.begin(), request.holders.end()};
+  local.result = *result;
+  result->further = Further(std::move(local));
 }
 
 LeasePtr ReadPath::NewLease(LeaseLife life) {

@@ -24,10 +24,10 @@ struct LocalMatch {
   LeasePtr lease;  // nullptr: there is none yet.
   double prefill_tokens_per_second = 0;
   uint32_t prefetched = 0;
-  std::vector<BlockKey> rest;        // Keys after the matched ones, before the first repeated one.
-  uint32_t repeated = 0;             // Keys from there on.
-  std::vector<std::string> holders;  // Members that may have the rest, as the caller was told.
-  MatchResult result;
+  std::vector<BlockKey> rest = {};  // Keys after the matched ones, before the first repeated one.
+  uint32_t repeated = 0;            // Keys from there on.
+  std::vector<std::string> holders = {};  // Members that may have the rest, as the caller was told.
+  MatchResult result = {};
 };
 
 class ReadPath {
@@ -54,10 +54,20 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
+  // What a match found under the lock of its namespace.
+  struct Walked {
+    BlockIndex::Walk walk;
+    LeasePtr lease;  // On what was matched. nullptr: none was wanted, or nothing was found.
+    MissReason miss_reason = MissReason::kNone;
+  };
+
   // The lease's life, or which field is wrong.
   Result<Duration> CheckMatch(const MatchRequest& request) const;
   // Null: the match is answered at once.
   std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
+  Result<Walked> WalkAndPin(const MatchRequest& request, const NamespacePtr& ns, LeaseLife life);
+  // What is missing is looked for at the source, or else the match is counted.
+  void Finish(const MatchRequest& request, LocalMatch local, MatchResult* result);
   void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
