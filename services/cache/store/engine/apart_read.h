@@ -17,7 +17,7 @@ namespace cairn::cache {
 // nullopt: that is not much less than the whole block, or not possible.
 std::optional<uint64_t> ApartBytes(const NamespaceState& ns, const Tier& tier,
                                    const FetchSlot& slot);
-// The bytes of the header of such a part, in whole pages. 0: the part has none of the wanted layers.
+// The bytes of the header of such a part, in whole pages. 0: it has none of the wanted layers.
 uint64_t HeaderBytesToRead(const FetchSlot& slot, const format::PartRect& rect);
 // The headers are here: reads the slices. DATA_LOSS: a header is bad.
 Status ReadSlices(const FetchServices& services, const NamespacePtr& ns,

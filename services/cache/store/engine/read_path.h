@@ -54,7 +54,7 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
-  // What a match found under the lock of its namespace.
+  // The findings of a match under the lock of its namespace.
   struct Walked {
     BlockIndex::Walk walk;
     LeasePtr lease;  // On what was matched. nullptr: none was wanted, or nothing was found.
@@ -66,7 +66,7 @@ class ReadPath {
   // Null: the match is answered at once.
   std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
   Result<Walked> WalkAndPin(const MatchRequest& request, const NamespacePtr& ns, LeaseLife life);
-  // What is missing is looked for at the source, or else the match is counted.
+  // Looks for missing blocks at the source, or else counts the match.
   void Finish(const MatchRequest& request, LocalMatch local, MatchResult* result);
   void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.

@@ -2,8 +2,8 @@
 // The blocks that were not admitted to a slower tier: they stay where they are, may be evicted, and
 // are looked at again, some at a time, because they may have been used meanwhile.
 //
-// Thread-compatible. What is looked at stays here until the caller takes it, so that somebody who
-// wants all of them finds all.
+// Thread-compatible. Blocks that are looked at stay here until the caller takes them, so that a
+// flush, which wants all of them, finds all.
 
 #include <optional>
 #include <utility>

@@ -29,7 +29,7 @@ struct Promoter::Operation final : Transfer {
   void Ended() override { owner->Finish(*this); }
 
   Promoter* const owner;
-  bool sound = false;  // What the source gave was verified: later errors are the target's.
+  bool sound = false;  // The source's bytes were verified: later errors are the target's.
 };
 
 Promoter::Promoter(NodeContext* context, Evictor* evictor, const Route& route)
@@ -105,7 +105,7 @@ void Promoter::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
   const Status status = op.Outcome();
   Tier& target = *context_.tiers.Get(route_.target);
-  // What was stored on a device that was lost since is no copy.
+  // Bytes on a device that was lost since are no copy.
   const bool lost = std::any_of(op.targets.begin(), op.targets.end(),
                                 [&](const Extent& extent) { return target.IsLost(extent); });
   const bool moved = status.ok() && !lost;

@@ -44,7 +44,7 @@ class Promoter {
   // move.
   bool Pin(Operation* operation, Victims* victims);
   void Finish(Operation& operation);
-  // What a hint's block may evict. Under the lock of its namespace.
+  // The rank below which a hint's block may evict others. Under the lock of its namespace.
   uint64_t RankBelowHint(const BlockMeta& hinted) const;
 
   NodeContext& context_;

@@ -1,6 +1,6 @@
 #pragma once
-// What a block's way between two tiers has in common, whichever they are: it is pinned, it has room
-// in the target, one transfer per part is under way, and the first error counts.
+// The way of a block between two tiers, whichever they are: the block is pinned, it has room in the
+// target, one transfer per part is under way, and the first error counts.
 //
 //   Load ─► bytes of every part in memory ─► Loaded (checks, encodes, takes room) ─► Store ─► Ended
 //     └── an error, or a tier that went away ──┴── Stop ───────────────────────────────┴──────►
@@ -68,7 +68,7 @@ class Transfer {
   const InFlight::Token token_;  // First made, last gone.
 
  protected:
-  // Aborts if it has not ended: then a pin, and whoever waits for the move, would stay forever.
+  // Aborts if it has not ended: a pin, and callers that wait for the move, would stay forever.
   ~Transfer();
   // The next step is Store or Stop, in this call or later.
   virtual void Loaded(const std::shared_ptr<Transfer>& self) = 0;
@@ -87,8 +87,8 @@ class Transfer {
   PartPlaces parts;  // Empty: there is nothing to move.
   // In the target, in the order of `parts`. Set before Load, or before Store.
   Extents targets;
-  // What Store writes, in the order of `parts`. Loaded may replace them; they stay valid until the
-  // end.
+  // The bytes that Store writes, in the order of `parts`. Loaded may replace them; they stay valid
+  // until the end.
   absl::InlinedVector<std::span<const std::byte>, 1> bytes;
 
  private:
@@ -110,7 +110,7 @@ class Transfer {
   void End();
 
   std::vector<PartBuffer> buffers_;
-  absl::InlinedVector<std::span<std::byte>, 1> destinations_;  // Of the parts that are loaded.
+  absl::InlinedVector<std::span<std::byte>, 1> destinations_;  // By part, of those that are loaded.
   bool in_target_ = false;  // The bytes were read into the target's memory.
   bool loaded_ = false;
   mutable Mutex mu_;

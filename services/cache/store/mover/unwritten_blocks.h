@@ -2,11 +2,11 @@
 // The blocks that wait for their copy to a slower tier, and the flushes that wait for them.
 // Thread-safe; the caller moves the bytes.
 //
-//   Add ─► in line ─ Fill ─► MoveQueue ─► under way ─┬─ End ──────► no longer here
-//             ▲                                      ├─ Postpone ─► postponed, until a pause ends ─┐
-//             │                                      ├─ Decline ──► declined, until it is used ────┤
-//             │                                      └─ Park ─────► parked, until another one ends ┤
-//             └──────────────────── or until a flush begins ◄──────────────────────────────────────┘
+//  Add ─► in line ─ Fill ─► MoveQueue ─► under way ─┬─ End ──────► no longer here
+//           ▲                                       ├─ Postpone ─► postponed: until a pause ends ─┐
+//           │                                       ├─ Decline ──► declined: until it is used ────┤
+//           │                                       └─ Park ─────► parked: until another succeeds ┤
+//           └─────────────────── or until a flush begins ◄────────────────────────────────────────┘
 //
 // A flush waits for the blocks that are in line, queued, under way or postponed: each has an item
 // with a sequence. A block that is lost and stored again meanwhile gets another sequence; the copy
@@ -80,7 +80,7 @@ class UnwrittenBlocks {
   // was not here.
   using Waited = std::optional<Duration>;
   Waited End(const NamedBlock& block, uint64_t sequence);
-  // What a flush began to wait for meanwhile is not declined, but in line again.
+  // A block that a flush began to wait for meanwhile is not declined, but in line again.
   Waited Decline(const DeclinedBlock& block, uint64_t sequence);
   // The target did not take it: the flushes that wait for it fail.
   Waited Park(const NamedBlock& block, uint64_t sequence);
@@ -89,7 +89,7 @@ class UnwrittenBlocks {
   // failing disk keeps its pauses.
   bool Postpone(const NamedBlock& block, uint64_t sequence, Duration pause, Wait why);
 
-  // ---- What was set aside ----
+  // ---- Blocks that were set aside ----
 
   // A block that is not here.
   void AddDeclined(DeclinedBlock block);

@@ -26,11 +26,11 @@ struct WriteBack::Operation final : Transfer {
   NamedBlock block() const { return {move.ns, move.key}; }
 
   WriteBack* const owner;
-  uint64_t sequence = 0;                      // Of its item in UnwrittenBlocks.
+  uint64_t sequence = 0;                      // The one of its item in UnwrittenBlocks.
   std::optional<WriteBack::Ended> not_begun;  // It was not copied, and so it ended.
-  Duration pause{0};                          // Of kPostponed,
-  UnwrittenBlocks::Wait waits_for{};          // for this.
-  DeclinedBlock declined;                     // Of kDeclined.
+  Duration pause{0};                          // If it is postponed:
+  UnwrittenBlocks::Wait waits_for{};          // the reason.
+  DeclinedBlock declined;                     // If it is declined.
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
   int64_t used_at = 0;  // Seconds since 1970.

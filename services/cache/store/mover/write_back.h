@@ -1,10 +1,10 @@
 #pragma once
-// Copies blocks that are dirty in one tier to a slower one. Thread-safe. What follows calls the
+// Copies blocks that are dirty in one tier to a slower one. Thread-safe. The text below calls the
 // source host and the target disk, which they are in a node; they may be any two tiers.
 //
-// Commits are written, oldest first. What does not fit into the bounded move queue waits in
-// line (unwritten_blocks.h): such blocks are dirty, and dirty blocks are not evicted. Of a room in
-// host only a part may be dirty, shared among its tenants (waiting_shares.h), so that the line is
+// Commits are written, oldest first. Blocks that do not fit into the bounded move queue wait in
+// line (unwritten_blocks.h): such blocks are dirty, and dirty blocks are not evicted. Only a part
+// of a room in host may be dirty, shared among its tenants (waiting_shares.h), so that the line is
 // bounded and a writer that is faster than the disk keeps nobody from storing. A block beyond that
 // is turned away until others have been copied.
 //
@@ -13,11 +13,11 @@
 //   StartOne ─ Decide ─┬─► Load ─► Loaded: verified, encoded ─► Store ─┬─► kWritten
 //                      │              └───────── an error ─────────────┼─► kRetry    after a pause
 //                      ├─► kGone      nothing to copy                  ├─► kParked   too many times
-//                      ├─► kPostponed for budget or memory             ├─► kHopeless no disk takes it
+//                      ├─► kPostponed for budget or memory             ├─► kHopeless no disk fits
 //                      └─► kDeclined  not worth it now                 ├─► kCorrupt  leaves host
 //                                                                      └─► kGone     meanwhile
 //
-// What is written at all is said by placement/disk_admission.h; what was declined stays in host
+// placement/disk_admission.h says which blocks are written at all. A declined block stays in host
 // alone and clean, and is tried again once it was used, and by Flush, which waits for the write
 // budget as everybody does. A write that fails is tried again with growing pauses; after some
 // attempts the block is parked: it stays in host alone, may be evicted, and is counted. A failing
@@ -81,12 +81,12 @@ class WriteBack {
   };
   struct Operation;
 
-  // Takes the memory that the copy needs beside its block. False: others have it.
+  // Takes the memory that the copy needs besides its block. False: others have it.
   bool TakeMemory(Operation& operation, const BlockMeta& meta);
   // The block may be evicted, and is looked at again later.
   void TurnAway(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes, uint64_t room);
-  // Puts in line what was declined and has been used since, and what was turned away because too
-  // many others were waiting.
+  // Puts declined blocks in line that have been used since, and those that were turned away because
+  // too many others were waiting.
   void ReviewDeclined();
   // Among whose bytes the block's count while it is dirty, and how many that room has.
   std::pair<WaitingShares::Share, uint64_t> ShareOf(const NamespaceState& ns, uint64_t room) const;

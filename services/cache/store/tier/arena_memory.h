@@ -4,7 +4,7 @@
 // holder of the descriptor can pull pages from under us.
 //
 // A segment gets fresh memory in two ways: Punch gives the pages back and keeps the memfd; Replace
-// maps another memfd. What was replaced may still be mapped by those who had it. It is bounded
+// maps another memfd. Others may still map the memory that was replaced. It is bounded
 // (segment_memory.h), so not every memory can be replaced at any time.
 //
 // Thread-safe, but for one segment: nobody asks for it during its Punch or Replace.
@@ -37,7 +37,7 @@ struct ArenaOptions {
     kRequire,  // FAILED_PRECONDITION where they are not.
   };
 
-  uint64_t capacity_bytes = 0;  // Of the arena. Rounded down to pages. At least one page.
+  uint64_t capacity_bytes = 0;  // Rounded down to pages. At least one page.
   // Bytes of a segment, a multiple of 2 MiB up to 2 GiB. 0: 64 MiB, doubled until the arena has at
   // most 512 segments, or the whole arena where that is smaller. The largest extent is one segment.
   uint64_t segment_bytes = 0;
@@ -48,7 +48,7 @@ struct ArenaOptions {
   // Refuses an arena that is larger than what the machine or the control group has left.
   bool check_memory = true;
   uint32_t max_owners = 256;
-  std::string name = "cairn-arena";  // Of the memfds, as /proc shows them.
+  std::string name = "cairn-arena";  // The prefix of the memfds' names in /proc.
 };
 
 class ArenaMemory final : public SegmentMemories {

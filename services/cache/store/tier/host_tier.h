@@ -10,7 +10,7 @@
 //
 // Shares: an owner that has less than its share of the segments may have one of another owner
 // emptied for it (BeginDrain, EndDrain): nobody gets room there meanwhile, and then only this owner
-// does. Who empties it is ../mover/drainer.h.
+// does. ../mover/drainer.h empties it.
 //
 // Memory can change under an address, so whoever registers the arena with a device or a ring of the
 // kernel listens to that (SetMemoryListener).
@@ -114,9 +114,9 @@ class HostTier final : public Tier {
   // somebody else.
   Result<Shared> Share(uint32_t index, uint32_t id, OwnerId owner);
   std::vector<Place> SegmentsOf(OwnerId owner) const { return owners_.SegmentsOf(owner); }
-  // Of its segments; of kCommon 0. O(segments).
+  // The bytes of its segments; 0 for kCommon. O(segments).
   uint64_t BytesOf(OwnerId owner) const { return owner == kCommon ? 0 : RoomBytes(owner); }
-  // Of the owner's segments, or of the common ones. O(segments), no lock.
+  // The bytes of the owner's segments, or of the common ones. O(segments), no lock.
   uint64_t RoomBytes(OwnerId owner) const { return owners_.BytesOf(owner); }
   bool IsCurrent(uint32_t index, uint32_t id, OwnerId owner) const {
     return owners_.IsCurrent(index, id, owner);

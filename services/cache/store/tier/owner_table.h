@@ -14,7 +14,7 @@
 namespace cairn::cache {
 
 using OwnerId = uint32_t;
-inline constexpr OwnerId kCommon = 0;  // Of extents that are never handed out.
+inline constexpr OwnerId kCommon = 0;  // Its extents are never handed out.
 
 class OwnerTable {
  public:

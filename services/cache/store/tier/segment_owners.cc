@@ -53,8 +53,8 @@ void SegmentOwners::RemoveOwner(OwnerId owner) {
   if (!CountSegments().contains(owner)) GiveBackOwner(owner);
 }
 
-// What it stored stays, where it lies. Nobody may get room among it while somebody may still map
-// it.
+// The blocks that it stored stay where they lie. Nobody may get room among them while somebody may
+// still map them.
 void SegmentOwners::GiveBackOwner(OwnerId owner) {
   owners_.Erase(owner);
   const ByLending gone = pools_.at(owner);
@@ -218,7 +218,7 @@ void SegmentOwners::EndClaim(const Claim& claim, const RoomFor& room, bool fresh
   Assign(claim.index, room);
 }
 
-// Those that are draining, change hands or have no owner count as nobody's.
+// Segments that are draining, change hands or have no owner count as nobody's.
 std::map<OwnerId, uint32_t> SegmentOwners::CountSegments() const {
   std::map<OwnerId, uint32_t> counts;
   for (uint32_t i = 0; i < grid_.count(); ++i) {

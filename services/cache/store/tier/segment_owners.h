@@ -3,15 +3,17 @@
 // calls: SegmentMemories says what the memory allows. Thread-safe.
 //
 // At first all segments are common: extents of everybody, never shown to anybody outside of this
-// process. Who reads in place from another process becomes an owner (AddOwner), and from then on
-// gets segments of its own, taken from the empty ones on demand: sealed ones to read, lent ones to
-// write too.
+// process. A tenant that reads in place from another process becomes an owner (AddOwner), and from
+// then on gets segments of its own, taken from the empty ones on demand: sealed ones to read, lent
+// ones to write too.
 //
-//   common ◄──────────────────────────────────────────────┐ given back, never handed out
-//     │ empty: Claim (─► changing ─► EndClaim, if it needs fresh memory)
-//     ▼                                                   │
-//   of an owner, sealed or lent ── the owner is given back ┴─► orphan (was handed out) ─ empty: Claim
-//     └─ BeginDrain ─► draining ─ EndDrain ─► empty: for one owner alone; else as before
+// A segment is
+//   common      anybody gets room in it, and it was never handed out;
+//   an owner's  sealed or lent, and handed out on demand (Share);
+//   changing    from BeginClaim to EndClaim, while its memory is made fresh;
+//   draining    from BeginDrain until it turned out not to be empty, or its new owner claims it;
+//   an orphan   handed out before its owner was given back.
+// An empty one that is not changing may be claimed.
 //
 // Rules that keep owners apart:
 // - A segment is handed out (Share) only while all its extents are its owner's.
@@ -60,14 +62,14 @@ struct RoomFor {
 };
 
 struct SegmentPlace {
-  uint32_t index = 0;  // Of the segment.
-  uint32_t id = 0;     // Of its memory: never used again.
+  uint32_t index = 0;  // The segment's.
+  uint32_t id = 0;     // The memory's: never used again.
   OwnerId owner = kCommon;
   Lending lending = Lending::kSealed;
-  uint64_t offset = 0;  // Of the extent in the segment.
+  uint64_t offset = 0;  // The extent's, in the segment.
 };
 
-// What the memory of segments allows. Called with the lock of SegmentOwners held.
+// Says what the memory of segments allows. Called with the lock of SegmentOwners held.
 class SegmentMemories {
  public:
   // The segment has memory.
@@ -87,7 +89,7 @@ class SegmentMemories {
 
 class SegmentOwners {
  public:
-  // What a segment needs before somebody may have it.
+  // The step that a segment needs before somebody may have it.
   enum class Freshness : uint8_t { kAsItIs, kPunch, kReplace };
   // A segment that changes hands.
   struct Claim {
@@ -148,7 +150,7 @@ class SegmentOwners {
   // it is used as before.
   bool EndDrain();
 
-  // ---- What is where ----
+  // ---- Places ----
 
   // Constant while the extent is reserved. No lock.
   SegmentPlace PlaceOf(uint64_t extent_id) const;
@@ -163,7 +165,7 @@ class SegmentOwners {
   std::vector<SegmentPlace> SegmentsOf(OwnerId owner) const;
   // The segment still has the memory `id`, and it is the owner's.
   bool IsCurrent(uint32_t index, uint32_t id, OwnerId owner) const;
-  // Of the owner's segments, or of the common ones. O(segments), no lock.
+  // The bytes of the owner's segments, or of the common ones. O(segments), no lock.
   uint64_t BytesOf(OwnerId owner) const;
   uint64_t UsedBytesIn(uint32_t index) const;
   // Grows whenever a segment gets other memory.
@@ -183,7 +185,7 @@ class SegmentOwners {
 
  private:
   using Pool = uint32_t;
-  // Of one segment; written under mu_.
+  // One segment's; written under mu_.
   struct State {
     std::atomic<uint32_t> id{0};
     std::atomic<OwnerId> owner{kCommon};
@@ -193,7 +195,7 @@ class SegmentOwners {
   };
   struct Drain {
     uint32_t index = 0;
-    OwnerId owner = kCommon;  // Who gets it.
+    OwnerId owner = kCommon;  // The one that gets it.
     bool over = false;        // It is empty, and waits for the owner.
   };
   using ByLending = std::array<Pool, 2>;

@@ -39,7 +39,7 @@ class TransferTest : public ::testing::Test {
     tiers.Add(&disk_);
     context_ = std::make_unique<NodeContext>(EngineOptions{}, tiers, &clock_, &executor_);
   }
-  // Of a block whose parts lie in the source, and have room in the target.
+  // A block whose parts lie in the source, and have room in the target.
   std::shared_ptr<CountedTransfer> Make(const Route& route, size_t parts) {
     auto transfer = std::make_shared<CountedTransfer>(context_.get(), route, Move{});
     Tier& source = *context_->tiers.Get(route.source);
