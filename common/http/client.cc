@@ -149,7 +149,10 @@ const std::string* ResponseHead::Find(std::string_view name) const {
 }
 
 Result<std::unique_ptr<Client>> MakeClient(const Client::Options& options) {
-  CAIRN_ASSIGN_OR_RETURN(auto tls, MakeTlsClientContext(options.authorities));
+  std::shared_ptr<asio::ssl::context> tls;
+  if (options.tls) {
+    CAIRN_ASSIGN_OR_RETURN(tls, MakeTlsClientContext(options.authorities));
+  }
   return std::make_unique<ThreadedClient>(options, std::move(tls));
 }
 

@@ -81,6 +81,8 @@ class Client {
  public:
   struct Options {
     uint32_t threads = 1;
+    // False: for http:// alone, which saves reading the authorities. https:// fails.
+    bool tls = true;
     // PEM file with the authorities that sign servers' certificates. Empty: the system's.
     std::string authorities = {};
     Duration connect_timeout = std::chrono::seconds(5);  // With name lookup and TLS handshake.

@@ -112,6 +112,10 @@ void ClientConnection::Start(std::shared_ptr<PendingCall> call) {
 }
 
 void ClientConnection::Connect() {
+  if (origin_.tls && shared_->tls == nullptr) {
+    return Fail(Errorf(StatusCode::kUnavailable, "cannot begin TLS with {}: the client has none",
+                       origin_.Authority()));
+  }
   SetDeadline(Now() + shared_->options.connect_timeout);
   resolver_.async_resolve(
       origin_.host, std::to_string(origin_.port), tcp::resolver::numeric_service,

@@ -64,7 +64,8 @@ struct ClientShared {
                      const std::shared_ptr<PendingCall>& call, bool fresh);
 
   const Client::Options options;
-  std::shared_ptr<boost::asio::ssl::context> tls;  // Constant after construction of the client.
+  // Constant after construction of the client. nullptr: it has no TLS.
+  std::shared_ptr<boost::asio::ssl::context> tls;
   boost::asio::io_context io;
 
   Mutex mu;

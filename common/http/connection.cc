@@ -40,6 +40,7 @@ class Writer final : public Responder {
   bool Write(std::string_view data) override { return exchange_->Write(data); }
   void End() override { exchange_->End(); }
   void OnAbort(std::function<void()> aborted) override { exchange_->OnAbort(std::move(aborted)); }
+  void Abort() override { exchange_->AbortAnswer(); }
 
  private:
   const std::shared_ptr<Exchange> exchange_;
@@ -146,7 +147,7 @@ void Connection::Parse() {
 }
 
 void Connection::Dispatch() {
-  keep_alive_ = parser_->keep_alive();
+  keep_alive_ = parser_->keep_alive() && shared_->options.keep_alive;
   http_1_1_ = parser_->is_http_1_1();
   Request request = parser_->Take();
   head_only_ = request.method == "HEAD";

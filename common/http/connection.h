@@ -64,6 +64,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool Write(std::string_view data);
   void End();
   void OnAbort(std::function<void()> aborted);
+  void AbortAnswer();
   // Its writer let go of it.
   void Abandon();
 

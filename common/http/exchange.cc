@@ -51,6 +51,11 @@ void Exchange::OnAbort(std::function<void()> aborted) {
   aborted();
 }
 
+void Exchange::AbortAnswer() {
+  MutexLock lock(mu_);
+  if (connection_ != nullptr) connection_->PostClose(true);
+}
+
 void Exchange::Abandon() {
   MutexLock lock(mu_);
   if (connection_ == nullptr || ended_) return;

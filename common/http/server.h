@@ -39,6 +39,8 @@ class Responder {
   // complete: at once if it has ended. Otherwise a thread of the server destroys it. At most one
   // for each answer.
   virtual void OnAbort(std::function<void()> aborted) = 0;
+  // Ends the connection, even if the answer is complete and its reader has not taken all of it.
+  virtual void Abort() = 0;
 };
 
 // Called by the threads of the server, several at a time. Must not block.
@@ -71,6 +73,7 @@ class Server {
     Duration request_timeout = std::chrono::seconds(30);  // To send a request (and to begin TLS).
     Duration idle_timeout = std::chrono::seconds(75);     // Between two requests.
     Duration write_timeout = std::chrono::seconds(30);    // For a reader that takes nothing.
+    bool keep_alive = true;                               // False: one answer for a connection.
   };
   struct Stats {
     uint64_t connections = 0;   // Now.

@@ -1,21 +1,27 @@
 #include "common/metrics/admin_server.h"
 
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
-#include "common/metrics/http_server.h"
+#include "common/http/client.h"
+#include "common/http/server.h"
+#include "common/net/address.h"
+#include "common/net/tls.h"
 
 namespace cairn::metrics {
 namespace {
 
 constexpr std::string_view kStateNames[] = {"starting", "ready", "draining"};
+constexpr uint32_t kMaxHeadBytes = 8192;
+constexpr uint64_t kMaxBodyBytes = 8192;  // Of a request. Nobody reads it.
+constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+constexpr uint64_t kMaxAnswerBytes = 16 << 20;  // That HttpGet takes.
 
 }  // namespace
 
@@ -92,119 +98,206 @@ void Health::Export(Registry* registry) const {
   });
 }
 
-struct AdminServer::Impl {
-  std::unique_ptr<HttpServer> http;
+namespace {
+
+http::Response PlainAnswer(int status, std::string body) {
+  return {.status = status, .content_type = "text/plain; charset=utf-8", .body = std::move(body)};
+}
+
+// Scrapes that are being made, or whose reader has not taken them yet. Thread-safe.
+class Scrapes {
+ public:
+  explicit Scrapes(const Registry* registry) : registry_(*registry) {}
+
+  // Answers 503 if all places are taken by scrapes that are being made.
+  void Answer(std::shared_ptr<http::Responder> responder) {
+    std::shared_ptr<http::Responder> idle;
+    const uint64_t id = TakePlace(responder, &idle);
+    if (idle != nullptr) idle->Abort();
+    if (id == 0) return responder->Send(Busy());
+    // Destroyed when the answer has left, or the connection has ended.
+    std::shared_ptr<void> place(nullptr, [this, id](void*) {
+      MutexLock lock(mu_);
+      places_.erase(id);
+    });
+    responder->OnAbort([place = std::move(place)] {});
+    const Status posted = thread_.Post([this, id, responder] {
+      http::Response made = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                             .body = registry_.Scrape()};
+      {
+        MutexLock lock(mu_);
+        if (const auto it = places_.find(id); it != places_.end()) it->second.made = true;
+      }
+      responder->Send(std::move(made));
+    });
+    if (!posted.ok()) responder->Send(Busy());
+  }
+  // Nothing is answered any more.
+  void Stop() { thread_.Stop(); }
+
+ private:
+  struct Place {
+    std::shared_ptr<http::Responder> responder;
+    bool made = false;
+  };
+
+  static http::Response Busy() { return PlainAnswer(503, "too many requests at a time\n"); }
+  // 0: there is none. `idle`: its reader does not take its answer, so it gives way.
+  uint64_t TakePlace(const std::shared_ptr<http::Responder>& responder,
+                     std::shared_ptr<http::Responder>* idle) {
+    MutexLock lock(mu_);
+    if (places_.size() >= AdminServer::kScrapes) {
+      const auto made = std::find_if(places_.begin(), places_.end(),
+                                     [](const auto& place) { return place.second.made; });
+      if (made == places_.end()) return 0;
+      *idle = std::move(made->second.responder);
+      places_.erase(made);
+    }
+    places_.emplace(++last_id_, Place{.responder = responder});
+    return last_id_;
+  }
+
+  const Registry& registry_;
+  Mutex mu_;
+  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, Place> places_ ABSL_GUARDED_BY(mu_);
+  ThreadPool thread_{{.name = "scrape", .threads = 1, .queue_capacity = AdminServer::kScrapes}};
 };
 
-AdminServer::AdminServer() : impl_(std::make_unique<Impl>()) {}
+// Gets one answer.
+class Getter final : public http::ResponseObserver {
+ public:
+  void OnHead(const http::ResponseHead& head) override {
+    MutexLock lock(mu_);
+    status_ = head.status;
+  }
+  bool OnBody(std::string_view bytes) override {
+    MutexLock lock(mu_);
+    body_ += bytes;
+    return true;
+  }
+  void OnEnd() override { End(OkStatus()); }
+  void OnError(const Status& status) override { End(status); }
 
-Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& listen,
+  // Waits. nullopt: there is no whole answer at the deadline.
+  std::optional<Status> Wait(TimePoint deadline) {
+    MutexLock lock(mu_);
+    changed_.WaitUntil(mu_, deadline,
+                       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_.has_value(); });
+    return ended_;
+  }
+  // After Wait said OK.
+  int status() const {
+    MutexLock lock(mu_);
+    return status_;
+  }
+  std::string body() const {
+    MutexLock lock(mu_);
+    return body_;
+  }
+
+ private:
+  void End(const Status& status) {
+    MutexLock lock(mu_);
+    ended_ = status;
+    changed_.NotifyAll();
+  }
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  int status_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string body_ ABSL_GUARDED_BY(mu_);
+  std::optional<Status> ended_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+struct AdminServer::Impl final : http::Handler {
+  Impl(const Registry* registry, const Health* state) : health(*state), scrapes(registry) {}
+  ~Impl() override {
+    server.reset();
+    scrapes.Stop();
+  }
+
+  void Handle(http::Request request, std::shared_ptr<http::Responder> responder) override {
+    if (request.method != "GET") return responder->Send(PlainAnswer(405, "only GET\n"));
+    if (request.path == "/metrics") return scrapes.Answer(std::move(responder));
+    responder->Send(AnswerTo(request.path));
+  }
+  http::Response Refuse(int status, const std::string&) override {
+    return PlainAnswer(status, "not a request for this port\n");
+  }
+  http::Response AnswerTo(const std::string& path) const {
+    if (path == "/livez") {
+      const std::string silent = health.Silent();
+      return silent.empty() ? PlainAnswer(200, "alive\n") : PlainAnswer(503, silent + "\n");
+    }
+    const NodeState state = health.state();
+    if (path == "/startupz") {
+      return state != NodeState::kStarting ? PlainAnswer(200, "started\n")
+                                           : PlainAnswer(503, "starting\n");
+    }
+    if (path == "/readyz") {
+      const std::string reason = health.reason();
+      if (state != NodeState::kReady) return PlainAnswer(503, "not ready: " + reason + "\n");
+      return PlainAnswer(200, reason.empty() ? "ready\n" : "ready, degraded: " + reason + "\n");
+    }
+    return PlainAnswer(404, "no such page\n");
+  }
+
+  const Health& health;
+  Scrapes scrapes;
+  std::unique_ptr<http::Server> server;
+};
+
+AdminServer::AdminServer() = default;
+
+Result<std::unique_ptr<AdminServer>> AdminServer::Start(const Options& options,
                                                         const Registry* registry,
                                                         const Health* health) {
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() ||
-      listen.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
-      listen.find_first_of(",+ ") != std::string::npos) {
-    return InvalidArgument("admin.listen: got '{}', expected an address such as 127.0.0.1:7401",
-                           listen);
-  }
-  const auto live = [health] {
-    const std::string silent = health->Silent();
-    return silent.empty() ? PlainAnswer(200, "alive\n") : PlainAnswer(503, silent + "\n");
-  };
-  const auto started = [health] {
-    return health->state() != NodeState::kStarting ? PlainAnswer(200, "started\n")
-                                                   : PlainAnswer(503, "starting\n");
-  };
-  const auto ready = [health] {
-    const std::string reason = health->reason();
-    if (health->state() != NodeState::kReady)
-      return PlainAnswer(503, "not ready: " + reason + "\n");
-    return PlainAnswer(200, reason.empty() ? "ready\n" : "ready, degraded: " + reason + "\n");
-  };
-  const auto scrape = [registry] {
-    return HttpAnswer{.type = "text/plain; version=0.0.4; charset=utf-8",
-                      .body = registry->Scrape()};
-  };
   std::unique_ptr<AdminServer> server(new AdminServer());
-  CAIRN_ASSIGN_OR_RETURN(server->impl_->http,
-                         HttpServer::Start({.listen = listen}, {{"/livez", live},
-                                                                {"/startupz", started},
-                                                                {"/readyz", ready},
-                                                                {"/metrics", scrape, true}}));
+  server->impl_ = std::make_unique<Impl>(registry, health);
+  net::TlsOptions tls;
+  tls.allow_plaintext_beyond_loopback = true;
+  CAIRN_ASSIGN_OR_RETURN(
+      server->impl_->server,
+      http::Server::Start({.listen = options.listen,
+                           .field = "admin.listen",
+                           .tls = tls,
+                           .threads = 1,
+                           .max_connections = options.max_connections,
+                           .max_head_bytes = kMaxHeadBytes,
+                           .max_body_bytes = kMaxBodyBytes,
+                           .all_body_bytes = options.max_connections * kMaxBodyBytes,
+                           .request_timeout = options.request_timeout,
+                           .write_timeout = kAnswerTimeout,
+                           .keep_alive = false},
+                          server->impl_.get()));
   return server;
 }
 
 AdminServer::~AdminServer() = default;
 
-const std::string& AdminServer::address() const { return impl_->http->address(); }
+const std::string& AdminServer::address() const { return impl_->server->address(); }
 
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout) {
   const TimePoint deadline = SteadyClock::Get().Now() + timeout;
-  const auto left_ms = [&] {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::Get().Now());
-    return static_cast<int>(std::max<int64_t>(0, left.count()));
-  };
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos)
-    return InvalidArgument("address: got '{}', expected host:port", address);
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found) != 0) {
-    return Errorf(StatusCode::kUnavailable, "{}: no such address", address);
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress to, net::ParseListenAddress(address, "address"));
+  CAIRN_ASSIGN_OR_RETURN(const auto client,
+                         http::MakeClient({.tls = false, .connect_timeout = timeout}));
+  const auto getter = std::make_shared<Getter>();
+  client->Send({.host = to.host, .port = to.port},
+               {.target = path, .max_body_bytes = kMaxAnswerBytes, .silence = timeout}, getter);
+  const std::optional<Status> ended = getter->Wait(deadline);
+  if (!ended) return Errorf(StatusCode::kUnavailable, "{}{}: no answer in time", address, path);
+  if (!ended->ok()) {
+    return Errorf(StatusCode::kUnavailable, "{}{}: {}", address, path, Message(*ended));
   }
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  int rc = fd < 0 ? -1 : connect(fd, found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
-  if (fd < 0) return Errorf(StatusCode::kUnavailable, "{}: {}", address, std::strerror(errno));
-  struct Closer {
-    int fd;
-    ~Closer() { close(fd); }
-  } closer{fd};
-  const auto wait = [&](short events) {
-    pollfd p{fd, events, 0};
-    return poll(&p, 1, left_ms()) == 1;
-  };
-  if (rc != 0 && errno == EINPROGRESS && wait(POLLOUT)) {
-    int error = 0;
-    socklen_t size = sizeof error;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    rc = error == 0 ? 0 : -1;
+  if (getter->status() != 200) {
+    return Errorf(StatusCode::kUnavailable, "{}{}: {}: {}", address, path, getter->status(),
+                  getter->body());
   }
-  if (rc != 0) return Errorf(StatusCode::kUnavailable, "{}: cannot connect", address);
-  const std::string request =
-      fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", path, address);
-  if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(request.size())) {
-    return Errorf(StatusCode::kUnavailable, "{}: cannot send", address);
-  }
-  std::string answer;
-  char buffer[16384];
-  for (;;) {
-    const ssize_t n = recv(fd, buffer, sizeof buffer, 0);
-    if (n == 0) break;
-    if (n > 0) {
-      answer.append(buffer, static_cast<size_t>(n));
-      if (answer.size() > (16u << 20))
-        return Errorf(StatusCode::kUnavailable, "{}: the answer is too long", address);
-    } else if ((errno != EAGAIN && errno != EINTR) || !wait(POLLIN)) {
-      return Errorf(StatusCode::kUnavailable, "{}{}: no answer in time", address, path);
-    }
-  }
-  const size_t body = answer.find("\r\n\r\n");
-  if (answer.rfind("HTTP/1.1 ", 0) != 0 || body == std::string::npos) {
-    return Errorf(StatusCode::kUnavailable, "{}{}: not an HTTP answer", address, path);
-  }
-  if (answer.compare(9, 3, "200") != 0) {
-    return Errorf(StatusCode::kUnavailable, "{}{}: {}: {}", address, path, answer.substr(9, 3),
-                  answer.substr(body + 4));
-  }
-  return answer.substr(body + 4);
+  return getter->body();
 }
 
 }  // namespace cairn::metrics

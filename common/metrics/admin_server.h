@@ -10,7 +10,11 @@
 //   /metrics   Prometheus text
 //
 // Liveness depends on the process alone, never on peers or the disk. Otherwise one outage would
-// restart every node at once. Slow clients do not keep the probes out (http_server.h).
+// restart every node at once.
+//
+// Slow clients do not keep the probes out. The port is a server of its own (common/http/server.h),
+// with one thread that never blocks: another thread makes the text of /metrics. A connection gets
+// one answer, and one that says nothing, or has its answer, gives its place to a newcomer.
 
 #include <functional>
 #include <memory>
@@ -52,13 +56,23 @@ class Health {
   std::unique_ptr<Impl> impl_;
 };
 
+// Thread-safe.
 class AdminServer {
  public:
-  // `listen`: "host:port", where port 0 picks a free port. INVALID_ARGUMENT: the address has
-  // another form. UNAVAILABLE: it cannot be bound. `registry` and `health` must outlive the server.
-  static Result<std::unique_ptr<AdminServer>> Start(const std::string& listen,
+  // How many scrapes are made or sent at a time. One more takes the place of one whose reader does
+  // not take it, or gets 503.
+  static constexpr size_t kScrapes = 8;
+  struct Options {
+    std::string listen;              // host:port, where port 0 picks a free one.
+    uint32_t max_connections = 256;  // File descriptors.
+    Duration request_timeout = std::chrono::seconds(2);
+  };
+
+  // INVALID_ARGUMENT: the address has another form. UNAVAILABLE: it cannot be bound. `registry` and
+  // `health` must outlive the server.
+  static Result<std::unique_ptr<AdminServer>> Start(const Options& options,
                                                     const Registry* registry, const Health* health);
-  ~AdminServer();  // Waits for the running requests.
+  ~AdminServer();  // Waits for the scrape that is being made.
   // The address with the port that was picked, for example "127.0.0.1:7401".
   const std::string& address() const;
 
@@ -69,7 +83,8 @@ class AdminServer {
 };
 
 // GET http://address/path without TLS, for health commands and tests. Returns the body of a 200
-// answer. UNAVAILABLE, with the text of the answer, for any other status.
+// answer of at most 16 MiB. UNAVAILABLE, with the text of the answer, for any other status.
+// INVALID_ARGUMENT: the address is not host:port.
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout);
 
 }  // namespace cairn::metrics

@@ -87,8 +87,9 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
                {}, Seconds(service->BusyFor()));
   });
   // Probes answer while the service starts.
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<metrics::AdminServer> admin,
-                         metrics::AdminServer::Start(settings.admin_listen, &registry, &health));
+  CAIRN_ASSIGN_OR_RETURN(
+      std::unique_ptr<metrics::AdminServer> admin,
+      metrics::AdminServer::Start({.listen = settings.admin_listen}, &registry, &health));
   Mutex mu;  // Orders the states that are set.
   bool serving = false;
   const auto set_ready = [&] {

@@ -33,6 +33,7 @@ class Responder final : public http::Responder {
   bool Write(std::string_view data) override { return next_->Write(data); }
   void End() override { next_->End(); }
   void OnAbort(std::function<void()> aborted) override { next_->OnAbort(std::move(aborted)); }
+  void Abort() override { next_->Abort(); }
 
  private:
   http::Response With(http::Response response) const {

@@ -1,6 +1,6 @@
 #pragma once
-// Bounds the buffers of fetches that read from disk, or from a source, without the host tier. Fetches
-// that find no room wait for the node's progress, as they do for all else, and not in a line.
+// Bounds the buffers of fetches that read from disk, or from a source, without the host tier. A
+// fetch that finds no room waits for the node's progress, as it does for all else, and not in line.
 
 #include <algorithm>
 #include <atomic>

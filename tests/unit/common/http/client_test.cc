@@ -335,6 +335,16 @@ TEST_F(HttpClientTest, NobodyListens) {
               StatusIs(StatusCode::kUnavailable, _));
 }
 
+TEST_F(HttpClientTest, WithoutTlsItRefusesToBeginIt) {
+  Serve();
+  Start({.tls = false});
+  auto plain = Send(origin_);
+  EXPECT_OK(plain->Wait());
+  origin_.tls = true;
+  const auto got = Send(origin_);
+  EXPECT_THAT(got->Wait(), StatusIs(StatusCode::kUnavailable, HasSubstr("the client has none")));
+}
+
 TEST_F(HttpClientTest, BadServersAreErrors) {
   Start({.max_head_bytes = 1024});
   const auto answer = [&](const std::string& text) {

@@ -293,6 +293,30 @@ TEST_F(HttpServerTest, EndsAnAnswerWhoseReaderTakesNothingForTooLong) {
   EXPECT_EQ(server_->GetStats().slow_readers, 1u);
 }
 
+TEST_F(HttpServerTest, AnAnswerThatIsCompleteCanStillBeAborted) {
+  Start();
+  Client slow(address(), 4096);
+  slow.Send(kStream);
+  const auto answer = handler_.Take();
+  answer->Send({.body = std::string(16 << 20, 'x')});
+  answer->Abort();
+  handler_.WaitForAborts(1);
+  EXPECT_EQ(server_->GetStats().unread_bytes, 0u);
+  answer->Abort();
+}
+
+TEST_F(HttpServerTest, GivesOneAnswerForAConnectionIfToldSo) {
+  options_.keep_alive = false;
+  Start();
+  Client client(address());
+  client.Send(kGet);
+  client.Send(kGet);
+  const std::string answer = client.ReadAll();
+  EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n[]<end>"));
+  EXPECT_EQ(answer.find("[]"), answer.rfind("[]"));
+}
+
 TEST_F(HttpServerTest, AnswersSlowSendersWithAnError) {
   options_.request_timeout = milliseconds(200);
   Start();

@@ -6,12 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "common/concurrency/mutex.h"
 #include "common/metrics/admin_server.h"
-#include "common/metrics/http_request.h"
-#include "common/metrics/http_server.h"
 #include "common/status/matchers.h"
 
 namespace cairn::metrics {
@@ -19,7 +20,9 @@ namespace {
 
 using cairn::testing::StatusIs;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr Duration kTimeout = std::chrono::seconds(60);
 
@@ -58,6 +61,23 @@ TEST(RegistryTest, ProcessMetricsAreOfThisProcess) {
   EXPECT_NEAR(value("process_start_time_seconds"), static_cast<double>(time(nullptr)), 60);
 }
 
+// A connection of a client that does what a test wants. `receive_bytes`: of the kernel's buffer.
+int Connect(const std::string& address, int receive_bytes = 0) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (receive_bytes > 0) {
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+  }
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  return fd;
+}
+void Send(int fd, const std::string& text) {
+  EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
 class AdminServerTest : public ::testing::Test {
  protected:
   FakeClock clock;
@@ -66,7 +86,7 @@ class AdminServerTest : public ::testing::Test {
 };
 
 TEST_F(AdminServerTest, ProbesFollowTheState) {
-  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
   ASSERT_OK(server);
   const std::string at = (*server)->address();
   EXPECT_OK(HttpGet(at, "/livez", kTimeout));
@@ -84,7 +104,7 @@ TEST_F(AdminServerTest, ProbesFollowTheState) {
 }
 
 TEST_F(AdminServerTest, LivenessEndsWithTheHeartbeat) {
-  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
   ASSERT_OK(server);
   clock.Advance(std::chrono::seconds(6));
   EXPECT_THAT(HttpGet((*server)->address(), "/livez", kTimeout),
@@ -95,7 +115,7 @@ TEST_F(AdminServerTest, LivenessEndsWithTheHeartbeat) {
 
 // A thread that is idle is fine; one that works on one thing for too long is not.
 TEST_F(AdminServerTest, LivenessEndsWithAThreadThatIsStuck) {
-  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
   ASSERT_OK(server);
   std::atomic<int> busy_seconds{0};
   health.Watch("the poller of calls", [&] { return std::chrono::seconds(busy_seconds.load()); });
@@ -114,23 +134,16 @@ TEST_F(AdminServerTest, LivenessEndsWithAThreadThatIsStuck) {
 // Three times as many as there are places, half of them in the middle of a request. Each probe is
 // answered all the same.
 TEST_F(AdminServerTest, SilentConnectionsDoNotKeepProbesOut) {
-  auto server = HttpServer::Start(
+  auto server = AdminServer::Start(
       {.listen = "127.0.0.1:0", .max_connections = 16, .request_timeout = std::chrono::hours(1)},
-      {{"/here", [] { return HttpAnswer{.body = "yes\n"}; }}});
+      &registry, &health);
   ASSERT_OK(server);
   const std::string at = (*server)->address();
   std::vector<int> silent;
   for (int i = 0; i < 48; ++i) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(std::stoi(at.substr(at.rfind(':') + 1))));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
-    ASSERT_EQ(connect(silent.back(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    if (i % 2 == 0) {
-      ASSERT_EQ(send(silent.back(), "GET /h", 6, MSG_NOSIGNAL), 6);
-    }
-    EXPECT_OK(HttpGet(at, "/here", kTimeout)) << i;
+    silent.push_back(Connect(at));
+    if (i % 2 == 0) Send(silent.back(), "GET /l");
+    EXPECT_OK(HttpGet(at, "/livez", kTimeout)) << i;
   }
   // The oldest went; the newest is still there.
   char byte = 0;
@@ -147,11 +160,11 @@ TEST_F(AdminServerTest, ASlowScrapeDoesNotKeepProbesOut) {
     MutexLock lock(mu);
     changed.Wait(mu, [&] { return go; });
   });
-  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
   ASSERT_OK(server);
   std::vector<std::thread> scrapes;
   std::atomic<int> scraped{0};
-  for (size_t i = 0; i < HttpServer::kSlowAnswers; ++i) {
+  for (size_t i = 0; i < AdminServer::kScrapes; ++i) {
     scrapes.emplace_back(
         [&] { scraped += HttpGet((*server)->address(), "/metrics", kTimeout).ok(); });
   }
@@ -162,54 +175,63 @@ TEST_F(AdminServerTest, ASlowScrapeDoesNotKeepProbesOut) {
     changed.NotifyAll();
   }
   for (std::thread& scrape : scrapes) scrape.join();
-  EXPECT_EQ(scraped.load(), static_cast<int>(HttpServer::kSlowAnswers));
+  EXPECT_EQ(scraped.load(), static_cast<int>(AdminServer::kScrapes));
 }
 
-TEST(HttpRequestTest, ReadsARequestInPieces) {
-  const std::string text = "GET /livez?a=b HTTP/1.1\r\nHost: a\r\n\r\n";
-  for (size_t cut = 0; cut <= text.size(); ++cut) {
-    HttpRequest request;
-    const bool complete = request.Feed(text.substr(0, cut));
-    EXPECT_EQ(complete, cut == text.size());
-    if (!complete) {
-      EXPECT_TRUE(request.Feed(text.substr(cut)));
+// Whoever scrapes and takes nothing has a place until somebody else wants it.
+TEST_F(AdminServerTest, ScrapesThatNobodyReadsGiveWay) {
+  registry.AddCollector([](Sink& sink) {
+    sink.Gauge("cairn_x", "X.", {{"label", std::string(6 << 20, 'x')}}, 1);
+  });
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
+  ASSERT_OK(server);
+  std::vector<int> readers;
+  char buffer[4096];
+  for (size_t i = 0; i < AdminServer::kScrapes; ++i) {
+    readers.push_back(Connect((*server)->address(), /*receive_bytes=*/4096));
+    Send(readers.back(), "GET /metrics HTTP/1.1\r\n\r\n");
+    ASSERT_EQ(recv(readers.back(), buffer, 1, 0), 1);
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_OK(HttpGet((*server)->address(), "/metrics", kTimeout));
+  size_t got = 0;
+  for (ssize_t n = 1; n > 0; got += static_cast<size_t>(std::max<ssize_t>(n, 0))) {
+    n = recv(readers.front(), buffer, sizeof buffer, 0);
+  }
+  EXPECT_LT(got, size_t{6} << 20);
+  for (const int fd : readers) close(fd);
+}
+
+TEST_F(AdminServerTest, AnswersWhatIsNoRequestForItWithAnError) {
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
+  ASSERT_OK(server);
+  const auto answer_to = [&](const std::string& request) {
+    const int fd = Connect((*server)->address());
+    Send(fd, request);
+    std::string answer;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = recv(fd, buffer, sizeof buffer, 0)) > 0;) {
+      answer.append(buffer, static_cast<size_t>(n));
     }
-    EXPECT_EQ(request.error(), 0);
-    EXPECT_EQ(request.method(), "GET");
-    EXPECT_EQ(request.path(), "/livez");
-  }
-}
-
-TEST(HttpRequestTest, TheWholeUrlNamesThePath) {
-  for (const char* const target : {"http://a:1/livez?x", "HTTPS://a/livez", "/livez"}) {
-    HttpRequest request;
-    EXPECT_TRUE(request.Feed(std::string("GET ") + target + " HTTP/1.1\r\n\r\n"));
-    EXPECT_EQ(request.path(), "/livez");
-  }
-}
-
-TEST(HttpRequestTest, NamesWhatIsNoRequest) {
-  const auto error = [](const std::string& head) {
-    HttpRequest request;
-    EXPECT_TRUE(request.Feed(head + "\r\n\r\n"));
-    return request.error();
+    close(fd);
+    return answer;
   };
-  for (const char* bad : {"", "GET", "GET ", "GET /", "GET  HTTP/1.1", "GET http://a?x HTTP/1.1",
-                          "GET x HTTP/1.1", "GET /livez FTP/1.1", "  "}) {
-    EXPECT_EQ(error(bad), 400) << bad;
+  EXPECT_THAT(
+      answer_to("GET http://a:1/livez?x HTTP/1.0\r\n\r\n"),
+      AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Connection: close\r\n"), EndsWith("alive\n")));
+  for (const char* bad : {"GET\r\n\r\n", "GET /\r\n\r\n", "GET x HTTP/1.1\r\n\r\n", "  \r\n\r\n"}) {
+    EXPECT_THAT(answer_to(bad), StartsWith("HTTP/1.1 40")) << bad;
   }
-  EXPECT_EQ(error("GET / HTTP/9.9"), 505);
-  HttpRequest endless;
-  size_t fed = 0;
-  while (!endless.Feed("GET /aaaaaaaaaaaa")) ++fed;
-  EXPECT_LE(fed, HttpRequest::kMaxBytes / 16);
-  EXPECT_EQ(endless.error(), 431);
+  EXPECT_THAT(answer_to("POST /livez HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405"));
+  for (const char* other : {"GET / HTTP/9.9\r\n\r\n", "GET /livez FTP/1.1\r\n\r\n"}) {
+    EXPECT_THAT(answer_to(other), StartsWith("HTTP/1.1 505")) << other;
+  }
+  EXPECT_THAT(answer_to("GET /" + std::string(20'000, 'a')), StartsWith("HTTP/1.1 431"));
 }
 
 TEST_F(AdminServerTest, ServesMetricsAndNothingElse) {
   registry.AddGauge("cairn_x", "X.").Set(3);
   health.Export(&registry);
-  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
   ASSERT_OK(server);
   const auto body = HttpGet((*server)->address(), "/metrics", kTimeout);
   ASSERT_OK(body);
@@ -226,13 +248,13 @@ TEST_F(AdminServerTest, ServesMetricsAndNothingElse) {
 TEST_F(AdminServerTest, RefusesAddressesItCannotUse) {
   for (const char* listen :
        {"", "7401", "localhost:", ":1", "127.0.0.1:x", "127.0.0.1:1,127.0.0.1:2"}) {
-    EXPECT_THAT(AdminServer::Start(listen, &registry, &health),
+    EXPECT_THAT(AdminServer::Start({.listen = listen}, &registry, &health),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("admin.listen")))
         << listen;
   }
-  auto first = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  auto first = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
   ASSERT_OK(first);
-  EXPECT_THAT(AdminServer::Start((*first)->address(), &registry, &health),
+  EXPECT_THAT(AdminServer::Start({.listen = (*first)->address()}, &registry, &health),
               StatusIs(StatusCode::kUnavailable, HasSubstr("cannot bind")));
 }
 

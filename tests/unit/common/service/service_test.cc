@@ -85,7 +85,7 @@ class Scripted final : public Service {
 std::string FreeAddress() {
   static metrics::Registry registry;
   static metrics::Health health(&SteadyClock::Get(), kTimeout);
-  return (*metrics::AdminServer::Start("127.0.0.1:0", &registry, &health))->address();
+  return (*metrics::AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health))->address();
 }
 
 class ServiceRunTest : public ::testing::Test {

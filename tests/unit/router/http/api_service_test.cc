@@ -40,6 +40,7 @@ class FakeResponder final : public http::Responder {
   }
   void End() override { ended = true; }
   void OnAbort(std::function<void()> call) override { aborted = std::move(call); }
+  void Abort() override {}
 
   std::string Header(const std::string& name) const {
     for (const http::Header& header : head->headers) {

@@ -25,6 +25,7 @@ class KeptAnswer final : public http::Responder {
   bool Write(std::string_view) override { return true; }
   void End() override {}
   void OnAbort(std::function<void()>) override {}
+  void Abort() override {}
 
   std::string Header(const std::string& name) const {
     for (const http::Header& header : head->headers) {
