@@ -1,5 +1,6 @@
-"""The tables that declare a node's statistics, and what people and type checkers read of them: the
-rows of docs/operate/metrics.md and the fields of Python's types. Compilers hold everything else."""
+"""The tables that declare the statistics of nodes and clients, and what people and type checkers
+read of them: the rows of docs/operate/metrics.md and the fields of Python's types. Compilers hold
+everything else."""
 
 import ast
 import re
@@ -9,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 SEEN_BY_CLIENTS = "common/include/cairn/common/kv/node_statistics.h"
+OF_CLIENTS = "clients/cpp/include/cairn/client/client_stats.h"
 ONLY_METRICS = "services/cache/store/state/engine_statistics.h"
 TABLE = re.compile(r"#define CAIRN_(\w+_STATISTICS)\(ROW\)((?:.*\\\n)+.*)")
 ROW = re.compile(r'ROW\((\w+), (\w+), "(.*?)", "(.*?)",\s*((?:"[^"]*"\s*)+)\)')
@@ -125,3 +127,20 @@ def test_node_stats_of_python_has_each_row():
 def test_tier_stat_of_python_has_each_row():
     rows = [(row.name, row.python_type) for row in TABLES["TIER_STATISTICS"]]
     assert fields_of("TierStat") == [("tier", "TierKind"), *rows]
+
+
+def test_client_stats_of_python_has_each_total():
+    text = (ROOT / OF_CLIENTS).read_text(encoding="utf-8")
+    tables = re.findall(r"#define CAIRN_CLIENT_(?:COUNTED|GATHERED)\(ROW\)((?:.*\\\n)+.*)", text)
+    totals = {(name, "int") for table in tables for name in re.findall(r"ROW\((\w+),", table)}
+    assert len(tables) == 2 and len(totals) > 10
+    others = {
+        ("fetched_bytes", "int"),
+        ("connected", "bool"),
+        ("breaker", "str"),
+        ("home", "str"),
+        ("home_node_id", "str"),
+        ("path", "str"),
+        ("path_reason", "str"),
+    }
+    assert set(fields_of("ClientStats")) == totals | others

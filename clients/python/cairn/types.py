@@ -327,11 +327,15 @@ class ClientStats:
     fetches: int
     fetched_slices: int
     fetched_bytes: int
+    lent_bytes: int
+    """Bytes of fetched_bytes that were delivered without a copy."""
+    corrupt_slices: int
+    fetched_rows: int
+    corrupt_rows: int
     pushed_parts: int
     pushed_bytes: int
     local_sessions: int
     local_fallbacks: int
-    corrupt_slices: int
     sessions: int
     breaker_opened: int
     breaker_rejected: int

@@ -379,26 +379,13 @@ nb::object Stats(Connection& connection) {
       connection,
       [](client::CacheClient& c) -> Result<client::ClientStats> { return c.GetStats(); }));
   nb::dict out;
-#define CAIRN_FIELD(name) out[#name] = stats.name
-  CAIRN_FIELD(matches);
-  CAIRN_FIELD(matched_blocks);
-  CAIRN_FIELD(fetches);
-  CAIRN_FIELD(fetched_slices);
-  CAIRN_FIELD(pushed_parts);
-  CAIRN_FIELD(pushed_bytes);
-  CAIRN_FIELD(local_sessions);
-  CAIRN_FIELD(local_fallbacks);
-  CAIRN_FIELD(corrupt_slices);
-  CAIRN_FIELD(sessions);
-  CAIRN_FIELD(breaker_opened);
-  CAIRN_FIELD(breaker_rejected);
-  CAIRN_FIELD(dropped_releases);
-  CAIRN_FIELD(home);
-  CAIRN_FIELD(home_node_id);
-  CAIRN_FIELD(home_changes);
-  CAIRN_FIELD(connected);
-  CAIRN_FIELD(path_reason);
-#undef CAIRN_FIELD
+  client::ForEachTotal(stats, [&](std::string_view name, uint64_t value) {
+    out[nb::str(name.data(), name.size())] = value;
+  });
+  out["connected"] = stats.connected;
+  out["home"] = stats.home;
+  out["home_node_id"] = stats.home_node_id;
+  out["path_reason"] = stats.path_reason;
   uint64_t fetched = 0;
   for (const uint64_t bytes : stats.fetched_bytes) fetched += bytes;
   out["fetched_bytes"] = fetched;

@@ -67,27 +67,6 @@ class NotingSink final : public FetchSink {
   bool began_ = false;
 };
 
-// Adds the totals. Fields of the present state are left alone.
-void Add(const ClientStats& more, ClientStats* sum) {
-  for (uint64_t ClientStats::*const field :
-       {&ClientStats::matches, &ClientStats::matched_blocks, &ClientStats::fetches,
-        &ClientStats::fetched_slices, &ClientStats::pushed_parts, &ClientStats::pushed_bytes,
-        &ClientStats::lent_bytes, &ClientStats::local_sessions, &ClientStats::local_fallbacks,
-        &ClientStats::corrupt_slices, &ClientStats::fetched_rows, &ClientStats::corrupt_rows,
-        &ClientStats::sessions, &ClientStats::breaker_opened, &ClientStats::breaker_rejected,
-        &ClientStats::dropped_releases}) {
-    sum->*field += more.*field;
-  }
-  for (size_t i = 0; i < kTierCount; ++i) sum->fetched_bytes[i] += more.fetched_bytes[i];
-  for (size_t i = 0; i < kPathCount; ++i) {
-    sum->fetched_bytes_by_path[i] += more.fetched_bytes_by_path[i];
-    sum->pushed_bytes_by_path[i] += more.pushed_bytes_by_path[i];
-  }
-  for (size_t i = 0; i < sum->calls_by_code.size(); ++i) {
-    sum->calls_by_code[i] += more.calls_by_code[i];
-  }
-}
-
 }  // namespace
 
 // Leases, pushes and watches hold the tag of their node, whose client is then not closed.
@@ -452,7 +431,7 @@ ClientStats HomeClient::GetStats() const {
   sum.path_reason = "no node is used yet";
   for (const auto& [address, node] : nodes_) {
     const ClientStats stats = node->client->GetStats();
-    Add(stats, &sum);
+    AddTotals(stats, &sum);
     if (address != told_home_) continue;
     sum.connected = stats.connected;
     sum.breaker = stats.breaker;
@@ -476,7 +455,7 @@ std::vector<HomeClient::NodePtr> HomeClient::TakeUnused(const std::optional<std:
       continue;
     }
     chooser_.Closed(it->first);
-    Add(node->client->GetStats(), &gone_);
+    AddTotals(node->client->GetStats(), &gone_);
     unused.push_back(std::move(it->second));
     it = nodes_.erase(it);
   }

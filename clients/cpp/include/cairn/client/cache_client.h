@@ -20,7 +20,6 @@
 // A client may know several nodes (ConnectOptions::address). It uses one of them at a time, its
 // home, and what this page calls "the node" is the home.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/client/client_stats.h"
 #include "cairn/client/lease.h"
 #include "cairn/client/types.h"
 #include "cairn/common/next_use.h"
@@ -265,42 +265,6 @@ class EventStream {
   virtual Result<std::optional<CacheEvent>> Next(Duration wait) = 0;
   // Any thread may call it.
   virtual void Cancel() = 0;
-};
-
-enum class BreakerState : uint8_t { kClosed, kOpen, kHalfOpen };
-std::string_view Name(BreakerState state);
-
-// Totals since the client was made, unless said otherwise.
-struct ClientStats {
-  uint64_t matches = 0, matched_blocks = 0, fetches = 0, fetched_slices = 0, pushed_parts = 0;
-  uint64_t fetched_bytes[kTierCount] = {};  // Verified bytes, by their tier.
-  uint64_t pushed_bytes = 0;                // Committed.
-  // The same bytes, by the path that they took.
-  uint64_t fetched_bytes_by_path[kPathCount] = {};
-  uint64_t pushed_bytes_by_path[kPathCount] = {};
-  uint64_t lent_bytes = 0;       // The part of fetched_bytes that was delivered without a copy.
-  uint64_t local_sessions = 0;   // Same-node sessions opened.
-  uint64_t local_fallbacks = 0;  // Calls that the same-node path could not serve, made over gRPC.
-  uint64_t corrupt_slices = 0;   // Slices that did not match their hash here.
-  uint64_t fetched_rows = 0;     // Rows of one head that FetchRows delivered.
-  uint64_t corrupt_rows = 0;     // Groups of rows that did not match their hash here.
-  uint64_t sessions = 0;         // Sessions opened, including the first.
-  uint64_t breaker_opened = 0;
-  uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
-  uint64_t dropped_releases = 0;  // Leases left to expire: too many releases waited.
-  uint64_t home_changes = 0;      // For a client of several nodes: moves between them.
-  // Calls that ended, by absl::StatusCode. A call that a second node answered counts at both.
-  std::array<uint64_t, 17> calls_by_code{};
-  // Now:
-  bool connected = false;
-  BreakerState breaker = BreakerState::kClosed;
-  // For a client of one node: always its address. For a client of several: the home's address,
-  // empty if there is none.
-  std::string home = {};
-  // The name that the home gives itself. Empty before a session opened.
-  std::string home_node_id = {};
-  Path path = Path::kGrpc;       // Path of the next Match, Fetch or Push.
-  std::string path_reason = {};  // For people: why `path` is not kLocal. Empty if it is.
 };
 
 // Thread-safe.
