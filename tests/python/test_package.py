@@ -110,6 +110,7 @@ def test_users_see_types(tmp_path):
 def test_the_native_module_is_as_its_stub_says():
     """Both have the same names, and functions the same parameters, by nanobind's own account."""
     stub = ast.parse((ROOT / "clients/python/cairn/_native.pyi").read_text())
+    read = set(re.findall(r'named\["(\w+)"\]', (ROOT / "clients/python/src/calls.cc").read_text()))
 
     def compare(nodes, owner, where):
         described = [n for n in nodes if isinstance(n, (ast.ClassDef, ast.FunctionDef))]
@@ -126,6 +127,8 @@ def test_the_native_module_is_as_its_stub_says():
                     plain = re.sub(r"\[[^\[\]]*\]", "", plain)
                 parameters = re.findall(r"(?:\(|, )(\w+)(?=:|,|\))", plain)
                 assert [a.arg for a in n.args.args] == parameters, f"{where}.{signature}"
+                # Options by name arrive as a dictionary, and C++ reads each of them.
+                assert {a.arg for a in n.args.kwonlyargs} <= read, f"{where}.{n.name}"
 
     compare(stub.body, cairn._native, "_native")
 

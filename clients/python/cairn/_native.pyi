@@ -11,6 +11,7 @@ class Connection:
         self,
         fingerprint: bytes,
         keys: object,
+        *,
         lease: bool,
         lease_ttl: float,
         prefill_tokens_per_second: float,
@@ -55,12 +56,13 @@ class Connection:
         fingerprint: bytes,
         keys: object,
         into: object,
+        cancel: Cancellation | None,
+        *,
         rect: object,
         holders: object,
         lookup_deadline: float,
         progress: float,
         deadline: float,
-        cancel: Cancellation | None,
         trace: str,
     ) -> tuple[int, str, int, int, dict[int, int]]: ...
     def push(
@@ -223,6 +225,8 @@ def open_coded_pages(
 ) -> PageMoves: ...
 def coded_block(codec: str, shape: tuple[int, int, int, int, int]) -> tuple[str, int]: ...
 def connect(
+    device: tuple[str, int] | None,
+    *,
     address: str,
     client_name: str,
     path: str,
@@ -234,7 +238,6 @@ def connect(
     host: str,
     zone: str,
     home_key: str,
-    device: tuple[str, int] | None,
 ) -> Connection: ...
 def fingerprint(spec: object) -> bytes: ...
 def block_keys(fingerprint: bytes, tokens: object, block_tokens: int) -> list[bytes]: ...

@@ -114,18 +114,18 @@ class Client:
         the same `home_key` (empty: `client_name`) prefer the same node. When the home is lost,
         calls go to the next one, and they return 30 seconds after it is back."""
         self._connection = _native.connect(
-            address,
-            client_name,
-            path,
-            tls,
-            breaker,
-            max_reconnect_backoff,
-            spin,
-            tenant,
-            host,
-            zone,
-            home_key,
             device,
+            address=address,
+            client_name=client_name,
+            path=path,
+            tls=tls,
+            breaker=breaker,
+            max_reconnect_backoff=max_reconnect_backoff,
+            spin=spin,
+            tenant=tenant,
+            host=host,
+            zone=zone,
+            home_key=home_key,
         )
         _open_clients.add(self)
 
@@ -185,16 +185,16 @@ class Client:
             self._connection.match(
                 fingerprint,
                 keys,
-                lease,
-                lease_ttl,
-                prefill_tokens_per_second,
-                holders,
-                next,
-                wait,
-                wait_blocks,
-                announce,
-                deadline,
-                trace,
+                lease=lease,
+                lease_ttl=lease_ttl,
+                prefill_tokens_per_second=prefill_tokens_per_second,
+                holders=holders,
+                next=next,
+                wait=wait,
+                wait_blocks=wait_blocks,
+                announce=announce,
+                deadline=deadline,
+                trace=trace,
             )
         )
 
@@ -294,13 +294,13 @@ class Client:
                 fingerprint,
                 keys,
                 into,
-                rect,
-                holders,
-                lookup_deadline,
-                progress,
-                deadline,
                 cancel,
-                trace,
+                rect=rect,
+                holders=holders,
+                lookup_deadline=lookup_deadline,
+                progress=progress,
+                deadline=deadline,
+                trace=trace,
             )
         )
 

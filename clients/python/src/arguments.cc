@@ -134,6 +134,11 @@ double Number(nb::handle object, const Field& field) {
   return value;
 }
 
+bool Flag(nb::handle object, const Field& field) {
+  if (!PyBool_Check(object.ptr())) WrongType(object, "bool", field);
+  return object.ptr() == Py_True;
+}
+
 std::string Text(nb::handle object, const Field& field) {
   if (!PyUnicode_Check(object.ptr())) WrongType(object, "str", field);
   return nb::cast<std::string>(object);

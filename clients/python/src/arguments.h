@@ -22,6 +22,7 @@ std::string TypeName(nanobind::handle object);
 // An attribute of `object` that is an integer in [0, max].
 uint64_t Integer(nanobind::handle object, uint64_t max, const Field& field);
 double Number(nanobind::handle object, const Field& field);
+bool Flag(nanobind::handle object, const Field& field);
 std::string Text(nanobind::handle object, const Field& field);
 // A sequence of texts.
 std::vector<std::string> Texts(nanobind::handle object, const Field& field);

@@ -55,6 +55,13 @@ nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease) 
                         outcome.estimated_fetch_seconds);
 }
 
+NextUse ToNextUse(const std::string& next) {
+  const auto parsed = ParseNextUse(next);
+  if (parsed) return *parsed;
+  const std::string text = "next: got '" + next + "', expected soon, later, never or unknown";
+  throw nb::value_error(text.c_str());
+}
+
 nb::list StatusList(const std::vector<Status>& statuses) {
   nb::list result;
   for (const Status& status : statuses) result.append(StatusOrNone(status));
@@ -79,21 +86,16 @@ nb::tuple FromEvent(const client::CacheEvent& event) {
                         static_cast<int>(event.tier));
 }
 
-std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
-                                    const std::string& path, nb::handle tls, nb::handle breaker,
-                                    nb::handle max_reconnect_backoff, nb::handle spin,
-                                    const std::string& tenant, const std::string& host,
-                                    const std::string& zone, const std::string& home_key,
-                                    const std::optional<std::pair<std::string, uint32_t>>& device) {
-  client::ConnectOptions options = {.address = address,
-                                    .client_name = client_name,
-                                    .host = host,
-                                    .zone = zone,
-                                    .home_key = home_key,
-                                    .tenant = tenant};
-  options.path = ValueOrThrow(client::ParsePathChoice(path, "path"));
-  options.tls = ToTls(tls);
-  if (!breaker.is_none()) {
+client::ConnectOptions ToConnectOptions(const nb::kwargs& named) {
+  client::ConnectOptions options = {.address = Text(named["address"], "address"),
+                                    .client_name = Text(named["client_name"], "client_name"),
+                                    .host = Text(named["host"], "host"),
+                                    .zone = Text(named["zone"], "zone"),
+                                    .home_key = Text(named["home_key"], "home_key"),
+                                    .tenant = Text(named["tenant"], "tenant")};
+  options.path = ValueOrThrow(client::ParsePathChoice(Text(named["path"], "path"), "path"));
+  options.tls = ToTls(named["tls"]);
+  if (const nb::object breaker = named["breaker"]; !breaker.is_none()) {
     options.breaker.failures =
         static_cast<uint32_t>(Integer(breaker.attr("failures"), UINT32_MAX, "breaker.failures"));
     if (options.breaker.failures == 0) {
@@ -103,8 +105,13 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
     options.breaker.max_backoff = Seconds(breaker.attr("max_backoff"), "breaker.max_backoff");
     options.breaker.jitter = Number(breaker.attr("jitter"), "breaker.jitter");
   }
-  options.max_reconnect_backoff = Seconds(max_reconnect_backoff, "max_reconnect_backoff");
-  if (!spin.is_none()) options.spin = Seconds(spin, "spin");
+  options.max_reconnect_backoff = Seconds(named["max_reconnect_backoff"], "max_reconnect_backoff");
+  if (const nb::object spin = named["spin"]; !spin.is_none()) options.spin = Seconds(spin, "spin");
+  return options;
+}
+
+std::shared_ptr<Connection> Connect(const std::optional<std::pair<std::string, uint32_t>>& device,
+                                    client::ConnectOptions options) {
   std::shared_ptr<Connection> connection;
   {
     const ReleasedGil released;
@@ -137,30 +144,25 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle block_life, 
   return nb::make_tuple(FromDigest(opened.fingerprint), opened.created, differs);
 }
 
-NextUse ToNextUse(const std::string& next) {
-  const auto parsed = ParseNextUse(next);
-  if (parsed) return *parsed;
-  const std::string text = "next: got '" + next + "', expected soon, later, never or unknown";
-  throw nb::value_error(text.c_str());
+client::MatchOptions ToMatchOptions(const nb::kwargs& named) {
+  return {.deadline = Seconds(named["deadline"], "deadline"),
+          .lease_ttl = Seconds(named["lease_ttl"], "lease_ttl"),
+          .lease = Flag(named["lease"], "lease"),
+          .prefill_tokens_per_second =
+              Number(named["prefill_tokens_per_second"], "prefill_tokens_per_second"),
+          .trace = Text(named["trace"], "trace"),
+          .holders = Texts(named["holders"], "holders"),
+          .next = ToNextUse(Text(named["next"], "next")),
+          .wait = Seconds(named["wait"], "wait"),
+          .wait_blocks =
+              static_cast<uint32_t>(Integer(named["wait_blocks"], UINT32_MAX, "wait_blocks")),
+          .announce = Flag(named["announce"], "announce")};
 }
 
-nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
-                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
-                 const std::string& next, nb::handle wait, uint32_t wait_blocks, bool announce,
-                 nb::handle deadline, const std::string& trace) {
+nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys,
+                 const client::MatchOptions& options) {
   const Digest ns = ToDigest(fingerprint, "fingerprint");
   const std::vector<BlockKey> native = Keys(keys);
-  const client::MatchOptions options = {
-      .deadline = Seconds(deadline, "deadline"),
-      .lease_ttl = Seconds(lease_ttl, "lease_ttl"),
-      .lease = lease,
-      .prefill_tokens_per_second = Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
-      .trace = trace,
-      .holders = Texts(holders, "holders"),
-      .next = ToNextUse(next),
-      .wait = Seconds(wait, "wait"),
-      .wait_blocks = wait_blocks,
-      .announce = announce};
   auto outcome = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
   return MatchTuple(outcome, std::move(outcome.lease));
@@ -237,9 +239,19 @@ nb::object FetchOnDevice(Connection& connection, const LeaseHandle& lease, nb::h
                    });
 }
 
+GetOptions ToGetOptions(const nb::kwargs& named) {
+  const std::string trace = Text(named["trace"], "trace");
+  return {.match = {.deadline = Seconds(named["lookup_deadline"], "lookup_deadline"),
+                    .trace = trace,
+                    .holders = Texts(named["holders"], "holders")},
+          .rect = named["rect"],
+          .progress = named["progress"],
+          .deadline = named["deadline"],
+          .trace = trace};
+}
+
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
-               nb::handle rect, nb::handle holders, nb::handle lookup_deadline, nb::handle progress,
-               nb::handle deadline, const std::stop_source* cancel, const std::string& trace) {
+               const std::stop_source* cancel, const GetOptions& options) {
   const Digest digest = ToDigest(fingerprint, "fingerprint");
   const auto ns = ValueOrThrow(connection.Find(digest));
   const std::vector<BlockKey> native = Keys(keys);
@@ -249,16 +261,14 @@ nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, 
         "field 'into': got memory for {} blocks, expected one for each of the {} keys", count,
         native.size()));
   }
-  Reading reading(connection, ns->spec.layout, into, 0, rect, cancel);
-  const client::FetchOptions options = reading.Options(progress, deadline, trace);
-  const client::MatchOptions match = {.deadline = Seconds(lookup_deadline, "lookup_deadline"),
-                                      .trace = trace,
-                                      .holders = Texts(holders, "holders")};
+  Reading reading(connection, ns->spec.layout, into, 0, options.rect, cancel);
+  const client::FetchOptions fetch =
+      reading.Options(options.progress, options.deadline, options.trace);
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
     const client::FetchRange range = reading.Range(count);
     CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
                            c.Get(digest, native, {range.layer_begin, range.layer_end},
-                                 reading.sink(), match, options));
+                                 reading.sink(), options.match, fetch));
     for (auto block = found.matched_blocks; block < count; ++block) {
       reading.sink().OnBlockFailed(block, found.miss_reason);
     }

@@ -18,23 +18,30 @@ namespace cairn::python {
 
 namespace nb = nanobind;
 
+// The options of a call by their names, all of them, as client.py gives them. _native.pyi has their
+// types. KeyError: one is missing.
+client::ConnectOptions ToConnectOptions(const nb::kwargs& named);
+client::MatchOptions ToMatchOptions(const nb::kwargs& named);
+struct GetOptions {
+  client::MatchOptions match;
+  nb::object rect;  // None: all of each block.
+  nb::object progress;
+  nb::object deadline;
+  std::string trace;
+};
+GetOptions ToGetOptions(const nb::kwargs& named);
+
 // `device`: (library, number) of a GPU in whose memory the client may read blocks, where a node on
 // this machine keeps them. A GPU that cannot do that is none.
-std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
-                                    const std::string& path, nb::handle tls, nb::handle breaker,
-                                    nb::handle max_reconnect_backoff, nb::handle spin,
-                                    const std::string& tenant, const std::string& host,
-                                    const std::string& zone, const std::string& home_key,
-                                    const std::optional<std::pair<std::string, uint32_t>>& device);
+std::shared_ptr<Connection> Connect(const std::optional<std::pair<std::string, uint32_t>>& device,
+                                    client::ConnectOptions options);
 
 // (fingerprint, created, [(field, stored, requested, stored_blocks)]).
 nb::object Open(Connection& connection, nb::handle spec, nb::handle block_life, nb::handle deadline,
                 const std::string& trace);
 // (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds).
-nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
-                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
-                 const std::string& next, nb::handle wait, uint32_t wait_blocks, bool announce,
-                 nb::handle deadline, const std::string& trace);
+nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys,
+                 const client::MatchOptions& options);
 // The same without a lease, and nobody waits for it. `prefetch_in`: None, or the seconds after
 // which the node should have the matched blocks in memory.
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
@@ -54,8 +61,7 @@ nb::object FetchOnDevice(Connection& connection, const LeaseHandle& lease, nb::h
 // Match, Fetch of what matched, and the lease's end. As Fetch; a block that did not match has the
 // match's reason.
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
-               nb::handle rect, nb::handle holders, nb::handle lookup_deadline, nb::handle progress,
-               nb::handle deadline, const std::stop_source* cancel, const std::string& trace);
+               const std::stop_source* cancel, const GetOptions& options);
 // [None or (code, message)].
 nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts,
                 nb::handle reservation_ttl, nb::handle deadline, const std::string& trace);

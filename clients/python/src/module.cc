@@ -102,18 +102,26 @@ NB_MODULE(_native, m) {
   nb::class_<Connection>(m, "Connection")
       .def("open_namespace", &Open, "spec"_a.none(), "block_life"_a.none(), "deadline"_a.none(),
            "trace"_a)
-      .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a,
-           "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "holders"_a.none(), "next"_a,
-           "wait"_a.none(), "wait_blocks"_a, "announce"_a, "deadline"_a.none(), "trace"_a)
+      .def(
+          "match",
+          [](Connection& connection, nb::handle fingerprint, nb::handle keys,
+             const nb::kwargs& named) {
+            return Match(connection, fingerprint, keys, ToMatchOptions(named));
+          },
+          "fingerprint"_a.none(), "keys"_a.none(), "options"_a)
       .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(),
            "prefetch_in"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(),
            "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
       .def("fetch_on_device", &FetchOnDevice, "lease"_a, "into"_a.none(), "device"_a,
            "first_block"_a.none(), "rect"_a.none(), "deadline"_a.none())
-      .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(),
-           "holders"_a.none(), "lookup_deadline"_a.none(), "progress"_a.none(), "deadline"_a.none(),
-           "cancel"_a.none(), "trace"_a)
+      .def(
+          "get",
+          [](Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
+             const std::stop_source* cancel, const nb::kwargs& named) {
+            return Get(connection, fingerprint, keys, into, cancel, ToGetOptions(named));
+          },
+          "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "cancel"_a.none(), "options"_a)
       .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
            "deadline"_a.none(), "trace"_a)
       .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
@@ -132,9 +140,12 @@ NB_MODULE(_native, m) {
       .def("next_event", &NextEvent, "stream"_a, "wait"_a.none())
       .def("end_watch", &Connection::EndWatch, "stream"_a, nb::call_guard<ReleasedGil>())
       .def("close", &Connection::Close, nb::call_guard<ReleasedGil>());
-  m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
-        "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none(), "tenant"_a, "host"_a,
-        "zone"_a, "home_key"_a, "device"_a.none());
+  m.def(
+      "connect",
+      [](const std::optional<std::pair<std::string, uint32_t>>& device, const nb::kwargs& named) {
+        return Connect(device, ToConnectOptions(named));
+      },
+      "device"_a.none(), "options"_a);
 
   nb::class_<ClusterWatch>(m, "ClusterWatch")
       .def("next", &NextMemberEvent, "wait"_a.none())
