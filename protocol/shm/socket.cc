@@ -38,11 +38,6 @@ Result<Descriptor> NewSocket() {
 
 }  // namespace
 
-void Descriptor::Reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 Status Send(int socket, std::span<const std::byte> message, std::span<const int> descriptors) {
   CAIRN_CHECK(descriptors.size() <= kMaxSegmentsPerMessage);
   iovec data{const_cast<std::byte*>(message.data()), message.size()};

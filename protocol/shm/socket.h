@@ -10,35 +10,11 @@
 
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
+#include "common/lifecycle/descriptor.h"
 
 namespace cairn::shm {
 
-// A descriptor that the destructor closes. Movable. Not thread-safe.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { Reset(); }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      Reset();
-      fd_ = other.Release();
-    }
-    return *this;
-  }
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int Release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void Reset();
-
- private:
-  int fd_ = -1;
-};
+using cairn::Descriptor;
 
 struct Received {
   std::vector<std::byte> message;  // Empty: the peer hung up.

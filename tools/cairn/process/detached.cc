@@ -13,28 +13,13 @@
 #include <fstream>
 #include <optional>
 
+#include "common/lifecycle/descriptor.h"
 #include "tools/cairn/process/child.h"
 #include "tools/cairn/process/interrupt.h"
 #include "tools/cairn/process/log_tail.h"
 
 namespace cairn::cli {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { Close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
 
 // In the child, after fork: only async-signal-safe calls, since other threads of the parent may
 // hold locks.
@@ -117,7 +102,7 @@ Result<DetachedProcess> StartDetached(const DetachedOptions& options,
   const Status recorded = handle.ok() ? record(*identity) : handle.status();
   const char go = 1;
   if (!recorded.ok() || write(gate_in.get(), &go, 1) != 1) {
-    gate_in.Close();  // It ends by itself.
+    gate_in.Reset();  // It ends by itself.
     while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
     return recorded.ok() ? Errorf(StatusCode::kInternal, "{}: cannot start", options.name)
