@@ -368,8 +368,8 @@ void LocalServer::OnDevices(Connection* connection, std::span<const std::byte> m
   Condemn(connection, devices.status());
 }
 
-Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant) {
-  MutexLock lock(mu_);
+Result<LocalServer::Admitted*> LocalServer::FindAdmitted(const LocalToken& token,
+                                                         std::string_view tenant) {
   const auto it = admitted_.find(token);
   if (it == admitted_.end() || it->second.retired) {
     return Errorf(StatusCode::kUnauthenticated,
@@ -386,29 +386,24 @@ Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant
                   "field 'tenant': got '{}', expected '{}', which the session named in OpenSession",
                   tenant, named);
   }
-  return OkStatus();
+  return &it->second;
 }
 
 Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHello& hello,
                                                           Connection* connection) {
   std::memcpy(connection->token.data(), hello.token.data(), connection->token.size());
-  CAIRN_RETURN_IF_ERROR(CheckTenant(connection->token, hello.tenant));
   LocalServerSessionOptions options;
   options.tenant = hello.tenant;
   options.quota_bytes = QuotaOf(options_, *dependencies_.host);
   {
     MutexLock lock(mu_);
-    const auto it = admitted_.find(connection->token);
-    if (it == admitted_.end() || it->second.retired) {
-      return Errorf(StatusCode::kUnauthenticated,
-                    "field 'token': no open session has it; expected SessionEvent.local_token");
-    }
-    if (it->second.connections >= kMaxConnectionsPerToken) {
+    CAIRN_ASSIGN_OR_RETURN(Admitted* const admitted, FindAdmitted(connection->token, hello.tenant));
+    if (admitted->connections >= kMaxConnectionsPerToken) {
       return Errorf(StatusCode::kResourceExhausted, "this session has {} connections already",
-                    it->second.connections);
+                    admitted->connections);
     }
-    ++it->second.connections;
-    options.session = it->second.session;
+    ++admitted->connections;
+    options.session = admitted->session;
   }
   connection->attached = true;
   CAIRN_ASSIGN_OR_RETURN(options.owner, dependencies_.host->AddOwner(hello.tenant));

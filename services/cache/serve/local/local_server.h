@@ -115,7 +115,8 @@ class LocalServer {
   void Greet(Connection* connection, std::span<const std::byte> message);
   // UNAUTHENTICATED: no session has the token. PERMISSION_DENIED: its session is for another
   // tenant.
-  Status CheckTenant(const LocalToken& token, std::string_view tenant);
+  Result<Admitted*> FindAdmitted(const LocalToken& token, std::string_view tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Result<LocalServerSessionOptions> CheckHello(const shm::DecodedHello& hello,
                                                Connection* connection);
   void MakeHot(Connection* connection);
