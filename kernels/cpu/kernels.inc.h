@@ -5,8 +5,9 @@
 #include "cairn/kernels/forward_kernels.h"
 #include "cairn/kernels/inline_op.h"
 
-// These three need the namespace macro and each other, in this order.
+// These need the namespace macro and each other, in this order.
 #include "kernels/cpu/elementwise.inc.h"
+#include "kernels/cpu/register_blocks.inc.h"
 #include "kernels/cpu/linear.inc.h"
 #include "kernels/cpu/attention.inc.h"
 // clang-format on

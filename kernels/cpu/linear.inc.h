@@ -236,10 +236,6 @@ static void UnpackPanel(const PackedView& w, int64_t panel, float* out, int64_t 
   }
 }
 
-// Register block of the float32 product: as many rows as leave room for two vectors of b.
-inline constexpr int kBlockVecs = kWidth == 4 ? 4 : 2;
-inline constexpr int kBlockRows = kWidth == 16 ? 12 : (kWidth == 8 ? 6 : 3);
-
 struct TileArgs {
   const float* a;
   int64_t lda;
@@ -251,55 +247,39 @@ struct TileArgs {
   bool accumulate;
 };
 
-template <int kRows, int kCols>
-static inline void TileBlock(const TileArgs& t) {
-  Vec acc[kRows][kCols];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kCols; ++v) {
-      acc[r][v] = t.accumulate ? Load(t.c + r * t.ldc + v * kWidth) : Set(0.0f);
-    }
-  }
-  for (int64_t k = 0; k < t.k; ++k) {
-    Vec b[kCols];
-    for (int v = 0; v < kCols; ++v) b[v] = Load(t.b + k * t.ldb + v * kWidth);
-#pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      const Vec x = Set(t.a[r * t.lda + k]);
-      for (int v = 0; v < kCols; ++v) acc[r][v] += x * b[v];
-    }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kCols; ++v) Store(t.c + r * t.ldc + v * kWidth, acc[r][v]);
-  }
-}
+struct TileBlock {
+  // As many rows as leave room for the vectors of b.
+  static constexpr int kWidth = CAIRN_KERNEL_NS::kWidth;
+  static constexpr int kMaxVecs = kWidth == 4 ? 4 : 2;
+  static constexpr int kMaxRows = kWidth == 16 ? 12 : (kWidth == 8 ? 6 : 3);
 
-template <int kRows, int kCols>
-static void TileRows(int64_t rows, const TileArgs& t) {
-  if constexpr (kRows > 0) {
-    if (rows == kRows) return TileBlock<kRows, kCols>(t);
-    return TileRows<kRows - 1, kCols>(rows, t);
+  template <int kRows, int kCols>
+  static inline void Run(const TileArgs& t) {
+    Vec acc[kRows][kCols];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kCols; ++v) {
+        acc[r][v] = t.accumulate ? Load(t.c + r * t.ldc + v * kWidth) : Set(0.0f);
+      }
+    }
+    for (int64_t k = 0; k < t.k; ++k) {
+      Vec b[kCols];
+      for (int v = 0; v < kCols; ++v) b[v] = Load(t.b + k * t.ldb + v * kWidth);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+        const Vec x = Set(t.a[r * t.lda + k]);
+        for (int v = 0; v < kCols; ++v) acc[r][v] += x * b[v];
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kCols; ++v) Store(t.c + r * t.ldc + v * kWidth, acc[r][v]);
+    }
   }
-}
+};
 
 // c[m][n] (+)= a[m][k] b[k][n]; n a multiple of 16. Each number of c is one chain of fused
 // multiply-adds over k in order, whatever m and n are.
 static void TileProduct(int64_t m, int64_t n, const TileArgs& t) {
-  for (int64_t j = 0; j < n;) {
-    const bool full = n - j >= kBlockVecs * kWidth;
-    for (int64_t i = 0; i < m; i += kBlockRows) {
-      TileArgs block = t;
-      block.a += i * t.lda;
-      block.b += j;
-      block.c += i * t.ldc + j;
-      const int64_t rows = Min(kBlockRows, m - i);
-      if (full) {
-        TileRows<kBlockRows, kBlockVecs>(rows, block);
-      } else {
-        TileRows<kBlockRows, 1>(rows, block);
-      }
-    }
-    j += full ? kBlockVecs * kWidth : kWidth;
-  }
+  RunRegisterBlocks<TileBlock>(m, n, t);
 }
 
 static void GemmFloat(const GemmArgs& g) {

@@ -23,24 +23,6 @@ static int64_t CountNonFinite(const HalfRows& x) {
   return count;
 }
 
-static CodecKernels Table(const char* name) {
-  CodecKernels k;
-  k.name = name;
-  k.count_non_finite = InlineCodec<CountNonFinite>::Run;
-  k.end_streaming = InlineCodec<EndStreaming>::Run;
-  k.int8_encode = InlineCodec<Int8Encode>::Run;
-  k.int8_decode = InlineCodec<Int8Decode>::Run;
-  k.int4_token_encode = InlineCodec<Int4TokenEncode>::Run;
-  k.int4_token_decode = InlineCodec<Int4TokenDecode>::Run;
-  k.int4_channel_encode = InlineCodec<Int4ChannelEncode>::Run;
-  k.int4_channel_decode = InlineCodec<Int4ChannelDecode>::Run;
-  k.turbo_encode = InlineCodec<TurboEncode>::Run;
-  k.turbo_decode = InlineCodec<TurboDecode>::Run;
-  k.fp8_encode = InlineCodec<Fp8Encode>::Run;
-  k.fp8_decode = InlineCodec<Fp8Decode>::Run;
-  k.lattice_encode = InlineCodec<LatticeEncode>::Run;
-  k.lattice_decode = InlineCodec<LatticeDecode>::Run;
-  return k;
-}
+static CodecKernels Table(const char* name) { return CAIRN_INLINE_CODECS(name); }
 
 }  // namespace cairn::kernels::CAIRN_KERNEL_NS

@@ -6,6 +6,7 @@
 #include "kernels/cpu/selection/selection_makers.h"
 #include "cairn/kernels/inline_op.h"
 #include "kernels/cpu/codec/lanes.inc.h"
+#include "kernels/cpu/register_blocks.inc.h"
 #include "kernels/cpu/selection/tile.inc.h"
 #include "kernels/cpu/selection/softmax.inc.h"
 #include "kernels/cpu/selection/attention.inc.h"

@@ -122,69 +122,49 @@ struct Product {
   bool accumulate = false;
 };
 
+struct ProductBlock {
+  static constexpr int64_t kWidth = kLanes;
 #if defined(__AVX512F__)
-inline constexpr int kProductRows = 6, kProductVecs = 4;
+  static constexpr int kMaxRows = 6, kMaxVecs = 4;
 #elif defined(__AVX2__)
-inline constexpr int kProductRows = 5, kProductVecs = 1;
+  static constexpr int kMaxRows = 5, kMaxVecs = 1;
 #else
-inline constexpr int kProductRows = 1, kProductVecs = 1;
+  static constexpr int kMaxRows = 1, kMaxVecs = 1;
 #endif
 
-// Each number is one chain of fused multiply-adds over k in order, whatever m and n are.
-template <int kRows, int kVecs>
-static inline void ProductBlock(const Product& p) {
-  F acc[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) {
-      acc[r][v] = p.accumulate ? LoadF(p.c + r * p.ldc + v * kLanes) : Set(0.0f);
-    }
-  }
-  for (int64_t k = 0; k < p.k; ++k) {
-    F b[kVecs];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) b[v] = LoadF(p.b + k * p.ldb + v * kLanes);
+  template <int kRows, int kVecs>
+  static inline void Run(const Product& p) {
+    F acc[kRows][kVecs];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const F x = Set(p.a[r * p.lda + k]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) acc[r][v] = Fma(x, b[v], acc[r][v]);
-    }
-  }
-  const F scale = Set(p.scale);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) StoreF(p.c + r * p.ldc + v * kLanes, acc[r][v] * scale);
-  }
-}
-
-template <int kRows, int kVecs>
-static void ProductRows(int64_t rows, const Product& p) {
-  if constexpr (kRows > 0) {
-    if (rows == kRows) return ProductBlock<kRows, kVecs>(p);
-    return ProductRows<kRows - 1, kVecs>(rows, p);
-  }
-}
-
-static void Multiply(int64_t m, int64_t n, const Product& p) {
-  for (int64_t j = 0; j < n;) {
-    const bool full = n - j >= kProductVecs * kLanes;
-    for (int64_t i = 0; i < m; i += kProductRows) {
-      Product block = p;
-      block.a += i * p.lda;
-      block.b += j;
-      block.c += i * p.ldc + j;
-      const int64_t rows = Least(kProductRows, m - i);
-      if (full) {
-        ProductRows<kProductRows, kProductVecs>(rows, block);
-      } else {
-        ProductRows<kProductRows, 1>(rows, block);
+      for (int v = 0; v < kVecs; ++v) {
+        acc[r][v] = p.accumulate ? LoadF(p.c + r * p.ldc + v * kLanes) : Set(0.0f);
       }
     }
-    j += (full ? kProductVecs : 1) * kLanes;
+    for (int64_t k = 0; k < p.k; ++k) {
+      F b[kVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) b[v] = LoadF(p.b + k * p.ldb + v * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const F x = Set(p.a[r * p.lda + k]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = Fma(x, b[v], acc[r][v]);
+      }
+    }
+    const F scale = Set(p.scale);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) StoreF(p.c + r * p.ldc + v * kLanes, acc[r][v] * scale);
+    }
   }
+};
+
+// Each number is one chain of fused multiply-adds over k in order, whatever m and n are.
+static void Multiply(int64_t m, int64_t n, const Product& p) {
+  RunRegisterBlocks<ProductBlock>(m, n, p);
 }
 
 // Copies the first `count` numbers of a tile's row; whole vectors would write behind the output.

@@ -363,28 +363,12 @@ bool LatticeDecode(const uint16_t* in, uint16_t step, const MutableHalfRows& y) 
   return IsScale(step);
 }
 
+void EndStreaming() {}
+
 }  // namespace
 
 const CodecKernels& ReferenceCodecKernels() {
-  static const CodecKernels table = [] {
-    CodecKernels k;
-    k.name = "reference";
-    k.count_non_finite = InlineCodec<CountNonFinite>::Run;
-    k.end_streaming = [](Stream&) {};
-    k.int8_encode = InlineCodec<Int8Encode>::Run;
-    k.int8_decode = InlineCodec<Int8Decode>::Run;
-    k.int4_token_encode = InlineCodec<Int4TokenEncode>::Run;
-    k.int4_token_decode = InlineCodec<Int4TokenDecode>::Run;
-    k.int4_channel_encode = InlineCodec<Int4ChannelEncode>::Run;
-    k.int4_channel_decode = InlineCodec<Int4ChannelDecode>::Run;
-    k.turbo_encode = InlineCodec<TurboEncode>::Run;
-    k.turbo_decode = InlineCodec<TurboDecode>::Run;
-    k.fp8_encode = InlineCodec<Fp8Encode>::Run;
-    k.fp8_decode = InlineCodec<Fp8Decode>::Run;
-    k.lattice_encode = InlineCodec<LatticeEncode>::Run;
-    k.lattice_decode = InlineCodec<LatticeDecode>::Run;
-    return k;
-  }();
+  static const CodecKernels table = CAIRN_INLINE_CODECS("reference");
   return table;
 }
 

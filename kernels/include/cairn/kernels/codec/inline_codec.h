@@ -4,7 +4,7 @@
 //   bool Int8Encode(const HalfRows& x, const Int8Params& p, std::byte* out);
 //   bool Int8Decode(const std::byte* in, const Int8Params& p, const MutableHalfRows& y);
 //
-// False is a fault.
+// False is a fault. CAIRN_INLINE_CODECS makes the table of such a backend.
 
 #include "cairn/kernels/codec/codec_kernels.h"
 
@@ -50,5 +50,21 @@ template <void (*kKernel)()>
 struct InlineCodec<kKernel> {
   static void Run(Stream&) { kKernel(); }
 };
+
+// A CodecKernels of the functions that have these names where it stands.
+#define CAIRN_INLINE_CODECS(backend)                                                              \
+  CodecKernels {                                                                                  \
+    .name = backend, .count_non_finite = InlineCodec<CountNonFinite>::Run,                        \
+    .end_streaming = InlineCodec<EndStreaming>::Run, .int8_encode = InlineCodec<Int8Encode>::Run, \
+    .int8_decode = InlineCodec<Int8Decode>::Run,                                                  \
+    .int4_token_encode = InlineCodec<Int4TokenEncode>::Run,                                       \
+    .int4_token_decode = InlineCodec<Int4TokenDecode>::Run,                                       \
+    .int4_channel_encode = InlineCodec<Int4ChannelEncode>::Run,                                   \
+    .int4_channel_decode = InlineCodec<Int4ChannelDecode>::Run,                                   \
+    .turbo_encode = InlineCodec<TurboEncode>::Run, .turbo_decode = InlineCodec<TurboDecode>::Run, \
+    .fp8_encode = InlineCodec<Fp8Encode>::Run, .fp8_decode = InlineCodec<Fp8Decode>::Run,         \
+    .lattice_encode = InlineCodec<LatticeEncode>::Run,                                            \
+    .lattice_decode = InlineCodec<LatticeDecode>::Run,                                            \
+  }
 
 }  // namespace cairn::kernels
