@@ -13,9 +13,6 @@ namespace {
 
 constexpr std::string_view kFirstLine = "cairn key-rotations 1";
 constexpr std::string_view kSuffix = ".rotations";
-// Far above any model; a damaged number must not become a large allocation.
-constexpr int32_t kMostLayers = 4096;
-constexpr int32_t kMostHeads = 4096;
 constexpr int32_t kMostDim = 512;
 // Each number of a direction is off by up to 2^-11 of itself.
 constexpr double kTolerance = 2e-3;
@@ -53,13 +50,10 @@ Result<RotationCalibration> ParseRotationCalibration(std::string_view bytes) {
   CalibrationLines lines(bytes);
   if (lines.Next() != kFirstLine) return lines.Wrong(fmt::format("'{}'", kFirstLine));
   RotationCalibration c;
-  CAIRN_ASSIGN_OR_RETURN(const std::string_view weights, lines.Field("weights"));
-  const Result<Digest> digest = Digest::FromHex(weights, "weights");
-  if (!digest.ok()) return lines.Wrong("'weights' and 64 hexadecimal digits");
-  c.weights = *digest;
+  CAIRN_ASSIGN_OR_RETURN(c.weights, lines.Weights());
   KeyRotations& r = c.rotations;
-  CAIRN_ASSIGN_OR_RETURN(r.layers, lines.Count("layers", kMostLayers));
-  CAIRN_ASSIGN_OR_RETURN(r.kv_heads, lines.Count("kv_heads", kMostHeads));
+  CAIRN_ASSIGN_OR_RETURN(r.layers, lines.Count("layers", kMaxCalibratedLayers));
+  CAIRN_ASSIGN_OR_RETURN(r.kv_heads, lines.Count("kv_heads", kMaxCalibratedHeads));
   CAIRN_ASSIGN_OR_RETURN(r.head_dim, lines.Count("head_dim", kMostDim));
   const std::string_view numbers = lines.rest();
   const auto heads = static_cast<size_t>(r.layers) * static_cast<size_t>(r.kv_heads);

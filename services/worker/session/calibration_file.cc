@@ -5,8 +5,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "cairn/common/hash.h"
-
 namespace cairn::worker {
 namespace {
 
@@ -74,6 +72,12 @@ Result<int32_t> CalibrationLines::Count(std::string_view key, int32_t most) {
     return Wrong(fmt::format("'{}' and a number from 1 to {}", key, most));
   }
   return value;
+}
+
+Result<Digest> CalibrationLines::Weights() {
+  CAIRN_ASSIGN_OR_RETURN(const std::string_view text, Field("weights"));
+  const Result<Digest> digest = Digest::FromHex(text, "weights");
+  return digest.ok() ? digest : Wrong("'weights' and 64 hexadecimal digits");
 }
 
 Status CalibrationFile::Refused(std::string_view why) const {

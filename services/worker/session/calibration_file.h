@@ -7,9 +7,14 @@
 #include <string>
 #include <string_view>
 
+#include "cairn/common/hash.h"
 #include "cairn/common/status.h"
 
 namespace cairn::worker {
+
+// Far above any model; a damaged number must not become a large allocation.
+inline constexpr int32_t kMaxCalibratedLayers = 4096;
+inline constexpr int32_t kMaxCalibratedHeads = 4096;
 
 // Lines of a text, comments left out. Not thread-safe.
 class CalibrationLines {
@@ -27,6 +32,8 @@ class CalibrationLines {
   Result<std::string_view> Field(std::string_view key);
   // A number from 1 to `most` behind `key`.
   Result<int32_t> Count(std::string_view key, int32_t most);
+  // The SHA-256 of the model file, behind "weights".
+  Result<Digest> Weights();
 
  private:
   std::string_view left_;

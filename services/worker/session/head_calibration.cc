@@ -12,9 +12,6 @@ namespace {
 
 constexpr std::string_view kFirstLine = "cairn head-scores 1";
 constexpr std::string_view kSuffix = ".heads";
-// Far above any model; a damaged number must not become a large allocation.
-constexpr int32_t kMaxLayers = 4096;
-constexpr int32_t kMaxHeads = 4096;
 
 // Appends the numbers of a line with one space between them. False unless they are `count` finite
 // ones.
@@ -41,12 +38,9 @@ Result<HeadCalibration> ParseHeadCalibration(std::string_view text) {
   HeadCalibration c;
   CAIRN_ASSIGN_OR_RETURN(const std::string_view method, lines.Field("method"));
   c.method = method;
-  CAIRN_ASSIGN_OR_RETURN(const std::string_view weights, lines.Field("weights"));
-  const Result<Digest> digest = Digest::FromHex(weights, "weights");
-  if (!digest.ok()) return lines.Wrong("'weights' and 64 hexadecimal digits");
-  c.weights = *digest;
-  CAIRN_ASSIGN_OR_RETURN(c.scores.layers, lines.Count("layers", kMaxLayers));
-  CAIRN_ASSIGN_OR_RETURN(c.scores.kv_heads, lines.Count("kv_heads", kMaxHeads));
+  CAIRN_ASSIGN_OR_RETURN(c.weights, lines.Weights());
+  CAIRN_ASSIGN_OR_RETURN(c.scores.layers, lines.Count("layers", kMaxCalibratedLayers));
+  CAIRN_ASSIGN_OR_RETURN(c.scores.kv_heads, lines.Count("kv_heads", kMaxCalibratedHeads));
   for (int32_t layer = 0; layer < c.scores.layers; ++layer) {
     const std::optional<std::string_view> line = lines.Next();
     if (!line || !Numbers(*line, c.scores.kv_heads, &c.scores.scores)) {
