@@ -60,28 +60,6 @@ Shape ShapeOf(Op op) {
 
 Status Damaged(const std::string& text) { return Status(StatusCode::kDataLoss, "node: " + text); }
 
-size_t BytesOf(MessageType type) {
-  switch (type) {
-    case MessageType::kHello:
-      return sizeof(Hello);
-    case MessageType::kWelcome:
-      return sizeof(Welcome);
-    case MessageType::kSegments:
-      return sizeof(Segments);
-    case MessageType::kGone:
-      return sizeof(Gone);
-    case MessageType::kClosing:
-      return sizeof(Closing);
-    case MessageType::kDoorbell:
-      return sizeof(Doorbell);
-    case MessageType::kDevices:
-      return sizeof(Devices);
-    case MessageType::kChunks:
-      return sizeof(Chunks);
-  }
-  return 0;
-}
-
 bool Printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
@@ -161,7 +139,7 @@ Result<MessageType> TypeOf(std::span<const std::byte> message) {
     return InvalidArgument("message: got version {}, expected {}", header.version, kVersion);
   }
   const auto type = static_cast<MessageType>(header.type);
-  const size_t expected = BytesOf(type);
+  const size_t expected = MessageBytes(type);
   if (expected == 0 || message.size() != expected) {
     return InvalidArgument("message of type {}: got {} bytes, expected {}", header.type,
                            message.size(), expected);

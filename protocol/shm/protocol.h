@@ -285,6 +285,29 @@ struct Doorbell {
 
 inline constexpr size_t kMaxMessageBytes = 1024;
 
+// The length of a message of this type. 0: there is no such type.
+constexpr size_t MessageBytes(MessageType type) {
+  switch (type) {
+    case MessageType::kHello:
+      return sizeof(Hello);
+    case MessageType::kWelcome:
+      return sizeof(Welcome);
+    case MessageType::kSegments:
+      return sizeof(Segments);
+    case MessageType::kGone:
+      return sizeof(Gone);
+    case MessageType::kClosing:
+      return sizeof(Closing);
+    case MessageType::kDoorbell:
+      return sizeof(Doorbell);
+    case MessageType::kDevices:
+      return sizeof(Devices);
+    case MessageType::kChunks:
+      return sizeof(Chunks);
+  }
+  return 0;
+}
+
 static_assert(std::is_trivially_copyable_v<Submission> &&
               std::is_trivially_copyable_v<Completion> &&
               std::is_trivially_copyable_v<PlaceEntry> && std::is_trivially_copyable_v<Segments>);

@@ -20,28 +20,6 @@ using fuzz::Expect;
 
 constexpr uint64_t kSegmentBytes = 1 << 20;
 
-size_t LengthOf(MessageType type) {
-  switch (type) {
-    case MessageType::kHello:
-      return sizeof(Hello);
-    case MessageType::kWelcome:
-      return sizeof(Welcome);
-    case MessageType::kSegments:
-      return sizeof(Segments);
-    case MessageType::kGone:
-      return sizeof(Gone);
-    case MessageType::kClosing:
-      return sizeof(Closing);
-    case MessageType::kDoorbell:
-      return sizeof(Doorbell);
-    case MessageType::kDevices:
-      return sizeof(Devices);
-    case MessageType::kChunks:
-      return sizeof(Chunks);
-  }
-  return sizeof(MessageHeader);
-}
-
 void ReadMessage(const std::vector<std::byte>& message, size_t descriptors) {
   const auto type = TypeOf(message);
   const auto hello = DecodeHello(message);
@@ -77,7 +55,7 @@ void ReadMessage(const std::vector<std::byte>& message, size_t descriptors) {
     for (uint32_t i = 0; i < segments->count; ++i) Expect(segments->entries[i].id != 0);
   }
   if (!type.ok()) return;
-  Expect(message.size() == LengthOf(*type));
+  Expect(message.size() == MessageBytes(*type));
   if (*type == MessageType::kClosing) (void)Text(As<Closing>(message).text);
   if (*type == MessageType::kWelcome) (void)Text(As<Welcome>(message).text);
 }
@@ -116,7 +94,9 @@ CAIRN_FUZZ_ENTRY(local_message)(const uint8_t* data, size_t size) {
   if ((mode & 7) != 0) {
     const MessageHeader header{.type =
                                    static_cast<uint16_t>((mode & 7) + ((mode & 16) != 0 ? 7 : 0))};
-    if ((mode & 8) != 0) message.resize(LengthOf(static_cast<MessageType>(header.type)));
+    if ((mode & 8) != 0) {
+      message.resize(std::max(sizeof(header), MessageBytes(static_cast<MessageType>(header.type))));
+    }
     if (message.size() >= sizeof(header)) std::memcpy(message.data(), &header, sizeof(header));
   }
   ReadMessage(message, descriptors);

@@ -9,7 +9,7 @@
 #include "cairn/client/rect_assembler.h"
 #include "common/status/matchers.h"
 #include "tests/support/process.h"
-#include "tests/unit/clients/cpp/parts.h"
+#include "tests/unit/clients/cpp/patient_calls.h"
 
 namespace cairn::client {
 namespace {
@@ -20,6 +20,10 @@ using cairn::testing::StatusIs;
 using cairn::testing::TemporaryDirectory;
 using client::testing::Chain;
 using client::testing::CheckingSink;
+using client::testing::kCall;
+using client::testing::kFetch;
+using client::testing::kMatch;
+using client::testing::kPush;
 using client::testing::LargeSpec;
 using client::testing::SliceData;
 using client::testing::SmallSpec;
@@ -28,11 +32,6 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::_;
 using ::testing::IsEmpty;
-
-const CallOptions kCall = {.deadline = seconds(60)};
-const MatchOptions kMatch = {.deadline = seconds(60)};
-const PushOptions kPush = {.deadline = seconds(60)};
-const FetchOptions kFetch = {.progress = seconds(60), .deadline = seconds(120)};
 
 class ClientNodeTest : public ::testing::Test {
  protected:
@@ -45,10 +44,7 @@ class ClientNodeTest : public ::testing::Test {
     client_ = std::move(*client);
   }
   void Store(const NamespaceSpec& spec, const Chain& chain) {
-    ASSERT_OK(client_->OpenNamespace(spec, kCall));
-    auto pushed = client_->Push(Fingerprint(spec), chain.parts, kPush);
-    ASSERT_OK(pushed);
-    for (const Status& status : *pushed) ASSERT_OK(status);
+    client::testing::Store(*client_, spec, chain);
   }
   // Kills the node and starts it again at the same port.
   void Restart(std::vector<std::string> args) {

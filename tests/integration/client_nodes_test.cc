@@ -11,7 +11,7 @@
 #include "cairn/client/connect.h"
 #include "common/status/matchers.h"
 #include "tests/support/process.h"
-#include "tests/unit/clients/cpp/parts.h"
+#include "tests/unit/clients/cpp/patient_calls.h"
 
 namespace cairn::client {
 namespace {
@@ -20,6 +20,7 @@ using cairn::testing::CacheNode;
 using cairn::testing::StatusIs;
 using client::testing::Chain;
 using client::testing::CheckingSink;
+using client::testing::kCall;
 using client::testing::SmallSpec;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -27,7 +28,6 @@ using std::chrono::steady_clock;
 using ::testing::_;
 using ::testing::HasSubstr;
 
-constexpr CallOptions kCall = {.deadline = seconds(60)};
 // Of calls while a home hangs: a quarter of it is left for the next node.
 constexpr seconds kUnderLoad(12);
 
@@ -55,11 +55,7 @@ class ClientNodesTest : public ::testing::Test {
     ASSERT_OK(node);
     nodes_[address] = *std::move(node);
   }
-  void Store(const Chain& chain) {
-    auto pushed = client_->Push(fingerprint_, chain.parts, {.deadline = seconds(60)});
-    ASSERT_OK(pushed);
-    for (const Status& status : *pushed) ASSERT_OK(status);
-  }
+  void Store(const Chain& chain) { client::testing::Store(*client_, spec_, chain); }
   Result<MatchOutcome> Match(Duration deadline = seconds(60)) {
     return client_->Match(fingerprint_, chain_.keys, {.deadline = deadline});
   }

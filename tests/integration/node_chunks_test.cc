@@ -13,7 +13,7 @@
 #include "common/status/matchers.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/support/process.h"
-#include "tests/unit/clients/cpp/parts.h"
+#include "tests/unit/clients/cpp/patient_calls.h"
 
 namespace cairn::client {
 namespace {
@@ -21,13 +21,12 @@ namespace {
 using cairn::testing::CacheNode;
 using client::testing::Chain;
 using client::testing::CheckingSink;
+using client::testing::kCall;
+using client::testing::kMatch;
 using client::testing::SmallSpec;
 using device::fake::FakeDevices;
 using std::chrono::seconds;
 using ::testing::IsEmpty;
-
-const CallOptions kCall = {.deadline = seconds(60)};
-const MatchOptions kMatch = {.deadline = seconds(60)};
 
 // Keeps what was imported, so that a test can write there, as any client of the tenant can.
 class NotingImporter final : public DeviceImporter {
@@ -92,8 +91,7 @@ class NodeChunksTest : public ::testing::Test {
   }
   // Stores the chain, and reads it until all of it is on the GPU.
   void BringToTheGpu() {
-    auto pushed = client_->Push(Fingerprint(spec_), chain_.parts, {});
-    ASSERT_OK(pushed);
+    client::testing::Store(*client_, spec_, chain_);
     const auto until = SteadyClock::Get().Now() + seconds(120);
     while (Match().tiers.front().tier != TierKind::kDevice || Match().tiers.size() > 1) {
       ASSERT_LT(SteadyClock::Get().Now(), until) << "the blocks stay in host";

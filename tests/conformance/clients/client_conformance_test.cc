@@ -9,25 +9,24 @@
 #include "gtest/gtest.h"
 #include "tests/conformance/clients/sink.h"
 #include "tests/conformance/clients/worlds.h"
-#include "tests/unit/clients/cpp/parts.h"
+#include "tests/unit/clients/cpp/patient_calls.h"
 
 namespace cairn::client {
 namespace {
 
 using cairn::testing::StatusIs;
 using client::testing::Chain;
+using client::testing::kCall;
 using client::testing::KeysFor;
+using client::testing::kFetch;
+using client::testing::kMatch;
+using client::testing::kPush;
 using client::testing::LargeSpec;
 using client::testing::SmallSpec;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::_;
 using ::testing::HasSubstr;
-
-const CallOptions kCall = {.deadline = seconds(60)};
-const MatchOptions kMatch = {.deadline = seconds(60)};
-const PushOptions kPush = {.deadline = seconds(60)};
-const FetchOptions kFetch = {.progress = seconds(60), .deadline = seconds(120)};
 
 constexpr Sink::Wish kWishes[] = {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination,
                                   Sink::Wish::kPieces, Sink::Wish::kLent};
@@ -49,10 +48,7 @@ template <typename WorldType>
 class ClientConformance : public ::testing::Test {
  protected:
   void Store(CacheClient& client, const NamespaceSpec& spec, const Chain& chain) {
-    ASSERT_OK(client.OpenNamespace(spec, kCall));
-    auto pushed = client.Push(Fingerprint(spec), chain.parts, kPush);
-    ASSERT_OK(pushed);
-    for (const Status& status : *pushed) ASSERT_OK(status);
+    client::testing::Store(client, spec, chain);
   }
   // Every slice of the chain, once and right.
   void ExpectAll(CacheClient& client, const NamespaceSpec& spec, const Chain& chain,

@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "common/link/link_holder.h"
 #include "common/status/matchers.h"
 #include "tests/unit/common/link/link_world.h"
 
@@ -16,6 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::_;
 using ::testing::AnyOf;
+using testing::DirectCalls;
 using ::testing::HasSubstr;
 using testing::PairMaker;
 using testing::World;
@@ -33,39 +33,6 @@ struct Side {
   LinkTable table;
   PeerHistory history;
   LinkDependencies dependencies;
-};
-
-// Calls to holders of the same thread. They may be lost.
-class DirectCalls final : public LinkCalls {
- public:
-  std::map<std::string, std::shared_ptr<LinkHolder>> holders;
-  std::string lost = {};  // "Open" or "Move": it gets no answer, though the holder acts.
-  bool down = false;      // Nothing arrives.
-  std::vector<std::function<void()>> unanswered;
-  std::vector<Way> ways;
-  int closes = 0;
-
-  void Open(const std::string& peer, const OpenRequest& request, TimePoint,
-            std::function<void(Result<OpenAnswer>)> done) override {
-    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
-    auto answer = holders.at(peer)->Open("reader", request);
-    if (lost != "Open") return done(answer);
-    unanswered.push_back([done, answer] { done(answer); });
-  }
-  void Move(const std::string& peer, const MoveRequest& request, TimePoint,
-            std::function<void(Status)> done) override {
-    ways.push_back(request.way);
-    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
-    const Status answer = holders.at(peer)->Move("reader", request);
-    if (lost != "Move") return done(answer);
-    unanswered.push_back([done, answer] { done(answer); });
-  }
-  void Close(const std::string& peer, uint64_t epoch, TimePoint,
-             std::function<void(Status)> done) override {
-    ++closes;
-    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
-    holders.at(peer)->Close("reader", epoch, std::move(done));
-  }
 };
 
 class LinkReaderTest : public ::testing::Test {

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/link/calls.h"
 #include "common/link/communicator.h"
 #include "common/link/link.h"
+#include "common/link/link_holder.h"
 
 namespace cairn::link::testing {
 
@@ -177,6 +179,40 @@ class World {
  private:
   std::vector<std::weak_ptr<ManualExecutor>> executors_;
   std::vector<std::shared_ptr<ManualExecutor>> hung_;
+};
+
+// Calls to holders of the same thread. They may be lost.
+class DirectCalls final : public LinkCalls {
+ public:
+  std::string sender = "reader";  // As the holders see it.
+  std::map<std::string, std::shared_ptr<LinkHolder>> holders;
+  std::string lost = {};  // "Open" or "Move": it gets no answer, though the holder acts.
+  bool down = false;      // Nothing arrives.
+  std::vector<std::function<void()>> unanswered;
+  std::vector<Way> ways;
+  int closes = 0;
+
+  void Open(const std::string& peer, const OpenRequest& request, TimePoint,
+            std::function<void(Result<OpenAnswer>)> done) override {
+    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
+    auto answer = holders.at(peer)->Open(sender, request);
+    if (lost != "Open") return done(answer);
+    unanswered.push_back([done, answer] { done(answer); });
+  }
+  void Move(const std::string& peer, const MoveRequest& request, TimePoint,
+            std::function<void(Status)> done) override {
+    ways.push_back(request.way);
+    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
+    const Status answer = holders.at(peer)->Move(sender, request);
+    if (lost != "Move") return done(answer);
+    unanswered.push_back([done, answer] { done(answer); });
+  }
+  void Close(const std::string& peer, uint64_t epoch, TimePoint,
+             std::function<void(Status)> done) override {
+    ++closes;
+    if (down) return done(Errorf(StatusCode::kUnavailable, "no connection"));
+    holders.at(peer)->Close(sender, epoch, std::move(done));
+  }
 };
 
 }  // namespace cairn::link::testing

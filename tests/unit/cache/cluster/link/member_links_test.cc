@@ -17,6 +17,7 @@ namespace {
 
 using cairn::testing::StatusIs;
 using device::fake::FakeDevices;
+using link::testing::DirectCalls;
 using link::testing::PairMaker;
 using link::testing::World;
 using std::chrono::milliseconds;
@@ -26,26 +27,6 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kChunk = 256 << 10;
 constexpr uint64_t kBuffer = 128 << 10;
-
-// Calls to the holder, which sees `name` as their sender.
-class DirectCalls final : public link::LinkCalls {
- public:
-  std::string name = "reader";
-  std::shared_ptr<link::LinkHolder> holder;
-
-  void Open(const std::string&, const link::OpenRequest& request, TimePoint,
-            std::function<void(Result<link::OpenAnswer>)> done) override {
-    done(holder->Open(name, request));
-  }
-  void Move(const std::string&, const link::MoveRequest& request, TimePoint,
-            std::function<void(Status)> done) override {
-    done(holder->Move(name, request));
-  }
-  void Close(const std::string&, uint64_t epoch, TimePoint,
-             std::function<void(Status)> done) override {
-    holder->Close(name, epoch, std::move(done));
-  }
-};
 
 class MemberLinksTest : public ::testing::Test {
  protected:
@@ -76,7 +57,7 @@ class MemberLinksTest : public ::testing::Test {
       ASSERT_OK(links);
       member->links = *std::move(links);
     }
-    reader_.calls.holder = holder_.links->holder();
+    reader_.calls.holders["holder"] = holder_.links->holder();
   }
   void TearDown() override {
     // Stop would wait on the fake clock.
@@ -86,7 +67,7 @@ class MemberLinksTest : public ::testing::Test {
     EXPECT_TRUE(reader_.links->Stop());
     EXPECT_TRUE(holder_.links->Stop());
     for (const Extent& extent : extents_) holder_.tier->Release(extent);
-    reader_.calls.holder.reset();
+    reader_.calls.holders.clear();
   }
 
   static SourceBlock OneBlock(const std::vector<uint32_t>& parts) {
