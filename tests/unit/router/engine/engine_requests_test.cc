@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/memory/charged_string.h"
-#include "common/status/matchers.h"
-#include "services/router/engine/router_engine.h"
-#include "tests/unit/router/fake_link.h"
+#include "tests/unit/router/engine/engine_fixture.h"
 
 namespace cairn::router {
 namespace {
@@ -55,37 +53,13 @@ class FakePrompts final : public EnginePrompts {
   bool is_at_once = false;
 };
 
-class EngineRequestsTest : public ::testing::Test {
+class EngineRequestsTest : public EngineFixture {
  protected:
   void SetUp() override {
-    dispatcher_ = std::make_unique<Dispatcher>(Dispatcher::Options(), *MakePolicy("cost"), &clock_,
-                                               /*seed=*/1);
-    registry_ = std::make_unique<WorkerRegistry>(
-        WorkerRegistry::Options{.addresses = {kA, kB}}, workers_.links(), &clock_,
-        [this](const std::string& address, const WorkerLoad* load) {
-          if (load != nullptr) dispatcher_->Report(address, *load);
-        });
-    registry_->Tick();
-    engine_ = std::make_unique<RouterEngine>(RouterEngine::Options(),
-                                             RouterEngine::Parts{.prompts = &prompts_,
-                                                                 .registry = registry_.get(),
-                                                                 .index = &index_,
-                                                                 .dispatcher = dispatcher_.get(),
-                                                                 .executor = &executor_,
-                                                                 .clock = &clock_},
-                                             RouterEngine::Observers());
+    MakeDispatcher({kA, kB});
+    MakeEngine(RouterEngine::Options(), &prompts_);
   }
-  void TearDown() override {
-    for (const char* address : {kA, kB}) {
-      for (FakeRequest& sent : workers_[address].requests) {
-        if (sent.observer != nullptr) {
-          std::exchange(sent.observer, nullptr)->OnError(InvalidArgument("the test ended"));
-        }
-      }
-    }
-    executor_.RunAll();
-    EXPECT_TRUE(engine_->Drain(clock_.Now() + seconds(1)));
-  }
+  void TearDown() override { EndAll(); }
   static WorkerInfo Info(const std::string& more = "") {
     WorkerInfo info;
     info.engine = true;
@@ -148,18 +122,9 @@ class EngineRequestsTest : public ::testing::Test {
     executor_.RunAll();
   }
 
-  FakeClock clock_;
-  FakeWorkers workers_;
-  ManualExecutor executor_;
   FakePrompts prompts_;
-  PrefixIndex index_{{.max_bytes = 4 << 20}};
-  std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<WorkerRegistry> registry_;
-  std::unique_ptr<RouterEngine> engine_;
-  std::vector<std::unique_ptr<GenerateCall>> calls_;
 };
 
-// Waking another thread takes longer than the decision.
 TEST_F(EngineRequestsTest, APromptThatIsThereAtOnceNeedsNoOtherThread) {
   ReachBoth();
   prompts_.is_at_once = true;

@@ -1,46 +1,24 @@
 // Picks for callers that send the request themselves, and say when it has ended.
 #include <gtest/gtest.h>
 
-#include "common/status/matchers.h"
-#include "services/router/engine/router_engine.h"
-#include "tests/unit/router/fake_link.h"
+#include "tests/unit/router/engine/engine_fixture.h"
 
 namespace cairn::router {
 namespace {
 
 using std::chrono::seconds;
 
-class FollowedPickTest : public ::testing::Test {
+class FollowedPickTest : public EngineFixture {
  protected:
   void SetUp() override {
-    auto model = worker::Model::Load("tests/data/gguf/kquant.gguf");
-    ASSERT_OK(model);
-    model_ = *std::move(model);
-    encoder_ = std::make_unique<PromptEncoder>(*model_, 1 << 20);
+    LoadModel();
     Make({});
   }
   void Make(RouterEngine::Options options, double max_wait_seconds = 0) {
-    auto policy = MakePolicy("cost");
-    ASSERT_OK(policy);
-    dispatcher_ = std::make_unique<Dispatcher>(
-        Dispatcher::Options{.max_wait_seconds = max_wait_seconds}, *std::move(policy), &clock_,
-        /*seed=*/1);
-    registry_ = std::make_unique<WorkerRegistry>(
-        WorkerRegistry::Options{.addresses = {"a:1", "b:1"}}, workers_.links(), &clock_,
-        [this](const std::string& address, const WorkerLoad* load) {
-          if (load != nullptr) dispatcher_->Report(address, *load);
-        });
-    registry_->Tick();
+    MakeDispatcher({"a:1", "b:1"}, {.max_wait_seconds = max_wait_seconds});
     options.model_id = "small";
     options.context_tokens = 512;
-    engine_ = std::make_unique<RouterEngine>(options,
-                                             RouterEngine::Parts{.encoder = encoder_.get(),
-                                                                 .registry = registry_.get(),
-                                                                 .index = &index_,
-                                                                 .dispatcher = dispatcher_.get(),
-                                                                 .executor = &executor_,
-                                                                 .clock = &clock_},
-                                             RouterEngine::Observers());
+    MakeEngine(options);
   }
   void Reach(const std::string& address, double prefill_seconds = 0) {
     WorkerInfo info;
@@ -80,16 +58,6 @@ class FollowedPickTest : public ::testing::Test {
     }
     return 0;
   }
-
-  FakeClock clock_;
-  ManualExecutor executor_;
-  FakeWorkers workers_;
-  std::unique_ptr<worker::Model> model_;
-  std::unique_ptr<PromptEncoder> encoder_;
-  PrefixIndex index_{{}};
-  std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<WorkerRegistry> registry_;
-  std::unique_ptr<RouterEngine> engine_;
 };
 
 TEST_F(FollowedPickTest, ARequestCountsUntilItsLeaseEnds) {

@@ -2,16 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "common/status/matchers.h"
-#include "services/router/engine/router_engine.h"
-#include "tests/unit/router/fake_link.h"
+#include "tests/unit/router/engine/engine_fixture.h"
 
 namespace cairn::router {
 namespace {
 
 using std::chrono::seconds;
 
-constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
 constexpr uint32_t kContext = 512;
 constexpr uint32_t kPrompt = 300;  // Tokens: 4 full blocks and a rest.
 constexpr uint32_t kHanded = 256;
@@ -27,34 +24,18 @@ struct Got final : GenerateObserver {
 };
 
 // The workers "p:1" and "p:2" may compute prompts, "d:1" and "d:2" answer.
-class PairingRunTest : public ::testing::Test {
+class PairingRunTest : public EngineFixture {
  protected:
   static constexpr const char* kAddresses[] = {"p:1", "p:2", "d:1", "d:2"};
 
   void SetUp() override {
-    auto model = worker::Model::Load(kModel);
-    ASSERT_OK(model);
-    model_ = *std::move(model);
-    encoder_ = std::make_unique<PromptEncoder>(*model_, 1 << 20);
-    index_ = std::make_unique<PrefixIndex>(PrefixIndex::Options{.max_bytes = 4 << 20});
-    dispatcher_ = std::make_unique<Dispatcher>(Dispatcher::Options(), MakePolicy("cost").value(),
-                                               &clock_, /*seed=*/1);
-    registry_ = std::make_unique<WorkerRegistry>(
-        WorkerRegistry::Options{.addresses = {std::begin(kAddresses), std::end(kAddresses)}},
-        workers_.links(), &clock_, [this](const std::string& address, const WorkerLoad* load) {
-          if (load != nullptr) dispatcher_->Report(address, *load);
-        });
-    registry_->Tick();
+    LoadModel();
+    MakeDispatcher({std::begin(kAddresses), std::end(kAddresses)});
     Make({});
   }
   void TearDown() override {
     calls_.clear();
-    for (const char* address : kAddresses) {
-      for (FakeRequest& sent : workers_[address].requests) {
-        if (sent.observer != nullptr) Fail(&sent, InvalidArgument("the test ended"));
-      }
-    }
-    EXPECT_TRUE(engine_->Drain(clock_.Now() + seconds(1)));
+    EndAll();
     for (const auto& worker : dispatcher_->numbers().workers) {
       EXPECT_EQ(worker.followed, 0u) << worker.worker;
     }
@@ -62,14 +43,7 @@ class PairingRunTest : public ::testing::Test {
   void Make(RouterEngine::Options options) {
     options.context_tokens = kContext;
     options.exact_index = true;
-    engine_ = std::make_unique<RouterEngine>(options,
-                                             RouterEngine::Parts{.encoder = encoder_.get(),
-                                                                 .registry = registry_.get(),
-                                                                 .index = index_.get(),
-                                                                 .dispatcher = dispatcher_.get(),
-                                                                 .executor = &executor_,
-                                                                 .clock = &clock_},
-                                             RouterEngine::Observers());
+    MakeEngine(options);
   }
   void Reach(const std::string& address, WorkerRole role, const std::string& node = "node",
              uint32_t decodes = 0, double queue_seconds = 0) {
@@ -108,16 +82,8 @@ class PairingRunTest : public ::testing::Test {
     sent->observer->OnAnnounced();
     executor_.RunAll();
   }
-  void Fail(FakeRequest* sent, const Status& status) {
-    std::exchange(sent->observer, nullptr)->OnError(status);
-    executor_.RunAll();
-  }
   void FailAt(const std::string& address) {
     Fail(At(address), Errorf(StatusCode::kUnavailable, "killed"));
-  }
-  void Finish(FakeRequest* sent, const WorkerAnswer& answer) {
-    std::exchange(sent->observer, nullptr)->OnDone(answer);
-    executor_.RunAll();
   }
   void FinishPrefill(const std::string& address, uint32_t fetched = 0) {
     Finish(At(address), {.fetched_tokens = fetched, .finish_reason = "prefill"});
@@ -134,17 +100,6 @@ class PairingRunTest : public ::testing::Test {
     }
     return {};
   }
-
-  FakeClock clock_;
-  FakeWorkers workers_;
-  ManualExecutor executor_;
-  std::unique_ptr<worker::Model> model_;
-  std::unique_ptr<PromptEncoder> encoder_;
-  std::unique_ptr<PrefixIndex> index_;
-  std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<WorkerRegistry> registry_;
-  std::unique_ptr<RouterEngine> engine_;
-  std::vector<std::unique_ptr<GenerateCall>> calls_;
 };
 
 TEST_F(PairingRunTest, TheAnsweringWorkerIsAskedWhenThePromptIsAnnounced) {

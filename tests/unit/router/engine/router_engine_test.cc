@@ -2,15 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "common/status/matchers.h"
-#include "tests/unit/router/fake_link.h"
+#include "tests/unit/router/engine/engine_fixture.h"
 
 namespace cairn::router {
 namespace {
 
 using std::chrono::seconds;
 
-constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
 constexpr uint32_t kContext = 512;
 
 // What a caller got.
@@ -34,51 +32,19 @@ struct Got final : GenerateObserver {
   int ends = 0;
 };
 
-class RouterEngineTest : public ::testing::Test {
+class RouterEngineTest : public EngineFixture {
  protected:
   void SetUp() override {
-    auto model = worker::Model::Load(kModel);
-    ASSERT_OK(model);
-    model_ = *std::move(model);
-    encoder_ = std::make_unique<PromptEncoder>(*model_, 1 << 20);
-    index_ = std::make_unique<PrefixIndex>(PrefixIndex::Options{.max_bytes = 4 << 20});
-    auto policy = MakePolicy("cost");
-    ASSERT_OK(policy);
-    Dispatcher::Options options;
-    options.max_wait_seconds = 10;
-    dispatcher_ = std::make_unique<Dispatcher>(options, *std::move(policy), &clock_, /*seed=*/1);
-    registry_ = std::make_unique<WorkerRegistry>(
-        WorkerRegistry::Options{.addresses = {"a:1", "b:1"}}, workers_.links(), &clock_,
-        [this](const std::string& address, const WorkerLoad* load) {
-          if (load != nullptr) dispatcher_->Report(address, *load);
-        });
-    registry_->Tick();
+    LoadModel();
+    MakeDispatcher({"a:1", "b:1"}, {.max_wait_seconds = 10});
     Make({});
   }
-  void TearDown() override {
-    // Whatever a test left open ends: no run may outlive the engine.
-    for (const char* address : {"a:1", "b:1"}) {
-      for (FakeRequest& sent : workers_[address].requests) {
-        if (sent.observer != nullptr) {
-          std::exchange(sent.observer, nullptr)->OnError(InvalidArgument("the test ended"));
-        }
-      }
-    }
-    executor_.RunAll();
-    EXPECT_TRUE(engine_->Drain(clock_.Now() + seconds(1)));
-  }
+  void TearDown() override { EndAll(); }
   void Make(RouterEngine::Options options) {
     options.model_id = "small";
     options.aliases = {"tiny"};
     options.context_tokens = kContext;
-    engine_ = std::make_unique<RouterEngine>(options,
-                                             RouterEngine::Parts{.encoder = encoder_.get(),
-                                                                 .registry = registry_.get(),
-                                                                 .index = index_.get(),
-                                                                 .dispatcher = dispatcher_.get(),
-                                                                 .executor = &executor_,
-                                                                 .clock = &clock_},
-                                             RouterEngine::Observers());
+    MakeEngine(options);
   }
   static WorkerInfo Info() {
     WorkerInfo info;
@@ -120,25 +86,6 @@ class RouterEngineTest : public ::testing::Test {
     }
     return open;
   }
-  void Fail(FakeRequest* sent, const Status& status) {
-    std::exchange(sent->observer, nullptr)->OnError(status);
-    executor_.RunAll();
-  }
-  void Finish(FakeRequest* sent, const WorkerAnswer& answer) {
-    std::exchange(sent->observer, nullptr)->OnDone(answer);
-    executor_.RunAll();
-  }
-
-  FakeClock clock_;
-  FakeWorkers workers_;
-  ManualExecutor executor_;
-  std::unique_ptr<worker::Model> model_;
-  std::unique_ptr<PromptEncoder> encoder_;
-  std::unique_ptr<PrefixIndex> index_;
-  std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<WorkerRegistry> registry_;
-  std::unique_ptr<RouterEngine> engine_;
-  std::vector<std::unique_ptr<GenerateCall>> calls_;
 };
 
 TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
@@ -306,17 +253,17 @@ TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
   client::MemberEvent event;
   event.node_id = "node-b";
   event.kind = client::MemberEvent::Kind::kSnapshotBegins;
-  index_->Apply(event);
+  index_.Apply(event);
   for (size_t i = 0; i < keys.size(); ++i) {
     event.kind = client::MemberEvent::Kind::kEvent;
     event.event.kind = CacheEvent::Kind::kStored;
     event.event.fingerprint = *Info().fingerprint;
     event.event.key = keys[i];
     if (i > 0) event.event.parent = keys[i - 1];
-    index_->Apply(event);
+    index_.Apply(event);
   }
   event.kind = client::MemberEvent::Kind::kSnapshotEnds;
-  index_->Apply(event);
+  index_.Apply(event);
   const auto pick = PickWorker(Tokens(200));
   ASSERT_OK(pick);
   EXPECT_EQ(pick->worker, "b:1");
