@@ -49,6 +49,15 @@ class KVConnectorStats:
 
 
 @dataclasses.dataclass
+class JobResult:
+    job_id: int
+    success: bool
+    successful_keys: list | None
+    transfer_time: float
+    transfer_bytes: int
+
+
+@dataclasses.dataclass
 class FullAttentionSpec:
     block_size: int
     num_kv_heads: int
@@ -101,7 +110,24 @@ def _modules(stream):
             "BlockStored": nothing,
             "KVCacheEvent": nothing,
         },
+        "vllm.v1.kv_offload.base": {
+            "Locality": types.SimpleNamespace(REMOTE="REMOTE"),
+            "LookupResult": nothing,
+            "Medium": types.SimpleNamespace(CPU="CPU", STORAGE="STORAGE"),
+            "OffloadingEvent": nothing,
+            "OffloadKey": bytes,
+            "ReqContext": nothing,
+            "RequestOffloadingContext": nothing,
+            "make_offload_key": lambda key, group: key + group.to_bytes(4, "little"),
+        },
+        "vllm.v1.kv_offload.tiering.async_lookup": {"AsyncLookupManager": nothing},
+        "vllm.v1.kv_offload.tiering.base": {
+            "JobResult": JobResult,
+            "SecondaryTierManager": type("SecondaryTierManager", (), {}),
+            "TransferJob": nothing,
+        },
         "vllm.v1.core.kv_cache_utils": {
+            "get_none_hash_seed": lambda: "seed",
             "maybe_convert_block_hash": bytes,
             "resolve_none_hash_seed": lambda hash_fn: "seed",
         },

@@ -127,15 +127,16 @@ class CairnTier(SecondaryTierManager):
         self._ended.put((result, failed))
 
     def _save(self, keys: list[OffloadKey], chunks: list[int]) -> list[bool]:
-        stored: list[bool] = []
-        for i in range(0, len(keys), _PUSH_CHUNKS):
-            batch = [
-                Part(_block_key(key), self._rows[chunk])
-                for key, chunk in zip(keys[i : i + _PUSH_CHUNKS], chunks[i : i + _PUSH_CHUNKS])
-                if len(key) == _KEY_BYTES
-            ]
-            stored += self._store.save(batch, [self.block_size_bytes] * len(batch)) if batch else []
-        return stored + [False] * (len(keys) - len(stored))
+        stored = [False] * len(keys)
+        # A short hash may belong to a second text, so its chunk stays here.
+        safe = [i for i, key in enumerate(keys) if len(key) == _KEY_BYTES]
+        for first in range(0, len(safe), _PUSH_CHUNKS):
+            batch = safe[first : first + _PUSH_CHUNKS]
+            parts = [Part(_block_key(keys[i]), self._rows[chunks[i]]) for i in batch]
+            there = self._store.save(parts, [self.block_size_bytes] * len(parts))
+            for i, one in zip(batch, there, strict=True):
+                stored[i] = one
+        return stored
 
     def _load(self, keys: list[OffloadKey], chunks: list[int]) -> list[bool]:
         failed = self._store.load_any(
