@@ -13,16 +13,15 @@ namespace {
 using device::CopyTask;
 using kernels::HashRun;
 
-constexpr Duration kLongWait = std::chrono::seconds(1);
-
 }  // namespace
 
 Result<std::unique_ptr<ChunkLoader>> ChunkLoader::Create(std::shared_ptr<device::Device> device,
                                                          const BlockForm& form,
                                                          const kernels::batch::SliceTable& kernels,
                                                          uint32_t slots,
-                                                         device::EventPoller* poller) {
-  std::unique_ptr<ChunkLoader> loader(new ChunkLoader(device, form, kernels, poller));
+                                                         device::EventPoller* poller,
+                                                         Duration patience) {
+  std::unique_ptr<ChunkLoader> loader(new ChunkLoader(device, form, kernels, poller, patience));
   MutexLock lock(loader->mu_);
   Result<device::DeviceMemory> staging = device->Allocate(slots * loader->stride_, false);
   for (; !staging.ok() && slots > 1; slots /= 2) {
@@ -35,11 +34,6 @@ Result<std::unique_ptr<ChunkLoader>> ChunkLoader::Create(std::shared_ptr<device:
   return loader;
 }
 
-ChunkLoader::~ChunkLoader() {
-  MutexLock lock(mu_);
-  if (stuck_ && !device_->lost()) (void)AwaitStream();
-}
-
 std::vector<ChunkLoader::Outcome> ChunkLoader::Load(const Fence& fence,
                                                     std::span<const Source> sources) {
   std::vector<Outcome> outcomes(sources.size(), Outcome::kUnread);
@@ -48,33 +42,53 @@ std::vector<ChunkLoader::Outcome> ChunkLoader::Load(const Fence& fence,
     if (sources[i].bytes == form_.BytesAt(sources[i].first_position)) wanted.push_back(i);
   }
   MutexLock lock(mu_);
-  for (size_t first = 0; first < wanted.size() && !stuck_; first += slots_) {
+  if (wanted.empty() || !Idle()) return outcomes;
+  Status status = AwaitEngine(fence);
+  for (size_t first = 0; first < wanted.size() && status.ok(); first += slots_) {
     const auto indices =
         std::span(wanted).subspan(first, std::min<size_t>(slots_, wanted.size() - first));
     std::vector<Source> batch;
     for (const size_t i : indices) batch.push_back(sources[i]);
-    if (const Status ran = RunBatch(fence, batch); !ran.ok()) {
-      log::Warn("blocks_not_read_on_device", {{"error", ToString(ran)}});
-      break;
-    }
+    status = RunBatch(batch);
+    if (!status.ok()) break;
     for (size_t i = 0; i < indices.size(); ++i) {
       uint32_t faults = 0;
       std::memcpy(&faults, faults_.bytes().data() + i * sizeof(faults), sizeof(faults));
       outcomes[indices[i]] = faults == 0 ? Outcome::kGood : Outcome::kWrong;
     }
   }
+  if (!status.ok()) log::Warn("blocks_not_read_on_device", {{"error", ToString(status)}});
   return outcomes;
 }
 
-Status ChunkLoader::RunBatch(const Fence& fence, std::span<const Source> sources) {
-  const Status issued = IssueBatch(fence, sources);
+bool ChunkLoader::AwaitEnd() {
+  MutexLock lock(mu_);
+  if (Idle() || device_->lost()) return true;
+  (void)AwaitStream("what was launched");
+  return Idle() || device_->lost();
+}
+
+bool ChunkLoader::Idle() {
+  if (unended_ == nullptr) return true;
+  const auto result = unended_->result();
+  if (!result || !result->ok()) return false;
+  unended_.reset();
+  return true;
+}
+
+Status ChunkLoader::AwaitEngine(const Fence& fence) {
+  CAIRN_RETURN_IF_ERROR(stream_.Wait(fence.event_));
+  return AwaitStream("the engine's work");
+}
+
+Status ChunkLoader::RunBatch(std::span<const Source> sources) {
+  const Status issued = IssueBatch(sources);
   // Also after an error: what was issued is under way.
-  const Status ended = AwaitStream();
-  stuck_ = !ended.ok() && !device_->lost();
+  const Status ended = AwaitStream("a batch of blocks");
   return issued.ok() ? ended : issued;
 }
 
-Status ChunkLoader::IssueBatch(const Fence& fence, std::span<const Source> sources) {
+Status ChunkLoader::IssueBatch(std::span<const Source> sources) {
   std::vector<CopyTask> in, clear, out;
   std::vector<HashRun> runs;
   std::vector<BlockCopy> places;
@@ -99,18 +113,22 @@ Status ChunkLoader::IssueBatch(const Fence& fence, std::span<const Source> sourc
       "hashes of blocks",
       kernels_.hash_runs(stream_.native(), {runs.data(), static_cast<int64_t>(runs.size())}),
       *device_));
-  CAIRN_RETURN_IF_ERROR(stream_.Wait(fence.event_));
   CAIRN_RETURN_IF_ERROR(form_.Scatter(&stream_, places));
   return stream_.Copy("faults of blocks", out);
 }
 
-Status ChunkLoader::AwaitStream() {
+Status ChunkLoader::AwaitStream(const char* what) {
+  const auto transfer = std::make_shared<Transfer>();
+  unended_ = transfer;
   CAIRN_ASSIGN_OR_RETURN(device::Event end, device_->NewEvent());
   CAIRN_RETURN_IF_ERROR(stream_.Record(end));
-  const auto transfer = std::make_shared<Transfer>();
   poller_.Watch(std::move(end), [transfer](const Status& happened) { transfer->Finish(happened); });
-  while (!transfer->Await(std::chrono::steady_clock::now() + kLongWait)) {
+  if (!transfer->Await(std::chrono::steady_clock::now() + patience_)) {
+    return Errorf(StatusCode::kDeadlineExceeded, "device {}: {} did not end within {:.1f}s",
+                  device_->info().ordinal, what, Seconds(patience_));
   }
+  // A lost device does nothing any more.
+  if (transfer->result()->ok() || device_->lost()) unended_.reset();
   return *transfer->result();
 }
 

@@ -30,10 +30,19 @@ Result<uint32_t> AllocateSlots(uint32_t slots, Allocate allocate) {
   return slots;
 }
 
-void WaitFor(device::Device* device, device::Stream* stream) {
-  if (!*stream || device->lost()) return;
+constexpr Duration kLook = std::chrono::microseconds(50);
+
+// False: at `until` the stream has work left.
+bool AwaitStream(device::Device* device, device::Stream* stream, TimePoint until) {
+  if (!*stream || device->lost()) return true;
   const auto event = device->NewEvent();
-  if (event.ok() && stream->Record(*event).ok()) (void)event->Synchronize();
+  if (!event.ok() || !stream->Record(*event).ok()) return true;
+  for (;;) {
+    const Result<bool> happened = event->Query();
+    if (!happened.ok() || *happened) return true;
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kLook);
+  }
 }
 
 }  // namespace
@@ -114,7 +123,9 @@ Result<std::unique_ptr<PageMover>> PageMover::Create(std::shared_ptr<device::Dev
   return mover;
 }
 
-PageMover::~PageMover() {
+PageMover::~PageMover() { (void)AwaitEnd(TimePoint::max()); }
+
+bool PageMover::AwaitEnd(TimePoint until) {
   saves_.Close();
   loads_.Close();
   bool abandoned = false;
@@ -124,13 +135,15 @@ PageMover::~PageMover() {
       abandoned = abandoned_;
       if (under_way_ == 0) break;
     }
-    if (poller_.Step() == 0) std::this_thread::yield();
+    if (poller_.Step() > 0) continue;
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::yield();
   }
-  if (!abandoned) return;
-  WaitFor(device_.get(), &engine_stream_);
-  WaitFor(device_.get(), &save_stream_);
+  if (!abandoned) return true;
   MutexLock lock(load_mu_);
-  WaitFor(device_.get(), &load_stream_);
+  return AwaitStream(device_.get(), &engine_stream_, until) &&
+         AwaitStream(device_.get(), &save_stream_, until) &&
+         AwaitStream(device_.get(), &load_stream_, until);
 }
 
 Status PageMover::CheckBlocks(std::span<const uint32_t> blocks,

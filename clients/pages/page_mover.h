@@ -84,6 +84,10 @@ class PageMover {
                                                    device::EventPoller* poller);
   // Waits for the copies under way, unless the device is lost.
   ~PageMover();
+  // For the end: takes no slots any more, and waits for the copies under way. False: some may still
+  // be under way at `until`. Then the mover must stay for as long as the process lives: to free its
+  // memory would wait for the device. REQUIRES: no other call is running.
+  bool AwaitEnd(TimePoint until);
 
   const BlockForm& form() const { return *form_; }
   // OUT_OF_RANGE: a block that the pages do not have. INVALID_ARGUMENT: other positions than one

@@ -166,6 +166,15 @@ void PageMoves::Close() {
   auto mover = std::move(mover_);
   auto chunks = std::move(chunks_);
   const ReleasedGil released;
+  const TimePoint until = std::chrono::steady_clock::now() + pages::ChunkLoader::kPatience;
+  const bool ended =
+      (chunks == nullptr || chunks->AwaitEnd()) && (mover == nullptr || mover->AwaitEnd(until));
+  if (!ended) {
+    // The process ends all the same: what the device may still write is left to the system.
+    log::Error("device_does_not_answer", {{"left", "pinned memory and staging"}});
+    (void)chunks.release();
+    (void)mover.release();
+  }
   chunks.reset();
   mover.reset();
   thread_.reset();

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <random>
@@ -48,13 +49,27 @@ class ChunkLoaderTest : public ::testing::Test {
     form_ = Value(OpaqueForm(pages, kernels_));
     mover_ =
         Value(PageMover::Create(device_, Value(OpaqueForm(pages, kernels_)), {1, 1}, &poller_));
-    loader_ = Value(ChunkLoader::Create(device_, *form_, *kernels_, slots, &poller_));
+    loader_ = Make(slots, ChunkLoader::kPatience);
     thread_ = std::make_unique<device::PollingThread>(&poller_, std::chrono::microseconds(50));
   }
   ~ChunkLoaderTest() override {
+    EXPECT_TRUE(loader_->AwaitEnd());
     const auto end = device_->NewEvent();
     if (end.ok() && stream_.Record(*end).ok()) (void)end->Synchronize();
     thread_.reset();
+  }
+
+  std::unique_ptr<ChunkLoader> Make(uint32_t slots, Duration patience) {
+    return Value(ChunkLoader::Create(device_, *form_, *kernels_, slots, &poller_, patience));
+  }
+  // The engine works until `ready`.
+  void EngineWorksUntil(std::atomic<bool>* ready) {
+    const device::fake::Range page = {pages_.address(), kPage};
+    EXPECT_EQ(fake_.control().issue_when(
+                  stream_.native(), "forward", nullptr, 0, &page, 1,
+                  [](void* done) { return static_cast<std::atomic<bool>*>(done)->load(); },
+                  [](void*) {}, [](void*) {}, ready),
+              Code::kOk);
   }
 
   uint64_t At(uint32_t i) const { return chunk_.address() + 1 + i * (kBlock + 1); }
@@ -130,6 +145,37 @@ TEST_F(ChunkLoaderTest, OfALostDeviceNothingIsRead) {
   const auto fence = Value(mover_->MakeFence(stream_.native()));
   fake_.control().lose(0);
   EXPECT_THAT(loader_->Load(*fence, sources), Each(Outcome::kUnread));
+}
+
+TEST_F(ChunkLoaderTest, AnEngineThatHangsCostsThePatienceAndNothingIsOnItsWayAfterwards) {
+  const ChunkLoader::Source sources[] = {Source(0, 1)};
+  std::atomic<bool> ready = false;
+  EngineWorksUntil(&ready);
+  const auto loader = Make(1, std::chrono::milliseconds(20));
+  const auto fence = Value(mover_->MakeFence(stream_.native()));
+  const uint64_t copies = fake_.stats().copies;
+  EXPECT_THAT(loader->Load(*fence, sources), Each(Outcome::kUnread));
+  EXPECT_FALSE(loader->AwaitEnd());
+  ready = true;
+  EXPECT_TRUE(loader->AwaitEnd());
+  EXPECT_EQ(fake_.stats().copies, copies);
+  const auto next = Value(mover_->MakeFence(stream_.native()));
+  EXPECT_THAT(loader->Load(*next, sources), Each(Outcome::kGood));
+}
+
+TEST_F(ChunkLoaderTest, WhileADeviceHangsNobodyElseWaits) {
+  const ChunkLoader::Source sources[] = {Source(0, 1)};
+  const auto loader = Make(1, std::chrono::milliseconds(20));
+  const auto fence = Value(mover_->MakeFence(stream_.native()));
+  thread_.reset();  // Nobody asks for events: nothing seems to happen.
+  EXPECT_THAT(loader->Load(*fence, sources), Each(Outcome::kUnread));
+  // Well below a second patience, and it launches nothing.
+  const uint64_t left = fake_.stats().work_left;
+  EXPECT_THAT(loader->Load(*fence, sources), Each(Outcome::kUnread));
+  EXPECT_EQ(fake_.stats().work_left, left);
+  EXPECT_FALSE(loader->AwaitEnd());
+  thread_ = std::make_unique<device::PollingThread>(&poller_, std::chrono::microseconds(50));
+  EXPECT_TRUE(loader->AwaitEnd());
 }
 
 TEST_F(ChunkLoaderTest, EncodedBlocksAreDecodedOutOfTheChunk) {

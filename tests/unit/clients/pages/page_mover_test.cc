@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -247,6 +248,23 @@ TEST(PageMoverWaitTest, NobodyWaitsLongerThanAskedForALoadSlot) {
   EXPECT_TRUE(engine.mover().AwaitLoadSlots(1, std::chrono::steady_clock::now()).empty());
   engine.mover().GiveBackLoadSlots(slots);
   EXPECT_EQ(engine.mover().AwaitLoadSlots(1, TimePoint::max()).size(), 1u);
+}
+
+TEST(PageMoverWaitTest, TheEndOfADeviceThatHangsIsNotWaitedForForever) {
+  FakeDevices fake;
+  Engine engine(&fake, Layout::kByBlock);
+  std::atomic<bool> ready = false;
+  EXPECT_EQ(fake.control().issue_when(
+                engine.native(), "forward", nullptr, 0, nullptr, 0,
+                [](void* done) { return static_cast<std::atomic<bool>*>(done)->load(); },
+                [](void*) {}, [](void*) {}, &ready),
+            Code::kOk);
+  const uint32_t blocks[] = {1};
+  const auto save = Value(engine.mover().SaveBlocks(engine.native(), blocks));
+  EXPECT_FALSE(engine.mover().AwaitEnd(TimePoint::min()));
+  ready = true;
+  EXPECT_TRUE(engine.mover().AwaitEnd(TimePoint::max()));
+  EXPECT_TRUE(save.transfer->result().has_value());
 }
 
 TEST(PageMoverKernelTest, KernelsGatherTheLayersAndOneCopyTakesTheBlocksOut) {
