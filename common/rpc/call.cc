@@ -8,6 +8,20 @@
 #include "common/rpc/trace.h"
 
 namespace cairn::rpc {
+namespace {
+
+// But for fields that are not known.
+const FrameBounds& NoBounds() {
+  static const FrameBounds none;
+  return none;
+}
+
+Status DecodeMeasured(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
+  if (FromFrame(frame, message)) return OkStatus();
+  return InvalidArgument("request: expected a message of type {}", message->GetTypeName());
+}
+
+}  // namespace
 
 Call::Call(const Context* context, Method* method, const grpc::ServerContextBase* grpc)
     : context_(context), method_(method), grpc_(grpc), begin_(context->clock->Now()) {
@@ -73,11 +87,18 @@ Status Call::AdmitStream() {
   return ShuttingDown(*context_);
 }
 
-Status Call::HoldRequest(const google::protobuf::Message& request, uint64_t frame_bytes) {
-  if (context_->request_bytes == nullptr || frame_bytes < RequestBytes::kSmallFrame) {
-    return OkStatus();
+Status Call::Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* request) {
+  if (frame.Length() >= RequestBytes::kSmallFrame) {
+    const FrameBounds& bounds = context_->bounds == nullptr ? NoBounds() : *context_->bounds;
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, bounds.Measure(frame, *request));
+    CAIRN_RETURN_IF_ERROR(Hold(bytes));
   }
-  auto share = context_->request_bytes->Take(request.SpaceUsedLong());
+  return DecodeMeasured(frame, request);
+}
+
+Status Call::Hold(uint64_t bytes) {
+  if (context_->request_bytes == nullptr) return OkStatus();
+  auto share = context_->request_bytes->Take(bytes);
   if (!share.ok()) {
     Rejected(Rejection::kOverload);
     return share.status();
@@ -122,8 +143,10 @@ Status ShuttingDown(const Context& context) {
 }
 
 Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
-  if (FromFrame(frame, message)) return OkStatus();
-  return InvalidArgument("request: expected a message of type {}", message->GetTypeName());
+  if (frame.Length() >= RequestBytes::kSmallFrame) {
+    CAIRN_RETURN_IF_ERROR(NoBounds().Measure(frame, *message).status());
+  }
+  return DecodeMeasured(frame, message);
 }
 
 }  // namespace cairn::rpc

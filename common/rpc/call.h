@@ -35,9 +35,10 @@ class Call {
   // A place at another gate. RESOURCE_EXHAUSTED: the gate, or this connection's share of it, is
   // full of `things`, such as "watches", which `limit` bounds.
   Result<Gate::Pass> TakePlaceAt(Gate* gate, std::string_view things, std::string_view limit) const;
-  // Counts the request that the call holds, which was decoded from `frame_bytes`.
-  // RESOURCE_EXHAUSTED: calls under way hold too much.
-  Status HoldRequest(const google::protobuf::Message& request, uint64_t frame_bytes);
+  // Decodes the request that the call holds from now on. What its frame says that it will take is
+  // counted and refused first. INVALID_ARGUMENT: it is no such message, or has too many elements of
+  // a field. RESOURCE_EXHAUSTED: calls under way hold too much.
+  Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* request);
   // Gives its place among the running calls to another call. Otherwise the destructor does so.
   void Leave() { pass_ = Gate::Pass(); }
   // Counts, logs, and converts.
@@ -57,6 +58,7 @@ class Call {
 
  private:
   Status ReadTrace();
+  Status Hold(uint64_t bytes);
   const Context* const context_;
   Method* const method_;
   const grpc::ServerContextBase* const grpc_;
@@ -71,7 +73,7 @@ class Call {
 Status Gone();
 // UNAVAILABLE: of calls that come, and streams that are open, while the process stops.
 Status ShuttingDown(const Context& context);
-// INVALID_ARGUMENT for what is no such message.
+// For messages whose fields have no bounds. INVALID_ARGUMENT for what is no such message.
 Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message);
 
 }  // namespace cairn::rpc

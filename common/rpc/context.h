@@ -7,6 +7,7 @@
 #include "cairn/common/clock.h"
 #include "common/lifecycle/lifecycle.h"
 #include "common/rpc/call_metrics.h"
+#include "common/rpc/frame_bounds.h"
 #include "common/rpc/request_bytes.h"
 
 namespace cairn::rpc {
@@ -19,6 +20,7 @@ struct Context {
   Gate* gate = nullptr;  // Calls under way; closed when the process stops.
   // Budget for the requests that calls hold; nullptr: no limit.
   RequestBytes* request_bytes = nullptr;
+  const FrameBounds* bounds = nullptr;  // Of the fields of requests; nullptr: none.
   // The words of refusals: "the node is shutting down"; the setting that bounds the gate.
   std::string process = "server";
   std::string limit = "the limit of calls";

@@ -45,8 +45,7 @@ class RequestCall : public CallReactor {
   Status Admit(const grpc::ByteBuffer& request) {
     call_.Received(request);
     CAIRN_RETURN_IF_ERROR(call_.Admit());
-    CAIRN_RETURN_IF_ERROR(Decode(request, &request_));
-    return call_.HoldRequest(request_, request.Length());
+    return call_.Decode(request, &request_);
   }
   void OnDone() final { delete this; }
 };

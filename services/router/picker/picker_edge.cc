@@ -14,6 +14,13 @@ namespace {
 
 // Bytes of a message beyond the body in it: headers and metadata.
 constexpr uint64_t kRestBytes = 1 << 20;
+// Far above what gateways send: their headers have bounds of their own.
+constexpr rpc::FieldBound kBounds[] = {
+    {"envoy.service.ext_proc.v3.HeaderMap.headers", 4096},
+    {"envoy.service.ext_proc.v3.Metadata.filter_metadata", 4096},
+    {"google.protobuf.Struct.fields", 16384},
+    {"google.protobuf.ListValue.values", 16384},
+};
 // Cancelled streams end as soon as gRPC tells them.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
@@ -54,12 +61,14 @@ struct PickerEdge::Impl {
     context.clock = &SteadyClock::Get();
     context.metrics = metrics;
     context.gate = &gate;
+    context.bounds = &bounds;
     context.process = "router";
   }
 
   PickerCounters counters;
   Exchange::Parts parts;
   Gate gate;  // The router bounds the requests under way.
+  const rpc::FrameBounds bounds{kBounds};
   rpc::Context context;
   // The names that the endpoint picker protocol wants to be asked about.
   rpc::HealthService health{&context, {kPickerService, "liveness", "readiness"}};

@@ -38,7 +38,7 @@ void ProcessStream::OnReadDone(bool ok) {
   if (!ok) return EndCall(call_.cancelled() ? rpc::Gone() : OkStatus());
   call_.Received(frame_);
   ext_proc::ProcessingRequest message;
-  const Status decoded = rpc::Decode(frame_, &message);
+  const Status decoded = call_.Decode(frame_, &message);
   frame_.Clear();
   if (!decoded.ok()) return EndCall(decoded);
   exchange_->Take(std::move(message),

@@ -16,6 +16,7 @@
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
 #include "model/model.h"
+#include "protocol/wire/request_bounds.h"
 #include "services/router/http/http_edge.h"
 #include "services/router/picker/picker_edge.h"
 #include "services/router/relay/engine_link.h"
@@ -278,6 +279,7 @@ class RouterProcess final : public service::Service {
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
     context_.request_bytes = &request_bytes_;
+    context_.bounds = &wire::RequestBounds();
     context_.process = "router";
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());

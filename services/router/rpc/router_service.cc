@@ -117,8 +117,7 @@ class GenerateStream final : public rpc::PushedStream {
     call_.Received(frame);
     CAIRN_RETURN_IF_ERROR(call_.Admit());
     v1::GenerateRequest request;
-    CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
-    CAIRN_RETURN_IF_ERROR(call_.HoldRequest(request, frame.Length()));
+    CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
     CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request, service_->parts_.clock->Now(),
                                                              std::chrono::system_clock::now()));
     wanted.trace = call_.trace();

@@ -46,7 +46,7 @@ class LoadStream final : public rpc::PushedStream {
   Status Begin(const grpc::ByteBuffer& frame) {
     CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
     v1::WatchLoadRequest request;
-    CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
+    CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
     const uint32_t ms = request.interval_ms() == 0 ? kDefaultMs : request.interval_ms();
     if (ms < kLeastMs || ms > kMostMs) {
       return InvalidArgument("field 'interval_ms': got {}, expected {} to {}, or 0 for {}", ms,

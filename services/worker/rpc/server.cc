@@ -8,6 +8,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "protocol/wire/request_bounds.h"
 #include "services/worker/rpc/load_reports.h"
 #include "services/worker/rpc/worker_service.h"
 
@@ -40,6 +41,7 @@ struct Server::Impl {
     context.metrics = &call_metrics;
     context.gate = &gate;
     context.request_bytes = &request_bytes;
+    context.bounds = &wire::RequestBounds();
     context.process = "worker";
     service.AddTo(server.calls(), &context,
                   {.requests = &requests, .waits = &waits, .tokenize = &tokenize});

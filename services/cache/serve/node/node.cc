@@ -11,6 +11,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "protocol/wire/request_bounds.h"
 #include "services/cache/serve/node/cluster_member.h"
 #include "services/cache/serve/node/descriptors.h"
 #include "services/cache/serve/node/device_setup.h"
@@ -216,6 +217,7 @@ class Node final : public service::Service {
     // One budget for all bytes in flight: a half for what is sent, three eighths for what gRPC
     // receives, and one for requests that were decoded and wait.
     rpc_.request_bytes = &request_bytes_;
+    rpc_.bounds = &wire::RequestBounds();
     rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
     service_->AddTo(server_.calls());

@@ -66,7 +66,7 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   RpcContext& rpc = *rpc_;
   CAIRN_RETURN_IF_ERROR(call_.Admit());
   v1::FetchRequest message;
-  CAIRN_RETURN_IF_ERROR(rpc::Decode(request, &message));
+  CAIRN_RETURN_IF_ERROR(call_.Decode(request, &message));
   CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id()));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<RowGroup> rows, ToRowGroups(message));

@@ -43,7 +43,7 @@ PeerReadCall::PeerReadCall(PeerReads* reads, std::unique_ptr<rpc::RawCall> raw)
 Status PeerReadCall::Begin(const grpc::ByteBuffer& request) {
   CAIRN_RETURN_IF_ERROR(call_.Admit());
   v1::PeerReadRequest message;
-  CAIRN_RETURN_IF_ERROR(rpc::Decode(request, &message));
+  CAIRN_RETURN_IF_ERROR(call_.Decode(request, &message));
   CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, reads_.caller(call_, message.caller()));
   CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                          Digest::FromBytes(message.fingerprint(), "fingerprint"));

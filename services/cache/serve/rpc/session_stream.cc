@@ -28,7 +28,7 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   RpcContext& rpc = *rpc_;
   CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
   v1::OpenSessionRequest request;
-  CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
+  CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
   const std::string& tenant = request.tenant();
   if (!tenant.empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(tenant));

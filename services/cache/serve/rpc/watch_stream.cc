@@ -42,7 +42,7 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   RpcContext& rpc = *rpc_;
   CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
   v1::WatchRequest request;
-  CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
+  CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
   std::optional<SessionId> session;
