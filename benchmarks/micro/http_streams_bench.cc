@@ -85,10 +85,11 @@ int Main(int streams) {
   std::vector<double> added;
   HttpConfig config;
   config.listen = "127.0.0.1:0";
-  auto edge = HttpEdge::Start(config, {}, &router, /*relay=*/false, [&](double seconds) {
-    MutexLock lock(mu);
-    added.push_back(seconds);
-  });
+  auto edge =
+      HttpEdge::Start(config, {}, &router, /*relay=*/false, /*reads=*/nullptr, [&](double seconds) {
+        MutexLock lock(mu);
+        added.push_back(seconds);
+      });
   Must(edge.ok(), "cannot start");
   const std::string& address = (*edge)->address();
 

@@ -36,8 +36,8 @@ class Responder {
   virtual bool Write(std::string_view data) = 0;
   virtual void End() = 0;
   // `aborted` runs once, on a thread of the server, if the connection ends before the answer is
-  // complete: at once if it has ended. Otherwise a thread of the server destroys it. At most one
-  // for each answer.
+  // complete: at once if it has ended. Otherwise a thread of the server destroys it. A later one
+  // takes the place of an earlier one.
   virtual void OnAbort(std::function<void()> aborted) = 0;
 };
 

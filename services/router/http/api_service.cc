@@ -77,7 +77,7 @@ ApiService::ApiService(Router* router, Options options)
       }()),
       counters_(std::make_shared<ApiCounters>()) {}
 
-ApiService::~ApiService() = default;
+ApiService::~ApiService() { reading_.WaitForNone(SteadyClock::Get()); }
 
 ApiStats ApiService::GetStats() const { return counters_->Get(); }
 
@@ -104,14 +104,16 @@ void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> 
   if (path == "/v1/completions" || path == "/v1/chat/completions") {
     const Route route = path == "/v1/completions" ? Route::kCompletions : Route::kChat;
     if (request.method == "POST") {
-      return Generate(route, std::move(request), std::move(responder));
+      return ReadBody(route, std::move(request), std::move(responder), &ApiService::Generate);
     }
     http::Response error = ErrorResponse(MethodError(request.method, "POST"));
     error.headers.push_back({"Allow", "POST"});
     return Answer(route, *responder, std::move(error));
   }
   if (path == "/query" || path == "/query_by_hash") {
-    if (request.method == "POST") return Query(request, *responder);
+    if (request.method == "POST") {
+      return ReadBody(Route::kQuery, std::move(request), std::move(responder), &ApiService::Query);
+    }
     http::Response error = ErrorResponse(MethodError(request.method, "POST"));
     error.headers.push_back({"Allow", "POST"});
     return Answer(Route::kQuery, *responder, std::move(error));
@@ -159,8 +161,9 @@ std::variant<std::string, ApiError> ApiService::TenantOf(const http::Request& re
                   .code = "invalid_api_key"};
 }
 
-void ApiService::Generate(Route route, http::Request request,
-                          std::shared_ptr<http::Responder> responder) {
+void ApiService::ReadBody(Route route, http::Request request,
+                          std::shared_ptr<http::Responder> responder,
+                          void (ApiService::*read)(Incoming)) {
   const TimePoint began = options_.clock->Now();
   const auto refuse = [&](const ApiError& error) {
     Answer(route, *responder, ErrorResponse(error));
@@ -168,23 +171,48 @@ void ApiService::Generate(Route route, http::Request request,
   auto tenant = TenantOf(request);
   if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
   if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
+  const uint64_t bytes = request.body.size();
+  Incoming call{route, std::move(request), responder, std::get<std::string>(std::move(tenant)),
+                began};
+  if (options_.reads == nullptr || bytes <= BodyReads::kShort) {
+    return (this->*read)(std::move(call));
+  }
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  responder->OnAbort([gone] { *gone = true; });
+  // Functions are copied, and what they hold is not.
+  const auto kept = std::make_shared<Incoming>(std::move(call));
+  const auto token = std::make_shared<InFlight::Token>(&reading_);
+  const Status posted = options_.reads->Post(kept->tenant, bytes, [this, token, kept, gone, read] {
+    if (*gone) return counters_->Aborted();
+    (this->*read)(std::move(*kept));
+  });
+  if (posted.ok()) return;
+  refuse(FromRouter(
+      {.status = Annotate(posted, "too many bodies wait to be read"), .retry_after = kBodyRetry}));
+}
+
+void ApiService::Generate(Incoming call) {
+  const auto& [route, request, responder, tenant, began] = call;
+  const auto refuse = [&](const ApiError& error) {
+    Answer(call.route, *call.responder, ErrorResponse(error));
+  };
   const Endpoint endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions;
   auto parsed = options_.relay ? ParseRelayRequest(endpoint, HeadersForEngine(request),
-                                                   std::move(request.body))
+                                                   std::move(call.request.body))
                                : ParseApiRequest(endpoint, request.body.text());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return refuse(*error);
   auto& api = std::get<ApiRequest>(parsed);
   if (!options_.relay) {
-    ByteShare share = ChargedString::IntoShare(std::move(request.body));
+    ByteShare share = ChargedString::IntoShare(std::move(call.request.body));
     if (const auto error = Charge(std::move(share), &api.generate)) return refuse(*error);
   }
-  api.generate.tenant = std::get<std::string>(std::move(tenant));
+  api.generate.tenant = tenant;
   if (const auto error = ReadHeaders(request, &api.generate); error.has_value()) {
     return refuse(*error);
   }
   if (!api.has_seed) api.generate.seed = options_.random();
-  const auto call = WriterOf(route, api, responder);
-  std::shared_ptr<GenerateCall> running = router_->Generate(std::move(api.generate), call);
+  const auto writer = WriterOf(route, api, responder);
+  std::shared_ptr<GenerateCall> running = router_->Generate(std::move(api.generate), writer);
   options_.observe_added(Seconds(options_.clock->Now() - began));
   // The connection keeps the call: it ends when the client goes, and not before its answer has
   // left.
@@ -236,17 +264,13 @@ void ApiService::Models(const http::Request& request, http::Responder& responder
                         .code = "model_not_found"}));
 }
 
-void ApiService::Query(const http::Request& request, http::Responder& responder) {
-  const auto refuse = [&](const ApiError& error) {
-    Answer(Route::kQuery, responder, ErrorResponse(error));
-  };
-  auto tenant = TenantOf(request);
-  if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
-  if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
-  const QueryBy by = request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
-  auto answer = AnswerQuery(by, request.body.text(), std::get<std::string>(tenant), router_);
-  if (const auto* error = std::get_if<ApiError>(&answer)) return refuse(*error);
-  Answer(Route::kQuery, responder, JsonResponse(std::get<std::string>(std::move(answer))));
+void ApiService::Query(Incoming call) {
+  const QueryBy by = call.request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
+  auto answer = AnswerQuery(by, call.request.body.text(), call.tenant, router_);
+  const auto* const error = std::get_if<ApiError>(&answer);
+  Answer(Route::kQuery, *call.responder,
+         error != nullptr ? ErrorResponse(*error)
+                          : JsonResponse(std::get<std::string>(std::move(answer))));
 }
 
 void ApiService::Health(http::Responder& responder) {

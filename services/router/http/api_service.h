@@ -2,9 +2,9 @@
 // OpenAI's API over a Router: POST /v1/completions, POST /v1/chat/completions, GET /v1/models,
 // GET /v1/models/{id}, POST /query, POST /query_by_hash, GET /health.
 //
-//   Request -> route -> tenant of the key -> ParseApiRequest -> headers -> Router::Generate
-//                                                                              |
-//   Responder <- AnswerWriter <---------------------------- GenerateObserver <-+
+//   Request -> route -> tenant of the key -> BodyReads -> ParseApiRequest -> headers
+//                                                                               |
+//   Responder <- AnswerWriter <- GenerateObserver <- Router::Generate <---------+
 //
 // Before engines ParseRelayRequest and RelayWriter stand in their places. Knows no sockets: it
 // answers through http::Responder.
@@ -17,12 +17,13 @@
 #include <utility>
 #include <variant>
 
-#include "common/concurrency/mutex.h"
+#include "common/concurrency/in_flight.h"
 #include "common/http/server.h"
 #include "services/router/engine/router.h"
 #include "services/router/http/api_counters.h"
 #include "services/router/http/api_keys.h"
 #include "services/router/http/api_request.h"
+#include "services/router/http/body_reads.h"
 
 namespace cairn::router {
 
@@ -36,6 +37,9 @@ class ApiService final : public http::Handler {
     std::string tenant_header;
     // The workers are engines: what they get and answer passes as it is.
     bool relay = false;
+    // Where long bodies are read. nullptr: on the thread that calls Handle. Must outlive the
+    // service.
+    BodyReads* reads = nullptr;
     // Seconds from the complete request to the moment when the router has it.
     std::function<void(double)> observe_added = [](double) {};
     const Clock* clock = &SteadyClock::Get();
@@ -45,6 +49,7 @@ class ApiService final : public http::Handler {
 
   // `router` must outlive it, and all calls that it made.
   ApiService(Router* router, Options options);
+  // Waits for the bodies that are being read. REQUIRES: Handle is not called any more.
   ~ApiService() override;
 
   void Handle(http::Request request, std::shared_ptr<http::Responder> responder) override;
@@ -55,13 +60,23 @@ class ApiService final : public http::Handler {
   ApiStats GetStats() const;
 
  private:
-  void Generate(Route route, http::Request request, std::shared_ptr<http::Responder> responder);
+  // A request with a body, of a caller who may ask.
+  struct Incoming {
+    Route route;
+    http::Request request;
+    std::shared_ptr<http::Responder> responder;
+    std::string tenant;  // The empty one is the configured one.
+    TimePoint began;
+  };
+  // Checks who asks, and calls `read` when it is the body's turn.
+  void ReadBody(Route route, http::Request request, std::shared_ptr<http::Responder> responder,
+                void (ApiService::*read)(Incoming));
+  void Generate(Incoming call);
+  void Query(Incoming call);
   std::shared_ptr<GenerateObserver> WriterOf(Route route, const ApiRequest& request,
                                              const std::shared_ptr<http::Responder>& responder);
   void Models(const http::Request& request, http::Responder& responder);
   void Health(http::Responder& responder);
-  void Query(const http::Request& request, http::Responder& responder);
-  // The empty tenant is the configured one.
   std::variant<std::string, ApiError> TenantOf(const http::Request& request);
   void Answer(Route route, http::Responder& responder, http::Response response);
 
@@ -69,6 +84,7 @@ class ApiService final : public http::Handler {
   const Options options_;
   const std::shared_ptr<ApiCounters> counters_;  // Calls may live longer than the service.
   std::atomic<bool> draining_{false};
+  InFlight reading_;  // Bodies that wait for their turn, or are being read elsewhere.
 };
 
 }  // namespace cairn::router

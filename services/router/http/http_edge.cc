@@ -78,14 +78,16 @@ void Register(config::Schema& schema, HttpConfig& c) {
   schema.TextList("http.cors_origins", &c.cors_origins,
                   "Origins whose pages may call this API from a browser, such as "
                   "https://app.example. *: all. Empty: browsers let no page read an answer.");
-  schema.Integer("http.threads", &c.threads, "Threads that serve HTTP.", {.min = 1, .max = 64});
+  schema.Integer("http.threads", &c.threads,
+                 "Threads that serve HTTP, and as many that read the JSON of long bodies.",
+                 {.min = 1, .max = 64});
   RegisterBounds(schema, c);
   schema.Check([&c] { return Check(c); });
 }
 
 Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
                                                   const net::TlsOptions& tls, Router* router,
-                                                  bool relay,
+                                                  bool relay, BodyReads* reads,
                                                   std::function<void(double)> observe_added) {
   std::unique_ptr<HttpEdge> edge(new HttpEdge());
   if (!config.api_keys.empty()) {
@@ -96,6 +98,7 @@ Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
   api.keys = edge->keys_.get();
   api.tenant_header = config.tenant_header;
   api.relay = relay;
+  api.reads = reads;
   if (observe_added) api.observe_added = std::move(observe_added);
   edge->service_ = std::make_unique<ApiService>(router, std::move(api));
   http::Handler* handler = edge->service_.get();

@@ -12,6 +12,9 @@ namespace {
 using ext_proc::ProcessingRequest;
 using ext_proc::ProcessingResponse;
 
+// What a caller waits for whose body finds no thread that reads it.
+constexpr Duration kBodyRetry = std::chrono::seconds(1);
+
 // The route of a gateway may have a prefix.
 std::optional<Endpoint> ApiOf(const http::Request& request) {
   if (request.method != "POST") return std::nullopt;
@@ -155,6 +158,24 @@ void Exchange::AddBody(ProcessingRequest message, Done done) {
 
 void Exchange::Decide(ProcessingRequest last, Done done) {
   complete_at_ = parts_.clock->Now();
+  if (parts_.reads == nullptr || request_.body.size() <= BodyReads::kShort) {
+    return Read(std::move(last), std::move(done));
+  }
+  // Functions are copied, and what they hold is not.
+  const auto kept = std::make_shared<ProcessingRequest>(std::move(last));
+  const Status posted = parts_.reads->Post(
+      "", request_.body.size(),
+      [self = shared_from_this(), kept, done] { self->Read(std::move(*kept), done); });
+  if (posted.ok()) return;
+  done(Refused(FromRouter(
+      {.status = Annotate(posted, "too many bodies wait to be read"), .retry_after = kBodyRetry})));
+}
+
+void Exchange::Read(ProcessingRequest last, Done done) {
+  {
+    MutexLock lock(mu_);
+    if (ended_) return done({.over = true});
+  }
   PickAsk ask;
   if (const auto error = Parse(&ask)) return done(Refused(*error));
   if (subset_) {

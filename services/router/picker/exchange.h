@@ -22,6 +22,7 @@
 #include "common/memory/byte_budget.h"
 #include "services/router/engine/router.h"
 #include "services/router/http/api_request.h"
+#include "services/router/http/body_reads.h"
 #include "services/router/picker/event_counter.h"
 #include "services/router/picker/messages.h"
 #include "services/router/picker/picker_stats.h"
@@ -37,6 +38,8 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
     std::shared_ptr<ByteBudget> bodies = {};  // Budget for the bodies of all requests.
     PickerCounters* counters = nullptr;
     const Clock* clock = nullptr;
+    // Where long bodies are read. nullptr: on the thread that calls Take.
+    BodyReads* reads = nullptr;
     bool relay = false;  // The workers are engines, and get the request as it is.
     uint64_t max_body_bytes = 0;
     uint32_t max_endpoints = 1;  // The picked one and those to try after it.
@@ -64,6 +67,8 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   void AddBody(ext_proc::ProcessingRequest message, Done done);
   // The request is complete.
   void Decide(ext_proc::ProcessingRequest last, Done done);
+  // The body has its turn.
+  void Read(ext_proc::ProcessingRequest last, Done done);
   void Send(PickAsk ask, ext_proc::ProcessingRequest last, Done done);
   Step Picked(FollowedPick pick, const ext_proc::ProcessingRequest& last);
   Step Refused(const ApiError& error);

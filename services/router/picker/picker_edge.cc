@@ -49,11 +49,12 @@ void Register(config::Schema& schema, PickerConfig& c) {
 // Members end in the opposite order: the server first, then what its calls use.
 struct PickerEdge::Impl {
   Impl(const PickerConfig& config, bool relay, uint32_t max_endpoints, Router* router,
-       rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
+       BodyReads* reads, rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
       : parts{.router = router,
               .bodies = std::make_shared<ByteBudget>(config.all_bodies),
               .counters = &counters,
               .clock = &SteadyClock::Get(),
+              .reads = reads,
               .relay = relay,
               .max_body_bytes = config.max_body,
               .max_endpoints = max_endpoints} {
@@ -80,9 +81,9 @@ PickerEdge::PickerEdge(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Result<std::unique_ptr<PickerEdge>> PickerEdge::Start(const PickerConfig& config,
                                                       const net::TlsOptions& tls, bool relay,
                                                       uint32_t max_endpoints, Router* router,
-                                                      rpc::CallMetrics* metrics,
+                                                      BodyReads* reads, rpc::CallMetrics* metrics,
                                                       std::function<void(double)> observe_pick) {
-  auto impl = std::make_unique<Impl>(config, relay, max_endpoints, router, metrics,
+  auto impl = std::make_unique<Impl>(config, relay, max_endpoints, router, reads, metrics,
                                      std::move(observe_pick));
   rpc::Method* const process = metrics->Add(kPickerService, "Process", rpc::Life::kOpenEnded);
   impl->server.calls()->AddStream(process->path(), [parts = &impl->parts, context = &impl->context,

@@ -23,6 +23,7 @@
 #include "common/net/tls.h"
 #include "common/rpc/call_metrics.h"
 #include "services/router/engine/router.h"
+#include "services/router/http/body_reads.h"
 #include "services/router/picker/picker_stats.h"
 
 namespace cairn::router {
@@ -41,12 +42,12 @@ void Register(config::Schema& schema, PickerConfig& config);
 // Thread-safe, but for its end.
 class PickerEdge {
  public:
-  // `router` and `metrics` must outlive the edge. `relay`: its workers are engines. At most
-  // `max_endpoints` in an answer. Errors name the setting.
+  // `router`, `reads` and `metrics` must outlive the edge. `relay`: its workers are engines. At
+  // most `max_endpoints` in an answer. Errors name the setting.
   static Result<std::unique_ptr<PickerEdge>> Start(const PickerConfig& config,
                                                    const net::TlsOptions& tls, bool relay,
                                                    uint32_t max_endpoints, Router* router,
-                                                   rpc::CallMetrics* metrics,
+                                                   BodyReads* reads, rpc::CallMetrics* metrics,
                                                    std::function<void(double)> observe_pick);
   // Cancels what is under way, and waits until it has ended.
   ~PickerEdge();

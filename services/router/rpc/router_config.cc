@@ -267,7 +267,7 @@ void Register(config::Schema& schema, RouterConfig& c) {
 
 size_t Threads(const RouterConfig& c) {
   constexpr size_t kAlways = 8;  // Pollers of workers, followers of nodes and engines.
-  return kAlways + c.threads + c.http.threads + (c.relays() ? c.engines.threads : 0);
+  return kAlways + c.threads + 2 * size_t{c.http.threads} + (c.relays() ? c.engines.threads : 0);
 }
 
 Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config) {

@@ -17,6 +17,7 @@
 #include "common/rpc/server.h"
 #include "model/model.h"
 #include "protocol/wire/request_bounds.h"
+#include "services/router/http/body_reads.h"
 #include "services/router/http/http_edge.h"
 #include "services/router/picker/picker_edge.h"
 #include "services/router/relay/engine_link.h"
@@ -85,6 +86,13 @@ PrefixIndex::Options IndexOptions(const RouterConfig& config) {
   return options;
 }
 
+// Bodies that wait have a bound of their own.
+FairQueue::Options ReadOptions(const RouterConfig& config) {
+  return {.threads = config.http.threads,
+          .tenant_bytes = UINT64_MAX,
+          .tenants = *TermsOfTenants(config)};
+}
+
 // Everything below the ports. Members end in the opposite order: what calls others goes first.
 struct Core {
   Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
@@ -95,6 +103,9 @@ struct Core {
                    std::random_device()()),
         poller(kPollers),
         executor({.name = "route", .threads = config.threads, .queue_capacity = kWaitingRequests}),
+        readers(
+            {.name = "read", .threads = config.http.threads, .queue_capacity = kWaitingRequests}),
+        reads(ReadOptions(config), &readers, &SteadyClock::Get()),
         times(RouterTimes(registry)) {
     if (model != nullptr) encoder.emplace(*model, config.token_cache);
   }
@@ -115,6 +126,8 @@ struct Core {
   std::optional<WorkerRegistry> workers;
   std::optional<PromptReader> prompts;  // Before engines.
   ThreadPool executor;
+  ThreadPool readers;  // Of bodies.
+  BodyReads reads;
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
   std::optional<ClusterFollower> follower;
@@ -182,8 +195,9 @@ class RouterProcess final : public service::Service {
     CAIRN_RETURN_IF_ERROR(StartServer());
     CAIRN_RETURN_IF_ERROR(StartPicker());
     if (config_.http.listen.empty()) return OkStatus();
-    CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
-                                                      config_.relays(), AddedTime(&registry_)));
+    CAIRN_ASSIGN_OR_RETURN(
+        auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine, config_.relays(),
+                                   &core_->reads, AddedTime(&registry_)));
     http_address_ = http->address();
     MutexLock lock(edges_mu_);
     http_ = std::move(http);
@@ -294,7 +308,7 @@ class RouterProcess final : public service::Service {
     CAIRN_ASSIGN_OR_RETURN(
         auto picker,
         PickerEdge::Start(config_.picker, config_.tls, config_.relays(), config_.max_tries,
-                          &*core_->engine, &call_metrics_, PickTime(&registry_)));
+                          &*core_->engine, &core_->reads, &call_metrics_, PickTime(&registry_)));
     log::Info("picker_listens", {{"address", picker->address()}});
     MutexLock lock(edges_mu_);
     picker_ = std::move(picker);

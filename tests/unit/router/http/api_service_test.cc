@@ -131,6 +131,48 @@ TEST_F(ApiServiceTest, AnswersAChat) {
   EXPECT_EQ(Answers(Route::kChat, 200), 1u);
 }
 
+class LongBodiesTest : public ApiServiceTest {
+ protected:
+  LongBodiesTest() {
+    options_.reads = &reads_;
+    Make();
+  }
+  ~LongBodiesTest() override { executor_.RunAll(); }
+
+  static std::string Long() {
+    return R"({"prompt":"hi","user":")" + std::string(BodyReads::kShort, 'a') + "\"}";
+  }
+
+  ManualExecutor executor_;
+  BodyReads reads_{{}, &executor_, &SteadyClock::Get()};
+};
+
+TEST_F(LongBodiesTest, HoldUpNobodyWhoseBodyIsShort) {
+  const auto waits = Ask("POST", "/v1/completions", Long());
+  EXPECT_EQ(router_.waiting(), 0u);
+  Chat();
+  EXPECT_EQ(std::get<std::vector<worker::ChatMessage>>(router_.Take().request.prompt).size(), 1u);
+  executor_.RunAll();
+  EXPECT_EQ(std::get<std::string>(router_.Take().request.prompt), "hi");
+  EXPECT_FALSE(waits->ended);
+}
+
+TEST_F(LongBodiesTest, OfAClientThatHasGoneIsNotRead) {
+  const auto responder = Ask("POST", "/v1/completions", Long());
+  responder->aborted();
+  executor_.RunAll();
+  EXPECT_EQ(router_.waiting(), 0u);
+  EXPECT_EQ(service_->GetStats().aborted_calls, 1u);
+}
+
+TEST_F(LongBodiesTest, AreRefusedByWhatIsInThem) {
+  const auto responder = Ask("POST", "/query", Long());
+  EXPECT_FALSE(responder->ended);
+  executor_.RunAll();
+  EXPECT_EQ(responder->head->status, 400);
+  EXPECT_EQ(responder->json()["error"]["param"], "token_ids");
+}
+
 TEST_F(ApiServiceTest, AnswersACompletion) {
   const auto responder =
       Ask("POST", "/v1/completions", R"({"prompt":"hi","model":"fake","seed":7})");

@@ -48,7 +48,8 @@ class PickerEdgeTest : public ::testing::Test {
                           .lease = std::make_unique<CountedLease>(&open_, ended_)};
     };
     auto edge = PickerEdge::Start({.listen = "127.0.0.1:0"}, {}, /*relay=*/false,
-                                  /*max_endpoints=*/3, &router_, &call_metrics_, nullptr);
+                                  /*max_endpoints=*/3, &router_, /*reads=*/nullptr, &call_metrics_,
+                                  nullptr);
     ASSERT_OK(edge);
     edge_ = *std::move(edge);
     channel_ = grpc::CreateChannel(edge_->address(), grpc::InsecureChannelCredentials());
