@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/metrics/memory_metrics.h"
 #include "services/cache/store/state/memory_account.h"
 #include "services/cache/store/tier/disk/disk_tier.h"
 
@@ -137,18 +138,7 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
     const uint64_t arena = stats.tiers[TierKind::kHost]->capacity_bytes;
     account->Measure(MemoryItem::kHost, arena + stats.retired_bytes);
     account->Measure(MemoryItem::kIndex, stats.index_bytes);
-    for (size_t i = 0; i < kMemoryItems; ++i) {
-      const auto item = static_cast<MemoryItem>(i);
-      if (SettingOf(item).empty()) continue;
-      const Labels labels = {{"item", std::string(Name(item))}};
-      sink.Gauge("cairn_memory_used_bytes", "Memory in use, by what it is for.", labels,
-                 metrics::Number(account->used(item)));
-      sink.Gauge("cairn_memory_bound_bytes", "Most memory that may be used, by what it is for.",
-                 labels, metrics::Number(account->bound(item)));
-      sink.Counter("cairn_memory_refusals_total",
-                   "Requests that were refused because they needed memory beyond the bound.",
-                   labels, metrics::Number(account->refusals(item)));
-    }
+    metrics::ExportMemory(*account, "cairn_memory", sink);
   });
 }
 
