@@ -14,6 +14,7 @@ namespace {
 
 // Bytes of a message beyond the body in it: headers and metadata.
 constexpr uint64_t kRestBytes = 1 << 20;
+constexpr uint64_t kLeastFrames = 16 << 20;
 // Far above what gateways send: their headers have bounds of their own.
 constexpr rpc::FieldBound kBounds[] = {
     {"envoy.service.ext_proc.v3.HeaderMap.headers", 4096},
@@ -25,6 +26,10 @@ constexpr rpc::FieldBound kBounds[] = {
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
 }  // namespace
+
+uint64_t FrameBytes(const PickerConfig& config) {
+  return std::max(config.all_bodies, 2 * (config.max_body + kRestBytes) + kLeastFrames);
+}
 
 void Register(config::Schema& schema, PickerConfig& c) {
   schema.Text("picker.listen", &c.listen,
@@ -96,7 +101,8 @@ Result<std::unique_ptr<PickerEdge>> PickerEdge::Start(const PickerConfig& config
                           .listen_unix = {},
                           .tls = tls,
                           .max_message_bytes = static_cast<int>(
-                              std::min<uint64_t>(config.max_body + kRestBytes, INT32_MAX))});
+                              std::min<uint64_t>(config.max_body + kRestBytes, INT32_MAX)),
+                          .memory_bytes = FrameBytes(config)});
   if (!started.ok()) return Annotate(started, "picker.listen");
   return std::unique_ptr<PickerEdge>(new PickerEdge(std::move(impl)));
 }

@@ -36,6 +36,9 @@ struct PickerConfig {
   uint64_t all_bodies = 64 << 20;
 };
 
+// Memory for gRPC's frames of all streams.
+uint64_t FrameBytes(const PickerConfig& config);
+
 // Registers picker.* and their check. `config` must outlive `schema`.
 void Register(config::Schema& schema, PickerConfig& config);
 

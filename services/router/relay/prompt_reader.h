@@ -61,6 +61,7 @@ class PromptReader final : public EnginePrompts {
     uint64_t from_text = 0;
     uint64_t asked = 0;   // Questions to engines.
     uint64_t failed = 0;  // The questions that failed.
+    uint64_t cache_bytes = 0;
   };
   Numbers numbers() const;
 

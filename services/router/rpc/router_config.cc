@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/memory/machine_memory.h"
 #include "common/service/tls_settings.h"
 #include "model/gguf.h"
 #include "model/request_limits.h"
@@ -16,6 +15,7 @@
 #include "services/router/picker/endpoint.h"
 #include "services/router/policy/policy.h"
 #include "services/router/relay/key_file.h"
+#include "services/router/rpc/router_memory.h"
 
 namespace cairn::router {
 namespace {
@@ -81,6 +81,11 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
       "and as much for messages that arrive. The router refuses what does not fit with "
       "RESOURCE_EXHAUSTED.",
       {.min = 1 << 20});
+  schema.Bytes(
+      "memory.limit", &c.memory_limit,
+      "Most memory that the router may take (docs/operations.md). Settings that have their "
+      "defaults give way where the sum is larger, and the router refuses to start if that "
+      "is not enough. 0: no limit but what the machine or the control group has left.");
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests.");
 }
 
@@ -152,14 +157,6 @@ Result<std::string> OneSpelling(const std::string& worker) {
   std::ranges::transform(spelling, spelling.begin(),
                          [](unsigned char c) { return std::tolower(c); });
   return spelling;
-}
-
-Status CheckMemory(const RouterConfig& c) {
-  return CheckFits(
-      ReadMachineMemory(), c.index_bytes + c.token_cache,
-      fmt::format("memory: index {} + token_cache {}", config::FormatBytes(c.index_bytes),
-                  config::FormatBytes(c.token_cache)),
-      "lower them");
 }
 
 // The errors that a start would find, as far as finding them costs no time: the vocabulary is not
@@ -261,7 +258,7 @@ void Register(config::Schema& schema, RouterConfig& c) {
   schema.Check([&c] { return CheckEvents(c); });
   schema.Check([&c] { return CheckEndpoints(c); });
   schema.Check([&c] { return CheckAddresses(c); });
-  schema.Check([&c] { return CheckMemory(c); });
+  schema.Check([&c] { return FitMemory(&c); });
   schema.CheckOnRequest([&c] { return CheckWithoutLoading(c); });
 }
 

@@ -12,6 +12,7 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/log/log.h"
+#include "common/metrics/memory_metrics.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
@@ -27,6 +28,7 @@
 #include "services/router/rpc/completion_poller.h"
 #include "services/router/rpc/engine_events.h"
 #include "services/router/rpc/grpc_worker_link.h"
+#include "services/router/rpc/router_memory.h"
 #include "services/router/rpc/router_metrics.h"
 #include "services/router/rpc/router_service.h"
 
@@ -140,7 +142,8 @@ class RouterProcess final : public service::Service {
       : config_(config),
         registry_(*registry),
         call_metrics_(registry),
-        request_bytes_(config.rpc_requests, "rpc.requests") {
+        request_bytes_(config.rpc_requests, "rpc.requests"),
+        memory_(MemoryBounds(config)) {
     registry_.AddProcessMetrics({{"component", "router"}});
   }
   ~RouterProcess() override { Stop(); }
@@ -190,6 +193,8 @@ class RouterProcess final : public service::Service {
       MutexLock lock(edges_mu_);
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
       if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
+      MeasureMemory();
+      metrics::ExportMemory(memory_, "cairn_router_memory", sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
@@ -260,6 +265,24 @@ class RouterProcess final : public service::Service {
     for (const EventSource& source : sources) followed.insert(source.worker);
     return EngineLinks(LinkOptions(engines, followed), core_->http_client.get(),
                        core_->engine_key.get(), &SteadyClock::Get());
+  }
+  void MeasureMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(edges_mu_) {
+    if (http_ != nullptr) {
+      const HttpEdge::Stats stats = http_->GetStats();
+      memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes);
+      memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes);
+      // What each may take: nobody counts the bytes of heads.
+      memory_.Measure(MemoryItem::kConnections, memory_.bound(MemoryItem::kConnections) /
+                                                    config_.http.max_connections *
+                                                    stats.server.connections);
+    }
+    if (picker_ != nullptr) memory_.Measure(MemoryItem::kPicker, picker_->GetStats().body_bytes);
+    memory_.Measure(MemoryItem::kRequests, request_bytes_.used());
+    memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes());
+    memory_.Measure(MemoryItem::kIndex, core_->index.numbers().bytes);
+    const uint64_t own = core_->encoder ? core_->encoder->cache().bytes : 0;
+    const uint64_t told = core_->prompts ? core_->prompts->numbers().cache_bytes : 0;
+    memory_.Measure(MemoryItem::kTokenCache, own + told);
   }
   Status FollowEngines() {
     ZmqFollower::Options options;
@@ -350,6 +373,7 @@ class RouterProcess final : public service::Service {
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
   rpc::RequestBytes request_bytes_;
+  MemoryAccount memory_;
   rpc::Context context_;
   std::optional<Core> core_;
   std::optional<RouterService> service_;

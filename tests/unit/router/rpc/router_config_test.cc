@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "common/status/matchers.h"
+#include "services/router/rpc/router_memory.h"
 
 namespace cairn::router {
 namespace {
@@ -68,6 +69,27 @@ TEST_F(RouterConfigTest, EveryAddressIsOfOneSettingAndOfAKindThatItCanUse) {
 TEST_F(RouterConfigTest, MoreMemoryThanTheMachineHasIsRefused) {
   config_.index_bytes = uint64_t{1} << 50;
   ExpectRefused("index");
+}
+
+TEST_F(RouterConfigTest, TheSumOfAllMemoryIsWithinItsLimit) {
+  config_.memory_limit = 1 << 30;
+  ASSERT_OK(schema_.RunChecks());
+  EXPECT_LE(Sum(MemoryBounds(config_)), config_.memory_limit);
+  EXPECT_LT(config_.index_bytes, RouterConfig().index_bytes);
+  EXPECT_GE(config_.http.all_bodies, config_.http.max_body);
+  // What somebody has set does not give way.
+  config_.index_bytes = (uint64_t{1} << 30) - 1;
+  ExpectRefused("memory.limit: got 1024 MiB, expected at least the http.all_bodies");
+}
+
+TEST_F(RouterConfigTest, WhatIsOffTakesNoMemory) {
+  const uint64_t both = Sum(MemoryBounds(config_));
+  config_.http.listen = "";
+  const MemoryAccount::Bounds bounds = MemoryBounds(config_);
+  EXPECT_LT(Sum(bounds), both);
+  EXPECT_EQ(bounds[static_cast<size_t>(MemoryItem::kBodies)], 0u);
+  EXPECT_EQ(bounds[static_cast<size_t>(MemoryItem::kReading)], 0u);
+  EXPECT_EQ(bounds[static_cast<size_t>(MemoryItem::kPicker)], 0u);
 }
 
 TEST_F(RouterConfigTest, SpacesInTheNameOfAModelAreNotPartOfItsId) {

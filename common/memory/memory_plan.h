@@ -1,0 +1,26 @@
+#pragma once
+// Whether what a process may take fits, found out before it takes any.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "cairn/common/status.h"
+#include "common/memory/machine_memory.h"
+
+namespace cairn {
+
+// An item of a process's memory. What nobody has set gives way where the rest does not fit, but not
+// below `least`.
+struct PlannedMemory {
+  std::string_view setting;  // Or a word for what has none: "process".
+  uint64_t bytes = 0;
+  uint64_t least = UINT64_MAX;  // As much as `bytes` at most.
+};
+
+// Makes the items fit: into `limit` bytes, the value of the setting memory.limit (0: no limit), and
+// into what `machine` has left. Each gives way by the same part of what it can.
+// RESOURCE_EXHAUSTED names all items: even the least that they may be is too much.
+Status FitMemory(std::span<PlannedMemory> items, uint64_t limit, const MachineMemory& machine);
+
+}  // namespace cairn

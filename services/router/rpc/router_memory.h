@@ -1,0 +1,52 @@
+#pragma once
+// The items of the router's memory, and the bounds that its settings give them.
+
+#include <array>
+#include <cstdint>
+
+#include "common/memory/memory_account.h"
+#include "services/router/rpc/router_config.h"
+
+namespace cairn::router {
+
+enum class MemoryItem : uint8_t {
+  kBodies,       // Of HTTP, and the prompts and tokens that are made of them.
+  kPicker,       // The same of a gateway, and gRPC's frames of it.
+  kUnread,       // Answers that wait for their readers.
+  kRequests,     // Decoded requests and frames of gRPC.
+  kReading,      // JSON trees of bodies that are being read.
+  kConnections,  // Heads and buffers.
+  kIndex,
+  kTokenCache,
+  kProcess,  // Code, threads, the vocabulary, calls of workers and engines.
+};
+
+}  // namespace cairn::router
+
+template <>
+struct cairn::MemoryItems<cairn::router::MemoryItem> {
+  static constexpr std::array<MemoryItemText, 9> kTexts = {{
+      {"bodies", "http.all_bodies"},
+      {"picker", "picker.all_bodies"},
+      {"unread", "http.all_unread"},
+      {"rpc", "rpc.requests"},
+      {"reading", "http.max_body"},
+      {"connections", "http.max_connections"},
+      {"index", "index"},
+      {"token_cache", "token_cache"},
+      {"process", ""},
+  }};
+};
+
+namespace cairn::router {
+
+using MemoryAccount = MemoryAccountOf<MemoryItem>;
+
+// What the router takes at most by these settings.
+MemoryAccount::Bounds MemoryBounds(const RouterConfig& config);
+
+// Makes it fit into memory.limit and into what this machine has left. Settings that have their
+// defaults give way. RESOURCE_EXHAUSTED names all items.
+Status FitMemory(RouterConfig* config);
+
+}  // namespace cairn::router
