@@ -83,7 +83,7 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
       {.min = 1 << 20});
   schema.Bytes(
       "memory.limit", &c.memory_limit,
-      "Most memory that the router may take (docs/operations.md). Settings that have their "
+      "Most memory that the router may take (docs/operate/operations.md). Settings that have their "
       "defaults give way where the sum is larger, and the router refuses to start if that "
       "is not enough. 0: no limit but what the machine or the control group has left.");
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests.");

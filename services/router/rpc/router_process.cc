@@ -194,7 +194,7 @@ class RouterProcess final : public service::Service {
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
       if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
       MeasureMemory();
-      metrics::ExportMemory(memory_, "cairn_router_memory", sink);
+      metrics::ExportMemory(memory_, "cairn_router_memory", /*refusals=*/false, sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());

@@ -73,6 +73,7 @@ Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
 void ForwardPass::ArrangeWide(const SequenceChunk& chunk) {
   const auto total = static_cast<int64_t>(chunk.tokens.size());
   if (wide_rows_ < total) {
+    wide_.reset();  // Not both at a time.
     wide_ = std::make_unique<WideRows>(hp_, total);
     wide_rows_ = total;
   }

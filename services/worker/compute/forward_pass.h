@@ -32,6 +32,11 @@ class ForwardPass {
 
   Status Run(std::span<const SequenceChunk> chunks);
 
+  // Memory of the host that it takes at most, with wide chunks of so many rows.
+  size_t MostBytes(int64_t wide_rows) const {
+    return ws_.bytes() + WideRows::Bytes(hp_, wide_rows);
+  }
+
  private:
   // A chunk's rows in the workspace. Rows of prefill chunks come first. Those of decode chunks are
   // in an order in which sequences that begin with the same pages are neighbours.

@@ -67,6 +67,9 @@ class CpuTransformer final : public Transformer {
   int threads() const override { return pool_.threads(); }
   kernels::ThreadPool& thread_pool() override { return pool_; }
   const std::string& numerics_id() const override { return numerics_id_; }
+  Memory memory() const override {
+    return {.weights = weights_.bytes(), .compute = pass_.MostBytes(max_wide_rows())};
+  }
 
  private:
   const kernels::ForwardKernels& kernels_;

@@ -136,6 +136,13 @@ class Transformer {
   // this.
   virtual PageEncoder* page_encoder() { return nullptr; }
 
+  // Of the host.
+  struct Memory {
+    uint64_t weights = 0;
+    uint64_t compute = 0;  // Activations and scratch memory, at most.
+  };
+  virtual Memory memory() const { return {}; }
+
   // Counts of decode steps on a device, totals since start.
   struct GraphStats {
     uint64_t noted = 0;     // Graphs that were made.

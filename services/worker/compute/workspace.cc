@@ -48,6 +48,16 @@ Workspace::Workspace(const Hyperparameters& hp, int64_t max_rows, int threads)
       scratch_bytes(ScratchBytes(hp)),
       scratch(scratch_bytes * static_cast<size_t>(threads)) {}
 
+size_t Workspace::bytes() const {
+  return x.bytes() + normed.bytes() + attended.bytes() + activated.bytes() + q.bytes() + k.bytes() +
+         v.bytes() + up.bytes() + cosine.bytes() + sine.bytes() + scratch.bytes() +
+         logits.capacity() * sizeof(float);
+}
+
+size_t WideRows::Bytes(const Hyperparameters& hp, int64_t rows) {
+  return (Padded(rows, hp.hidden) + 2 * Padded(rows, hp.rope_dim / 2)) * sizeof(float);
+}
+
 WideRows::WideRows(const Hyperparameters& hp, int64_t rows)
     : x(Padded(rows, hp.hidden)),
       cosine(Padded(rows, hp.rope_dim / 2)),

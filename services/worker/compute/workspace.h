@@ -19,15 +19,18 @@ class AlignedArray {
  public:
   AlignedArray() = default;
   explicit AlignedArray(size_t n)
-      : data_(static_cast<T*>(::operator new (n * sizeof(T) + 64, std::align_val_t{64}))) {
-    std::memset(static_cast<void*>(data_.get()), 0, n * sizeof(T) + 64);
+      : bytes_(n * sizeof(T) + 64),
+        data_(static_cast<T*>(::operator new (bytes_, std::align_val_t{64}))) {
+    std::memset(static_cast<void*>(data_.get()), 0, bytes_);
   }
   T* get() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
 
  private:
   struct Free {
     void operator()(T* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
+  size_t bytes_ = 0;
   std::unique_ptr<T, Free> data_;
 };
 
@@ -37,6 +40,7 @@ struct MatrixInput {
 
   float* row(int64_t r) { return x.get() + r * stride; }
   uint16_t* bf16_row(int64_t r) { return bf16.get() + r * stride; }
+  size_t bytes() const { return x.bytes() + bf16.bytes() + activation.bytes(); }
   std::byte* activation_row(int64_t r) { return activation.get() + r * activation_stride; }
 
   int64_t width;
@@ -59,6 +63,9 @@ struct Workspace {
   static constexpr int64_t kLogitsRows = 16;
 
   Workspace(const Hyperparameters& hp, int64_t max_rows, int threads);
+
+  // Of all arrays but those of decode attention, which are short.
+  size_t bytes() const;
 
   std::byte* thread_scratch(int thread) {
     return scratch.get() + static_cast<size_t>(thread) * scratch_bytes;
@@ -83,6 +90,9 @@ struct Workspace {
 // The memory that a wide chunk needs in addition to the workspace, for all of its rows.
 struct WideRows {
   WideRows(const Hyperparameters& hp, int64_t rows);
+
+  // What so many rows take.
+  static size_t Bytes(const Hyperparameters& hp, int64_t rows);
 
   AlignedArray<float> x;             // [rows][hidden]: the residual stream
   AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]

@@ -387,6 +387,8 @@ void EngineCore::Account() {
   }
   now.running_prompts = prompts.size();
   now.parked = parked_.size();
+  for (const auto& run : parked_) now.parked_bytes += run->kept_bytes();
+  now.near_bytes = loop_->near_bytes();
   queue_.SetRunning(std::move(prompts), drain);
   MutexLock lock(mu_);
   load_ = std::move(now);

@@ -6,6 +6,7 @@
 #include "common/config/config.h"
 #include "common/log/log.h"
 #include "common/memory/machine_memory.h"
+#include "services/worker/engine/engine_memory.h"
 #include "services/worker/engine/option_check.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/reading/near_memory.h"
@@ -37,19 +38,23 @@ Status LoadModel(EngineParts& parts) {
 
 Status MakePool(EngineParts& parts) {
   const KvLayout& kv = parts.transformer->kv_layout();
-  uint64_t& bytes = parts.options.kv_pool_bytes;
-  const std::string given = config::FormatBytes(bytes);
-  if (bytes == 0) {
-    const auto block_tokens = static_cast<uint64_t>(kv.block_tokens);
-    const uint64_t pages_per_sequence =
-        (static_cast<uint64_t>(parts.options.max_context) + block_tokens - 1) / block_tokens;
-    bytes = std::max(kMinKvPoolBytes, 2 * pages_per_sequence * kv.page_bytes());
+  const uint64_t given = parts.options.kv_pool_bytes;
+  uint64_t bytes = given, least = given;
+  if (given == 0) {
+    const uint64_t sequence = kv.bytes_for(parts.options.max_context);
+    least = std::max(kMinKvPoolBytes, sequence);
+    bytes = std::max(kMinKvPoolBytes, 2 * sequence);
+  } else {
+    // Pages cost memory when they are first used: a pool that is too large would end the process
+    // then.
+    CAIRN_RETURN_IF_ERROR(CheckFits(
+        ReadMachineMemory(), bytes,
+        fmt::format("kv_pool: got {}, which is {} MiB", config::FormatBytes(given), bytes >> 20),
+        "lower kv_pool"));
   }
-  // Pages cost memory when they are first used: a pool that is too large would end the process
-  // then.
-  CAIRN_RETURN_IF_ERROR(CheckFits(
-      ReadMachineMemory(), bytes,
-      fmt::format("kv_pool: got {}, which is {} MiB", given, bytes >> 20), "lower kv_pool"));
+  CAIRN_ASSIGN_OR_RETURN(parts.memory, FitMemory(&parts.options, bytes, least, kv.page_bytes(),
+                                                 parts.transformer->memory()));
+  bytes = parts.options.kv_pool_bytes;
   CAIRN_ASSIGN_OR_RETURN(parts.pool, KvPool::Create(kv, bytes));
   return OkStatus();
 }

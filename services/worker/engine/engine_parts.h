@@ -32,9 +32,10 @@ struct EngineParts {
   std::unique_ptr<Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
-  std::unique_ptr<const selections::Selection> selection;  // Null: the recipe keeps all tokens.
-  std::optional<ReadingTerms> reading;                     // nullopt: all KV stays in the pool.
-  std::unique_ptr<client::CacheClient> cache;              // Null: everything is computed.
+  MemoryAccount::Bounds memory = MemoryAccount::Unbounded();  // Of the process.
+  std::unique_ptr<const selections::Selection> selection;     // Null: the recipe keeps all tokens.
+  std::optional<ReadingTerms> reading;                        // nullopt: all KV stays in the pool.
+  std::unique_ptr<client::CacheClient> cache;                 // Null: everything is computed.
   // With a cache only.
   std::optional<CheckedNamespace> ns;
   std::unique_ptr<const KvCodec> codec;

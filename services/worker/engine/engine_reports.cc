@@ -60,6 +60,16 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   return stats;
 }
 
+void EngineCore::MeasureMemory(MemoryAccount* account) const {
+  const WorkerEngine::Load load = GetLoad();
+  account->Measure(MemoryItem::kWeights, account->bound(MemoryItem::kWeights));
+  account->Measure(MemoryItem::kCompute, account->bound(MemoryItem::kCompute));
+  account->Measure(MemoryItem::kPool,
+                   (load.kv_pages_total - load.kv_pages_free) * parts_.pool->layout().page_bytes());
+  account->Measure(MemoryItem::kParking, load.parked_bytes);
+  account->Measure(MemoryItem::kNear, load.near_bytes);
+}
+
 WorkerEngine::Load EngineCore::GetLoad() const {
   WorkerEngine::Load load;
   {

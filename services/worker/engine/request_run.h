@@ -85,6 +85,8 @@ class RequestRun {
   void Park(bool keep);
   // Of the copy that Park would keep now, and of the one that it has kept.
   size_t parked_bytes() const;
+  // What its read policy keeps of its context.
+  uint64_t near_bytes() const { return reader_ == nullptr ? 0 : summary_.reading.near_bytes; }
   size_t kept_bytes() const { return parked_ ? parked_->bytes() : 0; }
 
   ~RequestRun();

@@ -40,6 +40,12 @@ RunLoop::Round RunLoop::Step() {
   return round;
 }
 
+uint64_t RunLoop::near_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& run : runs_) bytes += run->near_bytes();
+  return bytes;
+}
+
 std::vector<Scheduler::Candidate> RunLoop::Candidates() const {
   std::vector<Scheduler::Candidate> candidates;
   for (const auto& run : runs_) candidates.push_back(run->candidate());

@@ -32,6 +32,9 @@ class RunLoop {
   // The running requests as the scheduler sees them, oldest first.
   std::vector<Scheduler::Candidate> Candidates() const;
 
+  // What read policies keep of the contexts of running requests.
+  uint64_t near_bytes() const;
+
   struct Round {
     bool progressed = false;  // False: every request that was picked waits.
     std::vector<std::unique_ptr<RequestRun>> finished;

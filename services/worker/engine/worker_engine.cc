@@ -37,6 +37,8 @@ class ThreadedEngine final : public WorkerEngine {
   Info GetInfo() const override { return core_.GetInfo(); }
   Stats GetStats() const override { return core_.GetStats(); }
   Load GetLoad() const override { return core_.GetLoad(); }
+  MemoryAccount::Bounds memory_bounds() const override { return core_.memory_bounds(); }
+  void MeasureMemory(MemoryAccount* account) const override { core_.MeasureMemory(account); }
   const Model& model() const override { return core_.model(); }
 
   void Shutdown(std::chrono::milliseconds drain) override {

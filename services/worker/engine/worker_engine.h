@@ -23,6 +23,7 @@
 #include "common/tenants/tenant_accounts.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
+#include "services/worker/engine/memory_items.h"
 #include "services/worker/engine/request.h"
 #include "services/worker/reading/read_counters.h"
 #include "services/worker/scheduling/scheduler.h"
@@ -71,6 +72,12 @@ class WorkerEngine {
     uint64_t parking_bytes = 256ull << 20;
     // Of the time, what decodes get while prompts wait. More than 0, less than 1.
     double decode_share = 0.5;
+    // Most memory that the process takes, all of it. 0: what the machine has left.
+    uint64_t memory_limit = 0;
+    // Of it, for requests that were decoded, and again for messages that arrive; less, where the
+    // rest does not fit.
+    uint64_t request_bytes = 0;
+    uint64_t least_request_bytes = 0;
     uint32_t idle_turns = 4;  // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
     std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
@@ -143,6 +150,8 @@ class WorkerEngine {
     uint64_t running_prompts = 0;  // Being matched, fetched or computed.
     uint64_t running_decodes = 0;
     uint64_t parked = 0;
+    uint64_t parked_bytes = 0;
+    uint64_t near_bytes = 0;  // What read policies keep of contexts.
     uint64_t kv_pages_total = 0;
     uint64_t kv_pages_free = 0;
     MeasuredRates rates;
@@ -183,6 +192,9 @@ class WorkerEngine {
   virtual Info GetInfo() const = 0;
   virtual Stats GetStats() const = 0;
   virtual Load GetLoad() const = 0;
+  // The most that the process takes, and into `account` what the engine's items take now.
+  virtual MemoryAccount::Bounds memory_bounds() const = 0;
+  virtual void MeasureMemory(MemoryAccount* account) const = 0;
   virtual const Model& model() const = 0;
 
   // Refuses new requests, lets accepted ones finish and pushes go out until `drain` has passed,

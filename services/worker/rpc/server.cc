@@ -85,6 +85,8 @@ void Server::Tick() { impl_->health.Tick(); }
 
 Duration Server::BusyFor() const { return impl_->server.calls()->BusyFor(); }
 
+uint64_t Server::request_bytes() const { return impl_->request_bytes.used(); }
+
 void Server::BeginDrain() {
   impl_->context.draining = true;
   impl_->health.Tick();

@@ -39,6 +39,8 @@ class Server {
   void Tick();
   // As rpc::CallServer::BusyFor. Any thread.
   Duration BusyFor() const;
+  // Of requests that were decoded and are under way. Any thread.
+  uint64_t request_bytes() const;
   // Health says NOT_SERVING from now on.
   void BeginDrain();
   // No new calls; ends those that are still there after `grace`. Idempotent.

@@ -20,6 +20,9 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
+// What rpc.requests may become if nobody has set it.
+constexpr uint64_t kLeastRequests = 16 << 20;
+
 void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT. Port 0 picks a free one.");
   schema.Text("admin.listen", &c.process.admin_listen,
@@ -90,6 +93,11 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
       "and as much for messages that arrive. The worker refuses what does not fit with "
       "RESOURCE_EXHAUSTED.",
       {.min = 1 << 20});
+  schema.Bytes(
+      "memory.limit", &c.memory_limit,
+      "Most memory that the worker may take (docs/operate/operations.md). Settings that have their "
+      "defaults give way where the sum is larger, and the worker refuses to start if that is not "
+      "enough. 0: no limit but what the machine or the control group has left.");
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests and their pushes.");
 }
 
@@ -272,6 +280,10 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   CAIRN_ASSIGN_OR_RETURN(options.tenant_terms, ParseTenants(c.queue_tenants));
   options.decode_share = c.decode_share;
   options.parking_bytes = c.parking;
+  options.memory_limit = c.memory_limit;
+  options.request_bytes = c.rpc_requests;
+  const bool is_default = c.rpc_requests == WorkerConfig().rpc_requests;
+  options.least_request_bytes = is_default ? kLeastRequests : c.rpc_requests;
   options.idle_turns = c.idle_turns;
   options.tenant = c.tenant;
   options.recipe = c.recipe;

@@ -37,6 +37,7 @@ struct WorkerConfig {
   uint64_t parking = 256ull << 20;
   uint32_t idle_turns = 4;
   uint64_t rpc_requests = 256ull << 20;
+  uint64_t memory_limit = 0;  // 0: none but the machine's.
   Duration drain = std::chrono::seconds(20);
 
   std::string tenant = "default";

@@ -8,6 +8,7 @@
 
 #include "cairn/client/connect.h"
 #include "common/log/log.h"
+#include "common/metrics/memory_metrics.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/server.h"
@@ -43,9 +44,15 @@ class Worker final : public service::Service {
     serve.listen = config_.listen;
     serve.tls = config_.tls;
     serve.max_requests = config_.queue_capacity + options.max_running;
-    serve.request_bytes = config_.rpc_requests;
+    memory_.emplace(engine_->memory_bounds());
+    serve.request_bytes = memory_->bound(MemoryItem::kRequests) / 2;
     CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_, &registry_));
     serving_.store(server_.get(), std::memory_order_release);
+    registry_.AddCollector([this](metrics::Sink& sink) {
+      engine_->MeasureMemory(&*memory_);
+      memory_->Measure(MemoryItem::kRequests, server_->request_bytes());
+      metrics::ExportMemory(*memory_, "cairn_worker_memory", /*refusals=*/false, sink);
+    });
     const WorkerEngine::Info info = engine_->GetInfo();
     log::Info("worker_ready", {{"model", info.model},
                                {"numerics", info.numerics},
@@ -76,6 +83,7 @@ class Worker final : public service::Service {
   metrics::Registry& registry_;
   std::unique_ptr<WorkerEngine> engine_;
   std::optional<WorkerMetrics> metrics_;
+  std::optional<MemoryAccount> memory_;
   std::unique_ptr<Server> server_;
   std::atomic<const Server*> serving_{nullptr};  // Set once it has started.
 };
