@@ -17,12 +17,11 @@ Status Check(const EngineConfig& c) {
   return OkStatus();
 }
 
-// Only events need the engines' own tokens: what was sent is remembered as well by its text.
+}  // namespace
+
 bool AsksForTokens(const EngineConfig& c, bool follows_events) {
   return c.tokens == "tokenize" || (c.tokens == "auto" && follows_events);
 }
-
-}  // namespace
 
 void Register(config::Schema& schema, EngineConfig& c) {
   schema.Text("engines.tokens", &c.tokens,

@@ -30,6 +30,9 @@ void Register(config::Schema& schema, EngineConfig& config);
 // The worker is an engine: its address is a URL.
 bool IsEngine(const std::string& worker);
 
+// Only events need the engines' own tokens: what was sent is remembered as well by its text.
+bool AsksForTokens(const EngineConfig& config, bool follows_events);
+
 // `with_events`: addresses of engines whose events are followed.
 EngineLinkOptions LinkOptions(const EngineConfig& config, const std::set<std::string>& with_events);
 // `cache_bytes`: for tokens that engines made.

@@ -29,8 +29,12 @@ uint64_t ConnectionBytes(const RouterConfig& c) {
   return c.http.max_head + kConnection + (c.tls.enabled() ? kTlsConnection : 0);
 }
 
+bool Asks(const RouterConfig& c) {
+  return c.relays() && AsksForTokens(c.engines, c.follows_engines());
+}
+
 // Of the model's vocabulary, and of what engines tell.
-uint64_t TokenCaches(const RouterConfig& c) { return c.relays() && !c.model.empty() ? 2 : 1; }
+uint64_t TokenCaches(const RouterConfig& c) { return Asks(c) && !c.model.empty() ? 2 : 1; }
 
 }  // namespace
 
@@ -51,9 +55,9 @@ MemoryAccount::Bounds MemoryBounds(const RouterConfig& c) {
     longest = std::max(longest, c.picker.max_body);
   }
   at(MemoryItem::kRequests) = 2 * c.rpc_requests;
-  // Where engines are asked for tokens, the threads that decide read bodies, too.
+  // Who asks an engine for tokens reads the body, too.
   at(MemoryItem::kReading) =
-      (c.http.threads + (c.relays() ? c.threads : 0)) * BodyReads::MostBytes(longest);
+      (c.http.threads + (Asks(c) ? c.threads : 0)) * BodyReads::MostBytes(longest);
   at(MemoryItem::kIndex) = c.index_bytes;
   at(MemoryItem::kTokenCache) = c.token_cache * TokenCaches(c);
   at(MemoryItem::kProcess) = kProcess;
