@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,6 +17,11 @@
 
 namespace cairn::shm {
 namespace {
+
+bool GetPeer(int socket, ucred* peer) {
+  socklen_t length = sizeof(*peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, peer, &length) == 0;
+}
 
 Result<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -145,11 +151,16 @@ Result<Descriptor> Dial(const std::string& path) {
 
 Result<uid_t> PeerUid(int socket) {
   ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+  if (!GetPeer(socket, &peer)) {
     return Errorf(StatusCode::kUnavailable, "socket: peer credentials: {}", std::strerror(errno));
   }
   return peer.uid;
+}
+
+Descriptor PeerProcess(int socket) {
+  ucred peer{};
+  if (!GetPeer(socket, &peer) || peer.pid <= 0 || peer.pid == getpid()) return Descriptor();
+  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
 }  // namespace cairn::shm

@@ -66,5 +66,8 @@ Result<Descriptor> Listen(const std::string& path, mode_t mode);
 Result<Descriptor> Dial(const std::string& path);
 // The user id of the process at the other end.
 Result<uid_t> PeerUid(int socket);
+// A descriptor of the process that connected, readable when that has ended. Not valid: it is this
+// process, or the kernel gives none (before Linux 5.3).
+Descriptor PeerProcess(int socket);
 
 }  // namespace cairn::shm

@@ -61,7 +61,10 @@ class LocalServer::Connection final : public ArenaSegmentSender {
 };
 
 LocalServer::LocalServer(const LocalServerOptions& options, const Dependencies& dependencies)
-    : options_(options), dependencies_(dependencies), spin_(shm::SpinTime(options.spin)) {}
+    : options_(options),
+      dependencies_(dependencies),
+      spin_(shm::SpinTime(options.spin)),
+      left_chunks_(dependencies.devices) {}
 
 Result<std::unique_ptr<LocalServer>> LocalServer::Start(const LocalServerOptions& options,
                                                         const Dependencies& dependencies) {
@@ -363,7 +366,9 @@ void LocalServer::OnDevices(Connection* connection, std::span<const std::byte> m
   if (devices.ok() && std::exchange(connection->named_devices, true)) {
     devices = InvalidArgument("message: got Devices twice, expected it once");
   }
-  if (devices.ok()) return connection->session->CanImport(*devices);
+  if (devices.ok()) {
+    return connection->session->CanImport(*devices, shm::PeerProcess(connection->socket.get()));
+  }
   LocalStats::Add(stats_.broken_sessions);
   Condemn(connection, devices.status());
 }
@@ -447,7 +452,7 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     connection->session = std::make_unique<LocalServerSession>(
         LocalServerSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
                                      &stats_, &buffers_, dependencies_.observer,
-                                     dependencies_.devices},
+                                     dependencies_.devices, &left_chunks_},
         std::move(options), std::move(ring), connection);
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);
@@ -507,6 +512,7 @@ void LocalServer::Remove(Connection* connection) {
 void LocalServer::Tick() {
   const TimePoint now = dependencies_.clock->Now();
   if (!listening_now_) SetListening(true);
+  left_chunks_.Look();
   std::vector<Connection*> silent;
   const uint32_t memories = dependencies_.host->segment_memories();
   const bool changed = memories != seen_memories_;

@@ -32,6 +32,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/concurrency/mutex.h"
 #include "protocol/shm/socket.h"
+#include "services/cache/serve/local/left_chunks.h"
 #include "services/cache/serve/local/local_server_session.h"
 #include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/store/state/memory_account.h"
@@ -133,6 +134,7 @@ class LocalServer {
   // The thread owns these as soon as it runs.
   shm::Descriptor listening_, epoll_, wake_;
   LocalBuffers buffers_;
+  LeftChunks left_chunks_;  // Outlives the sessions.
   absl::flat_hash_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> hot_;
   std::deque<Connection*> waiting_;         // Have descriptors that wait. By turns.

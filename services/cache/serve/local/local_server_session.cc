@@ -319,9 +319,10 @@ bool LocalServerSession::PlaceOnDevice(const PlacedPart& placed, shm::PlaceEntry
   return true;
 }
 
-void LocalServerSession::CanImport(std::span<const std::string> uuids) {
+void LocalServerSession::CanImport(std::span<const std::string> uuids, shm::Descriptor process) {
   if (services_.devices == nullptr || chunks_ != nullptr) return;
-  chunks_ = std::make_unique<SessionChunks>(services_.devices, options_.tenant, uuids);
+  chunks_ = std::make_unique<SessionChunks>(services_.devices, options_.tenant, uuids,
+                                            std::move(process), services_.left);
 }
 
 bool LocalServerSession::Expose(const HostTier::Place& place) {

@@ -72,6 +72,7 @@ class LocalServerSession {
     LocalBuffers* buffers = nullptr;
     MatchObserver* observer = nullptr;  // Or none.
     DeviceTier* devices = nullptr;      // Or none.
+    LeftChunks* left = nullptr;         // With devices.
   };
 
   LocalServerSession(const Services& services, LocalServerSessionOptions options,
@@ -98,7 +99,8 @@ class LocalServerSession {
   TimePoint next_look() const;
 
   // The client can import memory of these GPUs: from now on it gets places there. Once.
-  void CanImport(std::span<const std::string> uuids);
+  // `process`: of the client, as shm::PeerProcess.
+  void CanImport(std::span<const std::string> uuids, shm::Descriptor process);
   // Sends what the owner has now. For the beginning.
   void SendAllSegments();
   // Returns, and forgets, the ids of segments that were sent and whose memory is gone.

@@ -9,15 +9,18 @@
 namespace cairn::cache {
 
 SessionChunks::SessionChunks(DeviceTier* tier, std::string tenant,
-                             std::span<const std::string> uuids)
-    : tier_(*tier), tenant_(std::move(tenant)) {
+                             std::span<const std::string> uuids, shm::Descriptor process,
+                             LeftChunks* left)
+    : tier_(*tier), tenant_(std::move(tenant)), process_(std::move(process)), left_(left) {
   for (uint32_t pool = 0; pool < tier_.pool_count(); ++pool) {
     reachable_.push_back(std::find(uuids.begin(), uuids.end(), tier_.uuid_of(pool)) != uuids.end());
   }
 }
 
 SessionChunks::~SessionChunks() {
-  for (const auto& [memory, place] : held_) tier_.Unshare(place);
+  std::vector<DeviceTier::Place> chunks;
+  for (const auto& [memory, place] : held_) chunks.push_back(place);
+  left_->Keep(std::move(process_), std::move(chunks));
 }
 
 bool SessionChunks::Expose(const DeviceTier::Place& place, const Send& send) {

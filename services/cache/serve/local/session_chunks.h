@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "protocol/shm/protocol.h"
+#include "services/cache/serve/local/left_chunks.h"
 #include "services/cache/store/engine/in_place.h"
 #include "services/cache/store/tier/device/device_tier.h"
 
@@ -20,7 +21,10 @@ namespace cairn::cache {
 class SessionChunks final : public DeviceReach {
  public:
   // `uuids`: of the GPUs whose memory the client can import. `tenant`: whose chunks it gets.
-  SessionChunks(DeviceTier* tier, std::string tenant, std::span<const std::string> uuids);
+  // `process`: of the client; not valid: the chunks are given back when the session ends. Else they
+  // then go to `left`, which outlives this.
+  SessionChunks(DeviceTier* tier, std::string tenant, std::span<const std::string> uuids,
+                shm::Descriptor process, LeftChunks* left);
   ~SessionChunks() override;
   SessionChunks(const SessionChunks&) = delete;
   SessionChunks& operator=(const SessionChunks&) = delete;
@@ -35,6 +39,8 @@ class SessionChunks final : public DeviceReach {
  private:
   DeviceTier& tier_;
   const std::string tenant_;
+  shm::Descriptor process_;
+  LeftChunks* const left_;
   std::vector<bool> reachable_;                 // By pool. Constant.
   std::map<uint32_t, DeviceTier::Place> held_;  // By the id of the memory.
 };

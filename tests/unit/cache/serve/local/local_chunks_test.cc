@@ -1,6 +1,13 @@
 // Blocks on a GPU for clients of the same machine: who gets chunks, what they see there, and how
 // long the chunks stay theirs.
 
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
 #include "services/cache/store/tier/device/device_tier.h"
 #include "tests/support/fake_device/fake_devices.h"
 #include "tests/unit/cache/serve/local/local_fixture.h"
@@ -29,7 +36,8 @@ class LocalChunksTest : public ::testing::Test {
                                        .clock = &test->clock_,
                                        .stats = &test->stats_,
                                        .buffers = &test->buffers_,
-                                       .devices = test->tier_.get()},
+                                       .devices = test->tier_.get(),
+                                       .left = test->left_.get()},
           LocalServerSessionOptions{.session = *test->node_.engine->OpenSession("test"),
                                     .owner = *test->node_.host->AddOwner(tenant),
                                     .tenant = tenant,
@@ -46,6 +54,7 @@ class LocalChunksTest : public ::testing::Test {
   };
 
   void TearDown() override {
+    left_.reset();
     node_.engine.reset();
     tier_.reset();
   }
@@ -115,6 +124,7 @@ class LocalChunksTest : public ::testing::Test {
   std::unique_ptr<DeviceTier> tier_;
   LocalEngine node_{8,       &clock_, nullptr,
                     nullptr, nullptr, [this](HostTier* host) { return MakeTier(host); }};
+  std::unique_ptr<LeftChunks> left_ = std::make_unique<LeftChunks>(tier_.get());
   LocalStats stats_;
   LocalBuffers buffers_;
   const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
@@ -122,7 +132,7 @@ class LocalChunksTest : public ::testing::Test {
 
 TEST_F(LocalChunksTest, AClientThatCanImportReadsBlocksInTheirChunk) {
   Client client(this, "a");
-  client.session->CanImport({{Uuid()}});
+  client.session->CanImport({{Uuid()}}, {});
   PutOnDevice(a_, "a", 3);
   const Matched matched = Match(client, a_, 3);
   ASSERT_EQ(matched.places.size(), 3u);
@@ -134,7 +144,7 @@ TEST_F(LocalChunksTest, AClientThatCanImportReadsBlocksInTheirChunk) {
 
 TEST_F(LocalChunksTest, OthersReadTheSameBlocksInHost) {
   Client none(this, "a"), other_gpu(this, "a");
-  other_gpu.session->CanImport({{std::string("GPU-of-another-machine")}});
+  other_gpu.session->CanImport({{std::string("GPU-of-another-machine")}}, {});
   PutOnDevice(a_, "a", 2);
   for (Client* client : {&none, &other_gpu}) {
     const Matched matched = Match(*client, a_, 2);
@@ -150,7 +160,7 @@ TEST_F(LocalChunksTest, OthersReadTheSameBlocksInHost) {
 
 TEST_F(LocalChunksTest, AChunkIsTheTenantsUntilTheClientThatHasItIsGone) {
   auto client = std::make_unique<Client>(this, "a");
-  client->session->CanImport({{Uuid()}});
+  client->session->CanImport({{Uuid()}}, {});
   PutOnDevice(a_, "a", 3);
   const Matched matched = Match(*client, a_, 3);
   ExpectBlock(*client, matched.places[0], 1);
@@ -160,9 +170,53 @@ TEST_F(LocalChunksTest, AChunkIsTheTenantsUntilTheClientThatHasItIsGone) {
   EXPECT_EQ(node_.engine->GetStats().leases, 0u);
 }
 
+// A process that does nothing, until it is told to end.
+class Idler {
+ public:
+  Idler() : pid_(fork()) {
+    if (pid_ == 0) {
+      pause();
+      _exit(0);
+    }
+  }
+  ~Idler() { End(); }
+  shm::Descriptor Watch() const {
+    return shm::Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  }
+  void End() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST_F(LocalChunksTest, AChunkStaysItsTenantsWhileAProcessThatImportedItLives) {
+  Idler process;
+  shm::Descriptor watched = process.Watch();
+  ASSERT_TRUE(watched.valid());
+  auto client = std::make_unique<Client>(this, "a");
+  client->session->CanImport({{Uuid()}}, std::move(watched));
+  PutOnDevice(a_, "a", 3);
+  EXPECT_EQ(Match(*client, a_, 3).places.size(), 3u);
+  const uint64_t before = tier_->GetDeviceStats()[0].memory_bytes;
+  // It hangs up, and keeps its mapping.
+  client.reset();
+  EXPECT_EQ(left_->count(), 1u);
+  left_->Look();
+  EXPECT_EQ(tier_->GetDeviceStats()[0].shared_chunks, 1u);
+  EXPECT_EQ(tier_->GetDeviceStats()[0].memory_bytes, before);
+  process.End();
+  left_->Look();
+  EXPECT_EQ(left_->count(), 0u);
+  EXPECT_EQ(tier_->GetDeviceStats()[0].shared_chunks, 0u);
+}
+
 TEST_F(LocalChunksTest, AReportedBlockLeavesTheDeviceAndNotHost) {
   Client client(this, "a");
-  client.session->CanImport({{Uuid()}});
+  client.session->CanImport({{Uuid()}}, {});
   PutOnDevice(a_, "a", 2);
   const Matched matched = Match(client, a_, 2);
   {
@@ -184,7 +238,7 @@ TEST_F(LocalChunksTest, AReportedBlockLeavesTheDeviceAndNotHost) {
 
 TEST_F(LocalChunksTest, AClientThatDoesNotReadItsSocketIsSentElsewhere) {
   Client client(this, "a");
-  client.session->CanImport({{Uuid()}});
+  client.session->CanImport({{Uuid()}}, {});
   PutOnDevice(a_, "a", 1);
   client.segments.refuse = true;
   const Matched matched = Match(client, a_, 1);
