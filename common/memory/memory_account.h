@@ -1,7 +1,7 @@
 #pragma once
 // The memory that a process may take, item by item. The sum of the bounds is what the process tells
-// the operator that it needs (docs/operate/operations.md); whatever grows with what others ask for is
-// charged to an item before it is allocated, or has a bound of its own and is measured here.
+// the operator that it needs (docs/operate/operations.md); whatever grows with what others ask for
+// is charged to an item before it is allocated, or has a bound of its own and is measured here.
 //
 // Each process has an enum of its items, from 0 on, and specialises MemoryItems for it.
 

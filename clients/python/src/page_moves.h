@@ -76,8 +76,8 @@ class PageMoves {
   std::unique_ptr<DeviceBlocks> OnDevice(const pages::Fence& fence, const Slots& blocks,
                                          const Positions& positions);
 
-  // Waits for the copies under way, as long as the patience of ChunkLoader lasts. REQUIRES: no other call is running. Later calls fail with
-  // FAILED_PRECONDITION. May be repeated.
+  // Waits for the copies under way, as long as the patience of ChunkLoader lasts. REQUIRES: no
+  // other call is running. Later calls fail with FAILED_PRECONDITION. May be repeated.
   void Close();
 
  private:

@@ -51,9 +51,9 @@ class HttpEdge {
     std::optional<bool> keys_stale = {};  // ApiKeyFile::stale. nullopt: callers need no key.
   };
 
-  // `router` and `reads` must outlive the edge. `relay`: its workers are engines. `observe_added` gets the
-  // seconds that the edge took from a complete request until the router had it; any thread, must
-  // not block. Errors name the setting.
+  // `router` and `reads` must outlive the edge. `relay`: its workers are engines. `observe_added`
+  // gets the seconds that the edge took from a complete request until the router had it; any
+  // thread, must not block. Errors name the setting.
   static Result<std::unique_ptr<HttpEdge>> Start(const HttpConfig& config,
                                                  const net::TlsOptions& tls, Router* router,
                                                  bool relay, BodyReads* reads,

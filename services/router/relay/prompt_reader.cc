@@ -114,7 +114,11 @@ PromptReader::PromptReader(const Options& options, const Parts& parts)
       ask_after_(TimePoint::min()) {}
 
 PromptReader::Numbers PromptReader::numbers() const {
-  return {.from_tokens = from_tokens_, .from_text = from_text_, .asked = asked_, .failed = failed_, .cache_bytes = cache_.numbers().bytes};
+  return {.from_tokens = from_tokens_,
+          .from_text = from_text_,
+          .asked = asked_,
+          .failed = failed_,
+          .cache_bytes = cache_.numbers().bytes};
 }
 
 EnginePrompt PromptReader::OfTokens(std::vector<worker::TokenId> tokens) {
