@@ -92,9 +92,9 @@ void EngineCore::Run() {
       case Progress::kWaiting:
       case Progress::kIdle:
         // The scheduler may not have asked all.
-        if (!loop_->AllWait()) break;
+        if (!loop_.AllWait()) break;
         wakeup_.WaitPast(seen, clock_, WakeAt());
-        loop_->Forget();
+        loop_.Forget();
         seen = wakeup_.Now();
         break;
       case Progress::kFinished:

@@ -231,7 +231,6 @@ size_t RequestRun::parked_bytes() const {
 
 void RequestRun::Park(bool keep) {
   CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
-  on_the_way_ = false;
   if (kept_bytes() > 0) {  // It was parked before, and its copy is still to be restored.
     sequence_->Clear();
     under_way_ = false;
