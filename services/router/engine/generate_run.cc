@@ -162,9 +162,10 @@ Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
   ask.offers =
       MakeOffers(workers, {.model = request_.model, .exact_tokens = exact_ ? tokens_->size() : 0},
                  engine_->options_.pairing && !prefill_failed_, keys_.get(), parts.index);
-  for (const size_t index : tried_) {
-    ask.offers[index].usable = false;
-    ask.offers[index].reason = "it has failed this request";
+  for (Offer& offer : ask.offers) {
+    if (std::ranges::find(tried_, offer.worker) == tried_.end()) continue;
+    offer.usable = false;
+    offer.reason = "it has failed this request";
   }
   return parts.dispatcher->Decide(ask);
 }
@@ -221,14 +222,14 @@ void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWork
     MutexLock lock(mu_);
     prefill_ = half;
   }
-  half->Begin(prefill.link, RequestFor(*prefill.info));
+  half->Begin(prefill.link.get(), RequestFor(*prefill.info));
   if (cancelled()) half->Cancel();
 }
 
 void GenerateRun::Send(const RegisteredWorker& worker, uint32_t held_tokens, Duration await) {
   worker_ = worker.address;
   if (!tried_.empty()) ++engine_->counters_.tries_again;
-  tried_.push_back(worker.index);
+  tried_.push_back(worker.address);
   engine_->NoteSent(worker, keys_.get());
   WorkerRequest wanted = RequestFor(*worker.info);
   wanted.held_tokens = held_tokens;
