@@ -30,6 +30,8 @@ grpc::ChannelArguments ChannelArguments(int max_message_bytes) {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  // A pod that is replaced has its name and another address. gRPC would ask again after 30 s.
+  args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   return args;
 }
 

@@ -127,9 +127,9 @@ def test_ports_of_a_pod_have_different_names_and_its_service_finds_the_worker(ch
 def test_a_router_calls_the_workers_by_the_names_of_their_nodes(chart):
     docs = render(chart, VALUES["beside-claim"])
     service = find(docs, "StatefulSet", "test-cache")["spec"]["serviceName"]
-    assert config_of(docs, "router")["workers"] == [
-        f"test-cache-{i}.{service}.kv.svc:7500" for i in range(2)
-    ]
+    assert config_of(docs, "router")["workers"] == [f"dns:_worker._tcp.{service}.kv.svc"]
+    ports = {p["name"]: p["targetPort"] for p in find(docs, "Service", service)["spec"]["ports"]}
+    assert ports["worker"] == "worker-grpc"
 
 
 def test_a_change_of_the_workers_configuration_rolls_the_nodes_pods(chart):

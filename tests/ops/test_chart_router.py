@@ -15,17 +15,17 @@ def router_spec(docs):
     return find(docs, "Deployment", "test-router")["spec"]["template"]["spec"]
 
 
-def test_a_router_calls_each_worker_by_its_name(chart):
+def test_a_router_follows_the_workers_by_their_names(chart):
     values = {**TLS, **ROUTER, "worker": {**WORKER["worker"], "replicas": 2}}
     docs = render(chart, values)
     config = router_config(docs)
-    assert config["workers"] == [
-        f"test-worker-{number}.test-worker-pods.kv.svc:7500" for number in range(2)
-    ]
+    # The targets of SRV records are the pods' names: more workers change nothing here.
+    assert config["workers"] == ["dns:_grpc._tcp.test-worker-pods.kv.svc"]
     spec = find(docs, "StatefulSet", "test-worker")["spec"]
     assert spec["serviceName"] == "test-worker-pods" and spec["replicas"] == 2
     service = find(docs, "Service", "test-worker-pods")["spec"]
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
+    assert [port["name"] for port in service["ports"]] == ["grpc"]
     # Certificates have the names of the Services.
     assert config["workers_tls"]["server_name"] == "test-worker.kv.svc"
     assert config["cache_tls"]["server_name"] == config["cache"].removesuffix(":7400")

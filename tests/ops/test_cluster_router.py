@@ -1,10 +1,11 @@
-"""Routers as pods, before engines: what callers see while pods are replaced and Services lag behind.
+"""Routers as pods, before engines: what callers see while pods are replaced and Services lag.
 
 The engines are small scripts. Calls come as those of most clients do, each with a connection of its
 own."""
 
 import http.client
 import json
+import threading
 
 import pytest
 
@@ -14,7 +15,7 @@ from small_cluster.network import make_namespace
 
 LAG = 3.0  # Seconds by which a Service follows its pods late.
 ENGINE = """#!/usr/bin/python3
-import http.server, json
+import http.server, json, os
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def answer(self, value):
@@ -28,7 +29,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        choice = {"index": 0, "finish_reason": "stop", "text": "hello"}
+        choice = {"index": 0, "finish_reason": "stop", "text": os.environ["HOSTNAME"]}
         usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
         self.answer({"id": "x", "model": "m", "choices": [choice], "usage": usage})
     def log_message(self, *_): pass
@@ -70,6 +71,7 @@ ENGINES = [
         "kind": "Service",
         "metadata": {"name": "engine"},
         "spec": {
+            "clusterIP": "None",
             "selector": LABELS,
             "ports": [{"name": "http", "port": 8000, "targetPort": "http"}],
         },
@@ -78,7 +80,7 @@ ENGINES = [
 VALUES = {
     **PLAINTEXT,
     "cache": {"enabled": False},
-    "router": {"enabled": True, "replicas": 2, "workers": ["http://engine.kv.svc:8000"]},
+    "router": {"enabled": True, "replicas": 2, "workers": ["dns:http://engine.kv.svc:8000"]},
     "extraObjects": ENGINES,
 }
 
@@ -98,18 +100,21 @@ def release(chart, programs, tmp_path):
     made.cluster.close()
 
 
-def caller(cluster):
+def caller(cluster, answered):
+    """`answered` gets the names of the engines' pods."""
     address = cluster.service_address("test-router")
-    body = json.dumps({"model": "m", "prompt": "hello"})
 
     def request():
+        # Another prompt each time: one that is known goes where it went before.
+        prompt = f"{len(answered)} {threading.get_ident()} " + "hello " * 100
+        body = json.dumps({"model": "m", "prompt": prompt})
         connection = http.client.HTTPConnection(address, 8000, timeout=10)
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read()
         assert answer.status == 200, f"{answer.status} {text[:200]}"
-        assert json.loads(text)["choices"][0]["text"] == "hello"
         connection.close()
+        answered.append(json.loads(text)["choices"][0]["text"])
 
     return request
 
@@ -121,7 +126,7 @@ def router(**values):
 def test_routers_are_replaced_without_a_failed_request(release):
     quick = {"announceSeconds": int(LAG) + 2}
     release.upgrade(router(**quick))
-    load = Load(release.cluster, caller(release.cluster))
+    load = Load(release.cluster, caller(release.cluster, []))
     release.upgrade(router(**quick, logLevel="debug"))
     release.upgrade(router(**quick))
     pods = [p for p in release.cluster.pods() if p.labels.get("app.kubernetes.io/name") == "cairn"]
@@ -137,7 +142,32 @@ def test_routers_are_replaced_without_a_failed_request(release):
 def test_without_a_time_to_announce_it_requests_fail(release):
     """That the test above can fail: a Service still leads to the routers that have ended."""
     release.upgrade(router(announceSeconds=0))
-    load = Load(release.cluster, caller(release.cluster))
+    load = Load(release.cluster, caller(release.cluster, []))
     release.upgrade(router(announceSeconds=0, logLevel="debug"))
     load.stop()
     assert load.failures != []
+
+
+def engines(count):
+    deployment, service = ENGINES
+    return {"extraObjects": [merged(deployment, {"spec": {"replicas": count}}), service]}
+
+
+def test_a_router_follows_engines_as_they_come_and_go(release):
+    values = router(replicas=1, policy="round_robin")
+    release.upgrade(values)
+    (pod,) = [p for p in release.cluster.pods() if "router" in p.name]
+    answered = []
+    load = Load(release.cluster, caller(release.cluster, answered))
+    for count in [3, 5, 2]:
+        release.upgrade(values, engines(count))
+        names = {p.name for p in release.cluster.pods() if p.labels == LABELS}
+        assert len(names) == count
+        # Each one that is new gets requests, and none goes to one that has gone.
+        release.cluster.wait(
+            lambda n=names: n <= set(answered[-50:]) and set(answered[-20:]) <= n,
+            "all engines are used, and no others",
+        )
+    load.stop()
+    assert load.failures == [], release.cluster.report()
+    assert not pod.ended.is_set() and pod.container("router").restarts == 0

@@ -111,11 +111,11 @@ tls:
 {{- fail "router.http: tenantHeader and apiKeysSecret contradict each other" -}}
 {{- end -}}
 {{- range .Values.router.workers -}}
-{{- if ne (regexMatch "^https?://" .) (ne (include "cairn.routesEngines" $) "") -}}
+{{- if ne (regexMatch "^(dns:)?https?://" .) (ne (include "cairn.routesEngines" $) "") -}}
 {{- fail (printf "router.workers: got %s beside %s, expected all HOST:PORT, or all http://HOST:PORT or https://HOST:PORT" . (first $.Values.router.workers)) -}}
 {{- end -}}
-{{- if and $.Values.router.picker.enabled (not (regexMatch "^http://([0-9.]+|\\[[0-9a-f:]+\\])(:[0-9]+)?$" .)) -}}
-{{- fail (printf "router.workers: got %s, expected http://IP:PORT, because router.picker.enabled=true: a gateway gets addresses, not names" .) -}}
+{{- if and $.Values.router.picker.enabled (not (regexMatch "^(dns:http://[^_][^:]*:[0-9]+|http://([0-9.]+|\\[[0-9a-f:]+\\])(:[0-9]+)?)$" .)) -}}
+{{- fail (printf "router.workers: got %s, expected http://IP:PORT or dns:http://NAME:PORT, because router.picker.enabled=true: a gateway gets addresses, not names" .) -}}
 {{- end -}}
 {{- end -}}
 {{- range .Values.router.engines.events -}}
@@ -130,7 +130,7 @@ tls:
 
 {{/* Not empty: the router's workers are engines with OpenAI's API. */}}
 {{- define "cairn.routesEngines" -}}
-{{- with .Values.router.workers }}{{ if regexMatch "^https?://" (first .) }}engines{{ end }}{{ end -}}
+{{- with .Values.router.workers }}{{ if regexMatch "^(dns:)?https?://" (first .) }}engines{{ end }}{{ end -}}
 {{- end -}}
 
 {{/* The volume with the router's model. Empty: there is none, before engines. */}}
@@ -150,23 +150,14 @@ tls:
 {{- end -}}
 {{- end -}}
 
-{{/* A JSON list: a router calls each worker by a name of its own. */}}
+{{/* A JSON list: a router calls each worker by a name of its own, and follows those that DNS names. */}}
 {{- define "cairn.routerWorkers" -}}
-{{- $list := .Values.router.workers -}}
-{{- $pods := printf "%s-worker" (include "cairn.name" .) -}}
-{{- $service := printf "%s-pods" $pods -}}
-{{- $replicas := .Values.worker.replicas -}}
-{{- if .Values.worker.besideNode -}}
-{{- $pods = printf "%s-cache" (include "cairn.name" .) -}}
-{{- $service = printf "%s-peers" $pods -}}
-{{- $replicas = .Values.cache.replicas -}}
+{{- if .Values.router.workers -}}
+{{ toJson .Values.router.workers }}
+{{- else -}}
+{{- $service := ternary "_worker._tcp.%s-cache-peers.%s.svc" "_grpc._tcp.%s-worker-pods.%s.svc" .Values.worker.besideNode -}}
+{{ list (printf (printf "dns:%s" $service) (include "cairn.name" .) .Release.Namespace) | toJson }}
 {{- end -}}
-{{- if not $list -}}
-{{- range $i := until (int $replicas) -}}
-{{- $list = append $list (printf "%s-%d.%s.%s.svc:7500" $pods $i $service $.Release.Namespace) -}}
-{{- end -}}
-{{- end -}}
-{{ toJson $list }}
 {{- end -}}
 
 {{/* Nodes whose events the router follows. A few of a cluster are enough: they name the others. */}}

@@ -222,7 +222,7 @@ void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWork
     MutexLock lock(mu_);
     prefill_ = half;
   }
-  half->Begin(prefill.link, RequestFor(*prefill.info));
+  half->Begin(prefill.link.get(), RequestFor(*prefill.info));
   if (cancelled()) half->Cancel();
 }
 

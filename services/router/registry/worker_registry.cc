@@ -24,6 +24,8 @@ std::string_view Name(WorkerCondition condition) {
 struct WorkerRegistry::State {
   struct Worker {
     std::string address;
+    bool named = true;                 // False: the place is free.
+    std::shared_ptr<WorkerLink> link;  // nullptr: the place is free, or the registry has ended.
     std::shared_ptr<const WorkerInfo> info;
     std::shared_ptr<const WorkerReport> report;
     TimePoint reported_at = {};
@@ -120,73 +122,116 @@ class WorkerRegistry::Watch final : public WorkerWatchObserver {
 
 WorkerRegistry::WorkerRegistry(Options options, const MakeWorkerLink& make_link, const Clock* clock,
                                OnLoad on_load)
-    : options_(std::move(options)), clock_(clock), state_(std::make_shared<State>()) {
+    : options_(std::move(options)),
+      make_link_(make_link),
+      clock_(clock),
+      state_(std::make_shared<State>()) {
   state_->options = options_;
   state_->clock = clock;
   state_->on_load = std::move(on_load);
-  MutexLock lock(state_->mu);
-  for (const std::string& address : options_.addresses) {
-    links_.push_back(make_link(address));
-    state_->workers.emplace_back().address = address;
-  }
+  SetAddresses(options_.addresses);
 }
 
 WorkerRegistry::~WorkerRegistry() {
   std::vector<std::shared_ptr<WorkerCall>> calls;
+  std::vector<std::shared_ptr<WorkerLink>> links;  // Destroyed without the lock.
   {
     MutexLock lock(state_->mu);
     for (State::Worker& worker : state_->workers) {
       worker.watched = false;
       if (worker.call != nullptr) calls.push_back(std::move(worker.call));
+      links.push_back(std::move(worker.link));
     }
   }
   for (const auto& call : calls) call->Cancel();
 }
 
+void WorkerRegistry::SetAddresses(const std::vector<std::string>& addresses) {
+  std::vector<std::string> gone;
+  std::vector<std::shared_ptr<WorkerCall>> calls;
+  std::vector<std::shared_ptr<WorkerLink>> links;  // Destroyed without the lock.
+  {
+    MutexLock lock(state_->mu);
+    std::vector<State::Worker>& workers = state_->workers;
+    for (State::Worker& worker : workers) {
+      if (!worker.named || std::ranges::find(addresses, worker.address) != addresses.end())
+        continue;
+      worker.named = worker.watched = false;
+      gone.push_back(worker.address);
+      if (worker.call != nullptr) calls.push_back(std::move(worker.call));
+      links.push_back(std::move(worker.link));
+    }
+    for (const std::string& address : addresses) {
+      const auto known = [&](const State::Worker& w) { return w.named && w.address == address; };
+      if (std::ranges::any_of(workers, known)) continue;
+      auto place = std::ranges::find(workers, false, &State::Worker::named);
+      if (place == workers.end()) place = workers.emplace(workers.end());
+      // Watches of the worker that had the place before are not heard.
+      const uint64_t generation = place->generation;
+      *place = State::Worker();
+      place->address = address;
+      place->link = make_link_(address);
+      place->generation = generation;
+    }
+  }
+  for (const auto& call : calls) call->Cancel();
+  for (const std::string& address : gone) state_->on_load(address, nullptr);
+}
+
 void WorkerRegistry::Tick() {
   const TimePoint now = clock_->Now();
-  for (size_t i = 0; i < links_.size(); ++i) {
+  for (size_t i = 0;; ++i) {
     std::shared_ptr<WorkerCall> silent;
+    std::shared_ptr<WorkerLink> link;
+    std::string address;
     uint64_t generation = 0;
     {
       MutexLock lock(state_->mu);
+      if (i >= state_->workers.size()) return;
       State::Worker& worker = state_->workers[i];
+      if (!worker.named) continue;
+      address = worker.address;
       if (worker.watched && now - worker.heard_at > options_.silent_after) {
         silent = worker.call;
-        log::Warn("router_worker_silent", {{"worker", worker.address}});
+        log::Warn("router_worker_silent", {{"worker", address}});
         state_->EndWatch(
             &worker, fmt::format("it has told nothing for {}s", Seconds(options_.silent_after)));
       } else if (!worker.watched && now >= worker.next_try) {
         worker.watched = true;
         worker.heard_at = now;
         generation = ++worker.generation;
+        link = worker.link;
       }
     }
     if (silent != nullptr) {
       silent->Cancel();
-      state_->on_load(options_.addresses[i], nullptr);
+      state_->on_load(address, nullptr);
     }
-    if (generation == 0) continue;
-    auto call = links_[i]->Watch(std::make_shared<Watch>(state_, i, generation));
-    MutexLock lock(state_->mu);
-    if (State::Worker* const worker = state_->Current(i, generation))
-      worker->call = std::move(call);
+    if (link == nullptr) continue;
+    auto call = link->Watch(std::make_shared<Watch>(state_, i, generation));
+    bool ended = false;  // Also if the worker is named no more.
+    {
+      MutexLock lock(state_->mu);
+      State::Worker* const worker = state_->Current(i, generation);
+      ended = worker == nullptr;
+      if (!ended) worker->call = call;
+    }
+    if (ended) call->Cancel();
   }
 }
 
 std::vector<RegisteredWorker> WorkerRegistry::Workers() const {
   std::vector<RegisteredWorker> views;
   MutexLock lock(state_->mu);
-  for (size_t i = 0; i < state_->workers.size(); ++i) {
-    const State::Worker& worker = state_->workers[i];
+  for (const State::Worker& worker : state_->workers) {
+    if (!worker.named) continue;
     RegisteredWorker& view = views.emplace_back();
-    view.index = i;
     view.address = worker.address;
     view.info = worker.info;
     view.report = worker.report;
     view.reported_at = worker.reported_at;
     view.connects = worker.connects;
-    view.link = links_[i].get();
+    view.link = worker.link;
     if (worker.report == nullptr) {
       view.reason = worker.error;
     } else if (!worker.suitable) {

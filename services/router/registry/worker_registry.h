@@ -25,7 +25,6 @@ std::string_view Name(WorkerCondition condition);
 
 // One worker at one moment.
 struct RegisteredWorker {
-  size_t index = 0;  // Its place in the registry, which never changes.
   std::string address = {};
   WorkerCondition condition = WorkerCondition::kWaiting;
   std::string reason = {};                     // Why it gets no whole requests, for people.
@@ -33,7 +32,7 @@ struct RegisteredWorker {
   std::shared_ptr<const WorkerReport> report;  // nullptr: it is not reached now.
   TimePoint reported_at = {};                  // When `report` came.
   uint64_t connects = 0;                       // How often it was reached.
-  WorkerLink* link = nullptr;                  // Lives as long as the registry.
+  std::shared_ptr<WorkerLink> link;
 
   // It computes prompts for other workers, and answers no request.
   bool only_prefills() const { return info != nullptr && info->role == WorkerRole::kPrefill; }
@@ -64,19 +63,21 @@ class WorkerRegistry {
   WorkerRegistry(const WorkerRegistry&) = delete;
   WorkerRegistry& operator=(const WorkerRegistry&) = delete;
 
+  // These are the workers from now on. Of those that are named no more the watches end; their
+  // requests go on.
+  void SetAddresses(const std::vector<std::string>& addresses);
   // Begins watches whose time has come, and ends silent ones. Call it every 100 ms or so.
   void Tick();
-  // All of them, in the order of the addresses.
+  // All that are named now, in the order of their places.
   std::vector<RegisteredWorker> Workers() const;
-  size_t size() const { return links_.size(); }
 
  private:
   class Watch;
   struct State;
   const Options options_;
+  const MakeWorkerLink make_link_;
   const Clock* const clock_;
   const std::shared_ptr<State> state_;  // Watches hold it, too: they may end later.
-  std::vector<std::unique_ptr<WorkerLink>> links_;
 };
 
 }  // namespace cairn::router

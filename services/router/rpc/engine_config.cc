@@ -64,7 +64,9 @@ void Register(config::Schema& schema, EngineConfig& c) {
 }
 
 bool IsEngine(const std::string& worker) {
-  return worker.starts_with("http://") || worker.starts_with("https://");
+  std::string_view url = worker;
+  if (url.starts_with("dns:")) url.remove_prefix(4);
+  return url.starts_with("http://") || url.starts_with("https://");
 }
 
 EngineLinkOptions LinkOptions(const EngineConfig& c, const std::set<std::string>& with_events) {

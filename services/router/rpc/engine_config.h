@@ -27,7 +27,7 @@ struct EngineConfig {
 // Registers engines.* and their check. `config` must outlive `schema`.
 void Register(config::Schema& schema, EngineConfig& config);
 
-// The worker is an engine: its address is a URL.
+// The worker is an engine: its address is a URL, or they are those of a name with a scheme.
 bool IsEngine(const std::string& worker);
 
 // Only events need the engines' own tokens: what was sent is remembered as well by its text.

@@ -36,7 +36,9 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
   schema.TextList(
       "workers", &c.workers,
       "Workers, HOST:PORT each; or other engines with OpenAI's API, http://HOST:PORT or "
-      "https://HOST:PORT each.",
+      "https://HOST:PORT each. dns:NAME:PORT, or dns:http://NAME:PORT: all addresses of the name, "
+      "which the router follows as they come and go; of a name that begins with _, without a port, "
+      "the targets of its SRV records.",
       {.max_length = 256});
   schema.Text("cache", &c.cache,
               "Cache nodes of the workers, HOST:PORT, with commas between them. The router follows "
@@ -145,7 +147,10 @@ Status CheckAddresses(RouterConfig& c) {
 // One name for each spelling of an address: names have no case, and http has a port of its own.
 Result<std::string> OneSpelling(const std::string& worker) {
   std::string spelling;
-  if (IsEngine(worker)) {
+  if (IsWorkerName(worker)) {
+    CAIRN_RETURN_IF_ERROR(ParseWorkerName(worker).status());
+    spelling = worker;
+  } else if (IsEngine(worker)) {
     CAIRN_ASSIGN_OR_RETURN(const http::Origin origin, http::ParseOrigin(worker, "workers"));
     spelling = (origin.tls ? "https://" : "http://") + origin.Authority();
   } else {
@@ -240,7 +245,19 @@ Status CheckEndpoints(const RouterConfig& c) {
         "gateway can send requests only to engines (http://IP:PORT)",
         c.picker.listen);
   }
-  for (const std::string& worker : c.workers) CAIRN_RETURN_IF_ERROR(CheckEndpoint(worker));
+  for (const std::string& worker : c.workers) {
+    if (!IsWorkerName(worker)) {
+      CAIRN_RETURN_IF_ERROR(CheckEndpoint(worker));
+      continue;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const WorkerName name, ParseWorkerName(worker));
+    if (name.port == 0) {
+      return InvalidArgument(
+          "workers: got '{}', expected dns:http://NAME:PORT, because picker.listen is set: SRV "
+          "records have names, and a gateway looks no name up",
+          worker);
+    }
+  }
   return OkStatus();
 }
 

@@ -31,6 +31,7 @@
 #include "services/router/rpc/router_memory.h"
 #include "services/router/rpc/router_metrics.h"
 #include "services/router/rpc/router_service.h"
+#include "services/router/rpc/worker_names.h"
 
 namespace cairn::router {
 namespace {
@@ -73,7 +74,10 @@ Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
 
 WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model* model) {
   WorkerRegistry::Options options;
-  options.addresses = config.workers;
+  // Those that DNS names come later.
+  for (const std::string& worker : config.workers) {
+    if (!IsWorkerName(worker)) options.addresses.push_back(worker);
+  }
   if (!config.relays()) options.weights_digest = model->weights_digest().Hex();
   return options;
 }
@@ -126,7 +130,8 @@ struct Core {
   std::unique_ptr<KeyFile> engine_key;        // nullptr: engines get no key.
   std::unique_ptr<http::Client> http_client;  // nullptr: the workers are Cairn's.
   std::optional<WorkerRegistry> workers;
-  std::optional<PromptReader> prompts;  // Before engines.
+  std::unique_ptr<WorkerFollower> worker_follower;  // nullptr: DNS names no worker.
+  std::optional<PromptReader> prompts;              // Before engines.
   ThreadPool executor;
   ThreadPool readers;  // The readers of bodies.
   BodyReads reads;
@@ -162,6 +167,13 @@ class RouterProcess final : public service::Service {
                            [core = &*core_](const std::string& address, const WorkerLoad* load) {
                              core->OnLoad(address, load);
                            });
+    if (std::ranges::any_of(config_.workers, IsWorkerName)) {
+      CAIRN_ASSIGN_OR_RETURN(core_->worker_follower,
+                             WorkerFollower::Start(config_.workers, [workers = &*core_->workers](
+                                                                        const auto& addresses) {
+                               workers->SetAddresses(addresses);
+                             }));
+    }
     if (config_.relays()) ReadPrompts();
     core_->engine.emplace(EngineOptions(config_, core_->model.get()),
                           RouterEngine::Parts{.encoder = Pointer(core_->encoder),

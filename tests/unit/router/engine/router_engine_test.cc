@@ -141,6 +141,19 @@ TEST_F(RouterEngineTest, GoesToAnotherWorkerUntilTheFirstToken) {
   EXPECT_EQ(engine_->numbers().broken, 1u);
 }
 
+TEST_F(RouterEngineTest, GoesToAnotherWorkerWhenTheFirstOneIsNamedNoMore) {
+  ReachBoth();
+  const auto got = Send(Tokens(5));
+  const auto [first, sent] = Open();
+  const std::string other = first == "a:1" ? "b:1" : "a:1";
+  registry_->SetAddresses({other});
+  Fail(sent, Errorf(StatusCode::kUnavailable, "gone"));
+  const auto [second, again] = Open();
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(second, other);
+  EXPECT_EQ(got->ends, 0);
+}
+
 TEST_F(RouterEngineTest, EndsWhenAllWorkersHaveFailed) {
   ReachBoth();
   const auto got = Send(Tokens(5));

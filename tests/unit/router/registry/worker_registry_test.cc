@@ -120,6 +120,32 @@ TEST_F(WorkerRegistryTest, SilentWorkerIsWatchedAnewAndItsOldWatchIsNotHeard) {
   EXPECT_EQ(At(0).condition, WorkerCondition::kReady);
 }
 
+TEST_F(WorkerRegistryTest, WorkersComeAndGoByName) {
+  workers_.Reach("a:1", Info());
+  workers_.Reach("b:1", Info());
+  registry_->SetAddresses({"b:1", "c:1"});
+  EXPECT_TRUE(workers_["a:1"].watches[0].call->cancelled);
+  EXPECT_EQ(told_.back(), std::make_pair(std::string("a:1"), false));
+  // What the old watch says is not heard, also by the worker that has its place.
+  workers_["a:1"].watches[0].observer->OnReport({});
+  registry_->Tick();
+  ASSERT_EQ(registry_->Workers().size(), 2u);
+  EXPECT_EQ(At(0).address, "c:1");
+  EXPECT_EQ(At(0).condition, WorkerCondition::kWaiting);
+  EXPECT_EQ(At(1).address, "b:1");
+  EXPECT_EQ(At(1).condition, WorkerCondition::kReady) << "it was left alone";
+  workers_.Reach("c:1", Info());
+  EXPECT_EQ(At(0).condition, WorkerCondition::kReady);
+  // A worker that comes back begins as a new one.
+  registry_->SetAddresses({"a:1"});
+  registry_->Tick();
+  ASSERT_EQ(registry_->Workers().size(), 1u);
+  EXPECT_EQ(At(0).condition, WorkerCondition::kWaiting);
+  EXPECT_EQ(workers_["a:1"].watches.size(), 2u);
+  registry_->SetAddresses({});
+  EXPECT_TRUE(registry_->Workers().empty());
+}
+
 TEST_F(WorkerRegistryTest, ItsEndCancelsWatchesWhoseLastWordsChangeNothing) {
   workers_.Reach("a:1", Info());
   registry_.reset();

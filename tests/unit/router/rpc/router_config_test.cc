@@ -46,6 +46,25 @@ TEST_F(RouterConfigTest, NeedsAModelAndWorkersOfEachAddressOne) {
   ExpectRefused("workers");
 }
 
+TEST_F(RouterConfigTest, WorkersMayBeNamesThatDnsKnows) {
+  config_.workers = {"dns:_grpc._tcp.workers.kv.svc", "dns:more.kv.svc:7500", "127.0.0.1:7500"};
+  EXPECT_OK(schema_.RunChecks());
+  EXPECT_FALSE(config_.relays());
+  for (const char* const wrong : {"dns:workers", "dns:", "dns:_grpc._tcp.workers:7500",
+                                  "dns:http://workers:8000", "dns:unix:/path"}) {
+    config_.workers = {"127.0.0.1:7500", wrong};
+    ExpectRefused("workers");
+  }
+  config_.workers = {"dns:http://engines.kv.svc:8000"};
+  config_.model.clear();
+  EXPECT_TRUE(config_.relays());
+  config_.picker.listen = "127.0.0.1:9002";
+  EXPECT_OK(schema_.RunChecks());
+  // Their targets are names.
+  config_.workers = {"dns:http://_http._tcp.engines.kv.svc"};
+  ExpectRefused("picker.listen");
+}
+
 TEST_F(RouterConfigTest, OneEngineInTwoSpellingsIsOne) {
   config_.model.clear();
   for (const char* const other : {"http://engine", "http://ENGINE:80", "http://engine/"}) {
