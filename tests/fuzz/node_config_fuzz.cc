@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "common/config/config.h"
+#include "common/memory/memory_account.h"
 #include "services/cache/serve/node/node_config.h"
 #include "tests/fuzz/input.h"
 
@@ -39,7 +40,7 @@ CAIRN_FUZZ_ENTRY(node_config)(const uint8_t* data, size_t size) {
     return 0;
   }
   // Every sum is one that can be compared with what the machine has.
-  Expect(cache::Sum(settings.config.MemoryBounds()) >= settings.config.host_capacity);
+  Expect(Sum(settings.config.MemoryBounds()) >= settings.config.host_capacity);
   const auto ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   if (!std::all_of(text.begin(), text.end(), ascii)) return 0;
   Settings again;
