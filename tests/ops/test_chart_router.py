@@ -145,41 +145,6 @@ def test_several_routers_have_a_disruption_budget(chart):
     assert not kinds & {"PodDisruptionBudget", "NetworkPolicy"}
 
 
-@pytest.mark.parametrize("name", ["router", "gateway", "engines", "picker"])
-def test_no_setting_gives_way_in_the_pods_limit(chart, programs, tmp_path, name):
-    docs = render(chart, VALUES[name])
-    text = find(docs, "ConfigMap", "test-router")["data"]["router.yaml"]
-    settings = yaml.safe_load(text)
-    # The pod's files are not here, and it need not run.
-    http = {key: settings["http"][key] for key in ("listen", "max_connections", "all_bodies")}
-    kept = {
-        key: settings[key]
-        for key in ("workers", "picker", "index", "token_cache", "tenant_text", "rpc", "threads")
-        if key in settings
-    }
-    config = tmp_path / "router.yaml"
-    plain = {"tls": {"allow_plaintext_beyond_loopback": True}, "model": "model.gguf"}
-    config.write_text(yaml.safe_dump({**kept, "http": http, **plain}))
-    limit = router_spec(docs)["containers"][0]["resources"]["limits"]["memory"]
-    done = subprocess.run(
-        [programs / "cairn-router", "--config", config, "--memory.limit", f"{limit}B"]
-        + ["--print-config"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    if "has left" in done.stderr:
-        pytest.skip("this machine is smaller than the pod")
-    assert done.returncode == 0, done.stderr
-    printed = yaml.safe_load(done.stdout)
-    for key in ("index", "token_cache"):
-        assert printed[key] == settings[key]
-    assert printed["rpc"]["requests"] == settings["rpc"]["requests"]
-    assert printed["http"]["max_connections"] == settings["http"]["max_connections"]
-    assert printed["http"]["all_bodies"] == settings["http"]["all_bodies"]
-
-
 def test_the_routers_limit_covers_its_bounds(chart):
     def limit(values):
         resources = router_spec(render(chart, values))["containers"][0]["resources"]

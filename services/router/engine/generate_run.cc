@@ -163,9 +163,10 @@ Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
       workers,
       {.model = request_.model, .exact_tokens = prompt_.exact ? prompt_.tokens->size() : 0},
       services_.options.pairing && !prefill_failed_, prompt_.keys.get(), parts.index);
-  for (const size_t index : tried_) {
-    ask.offers[index].usable = false;
-    ask.offers[index].reason = "it has failed this request";
+  for (Offer& offer : ask.offers) {
+    if (std::ranges::find(tried_, offer.worker) == tried_.end()) continue;
+    offer.usable = false;
+    offer.reason = "it has failed this request";
   }
   return parts.dispatcher->Decide(ask);
 }
@@ -229,7 +230,7 @@ void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWork
 void GenerateRun::Send(const RegisteredWorker& worker, uint32_t held_tokens, Duration await) {
   worker_ = worker.address;
   if (!tried_.empty()) ++services_.counters.tries_again;
-  tried_.push_back(worker.index);
+  tried_.push_back(worker.address);
   services_.NoteSent(worker, prompt_.keys.get());
   WorkerRequest wanted = RequestFor(*worker.info);
   wanted.held_tokens = held_tokens;

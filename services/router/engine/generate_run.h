@@ -84,11 +84,11 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
     std::unique_ptr<PromptKeys> keys;
   };
   Prompt prompt_;
-  std::vector<size_t> tried_;    // Indices of workers.
-  std::string worker_;           // The address of the present one.
-  std::string prefill_worker_;   // Computes the prompt for it. Empty: none.
-  bool accepted_ = false;        // A worker was picked once.
-  bool prefill_failed_ = false;  // It is not tried again.
+  std::vector<std::string> tried_;  // Addresses of workers.
+  std::string worker_;              // The address of the present one.
+  std::string prefill_worker_;      // Computes the prompt for it. Empty: none.
+  bool accepted_ = false;           // A worker was picked once.
+  bool prefill_failed_ = false;     // It is not tried again.
   // Tokens of the prompt that the worker for it did not compute for this request. nullopt: there is
   // none.
   std::optional<uint32_t> prefill_cached_;

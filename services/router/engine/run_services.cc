@@ -89,7 +89,7 @@ std::string RunServices::Waiting() const {
     if (worker.answers()) return "";
     waiting += fmt::format("{}{} ({})", waiting.empty() ? "" : ", ", worker.address, worker.reason);
   }
-  return "waiting for workers: " + waiting;
+  return "waiting for workers: " + (waiting.empty() ? "none is named yet" : waiting);
 }
 
 }  // namespace cairn::router

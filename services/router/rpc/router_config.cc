@@ -16,6 +16,7 @@
 #include "services/router/policy/policy.h"
 #include "services/router/relay/key_file.h"
 #include "services/router/rpc/router_memory.h"
+#include "services/router/rpc/worker_names.h"
 
 namespace cairn::router {
 namespace {
@@ -280,7 +281,7 @@ void Register(config::Schema& schema, RouterConfig& c) {
 }
 
 size_t Threads(const RouterConfig& c) {
-  constexpr size_t kAlways = 8;  // Pollers of workers, followers of nodes and engines.
+  constexpr size_t kAlways = 10;  // Pollers of workers, followers of nodes, engines and names.
   return kAlways + c.threads + 2 * size_t{c.http.threads} + (c.relays() ? c.engines.threads : 0);
 }
 
