@@ -1,7 +1,7 @@
 #pragma once
 // Bounds the bytes that many parties hold together, and shares them: one gets more only if it holds
-// no more than is left for others, so n parties that give nothing back leave 1/(n+1) of the bytes. A
-// party that holds nothing gets as much as is free.
+// no more than is left for others, so n parties that give nothing back leave 1/(n+1) of the bytes.
+// A party that holds nothing gets as much as is free.
 //
 //   FairBudget --- a ByteShare goes where the bytes go, and gives them back at its end
 //       |

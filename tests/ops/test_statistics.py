@@ -12,9 +12,7 @@ from conftest import ROOT
 SEEN_BY_CLIENTS = "common/include/cairn/common/kv/node_statistics.h"
 OF_CLIENTS = "clients/cpp/include/cairn/client/client_stats.h"
 ONLY_METRICS = "services/cache/store/state/engine_statistics.h"
-OF_WORKERS = sorted(
-    str(path.relative_to(ROOT)) for path in (ROOT / "services/worker").rglob("*.h")
-)
+OF_WORKERS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "services/worker").rglob("*.h"))
 # Where people read about the metrics, and where the program has the help texts that rows share.
 PAGES = {
     "node": ("docs/operate/metrics.md", "services/cache/serve/node/engine_metrics.cc"),

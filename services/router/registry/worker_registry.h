@@ -63,7 +63,7 @@ class WorkerRegistry {
   WorkerRegistry(const WorkerRegistry&) = delete;
   WorkerRegistry& operator=(const WorkerRegistry&) = delete;
 
-  // These are the workers from now on. Of those that are named no more the watches end; their
+  // These are the workers from now on. The watches of those that are named no more end; their
   // requests go on.
   void SetAddresses(const std::vector<std::string>& addresses);
   // Begins watches whose time has come, and ends silent ones. Call it every 100 ms or so.

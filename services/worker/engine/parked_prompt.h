@@ -8,7 +8,7 @@
 
 namespace cairn::worker {
 
-// As PromptWay. The first step writes the copy into the sequence.
+// As PromptWay. Not thread-safe. The first step writes the copy into the sequence.
 class ParkedPrompt final : public PromptWay {
  public:
   // `sequence` is empty, has room for the copy's tokens when Next is called, and outlives this.

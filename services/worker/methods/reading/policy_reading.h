@@ -12,7 +12,7 @@
 
 namespace cairn::worker {
 
-// As ContextOpener.
+// As ContextOpener. Immutable.
 class PolicyReading final : public ContextOpener {
  public:
   // Errors: those of methods::NewContextOpener.

@@ -21,7 +21,7 @@ namespace cairn::worker {
 int64_t SharedSegmentEnd(const selections::Selection& selection, int64_t prefix_end, int64_t whole,
                          int64_t block_tokens);
 
-// As StagePublisher.
+// As StagePublisher. Not thread-safe.
 class SelectionPublisher final : public StagePublisher {
  public:
   // All must outlive it. Namespaces without a stage are passed over; every stage is a

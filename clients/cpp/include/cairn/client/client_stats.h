@@ -30,7 +30,7 @@ inline constexpr size_t kCallCodeCount = 17;  // Values of absl::StatusCode.
   ROW(matched_blocks, "Blocks that they matched.")                                                 \
   ROW(fetches, "Fetches that were begun.")                                                         \
   ROW(fetched_slices, "Slices that were verified and delivered.")                                  \
-  ROW(lent_bytes, "The part of fetched_bytes that was delivered without a copy.")                    \
+  ROW(lent_bytes, "The part of fetched_bytes that was delivered without a copy.")                  \
   ROW(corrupt_slices, "Slices that did not match their hash here.")                                \
   ROW(fetched_rows, "Rows of one head that FetchRows delivered.")                                  \
   ROW(corrupt_rows, "Groups of rows that did not match their hash here.")                          \
