@@ -22,7 +22,7 @@ struct SelectedRows {
   std::vector<int64_t> first_row = {};  // In `prefix`: [layers][kv_heads].
 };
 
-// As BlockSlices. Not thread-safe.
+// As BlockSlices. Immutable.
 class SelectedSlices final : public BlockSlices {
  public:
   explicit SelectedSlices(SelectedRows rows) : rows_(std::move(rows)) {}
