@@ -29,9 +29,9 @@ class Admission {
     // Why a request with prefill_only is refused whatever the role is. Empty: it is not.
     std::string no_prefill_only = {};
     KvLayout kv = {};
-    int64_t pool_tokens = 0;                  // That have room in all pages together.
+    int64_t pool_tokens = 0;                 // That have room in all pages together.
     const ContextOpener* reading = nullptr;  // Null: contexts are not read by rows.
-    size_t places = 1;                        // Requests that run at the same time.
+    size_t places = 1;                       // Requests that run at the same time.
   };
   // Ends a request that never ran.
   using Finish = std::function<void(Job&, Result<GenerateSummary>)>;
