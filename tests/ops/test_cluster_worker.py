@@ -1,12 +1,10 @@
-"""Workers as pods: in their node's pod, and followed by a router."""
+"""A worker in its node's pod: they share memory, and end in order."""
 
-import http.client
 import json
-import re
 
 import pytest
 
-from cairn_cluster import PLAINTEXT, Load, start
+from cairn_cluster import PLAINTEXT, start
 from small_cluster.network import make_namespace
 
 BESIDE = {**PLAINTEXT, "worker": {"enabled": True, "besideNode": True}}
@@ -64,72 +62,3 @@ def test_a_node_outlives_the_worker_of_its_pod(release):
     assert release.cluster.notes == []
     release.cluster.wait_settled()
     assert answer(release)["fetched_tokens"] == 832
-
-
-def caller(cluster):
-    address = cluster.service_address("test-router")
-
-    def request():
-        connection = http.client.HTTPConnection(address, 8000, timeout=60)
-        body = json.dumps({"prompt": "hello", "max_tokens": 1})
-        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        text = answer.read()
-        assert answer.status == 200, f"{answer.status} {text[:200]}"
-        connection.close()
-
-    return request
-
-
-def test_an_update_of_everything_fails_no_request(release):
-    release.cluster.lag = 3.0
-
-    def values(level):
-        return {
-            **PLAINTEXT,
-            "cache": {"replicas": 3, "logLevel": level},
-            "worker": {"enabled": True, "replicas": 2, "logLevel": level},
-            "router": {
-                "enabled": True,
-                "replicas": 2,
-                "announceSeconds": 5,
-                "logLevel": level,
-            },
-        }
-
-    release.upgrade(values("info"))
-    load = Load(release.cluster, caller(release.cluster))
-    release.upgrade(values("warn"))
-    release.upgrade(values("info"))  # A rollback is no more than this.
-    load.stop()
-    assert load.failures == [] and load.done > 50
-    assert release.cluster.notes == []
-
-
-def test_a_router_follows_the_workers_of_the_chart(release):
-    def values(workers):
-        return {
-            **PLAINTEXT,
-            "worker": {"enabled": True, "replicas": workers},
-            "router": {"enabled": True, "policy": "round_robin"},
-        }
-
-    release.upgrade(values(2))
-    cluster = release.cluster
-    (router,) = [p for p in cluster.pods() if "router" in p.name]
-
-    def workers():
-        """How many the router knows, by their condition."""
-        connection = http.client.HTTPConnection(router.address, 7601, timeout=10)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        found = re.findall(r'^cairn_router_workers\{condition="(\w+)"\} (\d+)', text, flags=re.M)
-        return {condition: int(count) for condition, count in found if count != "0"}
-
-    load = Load(cluster, caller(cluster))
-    for count in [4, 1]:
-        release.upgrade(values(count))
-        cluster.wait(lambda n=count: cluster.in_client(workers) == {"ready": n}, f"{count} workers")
-    load.stop()
-    assert load.failures == [] and load.done > 20
-    assert not router.ended.is_set() and router.container("router").restarts == 0

@@ -75,7 +75,8 @@ def stateful_set(cluster, workload):
     # One at a time, the last one first, and only while all others work. A pod of the old revision
     # that does not work is replaced at once: an update must be able to repair it.
     others = [pods[p] for p in wanted if p in pods and p != (old or [None])[-1]]
-    if old and not any(p.deleted.is_set() for p in pods.values()):
+    whole = all(p in pods and not pods[p].deleted.is_set() for p in wanted)
+    if old and whole:
         broken = [p for p in old if not pods[p].ready]
         if broken or all(_available(p, workload) for p in others):
             pods[(broken or old)[-1]].delete()
