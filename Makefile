@@ -138,13 +138,15 @@ test-tsan: packages ## Engine cores and kernels under TSan, all of them
 	  --base all --again --jobs $(JOBS)
 	$(END)
 
-torture: ## Hostile clients against a node for HOURS (default 4), and etcd away for a minute
+torture: ## Hostile clients at a node and at a cluster for HOURS (default 4), and etcd away
 torture: $(BUILD)/build.ninja
 	$(call build_targets,programs,all cairn_adversary cluster_integration_test)
 	CAIRN_ETCD_AWAY_SECONDS=60 $(BUILD)/tests/cluster_integration_test \
 		--gtest_filter='ClusterEtcdTest.*'
 	$(BUILD)/bin/cairn_adversary --seed $$(date +%s) \
-		--seconds $$(awk 'BEGIN { print $(HOURS) * 3600 }')
+		--seconds $$(awk 'BEGIN { print $(HOURS) * 1800 }')
+	$(BUILD)/bin/cairn_adversary --stage cluster --seed $$(date +%s) \
+		--seconds $$(awk 'BEGIN { print $(HOURS) * 1800 }')
 
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)

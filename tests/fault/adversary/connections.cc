@@ -1,41 +1,14 @@
 // Connections and streams that are open and do nothing, or do nonsense.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <cstring>
+#include <cerrno>
 
-#include "protocol/shm/socket.h"
 #include "tests/fault/adversary/recipes.h"
 #include "tests/fault/adversary/wire_client.h"
+#include "tests/fault/adversary/wire_http.h"
 
 namespace cairn::fault {
-namespace {
-
-using shm::Descriptor;
-
-// A connection to "127.0.0.1:PORT" that does not block. Invalid: refused.
-Descriptor DialTcp(const std::string& address) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return socket;
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 &&
-      errno != EINPROGRESS) {
-    socket.Reset();
-  }
-  return socket;
-}
-
-void SendText(const Descriptor& socket, std::string_view text) {
-  (void)send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-}  // namespace
 
 void IdlePushes(Scene& scene) {
   struct Idle {
@@ -137,19 +110,19 @@ void SlowReaders(Scene& scene) {
 }
 
 void SlowAdmin(Scene& scene) {
-  std::vector<Descriptor> sockets(300);
+  std::vector<shm::Descriptor> sockets(300);
   const TimePoint end = SteadyClock::Get().Now() + std::chrono::seconds(6);
   while (SteadyClock::Get().Now() < end) {
-    for (Descriptor& socket : sockets) {
+    for (shm::Descriptor& socket : sockets) {
       char byte;
       const bool closed = !socket.valid() ||
                           recv(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0 ||
                           (errno != EAGAIN && errno != EWOULDBLOCK);
       if (closed) {
         socket = DialTcp(scene.node.admin());
-        if (socket.valid()) SendText(socket, "GET /metrics HTTP/1.1\r\n");
+        if (socket.valid()) SendSome(socket, "GET /metrics HTTP/1.1\r\n");
       } else {
-        SendText(socket, "X");
+        SendSome(socket, "X");
       }
     }
     if (!scene.Spend(std::chrono::milliseconds(300))) return;
@@ -159,7 +132,7 @@ void SlowAdmin(Scene& scene) {
 void WireNoise(Scene& scene) {
   for (int i = 0; i < 300 && scene.going(); ++i) {
     const std::string& to = scene.random() % 2 == 0 ? scene.node.address() : scene.node.admin();
-    const Descriptor socket = DialTcp(to);
+    const shm::Descriptor socket = DialTcp(to);
     scene.Spend(std::chrono::milliseconds(2));
     std::string noise;
     if (scene.random() % 2 == 0) noise = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -167,7 +140,7 @@ void WireNoise(Scene& scene) {
     for (uint64_t n = scene.Between(0, 3000); n > 0; --n) {
       noise.push_back(static_cast<char>(scene.random()));
     }
-    SendText(socket, noise);
+    SendSome(socket, noise);
     scene.Spend(std::chrono::milliseconds(scene.Between(0, 10)));
   }
 }

@@ -4,15 +4,14 @@
 #include <cstdio>
 #include <thread>
 
-#include "cairn/client/connect.h"
 #include "tests/fault/support/fault_support.h"
 
 namespace cairn::fault {
 namespace {
 
 constexpr uint32_t kCallsInFlight = 8;
-// Connections, and the first prompts.
-constexpr uint64_t kFirstPrompts = 64;
+// Connections, and the first blocks.
+constexpr uint64_t kFirstCalls = 200;
 constexpr milliseconds kLongestStart = seconds(60);
 
 double Median(std::vector<double> values) {
@@ -26,40 +25,42 @@ struct Round {
 
 class CostRunner {
  public:
-  explicit CostRunner(const CostOptions& options) : options_(options), random_(options.seed) {}
+  CostRunner(Stage* stage, const CostOptions& options)
+      : stage_(*stage), options_(options), random_(options.seed) {}
 
   Result<CostReport> Run() {
-    CAIRN_ASSIGN_OR_RETURN(
-        node_, TestedNode::Start({.directory = directory_.path(), .args = SmallNodeArgs()}));
     CostReport report{.seed = options_.seed, .costs = {}};
-    for (const auto& [name, path] : {std::pair("gRPC", client::PathChoice::kGrpc),
-                                     std::pair("shared memory", client::PathChoice::kAuto)}) {
-      honest_ = NewLoad("honest-first", path);
-      second_ = NewLoad("honest-second", path);
-      CAIRN_CHECK(
-          WaitUntil([this] { return honest_->next_prompt() >= kFirstPrompts; }, kLongestStart));
+    for (const std::string& port : stage_.ports()) {
+      if (!options_.port.empty() && port != options_.port) continue;
+      honest_ = NewLoad("honest-first", port);
+      second_ = NewLoad("honest-second", port);
+      CAIRN_CHECK(WaitUntil([this] { return honest_->calls() >= kFirstCalls; }, kLongestStart));
       for (const Recipe* recipe : options_.recipes) {
         if (recipe->alone) continue;
-        report.costs.push_back(Measure(*recipe, name));
+        report.costs.push_back(Measure(*recipe, port));
         Say(report.costs.back());
-        if (node_->deaths() > 0) {
-          return Errorf(StatusCode::kInternal, "the node died: {}", node_->last_death());
-        }
+        CAIRN_RETURN_IF_ERROR(AllLive());
       }
       honest_.reset();
       second_.reset();
     }
-    CAIRN_RETURN_IF_ERROR(node_->Stop());
+    for (const WatchedServer& watched : stage_.servers()) {
+      CAIRN_RETURN_IF_ERROR(watched.server->Stop());
+    }
     return report;
   }
 
  private:
-  std::unique_ptr<HonestLoad> NewLoad(const std::string& tenant, client::PathChoice path) {
-    return std::make_unique<HonestLoad>(node_.get(), HonestLoad::Options{.tenant = tenant,
-                                                                         .path = path,
-                                                                         .threads = kCallsInFlight,
-                                                                         .seed = random_(),
-                                                                         .pause = Duration{0}});
+  std::unique_ptr<HonestLoad> NewLoad(const std::string& name, const std::string& port) {
+    return stage_.NewLoad(port, {.name = name, .seed = random_(), .threads = kCallsInFlight});
+  }
+
+  Status AllLive() const {
+    for (const auto& [name, server, account] : stage_.servers()) {
+      if (server->deaths() == 0) continue;
+      return Errorf(StatusCode::kInternal, "{} died: {}", name, server->last_death());
+    }
+    return OkStatus();
   }
 
   Round Watch() {
@@ -79,7 +80,7 @@ class CostRunner {
     std::jthread player([&, seed = random_()] {
       std::mt19937_64 seeds(seed);
       while (!stop.stop_requested()) {
-        Scene scene(node_.get(), {honest_.get()}, stop.get_token(), seeds(), &ignored_);
+        Scene scene(stage_.places(), {honest_.get()}, stop.get_token(), seeds(), &ignored_);
         recipe.run(scene);
       }
     });
@@ -87,15 +88,15 @@ class CostRunner {
     stop.request_stop();
     player.join();
     honest_->Continue();
-    node_->StopReadingLog(false);
-    DropHostileTenants(node_->address());
+    for (const WatchedServer& watched : stage_.servers()) watched.server->StopReadingLog(false);
+    stage_.DropHostile();
     second_->Continue();
     return round;
   }
 
-  Cost Measure(const Recipe& recipe, const std::string& path) {
+  Cost Measure(const Recipe& recipe, const std::string& port) {
     std::vector<double> rates, p99s, rates_beside, p99s_beside;
-    Cost cost{.recipe = std::string(recipe.name), .path = path};
+    Cost cost{.recipe = std::string(recipe.name), .port = port};
     for (int i = 0; i < options_.rounds; ++i) {
       const Round beside = Watch();
       const Round hostile = WatchBeside(recipe);
@@ -114,29 +115,30 @@ class CostRunner {
 
   void Say(const Cost& cost) const {
     if (options_.quiet) return;
-    std::printf("%-22s %-14s rate %.2f, p99 %.2f\n", cost.recipe.c_str(), cost.path.c_str(),
+    std::printf("%-22s %-14s rate %.2f, p99 %.2f\n", cost.recipe.c_str(), cost.port.c_str(),
                 cost.rate, cost.p99);
     std::fflush(stdout);
   }
 
+  Stage& stage_;
   const CostOptions& options_;
   std::mt19937_64 random_;
-  const testing::TemporaryDirectory directory_;
-  std::unique_ptr<TestedNode> node_;
   std::unique_ptr<HonestLoad> honest_, second_;
   Findings ignored_;  // What recipes find is the runner's.
 };
 
 }  // namespace
 
-Result<CostReport> MeasureCosts(const CostOptions& options) { return CostRunner(options).Run(); }
+Result<CostReport> MeasureCosts(Stage* stage, const CostOptions& options) {
+  return CostRunner(stage, options).Run();
+}
 
 std::string CostReport::Text() const {
-  std::string text = fmt::format("{:22} {:14} {:>6} {:>6} {:>9} {:>12} {:>10}\n", "recipe", "path",
+  std::string text = fmt::format("{:22} {:14} {:>6} {:>6} {:>9} {:>12} {:>10}\n", "recipe", "port",
                                  "rate", "p99", "success", "beside: /s", "p99 ms");
   for (const Cost& cost : costs) {
     text += fmt::format("{:22} {:14} {:6.2f} {:6.2f} {:8.2f}% {:12.0f} {:10.1f}\n", cost.recipe,
-                        cost.path, cost.rate, cost.p99, cost.success * 100, cost.rate_beside,
+                        cost.port, cost.rate, cost.p99, cost.success * 100, cost.rate_beside,
                         cost.p99_beside_ms);
   }
   return text;
@@ -145,9 +147,9 @@ std::string CostReport::Text() const {
 std::string CostReport::Json() const {
   std::string rows;
   for (const Cost& cost : costs) {
-    rows += fmt::format(R"({}{{"recipe":"{}","path":"{}","rate_ratio":{:.4f},"p99_ratio":{:.4f},)"
+    rows += fmt::format(R"({}{{"recipe":"{}","port":"{}","rate_ratio":{:.4f},"p99_ratio":{:.4f},)"
                         R"("success":{:.5f},"rate_beside":{:.1f},"p99_beside_ms":{:.3f}}})",
-                        rows.empty() ? "" : ",", cost.recipe, cost.path, cost.rate, cost.p99,
+                        rows.empty() ? "" : ",", cost.recipe, cost.port, cost.rate, cost.p99,
                         cost.success, cost.rate_beside, cost.p99_beside_ms);
   }
   return fmt::format(R"({{"seed":{},"costs":[{}]}})", seed, rows);

@@ -8,13 +8,13 @@
 
 #include "cairn/common/status.h"
 #include "tests/fault/adversary/recipes.h"
-#include "tests/fault/adversary/tested_node.h"
+#include "tests/fault/adversary/stage.h"
 
 namespace cairn::fault {
 
-// Of one recipe on one path, each with the median of the rounds.
+// Of one recipe at one port, each with the median of the rounds.
 struct Cost {
-  std::string recipe, path;
+  std::string recipe, port;
   double rate = 0;  // Honest calls a second, as a share of those beside a second honest client.
   double p99 = 0;   // Their 99th percentile, as a multiple of that.
   double rate_beside = 0;  // Calls a second beside a second honest client.
@@ -29,17 +29,18 @@ struct CostReport {
   std::string Json() const;
 };
 
-// The honest client has 8 calls in flight without pauses, and so has the second one, on the same
-// path. Rounds with the recipe and rounds with the second client take turns. Recipes that run alone
+// The honest client has 8 calls in flight without pauses, and so has the second one, at the same
+// port. Rounds with the recipe and rounds with the second client take turns. Recipes that run alone
 // are left out: they stop honest clients or restart the node.
 struct CostOptions {
   uint64_t seed = 1;
   double round_seconds = 2;
   int rounds = 3;
   std::vector<const Recipe*> recipes = {};
-  bool quiet = false;  // No progress on stdout.
+  std::string port = {};  // Empty: all ports, one after the other.
+  bool quiet = false;     // No progress on stdout.
 };
-// An error: the run could not begin, or the node died.
-Result<CostReport> MeasureCosts(const CostOptions& options);
+// An error: a server died, or did not end.
+Result<CostReport> MeasureCosts(Stage* stage, const CostOptions& options);
 
 }  // namespace cairn::fault

@@ -12,7 +12,7 @@ constexpr Duration kPeriod = std::chrono::milliseconds(250);
 
 }  // namespace
 
-Liveness::Liveness(const TestedNode* node) : node_(*node), thread_([this] { Run(); }) {}
+Liveness::Liveness(const TestedServer* server) : server_(*server), thread_([this] { Run(); }) {}
 
 Liveness::~Liveness() {
   done_.store(true);
@@ -27,9 +27,9 @@ Liveness::Window Liveness::TakeWindow() {
 void Liveness::Run() {
   while (!done_.load()) {
     const TimePoint begin = SteadyClock::Get().Now();
-    const auto answer = metrics::HttpGet(node_.admin(), "/livez", kPatience);
+    const auto answer = metrics::HttpGet(server_.admin(), "/livez", kPatience);
     const TimePoint end = SteadyClock::Get().Now();
-    if (!node_.WasAwayOnPurpose(begin, end)) {
+    if (!server_.WasAwayOnPurpose(begin, end)) {
       MutexLock lock(mu_);
       ++window_.probes;
       window_.slowest_ms = std::max(window_.slowest_ms, Seconds(end - begin) * 1e3);

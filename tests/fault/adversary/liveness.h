@@ -6,14 +6,14 @@
 #include <thread>
 
 #include "common/concurrency/mutex.h"
-#include "tests/fault/adversary/tested_node.h"
+#include "tests/fault/adversary/tested_server.h"
 
 namespace cairn::fault {
 
 // Thread-safe.
 class Liveness {
  public:
-  explicit Liveness(const TestedNode* node);
+  explicit Liveness(const TestedServer* server);
   ~Liveness();
 
   struct Window {
@@ -27,7 +27,7 @@ class Liveness {
  private:
   void Run();
 
-  const TestedNode& node_;
+  const TestedServer& server_;
   std::atomic<bool> done_{false};
   mutable Mutex mu_;
   Window window_ ABSL_GUARDED_BY(mu_);

@@ -2,8 +2,8 @@
 // What hostile and clumsy clients do, one function for each way. A function is one pass: it ends by
 // itself, or when its scene says so, and leaves nothing that a client's end would not end.
 
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "tests/fault/adversary/scene.h"
 
@@ -21,10 +21,9 @@ struct Recipe {
   bool alone = false;  // It stops honest clients or restarts the node: nothing else runs beside it.
 };
 
-// In the order of the table in recipes.cc.
-std::span<const Recipe> Recipes();
-// nullptr: there is none of this name.
-const Recipe* FindRecipe(std::string_view name);
+// Of StartNodeStage and of StartClusterStage, in the order of the tables in recipes.cc.
+std::vector<const Recipe*> NodeRecipes();
+std::vector<const Recipe*> ClusterRecipes();
 
 // lookups.cc
 void DuplicateKeys(Scene& scene);
@@ -70,5 +69,31 @@ void StrangerAdmin(Scene& scene);
 void KillNine(Scene& scene);
 void OtherCapacities(Scene& scene);
 void GrowingDisk(Scene& scene);
+// asks.cc
+void LargeBodies(Scene& scene);
+void StalledBodies(Scene& scene);
+void LongTexts(Scene& scene);
+void BeyondContext(Scene& scene);
+void WrongFields(Scene& scene);
+void BrokenKeys(Scene& scene);
+void LoudPriorities(Scene& scene);
+void HastyAsks(Scene& scene);
+void MadeUpTenants(Scene& scene);
+void QueryFloods(Scene& scene);
+void WorkerCrowd(Scene& scene);
+void SlowAnswers(Scene& scene);
+void CancelledStreams(Scene& scene);
+// edges.cc
+void HttpFloods(Scene& scene);
+void PickerCrowd(Scene& scene);
+void SlowAdmins(Scene& scene);
+// members.cc
+void MadeUpHolders(Scene& scene);
+void HastyMatches(Scene& scene);
+void LocateFloods(Scene& scene);
+void MemberLies(Scene& scene);
+void ShortLives(Scene& scene);
+void DiskRows(Scene& scene);
+void DiskLeases(Scene& scene);
 
 }  // namespace cairn::fault

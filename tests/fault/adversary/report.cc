@@ -32,20 +32,28 @@ std::string List(const std::vector<std::string>& texts) {
 }  // namespace
 
 std::string Report::Text() const {
-  std::string text = fmt::format("{:22} {:>6} {:>8} {:>9} {:>10}  {}\n", "recipe", "passes",
-                                 "calls", "success", "p99 ms", "findings");
+  std::string text = fmt::format("{:22} {:>6} {:>8} {:>9} {:>6} {:14} {}\n", "recipe", "passes",
+                                 "calls", "success", "p99 x", "of", "findings");
   for (const auto& [name, recipe] : recipes) {
-    text += fmt::format("{:22} {:>6} {:>8} {:>8.2f}% {:>10.1f}  {}\n", name, recipe.passes,
-                        recipe.calls, recipe.worst_success * 100, recipe.worst_p99_ms,
-                        recipe.findings.empty() ? "-" : std::to_string(recipe.findings.size()));
+    text +=
+        fmt::format("{:22} {:>6} {:>8} {:>8.2f}% {:>6.1f} {:14} {}\n", name, recipe.passes,
+                    recipe.calls, recipe.worst_success * 100, recipe.worst_p99, recipe.worst_port,
+                    recipe.findings.empty() ? "-" : std::to_string(recipe.findings.size()));
     for (const std::string& note : recipe.notes) text += fmt::format("    {}\n", note);
   }
-  text += fmt::format(
-      "yardstick: p99 {:.1f} ms, {:.0f} calls/s\n"
-      "honest: {} calls ({} over shared memory), {} blocks read, {} wrong\n"
-      "livez: {} probes, {} red; deaths of the node: {}; peak memory {} of {} MiB\n",
-      yardstick_p99_ms, yardstick_calls_per_second, calls, local_calls, read_blocks, wrong, probes,
-      red_probes, deaths, peak_bytes >> 20, account_bytes >> 20);
+  text += fmt::format("{:14} {:>8} {:>6} {:>13} {:>17} {:>13}\n", "honest at", "calls", "wrong",
+                      "yardstick: /s", "p99 ms, yardstick", "worst p99 ms");
+  for (const auto& [name, port] : ports) {
+    text += fmt::format("{:14} {:>8} {:>6} {:>13.0f} {:>17.1f} {:>13.1f}\n", name, port.calls,
+                        port.wrong, port.yardstick_calls_per_second, port.yardstick_p99_ms,
+                        port.worst_p99_ms);
+  }
+  for (const auto& [name, server] : servers) {
+    text += fmt::format("{:14} {} deaths, peak memory {} of {} MiB\n", name, server.deaths,
+                        server.peak_bytes >> 20, server.account_bytes >> 20);
+  }
+  text +=
+      fmt::format("livez: {} probes, {} red; {} blocks read\n", probes, red_probes, read_blocks);
   for (const std::string& finding : findings) text += "FINDING " + finding + "\n";
   text += fmt::format("{} after {:.0f} s with --seed {}",
                       findings.empty() ? "all is well" : "wrong", seconds, seed);
@@ -53,23 +61,32 @@ std::string Report::Text() const {
 }
 
 std::string Report::Json() const {
-  std::string each;
+  std::string all_recipes, all_ports, all_servers;
+  const auto comma = [](const std::string& list) { return list.empty() ? "" : ","; };
   for (const auto& [name, recipe] : recipes) {
-    each += fmt::format(
-        "{}{}:{{\"passes\":{},\"rounds\":{},\"calls\":{},\"failed\":{},\"worst_success\":{:.5f},"
-        "\"worst_p99_ms\":{:.2f},\"notes\":{},\"findings\":{}}}",
-        each.empty() ? "" : ",", Quoted(name), recipe.passes, recipe.rounds, recipe.calls,
-        recipe.failed, recipe.worst_success, recipe.worst_p99_ms, List(recipe.notes),
+    all_recipes += fmt::format(
+        R"({}{}:{{"passes":{},"rounds":{},"calls":{},"failed":{},"worst_success":{:.5f},)"
+        R"("worst_p99":{:.2f},"worst_port":{},"notes":{},"findings":{}}})",
+        comma(all_recipes), Quoted(name), recipe.passes, recipe.rounds, recipe.calls, recipe.failed,
+        recipe.worst_success, recipe.worst_p99, Quoted(recipe.worst_port), List(recipe.notes),
         List(recipe.findings));
   }
-  return fmt::format(
-      "{{\"seed\":{},\"seconds\":{:.1f},\"yardstick\":{{\"p99_ms\":{:.2f},\"calls_per_second\":{:."
-      "1f}"
-      "}},\"calls\":{},\"local_calls\":{},\"read_blocks\":{},\"wrong\":{},\"probes\":{},"
-      "\"red_probes\":{},\"deaths\":{},\"peak_bytes\":{},\"account_bytes\":{},\"recipes\":{{{}}},"
-      "\"findings\":{}}}",
-      seed, seconds, yardstick_p99_ms, yardstick_calls_per_second, calls, local_calls, read_blocks,
-      wrong, probes, red_probes, deaths, peak_bytes, account_bytes, each, List(findings));
+  for (const auto& [name, port] : ports) {
+    all_ports +=
+        fmt::format(R"({}{}:{{"calls":{},"wrong":{},"yardstick_calls_per_second":{:.1f},)"
+                    R"("yardstick_p99_ms":{:.2f},"worst_p99_ms":{:.2f}}})",
+                    comma(all_ports), Quoted(name), port.calls, port.wrong,
+                    port.yardstick_calls_per_second, port.yardstick_p99_ms, port.worst_p99_ms);
+  }
+  for (const auto& [name, server] : servers) {
+    all_servers += fmt::format(R"({}{}:{{"deaths":{},"peak_bytes":{},"account_bytes":{}}})",
+                               comma(all_servers), Quoted(name), server.deaths, server.peak_bytes,
+                               server.account_bytes);
+  }
+  return fmt::format(R"({{"seed":{},"seconds":{:.1f},"read_blocks":{},"probes":{},"red_probes":{},)"
+                     R"("ports":{{{}}},"servers":{{{}}},"recipes":{{{}}},"findings":{}}})",
+                     seed, seconds, read_blocks, probes, red_probes, all_ports, all_servers,
+                     all_recipes, List(findings));
 }
 
 }  // namespace cairn::fault

@@ -1,7 +1,8 @@
 #pragma once
-// One run: a node, honest clients, a yardstick, and then round after round of recipes with the
-// invariants after each.
+// One run: a stage, honest clients at its ports, a yardstick, and then round after round of recipes
+// with the invariants after each.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 #include "tests/fault/adversary/liveness.h"
 #include "tests/fault/adversary/recipes.h"
 #include "tests/fault/adversary/report.h"
-#include "tests/support/process.h"
+#include "tests/fault/adversary/stage.h"
 
 namespace cairn::fault {
 
@@ -23,40 +24,45 @@ class Runner {
     std::vector<const Recipe*> recipes;
     bool quiet = false;  // No progress on stdout.
   };
-  explicit Runner(Options options) : options_(std::move(options)), random_(options_.seed) {}
+  Runner(std::unique_ptr<Stage> stage, Options options)
+      : options_(std::move(options)), random_(options_.seed), stage_(std::move(stage)) {}
 
-  // An error: the run could not begin. What it found is in the report.
-  Result<Report> Run();
+  // What it found.
+  Report Run();
 
  private:
-  Status StartNode();
+  struct Player;
+  using Windows = std::map<std::string, HonestWindow>;  // By port.
+
+  void StartHonest();
   void MeasureYardstick();
   void RunRound(const std::vector<const Recipe*>& recipes, double round_seconds);
+  std::vector<std::unique_ptr<Player>> StartPlayers(const std::vector<const Recipe*>& recipes,
+                                                    const std::stop_source& stop);
+  void NoteRound(const std::vector<const Recipe*>& recipes,
+                 const std::vector<std::unique_ptr<Player>>& players,
+                 const std::vector<std::string>& found);
   // The invariants after a round. What is wrong.
   std::vector<std::string> CheckRound(const std::vector<const Recipe*>& recipes,
-                                      const HonestWindow& window, const Liveness::Window& probes,
-                                      double lasted);
+                                      const Windows& windows, double lasted);
+  void CheckServers(std::vector<std::string>* found);
   // Waits until all that hostile clients held is given back, and removes their tenants.
   std::string Settle();
-  void CheckHonest(const std::vector<const Recipe*>& recipes, const HonestWindow& window,
-                   double lasted, std::vector<std::string>* found);
+  void CheckPort(const std::vector<const Recipe*>& recipes, const HonestLoad& load,
+                 const HonestWindow& window, double lasted, std::vector<std::string>* found);
   std::vector<std::vector<const Recipe*>> Deal();
-  HonestWindow TakeHonest();
-  uint64_t MostMemory() const { return report_.account_bytes + report_.account_bytes / 20; }
+  Windows TakeHonest();
+  void TakeProbes(std::vector<std::string>* found);
   void Finish();
   void Say(const std::string& text) const;
 
   const Options options_;
   std::mt19937_64 random_;
   Report report_;
-  const testing::TemporaryDirectory directory_;
-  std::unique_ptr<TestedNode> node_;
-  std::vector<std::unique_ptr<HonestLoad>> honest_;
-  std::unique_ptr<Liveness> liveness_;
-  std::unique_ptr<client::CacheClient> operator_;
-  uint64_t deaths_ = 0;  // Those that a round has reported.
-  uint64_t peak_ = 0;    // Bytes, at the end of the last round.
-  std::string in_host_;  // Which tenants have many blocks there, at the end of the last round.
+  const std::unique_ptr<Stage> stage_;
+  std::vector<std::unique_ptr<HonestLoad>> honest_;  // One for each port.
+  std::vector<std::unique_ptr<Liveness>> liveness_;  // One for each server.
+  std::string holders_;  // Who had much in memory at the end of the last round.
 };
 
 }  // namespace cairn::fault

@@ -1,6 +1,6 @@
 #pragma once
-// What a recipe gets to work with: the node, the honest clients beside it, random numbers, and a
-// place for what it found.
+// What a recipe gets to work with: a node and all other places, the honest clients beside it,
+// random numbers, and a place for what it found.
 
 #include <cstdint>
 #include <random>
@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "common/concurrency/mutex.h"
-#include "tests/fault/adversary/honest_load.h"
-#include "tests/fault/adversary/tested_node.h"
+#include "tests/fault/adversary/stage.h"
 
 namespace cairn::fault {
 
@@ -33,15 +32,17 @@ class Findings {
 // One thread uses it, but Expect and Note may be called from several.
 class Scene {
  public:
-  Scene(TestedNode* tested_node, std::vector<HonestLoad*> honest_loads, std::stop_token stop_token,
+  Scene(const Places& all_places, std::vector<HonestLoad*> honest_loads, std::stop_token stop_token,
         uint64_t seed, Findings* findings)
-      : node(*tested_node),
+      : places(all_places),
+        node(*places.nodes[seed % places.nodes.size()]),
         honest(std::move(honest_loads)),
         stop(std::move(stop_token)),
         random(seed),
         findings_(*findings) {}
 
-  TestedNode& node;
+  const Places& places;
+  TestedServer& node;  // One of them.
   const std::vector<HonestLoad*> honest;
   const std::stop_token stop;
   std::mt19937_64 random;

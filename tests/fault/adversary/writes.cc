@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "tests/fault/adversary/honest_blocks.h"
 #include "tests/fault/adversary/local_client.h"
 #include "tests/fault/adversary/recipes.h"
 #include "tests/fault/adversary/wire_client.h"
@@ -60,11 +61,13 @@ void Squatting(Scene& scene) {
   for (uint64_t i = 0; i < 1000; ++i) parts.push_back(MarkedBlock(tenant, i, 4000));
   squatter.Reserve(ns, parts, kLongest);
   // What honest clients will store next, too.
-  for (HonestLoad* load : scene.honest) {
-    const FaultModel& model = load->model();
+  for (const HonestLoad* load : scene.honest) {
+    const HonestBlocks* const blocks = load->client().blocks();
+    if (blocks == nullptr) continue;
+    const FaultModel& model = blocks->model();
     std::vector<PartToStore> next;
     for (uint64_t prompt = 0; prompt < 100; ++prompt) {
-      for (const BlockKey& key : model.MakePrompt(load->next_prompt() + 4 + prompt)) {
+      for (const BlockKey& key : model.MakePrompt(blocks->next_prompt() + 4 + prompt)) {
         PartToStore part;
         part.key = std::string(key.View());
         part.bytes = std::string(model.PartBytes(model.whole()), 0);

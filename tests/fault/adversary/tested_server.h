@@ -1,6 +1,6 @@
 #pragma once
-// The node under test: a real cairn-cache with a limit on its memory, which is watched all the
-// time, and which comes back at the same address when it dies or is told to restart.
+// A process under test: a real node, worker or router with a limit on its memory, which is watched
+// all the time, and which comes back at the same address when it dies or is told to restart.
 
 #include <atomic>
 #include <functional>
@@ -16,41 +16,38 @@
 
 namespace cairn::fault {
 
-// Flags of a node in which everything fills up in seconds.
-const std::vector<std::string>& SmallNodeArgs();
-// Forgets all tenants but the honest ones, whose names begin with "honest-".
-void DropHostileTenants(const std::string& address);
-
 // Thread-safe.
-class TestedNode {
+class TestedServer {
  public:
   struct Options {
-    std::string directory;                      // For the disk tier and the socket.
-    std::vector<std::string> args = {};         // Flags of the node.
+    std::string program = "cairn-cache";        // A program that takes --listen and --admin.listen.
+    std::string address = {};                   // Where it listens. Empty: a free port.
+    std::vector<std::string> args = {};         // Its other flags.
     uint64_t address_space_bytes = 4ull << 30;  // The process gets no more.
     uint64_t descriptors = 1024;                // Nor more of these.
   };
-  static Result<std::unique_ptr<TestedNode>> Start(const Options& options);
-  ~TestedNode();
+  static Result<std::unique_ptr<TestedServer>> Start(const Options& options);
+  ~TestedServer();
 
+  const std::string& program() const { return options_.program; }
   const std::string& address() const { return address_; }
   const std::string& admin() const { return admin_; }
 
   // SIGKILL, or SIGTERM and a wait for the end, and then a start with these flags added (only this
-  // time). What fails meanwhile counts against nobody. An error: the node did not end with code 0,
-  // or did not start.
+  // time). What fails meanwhile counts against nobody. An error: it did not end with code 0, or did
+  // not start.
   Status Restart(bool kill, const std::vector<std::string>& more_args = {});
   // SIGTERM for good.
   Status Stop();
 
-  // Nobody reads the node's log from now on, as when a log collector hangs. Reading again takes up
+  // Nobody reads its log from now on, as when a log collector hangs. Reading again takes up
   // what waits.
   void StopReadingLog(bool stop) { log_is_stuck_.store(stop); }
 
-  // True when the node was away on purpose at some time in [begin, end], or came back less than a
+  // True when it was away on purpose at some time in [begin, end], or came back less than a
   // moment before.
   bool WasAwayOnPurpose(TimePoint begin, TimePoint end) const;
-  // How often the node died although nobody wanted it; it was started again each time. `why` has
+  // How often it died although nobody wanted it; it was started again each time. `why` has
   // the end of its log.
   uint64_t deaths() const;
   std::string last_death() const;
@@ -59,7 +56,8 @@ class TestedNode {
   uint64_t open_descriptors() const;
 
  private:
-  explicit TestedNode(Options options) : options_(std::move(options)) {}
+  explicit TestedServer(Options options)
+      : options_(std::move(options)), address_(options_.address) {}
   // Only the keeper's thread launches: a child dies with the thread that made it.
   Status Launch(const std::vector<std::string>& more_args) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status End(bool kill) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,4 +1,4 @@
-#include "tests/fault/adversary/tested_node.h"
+#include "tests/fault/adversary/tested_server.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <set>
 
-#include "cairn/client/connect.h"
 #include "tests/support/etcd_cluster.h"
 
 namespace cairn::fault {
@@ -34,67 +32,26 @@ TimePoint Now() { return SteadyClock::Get().Now(); }
 
 }  // namespace
 
-const std::vector<std::string>& SmallNodeArgs() {
-  static const std::vector<std::string> kArgs = {"--admin.allow_loopback",
-                                                 "true",
-                                                 "--host.capacity",
-                                                 "512MiB",
-                                                 "--host.prefault",
-                                                 "false",
-                                                 "--disk.capacity",
-                                                 "1GiB",
-                                                 "--disk.min_free",
-                                                 "0",
-                                                 "--index.capacity",
-                                                 "32MiB",
-                                                 "--rpc.memory",
-                                                 "64MiB",
-                                                 "--limits.transfers",
-                                                 "32MiB",
-                                                 "--limits.namespaces",
-                                                 "512",
-                                                 "--lease.default_ttl",
-                                                 "5s",
-                                                 "--reservation.default_ttl",
-                                                 "5s",
-                                                 "--log.level",
-                                                 "info"};
-  return kArgs;
-}
-
-void DropHostileTenants(const std::string& address) {
-  const auto admin = client::ConnectAdmin({.address = address});
-  const auto namespaces = (*admin)->ListNamespaces("", {.deadline = seconds(10)});
-  if (!namespaces.ok()) return;
-  std::set<std::string> tenants;
-  for (const client::NamespaceInfo& info : *namespaces) tenants.insert(info.spec.tenant);
-  for (const std::string& tenant : tenants) {
-    if (tenant.rfind("honest-", 0) != 0) {
-      (void)(*admin)->DropTenant(tenant, {.deadline = seconds(10)});
-    }
-  }
-}
-
-Result<std::unique_ptr<TestedNode>> TestedNode::Start(const Options& options) {
-  std::unique_ptr<TestedNode> node(new TestedNode(options));
+Result<std::unique_ptr<TestedServer>> TestedServer::Start(const Options& options) {
+  std::unique_ptr<TestedServer> server(new TestedServer(options));
   int log[2];
   if (pipe2(log, O_CLOEXEC | O_NONBLOCK) != 0) {
     return Errorf(StatusCode::kInternal, "pipe: no descriptors");
   }
-  node->log_read_ = log[0];
-  node->log_write_ = log[1];
+  server->log_read_ = log[0];
+  server->log_write_ = log[1];
   // The child keeps this end, and opens it again as its stderr, without O_NONBLOCK.
-  fcntl(node->log_write_, F_SETFD, 0);
-  node->log_reader_ = std::thread([raw = node.get()] { raw->ReadLog(); });
-  node->keeper_ = std::thread([raw = node.get()] { raw->Keep(); });
-  CAIRN_RETURN_IF_ERROR(node->InKeeper([raw = node.get()] {
+  fcntl(server->log_write_, F_SETFD, 0);
+  server->log_reader_ = std::thread([raw = server.get()] { raw->ReadLog(); });
+  server->keeper_ = std::thread([raw = server.get()] { raw->Keep(); });
+  CAIRN_RETURN_IF_ERROR(server->InKeeper([raw = server.get()] {
     MutexLock lock(raw->mu_);
     return raw->Launch({});
   }));
-  return node;
+  return server;
 }
 
-TestedNode::~TestedNode() {
+TestedServer::~TestedServer() {
   done_.store(true);
   if (keeper_.joinable()) keeper_.join();
   if (log_reader_.joinable()) log_reader_.join();
@@ -102,8 +59,8 @@ TestedNode::~TestedNode() {
   if (log_write_ >= 0) close(log_write_);
 }
 
-Status TestedNode::Launch(const std::vector<std::string>& more_args) {
-  // The shell sets the limits, and becomes the node.
+Status TestedServer::Launch(const std::vector<std::string>& more_args) {
+  // The shell sets the limits, and becomes the program.
   const std::string script =
       fmt::format("ulimit -v {}; ulimit -n {}; exec \"$@\" 2>/dev/fd/{}",
                   options_.address_space_bytes / 1024, options_.descriptors, log_write_);
@@ -111,33 +68,23 @@ Status TestedNode::Launch(const std::vector<std::string>& more_args) {
   const auto anywhere = [] { return fmt::format("127.0.0.1:{}", testing::FreePort()); };
   const std::string listen = address_.empty() ? anywhere() : address_;
   const std::string admin = admin_.empty() ? anywhere() : admin_;
-  std::vector<std::string> argv = {"/bin/sh",
-                                   "-c",
-                                   script,
-                                   "sh",
-                                   testing::Binary("cairn-cache"),
-                                   "--listen",
-                                   listen,
-                                   "--admin.listen",
-                                   admin,
-                                   "--local.socket",
-                                   options_.directory + "/node.sock",
-                                   "--disk.path",
-                                   options_.directory + "/disk"};
+  std::vector<std::string> argv = {
+      "/bin/sh",  "-c",   script,           "sh", testing::Binary(options_.program),
+      "--listen", listen, "--admin.listen", admin};
   argv.insert(argv.end(), options_.args.begin(), options_.args.end());
   argv.insert(argv.end(), more_args.begin(), more_args.end());
   CAIRN_ASSIGN_OR_RETURN(process_, testing::Process::Start({.argv = argv}));
   pid_.store(process_->pid());
   const auto line = process_->WaitForLine("ready ", seconds(120));
   if (!line.ok()) return Annotate(line.status(), EndOfLog());
-  if (address_.empty()) {  // Others read them without a lock, and they stay what they are.
+  if (admin_.empty()) {  // Others read them without a lock, and they stay what they are.
     address_ = LineField(*line, "grpc");
     admin_ = LineField(*line, "admin");
   }
   return OkStatus();
 }
 
-Status TestedNode::End(bool kill) {
+Status TestedServer::End(bool kill) {
   Measure();
   if (kill) {
     process_->Kill();
@@ -146,11 +93,11 @@ Status TestedNode::End(bool kill) {
   process_->Signal(SIGTERM);
   CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process_->WaitExit(seconds(120)));
   if (exit.exited && exit.code == 0) return OkStatus();
-  return Errorf(StatusCode::kInternal, "after SIGTERM the node ended with {} {}",
+  return Errorf(StatusCode::kInternal, "after SIGTERM {} ended with {} {}", options_.program,
                 exit.exited ? "code" : "signal", exit.code);
 }
 
-Status TestedNode::InKeeper(std::function<Status()> job) {
+Status TestedServer::InKeeper(std::function<Status()> job) {
   MutexLock caller(callers_mu_);
   MutexLock lock(jobs_mu_);
   job_ = std::move(job);
@@ -160,14 +107,14 @@ Status TestedNode::InKeeper(std::function<Status()> job) {
   return job_result_;
 }
 
-Status TestedNode::Restart(bool kill, const std::vector<std::string>& more_args) {
+Status TestedServer::Restart(bool kill, const std::vector<std::string>& more_args) {
   return InKeeper([this, kill, &more_args] {
     MutexLock lock(mu_);
     return RestartNow(kill, more_args);
   });
 }
 
-Status TestedNode::RestartNow(bool kill, const std::vector<std::string>& more_args) {
+Status TestedServer::RestartNow(bool kill, const std::vector<std::string>& more_args) {
   size_t number;
   {
     MutexLock notes(notes_mu_);
@@ -186,7 +133,7 @@ Status TestedNode::RestartNow(bool kill, const std::vector<std::string>& more_ar
   return ended.ok() ? started : ended;
 }
 
-Status TestedNode::Stop() {
+Status TestedServer::Stop() {
   return InKeeper([this] {
     MutexLock lock(mu_);
     const Status ended = End(/*kill=*/false);
@@ -195,23 +142,23 @@ Status TestedNode::Stop() {
   });
 }
 
-bool TestedNode::WasAwayOnPurpose(TimePoint begin, TimePoint end) const {
+bool TestedServer::WasAwayOnPurpose(TimePoint begin, TimePoint end) const {
   MutexLock lock(notes_mu_);
   return std::any_of(away_.begin(), away_.end(),
                      [&](const Away& away) { return begin <= away.end && away.begin <= end; });
 }
 
-uint64_t TestedNode::deaths() const {
+uint64_t TestedServer::deaths() const {
   MutexLock lock(notes_mu_);
   return deaths_;
 }
 
-std::string TestedNode::last_death() const {
+std::string TestedServer::last_death() const {
   MutexLock lock(notes_mu_);
   return last_death_;
 }
 
-uint64_t TestedNode::open_descriptors() const {
+uint64_t TestedServer::open_descriptors() const {
   uint64_t count = 0;
   DIR* folder = opendir(fmt::format("/proc/{}/fd", pid_.load()).c_str());
   if (folder == nullptr) return 0;
@@ -220,7 +167,7 @@ uint64_t TestedNode::open_descriptors() const {
   return count < 2 ? 0 : count - 2;
 }
 
-void TestedNode::Measure() {
+void TestedServer::Measure() {
   std::ifstream status(fmt::format("/proc/{}/status", process_->pid()));
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("VmHWM:", 0) != 0) continue;
@@ -229,7 +176,7 @@ void TestedNode::Measure() {
   }
 }
 
-void TestedNode::ReadLog() {
+void TestedServer::ReadLog() {
   std::vector<char> buffer(64 << 10);
   while (!done_.load()) {
     pollfd wait{log_read_, POLLIN, 0};
@@ -246,14 +193,14 @@ void TestedNode::ReadLog() {
   }
 }
 
-std::string TestedNode::EndOfLog() const {
+std::string TestedServer::EndOfLog() const {
   MutexLock lock(notes_mu_);
   std::string end = log_.substr(log_.size() - std::min<size_t>(log_.size(), 300));
   std::replace(end.begin(), end.end(), '\n', ' ');
   return "..." + end;
 }
 
-void TestedNode::Keep() {
+void TestedServer::Keep() {
   while (!done_.load()) {
     std::function<Status()> job;
     {
