@@ -2,11 +2,14 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "tests/fault/adversary/recipes.h"
 #include "tests/fault/adversary/wire_client.h"
 #include "tests/fault/adversary/wire_http.h"
 
 namespace cairn::fault {
+
 void IdlePushes(Scene& scene) {
   struct Idle {
     explicit Idle(const std::stop_token& stop) : context(stop, std::chrono::minutes(2)) {}
