@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cairn/v1/worker.grpc.pb.h"
+#include "common/metrics/memory_metrics.h"
 #include "common/rpc/trace.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/worker/rpc/server.h"
@@ -381,6 +382,11 @@ TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
     }
     return found;
   };
+  // As the process does.
+  MemoryAccount memory(engine_->memory_bounds());
+  registry_.AddCollector([&](metrics::Sink& sink) {
+    metrics::ExportMemory(memory, "cairn_worker_memory", /*refusals=*/false, sink);
+  });
   std::ostringstream document;
   document << std::ifstream("docs/operate/metrics-worker.md").rdbuf();
   EXPECT_EQ(names(document.str(), std::regex("\n\\| `([a-z_]+)`")),
