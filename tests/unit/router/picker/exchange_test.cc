@@ -395,10 +395,20 @@ TEST_F(ExchangeTest, TheEndOfTheStreamEndsTheRequestToo) {
 }
 
 TEST_F(ExchangeTest, APickThatComesAfterTheEndIsLetGo) {
+  router_.on_pick = [this, pick = router_.on_pick](PickAsk ask) {
+    exchange_->End();
+    return pick(std::move(ask));
+  };
   Take(Head(ext_proc::BUFFERED));
-  exchange_->End();
   Take(Body(kBody));
   EXPECT_EQ(lease_.ended, 1);
+}
+
+TEST_F(ExchangeTest, NothingIsPickedAfterTheEnd) {
+  Take(Head(ext_proc::BUFFERED));
+  exchange_->End();
+  EXPECT_TRUE(Take(Body(kBody)).over);
+  EXPECT_TRUE(asks_.empty());
 }
 
 TEST_F(ExchangeTest, AnAnswerFromElsewhereDoesNotBurdenThePickedOne) {
