@@ -309,8 +309,8 @@ TEST(WorkerAndNodeTest, LookAheadBringsNearlyAllBlocksWhoseRequestWaitedLongEnou
       SimulatedPool callers(simulation);
       std::vector<GenerateSummary> got(requests.size());
       for (size_t i = 0; i < requests.size(); ++i) {
-        // About as fast as they are served.
-        simulation.Sleep(milliseconds(simulation.Random(25)));
+        // A little slower than they are served: what is read ahead goes behind all demand.
+        simulation.Sleep(milliseconds(simulation.Random(32)));
         ASSERT_OK(callers.Post([&, i] { got[i] = worker.Run(requests[i]); }));
       }
       callers.Stop();
