@@ -190,8 +190,8 @@ class FrameWalk {
     if (counted->second <= bound->second) return OkStatus();
     std::string name;
     for (const FieldDescriptor* const outer : path_) name += outer->name() + ".";
-    return InvalidArgument("field '{}{}': got more than {} elements, expected at most as many",
-                           name, field.name(), bound->second);
+    return InvalidArgument("field '{}{}': got at least {} elements, expected at most {}", name,
+                           field.name(), counted->second, bound->second);
   }
 
   const MostElements& most_;

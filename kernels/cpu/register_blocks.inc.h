@@ -12,8 +12,8 @@ static void RunRegisterBlock(int64_t rows, const Args& args) {
 }
 
 // c[m][n] of a[m][k] and b[k][n], as Block::Run<rows, vectors> computes c[rows][vectors * kWidth].
-// A block has at most kMaxRows rows and kMaxVecs vectors. n must be a multiple of kWidth. `args` has
-// a, lda, b, c and ldc, and whatever else Block wants.
+// A block has at most kMaxRows rows and kMaxVecs vectors. n must be a multiple of kWidth. `args`
+// has a, lda, b, c and ldc, and whatever else Block wants.
 template <typename Block, typename Args>
 static void RunRegisterBlocks(int64_t m, int64_t n, const Args& args) {
   constexpr int64_t kFull = Block::kMaxVecs * Block::kWidth;
