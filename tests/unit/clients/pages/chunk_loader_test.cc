@@ -147,6 +147,12 @@ TEST_F(ChunkLoaderTest, OfALostDeviceNothingIsRead) {
   EXPECT_THAT(loader_->Load(*fence, sources), Each(Outcome::kUnread));
 }
 
+// Its patience is short here: on a busy machine it may end several times.
+void AwaitEndOf(ChunkLoader& loader) {
+  while (!loader.AwaitEnd()) {
+  }
+}
+
 TEST_F(ChunkLoaderTest, AnEngineThatHangsCostsThePatienceAndNothingIsOnItsWayAfterwards) {
   const ChunkLoader::Source sources[] = {Source(0, 1)};
   std::atomic<bool> ready = false;
@@ -157,7 +163,7 @@ TEST_F(ChunkLoaderTest, AnEngineThatHangsCostsThePatienceAndNothingIsOnItsWayAft
   EXPECT_THAT(loader->Load(*fence, sources), Each(Outcome::kUnread));
   EXPECT_FALSE(loader->AwaitEnd());
   ready = true;
-  EXPECT_TRUE(loader->AwaitEnd());
+  AwaitEndOf(*loader);
   EXPECT_EQ(fake_.stats().copies, copies);
   const auto next = Value(mover_->MakeFence(stream_.native()));
   EXPECT_THAT(loader->Load(*next, sources), Each(Outcome::kGood));
@@ -175,7 +181,7 @@ TEST_F(ChunkLoaderTest, WhileADeviceHangsNobodyElseWaits) {
   EXPECT_EQ(fake_.stats().work_left, left);
   EXPECT_FALSE(loader->AwaitEnd());
   thread_ = std::make_unique<device::PollingThread>(&poller_, std::chrono::microseconds(50));
-  EXPECT_TRUE(loader->AwaitEnd());
+  AwaitEndOf(*loader);
 }
 
 TEST_F(ChunkLoaderTest, EncodedBlocksAreDecodedOutOfTheChunk) {
