@@ -23,6 +23,8 @@ constexpr size_t kMaxDepth = 32;
 // The memory of an element of a list in addition to its own bytes, and that of an unknown field.
 constexpr uint64_t kPerElement = 16;
 constexpr uint64_t kPerUnknown = 24;
+// The node of a map, with its key and the place of its value.
+constexpr uint64_t kPerMapEntry = 96;
 // Shorter text lies in its object.
 constexpr uint64_t kShortText = 15;
 
@@ -164,6 +166,8 @@ class FrameWalk {
   }
   // An empty message.
   uint64_t BytesOf(const Descriptor& type) {
+    // The factory has no message for entries of maps, and would give null.
+    if (type.options().map_entry()) return kPerMapEntry;
     for (const auto& [known, bytes] : sizes_) {
       if (known == &type) return bytes;
     }
