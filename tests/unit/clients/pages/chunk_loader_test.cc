@@ -174,6 +174,7 @@ TEST_F(ChunkLoaderTest, WhileADeviceHangsNobodyElseWaits) {
   const auto loader = Make(1, std::chrono::milliseconds(20));
   const auto fence = Value(mover_->MakeFence(stream_.native()));
   thread_.reset();  // Nobody asks for events: nothing seems to happen.
+  poller_.SetWake(nullptr);
   EXPECT_THAT(loader->Load(*fence, sources), Each(Outcome::kUnread));
   // Well below a second patience, and it launches nothing.
   const uint64_t left = fake_.stats().work_left;

@@ -205,8 +205,8 @@ TEST(RequestBoundsTest, ANamespaceOfManyPlanesIsRefusedBeforeItIsBuilt) {
   const auto measured = RequestBounds().Measure(frame, v1::OpenNamespaceRequest());
   EXPECT_LT(allocated_bytes - before, kMostOfARefusal);
   EXPECT_THAT(measured, StatusIs(StatusCode::kInvalidArgument,
-                                 HasSubstr("field 'spec.layout.native.groups.planes': got more "
-                                           "than 16384 elements")));
+                                 HasSubstr("field 'spec.layout.native.groups.planes': got at "
+                                           "least 16385 elements, expected at most 16384")));
 }
 
 TEST(RequestBoundsTest, WhatIsNoMessageIsRefused) {
