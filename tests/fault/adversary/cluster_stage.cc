@@ -157,7 +157,7 @@ Status ClusterStage::StartNodes() {
                     "--cluster.members",
                     fmt::format("{}", fmt::join(addresses, ",")),
                     "--admin.allow_loopback",
-                    "true",
+                    "false",
                     "--host.prefault",
                     "false",
                     "--host.capacity",
