@@ -30,6 +30,7 @@ Result<uint32_t> AllocateSlots(uint32_t slots, Allocate allocate) {
   return slots;
 }
 
+// Nothing wakes a thread when an event of a device has happened, so the event is asked again.
 constexpr Duration kLook = std::chrono::microseconds(50);
 
 // False: at `until` the stream has work left.

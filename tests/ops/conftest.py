@@ -22,8 +22,29 @@ def programs():
     return folder
 
 
+@pytest.fixture(scope="session")
+def networks():
+    """This machine lets us make network namespaces; otherwise the test is skipped."""
+    from small_cluster.network import make_namespace
+
+    try:
+        os.close(make_namespace())
+    except OSError as error:
+        pytest.skip(f"no network namespaces: {error}")
+
+
 @pytest.fixture(scope="module")
 def chart(root):
     import helm_python as helm
 
     return helm.Chart.load(str(root / "helm/cairn"))
+
+
+@pytest.fixture
+def release(networks, chart, programs, tmp_path):
+    """The chart in a small cluster, before anything is installed."""
+    from cairn_cluster import start
+
+    made = start(chart, tmp_path, programs)
+    yield made
+    made.cluster.close()

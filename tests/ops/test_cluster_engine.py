@@ -4,14 +4,11 @@ node's, and the same memory. The engine here is the command line's, with a small
 import json
 
 import kubernetes_validate
-import pytest
 import yaml
-
 from cairn_cluster import MODEL, make_programs
 from conftest import ROOT
 from pod_security import pod_specs, violations
 from small_cluster.cluster import SmallCluster
-from small_cluster.network import make_namespace
 
 MANIFEST = ROOT / "deploy/kubernetes/engine-with-node.yaml"
 ENGINE = """#!/bin/sh
@@ -35,11 +32,7 @@ def test_the_manifest_is_valid_and_restricted():
             assert violations(spec) == [], name
 
 
-def test_an_engine_of_another_user_uses_the_memory_of_its_node(programs, tmp_path):
-    try:
-        make_namespace()
-    except OSError as error:
-        pytest.skip(f"no network namespaces: {error}")
+def test_an_engine_of_another_user_uses_the_memory_of_its_node(networks, programs, tmp_path):
     tmp_path.chmod(0o755)
     made = make_programs(tmp_path / "programs", programs, {"engine": ENGINE})
     with SmallCluster(tmp_path / "cluster", made) as cluster:

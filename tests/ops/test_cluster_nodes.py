@@ -1,30 +1,12 @@
 """Cache nodes as pods: they grow from one, meet with TLS, and keep their disks."""
 
-import pytest
-
-from cairn_cluster import PLAINTEXT, make_certificate, secret, start
+from cairn_cluster import PLAINTEXT, make_certificate, secret
 from rendered_chart import find
-from small_cluster.network import make_namespace
 
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
 NAMES = [f"test-{role}.kv.svc" for role in ("cache", "worker", "router")]
 PROMPT = 832  # Tokens of the prompt that are in full blocks.
 POD_0 = "test-cache-0.test-cache-peers.kv.svc:7400"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def may_make_networks():
-    try:
-        make_namespace()
-    except OSError as error:
-        pytest.skip(f"no network namespaces: {error}")
-
-
-@pytest.fixture
-def release(chart, programs, tmp_path):
-    made = start(chart, tmp_path, programs)
-    yield made
-    made.cluster.close()
 
 
 def nodes(count):

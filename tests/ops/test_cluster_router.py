@@ -11,7 +11,6 @@ import pytest
 
 from cairn_cluster import PLAINTEXT, Load, start
 from rendered_chart import merged
-from small_cluster.network import make_namespace
 
 LAG = 3.0  # Seconds by which a Service follows its pods late.
 ENGINE = """#!/usr/bin/python3
@@ -85,16 +84,8 @@ VALUES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def may_make_networks():
-    try:
-        make_namespace()
-    except OSError as error:
-        pytest.skip(f"no network namespaces: {error}")
-
-
 @pytest.fixture
-def release(chart, programs, tmp_path):
+def release(networks, chart, programs, tmp_path):
     made = start(chart, tmp_path, programs, {"engine": ENGINE}, lag=LAG)
     yield made
     made.cluster.close()

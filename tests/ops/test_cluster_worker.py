@@ -2,27 +2,9 @@
 
 import json
 
-import pytest
-
-from cairn_cluster import PLAINTEXT, start
-from small_cluster.network import make_namespace
+from cairn_cluster import PLAINTEXT
 
 BESIDE = {**PLAINTEXT, "worker": {"enabled": True, "besideNode": True}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def may_make_networks():
-    try:
-        make_namespace()
-    except OSError as error:
-        pytest.skip(f"no network namespaces: {error}")
-
-
-@pytest.fixture
-def release(chart, programs, tmp_path):
-    made = start(chart, tmp_path, programs)
-    yield made
-    made.cluster.close()
 
 
 def when(container, event):

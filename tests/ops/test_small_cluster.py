@@ -8,7 +8,6 @@ import textwrap
 import pytest
 
 from small_cluster.cluster import Refused, SmallCluster
-from small_cluster.network import make_namespace
 
 SCRIPTS = {
     # Answers its name, and what a file says; tells in /shared when it was asked to end.
@@ -52,16 +51,8 @@ POD_CONTEXT = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def may_make_networks():
-    try:
-        make_namespace()
-    except OSError as error:
-        pytest.skip(f"no network namespaces: {error}")
-
-
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(networks, tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
     tmp_path.chmod(0o755)

@@ -147,12 +147,6 @@ TEST_F(ChunkLoaderTest, OfALostDeviceNothingIsRead) {
   EXPECT_THAT(loader_->Load(*fence, sources), Each(Outcome::kUnread));
 }
 
-// Its patience is short here: on a busy machine it may end several times.
-void AwaitEndOf(ChunkLoader& loader) {
-  while (!loader.AwaitEnd()) {
-  }
-}
-
 TEST_F(ChunkLoaderTest, AnEngineThatHangsCostsThePatienceAndNothingIsOnItsWayAfterwards) {
   const ChunkLoader::Source sources[] = {Source(0, 1)};
   std::atomic<bool> ready = false;
@@ -163,7 +157,8 @@ TEST_F(ChunkLoaderTest, AnEngineThatHangsCostsThePatienceAndNothingIsOnItsWayAft
   EXPECT_THAT(loader->Load(*fence, sources), Each(Outcome::kUnread));
   EXPECT_FALSE(loader->AwaitEnd());
   ready = true;
-  AwaitEndOf(*loader);
+  while (!loader->AwaitEnd()) {  // On a busy machine its short patience ends several times.
+  }
   EXPECT_EQ(fake_.stats().copies, copies);
   const auto next = Value(mover_->MakeFence(stream_.native()));
   EXPECT_THAT(loader->Load(*next, sources), Each(Outcome::kGood));
