@@ -8,8 +8,7 @@ namespace {
 // The bounds of honest clients: share of calls that succeed, 99th percentile as a multiple of the
 // yardstick's. They are generous: two cores serve the node, the honest and the hostile clients.
 constexpr double kAll = 0.995;
-// Where the node refuses a few calls for a moment. Each path is measured apart, so few calls count.
-constexpr double kMost = 0.95;
+constexpr double kMost = 0.97;  // Where the node refuses a few calls for a moment.
 
 // At a lone node, and at the nodes of a cluster.
 const Recipe kNodesRecipes[] = {
