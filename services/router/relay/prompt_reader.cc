@@ -170,7 +170,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
     }
     // It is as long as the prompt, so it counts, too. Text needs no question.
     auto charged = ChargedString::Charge(request.share.Another(), std::move(question));
-    if (!charged) return false;
+    if (!charged.ok()) return false;
     const auto body = ChargedString::Shared(*std::move(charged));
     ++asked_;
     http::ClientRequest call{.method = "POST",
