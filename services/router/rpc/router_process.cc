@@ -206,7 +206,7 @@ class RouterProcess final : public service::Service {
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
       if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
       MeasureMemory();
-      metrics::ExportMemory(memory_, "cairn_router_memory", /*refusals=*/false, sink);
+      metrics::ExportMemory(memory_, "cairn_router_memory", sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
@@ -281,16 +281,21 @@ class RouterProcess final : public service::Service {
   void MeasureMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(edges_mu_) {
     if (http_ != nullptr) {
       const HttpEdge::Stats stats = http_->GetStats();
-      memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes);
-      memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes);
+      memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes, stats.server.body_refusals);
+      memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes, stats.server.unread_refusals);
       // The most memory that each may take: nobody counts the bytes of heads.
-      memory_.Measure(MemoryItem::kConnections, memory_.bound(MemoryItem::kConnections) /
-                                                    config_.http.max_connections *
-                                                    stats.server.connections);
+      memory_.Measure(MemoryItem::kConnections,
+                      memory_.bound(MemoryItem::kConnections) / config_.http.max_connections *
+                          stats.server.connections,
+                      stats.server.refused_connections);
     }
-    if (picker_ != nullptr) memory_.Measure(MemoryItem::kPicker, picker_->GetStats().body_bytes);
-    memory_.Measure(MemoryItem::kRequests, request_bytes_.used());
-    memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes());
+    if (picker_ != nullptr) {
+      const PickerStats stats = picker_->GetStats();
+      memory_.Measure(MemoryItem::kPicker, stats.body_bytes, stats.body_refusals);
+    }
+    memory_.Measure(MemoryItem::kRequests, request_bytes_.used(), request_bytes_.refusals());
+    memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes(),
+                    core_->reads.numbers().refused);
     memory_.Measure(MemoryItem::kIndex, core_->index.numbers().bytes);
     const uint64_t own = core_->encoder ? core_->encoder->cache().bytes : 0;
     const uint64_t told = core_->prompts ? core_->prompts->numbers().cache_bytes : 0;
