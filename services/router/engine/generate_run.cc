@@ -339,7 +339,7 @@ void GenerateRun::PassRefusal() {
   ++(answer_.refusal->head.status == 429 ? services_.counters.shed
                                          : services_.counters.unavailable);
   observer_->OnRawHead(answer_.refusal->head);
-  observer_->OnRawBytes(answer_.refusal->body);
+  observer_->OnRawBytes(*answer_.refusal->body);
   GenerateSummary summary;
   summary.worker = worker_;
   LetGoOfRequest();

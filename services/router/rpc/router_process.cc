@@ -18,6 +18,7 @@
 #include "common/rpc/server.h"
 #include "model/model.h"
 #include "protocol/wire/request_bounds.h"
+#include "services/router/events/engine_view.h"
 #include "services/router/http/body_reads.h"
 #include "services/router/http/http_edge.h"
 #include "services/router/picker/picker_edge.h"
@@ -148,6 +149,8 @@ class RouterProcess final : public service::Service {
         registry_(*registry),
         call_metrics_(registry),
         request_bytes_(config.rpc_requests, "rpc.requests"),
+        answers_(std::make_shared<FairBudget>(
+            config.all_answers, BudgetName{.item = "answers", .setting = "all_answers"})),
         memory_(MemoryBounds(config)) {
     registry_.AddProcessMetrics({{"component", "router"}});
   }
@@ -275,8 +278,10 @@ class RouterProcess final : public service::Service {
                            ParseEventSources(config_.engine_events.events, config_.workers));
     std::set<std::string> followed;
     for (const EventSource& source : sources) followed.insert(source.worker);
-    return EngineLinks(LinkOptions(engines, followed), core_->http_client.get(),
-                       core_->engine_key.get(), &SteadyClock::Get());
+    EngineLinkOptions options = LinkOptions(engines, followed);
+    options.answers = answers_;
+    return EngineLinks(options, core_->http_client.get(), core_->engine_key.get(),
+                       &SteadyClock::Get());
   }
   void MeasureMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(edges_mu_) {
     if (http_ != nullptr) {
@@ -296,7 +301,15 @@ class RouterProcess final : public service::Service {
     memory_.Measure(MemoryItem::kRequests, request_bytes_.used(), request_bytes_.refusals());
     memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes(),
                     core_->reads.numbers().refused);
+    memory_.Measure(MemoryItem::kAnswers, answers_->used(), answers_->refusals());
     memory_.Measure(MemoryItem::kIndex, core_->index.numbers().bytes);
+    if (core_->engine_follower != nullptr) {
+      uint64_t blocks = 0;
+      for (const ZmqFollower::Engine& one : core_->engine_follower->engines()) {
+        blocks += one.view.blocks;
+      }
+      memory_.Measure(MemoryItem::kEngineEvents, blocks * EngineView::kBlockBytes);
+    }
     const uint64_t own = core_->encoder ? core_->encoder->cache().bytes : 0;
     const uint64_t told = core_->prompts ? core_->prompts->numbers().cache_bytes : 0;
     memory_.Measure(MemoryItem::kTokenCache, own + told);
@@ -328,7 +341,8 @@ class RouterProcess final : public service::Service {
                                           .registry = &*core_->workers,
                                           .dispatcher = &core_->dispatcher,
                                           .index = &core_->index,
-                                          .clock = &SteadyClock::Get()});
+                                          .clock = &SteadyClock::Get(),
+                                          .answers = answers_});
     context_.clock = &SteadyClock::Get();
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
@@ -390,6 +404,7 @@ class RouterProcess final : public service::Service {
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
   rpc::RequestBytes request_bytes_;
+  const std::shared_ptr<FairBudget> answers_;
   MemoryAccount memory_;
   rpc::Context context_;
   std::optional<Core> core_;
