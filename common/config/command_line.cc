@@ -29,7 +29,7 @@ class Loader {
     if (print_) return Exit(schema_.PrintYaml());
     if (check_) {
       CAIRN_RETURN_IF_ERROR(schema_.RunChecksOnRequest());
-      return Exit("the configuration is valid\n");
+      return Exit("the configuration is valid\n" + schema_.Tell());
     }
     return line_;
   }

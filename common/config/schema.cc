@@ -288,6 +288,10 @@ void Schema::CheckOnRequest(std::function<Status()> check) {
   checks_on_request_.push_back(std::move(check));
 }
 
+void Schema::TellOnRequest(std::function<std::string()> line) {
+  lines_on_request_.push_back(std::move(line));
+}
+
 Status Schema::Unknown(std::string_view name, std::string_view source) const {
   std::vector<std::string> names;
   for (const auto& field : fields_) names.push_back(field->name);
@@ -326,6 +330,12 @@ Status Schema::RunChecks() const {
 Status Schema::RunChecksOnRequest() const {
   for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(check());
   return OkStatus();
+}
+
+std::string Schema::Tell() const {
+  std::string lines;
+  for (const auto& line : lines_on_request_) lines += line() + '\n';
+  return lines;
 }
 
 }  // namespace cairn::config

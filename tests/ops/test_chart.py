@@ -386,6 +386,11 @@ def test_the_programs_accept_the_rendered_configuration(
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr
+            if program.name == "cairn-router":
+                said = re.search(r"= (\d+) MiB$", done.stdout, re.MULTILINE).group(1)
+                spec = find(docs, "Deployment", "test-router")["spec"]["template"]["spec"]
+                limit = spec["containers"][0]["resources"]["limits"]["memory"]
+                assert int(said) <= int(limit.removesuffix("Mi")), done.stdout
             checked += 1
     roles = has_nodes(VALUES[name]) + has(VALUES[name], "worker") + has(VALUES[name], "router")
     assert checked == roles

@@ -73,11 +73,9 @@ GenerateError PromptError(const GenerateRequest& request, const Status& status) 
   return error;
 }
 
-GenerateError NoRoomFor(const std::string& what) {
-  return {.status = Errorf(StatusCode::kUnavailable,
-                           "the bodies of all requests under way take the memory that there is for "
-                           "them: no room for {}, try again later",
-                           what),
+GenerateError NoRoomFor(const std::string& what, const Status& room) {
+  return {.status = Errorf(StatusCode::kUnavailable, "prompt: {}: {}; try again later", what,
+                           Message(room)),
           .retry_after = std::chrono::seconds(1)};
 }
 

@@ -98,9 +98,9 @@ void GenerateRun::OnPrompt(std::variant<PreparedPrompt, GenerateError> prompt, b
 bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
   request_.prompt = std::string();  // It may be long, and the tokens say it all.
   prompt.tokens.shrink_to_fit();
-  if (!request_.share.Resize(TokenBytes(prompt.tokens.size()))) {
+  if (const Status room = request_.share.Charge(TokenBytes(prompt.tokens.size())); !room.ok()) {
     ++services_.counters.unavailable;
-    Fail(NoRoomFor(fmt::format("its {} tokens", prompt.tokens.size())));
+    Fail(NoRoomFor(fmt::format("got {} tokens", prompt.tokens.size()), room));
     return false;
   }
   prompt_.exact = prompt.exact;
@@ -339,7 +339,7 @@ void GenerateRun::PassRefusal() {
   ++(answer_.refusal->head.status == 429 ? services_.counters.shed
                                          : services_.counters.unavailable);
   observer_->OnRawHead(answer_.refusal->head);
-  observer_->OnRawBytes(answer_.refusal->body);
+  observer_->OnRawBytes(*answer_.refusal->body);
   GenerateSummary summary;
   summary.worker = worker_;
   LetGoOfRequest();
@@ -410,9 +410,8 @@ void GenerateRun::OnError(const Status& status) {
 }
 
 void GenerateRun::OnExecutor(std::function<void()> work) {
-  if (!services_.parts.executor->Post(std::move(work)).ok()) {
-    Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
-  }
+  const Status posted = services_.parts.executor->Post(std::move(work));
+  if (!posted.ok()) Refuse(Annotate(posted, "too many requests wait"));
 }
 
 void GenerateRun::Fail(const GenerateError& error) {

@@ -69,12 +69,13 @@ uint64_t PromptWork::Step(uint64_t bytes) {
     return 0;
   }
   const bool done = encoding_->Step(bytes);
-  // One long word takes many times its own bytes.
-  if (!done && !request_->share.Resize(prompt_bytes_ + encoding_->memory())) {
-    Finish(NoRoomFor(fmt::format("the work of making tokens of {} bytes", prompt_bytes_)));
+  if (!done) {
+    // One long word takes many times its own bytes.
+    const Status room = request_->share.Charge(prompt_bytes_ + encoding_->memory());
+    if (room.ok()) return std::max<uint64_t>(1, encoding_->left());
+    Finish(NoRoomFor(fmt::format("got {} bytes to make tokens of", prompt_bytes_), room));
     return 0;
   }
-  if (!done) return std::max<uint64_t>(1, encoding_->left());
   auto own = encoding_->Take();
   encoding_.reset();
   EndOwn(std::move(own));

@@ -329,7 +329,8 @@ void ReadModel(Fields& fields, GenerateRequest& generate) {
 }  // namespace
 
 std::optional<ApiError> Charge(ByteShare share, GenerateRequest* request) {
-  if (!share.Resize(PromptBytes(*request))) return NoRoomForBody();
+  const Status room = share.Charge(PromptBytes(*request));
+  if (!room.ok()) return NoRoomForBody(room);
   request->share = std::move(share);
   return std::nullopt;
 }

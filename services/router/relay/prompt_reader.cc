@@ -170,7 +170,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
     }
     // It is as long as the prompt, so it counts, too. Text needs no question.
     auto charged = ChargedString::Charge(request.share.Another(), std::move(question));
-    if (!charged) return false;
+    if (!charged.ok()) return false;
     const auto body = ChargedString::Shared(*std::move(charged));
     ++asked_;
     http::ClientRequest call{.method = "POST",
@@ -182,6 +182,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
     call.headers.push_back({"Content-Type", "application/json"});
     const std::weak_ptr<http::ClientCall> under_way =
         Fetch(*parts_.client, *http::ParseOrigin(worker.address, "workers"), std::move(call),
+              request.share.Another(),
               [this, &request, body, address = worker.address,
                later = std::move(later)](const Result<Fetched>& answer) {
                 Status status = answer.ok() ? OkStatus() : answer.status();
@@ -190,7 +191,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
                                   answer->status);
                 }
                 Result<TokenIds> tokens =
-                    status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
+                    status.ok() ? ParseTokens(answer->body.text()) : Result<TokenIds>(status);
                 if (tokens.ok()) {
                   cache_.Add(*body, std::make_shared<const TokenIds>(*tokens));
                   return later(OfTokens(*std::move(tokens)));

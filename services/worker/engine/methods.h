@@ -78,6 +78,14 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& services);
 
 // INVALID_ARGUMENT, which names the policy or parameter, the value and what was expected.
 Status CheckReadPolicy(std::string_view policy);
+// Near memory of one context, in bytes.
+struct NearNeeds {
+  uint64_t most = 0;   // Of one of all tokens, if there is no limit.
+  uint64_t least = 0;  // So that one of a block can be read.
+};
+// `tokens`: of the longest context. Errors: as CheckReadPolicy, or the policy does not suit the
+// model.
+Result<NearNeeds> NearNeedsOf(std::string_view policy, const KvLayout& kv, int64_t tokens);
 struct ReadingInputs {
   std::string_view policy;
   uint64_t budget = 0;    // Near memory of all requests. 0: no limit.

@@ -38,6 +38,10 @@ Status CheckReadPolicy(std::string_view policy) {
   return Annotate(Without(policy, "an empty one"), "option 'read_policy'");
 }
 
+Result<NearNeeds> NearNeedsOf(std::string_view policy, const KvLayout& /*kv*/, int64_t /*tokens*/) {
+  return CheckReadPolicy(policy);
+}
+
 Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs) {
   return CheckReadPolicy(inputs.policy);
 }

@@ -62,7 +62,7 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
               {.max_length = 1024});
   schema.Bytes("kv_budget", &c.kv_budget,
                "With read_policy: near memory for contexts, shared evenly among batch.max_running "
-               "requests. 0: no limit.");
+               "requests. 0: what the longest contexts need, or what there is room for.");
   schema.Integer("batch.max_running", &c.max_running,
                  "Most requests that are computed at the same time. The others wait.",
                  {.min = 1, .max = 128});

@@ -113,7 +113,7 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
     const uint64_t arena = stats.tiers[TierKind::kHost]->capacity_bytes;
     account->Measure(MemoryItem::kHost, arena + stats.retired_bytes);
     account->Measure(MemoryItem::kIndex, stats.index_bytes);
-    metrics::ExportMemory(*account, "cairn_memory", /*refusals=*/true, sink);
+    metrics::ExportMemory(*account, "cairn_memory", sink);
   });
 }
 

@@ -66,8 +66,11 @@ class Service final : public CacheService {
     for (const auto& fetch : fetches_.open.All()) fetch->Tick();
     for (const auto& push : pushes_.All()) push->Tick();
     if (rpc_->memory != nullptr) {
-      const uint64_t requests = rpc_->request_bytes == nullptr ? 0 : rpc_->request_bytes->used();
-      rpc_->memory->Measure(MemoryItem::kRpc, fetches_.budget->used() + requests);
+      // Fetches wait for their room: only requests are refused.
+      const rpc::RequestBytes* const requests = rpc_->request_bytes;
+      rpc_->memory->Measure(MemoryItem::kRpc,
+                            fetches_.budget->used() + (requests == nullptr ? 0 : requests->used()),
+                            requests == nullptr ? 0 : requests->refusals());
     }
   }
   void AnnounceDrain() override {

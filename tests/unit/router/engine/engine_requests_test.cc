@@ -111,7 +111,7 @@ class EngineRequestsTest : public EngineFixture {
     const auto code = status == 429 ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
     RawAnswer answer;
     answer.head.status = status;
-    answer.body = body;
+    answer.body = std::make_shared<const std::string>(body);
     std::exchange(Open().second->observer, nullptr)
         ->OnRefused(Errorf(code, "it answered {}", status), answer);
     executor_.RunAll();

@@ -319,7 +319,7 @@ TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
   const auto ask = [&](const std::string& body) {
     auto responder = std::make_shared<FakeResponder>();
     auto charged = ChargedString::Charge(ByteShare(budget), body);
-    EXPECT_TRUE(charged);
+    EXPECT_TRUE(charged.ok());
     service_->Handle({.method = "POST",
                       .path = "/v1/completions",
                       .query = "",

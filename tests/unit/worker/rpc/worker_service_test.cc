@@ -384,9 +384,8 @@ TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
   };
   // As the process does.
   MemoryAccount memory(engine_->memory_bounds());
-  registry_.AddCollector([&](metrics::Sink& sink) {
-    metrics::ExportMemory(memory, "cairn_worker_memory", /*refusals=*/false, sink);
-  });
+  registry_.AddCollector(
+      [&](metrics::Sink& sink) { metrics::ExportMemory(memory, "cairn_worker_memory", sink); });
   std::ostringstream document;
   document << std::ifstream("docs/operate/metrics-worker.md").rdbuf();
   EXPECT_EQ(names(document.str(), std::regex("\n\\| `([a-z_]+)`")),
