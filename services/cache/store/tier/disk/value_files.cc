@@ -53,8 +53,9 @@ Result<std::vector<ValueFiles::Found>> ValueFiles::Open(const Options& options,
   std::vector<Found> found;
   std::error_code error;
   fs::create_directories(options.path, error);
-  if (error)
+  if (error) {
     return Errorf(StatusCode::kUnavailable, "cannot make '{}': {}", options.path, error.message());
+  }
   for (const auto& entry : fs::directory_iterator(options.path, error)) {
     const std::string name = entry.path().filename();
     if (name.size() != 10 || !name.ends_with(".seg")) continue;
@@ -62,8 +63,9 @@ Result<std::vector<ValueFiles::Found>> ValueFiles::Open(const Options& options,
     const unsigned long number = std::strtoul(name.c_str(), &end, 10);
     if (end == name.c_str() + 6) found.push_back({.segment = static_cast<uint32_t>(number)});
   }
-  if (error)
+  if (error) {
     return Errorf(StatusCode::kUnavailable, "cannot list '{}': {}", options.path, error.message());
+  }
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.segment < b.segment; });
   for (Found& file : found) {
