@@ -60,8 +60,9 @@ class Pieces {
  private:
   void Append(std::string_view text, bool special) {
     if (text.empty()) return;
-    if (pieces_.empty() || pieces_.back().parse_special != special)
+    if (pieces_.empty() || pieces_.back().parse_special != special) {
       pieces_.push_back({"", special});
+    }
     pieces_.back().text += text;
   }
   std::vector<PromptPiece> pieces_;

@@ -10,8 +10,9 @@ namespace {
 Result<uint64_t> ParseInteger(std::string_view text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
+  if (error != std::errc() || end != text.data() + text.size()) {
     return InvalidArgument("no integer");
+  }
   return value;
 }
 
@@ -198,8 +199,9 @@ void Schema::Real(std::string name, double* target, std::string doc, const RealO
        .parse = [=](std::string_view text) -> Status {
          CAIRN_ASSIGN_OR_RETURN(const double value, ParseReal(text));
          // Written so that NaN is refused too.
-         if (!(value >= options.min && value <= options.max))
+         if (!(value >= options.min && value <= options.max)) {
            return InvalidArgument("out of range");
+         }
          *target = value;
          return OkStatus();
        },

@@ -58,8 +58,9 @@ class Reader {
   uint64_t Little(size_t n) {
     const std::string_view bytes = Raw(n);
     uint64_t v = 0;
-    for (size_t i = 0; i < bytes.size(); ++i)
+    for (size_t i = 0; i < bytes.size(); ++i) {
       v |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    }
     return v;
   }
   std::string_view rest_;

@@ -165,8 +165,9 @@ std::string_view Name(KeyRotation rotation) {
 
 std::string HexOf(std::string_view bytes) {
   std::string out;
-  for (char c : bytes)
+  for (char c : bytes) {
     out += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
   return out;
 }
 

@@ -216,8 +216,9 @@ Result<std::vector<BlockKey>> KeysFromProto(std::string_view bytes) {
                            bytes.size(), kMaxKeys);
   }
   std::vector<BlockKey> keys(bytes.size() / 32);
-  for (size_t i = 0; i < keys.size(); ++i)
+  for (size_t i = 0; i < keys.size(); ++i) {
     std::copy_n(bytes.data() + 32 * i, 32, keys[i].bytes.data());
+  }
   return keys;
 }
 

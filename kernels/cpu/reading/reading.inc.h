@@ -257,8 +257,9 @@ static void RowLogits(const RowLogitsArgs& a) {
     WidenRows(a.keys, r, count, tile, factor);
     for (int64_t g = 0; g < a.group;) {
       float* out[4];
-      for (int64_t h = 0; h < 4; ++h)
+      for (int64_t h = 0; h < 4; ++h) {
         out[h] = a.logits + Smaller(g + h, a.group - 1) * a.stride + r;
+      }
       const F factors = LoadF(factor);
       switch (a.group - g) {
         case 1:

@@ -369,8 +369,9 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   summary.prefill_worker = prefill_worker_;
   summary.completion_tokens = answer.completion_tokens;
   summary.finish_reason = answer.finish_reason;
-  if (answer.text.size() > answer_.text_bytes)
+  if (answer.text.size() > answer_.text_bytes) {
     summary.text_tail = answer.text.substr(answer_.text_bytes);
+  }
   summary.worker = worker_;
   if (answer_.raw_status >= 400) {
     ++services_.counters.rejected;

@@ -116,8 +116,9 @@ void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own)
 
 void Prepare(RunServices& services, GenerateRequest* request, PromptWork::Gone gone,
              PromptWork::Done done) {
-  if (auto error = CheckBefore(services, *request))
+  if (auto error = CheckBefore(services, *request)) {
     return done(*std::move(error), /*elsewhere=*/false);
+  }
   const uint64_t bytes = std::max<uint64_t>(1, PromptBytes(*request));
   auto own = std::make_unique<PromptWork>(services, request, std::move(gone), std::move(done));
   PromptWork& prompt = *own;

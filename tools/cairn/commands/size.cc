@@ -200,8 +200,9 @@ int RunSize(const SizeFlags& flags) {
   for (const std::string& recipe : flags.recipes) {
     const Status grammar = ParseRecipe(recipe).status();
     if (recipe.empty()) return FailUsage("size: --recipe: got '', expected one such as int8");
-    if (!grammar.ok())
+    if (!grammar.ok()) {
       return FailUsage(fmt::format("size: --recipe {}: {}", recipe, Message(grammar)));
+    }
   }
   auto shape = flags.model.empty() ? FromFlags(flags) : FromFile(flags);
   if (!shape.ok()) {

@@ -20,10 +20,12 @@ constexpr uint64_t kLeastMemory = 1 * kGiB;
 constexpr uint64_t kDemoDisk = 1 * kGiB;
 
 std::string_view Trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '\n'))
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '\n')) {
     s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\n'))
+  }
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\n')) {
     s.remove_suffix(1);
+  }
   return s;
 }
 

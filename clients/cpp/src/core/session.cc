@@ -236,11 +236,14 @@ Status Session::OpenNamespaces() {
     const NamespaceSpec& spec = known.spec;
     const auto opened = node_->OpenNamespace(spec, known.how, {}, clock_->Now() + kOpenNamespace);
     const Status& status = opened.status();
-    if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded)
+    if (status.code() == StatusCode::kUnavailable ||
+        status.code() == StatusCode::kDeadlineExceeded) {
       return status;
+    }
     // A namespace that the node refuses is a miss for those who use it, not for the others.
-    if (!status.ok())
+    if (!status.ok()) {
       log::Warn("cache_namespace_refused", {{"model", spec.model}, {"reason", ToString(status)}});
+    }
     if (opened.ok() && opened->created) {
       MutexLock lock(mu_);
       created_.insert(fingerprint);

@@ -50,14 +50,16 @@ class GrpcEventStream final : public EventStream {
       if (outcome == FrameCall::Outcome::kTimeout) return std::optional<CacheEvent>();
       if (outcome == FrameCall::Outcome::kClosed) {
         const Status status = call_.Finish(deadline);
-        if (cancelled_.load(std::memory_order_relaxed))
+        if (cancelled_.load(std::memory_order_relaxed)) {
           return Errorf(StatusCode::kCancelled, "watch: cancelled");
+        }
         return status.ok() ? Errorf(StatusCode::kUnavailable, "watch: the node ended it") : status;
       }
       if (state_ != State::kReading) continue;
       v1::Event event;
-      if (!rpc::FromFrame(frame, &event))
+      if (!rpc::FromFrame(frame, &event)) {
         return Errorf(StatusCode::kDataLoss, "watch: malformed event");
+      }
       CAIRN_ASSIGN_OR_RETURN(std::optional<CacheEvent> known, EventFromProto(event));
       if (known) return known;
     }

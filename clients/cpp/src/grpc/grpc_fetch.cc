@@ -101,8 +101,9 @@ Status GrpcFetch::Take(grpc::ByteBuffer* frame, Lookup* lookup) {
   }
   const uint64_t before = assembler_.counts().slices;
   for (auto& piece : view.pieces) CAIRN_RETURN_IF_ERROR(assembler_.Take(ToPiece(piece)));
-  for (const frames::FailedBlock& failed : view.failed)
+  for (const frames::FailedBlock& failed : view.failed) {
     assembler_.Fail(failed.block, wire::MissReasonFromProto(failed.reason));
+  }
   if (moved || assembler_.counts().slices != before || !view.failed.empty()) {
     progress_ = clock_.Now() + options_.progress;
   }

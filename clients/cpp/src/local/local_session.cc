@@ -423,8 +423,9 @@ Result<RingChannel::Answer> LocalSession::Run(const RingChannel::Request& reques
                                               TimePoint deadline) {
   if (owes_.load(std::memory_order_relaxed)) GiveBack();
   // Messages that no answer refers to: segments that are gone.
-  if (calls_.fetch_add(1, std::memory_order_relaxed) % kPollEvery == kPollEvery - 1)
+  if (calls_.fetch_add(1, std::memory_order_relaxed) % kPollEvery == kPollEvery - 1) {
     channel_->Poll();
+  }
   Result<RingChannel::Answer> answer = channel_->Run(request, deadline);
   // Others may have found no room while this call had it.
   if (owes_.load(std::memory_order_relaxed)) GiveBack();

@@ -19,6 +19,21 @@ constexpr Duration kFirstLook = std::chrono::microseconds(125);
 constexpr int kLookFraction = 8;  // See RetryWaiting.
 constexpr size_t kMaxKnownNamespaces = 1024;
 
+shm::PlaceState StateOf(PlacedPart::State state) {
+  switch (state) {
+    case PlacedPart::State::kHost:
+    case PlacedPart::State::kDevice:
+      return shm::PlaceState::kHere;
+    case PlacedPart::State::kPending:
+      return shm::PlaceState::kPending;
+    case PlacedPart::State::kSource:
+      return shm::PlaceState::kElsewhere;
+    case PlacedPart::State::kFailed:
+      return shm::PlaceState::kFailed;
+  }
+  return shm::PlaceState::kFailed;
+}
+
 shm::PlaceEntry ToPlace(const PlacedPart& placed) {
   shm::PlaceEntry place;
   place.block = placed.block;
@@ -29,12 +44,7 @@ shm::PlaceEntry ToPlace(const PlacedPart& placed) {
   place.head_end = placed.part.head_end;
   place.tier = TierCode(placed.tier);
   place.reason = static_cast<uint8_t>(placed.reason);
-  place.state = static_cast<uint8_t>(
-      placed.state == PlacedPart::State::kHost      ? shm::PlaceState::kHere
-      : placed.state == PlacedPart::State::kDevice  ? shm::PlaceState::kHere
-      : placed.state == PlacedPart::State::kPending ? shm::PlaceState::kPending
-      : placed.state == PlacedPart::State::kSource  ? shm::PlaceState::kElsewhere
-                                                    : shm::PlaceState::kFailed);
+  place.state = static_cast<uint8_t>(StateOf(placed.state));
   return place;
 }
 

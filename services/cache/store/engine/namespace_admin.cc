@@ -272,8 +272,9 @@ Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropRes
       next->SetLife(ns->life());
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
-    if (!context.registry.Replace(ns, next))
+    if (!context.registry.Replace(ns, next)) {
       return OkStatus();  // Somebody else dropped it just now.
+    }
     {
       NamespaceLock lock(*ns, context.tiers);
       ns->dropped.store(true);

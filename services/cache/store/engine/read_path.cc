@@ -131,8 +131,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   result.matched_blocks = walked.walk.matched;
   result.bytes = walked.walk.bytes;
   result.tiers.reserve(walked.walk.runs.size());
-  for (const BlockIndex::Run& run : walked.walk.runs)
+  for (const BlockIndex::Run& run : walked.walk.runs) {
     result.tiers.push_back({run.tier, run.blocks, run.bytes});
+  }
   ByTier<uint64_t> bytes_ahead;
   if (walked.lease != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(result.lease, AddLease(request.session, walked.lease, life, ttl));
@@ -175,8 +176,9 @@ Result<ReadPath::Walked> ReadPath::WalkAndPin(const MatchRequest& request, const
       CAIRN_ASSIGN_OR_RETURN(walked.lease, PinWalk(*ns, walk, life, announced));
     }
     if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), walked.lease.get());
-    if (walk.matched < request.keys.size())
+    if (walk.matched < request.keys.size()) {
       walked.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
+    }
   }
   if (walk.matched == 0 && walked.miss_reason == MissReason::kAbsent &&
       ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
@@ -366,8 +368,9 @@ ByTier<uint64_t> ReadPath::Promote(const LeasePtr& lease, std::span<const BlockK
   size_t at = 0;
   for (const BlockIndex::Run& run : lease->runs) {
     if (Faster(kHost, run.tier) || (run.tier == kHost && promoters_.fills())) {
-      for (size_t i = at; i < at + run.blocks; ++i)
+      for (size_t i = at; i < at + run.blocks; ++i) {
         wanted[run.tier].push_back({keys[i], run.bytes / run.blocks});
+      }
     }
     at += run.blocks;
   }
@@ -433,8 +436,9 @@ Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request
 Status ReadPath::Release(SessionId session, std::span<const LeaseId> leases) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   for (const LeaseId id : leases) {
-    if (LeasePtr lease = sessions_.TakeLease(session, id))
+    if (LeasePtr lease = sessions_.TakeLease(session, id)) {
       End({std::move(lease)}, MissReason::kRefused);
+    }
   }
   return OkStatus();
 }
