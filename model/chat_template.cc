@@ -4,7 +4,7 @@
 
 #include "cairn/common/hash.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 // Programs we have a renderer for. A line break within the program is written as the escape \n (see
@@ -124,4 +124,4 @@ std::string ToText(std::span<const PromptPiece> pieces) {
   return text;
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -258,7 +258,7 @@ TEST_F(SpilledPromptTest, TokensOfOthersGoOnWhileTheNodeTakesLongForASpill) {
     Duration longest{0};
     TimePoint last = simulation.Now();
     worker::GenerateCallbacks callbacks;
-    callbacks.on_token = [&](worker::TokenId, std::string_view) {
+    callbacks.on_token = [&](model::TokenId, std::string_view) {
       longest = std::max(longest, simulation.Now() - last);
       last = simulation.Now();
       return true;
@@ -294,7 +294,7 @@ TEST_F(SpilledPromptTest, TokensOfOthersGoOnWhileTheNodeTakesLongToAnswer) {
     Duration longest{0};
     TimePoint last = simulation.Now();
     worker::GenerateCallbacks callbacks;
-    callbacks.on_token = [&](worker::TokenId, std::string_view) {
+    callbacks.on_token = [&](model::TokenId, std::string_view) {
       longest = std::max(longest, simulation.Now() - last);
       last = simulation.Now();
       return true;

@@ -40,7 +40,7 @@ bool WorthAnotherWorker(const Status& status) {
 class GenerateRun::Attempt final : public WorkerAnswerObserver {
  public:
   explicit Attempt(std::shared_ptr<GenerateRun> run) : run_(std::move(run)) {}
-  void OnToken(worker::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
+  void OnToken(model::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
   void OnRawHead(const RawHead& head) override { run_->OnRawHead(head); }
   void OnRawBytes(std::string_view bytes, uint32_t tokens) override {
     run_->OnRawBytes(bytes, tokens);
@@ -104,7 +104,7 @@ bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
     return false;
   }
   prompt_.exact = prompt.exact;
-  prompt_.tokens = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+  prompt_.tokens = std::make_shared<const std::vector<model::TokenId>>(std::move(prompt.tokens));
   prompt_.keys = std::make_unique<PromptKeys>(*prompt_.tokens, prompt.space);
   return true;
 }
@@ -309,7 +309,7 @@ void GenerateRun::FirstToken() {
   }
 }
 
-void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
+void GenerateRun::OnToken(model::TokenId id, std::string_view text) {
   if (answer_.generated++ == 0) FirstToken();
   answer_.text_bytes += text.size();
   ++services_.counters.generated_tokens;

@@ -122,7 +122,7 @@ void PickRun::Decide() {
   // The tokens stand for the prompt from now on.
   ask_.request.prompt = std::string();
   ask_.request.raw.reset();
-  const std::vector<worker::TokenId>& tokens = prompt_.tokens;
+  const std::vector<model::TokenId>& tokens = prompt_.tokens;
   if (const Status room = ask_.request.share.Charge(TokenBytes(tokens.size())); !room.ok()) {
     return Fail(NoRoomFor(fmt::format("got {} tokens", tokens.size()), room));
   }

@@ -24,7 +24,7 @@ std::optional<GenerateError> CheckBefore(const RunServices& services,
     }
     return std::nullopt;
   }
-  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+  if (const auto* ids = std::get_if<std::vector<model::TokenId>>(&request.prompt)) {
     return services.CheckFits(request, ids->size(), /*exact=*/true);
   }
   // Tools and images stand in the prompt as text that no engine makes tokens of as it is.
@@ -82,7 +82,7 @@ uint64_t PromptWork::Step(uint64_t bytes) {
   return 0;
 }
 
-void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own) {
+void PromptWork::EndOwn(std::optional<Result<std::vector<model::TokenId>>> own) {
   EnginePrompts* const prompts = services_.parts.prompts;
   if (own && !own->ok() &&
       (prompts == nullptr || own->status().code() == StatusCode::kOutOfRange)) {
@@ -95,7 +95,7 @@ void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own)
     }
     return Finish(std::move(prompt));
   }
-  std::optional<std::vector<worker::TokenId>> made;
+  std::optional<std::vector<model::TokenId>> made;
   if (own && own->ok()) made = **std::move(own);
   const auto done = std::make_shared<Done>(std::move(done_));
   const auto take = [&services = services_, request = request_, done](EnginePrompt prompt,

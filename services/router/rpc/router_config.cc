@@ -174,7 +174,7 @@ Result<std::string> OneSpelling(const std::string& worker) {
 // read.
 Status CheckWithoutLoading(const RouterConfig& c) {
   if (!c.model.empty()) {
-    CAIRN_RETURN_IF_ERROR(Annotate(worker::GgufFile::OpenMetadata(c.model).status(), "model"));
+    CAIRN_RETURN_IF_ERROR(Annotate(model::GgufFile::OpenMetadata(c.model).status(), "model"));
   }
   if (!c.http.api_keys.empty()) {
     CAIRN_RETURN_IF_ERROR(
@@ -301,8 +301,8 @@ size_t Threads(const RouterConfig& c) {
 }
 
 Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config) {
-  return ParseTenantTerms(config.queue_tenants, "queue.tenants", worker::kLeastPriority,
-                          worker::kGreatestPriority);
+  return ParseTenantTerms(config.queue_tenants, "queue.tenants", model::kLeastPriority,
+                          model::kGreatestPriority);
 }
 
 std::string ModelId(const RouterConfig& config, const std::string& name) {

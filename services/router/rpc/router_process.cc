@@ -46,7 +46,7 @@ constexpr int kMaxMessageBytes = 16 << 20;
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
 // `model`: nullptr, the workers are engines and there is none.
-RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model* model) {
+RouterEngine::Options EngineOptions(const RouterConfig& config, const model::Model* model) {
   RouterEngine::Options options;
   if (model != nullptr) {
     options.model_id = ModelId(config, model->name());
@@ -73,7 +73,7 @@ Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
   return options;
 }
 
-WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model* model) {
+WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const model::Model* model) {
   WorkerRegistry::Options options;
   // Those that DNS names come later.
   for (const std::string& worker : config.workers) {
@@ -102,7 +102,7 @@ FairQueue::Options ReadOptions(const RouterConfig& config) {
 
 // Everything below the ports. Members end in the opposite order: what calls others goes first.
 struct Core {
-  Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
+  Core(const RouterConfig& config, std::unique_ptr<model::Model> loaded,
        std::unique_ptr<Policy> policy, metrics::Registry* registry)
       : model(std::move(loaded)),
         index(IndexOptions(config)),
@@ -123,8 +123,8 @@ struct Core {
     index.Forget(address);
   }
 
-  const std::unique_ptr<worker::Model> model;  // nullptr: before engines it may be missing.
-  std::optional<PromptEncoder> encoder;        // The encoder of the model.
+  const std::unique_ptr<model::Model> model;  // nullptr: before engines it may be missing.
+  std::optional<PromptEncoder> encoder;       // The encoder of the model.
   PrefixIndex index;
   Dispatcher dispatcher;
   CompletionPoller poller;
@@ -157,9 +157,9 @@ class RouterProcess final : public service::Service {
   ~RouterProcess() override { Stop(); }
 
   Status Start() override {
-    std::unique_ptr<worker::Model> model;
+    std::unique_ptr<model::Model> model;
     if (!config_.model.empty()) {
-      auto loaded = worker::Model::Load(config_.model);
+      auto loaded = model::Model::Load(config_.model);
       if (!loaded.ok()) return Annotate(loaded.status(), "model");
       model = *std::move(loaded);
     }

@@ -61,7 +61,7 @@ class GenerateStream final : public rpc::PushedStream {
     if (under_way_ != nullptr) under_way_->Cancel();
   }
 
-  void Token(worker::TokenId id, std::string_view text) {
+  void Token(model::TokenId id, std::string_view text) {
     v1::GenerateResponse message;
     message.mutable_token()->set_id(id);
     message.mutable_token()->set_text(std::string(text));
@@ -106,7 +106,7 @@ class GenerateStream final : public rpc::PushedStream {
   class Observer final : public GenerateObserver {
    public:
     explicit Observer(std::shared_ptr<GenerateStream> stream) : stream_(std::move(stream)) {}
-    void OnToken(worker::TokenId id, std::string_view text) override { stream_->Token(id, text); }
+    void OnToken(model::TokenId id, std::string_view text) override { stream_->Token(id, text); }
     void OnDone(const GenerateSummary& summary) override { stream_->Done(summary); }
     void OnError(const GenerateError& error) override { stream_->Fail(error); }
 
@@ -128,7 +128,7 @@ class GenerateStream final : public rpc::PushedStream {
   // there is none.
   Status Charge(size_t more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t all =
-        unread_ + tokens_.capacity() * sizeof(worker::TokenId) + text_.capacity() + more;
+        unread_ + tokens_.capacity() * sizeof(model::TokenId) + text_.capacity() + more;
     const size_t bytes = (all + kShareStep - 1) / kShareStep * kShareStep;
     if (bytes == share_.bytes()) return OkStatus();
     return Annotate(share_.Charge(bytes), "the answer");
@@ -182,7 +182,7 @@ class GenerateStream final : public rpc::PushedStream {
   Mutex mu_;
   std::deque<v1::GenerateResponse> waiting_ ABSL_GUARDED_BY(mu_);
   size_t unread_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<worker::TokenId> tokens_ ABSL_GUARDED_BY(mu_);
+  std::vector<model::TokenId> tokens_ ABSL_GUARDED_BY(mu_);
   std::string text_ ABSL_GUARDED_BY(mu_);
   ByteShare share_ ABSL_GUARDED_BY(mu_);
   std::optional<Status> end_ ABSL_GUARDED_BY(mu_);

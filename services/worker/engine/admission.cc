@@ -105,12 +105,12 @@ Status Admission::CheckRole(const GenerateRequest& request) const {
     return Errorf(StatusCode::kFailedPrecondition, "field 'prefill_only': {}", why);
   };
   if (!request.prefill_only) {
-    if (terms_.role == WorkerRole::kPrefill) {
+    if (terms_.role == model::WorkerRole::kPrefill) {
       return refuse("got false, but this worker has the role 'prefill'");
     }
     return OkStatus();
   }
-  if (terms_.role == WorkerRole::kDecode) {
+  if (terms_.role == model::WorkerRole::kDecode) {
     return refuse("got true, but this worker has the role 'decode'");
   }
   if (!terms_.no_prefill_only.empty()) return refuse("got true, but " + terms_.no_prefill_only);

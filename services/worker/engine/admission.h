@@ -25,7 +25,7 @@ namespace cairn::worker {
 class Admission {
  public:
   struct Terms {
-    WorkerRole role = WorkerRole::kBoth;
+    model::WorkerRole role = model::WorkerRole::kBoth;
     // Why a request with prefill_only is refused whatever the role is. Empty: it is not.
     std::string no_prefill_only = {};
     KvLayout kv = {};

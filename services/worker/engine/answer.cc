@@ -2,7 +2,7 @@
 
 namespace cairn::worker {
 
-Answer::Answer(const GenerateRequest& request, const Tokenizer& tokenizer)
+Answer::Answer(const GenerateRequest& request, const model::Tokenizer& tokenizer)
     : request_(request),
       tokenizer_(tokenizer),
       sampler_(request.sampling),

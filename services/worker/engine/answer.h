@@ -17,10 +17,10 @@ namespace cairn::worker {
 class Answer {
  public:
   // Both must outlive it.
-  Answer(const GenerateRequest& request, const Tokenizer& tokenizer);
+  Answer(const GenerateRequest& request, const model::Tokenizer& tokenizer);
 
   struct Next {
-    TokenId token = 0;
+    model::TokenId token = 0;
     bool ended = false;  // The model ends the answer: the token is not part of it.
     std::string text;    // Certainly text of the answer now; may be empty.
   };
@@ -35,9 +35,9 @@ class Answer {
 
  private:
   const GenerateRequest& request_;
-  const Tokenizer& tokenizer_;
+  const model::Tokenizer& tokenizer_;
   Sampler sampler_;
-  StreamDecoder decoder_;
+  model::StreamDecoder decoder_;
   StopText stop_text_;
   Sha256 digest_;
 };

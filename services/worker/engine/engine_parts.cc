@@ -19,7 +19,7 @@ constexpr uint64_t kMinKvPoolBytes = 256ull << 20;
 
 Status LoadModel(EngineParts& parts) {
   WorkerEngine::Options& options = parts.options;
-  CAIRN_ASSIGN_OR_RETURN(parts.model, Model::Load(options.model_path));
+  CAIRN_ASSIGN_OR_RETURN(parts.model, model::Model::Load(options.model_path));
   const auto context = parts.model->hp().context;
   if (options.max_context < 0 || options.max_context > context) {
     return InvalidArgument("context: got {}, expected 0 to {}", options.max_context, context);

@@ -43,7 +43,7 @@ struct PublishedNamespace;
 // The services that ways to a prompt's KV are made of. Everything must outlive them.
 struct MethodServices {
   Transformer& transformer;
-  const Model& model;
+  const model::Model& model;
   KvPool& pool;
   const Clock& clock;
   std::function<void()> make_room;  // Called when the pool is short, before it is tried again.
@@ -67,8 +67,8 @@ Status CheckStage(const Recipe& recipe);
 Result<std::unique_ptr<const RecipeStage>> StageOf(const Recipe& recipe,
                                                    const NamespaceInputs& inputs);
 // For the namespaces that have a stage. All must outlive it.
-std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer, const Model& model,
-                                                  PushQueue& push,
+std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer,
+                                                  const model::Model& model, PushQueue& push,
                                                   std::span<const PublishedNamespace> published);
 
 // For prompts that are longer than the context and lose their oldest tokens: what the node has of

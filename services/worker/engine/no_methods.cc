@@ -27,7 +27,7 @@ Result<std::unique_ptr<const RecipeStage>> StageOf(const Recipe& recipe,
 }
 
 std::unique_ptr<StagePublisher> NewStagePublisher(
-    Transformer& /*transformer*/, const Model& /*model*/, PushQueue& /*push*/,
+    Transformer& /*transformer*/, const model::Model& /*model*/, PushQueue& /*push*/,
     std::span<const PublishedNamespace> /*published*/) {
   return nullptr;
 }

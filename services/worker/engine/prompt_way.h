@@ -35,7 +35,7 @@ namespace cairn::worker {
 
 // A prompt whose KV is wanted.
 struct PromptRequest {
-  std::span<const TokenId> tokens;
+  std::span<const model::TokenId> tokens;
   // Has capacity for the tokens, where the way does not say otherwise. Empty, or with KV of whole
   // blocks of the prompt computed by the prefill path.
   std::shared_ptr<KvSequence> sequence;
@@ -141,7 +141,7 @@ struct PromptTask {
   int64_t capacity = 0;   // Tokens that the sequence needs room for when the prompt is computed.
   // With drop_oldest, of a prompt that was too long: all of it, and how many tokens are dropped
   // after its first block.
-  std::span<const TokenId> whole = {};
+  std::span<const model::TokenId> whole = {};
   int64_t dropped = 0;
   // Makes the usual way.
   std::function<std::unique_ptr<PromptWay>(PromptRequest)> usual;

@@ -87,8 +87,8 @@ TimePoint RequestRun::WakeAt() const {
   return under_way_ ? std::min(deadline, way_->WakeAt()) : deadline;
 }
 
-std::span<const TokenId> RequestRun::PromptTokens() const {
-  const std::span<const TokenId> tokens = job_->prompt().tokens;
+std::span<const model::TokenId> RequestRun::PromptTokens() const {
+  const std::span<const model::TokenId> tokens = job_->prompt().tokens;
   if (!job_->request().prefill_only) return tokens;
   const auto block_tokens = static_cast<size_t>(parts_.pool.layout().block_tokens);
   return tokens.first((tokens.size() - 1) / block_tokens * block_tokens);
@@ -458,7 +458,7 @@ Step RequestRun::DecodeToken(bool alone) {
 }
 
 Step RequestRun::Score() {
-  const std::span<const TokenId> tokens = job_->request().score_tokens;
+  const std::span<const model::TokenId> tokens = job_->request().score_tokens;
   if (scores_.done >= tokens.size() || stopped()) {
     summary_.finish_reason = job_->cancelled() ? "cancelled" : "length";
     Finish(OkStatus());
@@ -480,7 +480,7 @@ Step RequestRun::Score() {
   return step;
 }
 
-Step RequestRun::Chunk(std::span<const TokenId> tokens) {
+Step RequestRun::Chunk(std::span<const model::TokenId> tokens) {
   Step step{Step::Kind::kChunk};
   step.chunk.sequence = sequence_.get();
   step.chunk.tokens = tokens;

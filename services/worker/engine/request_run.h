@@ -28,7 +28,7 @@ namespace cairn::worker {
 
 // The state that all requests of an engine share. Everything must outlive the runs.
 struct RequestParts {
-  const Model& model;
+  const model::Model& model;
   Transformer& transformer;
   KvPool& pool;
   uint64_t pool_bytes = 0;  // As the option kv_pool says.
@@ -111,7 +111,7 @@ class RequestRun {
   }
   // Tokens of the prompt that are computed here: with prefill_only the full blocks before its last
   // token.
-  std::span<const TokenId> PromptTokens() const;
+  std::span<const model::TokenId> PromptTokens() const;
   PromptRequest Wanted();
   // Chooses the way to the prompt's KV, with the pages that it needs.
   Step Reserve(bool alone);
@@ -145,7 +145,7 @@ class RequestRun {
   // The prompt's KV is there again, after Park.
   void EndPromptAgain(const Status& status);
   Step Score();
-  Step Chunk(std::span<const TokenId> tokens);
+  Step Chunk(std::span<const model::TokenId> tokens);
   void Finish(Status status);
 
   const RequestParts& parts_;

@@ -135,7 +135,7 @@ class WorkerEngine {
     // need, or what is left of memory_limit and the machine if that is less. Only with read_policy.
     uint64_t kv_budget = 0;
     std::string cache_address;  // For GetInfo only.
-    WorkerRole role = WorkerRole::kBoth;
+    model::WorkerRole role = model::WorkerRole::kBoth;
     PrefixSession::Options prefix;
     PushQueue::Options push;
     SpilledKv::Options spill;
@@ -150,7 +150,7 @@ class WorkerEngine {
     int threads = 0;
     std::string cache_address;
     bool cache_connected = false;
-    WorkerRole role = WorkerRole::kBoth;
+    model::WorkerRole role = model::WorkerRole::kBoth;
     // The fingerprint of the namespace; nullopt without a cache.
     std::optional<Digest> fingerprint;
   };
@@ -218,7 +218,7 @@ class WorkerEngine {
   // The most that the process takes, and into `account` what the engine's items take now.
   virtual MemoryAccount::Bounds memory_bounds() const = 0;
   virtual void MeasureMemory(MemoryAccount* account) const = 0;
-  virtual const Model& model() const = 0;
+  virtual const model::Model& model() const = 0;
 
   // Refuses new requests, lets accepted ones finish and pushes go out until `drain` has passed,
   // then cancels what is left. Idempotent.

@@ -25,8 +25,8 @@ Result<std::unique_ptr<const RecipeStage>> StageOf(const Recipe& recipe,
   return stage;
 }
 
-std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer, const Model& model,
-                                                  PushQueue& push,
+std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer,
+                                                  const model::Model& model, PushQueue& push,
                                                   std::span<const PublishedNamespace> published) {
   return std::make_unique<SelectionPublisher>(transformer, model, push, published);
 }

@@ -132,7 +132,7 @@ int RunGenerate(const GenerateOptions& given) {
   }
   std::string streamed;
   worker::GenerateCallbacks callbacks;
-  callbacks.on_token = [&](worker::TokenId, std::string_view text) {
+  callbacks.on_token = [&](model::TokenId, std::string_view text) {
     if (!options.json) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);

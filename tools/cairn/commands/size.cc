@@ -77,7 +77,7 @@ Result<size::ModelShape> FromFile(const SizeFlags& flags) {
   in.read(magic, sizeof(magic));
   // A file that is called so is judged as one, whatever it begins with.
   if (std::string_view(magic, sizeof(magic)) == "GGUF" || path.ends_with(".gguf")) {
-    CAIRN_ASSIGN_OR_RETURN(const auto file, worker::GgufFile::OpenMetadata(path));
+    CAIRN_ASSIGN_OR_RETURN(const auto file, model::GgufFile::OpenMetadata(path));
     return size::ShapeOfGguf(*file, TypeOf(flags.dtype).value_or(DType::kF16));
   }
   if (bytes > kMostConfigBytes) {

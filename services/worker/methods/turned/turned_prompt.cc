@@ -138,7 +138,7 @@ class BlockTurner {
 
   const TurnServices& services_;
   PushTurn& turn_;
-  const std::span<const TokenId> whole_;
+  const std::span<const model::TokenId> whole_;
   const std::string& trace_;
   const uint32_t block_tokens_;
   const int64_t dropped_;
@@ -220,7 +220,7 @@ TurnedBlocks BlockTurner::Run() {
   // The blocks that are computed over them.
   turned.keys.resize(turned.blocks);
   BlockKeyChain chain(fingerprint);
-  const std::span<const TokenId> rest = whole_.subspan(static_cast<size_t>(dropped_));
+  const std::span<const model::TokenId> rest = whole_.subspan(static_cast<size_t>(dropped_));
   for (size_t at = size_t{turned.blocks} * block_tokens_; at + block_tokens_ <= rest.size();
        at += block_tokens_) {
     turned.keys.push_back(chain.Next(turned.keys.back(), rest.subspan(at, block_tokens_)));

@@ -6,7 +6,7 @@
 namespace cairn::router {
 namespace {
 
-using Messages = std::vector<worker::ChatMessage>;
+using Messages = std::vector<model::ChatMessage>;
 using ::testing::HasSubstr;
 
 ApiRequest Parsed(Endpoint endpoint, const std::string& body) {
@@ -60,7 +60,7 @@ TEST(RelayRequestTest, WhatIsNoTextStandsThereAsItsJson) {
 }
 
 TEST(RelayRequestTest, PromptsAreTextIdsOrSeveralOfThem) {
-  using Ids = std::vector<worker::TokenId>;
+  using Ids = std::vector<model::TokenId>;
   const auto prompt = [](const std::string& json) {
     return Parsed(Endpoint::kCompletions, "{\"prompt\":" + json + "}").generate.prompt;
   };

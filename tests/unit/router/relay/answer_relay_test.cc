@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 constexpr char kEvents[] = "text/event-stream; charset=utf-8";
 
 struct Got final : WorkerAnswerObserver {
-  void OnToken(worker::TokenId, std::string_view) override { ADD_FAILURE(); }
+  void OnToken(model::TokenId, std::string_view) override { ADD_FAILURE(); }
   void OnRawHead(const RawHead& got) override { head = got; }
   void OnRawBytes(std::string_view more, uint32_t more_tokens) override {
     bytes += more;

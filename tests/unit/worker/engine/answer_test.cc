@@ -12,7 +12,7 @@ namespace {
 class AnswerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto model = Model::Load("tests/data/gguf/kquant.gguf");
+    auto model = model::Model::Load("tests/data/gguf/kquant.gguf");
     ASSERT_OK(model);
     model_ = *std::move(model);
     auto ids = tokenizer().Encode("stop", false);
@@ -20,9 +20,9 @@ class AnswerTest : public ::testing::Test {
     ids_ = *std::move(ids);
     request_.max_tokens = 8;
   }
-  const Tokenizer& tokenizer() const { return model_->tokenizer(); }
+  const model::Tokenizer& tokenizer() const { return model_->tokenizer(); }
   // Gives the answer logits of which the token has the highest.
-  static Answer::Next Take(Answer& answer, TokenId token) {
+  static Answer::Next Take(Answer& answer, model::TokenId token) {
     std::vector<float> logits(static_cast<size_t>(token) + 1, 0.0f);
     logits.back() = 1.0f;
     const auto next = answer.Take(logits);
@@ -31,7 +31,7 @@ class AnswerTest : public ::testing::Test {
   }
   std::string TakeAll(Answer& answer) const {
     std::string text;
-    for (const TokenId id : ids_) {
+    for (const model::TokenId id : ids_) {
       const Answer::Next next = Take(answer, id);
       EXPECT_EQ(next.token, id);
       EXPECT_FALSE(next.ended);
@@ -40,8 +40,8 @@ class AnswerTest : public ::testing::Test {
     return text;
   }
 
-  std::unique_ptr<Model> model_;
-  std::vector<TokenId> ids_;  // The tokens of "stop".
+  std::unique_ptr<model::Model> model_;
+  std::vector<model::TokenId> ids_;  // The tokens of "stop".
   GenerateRequest request_;
 };
 
@@ -69,7 +69,7 @@ TEST_F(AnswerTest, AStopTextEndsTheAnswerBeforeIt) {
 }
 
 TEST_F(AnswerTest, TheModelEndsItUnlessTheRequestIgnoresThat) {
-  const std::optional<TokenId> eos = tokenizer().eos();
+  const std::optional<model::TokenId> eos = tokenizer().eos();
   ASSERT_TRUE(eos);
   Answer answer(request_, tokenizer());
   EXPECT_TRUE(Take(answer, *eos).ended);

@@ -21,7 +21,7 @@ class FakeEngine final : public WorkerEngine {
   Load GetLoad() const override { return {}; }
   MemoryAccount::Bounds memory_bounds() const override { return MemoryAccount::Unbounded(); }
   void MeasureMemory(MemoryAccount*) const override {}
-  const Model& model() const override { std::abort(); }
+  const model::Model& model() const override { std::abort(); }
   void Shutdown(std::chrono::milliseconds) override {}
 
  private:

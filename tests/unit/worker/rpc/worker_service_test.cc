@@ -76,7 +76,7 @@ TEST(FromProtoTest, ZeroMeansTheDefault) {
   ASSERT_OK(request);
   EXPECT_EQ(request->max_tokens, 256u);
   EXPECT_EQ(request->sampling.top_p, 1.0f);
-  EXPECT_EQ(std::get<TokenPrompt>(request->prompt).ids, std::vector<TokenId>{7});
+  EXPECT_EQ(std::get<TokenPrompt>(request->prompt).ids, std::vector<model::TokenId>{7});
 }
 
 TEST(ToProtoTest, SummaryKeepsEveryField) {

@@ -51,11 +51,11 @@ class TurnedPromptTest : public EngineFixture {
     request.drop_oldest = true;
     return request;
   }
-  static std::vector<TokenId> TokensOf(const GenerateRequest& request) {
+  static std::vector<model::TokenId> TokensOf(const GenerateRequest& request) {
     return std::get<TokenPrompt>(request.prompt).ids;
   }
-  static std::vector<TokenId> Shortened(const GenerateRequest& request) {
-    std::vector<TokenId> tokens = TokensOf(request);
+  static std::vector<model::TokenId> Shortened(const GenerateRequest& request) {
+    std::vector<model::TokenId> tokens = TokensOf(request);
     tokens.erase(tokens.begin() + kBlockTokens, tokens.begin() + kBlockTokens + kDropped);
     return tokens;
   }
