@@ -131,7 +131,7 @@ Status PromptFetch::ComputeRest(const GiveWay& give_way) {
     timeline.push_back({TimelineSpan::Kind::kCompute, layer, matched_, end_block,
                         Seconds(computing - work_.start), Seconds(clock.Now() - work_.start)});
   };
-  FetchProgress::Interrupt interrupt = work_.Stop();
+  FetchInterrupt interrupt = work_.Stop();
   interrupt.wanted = [&] { return work_.stopped() || give_way(); };
   int last = 0;
   const size_t spans = timeline.size();

@@ -29,7 +29,7 @@ struct PromptWork {
   bool uses_cache() const { return request.use_cache && services.session != nullptr; }
   bool stopped() const { return request.stop && request.stop(); }
   // Ends a wait when it is stopped. Must not outlive this.
-  FetchProgress::Interrupt Stop() const {
+  FetchInterrupt Stop() const {
     return {.wanted = [this] { return stopped(); }, .at = request.stop_at};
   }
   // Tokens from `begin` to the sequence's length were computed since `from`: for the timeline.

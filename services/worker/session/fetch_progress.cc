@@ -11,7 +11,7 @@ constexpr std::chrono::milliseconds kSliceTime{20};
 constexpr std::chrono::milliseconds kDecideAgain{10};
 
 // Whether a wait ends now. Otherwise it ends at `until`, which becomes no later than the interrupt.
-bool Ends(const FetchProgress::Interrupt& interrupt, TimePoint now, TimePoint* until) {
+bool Ends(const FetchInterrupt& interrupt, TimePoint now, TimePoint* until) {
   if (interrupt.wanted && interrupt.wanted()) return true;
   if (interrupt.at > now) *until = std::min(*until, interrupt.at);
   return false;
@@ -209,7 +209,7 @@ void FetchProgress::WaitProgress(Done done, Leave leave) {
   }
 }
 
-Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front, const Interrupt& interrupt) {
+Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front, const FetchInterrupt& interrupt) {
   TimePoint decide = clock_.Now() + kDecideAgain;
   const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return pilot_.plan().LayerMissing(layer) == 0;
@@ -250,7 +250,7 @@ void FetchProgress::FetchTheRest() {
   changed_.NotifyAll();
 }
 
-void FetchProgress::WaitDone(const Interrupt& interrupt) {
+void FetchProgress::WaitDone(const FetchInterrupt& interrupt) {
   WaitProgress([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                    mu_) { return CompletePrefixLocked() == pieces_.first_failed(); },
                [&](TimePoint* until) { return Ends(interrupt, clock_.Now(), until); });

@@ -29,6 +29,13 @@
 
 namespace cairn::worker {
 
+// Lets the engine's thread leave a wait although the fetch goes on.
+struct FetchInterrupt {
+  // Asked whenever the wakeup is notified, and at `at`. True ends the wait. Null: nothing does.
+  std::function<bool()> wanted = nullptr;
+  TimePoint at = TimePoint::max();
+};
+
 // Thread-safe.
 class FetchProgress {
  public:
@@ -80,22 +87,16 @@ class FetchProgress {
   // True while a call to the node is under way.
   bool Asking() const;
 
-  // Lets the engine's thread leave a wait although the fetch goes on.
-  struct Interrupt {
-    // Asked whenever the wakeup is notified, and at `at`. True ends the wait. Null: nothing does.
-    std::function<bool()> wanted = nullptr;
-    TimePoint at = TimePoint::max();
-  };
   // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
   // failed, the fetch ended without it, a deadline passed (then TimedOut()), computing more of the
   // front is better now (then TurnedBack()), or the caller is wanted elsewhere.
-  Status WaitLayer(uint32_t layer, uint32_t front = 0, const Interrupt& interrupt = {});
+  Status WaitLayer(uint32_t layer, uint32_t front = 0, const FetchInterrupt& interrupt = {});
   bool TurnedBack() const;
   // Asks for all blocks that are not claimed: nobody will call Decide and Claim any more.
   void FetchTheRest();
   // Waits until every block before the first failed one is complete, the fetch has ended, a
   // deadline passed, or the caller is wanted elsewhere.
-  void WaitDone(const Interrupt& interrupt = {});
+  void WaitDone(const FetchInterrupt& interrupt = {});
   // The same without waiting: true when WaitDone would return at once. The stall deadline counts
   // from the first call on.
   bool PollDone();

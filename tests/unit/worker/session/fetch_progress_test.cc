@@ -159,7 +159,7 @@ TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
 
 TEST_F(FetchProgressDeadlineTest, AWaitEndsWhenItsCallerRunsIntoADeadlineOfItsOwn) {
   FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, seconds(25), seconds(60)});
-  const auto until = [this](milliseconds passed) -> FetchProgress::Interrupt {
+  const auto until = [this](milliseconds passed) -> FetchInterrupt {
     return {.wanted = [this, passed] { return Passed() >= passed; }, .at = start_ + passed};
   };
   EXPECT_EQ(progress.WaitLayer(0, 0, until(milliseconds(10))).code(), StatusCode::kAborted);
