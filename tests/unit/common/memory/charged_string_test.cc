@@ -48,7 +48,9 @@ TEST(ChargedStringTest, CountsWhatItOwnsWhateverItGrowsBy) {
       while (text.size() < 200'000) {
         ASSERT_OK(text.Append(std::string(piece, 'x')));
         ASSERT_EQ(budget->used(), text.owned());
-        if (text.owned() > 0) ASSERT_EQ(text.owned(), text.text().capacity());
+        if (text.owned() > 0) {
+          ASSERT_EQ(text.owned(), text.text().capacity());
+        }
       }
     }
   }
