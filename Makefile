@@ -137,6 +137,9 @@ check-all: $(BUILD)/build.ninja $(VENV)/.done ## The whole tree: Clang's checks,
 	$(call build_targets,disk simulation,disk_simulation_test)
 	@CAIRN_DISK_SEEDS=2000 $(STEP) --quiet "2000 seeds of the disk" -- \
 	  $(BUILD)/tests/disk_simulation_test
+	$(call build_targets,programs for the chart,cairn-cache cairn-worker cairn-router)
+	@CAIRN_CHART_SETS=2000 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "2000 sets of values" -- \
+	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_chart_random.py
 	$(END)
 
 test-asan: packages ## Engine cores and kernels under ASan and UBSan, all of them
