@@ -10,7 +10,8 @@
 namespace cairn::kernels {
 namespace {
 
-constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
+constexpr Isa kIsas[] = {Isa::kPortable, Isa::kNeon,       Isa::kAvx2,
+                         Isa::kAvx512,   Isa::kAvx512Bf16, Isa::kAmx};
 
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
 
@@ -26,6 +27,7 @@ const SelectionUnitKernels& UnitsOf() {
 // Those of the instruction set whose kernels `isa` has.
 const SelectionUnitKernels& UnitsOf(Isa isa) {
   if (isa == Isa::kPortable) return UnitsOf<SelectionsOf<Isa::kPortable>>();
+  if (isa == Isa::kNeon) return UnitsOf<SelectionsOf<Isa::kNeon>>();
   if (isa == Isa::kAvx2) return UnitsOf<SelectionsOf<Isa::kAvx2>>();
   return UnitsOf<SelectionsOf<Isa::kAvx512>>();
 }
@@ -41,6 +43,7 @@ const SliceKernels& SlicesOf() {
 }
 const SliceKernels& SlicesOf(Isa isa) {
   if (isa == Isa::kPortable) return SlicesOf<CodecsOf<Isa::kPortable>>();
+  if (isa == Isa::kNeon) return SlicesOf<CodecsOf<Isa::kNeon>>();
   if (isa == Isa::kAvx2) return SlicesOf<CodecsOf<Isa::kAvx2>>();
   return SlicesOf<CodecsOf<Isa::kAvx512>>();
 }
