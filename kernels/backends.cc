@@ -10,7 +10,8 @@
 namespace cairn::kernels {
 namespace {
 
-constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
+constexpr Isa kIsas[] = {Isa::kPortable, Isa::kNeon,       Isa::kAvx2,
+                         Isa::kAvx512,   Isa::kAvx512Bf16, Isa::kAmx};
 
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
 
@@ -26,6 +27,7 @@ const SliceKernels& SlicesOf() {
 // Those of the instruction set whose kernels `isa` has.
 const SliceKernels& SlicesOf(Isa isa) {
   if (isa == Isa::kPortable) return SlicesOf<CodecsOf<Isa::kPortable>>();
+  if (isa == Isa::kNeon) return SlicesOf<CodecsOf<Isa::kNeon>>();
   if (isa == Isa::kAvx2) return SlicesOf<CodecsOf<Isa::kAvx2>>();
   return SlicesOf<CodecsOf<Isa::kAvx512>>();
 }

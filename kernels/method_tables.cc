@@ -17,6 +17,7 @@ const SelectionUnitKernels& UnitsOf() {
 // Those of the instruction set whose kernels `isa` has.
 const SelectionUnitKernels& UnitsOf(Isa isa) {
   if (isa == Isa::kPortable) return UnitsOf<SelectionsOf<Isa::kPortable>>();
+  if (isa == Isa::kNeon) return UnitsOf<SelectionsOf<Isa::kNeon>>();
   if (isa == Isa::kAvx2) return UnitsOf<SelectionsOf<Isa::kAvx2>>();
   return UnitsOf<SelectionsOf<Isa::kAvx512>>();
 }

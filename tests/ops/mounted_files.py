@@ -48,7 +48,7 @@ class MountedFiles:
             (folder / name).write_text(name, encoding="ascii")
 
     def check(self, docs, programs):
-        """Yields (exit code, what it said) of --check-config for each program's file."""
+        """Yields (program, exit code, what it said) of --check-config for each program's file."""
         for doc in docs:
             for file, text in (doc.get("data") or {}).items() if doc["kind"] == "ConfigMap" else ():
                 if file not in ("cache.yaml", "worker.yaml", "router.yaml"):
@@ -66,4 +66,4 @@ class MountedFiles:
                     timeout=60,
                     check=False,
                 )
-                yield done.returncode, done.stdout + done.stderr
+                yield program.name, done.returncode, done.stdout + done.stderr

@@ -52,7 +52,7 @@ def wrong_with(rendered, version):
 
 def refused_without_a_reason(answers):
     """What a program said of its settings, if that names none of them."""
-    for code, said in answers:
+    for _, code, said in answers:
         if code != 0 and not REASON.search(said):
             return said
     return None

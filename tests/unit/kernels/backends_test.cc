@@ -36,7 +36,8 @@ TEST(BackendsTest, EveryInstructionSetIsThereOrMissingWithAReason) {
     EXPECT_NE(missing.reason, "");
     EXPECT_EQ(FindBackend(missing.name), nullptr);
   }
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+  for (const Isa isa :
+       {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     EXPECT_EQ(names.count(Name(isa)), 1u) << Name(isa);
   }
   EXPECT_EQ(FindBackend("avx"), nullptr);

@@ -104,6 +104,10 @@ Check CheckCpu(const CpuInfo& cpu) {
                        [&](const char* n) { return cpu.flags.contains(n); });
   };
   Check check{.name = "cpu", .found = cpu.model};
+  if (has({"asimd"})) {  // The kernel's name for NEON on aarch64.
+    check.found += ", NEON";
+    return check;
+  }
   const bool avx2 = has({"avx2", "fma", "f16c"});
   const bool avx512 = avx2 && has({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"});
   if (!avx2) {
