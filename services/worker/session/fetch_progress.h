@@ -1,6 +1,6 @@
 #pragma once
-// The state of a fetch: what has arrived (fetched_pieces.h), what is computed meanwhile, and waiting
-// for it under a progress deadline (fetch_patience.h).
+// The state of a fetch: what has arrived (fetched_pieces.h), what is computed meanwhile, and
+// waiting for it under a progress deadline (fetch_patience.h).
 //
 // The client writes verified slices straight into KV pages, or lends them, from a thread of its
 // own; the engine's thread computes blocks of the front and then waits layer by layer. A fetch that

@@ -22,9 +22,10 @@ TEST(BackendsTest, TheDefinitionComesFirstThenInstructionSetsUpToTheBest) {
 
 TEST(BackendsTest, TablesOfMethodsAreThereIfMethodsWereBuilt) {
   for (const Backend* backend : {&BestCpuBackend(), FindBackend("reference")}) {
-    EXPECT_EQ(backend->selections != nullptr, testing::kBuiltWithMethods) << backend->name;
-    EXPECT_EQ(backend->selection_units != nullptr, testing::kBuiltWithMethods) << backend->name;
-    EXPECT_EQ(backend->reading != nullptr, testing::kBuiltWithMethods) << backend->name;
+    EXPECT_EQ(backend->selections != nullptr, cairn::testing::kBuiltWithMethods) << backend->name;
+    EXPECT_EQ(backend->selection_units != nullptr, cairn::testing::kBuiltWithMethods)
+        << backend->name;
+    EXPECT_EQ(backend->reading != nullptr, cairn::testing::kBuiltWithMethods) << backend->name;
   }
 }
 

@@ -55,8 +55,8 @@ struct TurnServices {
   Duration deadline = std::chrono::seconds(10);  // Limit for some blocks.
 };
 
-// The way of such a prompt: turns what the node has, in the background, then goes the usual way over
-// it. As PromptWay.
+// The way of such a prompt: turns what the node has, in the background, then goes the usual way
+// over it. As PromptWay. Not thread-safe: the engine's thread.
 class TurnedPrompt final : public PromptWay {
  public:
   // `turn`: of the services' queue. Both must outlive it.
@@ -84,7 +84,7 @@ class TurnedPrompt final : public PromptWay {
   std::unique_ptr<PromptWay> way_;    // Null: blocks are not turned yet.
 };
 
-// As PromptWays.
+// As PromptWays. Not thread-safe: the engine's thread.
 class TurnedPrompts final : public PromptWays {
  public:
   explicit TurnedPrompts(const TurnServices& services) : services_(services) {}

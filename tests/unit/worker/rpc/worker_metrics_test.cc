@@ -51,8 +51,9 @@ std::string Shown(const WorkerEngine::Stats& stats) {
 
 TEST(WorkerMetricsTest, EachCounterIsShown) {
   const std::string nothing = Shown({});
-  // The sums of others, and what answers of requests say.
-  const std::set<std::string> hidden = {"prompt_tokens", "chosen_tokens", "queued_bytes"};
+  // The sums of others, what answers of requests say, and what the account of memory shows.
+  const std::set<std::string> hidden = {"prompt_tokens", "chosen_tokens", "queued_bytes",
+                                        "pool_refusals", "near_refusals"};
   CAIRN_WORKER_STATISTICS(OF_ENGINE)
   CAIRN_READ_STATISTICS(OF_READING)
   CAIRN_PUSH_STATISTICS(OF_PUSHES)
