@@ -40,6 +40,16 @@ endef
 define build_targets
 	@$(STEP) --build "$(1)" -- cmake --build $(BUILD) -j $(JOBS) --target $(2)
 endef
+# The worker without its methods (cmake/README.md). ccache has nearly all objects of $(BUILD).
+PLAIN := build/plain
+define test_plain_worker
+	@test -f $(PLAIN)/build.ninja || \
+	  $(STEP) --quiet "configure without methods" -- cmake --preset plain
+	@$(STEP) --build "worker without methods" -- cmake --build $(PLAIN) -j $(JOBS) \
+	  --target cairn-worker plain_worker_test
+	@$(STEP) --quiet "its tests" -- ctest --test-dir $(PLAIN) --output-on-failure \
+	  -R plain_worker_test
+endef
 END := @$(STEP) --end
 SINCE := $(if $(BASE),--base $(BASE)) $(if $(MOST),--most $(MOST))
 
@@ -103,6 +113,7 @@ test: ## All tests: unit, conformance, real processes, faults, Python
 test: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
 	$(call build_targets,product and tests,all tests examples)
 	$(make_wheel)
+	$(test_plain_worker)
 	$(call run_tests,$(BUILD),)
 	$(END)
 

@@ -17,8 +17,11 @@ option(CAIRN_CORES_ONLY "Build only what is free of transport and storage librar
 # `cairn fidelity`, which compares them. Without them a worker refuses recipes and options that name
 # one.
 option(CAIRN_METHODS "Build the worker's methods" ON)
+# Only for targets whose sources ask: all other objects are those of a build with methods, which
+# ccache has.
+set(CAIRN_METHODS_DEFINITION)
 if(NOT CAIRN_METHODS)
-  add_compile_definitions(CAIRN_WITHOUT_METHODS)
+  set(CAIRN_METHODS_DEFINITION CAIRN_WITHOUT_METHODS)
 endif()
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)

@@ -37,6 +37,7 @@ set(CAIRN_O1 -O1 -Wno-array-bounds -Wno-maybe-uninitialized -Wno-restrict
     -Wno-stringop-overread -Wno-stringop-overflow)
 
 function(_cairn_test_options target)
+  target_compile_definitions(${target} PRIVATE ${CAIRN_METHODS_DEFINITION})
   # Code that is tested is optimised. Optimising matchers and fixtures takes a fifth of a
   # compilation. It pays only where sanitizers slow them down.
   if(CAIRN_SANITIZE)

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cairn/kernels/backend.h"
+#include "tests/support/methods.h"
 
 namespace cairn::kernels {
 namespace {
@@ -17,6 +18,15 @@ TEST(BackendsTest, TheDefinitionComesFirstThenInstructionSetsUpToTheBest) {
   EXPECT_EQ(all[1]->name, "portable");
   EXPECT_EQ(BestCpuBackend().name, Name(BestIsa()));
   EXPECT_EQ(BestCpuBackend().codecs, &CpuCodecKernels(BestIsa()));
+}
+
+TEST(BackendsTest, TablesOfMethodsAreThereIfMethodsWereBuilt) {
+  for (const Backend* backend : {&BestCpuBackend(), FindBackend("reference")}) {
+    EXPECT_EQ(backend->selections != nullptr, cairn::testing::kBuiltWithMethods) << backend->name;
+    EXPECT_EQ(backend->selection_units != nullptr, cairn::testing::kBuiltWithMethods)
+        << backend->name;
+    EXPECT_EQ(backend->reading != nullptr, cairn::testing::kBuiltWithMethods) << backend->name;
+  }
 }
 
 TEST(BackendsTest, EveryInstructionSetIsThereOrMissingWithAReason) {
