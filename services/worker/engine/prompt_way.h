@@ -47,7 +47,10 @@ struct PromptRequest {
   bool background = false;
   NextUse next = NextUse::kUnknown;  // Goes with the match.
   std::string trace;
-  std::function<bool()> stop;  // Asked between chunks.
+  // Asked between chunks, and while fetched bytes are waited for: whenever the engine's Wakeup is
+  // notified, and at `stop_at`.
+  std::function<bool()> stop;
+  TimePoint stop_at = TimePoint::max();  // The request's deadline: `stop` says true from then on.
   // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
   // Null: nobody is kept from anything by a step that waits.
   std::function<bool()> company = nullptr;

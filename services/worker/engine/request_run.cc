@@ -115,6 +115,7 @@ PromptRequest RequestRun::Wanted() {
   wanted.next = request.next;
   wanted.trace = request.trace;
   wanted.stop = [this] { return stopped(); };
+  wanted.stop_at = request.deadline.value_or(TimePoint::max());
   wanted.company = parts_.company;
   return wanted;
 }

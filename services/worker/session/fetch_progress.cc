@@ -10,6 +10,13 @@ constexpr std::chrono::milliseconds kSliceTime{20};
 // How long a decision to wait for a layer holds. Nothing tells when a fetch has become too slow.
 constexpr std::chrono::milliseconds kDecideAgain{10};
 
+// Whether a wait ends now. Otherwise it ends at `until`, which becomes no later than the interrupt.
+bool Ends(const FetchInterrupt& interrupt, TimePoint now, TimePoint* until) {
+  if (interrupt.wanted && interrupt.wanted()) return true;
+  if (interrupt.at > now) *until = std::min(*until, interrupt.at);
+  return false;
+}
+
 FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
   FetchPilot::Setup setup;
   setup.blocks = shape.blocks;
@@ -232,8 +239,7 @@ void FetchProgress::WaitProgress(Done done, Leave leave) {
   }
 }
 
-Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front,
-                                const std::function<bool()>& interrupt) {
+Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front, const FetchInterrupt& interrupt) {
   TimePoint decide = clock_.Now() + kDecideAgain;
   const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return pilot_.plan().LayerMissing(layer) == 0;
@@ -242,9 +248,9 @@ Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front,
     return arrived() || first_failed_ < shape_.blocks;
   };
   const auto leave = [&](TimePoint* until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (interrupt && interrupt()) return true;
-    if (!pilot_.chooses()) return false;
     const TimePoint now = clock_.Now();
+    if (Ends(interrupt, now, until)) return true;
+    if (!pilot_.chooses()) return false;
     if (now >= decide) {
       turned_back_ = pilot_.ShouldTurnBack(front, layer, Since(now));
       decide = now + kDecideAgain;
@@ -274,10 +280,10 @@ void FetchProgress::FetchTheRest() {
   changed_.NotifyAll();
 }
 
-void FetchProgress::WaitDone() {
+void FetchProgress::WaitDone(const FetchInterrupt& interrupt) {
   WaitProgress(
       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return CompletePrefixLocked() == first_failed_; },
-      [](TimePoint*) { return false; });
+      [&](TimePoint* until) { return Ends(interrupt, clock_.Now(), until); });
 }
 
 bool FetchProgress::PollDone() {

@@ -28,6 +28,13 @@
 
 namespace cairn::worker {
 
+// Lets the engine's thread leave a wait although the fetch goes on.
+struct FetchInterrupt {
+  // Asked whenever the wakeup is notified, and at `at`. True ends the wait. Null: nothing does.
+  std::function<bool()> wanted = nullptr;
+  TimePoint at = TimePoint::max();
+};
+
 // Thread-safe.
 class FetchProgress {
  public:
@@ -96,18 +103,15 @@ class FetchProgress {
   bool Asking() const;
 
   // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
-  // failed, the fetch ended without it, a deadline passed (then TimedOut()), or computing more of
-  // the front is better now (then TurnedBack()).
-  // `interrupt`, if not null, is asked whenever the wakeup is notified. True ends the wait with
-  // ABORTED.
-  Status WaitLayer(uint32_t layer, uint32_t front = 0,
-                   const std::function<bool()>& interrupt = nullptr);
+  // failed, the fetch ended without it, a deadline passed (then TimedOut()), computing more of the
+  // front is better now (then TurnedBack()), or the caller is wanted elsewhere.
+  Status WaitLayer(uint32_t layer, uint32_t front = 0, const FetchInterrupt& interrupt = {});
   bool TurnedBack() const;
   // Asks for all blocks that are not claimed: nobody will call Decide and Claim any more.
   void FetchTheRest();
-  // Waits until every block before the first failed one is complete, the fetch has ended, or a
-  // deadline passed.
-  void WaitDone();
+  // Waits until every block before the first failed one is complete, the fetch has ended, a
+  // deadline passed, or the caller is wanted elsewhere.
+  void WaitDone(const FetchInterrupt& interrupt = {});
   // The same without waiting: true when WaitDone would return at once. The stall deadline counts
   // from the first call on.
   bool PollDone();

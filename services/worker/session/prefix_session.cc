@@ -538,7 +538,7 @@ void PrefixFetch::Computed(double seconds, double expected_seconds) {
 
 void PrefixFetch::SetComputing(bool computing) { state_->progress.SetComputing(computing); }
 
-Status PrefixFetch::WaitLayer(int layer, uint32_t front, const std::function<bool()>& interrupt) {
+Status PrefixFetch::WaitLayer(int layer, uint32_t front, const FetchInterrupt& interrupt) {
   return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front, interrupt);
 }
 
@@ -548,8 +548,8 @@ bool PrefixFetch::PollDone() { return state_->progress.PollDone(); }
 TimePoint PrefixFetch::PollDeadline() const { return state_->progress.PollDeadline(); }
 bool PrefixFetch::Broken() const { return state_->progress.Broken(); }
 
-PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {
-  if (wait) state_->progress.WaitDone();
+PrefixFetch::Outcome PrefixFetch::Finish(bool wait, const FetchInterrupt& interrupt) {
+  if (wait) state_->progress.WaitDone(interrupt);
   StopAndWait();
   const FetchProgress& progress = state_->progress;
   Outcome outcome;

@@ -62,13 +62,13 @@ TEST_F(FetchProgressTest, AWaitForALayerEndsWhenItsCallerIsWantedElsewhere) {
     wanted = true;
     wakeup_.Notify();
   });
-  const Status status = progress_.WaitLayer(0, 0, [&] { return wanted.load(); });
+  const Status status = progress_.WaitLayer(0, 0, {[&] { return wanted.load(); }});
   other.join();
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
   EXPECT_FALSE(progress_.TurnedBack());
   EXPECT_FALSE(progress_.Broken());
   ArriveAll();
-  EXPECT_OK(progress_.WaitLayer(0, 0, [] { return true; }));
+  EXPECT_OK(progress_.WaitLayer(0, 0, {[] { return true; }}));
 }
 
 TEST_F(FetchProgressTest, EachCompleteLayerOrBlockAndTheEndWakeTheEngine) {
@@ -155,6 +155,18 @@ TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
   EXPECT_EQ(Passed(), milliseconds(25));
   EXPECT_TRUE(progress.TimedOut());
   EXPECT_EQ(progress.Reason(), MissReason::kDeadline);
+}
+
+TEST_F(FetchProgressDeadlineTest, AWaitEndsWhenItsCallerRunsIntoADeadlineOfItsOwn) {
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, seconds(25), seconds(60));
+  const auto until = [this](milliseconds passed) -> FetchInterrupt {
+    return {.wanted = [this, passed] { return Passed() >= passed; }, .at = start_ + passed};
+  };
+  EXPECT_EQ(progress.WaitLayer(0, 0, until(milliseconds(10))).code(), StatusCode::kAborted);
+  EXPECT_EQ(Passed(), milliseconds(10));
+  progress.WaitDone(until(milliseconds(15)));
+  EXPECT_EQ(Passed(), milliseconds(15));
+  EXPECT_FALSE(progress.TimedOut()) << "the fetch goes on";
 }
 
 TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
