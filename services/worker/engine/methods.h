@@ -22,6 +22,8 @@
 #include "cairn/common/hash.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/wakeup.h"
 #include "common/recipe/recipe.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
@@ -50,7 +52,9 @@ struct MethodServices {
   PrefixSession* session = nullptr;
   const KvCodec* codec = nullptr;
   PushQueue* push = nullptr;      // In the background.
-  PushQueue* own_push = nullptr;  // The engine's thread drives it, nobody else.
+  PushQueue* own_push = nullptr;  // A way that waits for its own pushes drives it, nobody else.
+  Executor* executor = nullptr;
+  Wakeup* wakeup = nullptr;  // The engine's.
   Duration match_deadline{0};
 };
 
