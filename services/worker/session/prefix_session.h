@@ -197,7 +197,7 @@ class PrefixSession {
   void OpenAgainAfterReconnect();
   void WarnOfWhatDiffers();
   static void NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease);
-  FetchProgress::Deadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
+  FetchDeadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
   FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
   // The executor's work.
   void RunFetch(PrefixFetchState& state, KvSequence& sequence, bool lend, const std::string& trace);

@@ -41,8 +41,8 @@ class FetchProgressTest : public ::testing::Test {
 
   const Clock& clock_ = SteadyClock::Get();
   Wakeup wakeup_;
-  FetchProgress progress_{clock_,       wakeup_,     {kBlocks, kLayers, kHeads},
-                          clock_.Now(), seconds(30), seconds(60)};
+  FetchProgress progress_{
+      clock_, wakeup_, {kBlocks, kLayers, kHeads}, {clock_.Now(), seconds(30), seconds(60)}};
 };
 
 TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
@@ -150,7 +150,7 @@ class FetchProgressDeadlineTest : public ::testing::Test {
 };
 
 TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, milliseconds(25), seconds(60)});
   EXPECT_FALSE(progress.WaitLayer(0).ok());
   EXPECT_EQ(Passed(), milliseconds(25));
   EXPECT_TRUE(progress.TimedOut());
@@ -158,7 +158,7 @@ TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
 }
 
 TEST_F(FetchProgressDeadlineTest, AWaitEndsWhenItsCallerRunsIntoADeadlineOfItsOwn) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, seconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, seconds(25), seconds(60)});
   const auto until = [this](milliseconds passed) -> FetchInterrupt {
     return {.wanted = [this, passed] { return Passed() >= passed; }, .at = start_ + passed};
   };
@@ -170,7 +170,7 @@ TEST_F(FetchProgressDeadlineTest, AWaitEndsWhenItsCallerRunsIntoADeadlineOfItsOw
 }
 
 TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
-  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, {start_, milliseconds(25), seconds(60)});
   clock_.Advance(milliseconds(20));
   progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   progress.WaitDone();
@@ -179,7 +179,7 @@ TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
 }
 
 TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
-  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, start_, milliseconds(25), milliseconds(40));
+  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, {start_, milliseconds(25), milliseconds(40)});
   clock_.Advance(milliseconds(20));
   progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   EXPECT_FALSE(progress.WaitLayer(0).ok());
@@ -188,7 +188,7 @@ TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
 }
 
 TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstPoll) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, milliseconds(25), seconds(60)});
   clock_.Advance(seconds(1));
   EXPECT_FALSE(progress.PollDone());
   EXPECT_EQ(progress.PollDeadline() - start_, milliseconds(1025));
@@ -201,7 +201,7 @@ TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstP
 }
 
 TEST_F(FetchProgressDeadlineTest, AClaimGivesUpOnAWriteThatDoesNotEnd) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, milliseconds(25), seconds(60)});
   ASSERT_TRUE(progress.BeginWrite(0));
   int cancelled = 0;
   EXPECT_FALSE(progress.Claim(0, 1, [&] { ++cancelled; }));
