@@ -7,6 +7,7 @@ usage: tools/chart_readme.py [--check]
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm/cairn"
@@ -16,6 +17,8 @@ HEAD = """# The Cairn chart
 For operators: all values of this chart, with their defaults. How to install it, let it grow and
 upgrade it: `docs/operate/kubernetes.md` of the same version. Unknown and misspelt values are
 refused with their names.
+
+`templates/` makes the objects. `files/` has rules of alerts, `files/dashboards/` the dashboards.
 
 <!-- Written by tools/chart_readme.py out of values.yaml: change it there. -->
 """
@@ -51,7 +54,7 @@ def readme():
             part = top
             lines += ["", f"## {top}"]
             if not default and comment:
-                lines.append(comment)
+                lines.append(textwrap.fill(comment, 100))
             lines += ["", "| value | default | |", "|---|---|---|"]
             if not default:
                 continue

@@ -13,7 +13,7 @@ from rendered_chart import GATEWAY, VALUES, merged, render
 
 # Each is something else to YAML, to templates or to shells; together they are one bad text.
 HOSTILE = [
-    "x\": {{ .Values.tls }}' # \\ $(id) ${HOME}, optional: true\n- a: &b *c | !d %e @f `g`\n  h: >-",
+    "x\": {{ .Values.tls }}' # \\ $(id) ${HOME}, optional: true\n- a: &b *c !d %e @f `g`\n  h: >-",
     "x, optional: true",
     "1e3",
     "0755",
