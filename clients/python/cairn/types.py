@@ -33,6 +33,8 @@ __all__ = [
     "OpenedNamespace",
     "Part",
     "Plane",
+    "Pool",
+    "PooledLayout",
     "Prefetched",
     "Rect",
     "TierKind",
@@ -113,7 +115,8 @@ class EventKind(enum.IntEnum):
 class Rect(NamedTuple):
     """A rectangle on a layout's grid of layers x KV heads. Ends are exclusive.
 
-    The grid of an opaque layout has 1 layer and as many heads as parts.
+    The grid of an opaque layout has 1 layer and as many heads as parts. That of a layout with
+    pools has a layer for each of them.
     """
 
     layer_begin: int
@@ -166,7 +169,38 @@ class OpaqueLayout:
     block_tokens: int = 64
 
 
-Layout = Union[NativeLayout, OpaqueLayout]
+@dataclass(frozen=True)
+class Pool:
+    """One of several KV pools: layers whose KV is kept, lost and given back together, in blocks of
+    their own length. A block belongs to one pool.
+
+    `name`: 1 to 32 characters of [a-z0-9_], for people and metrics. `block_tokens`: a multiple of
+    the layout's. `chained`: blocks follow each other, as those of full attention. If not, each
+    stands alone and has no parent.
+    """
+
+    name: str
+    block_tokens: int
+    max_part_bytes: int
+    parts: int = 1
+    chained: bool = False
+
+
+@dataclass(frozen=True)
+class PooledLayout:
+    """Bytes of an inference engine with several KV pools, at most 32. Part `i` of a block of pool
+    `p` is `Rect(p, p + 1, i, i + 1)`.
+
+    `block_tokens` is the unit in which the lengths of the pools' blocks are counted. A prompt has
+    one key for each unit, and `pool_keys` makes those of the pools' blocks from them.
+    """
+
+    description: str
+    pools: Sequence[Pool]
+    block_tokens: int = 64
+
+
+Layout = Union[NativeLayout, OpaqueLayout, PooledLayout]
 
 
 @dataclass(frozen=True)

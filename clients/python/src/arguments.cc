@@ -61,6 +61,34 @@ NativeLayout ToNative(nb::handle object) {
   return native;
 }
 
+uint64_t MaxPartBytes(nb::handle object, const std::string& prefix) {
+  return Integer(object.attr("max_part_bytes"), std::numeric_limits<uint64_t>::max(),
+                 prefix + "max_part_bytes");
+}
+
+std::vector<Pool> ToPools(nb::handle object) {
+  const nb::object items = Sequence(object, "a sequence of Pools", "layout.opaque.pools");
+  const size_t count = nb::len(items);
+  if (count == 0) {
+    throw StatusError(InvalidArgument("field 'layout.opaque.pools': got none, expected 1 to {}",
+                                      kMaxPools));
+  }
+  ThrowIfError(CheckPoolCount(count));
+  std::vector<Pool> pools;
+  for (nb::handle item : items) {
+    const std::string prefix = fmt::format("layout.opaque.pools[{}].", pools.size());
+    if (!nb::hasattr(item, "chained")) {
+      WrongType(item, "a Pool", fmt::format("layout.opaque.pools[{}]", pools.size()));
+    }
+    pools.push_back({.name = Text(item.attr("name"), prefix + "name"),
+                     .block_tokens = U32(item, "block_tokens", prefix),
+                     .parts = U32(item, "parts", prefix),
+                     .max_part_bytes = MaxPartBytes(item, prefix),
+                     .chained = Flag(item.attr("chained"), prefix + "chained")});
+  }
+  return pools;
+}
+
 int32_t Token(int64_t value, size_t at) {
   if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max()) {
     throw StatusError(InvalidArgument("field 'tokens[{}]': got {}, expected an i32", at, value));
@@ -212,15 +240,17 @@ Layout ToLayout(nb::handle object) {
   Layout layout;
   if (nb::hasattr(object, "groups")) {
     layout.form = ToNative(object);
+  } else if (nb::hasattr(object, "pools")) {
+    layout.form =
+        OpaqueLayout{.description = Text(object.attr("description"), "layout.opaque.description"),
+                     .pools = ToPools(object.attr("pools"))};
   } else if (nb::hasattr(object, "max_part_bytes")) {
     layout.form =
         OpaqueLayout{.description = Text(object.attr("description"), "layout.opaque.description"),
-                     .max_part_bytes = Integer(object.attr("max_part_bytes"),
-                                               std::numeric_limits<uint64_t>::max(),
-                                               "layout.opaque.max_part_bytes"),
+                     .max_part_bytes = MaxPartBytes(object, "layout.opaque."),
                      .parts = U32(object, "parts", "layout.opaque.")};
   } else {
-    WrongType(object, "a NativeLayout or an OpaqueLayout", "layout");
+    WrongType(object, "a NativeLayout, an OpaqueLayout or a PooledLayout", "layout");
   }
   layout.block_tokens = U32(object, "block_tokens", "layout.");
   return layout;
