@@ -54,8 +54,9 @@ struct NativeLayout {
   bool operator==(const NativeLayout&) const = default;
 };
 
-// One of several KV pools of an opaque layout: layers whose KV is kept, lost and given back together,
-// in blocks of their own length. Pool p is row p of the part grid, and a block belongs to one pool.
+// One of several KV pools of an opaque layout: layers whose KV is kept, lost and given back
+// together, in blocks of their own length. Pool p is row p of the part grid, and a block belongs to
+// one pool.
 struct Pool {
   std::string name;           // For people and metrics; names of a layout differ.
   uint32_t block_tokens = 0;  // A multiple of Layout::block_tokens.
@@ -71,8 +72,8 @@ inline constexpr uint32_t kMaxPools = 32;
 
 struct OpaqueLayout {
   std::string description;
-  uint64_t max_part_bytes = 0;  // 0 with pools, which have their own.
-  uint32_t parts = 0;           // The same.
+  uint64_t max_part_bytes = 0;   // 0 with pools, which have their own.
+  uint32_t parts = 0;            // The same.
   std::vector<Pool> pools = {};  // Empty: all blocks are alike.
   bool operator==(const OpaqueLayout&) const = default;
 };
@@ -102,7 +103,9 @@ struct Layout {
   std::span<const Pool> Pools() const;
   // How many kinds of blocks there are: at least 1. The functions below take the number of a pool,
   // which is 0 in a layout without pools.
-  uint32_t PoolCount() const { return std::max<uint32_t>(1, static_cast<uint32_t>(Pools().size())); }
+  uint32_t PoolCount() const {
+    return std::max<uint32_t>(1, static_cast<uint32_t>(Pools().size()));
+  }
   // The parts that make a block complete.
   format::PartRect WholeOf(uint32_t pool) const;
   // The tokens that a block stands for.

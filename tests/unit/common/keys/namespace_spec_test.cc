@@ -612,9 +612,7 @@ TEST(NamespaceValidate, NamesWhatIsWrongWithPools) {
   };
   const std::vector<Refusal> refusals = {
       {"too many",
-       [](NamespaceSpec& s) {
-         PoolsOf(s).resize(33, PoolsOf(s)[0]);
-       },
+       [](NamespaceSpec& s) { PoolsOf(s).resize(33, PoolsOf(s)[0]); },
        {"'layout.opaque.pools'", "33 pools", "at most 32"}},
       {"far too many",
        [](NamespaceSpec& s) { PoolsOf(s).resize(65536); },
