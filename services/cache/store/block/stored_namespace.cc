@@ -9,11 +9,6 @@ namespace {
 
 Result<PartStorage> StorageOf(const Layout& layout, Result<CheckedNamespace> checked) {
   if (!checked.ok()) return checked.status();
-  if (!layout.Pools().empty()) {
-    return Errorf(StatusCode::kUnimplemented,
-                  "field 'layout.opaque.pools': got {}, expected none: this node keeps no pools",
-                  layout.Pools().size());
-  }
   CAIRN_ASSIGN_OR_RETURN(const PartCodecs codecs, PartCodecsOf(*checked));
   CAIRN_RETURN_IF_ERROR(Recoder::Check(layout, codecs));
   const auto sizes = std::make_shared<const LayerSizes>(layout);
