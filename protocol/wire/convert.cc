@@ -96,6 +96,19 @@ Result<OpaqueLayout> FromProto(const v1::OpaqueLayout& proto) {
   return opaque;
 }
 
+// The rectangle lies within its pool, if there are some. REQUIRES: it lies on the grid.
+Status CheckInPool(const format::PartRect& rect, const Layout& layout, std::string_view field) {
+  if (layout.Pools().empty()) return OkStatus();
+  const format::PartRect pool = layout.WholeOf(layout.PoolOf(rect));
+  if (rect.layer_end <= pool.layer_end && rect.head_end <= pool.head_end) return OkStatus();
+  return InvalidArgument(
+      "field '{}': got layers [{}, {}), heads [{}, {}), expected a part of one pool: '{}' has "
+      "layer "
+      "{} and {} heads",
+      field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
+      layout.Pools()[pool.layer_begin].name, pool.layer_begin, pool.head_end);
+}
+
 // [begin, end) with begin < end <= 65535.
 Status CheckRun(uint32_t begin, uint32_t end, std::string_view field, std::string_view what) {
   constexpr uint32_t kMax = std::numeric_limits<uint16_t>::max();
@@ -173,17 +186,6 @@ void ToProto(const format::PartRect& rect, v1::PartRect* out) {
   out->set_layer_end(rect.layer_end);
   out->set_head_begin(rect.head_begin);
   out->set_head_end(rect.head_end);
-}
-
-Status CheckInPool(const format::PartRect& rect, const Layout& layout, std::string_view field) {
-  if (layout.Pools().empty()) return OkStatus();
-  const format::PartRect pool = layout.WholeOf(layout.PoolOf(rect));
-  if (rect.layer_end <= pool.layer_end && rect.head_end <= pool.head_end) return OkStatus();
-  return InvalidArgument(
-      "field '{}': got layers [{}, {}), heads [{}, {}), expected a part of one pool: '{}' has layer "
-      "{} and {} heads",
-      field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
-      layout.Pools()[pool.layer_begin].name, pool.layer_begin, pool.head_end);
 }
 
 Result<format::PartRect> FromProto(const v1::PartRect& proto, std::string_view field) {

@@ -23,9 +23,9 @@ NamespaceSpec OpaqueSpec() {
 
 NamespaceSpec PooledSpec() {
   NamespaceSpec spec = OpaqueSpec();
-  spec.layout.form = OpaqueLayout{
-      .description = "engine",
-      .pools = {{"full", 64, 3, 1000, true}, {"window", 128, 1, UINT64_MAX, false}}};
+  spec.layout.form =
+      OpaqueLayout{.description = "engine",
+                   .pools = {{"full", 64, 3, 1000, true}, {"window", 128, 1, UINT64_MAX, false}}};
   return spec;
 }
 
