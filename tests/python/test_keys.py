@@ -224,9 +224,7 @@ def test_layouts_know_their_bytes():
 
 
 def test_pool_keys_are_those_of_last_units_with_a_mask():
-    unit = cairn.block_key(
-        bytes.fromhex(GOLDEN["fingerprint", "gqa"]), list(range(16))
-    )
+    unit = cairn.block_key(bytes.fromhex(GOLDEN["fingerprint", "gqa"]), list(range(16)))
     other = bytes(32)
     for pool in (0, 1, 31):
         assert cairn.pool_keys([unit], 1, pool) == [bytes.fromhex(GOLDEN["pool", str(pool)])]

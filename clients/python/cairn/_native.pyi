@@ -2,6 +2,12 @@
 
 from typing import Any, final
 
+EventAnswer = tuple[int, int, int, bytes, bytes, bytes | None, int, int]
+PoolAnswer = tuple[int, list[tuple[int, int, int]], int | None, bytes]
+MatchAnswer = tuple[
+    int, Lease, list[tuple[int | None, int, int, float]], int, int, float, PoolAnswer | None
+]
+
 @final
 class Connection:
     def open_namespace(
@@ -22,7 +28,11 @@ class Connection:
         announce: bool,
         deadline: float,
         trace: str,
-    ) -> tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float]: ...
+        pools: object = ...,
+        step: int = ...,
+        most: int = ...,
+        all_lengths: bool = ...,
+    ) -> MatchAnswer: ...
     def begin_match(
         self,
         fingerprint: bytes,
@@ -90,19 +100,13 @@ class Connection:
     def stat(self, deadline: float, trace: str) -> dict[str, Any]: ...
     def stats(self) -> dict[str, Any]: ...
     def watch(self, fingerprint: bytes | None, snapshot: bool) -> int: ...
-    def next_event(
-        self, stream: int, wait: float | None
-    ) -> tuple[int, int, int, bytes, bytes, bytes | None, int] | None: ...
+    def next_event(self, stream: int, wait: float | None) -> EventAnswer | None: ...
     def end_watch(self, stream: int) -> None: ...
     def close(self) -> None: ...
 
 @final
 class ClusterWatch:
-    def next(
-        self, wait: float | None
-    ) -> (
-        tuple[int, str, str, tuple[int, int, int, bytes, bytes, bytes | None, int] | None] | None
-    ): ...
+    def next(self, wait: float | None) -> tuple[int, str, str, EventAnswer | None] | None: ...
     def members(self) -> list[str]: ...
     def close(self) -> None: ...
 
@@ -123,7 +127,7 @@ class PendingMatch:
     def answer(
         self,
     ) -> tuple[
-        tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float],
+        MatchAnswer,
         tuple[int, str] | None,
     ]: ...
     def seconds(self) -> float: ...

@@ -34,6 +34,9 @@ __all__ = [
     "Part",
     "Plane",
     "Pool",
+    "PoolMatch",
+    "PoolNeed",
+    "PoolRun",
     "PooledLayout",
     "Prefetched",
     "Rect",
@@ -270,6 +273,40 @@ class Match:
         self.lease.release()
 
 
+class PoolNeed(NamedTuple):
+    """The needs of a model for one pool, so that it can go on after n tokens."""
+
+    pool: int
+    """Its number in the layout."""
+    tail_tokens: int = 0
+    """The blocks of this many tokens before n. Full attention: 0, which means every block. A window
+    of W: W - 1. A state, of which one block ends at n: 1."""
+    proof_blocks: int = 0
+    """This many blocks after n, which are not leased. The layers of a draft: 1."""
+
+
+class PoolRun(NamedTuple):
+    """Consecutive blocks of one pool."""
+
+    pool: int
+    first_block: int
+    """Counted from the prompt's first block of the pool."""
+    blocks: int
+
+
+@dataclass(frozen=True)
+class PoolMatch(Match):
+    """The longest length that several pools can restore together. The blocks of the lease are those
+    of `pool_runs`, numbered from 0 on in this order."""
+
+    restorable_tokens: int
+    pool_runs: Sequence[PoolRun]
+    limiting_pool: int | None
+    """The pool that has not enough for the next longer length. None: no pool is in its way."""
+    lengths: Sequence[int]
+    """All restorable lengths in tokens, ascending, if the match asked for them."""
+
+
 class Fetched(NamedTuple):
     """The result of a fetch. The memory of a block that failed has undefined bytes."""
 
@@ -400,6 +437,8 @@ class CacheEvent:
     key: bytes
     parent: bytes | None
     tier: TierKind
+    pool: int = 0
+    """The number of the block's pool, in an event of kind STORED. 0 without pools."""
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ std::vector<Pool> ToPools(nb::handle object) {
   const nb::object items = Sequence(object, "a sequence of Pools", "layout.opaque.pools");
   const size_t count = nb::len(items);
   if (count == 0) {
-    throw StatusError(InvalidArgument("field 'layout.opaque.pools': got none, expected 1 to {}",
-                                      kMaxPools));
+    throw StatusError(
+        InvalidArgument("field 'layout.opaque.pools': got none, expected 1 to {}", kMaxPools));
   }
   ThrowIfError(CheckPoolCount(count));
   std::vector<Pool> pools;
@@ -276,11 +276,13 @@ NamespaceSpec ToSpec(nb::handle object) {
 
 format::PartRect ToRect(nb::handle object, const Layout& layout, const Field& field) {
   const format::PartRect grid = layout.WholeRect();
-  if (object.is_none()) return grid;
+  if (object.is_none() && layout.PoolCount() == 1) return grid;
   const auto side = [&](const char* name) {
     return static_cast<uint16_t>(Integer(object.attr(name), 65535, field.str() + "." + name));
   };
-  if (!nb::hasattr(object, "head_end")) WrongType(object, "a Rect", field);
+  if (!nb::hasattr(object, "head_end")) {
+    WrongType(object, layout.PoolCount() == 1 ? "a Rect" : "the Rect of a pool", field);
+  }
   const format::PartRect rect = {side("layer_begin"), side("layer_end"), side("head_begin"),
                                  side("head_end")};
   if (rect.layer_begin >= rect.layer_end || rect.head_begin >= rect.head_end ||
@@ -290,6 +292,14 @@ format::PartRect ToRect(nb::handle object, const Layout& layout, const Field& fi
                         "[0, {}) x [0, {})",
                         field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
                         grid.layer_end, grid.head_end));
+  }
+  if (const format::PartRect pool = layout.WholeOf(layout.PoolOf(rect));
+      rect.layer_end > pool.layer_end || rect.head_end > pool.head_end) {
+    throw StatusError(InvalidArgument(
+        "field '{}': got layers [{}, {}), heads [{}, {}), expected parts of one pool: '{}' has "
+        "layer {} and {} heads",
+        field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
+        layout.Pools()[pool.layer_begin].name, pool.layer_begin, pool.head_end));
   }
   return rect;
 }
