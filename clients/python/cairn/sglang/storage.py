@@ -1,7 +1,4 @@
-"""The third level of SGLang's hierarchical cache: docs/program/engines/sglang.md.
-
-SGLang loads `CairnStorage` itself, as its backend "dynamic".
-"""
+"""Pages of SGLang's host pools at a cache node."""
 
 from __future__ import annotations
 
