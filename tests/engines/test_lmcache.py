@@ -201,7 +201,7 @@ def test_a_buffer_of_another_size_is_a_miss(start_node):
     [
         ({"revision": ""}, "adapter_params.revision' is missing"),
         ({"engine": ""}, "adapter_params.engine' is missing"),
-        ({"host": "x"}, "adapter_params.host' does not exist.*address"),
+        ({"server": "x"}, "adapter_params.server' does not exist.*address"),
     ],
 )
 def test_wrong_settings_are_named(start_node, settings, text):

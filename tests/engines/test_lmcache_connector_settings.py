@@ -23,7 +23,7 @@ from lmcache_worker import Worker, config, create, metadata
     [
         ({"revision": ""}, r"remote_storage_plugin\.cairn\.revision' is missing"),
         ({"engine": ""}, r"remote_storage_plugin\.cairn\.engine' is missing"),
-        ({"host": "x"}, r"remote_storage_plugin\.cairn\.host' does not exist.*address"),
+        ({"server": "x"}, r"remote_storage_plugin\.cairn\.server' does not exist.*address"),
         (
             {"load_timeout": "x"},
             r"remote_storage_plugin\.cairn\.load_timeout': got 'x', expected a number",
@@ -155,7 +155,7 @@ def test_lmcache_starts_without_a_storage_that_refuses(start_node):
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     for settings, names in (
-        ({"host": "x"}, ["LocalCPUBackend"]),
+        ({"server": "x"}, ["LocalCPUBackend"]),
         ({}, ["LocalCPUBackend", "RemoteBackend-cairn"]),
     ):
         backends = CreateStorageBackends(config(start_node(), **settings), metadata(), loop)
