@@ -14,8 +14,12 @@ __all__ = ["CairnStorage"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is asked for: SGLang is."""
+    """Imported when it is asked for. RuntimeError: a version of SGLang that lacks what is used."""
     if name == "CairnStorage":
+        from cairn.sglang import compat
+
+        # Before what it is built on is imported, which another version may have elsewhere.
+        compat.check()
         from cairn.sglang.storage import CairnStorage
 
         return CairnStorage
