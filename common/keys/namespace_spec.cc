@@ -146,8 +146,8 @@ Status ValidateOpaque(const OpaqueLayout& opaque) {
   return CheckRange("layout.opaque.parts", opaque.parts, 1, kMaxHeads);
 }
 
-// Engines choose the sizes of their own blocks, as pages of 544 tokens that hold a layer's state too.
-// Kernels read native blocks in groups of tokens.
+// Engines choose the sizes of their own blocks, as pages of 544 tokens that have room for a layer's
+// state. Kernels read native blocks in groups of tokens.
 Status CheckBlockTokens(const Layout& layout) {
   const uint32_t tokens = layout.block_tokens;
   if (!layout.IsNative()) return CheckRange("layout.block_tokens", tokens, 1, kMaxOpaqueTokens);

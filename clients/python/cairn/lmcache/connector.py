@@ -43,8 +43,8 @@ class CairnConnectorAdapter(ConnectorAdapter):
         return bool(url.startswith(_PLUGIN) and extract_plugin_type(url[len(_PLUGIN) :]) == "cairn")
 
     def create_connector(self, context: ConnectorContext) -> CairnConnector:
-        """IrrecoverableException: a version that lacks what is used, or a setting that is missing or cannot be
-        right.
+        """IrrecoverableException: a version that lacks what is used, or a setting that is missing
+        or cannot be right.
 
         Nothing else is raised, because LMCache would try again at a time when vLLM no longer says
         what it runs.
