@@ -247,7 +247,7 @@ SURFACE = Surface(
             "KVConnectorBase_V1",
             "cairn.vllm.connector",
             "CairnConnector",
-            only_some=("get_external_cache_hit_sources",),
+            only_some=("get_external_cache_hit_sources", "supports_sleep_mode"),
         ),
         Implements(_METRICS, "KVConnectorStats", "cairn.vllm.metrics", "CairnStats"),
         Implements(_METRICS, "KVConnectorPromMetrics", "cairn.vllm.metrics", "PromMetrics"),

@@ -127,6 +127,12 @@ class CairnConnector(KVConnectorBase_V1):
 
         return "BLHNC" if current_platform.is_cuda() else None
 
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        """No: after it wakes up, the engine's pages may lie elsewhere. vLLM asks since 0.33, and
+        takes a connector that says nothing for one that does."""
+        return False
+
     @property
     def requires_kv_delivery(self) -> bool:
         """A lost store is only a later miss."""
