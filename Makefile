@@ -187,12 +187,21 @@ torture: $(BUILD)/build.ninja
 	$(BUILD)/bin/cairn_adversary --stage cluster --seed $$(date +%s) \
 		--seconds $$(awk 'BEGIN { print $(HOURS) * 1800 }')
 
+# Versions of vLLM's CPU build next to the one of tests/engines/requirements.txt, and the tests that
+# run with each of them.
+VLLM_TOO := 0.30.0 0.31.0
+VLLM_TESTS := $(addprefix tests/engines/test_,versions.py vllm.py vllm_events.py vllm_halves.py \
+  vllm_tier.py layouts_vllm.py)
+ENGINE_TESTS := CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
 	$(make_wheel)
 	$(call build_targets,router,cairn-router)
-	tests/engines/setup.sh
-	CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider tests/engines
+	tests/engines/setup.sh $(VLLM_TOO)
+	$(ENGINE_TESTS) tests/engines
+	for version in $(VLLM_TOO); do \
+	  PYTHONPATH=$(CURDIR)/build/engines/vllm-$$version $(ENGINE_TESTS) $(VLLM_TESTS) || exit 1; \
+	done
 
 bench: ## Benchmarks with their yardsticks; writes build/bench/report.json
 bench: $(BUILD)/build.ninja $(MODEL_FILE)

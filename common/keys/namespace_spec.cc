@@ -18,7 +18,7 @@ constexpr size_t kMaxGroups = 1024;
 constexpr size_t kMaxPlanesInAll = 4096;
 constexpr uint64_t kMaxPartBytes = 64ull << 20;
 // The header of a part has 16 bits for them.
-constexpr uint32_t kMaxPoolTokens = 65535;
+constexpr uint32_t kMaxOpaqueTokens = 65535;
 
 Status CheckText(std::string_view field, std::string_view value, size_t min, size_t max) {
   if (value.size() < min || value.size() > max) {
@@ -150,7 +150,8 @@ Status ValidatePool(const OpaqueLayout& opaque, size_t number, uint32_t unit) {
                              pool.name);
     }
   }
-  CAIRN_RETURN_IF_ERROR(CheckRange(field + ".block_tokens", pool.block_tokens, 1, kMaxPoolTokens));
+  CAIRN_RETURN_IF_ERROR(
+      CheckRange(field + ".block_tokens", pool.block_tokens, 1, kMaxOpaqueTokens));
   if (pool.block_tokens % unit != 0) {
     return InvalidArgument(
         "field '{}.block_tokens': got {}, expected a multiple of layout.block_tokens, which is {}",
@@ -181,6 +182,16 @@ Status ValidateOpaque(const OpaqueLayout& opaque, uint32_t unit) {
   CAIRN_RETURN_IF_ERROR(
       CheckRange("layout.opaque.max_part_bytes", opaque.max_part_bytes, 1, kMaxPartBytes));
   return CheckRange("layout.opaque.parts", opaque.parts, 1, kMaxHeads);
+}
+
+// Engines choose the sizes of their own blocks, as pages of 544 tokens that have room for a layer's
+// state. Kernels read native blocks in groups of tokens.
+Status CheckBlockTokens(const Layout& layout) {
+  const uint32_t tokens = layout.block_tokens;
+  if (!layout.IsNative()) return CheckRange("layout.block_tokens", tokens, 1, kMaxOpaqueTokens);
+  if (tokens >= 16 && tokens <= 256 && std::has_single_bit(tokens)) return OkStatus();
+  return InvalidArgument("field 'layout.block_tokens': got {}, expected 16, 32, 64, 128 or 256",
+                         tokens);
 }
 
 // "30 x {k: 3 x 64 f16, v: 3 x 64 f16}, 2 x {}".
@@ -349,11 +360,7 @@ Result<Recipe> CheckFields(const NamespaceSpec& spec) {
   }
   CAIRN_RETURN_IF_ERROR(CheckText("model", spec.model, 1, 512));
   CAIRN_RETURN_IF_ERROR(CheckText("revision", spec.revision, 1, 512));
-  const uint32_t tokens = spec.layout.block_tokens;
-  if (tokens < 16 || tokens > 256 || !std::has_single_bit(tokens)) {
-    return InvalidArgument("field 'layout.block_tokens': got {}, expected 16, 32, 64, 128 or 256",
-                           tokens);
-  }
+  CAIRN_RETURN_IF_ERROR(CheckBlockTokens(spec.layout));
   if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
     CAIRN_RETURN_IF_ERROR(ValidateNative(*native));
   } else {

@@ -164,7 +164,7 @@ class NativeLayout:
 @dataclass(frozen=True)
 class OpaqueLayout:
     """Bytes of an inference engine, never interpreted. A block has `parts` parts, for example one
-    of each rank."""
+    of each rank, and 1 to 65535 tokens."""
 
     description: str
     max_part_bytes: int

@@ -497,6 +497,16 @@ TEST(NamespaceValidate, NamesFieldValueAndExpectation) {
       {"block_tokens 512",
        [](NamespaceSpec& s) { s.layout.block_tokens = 512; },
        {"'layout.block_tokens'", "512", "256"}},
+      {"opaque block_tokens 0",
+       [](NamespaceSpec& s) {
+         s.layout = {.block_tokens = 0, .form = OpaqueLayout{"d", 1, 1}};
+       },
+       {"'layout.block_tokens'", "got 0", "1 to 65535"}},
+      {"opaque block_tokens 65536",
+       [](NamespaceSpec& s) {
+         s.layout = {.block_tokens = 65536, .form = OpaqueLayout{"d", 1, 1}};
+       },
+       {"'layout.block_tokens'", "got 65536", "1 to 65535"}},
       {"no groups",
        [](NamespaceSpec& s) { Native(s).groups.clear(); },
        {"'layout.native.groups'", "0 layers", "1 to 65535"}},
@@ -689,6 +699,19 @@ TEST(PoolKeysTest, ABlockHasTheKeyOfItsLastUnit) {
   EXPECT_THAT(PoolKeys(units, 3, 2), ElementsAre(PoolKey(units[2], 2), PoolKey(units[5], 2)));
   EXPECT_EQ(PoolKeys(units, 1, 0), units);
   EXPECT_THAT(PoolKeys(units, 8, 1), IsEmpty());
+}
+
+TEST(NamespaceValidate, EnginesChooseTheSizeOfOpaqueBlocks) {
+  std::set<Digest> seen;
+  for (const uint32_t tokens : {1u, 48u, 128u, 544u, 65535u}) {
+    NamespaceSpec spec = Gqa();
+    spec.layout = {.block_tokens = tokens, .form = OpaqueLayout{"d", 1, 1}};
+    EXPECT_OK(Validate(spec)) << tokens;
+    const Result<NamespaceSpec> decoded = DecodeNamespaceSpec(Encode(spec));
+    ASSERT_OK(decoded.status()) << tokens;
+    EXPECT_EQ(decoded->layout.block_tokens, tokens);
+    EXPECT_TRUE(seen.insert(Fingerprint(*decoded)).second) << tokens;
+  }
 }
 
 TEST(BlockKeyChainTest, KeysAreTheFullBlocksAndChain) {
