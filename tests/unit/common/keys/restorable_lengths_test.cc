@@ -77,9 +77,11 @@ World RandomWorld(Dice& dice) {
   auto& layout = std::get<OpaqueLayout>(world.spec.layout.form = OpaqueLayout{"engine"});
   world.spec.layout.block_tokens = world.unit;
   const uint32_t pools = 1 + dice.UpTo(4);
+  // Lengths that differ in every way have few multiples in common.
+  const bool powers = dice.Chance(0.7);
   const double lost = std::array{0.0, 0.02, 0.1, 0.4, 0.9}[dice.UpTo(4)];
   for (uint32_t p = 0; p < pools; ++p) {
-    const uint32_t tokens = world.unit * (1 + dice.UpTo(7));
+    const uint32_t tokens = world.unit * (powers ? 1u << dice.UpTo(3) : 1 + dice.UpTo(7));
     layout.pools.push_back({fmt::format("p{}", p), tokens, 1, 1, false});
     PoolNeed need{.pool = p};
     const uint32_t kind = dice.UpTo(2);
@@ -156,7 +158,7 @@ TEST(RestorableLengthsTest, RandomPoolsAgreeWithThePlainRules) {
       }
     }
   }
-  EXPECT_GT(with_an_answer, 2000u);
+  EXPECT_GT(with_an_answer, 1500u);
   EXPECT_GT(shorter, 2000u);
 }
 
