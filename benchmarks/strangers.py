@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What strangers can make real programs take, next to the targets of docs/operate/security-model.md.
+"""The memory and time that strangers can make real programs take, next to what
+docs/operate/security-model.md promises.
 
     python3 benchmarks/strangers.py router-memory --build build/release --out report.json
     python3 benchmarks/strangers.py long-texts --model MODEL.gguf
@@ -40,7 +41,7 @@ from rows.processes import Server, cairn, node_command, wait_until, worker_comma
 from run import machine
 
 MIB = 1 << 20
-# What a router takes besides its settings: docs/operate/operations.md.
+# The memory of a router besides its settings: docs/operate/operations.md.
 PROCESS = 128 * MIB
 PATIENCE = 600
 
@@ -364,7 +365,7 @@ def rows_from_disk(options):
 
 def spill(options):
     model, text = options.work / "seeded.gguf", options.work / "long.txt"
-    seeded = options.build / "tests/cairn_seeded_model"
+    seeded = options.build / "bin/cairn_seeded_model"
     subprocess.run([seeded, "long", model, text, "12288"], check=True, timeout=PATIENCE)
     rows = []
     for turn in range(options.rounds):

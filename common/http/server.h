@@ -68,7 +68,7 @@ class Server {
     uint64_t max_body_bytes = 8 << 20;   // The body of one request.
     // The bodies of all requests that are being read, or whose handler has not let go of the body.
     uint64_t all_body_bytes = 256 << 20;
-    BudgetName body_budget = {.item = "bodies"};  // What refusals call these bytes.
+    BudgetName body_budget = {.item = "bodies"};  // The name of these bytes in refusals.
     // Unread bytes of a stream whose reader is slow. Above this the stream ends.
     uint64_t max_unread_bytes = 256 << 10;
     uint64_t all_unread_bytes = 64 << 20;                 // Unread bytes of all answers.

@@ -66,7 +66,7 @@ class ChargedString {
   }
 
  private:
-  // A client that only declares a length gets so many times the memory of what it sent.
+  // A client that only declares a length gets this many times the memory of what it sent.
   static constexpr size_t kMostGrowth = 4;
 
   static size_t InObject() { return std::string().capacity(); }

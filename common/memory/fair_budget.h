@@ -24,7 +24,7 @@ namespace cairn {
 
 class FairBudget;
 
-// What refusals say of a budget. Texts that live as long as the process.
+// The names of a budget in refusals. Texts that live as long as the process.
 struct BudgetName {
   std::string_view item = "a budget";  // As in the process's account of memory: "bodies".
   std::string_view setting = {};       // That bounds it. Empty: none.
@@ -103,7 +103,7 @@ class FairBudget : public std::enable_shared_from_this<FairBudget> {
   uint64_t used_by(const std::string& party) const;  // 0 for "".
   // Somebody waits.
   bool short_of_room() const;
-  // Of ByteShare::Charge, since the start.
+  // The number of times that ByteShare::Charge was refused, since the start.
   uint64_t refusals() const;
 
  private:

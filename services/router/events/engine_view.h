@@ -54,7 +54,7 @@ class EngineView {
   struct Options {
     std::string member = {};  // Its id in the index: the worker's URL.
     EngineNamespace space = {};
-    uint32_t max_blocks = 262'144;  // Of kBlockBytes each. At least 1.
+    uint32_t max_blocks = 262'144;  // Each takes kBlockBytes. At least 1.
     Ask ask = {};                   // For hashes that this engine's events do not explain.
   };
   using Sink = std::function<void(const client::MemberEvent&)>;

@@ -26,7 +26,7 @@ class AnswerRelay final : public http::ResponseObserver {
   struct Bounds {
     uint64_t max_event_bytes = 1 << 20;    // Limit for one event of a stream.
     uint64_t max_answer_bytes = 16 << 20;  // Limit for a body that is no stream.
-    // Of all answers that are no streams, while they arrive. nullptr: no bound.
+    // The memory of all answers that are no streams, while they arrive. nullptr: no bound.
     std::shared_ptr<FairBudget> answers = {};
   };
   // REQUIRES: request.raw is set. The request counts in `load` until its end.

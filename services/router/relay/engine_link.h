@@ -18,7 +18,7 @@ struct EngineLinkOptions {
   // Most time in which an engine says nothing while it works on a request.
   Duration silence = std::chrono::minutes(5);
   uint64_t max_answer_bytes = 16 << 20;  // Limit for an answer that is no stream.
-  // Of all answers that are no streams, while they arrive. nullptr: no bound.
+  // The memory of all answers that are no streams, while they arrive. nullptr: no bound.
   std::shared_ptr<FairBudget> answers = {};
   uint32_t block_tokens = 16;
   Duration load_interval = std::chrono::milliseconds(100);  // Between two reports of its load.

@@ -86,8 +86,8 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
       {.min = 1 << 20});
   schema.Bytes("all_answers", &c.all_answers,
                "Memory for answers that the router holds: those of engines that are not streams, "
-               "until all of each has come, and those over gRPC, until their call has ended. What "
-               "does not fit fails with UNAVAILABLE or RESOURCE_EXHAUSTED.",
+               "until all of each has come, and those over gRPC, until their call has ended. "
+               "Answers that do not fit fail with UNAVAILABLE or RESOURCE_EXHAUSTED.",
                {.min = 1 << 20});
   schema.Bytes(
       "memory.limit", &c.memory_limit,

@@ -20,7 +20,7 @@ enum class MemoryItem : uint8_t {
   kConnections,  // Heads and buffers.
   kIndex,
   kTokenCache,
-  kEngineEvents,  // What engines say that they hold.
+  kEngineEvents,  // Blocks that engines say that they hold.
   kProcess,       // Code, threads, the vocabulary, calls of workers and engines.
 };
 

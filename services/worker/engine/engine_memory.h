@@ -13,13 +13,13 @@ namespace cairn::worker {
 // The bytes that the model makes of settings.
 struct MemoryNeeds {
   uint64_t pool = 0;        // As kv_pool says, or would by the model.
-  uint64_t least_pool = 0;  // What it may become if the setting is 0.
+  uint64_t least_pool = 0;  // The least that it may become if the setting is 0.
   uint64_t page = 0;
   // With a read policy, of one request, if kv_budget is 0: the longest context, and the least that
   // reads any.
   uint64_t near = 0;
   uint64_t least_near = 0;
-  Transformer::Memory taken;  // What the transformer has taken already.
+  Transformer::Memory taken;  // The memory that the transformer has taken already.
 };
 
 // The bounds, and the options that became less: kv_pool_bytes and kv_budget if they were 0,

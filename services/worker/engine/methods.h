@@ -80,8 +80,8 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& services);
 Status CheckReadPolicy(std::string_view policy);
 // Near memory of one context, in bytes.
 struct NearNeeds {
-  uint64_t most = 0;   // Of one of all tokens, if there is no limit.
-  uint64_t least = 0;  // So that one of a block can be read.
+  uint64_t most = 0;   // For a context of all tokens, if there is no limit.
+  uint64_t least = 0;  // So that a context of a block can be read.
 };
 // `tokens`: of the longest context. Errors: as CheckReadPolicy, or the policy does not suit the
 // model.
