@@ -74,7 +74,7 @@ def installed(package: str) -> Files:
 
 
 def record(files: Files, surface: Surface) -> Record:
-    """What there is of a surface's names. Names that are gone are left out."""
+    """The names of a surface that are there. Names that are gone are left out."""
     wanted: dict[str, dict[str, Sequence[str]]] = {}
     for module, names in surface.uses.items():
         for name, use in names.items():
@@ -204,7 +204,7 @@ def _method_changes(one: Implements, there: Record, own: _Sources) -> Iterator[s
 
 def _kind(form: str) -> str:
     kind = form.removeprefix("abstract ").partition("(")[0]
-    # What is read like a field may be one.
+    # A thing that is read like a field may be one.
     return "property" if kind in ("field", "value") else kind
 
 
@@ -258,7 +258,7 @@ class _Sources:
                 source = ".".join([*package, *filter(None, [source])])
             original = next(a.name for a in node.names if (a.asname or a.name) == name)
             found = self._find(source, original, depth - 1) if depth else None
-            # Of another package: it is there, and that is all that is known.
+            # It belongs to another package: it is there, and that is all that is known.
             return found or ((module, node) if self._files(source) is None else None)
         return None if node is None else (module, node)
 

@@ -68,7 +68,7 @@ def check_version(
 
 
 def differences(surface: Surface) -> list[str]:
-    """What the installed engine lacks of a surface."""
+    """Lists what the installed engine lacks of a surface."""
     return changes(record(installed(surface.package), surface), surface)
 
 

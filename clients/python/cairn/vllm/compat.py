@@ -1,4 +1,4 @@
-"""What differs between the versions of vLLM, and what the adapters use of it.
+"""The differences between the versions of vLLM, and what the adapters use of it.
 
 Versions are told apart by what they have, never by their number. All other files use what is the
 same in all of them.

@@ -50,7 +50,7 @@ _LOG = logging.getLogger("cairn")
 _KEY_BYTES = 32 + 4  # A SHA-256 and the number of a KV cache group.
 _PUSH_CHUNKS = 16  # In one call to the node.
 _KNOWN = 1 << 20  # Keys whose groups are known.
-_MOST_COLUMNS = 1024  # Of a layout.
+_MOST_COLUMNS = 1024  # In a layout.
 _MEDIA = {TierKind.HOST: Medium.CPU, TierKind.DISK: Medium.STORAGE}
 
 
@@ -286,7 +286,7 @@ class GroupKeys:
         return own
 
     def name(self, key: bytes) -> OffloadKey | None:
-        """What vLLM calls the block of a key at the node."""
+        """vLLM's name for the block of a key at the node."""
         if self._groups == 1:
             return make_offload_key(key, 0)
         with self._lock:

@@ -53,8 +53,8 @@ struct PoolRun {
 
 struct JointAnswer {
   uint64_t restorable_tokens = 0;  // The longest length. 0: none.
-  // The blocks that this length needs, one run for each pool of the question in its order, except those that
-  // need nothing. The blocks of the lease are these, numbered from 0 on.
+  // The blocks that this length needs, one run for each pool of the question in its order, except
+  // those that need nothing. The blocks of the lease are these, numbered from 0 on.
   std::vector<PoolRun> pool_runs = {};
   // The pool that has not enough for the next longer length. nullopt: no pool is in its way.
   std::optional<uint32_t> limiting_pool = std::nullopt;
