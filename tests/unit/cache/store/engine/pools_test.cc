@@ -145,7 +145,9 @@ class PoolsTest : public EngineTest {
     return failed;
   }
   void Release(const MatchResult& match) {
-    if (match.lease) EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
+    if (match.lease) {
+      EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
+    }
   }
   // Restores the longest length, byte by byte, and says which lengths there are.
   std::set<uint64_t> Restorable(const Prompt& prompt) {
@@ -154,7 +156,9 @@ class PoolsTest : public EngineTest {
     if (!match.ok()) return {};
     const std::set<uint64_t> lengths = Lengths(*match, prompt);
     EXPECT_EQ(match->joint.restorable_tokens, lengths.empty() ? 0 : *lengths.rbegin());
-    if (match->lease) EXPECT_TRUE(Verify(prompt, *match).empty());
+    if (match->lease) {
+      EXPECT_TRUE(Verify(prompt, *match).empty());
+    }
     Release(*match);
     return lengths;
   }
