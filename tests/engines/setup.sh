@@ -34,4 +34,4 @@ PY
   echo "$wanted" > "$venv/complete"
 fi
 "$venv/bin/pip" install -q --disable-pip-version-check --no-index --no-deps \
-  --force-reinstall "$root"/build/wheels/cairn-*.whl
+  --force-reinstall --find-links "$root"/build/wheels cairn
