@@ -3,7 +3,8 @@
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
 # `make check` and `make lint` compare with, or a later one if that reaches more than MOST=n
 # sources; HOURS=n (or 0.5) is how long `make torture` lasts.
-# FUZZ_SECONDS=n and FUZZ_TARGETS="a b" are for `make fuzz`.
+# FUZZ_SECONDS=n and FUZZ_TARGETS="a b" are for `make fuzz`. IMAGE_BASE=NAME@sha256:DIGEST is what
+# `make image` begins with, in place of Debian's packages.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
@@ -16,11 +17,16 @@ VENV := build/venv
 PYTHON := $(VENV)/bin/python
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?=
+IMAGE_BASE ?=
+AARCH64_ROOT := build/aarch64-root
+# Those of code that is written for each processor. The rest is C++ that knows none.
+AARCH64_TESTS := kernels_conformance_test codecs_conformance_test selections_conformance_test \
+  kernels_test
 # Programs with real processes wait more than they compute.
 TESTS_AT_ONCE = $$((2 * $(JOBS)))
 
-GOALS := demo build test check check-all lint test-asan test-tsan torture wheel wheels \
-  test-engines bench gpu-bundle fuzz setup
+GOALS := demo build test check check-all check-arm lint test-asan test-tsan torture wheel wheels \
+  test-engines bench gpu-bundle image fuzz setup
 .PHONY: help clean $(GOALS)
 .DEFAULT_GOAL := help
 
@@ -39,6 +45,16 @@ endef
 # $(call build_targets,LABEL,TARGETS)
 define build_targets
 	@$(STEP) --build "$(1)" -- cmake --build $(BUILD) -j $(JOBS) --target $(2)
+endef
+# The worker without its methods (cmake/README.md). ccache has nearly all objects of $(BUILD).
+PLAIN := build/plain
+define test_plain_worker
+	@test -f $(PLAIN)/build.ninja || \
+	  $(STEP) --quiet "configure without methods" -- cmake --preset plain
+	@$(STEP) --build "worker without methods" -- cmake --build $(PLAIN) -j $(JOBS) \
+	  --target cairn-worker plain_worker_test
+	@$(STEP) --quiet "its tests" -- ctest --test-dir $(PLAIN) --output-on-failure \
+	  -R plain_worker_test
 endef
 END := @$(STEP) --end
 SINCE := $(if $(BASE),--base $(BASE)) $(if $(MOST),--most $(MOST))
@@ -107,6 +123,7 @@ test: ## All tests: unit, conformance, real processes, faults, Python
 test: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
 	$(call build_targets,product and tests,all tests examples)
 	$(call make_wheels,)
+	$(test_plain_worker)
 	$(call run_tests,$(BUILD),)
 	$(END)
 
@@ -121,7 +138,25 @@ check: $(VENV)/.done
 	  $(SINCE) --jobs $(JOBS)
 	$(END)
 
-check-all: $(BUILD)/build.ninja $(VENV)/.done ## The whole tree: Clang's checks, ASan, UBSan, TSan
+packages-aarch64:
+	@sh tools/setup/setup.sh --timed packages-aarch64.txt
+
+$(AARCH64_ROOT)/.done: tools/setup/packages.txt tools/setup/aarch64_root.sh | packages-aarch64
+	@$(STEP) --quiet "libraries for aarch64" -- sh tools/setup/aarch64_root.sh $(AARCH64_ROOT)
+
+define check_arm
+	@$(STEP) --quiet "configure for aarch64" -- cmake --preset aarch64
+	@$(STEP) --build "tests for aarch64" -- cmake --build build/aarch64 -j $(JOBS) \
+	  --target $(AARCH64_TESTS)
+	@$(STEP) "tests in qemu" -- ctest --test-dir build/aarch64 --output-on-failure -j $(JOBS) \
+	  -R "^($$(echo $(AARCH64_TESTS) | tr ' ' '|'))$$"
+endef
+check-arm: $(AARCH64_ROOT)/.done ## Compiles the kernels for aarch64, and runs their tests in qemu
+	$(check_arm)
+	$(END)
+
+check-all: $(BUILD)/build.ninja $(VENV)/.done $(AARCH64_ROOT)/.done
+check-all: ## The whole tree: Clang's checks, ASan, UBSan, TSan, and what check-arm does
 	@$(STEP) "static checks" -- python3 tools/lint.py --base all --jobs $(JOBS)
 	@$(STEP) "ASan and UBSan" -- python3 tools/sanitize.py --preset asan \
 	  --base all --jobs $(JOBS)
@@ -130,6 +165,10 @@ check-all: $(BUILD)/build.ninja $(VENV)/.done ## The whole tree: Clang's checks,
 	$(call build_targets,disk simulation,disk_simulation_test)
 	@CAIRN_DISK_SEEDS=2000 $(STEP) --quiet "2000 seeds of the disk" -- \
 	  $(BUILD)/tests/disk_simulation_test
+	$(call build_targets,programs for the chart,cairn-cache cairn-worker cairn-router)
+	@CAIRN_CHART_SETS=2000 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "2000 sets of values" -- \
+	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_chart_random.py
+	$(check_arm)
 	$(END)
 
 test-asan: packages ## Engine cores and kernels under ASan and UBSan, all of them
@@ -152,16 +191,37 @@ torture: $(BUILD)/build.ninja
 	$(BUILD)/bin/cairn_adversary --stage cluster --seed $$(date +%s) \
 		--seconds $$(awk 'BEGIN { print $(HOURS) * 1800 }')
 
+# Versions of vLLM's CPU build next to the one of tests/engines/requirements.txt, and the tests that
+# run with each of them.
+VLLM_TOO := 0.30.0 0.31.0
+VLLM_TESTS := $(addprefix tests/engines/test_,versions.py vllm.py vllm_events.py vllm_halves.py \
+  vllm_tier.py layouts_vllm.py)
+ENGINE_TESTS := CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
 	$(call make_wheels,)
-	tests/engines/setup.sh
-	CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider tests/engines
+	tests/engines/setup.sh $(VLLM_TOO)
+	$(ENGINE_TESTS) tests/engines
+	for version in $(VLLM_TOO); do \
+	  PYTHONPATH=$(CURDIR)/build/engines/vllm-$$version $(ENGINE_TESTS) $(VLLM_TESTS) || exit 1; \
+	done
 
 bench: ## Benchmarks with their yardsticks; writes build/bench/report.json
 bench: $(BUILD)/build.ninja $(MODEL_FILE)
 	$(call build_targets,product and benchmarks,all benchmarks)
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json
+
+packages-image:
+	@sh tools/setup/setup.sh --timed packages-image.txt
+
+image: packages-image ## Builds the image with buildah into build/images, and needs no daemon
+	@$(STEP) --quiet configure -- cmake --preset image \
+	  -DCAIRN_REVISION=$$(git describe --always --abbrev=12 --exclude '*' --dirty)
+	@$(STEP) --build "programs of the image" -- cmake --build build/image -j $(JOBS) \
+	  --target cairn cairn-cache cairn-worker cairn-router cairn_device_libraries
+	@$(STEP) image -- python3 deploy/docker/image.py --programs build/image/bin --out build/images \
+	  $(if $(IMAGE_BASE),--base $(IMAGE_BASE))
+	$(END)
 
 gpu-bundle: $(BUILD)/build.ninja ## Packs all that tries a GPU: build/cairn-gpu.tar.xz
 	$(call build_targets,programs,cairn_gpu_programs)

@@ -15,8 +15,11 @@ option(CAIRN_CORES_ONLY "Build only what is free of transport and storage librar
 # `cairn fidelity`, which compares them. Without them a worker refuses recipes and options that name
 # one.
 option(CAIRN_METHODS "Build the worker's methods" ON)
+# Only for targets whose sources ask: all other objects are those of a build with methods, which
+# ccache has.
+set(CAIRN_METHODS_DEFINITION)
 if(NOT CAIRN_METHODS)
-  add_compile_definitions(CAIRN_WITHOUT_METHODS)
+  set(CAIRN_METHODS_DEFINITION CAIRN_WITHOUT_METHODS)
 endif()
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)
@@ -45,6 +48,18 @@ if(DEFINED _oldest_${CMAKE_CXX_COMPILER_ID} AND
   message(FATAL_ERROR "Cairn needs GCC 12 or Clang 14: got ${CMAKE_CXX_COMPILER_ID} "
     "${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER}): set CXX to a newer one and run "
     "`make clean` first")
+endif()
+# The kernels are written for these two.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(CAIRN_PROCESSOR x86_64)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(CAIRN_PROCESSOR aarch64)
+  # As x86-64 has it: characters have a sign, and multiply-adds are fused only where the code says
+  # so. Numbers that must be equal everywhere depend on the second.
+  add_compile_options(-fsigned-char -ffp-contract=off)
+else()
+  message(FATAL_ERROR "Cairn needs a processor that its kernels are written for: got "
+    "${CMAKE_SYSTEM_PROCESSOR}, expected x86_64 or aarch64")
 endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

@@ -2,7 +2,12 @@
 # warnings.
 function(cairn_proto name)
   cmake_parse_arguments(A "" "" "FILES" ${ARGN})
-  get_target_property(plugin gRPC::grpc_cpp_plugin LOCATION)
+  if(CMAKE_CROSSCOMPILING)
+    # The package's own is a program for the other processor.
+    find_program(plugin grpc_cpp_plugin NO_CACHE REQUIRED)
+  else()
+    get_target_property(plugin gRPC::grpc_cpp_plugin LOCATION)
+  endif()
   add_library(${name} STATIC ${A_FILES})
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf gRPC::grpc++)
   set(out ${CMAKE_CURRENT_BINARY_DIR})

@@ -37,6 +37,7 @@ set(CAIRN_O1 -O1 -Wno-array-bounds -Wno-maybe-uninitialized -Wno-restrict
     -Wno-stringop-overread -Wno-stringop-overflow)
 
 function(_cairn_test_options target)
+  target_compile_definitions(${target} PRIVATE ${CAIRN_METHODS_DEFINITION})
   # Code that is tested is optimised. Optimising matchers and fixtures takes a fifth of a
   # compilation. It pays only where sanitizers slow them down.
   if(CAIRN_SANITIZE)
@@ -195,6 +196,10 @@ function(cairn_test name)
   # For what hangs. The slowest without a TIMEOUT of its own takes a tenth, on an idle machine.
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 600)
+  endif()
+  if(CMAKE_CROSSCOMPILING)
+    # Emulated.
+    math(EXPR A_TIMEOUT "10 * ${A_TIMEOUT}")
   endif()
   if(NOT A_LABELS)
     set(A_LABELS unit)

@@ -4,31 +4,16 @@
 #include <mutex>
 
 #include "cairn/kernels/backend.h"
-#include "cairn/kernels/selection/inline_units.h"
+#include "kernels/method_tables.h"
 #include "kernels/slices/inline_slices.h"
 
 namespace cairn::kernels {
 namespace {
 
-constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
+constexpr Isa kIsas[] = {Isa::kPortable, Isa::kNeon,       Isa::kAvx2,
+                         Isa::kAvx512,   Isa::kAvx512Bf16, Isa::kAmx};
 
 std::unique_ptr<Stream> NewInlineStream() { return std::make_unique<InlineStream>(); }
-
-template <Isa kIsa>
-const SelectionKernels& SelectionsOf() {
-  return CpuSelectionKernels(kIsa);
-}
-template <auto kTable>
-const SelectionUnitKernels& UnitsOf() {
-  static const SelectionUnitKernels units = InlineUnits<kTable>::Table();
-  return units;
-}
-// Those of the instruction set whose kernels `isa` has.
-const SelectionUnitKernels& UnitsOf(Isa isa) {
-  if (isa == Isa::kPortable) return UnitsOf<SelectionsOf<Isa::kPortable>>();
-  if (isa == Isa::kAvx2) return UnitsOf<SelectionsOf<Isa::kAvx2>>();
-  return UnitsOf<SelectionsOf<Isa::kAvx512>>();
-}
 
 template <Isa kIsa>
 const CodecKernels& CodecsOf() {
@@ -39,23 +24,21 @@ const SliceKernels& SlicesOf() {
   static const SliceKernels slices = InlineSlices<kTable>();
   return slices;
 }
+// Those of the instruction set whose kernels `isa` has.
 const SliceKernels& SlicesOf(Isa isa) {
   if (isa == Isa::kPortable) return SlicesOf<CodecsOf<Isa::kPortable>>();
+  if (isa == Isa::kNeon) return SlicesOf<CodecsOf<Isa::kNeon>>();
   if (isa == Isa::kAvx2) return SlicesOf<CodecsOf<Isa::kAvx2>>();
   return SlicesOf<CodecsOf<Isa::kAvx512>>();
 }
 
 Backend OnHost(std::string_view name, const ForwardKernels& forward, const CodecKernels& codecs,
-               const SelectionKernels& selections, const SelectionUnitKernels& units,
-               const SliceKernels& slices, const ReadingKernels& reading) {
+               const SliceKernels& slices) {
   static HostMemory memory;
   return {.name = name,
           .forward = &forward,
           .codecs = &codecs,
-          .selections = &selections,
-          .selection_units = &units,
           .slices = &slices,
-          .reading = &reading,
           .memory = &memory,
           .new_stream = NewInlineStream,
           .runs_inline = true};
@@ -63,8 +46,8 @@ Backend OnHost(std::string_view name, const ForwardKernels& forward, const Codec
 
 Backend Reference() {
   Backend backend = OnHost("reference", ReferenceForwardKernels(), ReferenceCodecKernels(),
-                           ReferenceSelectionKernels(), UnitsOf<ReferenceSelectionKernels>(),
-                           SlicesOf<ReferenceCodecKernels>(), ReferenceReadingKernels());
+                           SlicesOf<ReferenceCodecKernels>());
+  AddReferenceMethods(&backend);
   backend.is_definition = true;
   return backend;
 }
@@ -79,9 +62,9 @@ class Registry {
       std::vector<Backend> list;
       for (const Isa isa : kIsas) {
         if (!Supports(isa)) continue;
-        list.push_back(OnHost(Name(isa), CpuForwardKernels(isa), CpuCodecKernels(isa),
-                              CpuSelectionKernels(isa), UnitsOf(isa), SlicesOf(isa),
-                              CpuReadingKernels(isa)));
+        list.push_back(
+            OnHost(Name(isa), CpuForwardKernels(isa), CpuCodecKernels(isa), SlicesOf(isa)));
+        AddCpuMethods(isa, &list.back());
       }
       return list;
     }();

@@ -4,7 +4,7 @@
 #include <functional>
 #include <limits>
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 // To read a byte costs so much less than to look at a pair.
@@ -98,4 +98,4 @@ size_t BytePairEncoder::Run::memory() const {
   return symbols_.capacity() * sizeof(Symbol) + heap_.capacity() * sizeof(uint64_t);
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -12,7 +12,7 @@
 
 #include "cairn/common/status.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 using TokenId = int32_t;
 
@@ -77,4 +77,4 @@ class BytePairEncoder {
   absl::flat_hash_map<std::pair<TokenId, TokenId>, Ranked> merges_;
 };
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

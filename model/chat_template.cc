@@ -4,7 +4,7 @@
 
 #include "cairn/common/hash.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 // Programs we have a renderer for. A line break within the program is written as the escape \n (see
@@ -60,8 +60,9 @@ class Pieces {
  private:
   void Append(std::string_view text, bool special) {
     if (text.empty()) return;
-    if (pieces_.empty() || pieces_.back().parse_special != special)
+    if (pieces_.empty() || pieces_.back().parse_special != special) {
       pieces_.push_back({"", special});
+    }
     pieces_.back().text += text;
   }
   std::vector<PromptPiece> pieces_;
@@ -123,4 +124,4 @@ std::string ToText(std::span<const PromptPiece> pieces) {
   return text;
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -14,7 +14,7 @@
 #include "cairn/common/status.h"
 #include "model/tokenizer.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 // Where text goes that has no template, for errors that callers of any kind see.
 inline constexpr std::string_view kRawText = "/v1/completions, raw_text or --raw";
@@ -51,4 +51,4 @@ class ChatTemplate {
 // The prompt as one string, for people to read.
 std::string ToText(std::span<const PromptPiece> pieces);
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

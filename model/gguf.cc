@@ -13,7 +13,7 @@
 
 #include "model/gguf_values.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 using gguf_internal::Load;
@@ -227,4 +227,4 @@ const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
   return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -18,7 +18,7 @@
 #include "cairn/common/status.h"
 #include "cairn/kernels/weight_types.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 // Value types as numbered in the file.
 enum class GgufValueType : uint32_t {
@@ -118,4 +118,4 @@ class GgufFile {
   std::map<std::string_view, size_t, std::less<>> tensor_index_;
 };
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

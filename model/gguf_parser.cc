@@ -18,7 +18,7 @@
 #include "model/gguf.h"
 #include "model/gguf_values.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 using gguf_internal::Load;
@@ -374,4 +374,4 @@ class GgufFile::Parser {
 
 Status GgufFile::ParseBytes(Content content) { return Parser(*this).Run(content); }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

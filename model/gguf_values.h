@@ -8,7 +8,7 @@
 
 #include "model/gguf.h"
 
-namespace cairn::worker::gguf_internal {
+namespace cairn::model::gguf_internal {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read in place");
 
@@ -45,4 +45,4 @@ inline uint64_t ScalarBytes(GgufValueType type) {
   return 0;
 }
 
-}  // namespace cairn::worker::gguf_internal
+}  // namespace cairn::model::gguf_internal

@@ -7,7 +7,7 @@
 
 #include "model/gguf.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 constexpr std::string_view kArchitecture = "llama";
@@ -335,4 +335,4 @@ Digest Model::weights_digest() const {
   return digest_;
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

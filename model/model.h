@@ -21,7 +21,7 @@
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 class GgufFile;
 
@@ -120,4 +120,4 @@ class Model {
   mutable Digest digest_;
 };
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 // White space is spelled \p{White_Space}: PCRE's \s adds U+180E, which the reference tokenizers do
@@ -175,4 +175,4 @@ Status PreTokenizer::Split(std::string_view text, std::vector<std::string_view>*
   }
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -12,7 +12,7 @@
 
 #include "cairn/common/status.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 class PreTokenizer {
  public:
@@ -57,4 +57,4 @@ class PreTokenizer {
   bool default_add_bos_ = false;
 };
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

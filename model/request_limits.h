@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace cairn::worker {
+namespace cairn::model {
 
 inline constexpr size_t kMaxMessages = 1024;
 inline constexpr double kMaxTemperature = 10;
@@ -14,4 +14,4 @@ inline constexpr size_t kMaxTenantBytes = 128;
 inline constexpr int32_t kLeastPriority = -10;
 inline constexpr int32_t kGreatestPriority = 10;
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

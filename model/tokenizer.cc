@@ -12,7 +12,7 @@
 #include "model/pre_tokenizer.h"
 #include "model/utf8.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 // tokenizer.ggml.token_type.
@@ -489,4 +489,4 @@ std::string StreamDecoder::Finish() {
   return out;
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -16,7 +16,7 @@
 
 #include "cairn/common/status.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 class GgufFile;
 
@@ -131,4 +131,4 @@ class StreamDecoder {
   std::string pending_;
 };
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -1,6 +1,6 @@
 #include "model/utf8.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 
 // Table 3-7 of the Unicode standard: the lead byte gives the length and the range of the second
 // byte.
@@ -53,4 +53,4 @@ void AppendUtf8(uint32_t c, std::string* out) {
   }
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

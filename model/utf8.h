@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace cairn::worker {
+namespace cairn::model {
 
 enum class Utf8Kind : uint8_t {
   kComplete,    // A character of `bytes` bytes.
@@ -27,4 +27,4 @@ size_t ValidUtf8Prefix(std::string_view text);
 
 void AppendUtf8(uint32_t code_point, std::string* out);
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

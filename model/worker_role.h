@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace cairn::worker {
+namespace cairn::model {
 
 enum class WorkerRole : uint8_t {
   kBoth,
@@ -26,4 +26,4 @@ constexpr std::string_view Name(WorkerRole role) {
   return "unknown";
 }
 
-}  // namespace cairn::worker
+}  // namespace cairn::model

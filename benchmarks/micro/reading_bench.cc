@@ -21,6 +21,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -169,6 +170,7 @@ class Bench {
     own.StartAt(options_.tokens);
     Must(own.Reserve(options_.tokens + options_.steps));
     const ContextAtNode::Sent before = node_ ? node_->GetSent() : ContextAtNode::Sent();
+    const ContextAtNode::Asked asked_before = node_ ? node_->GetAsked() : ContextAtNode::Asked();
     const StepSeconds seconds = Decode(own, reader.get(), nullptr);
     const ReadCounters& c = reader->counters();
     const double all =
@@ -188,6 +190,11 @@ class Bench {
     *report += fmt::format(", \"from_disk_share\": {:.3f}",
                            static_cast<double>(sent.disk - before.disk) /
                                static_cast<double>(std::max<uint64_t>(1, sent.all - before.all)));
+    ContextAtNode::Asked& asked = asked_[policy];
+    asked.rows += node_->GetAsked().rows - asked_before.rows;
+    asked.rounded += node_->GetAsked().rounded - asked_before.rounded;
+    *report +=
+        fmt::format(", \"asked_bytes\": {}, \"asked_4k_bytes\": {}", asked.rows, asked.rounded);
     return seconds;
   }
 
@@ -226,7 +233,8 @@ class Bench {
   KvSequence sequence_;
   KvSequence fifth_;
   std::vector<int32_t> tokens_;
-  std::unique_ptr<const ContextAtNode> node_;  // Null: rows come from host memory.
+  std::unique_ptr<const ContextAtNode> node_;          // Null: rows come from host memory.
+  std::map<std::string, ContextAtNode::Asked> asked_;  // By policy, in all trials.
 };
 
 Options Parse(int argc, char** argv) {

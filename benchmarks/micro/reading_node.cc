@@ -22,6 +22,40 @@ CheckedNamespace NamespaceOf(const ReadingModel& model) {
   return Must(WorkerNamespace(inputs));
 }
 
+// Counts what is asked of a source.
+class CountedRows final : public RowSource {
+ public:
+  CountedRows(std::unique_ptr<RowSource> inner, const KvLayout& kv,
+              ContextAtNode::Counters* counters)
+      : inner_(std::move(inner)),
+        row_bytes_(kv.row_bytes()),
+        block_bytes_(static_cast<size_t>(kv.block_tokens) * kv.row_bytes()),
+        counters_(*counters) {}
+
+  std::shared_ptr<RowGather> Gather(RowRequest request) override {
+    constexpr size_t kUnit = 4096;
+    for (const RowRequest::Head& head : request.heads) {
+      // K and V of a head lie apart, and so do blocks.
+      uint64_t units = 0;
+      std::pair<size_t, size_t> last{SIZE_MAX, 0};  // Block, and unit in it.
+      for (const int32_t row : head.rows) {
+        const size_t at = static_cast<size_t>(row) * row_bytes_;
+        const std::pair<size_t, size_t> unit{at / block_bytes_, at % block_bytes_ / kUnit};
+        if (unit != last) ++units;
+        last = unit;
+      }
+      counters_.rows += 2 * head.rows.size() * row_bytes_;
+      counters_.rounded += 2 * units * kUnit;
+    }
+    return inner_->Gather(std::move(request));
+  }
+
+ private:
+  const std::unique_ptr<RowSource> inner_;
+  const size_t row_bytes_, block_bytes_;
+  ContextAtNode::Counters& counters_;
+};
+
 }  // namespace
 
 ContextAtNode::ContextAtNode(const std::string& address, const ReadingModel& model,
@@ -61,8 +95,8 @@ std::unique_ptr<RowSource> ContextAtNode::Rows(Executor& executor) const {
   auto rows = Must(NodeRows::Hold(*client_, SteadyClock::Get(), ns_.spec, model_.kv(),
                                   ns_.fingerprint, keys_, {}, ""));
   return std::make_unique<BackgroundRows>(
-      std::move(rows), executor, SteadyClock::Get(),
-      BackgroundRows::Options{.row_bytes = model_.kv().row_bytes()});
+      std::make_unique<CountedRows>(std::move(rows), model_.kv(), asked_.get()), executor,
+      SteadyClock::Get(), BackgroundRows::Options{.row_bytes = model_.kv().row_bytes()});
 }
 
 ContextAtNode::Sent ContextAtNode::GetSent() const {

@@ -2,6 +2,7 @@
 // A context that lies at a cache node, for reading_bench: rows come from there, as those of a spilt
 // prompt do.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -35,11 +36,24 @@ class ContextAtNode {
   };
   Sent GetSent() const;
 
+  // Bytes of rows that were asked of the node: as they are, and with each end of a run of rows of a
+  // head rounded to 4 KiB, which is what a disk can read.
+  struct Asked {
+    uint64_t rows = 0, rounded = 0;
+  };
+  Asked GetAsked() const { return {asked_->rows, asked_->rounded}; }
+
+  // The same, while they are counted.
+  struct Counters {
+    std::atomic<uint64_t> rows{0}, rounded{0};
+  };
+
  private:
   const ReadingModel& model_;
   std::unique_ptr<client::CacheClient> client_;
   const CheckedNamespace ns_;
   const std::vector<BlockKey> keys_;
+  const std::unique_ptr<Counters> asked_ = std::make_unique<Counters>();
 };
 
 }  // namespace cairn::worker

@@ -55,11 +55,11 @@ inline void ReadFlags(int argc, char** argv, const char* usage,
 class ReadingModel {
  public:
   ReadingModel(const std::string& file, const Transformer::Options& options)
-      : model_(Must(Model::Load(file))),
+      : model_(Must(model::Model::Load(file))),
         transformer_(Must(Transformer::Create(*model_, options))),
         logits_(static_cast<size_t>(transformer_->vocab())) {}
 
-  const Model& model() const { return *model_; }
+  const model::Model& model() const { return *model_; }
   Transformer& transformer() { return *transformer_; }
   const Transformer& transformer() const { return *transformer_; }
   const KvLayout& kv() const { return transformer_->kv_layout(); }
@@ -106,7 +106,7 @@ class ReadingModel {
   }
 
  private:
-  const std::unique_ptr<Model> model_;
+  const std::unique_ptr<model::Model> model_;
   const std::unique_ptr<Transformer> transformer_;
   std::vector<float> logits_;
 };

@@ -15,7 +15,7 @@
 #include "services/router/policy/dispatcher.h"
 #include "services/router/relay/engine_load.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 namespace {
 
 // One router's knowledge of a worker that reports nothing.
@@ -233,4 +233,4 @@ double LoadOf(const std::vector<Request>& requests, const WorkerSpeeds& speeds, 
   return work / (requests.back().arrival * static_cast<double>(workers));
 }
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

@@ -8,7 +8,7 @@
 #include "benchmarks/model/requests.h"
 #include "benchmarks/model/worker_model.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 struct ClusterOptions {
   size_t workers = 4;
@@ -42,4 +42,4 @@ Outcome Play(const std::vector<Request>& requests, const ClusterOptions& options
 // The work of the requests without any hit, over what the workers could do meanwhile.
 double LoadOf(const std::vector<Request>& requests, const WorkerSpeeds& speeds, size_t workers);
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

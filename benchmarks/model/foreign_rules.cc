@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace cairn::model {
+namespace cairn::simulated {
 namespace {
 
 using router::Random;
@@ -97,4 +97,4 @@ std::unique_ptr<router::Policy> MakeForeignRule(std::string_view name,
   return nullptr;
 }
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

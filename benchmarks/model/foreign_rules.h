@@ -10,7 +10,7 @@
 #include "benchmarks/model/worker_model.h"
 #include "services/router/policy/policy.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 // "sglang": SGLang's cache_aware. If the most requests at a worker exceed the least by more than 64
 //     and by more than 1.5 times, the least requests. Otherwise the longest match if it is above .3
@@ -26,4 +26,4 @@ namespace cairn::model {
 std::unique_ptr<router::Policy> MakeForeignRule(std::string_view name,
                                                 const std::vector<WorkerFacts>* facts);
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

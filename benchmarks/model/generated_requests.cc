@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-namespace cairn::model {
+namespace cairn::simulated {
 namespace {
 
 constexpr double kHour = 3600;
@@ -101,4 +101,4 @@ std::vector<Request> GenerateRequests(std::string_view kind, uint64_t seed) {
   return generator.Take();
 }
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

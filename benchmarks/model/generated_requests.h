@@ -7,7 +7,7 @@
 
 #include "benchmarks/model/requests.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 // "agents":    conversations of up to 20 steps, 4 s apart, each 1,000 to 3,000 tokens longer, after
 //              one of 8 system prompts of 4,096 tokens.
@@ -18,4 +18,4 @@ namespace cairn::model {
 // An hour of requests, as arrivals of the seed. They are sped up to the load that is wanted.
 std::vector<Request> GenerateRequests(std::string_view kind, uint64_t seed);
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

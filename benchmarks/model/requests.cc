@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace cairn::model {
+namespace cairn::simulated {
 namespace {
 
 // The value after `"name":` in a line of JSON without nesting.
@@ -93,4 +93,4 @@ std::vector<Request> SpedUp(std::vector<Request> requests, double factor) {
   return requests;
 }
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

@@ -7,7 +7,7 @@
 
 #include "cairn/common/status.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 // Tokens of a block of the trace.
 inline constexpr int64_t kTraceBlock = 512;
@@ -28,4 +28,4 @@ Result<std::vector<Request>> ReadRequests(const std::string& path, size_t count)
 // The same requests, `factor` times as fast.
 std::vector<Request> SpedUp(std::vector<Request> requests, double factor);
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

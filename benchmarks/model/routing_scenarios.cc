@@ -10,7 +10,7 @@
 #include "benchmarks/model/generated_requests.h"
 #include "benchmarks/model/scenarios.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 namespace {
 
 const std::vector<std::string> kPolicies = {"round_robin", "least_load", "affinity",   "sglang",
@@ -168,4 +168,4 @@ void CompareGenerated(const std::vector<Request>& /*requests*/, Report* report) 
   }
 }
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

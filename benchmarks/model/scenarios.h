@@ -7,7 +7,7 @@
 #include "benchmarks/model/cluster_model.h"
 #include "benchmarks/model/requests.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 // A figure and what it is compared with.
 struct Row {
@@ -53,4 +53,4 @@ void CompareEngines(const std::vector<Request>& requests, Report* report);
 // Requests that nothing was tuned on (generated_requests.h).
 void CompareGenerated(const std::vector<Request>& requests, Report* report);
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

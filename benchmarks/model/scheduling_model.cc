@@ -15,7 +15,7 @@
 #include "benchmarks/model/requests.h"
 #include "benchmarks/model/scenarios.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 std::vector<Request> AtLoad(const std::vector<Request>& requests, double load, size_t workers) {
   return SpedUp(requests, load / LoadOf(requests, WorkerSpeeds(), workers));
@@ -175,6 +175,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace cairn::model
+}  // namespace cairn::simulated
 
-int main(int argc, char** argv) { return cairn::model::Main(argc, argv); }
+int main(int argc, char** argv) { return cairn::simulated::Main(argc, argv); }

@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 
-namespace cairn::model {
+namespace cairn::simulated {
 namespace {
 
 TimePoint At(double seconds) {
@@ -261,4 +261,4 @@ WorkerFacts WorkerModel::Facts() const {
   return facts;
 }
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

@@ -15,7 +15,7 @@
 #include "services/worker/scheduling/batch_scheduler.h"
 #include "services/worker/scheduling/prompt_queue.h"
 
-namespace cairn::model {
+namespace cairn::simulated {
 
 // Seconds, and tokens per second.
 struct WorkerSpeeds {
@@ -136,4 +136,4 @@ class WorkerModel {
   double busy_seconds_ = 0;
 };
 
-}  // namespace cairn::model
+}  // namespace cairn::simulated

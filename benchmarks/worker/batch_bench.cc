@@ -72,7 +72,7 @@ struct Run {
 Run Generate(WorkerEngine& engine, const GenerateRequest& request) {
   Run run;
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId, std::string_view) {
+  callbacks.on_token = [&](model::TokenId, std::string_view) {
     run.tokens.push_back(SteadyTime::now());
     return true;
   };
@@ -182,7 +182,7 @@ void Prefix(const std::string& model, int repeat) {
               RandomChat(common ? 1 : i + 1, kPrefix, i, kPrefix + 16, 1400);
           uint64_t tokens = 0;
           GenerateCallbacks callbacks;
-          callbacks.on_token = [&](TokenId, std::string_view) {
+          callbacks.on_token = [&](model::TokenId, std::string_view) {
             return together.OnToken(++tokens);
           };
           const auto summary = engine->Generate(chat, callbacks);

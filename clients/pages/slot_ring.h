@@ -52,8 +52,9 @@ class SlotRing {
  private:
   std::vector<uint32_t> TakeLocked(size_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::vector<uint32_t> taken;
-    while (taken.size() < most && !free_.empty())
+    while (taken.size() < most && !free_.empty()) {
       taken.push_back(free_.extract(free_.begin()).value());
+    }
     return taken;
   }
 

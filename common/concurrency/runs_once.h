@@ -12,12 +12,12 @@
 
 namespace cairn {
 
-// A callback that calls `run(status)` exactly once: with the status that the callback is called
+// A callback that calls `run(value)` exactly once: with the value that the callback is called
 // with, or with `dropped()` when its last copy is destroyed without a call. Later calls have no
 // effect. The objects that `run` holds are destroyed before the call returns, even if copies of the
 // callback stay. The copies may be called and destroyed on any threads.
-template <typename Run, typename Dropped>
-std::function<void(Status)> RunsOnce(Run run, Dropped dropped) {
+template <typename Value = Status, typename Run, typename Dropped>
+std::function<void(Value)> RunsOnce(Run run, Dropped dropped) {
   class Once {
    public:
     Once(Run run_in, Dropped dropped_in)
@@ -28,10 +28,10 @@ std::function<void(Status)> RunsOnce(Run run, Dropped dropped) {
     Once(const Once&) = delete;
     Once& operator=(const Once&) = delete;
 
-    void End(Status status) {
+    void End(Value value) {
       if (over_.exchange(true)) return;
       auto call = std::exchange(run_, std::nullopt);
-      (*call)(std::move(status));
+      (*call)(std::move(value));
     }
 
    private:
@@ -39,8 +39,8 @@ std::function<void(Status)> RunsOnce(Run run, Dropped dropped) {
     Dropped dropped_;
     std::atomic<bool> over_{false};
   };
-  return [once = std::make_shared<Once>(std::move(run), std::move(dropped))](Status status) {
-    once->End(std::move(status));
+  return [once = std::make_shared<Once>(std::move(run), std::move(dropped))](Value value) {
+    once->End(std::move(value));
   };
 }
 

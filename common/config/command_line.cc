@@ -23,13 +23,14 @@ class Loader {
     if (!file_.empty()) CAIRN_RETURN_IF_ERROR(schema_.ApplyYamlFile(file_));
     CAIRN_RETURN_IF_ERROR(
         schema_.ApplyEnvironment([](const char* name) { return std::getenv(name); }));
-    for (const auto& [key, value] : settings_)
+    for (const auto& [key, value] : settings_) {
       CAIRN_RETURN_IF_ERROR(schema_.Set(key, value, "flag"));
+    }
     CAIRN_RETURN_IF_ERROR(schema_.RunChecks());
     if (print_) return Exit(schema_.PrintYaml());
     if (check_) {
       CAIRN_RETURN_IF_ERROR(schema_.RunChecksOnRequest());
-      return Exit("the configuration is valid\n");
+      return Exit("the configuration is valid\n" + schema_.Tell());
     }
     return line_;
   }
@@ -45,8 +46,9 @@ class Loader {
   Result<std::string> Value(size_t* i, const std::string& flag,
                             const std::optional<std::string>& inlined) {
     if (inlined) return *inlined;
-    if (*i + 1 >= args_.size())
+    if (*i + 1 >= args_.size()) {
       return InvalidArgument("flag --{}: expected a value after it", flag);
+    }
     return args_[++*i];
   }
 

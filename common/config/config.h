@@ -105,6 +105,9 @@ class Schema {
   // itself, such as a file that cannot be used.
   void CheckOnRequest(std::function<Status()> check);
 
+  // Adds a line that --check-config prints if nothing is wrong.
+  void TellOnRequest(std::function<std::string()> line);
+
   // INVALID_ARGUMENT naming field, value, expectation and `source` ("flag", "cairn.yaml line 3").
   Status Set(std::string_view name, std::string_view value, std::string_view source);
   // `source` names the text in errors. Unknown key: INVALID_ARGUMENT with the nearest known one.
@@ -114,6 +117,8 @@ class Schema {
   Status ApplyEnvironment(const std::function<const char*(const char*)>& get);
   Status RunChecks() const;
   Status RunChecksOnRequest() const;
+  // The lines of TellOnRequest, each with its end.
+  std::string Tell() const;
 
   // The current values as a YAML file, with a comment above each.
   std::string PrintYaml() const;
@@ -133,6 +138,7 @@ class Schema {
   std::vector<std::unique_ptr<Field>> fields_;
   std::vector<SwitchField> switches_;
   std::vector<std::function<Status()>> checks_, checks_on_request_;
+  std::vector<std::function<std::string()>> lines_on_request_;
 };
 
 struct CommandLine {

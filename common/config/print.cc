@@ -51,8 +51,9 @@ std::string Schema::PrintYaml() const {
   for (const auto& field : fields_) {
     const std::vector<std::string> levels = Levels(field->name);
     size_t common = 0;
-    while (common < open.size() && common + 1 < levels.size() && open[common] == levels[common])
+    while (common < open.size() && common + 1 < levels.size() && open[common] == levels[common]) {
       ++common;
+    }
     for (size_t i = common; i + 1 < levels.size(); ++i) {
       out += std::string(2 * i, ' ') + levels[i] + ":\n";
     }
@@ -88,8 +89,9 @@ std::string Schema::PrintHelp() const {
       "  --check-config          Check the settings and exit.\n"
       "  --print-config-docs     Print the table of all settings as Markdown and exit.\n"
       "  --version, --help\n";
-  for (const SwitchField& field : switches_)
+  for (const SwitchField& field : switches_) {
     out += fmt::format("  --{:<20}  {}\n", field.name, field.doc);
+  }
   out += "\nSettings (default < file < environment < flags)\n";
   for (const auto& field : fields_) {
     out += fmt::format("  --{} ({})\n", field->name, field->default_yaml);

@@ -10,8 +10,9 @@ namespace {
 Result<uint64_t> ParseInteger(std::string_view text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
+  if (error != std::errc() || end != text.data() + text.size()) {
     return InvalidArgument("no integer");
+  }
   return value;
 }
 
@@ -198,8 +199,9 @@ void Schema::Real(std::string name, double* target, std::string doc, const RealO
        .parse = [=](std::string_view text) -> Status {
          CAIRN_ASSIGN_OR_RETURN(const double value, ParseReal(text));
          // Written so that NaN is refused too.
-         if (!(value >= options.min && value <= options.max))
+         if (!(value >= options.min && value <= options.max)) {
            return InvalidArgument("out of range");
+         }
          *target = value;
          return OkStatus();
        },
@@ -288,6 +290,10 @@ void Schema::CheckOnRequest(std::function<Status()> check) {
   checks_on_request_.push_back(std::move(check));
 }
 
+void Schema::TellOnRequest(std::function<std::string()> line) {
+  lines_on_request_.push_back(std::move(line));
+}
+
 Status Schema::Unknown(std::string_view name, std::string_view source) const {
   std::vector<std::string> names;
   for (const auto& field : fields_) names.push_back(field->name);
@@ -326,6 +332,12 @@ Status Schema::RunChecks() const {
 Status Schema::RunChecksOnRequest() const {
   for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(check());
   return OkStatus();
+}
+
+std::string Schema::Tell() const {
+  std::string lines;
+  for (const auto& line : lines_on_request_) lines += line() + '\n';
+  return lines;
 }
 
 }  // namespace cairn::config

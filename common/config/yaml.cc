@@ -26,8 +26,9 @@ Status Flatten(const YAML::Node& map, const std::string& prefix, const std::stri
                int depth, std::vector<Leaf>* out) {
   if (depth > 8) return InvalidArgument("{}: more than 8 levels", At(source, map));
   for (const auto& entry : map) {
-    if (!entry.first.IsScalar())
+    if (!entry.first.IsScalar()) {
       return InvalidArgument("{}: a key that is not text", At(source, entry.first));
+    }
     const std::string name =
         prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
     if (entry.second.IsMap()) {

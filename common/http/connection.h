@@ -34,7 +34,7 @@ struct Shared {
   Shared(Server::Options o, Handler* h)
       : options(std::move(o)),
         handler(h),
-        bodies(std::make_shared<FairBudget>(options.all_body_bytes)),
+        bodies(std::make_shared<FairBudget>(options.all_body_bytes, options.body_budget)),
         unread(std::make_shared<FairBudget>(options.all_unread_bytes)) {}
 
   const Server::Options options;

@@ -68,7 +68,7 @@ void Exchange::Abandon() {
 
 bool Exchange::Append(std::string_view data, uint64_t most) {
   const uint64_t held = held_.bytes() + data.size();
-  if (held > most || !held_.Resize(held)) {
+  if (held > most || !held_.Charge(held).ok()) {
     if (!std::exchange(too_slow_, true)) connection_->PostClose(true);
     return false;
   }

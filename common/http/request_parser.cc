@@ -53,18 +53,13 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   void on_header_impl(error_code& ec) override;
   void on_body_init_impl(const boost::optional<uint64_t>& length, error_code& ec) override {
     ec = {};
-    declared_ = length.value_or(0);
+    // A client that only declares a length gets no memory for it.
+    request.body.Expect(length.value_or(0));
   }
   size_t on_body_impl(BeastView body, error_code& ec) override {
     ec = {};
-    // A body that grows leaves smaller copies of itself in the heap. A client that only declares a
-    // length gets no memory for it.
-    if (request.body.size() >= declared_ / kDeclaredPart) request.body.Expect(declared_);
-    if (!request.body.Append(View(body))) {
-      Refuse(503,
-             "body: the bodies of all requests under way take the memory that there is for them, "
-             "try again later",
-             ec);
+    if (const Status room = request.body.Append(View(body)); !room.ok()) {
+      Refuse(503, "body: " + Message(room) + "; try again later", ec);
     }
     return body.size();
   }
@@ -83,12 +78,8 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   }
   void Fail(const error_code& ec);
 
-  // A body gets all its memory when this part of it has come.
-  static constexpr uint64_t kDeclaredPart = 16;
-
   const size_t max_head_;
   const uint64_t max_body_;
-  uint64_t declared_ = 0;
 };
 
 size_t RequestParser::Impl::Feed(std::string_view bytes) {

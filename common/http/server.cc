@@ -253,6 +253,8 @@ Server::Stats Server::GetStats() const {
   return {.connections = impl_->Connections(),
           .unread_bytes = shared.unread->used(),
           .body_bytes = shared.bodies->used(),
+          .body_refusals = shared.bodies->refusals(),
+          .unread_refusals = shared.unread->refusals(),
           .accepted = impl_->accepted,
           .refused_connections = impl_->refused,
           .refused_requests = shared.refused_requests,

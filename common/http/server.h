@@ -19,6 +19,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/http/message.h"
+#include "common/memory/fair_budget.h"
 #include "common/net/tls.h"
 
 namespace cairn::http {
@@ -67,6 +68,7 @@ class Server {
     uint64_t max_body_bytes = 8 << 20;   // The body of one request.
     // The bodies of all requests that are being read, or whose handler has not let go of the body.
     uint64_t all_body_bytes = 256 << 20;
+    BudgetName body_budget = {.item = "bodies"};  // What refusals call these bytes.
     // Unread bytes of a stream whose reader is slow. Above this the stream ends.
     uint64_t max_unread_bytes = 256 << 10;
     uint64_t all_unread_bytes = 64 << 20;                 // Unread bytes of all answers.
@@ -76,9 +78,11 @@ class Server {
     bool keep_alive = true;                               // False: one answer for a connection.
   };
   struct Stats {
-    uint64_t connections = 0;   // Now.
-    uint64_t unread_bytes = 0;  // Now: of answers that their readers have not taken yet.
-    uint64_t body_bytes = 0;    // Now: of bodies, and of what their handlers made of them.
+    uint64_t connections = 0;      // Now.
+    uint64_t unread_bytes = 0;     // Now: of answers that their readers have not taken yet.
+    uint64_t body_bytes = 0;       // Now: of bodies, and of what their handlers made of them.
+    uint64_t body_refusals = 0;    // Charges of these that found no room.
+    uint64_t unread_refusals = 0;  // Answers that ended because all readers had taken too little.
     uint64_t accepted = 0;
     uint64_t refused_connections = 0;  // All places were taken.
     uint64_t refused_requests = 0;     // Not HTTP, too large.

@@ -1,17 +1,21 @@
 #pragma once
 // Text of strangers, which counts in a budget for as long as it lives, wherever it goes.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "cairn/common/status.h"
 #include "common/memory/fair_budget.h"
 
 namespace cairn {
 
-// Movable, and not copyable. One thread at a time.
+// It counts the memory that it owns, which may be more than its text needs: memory is taken for
+// text that is still to come. Movable, and not copyable. One thread at a time.
 class ChargedString {
  public:
   // Empty, of no budget.
@@ -24,27 +28,28 @@ class ChargedString {
   ChargedString(ChargedString&& other) noexcept = default;
   ChargedString& operator=(ChargedString&& other) noexcept = default;
 
-  // The text counts from now on. nullopt: the share's budget has no room for it.
-  static std::optional<ChargedString> Charge(ByteShare share, std::string text) {
-    if (!share.Resize(text.size())) return std::nullopt;
+  // The text counts from now on. RESOURCE_EXHAUSTED: as ByteShare::Charge.
+  static Result<ChargedString> Charge(ByteShare share, std::string text) {
+    CAIRN_RETURN_IF_ERROR(share.Charge(Owned(text)));
     ChargedString charged(std::move(text));
     charged.share_ = std::move(share);
     return charged;
   }
 
-  // False: the budget has no room for it, and nothing has changed.
-  [[nodiscard]] bool Append(std::string_view more) {
-    if (!share_.Resize(text_.size() + more.size())) return false;
+  // RESOURCE_EXHAUSTED: as ByteShare::Charge, and nothing has changed.
+  Status Append(std::string_view more) {
+    const size_t needed = text_.size() + more.size();
+    if (needed > text_.capacity()) CAIRN_RETURN_IF_ERROR(Grow(needed));
     text_ += more;
-    return true;
+    return OkStatus();
   }
-  // The text is expected to become so long. It counts what it has, as before.
-  void Expect(size_t bytes) {
-    if (bytes > text_.capacity()) text_.reserve(bytes);
-  }
+  // The text is expected to become so long, so it gets the memory for that in few steps.
+  void Expect(size_t bytes) { expected_ = bytes; }
   const std::string& text() const { return text_; }
   size_t size() const { return text_.size(); }
   bool empty() const { return text_.empty(); }
+  // Memory besides the object itself, in which a short text lies.
+  uint64_t owned() const { return Owned(text_); }
   // An empty share of its budget, for what is made of the text.
   ByteShare AnotherShare() const { return share_.Another(); }
 
@@ -61,9 +66,40 @@ class ChargedString {
   }
 
  private:
+  // A client that only declares a length gets so many times the memory of what it sent.
+  static constexpr size_t kMostGrowth = 4;
+
+  static size_t InObject() { return std::string().capacity(); }
+  static uint64_t Owned(const std::string& text) {
+    return text.capacity() <= InObject() ? 0 : text.capacity();
+  }
+
+  // Gets memory for `needed` bytes, and for some that will come: each smaller copy is a hole in the
+  // heap afterwards.
+  Status Grow(size_t needed) {
+    const size_t least = std::max(needed, 2 * InObject());  // The library gives no less.
+    const uint64_t before = owned();
+    size_t bytes = needed <= expected_ ? std::min(expected_, kMostGrowth * needed) : 2 * before;
+    bytes = std::max(bytes, least);
+    // Old and new memory exist at the same time.
+    if (!share_.Resize(before + bytes)) {
+      bytes = least;
+      CAIRN_RETURN_IF_ERROR(share_.Charge(before + bytes));
+    }
+    {
+      std::string larger;
+      larger.reserve(bytes);
+      larger += text_;
+      text_.swap(larger);
+    }
+    share_.ShrinkTo(owned());
+    return OkStatus();
+  }
+
   // In this order: the bytes go before what counts them.
   ByteShare share_;
   std::string text_;
+  size_t expected_ = 0;
 };
 
 }  // namespace cairn

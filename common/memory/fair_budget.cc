@@ -23,6 +23,11 @@ bool ByteShare::Resize(uint64_t bytes, uint64_t keep_free) {
   return true;
 }
 
+Status ByteShare::Charge(uint64_t bytes, uint64_t keep_free) {
+  if (Resize(bytes, keep_free)) return OkStatus();
+  return budget_->Refuse(bytes_, bytes - bytes_);
+}
+
 void ByteShare::ShrinkTo(uint64_t bytes) {
   if (bytes >= bytes_) return;
   const uint64_t rest = bytes_ - bytes;
@@ -61,6 +66,21 @@ uint64_t FairBudget::used_by(const std::string& party) const {
 bool FairBudget::short_of_room() const {
   MutexLock lock(mu_);
   return !waiting_.empty();
+}
+
+uint64_t FairBudget::refusals() const {
+  MutexLock lock(mu_);
+  return refusals_;
+}
+
+Status FairBudget::Refuse(uint64_t held, uint64_t bytes) {
+  MutexLock lock(mu_);
+  ++refusals_;
+  return Errorf(StatusCode::kResourceExhausted,
+                "memory of {}: {} bytes more, where the request has {}, would exceed its share of "
+                "the {} of {} bytes that are free{}{}",
+                name_.item, bytes, held, capacity_ - used_, capacity_,
+                name_.setting.empty() ? "" : "; see ", name_.setting);
 }
 
 bool FairBudget::Take(const std::string& party, uint64_t held, uint64_t bytes, uint64_t keep_free) {

@@ -17,11 +17,18 @@
 #include <string_view>
 #include <utility>
 
+#include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 
 namespace cairn {
 
 class FairBudget;
+
+// What refusals say of a budget. Texts that live as long as the process.
+struct BudgetName {
+  std::string_view item = "a budget";  // As in the process's account of memory: "bodies".
+  std::string_view setting = {};       // That bounds it. Empty: none.
+};
 
 // The bytes that one holder has of a budget. It goes where the bytes go, and its end gives them
 // back, so that no hand-over can forget them. Movable, and not copyable: a copy of the bytes needs
@@ -43,6 +50,9 @@ class ByteShare {
   // From now on the share holds `bytes`. False: the budget has no room for more, or less than
   // `keep_free` bytes would stay free, or others wait for room. Then nothing has changed.
   [[nodiscard]] bool Resize(uint64_t bytes, uint64_t keep_free = 0);
+  // As Resize, for a caller that tells its own caller. RESOURCE_EXHAUSTED names the item, the
+  // bytes, what is free, the bound and its setting. It counts among the budget's refusals.
+  Status Charge(uint64_t bytes, uint64_t keep_free = 0);
   // Gives back what is more than `bytes`.
   void ShrinkTo(uint64_t bytes);
   // The share holds nothing any more.
@@ -72,7 +82,7 @@ class FairBudget : public std::enable_shared_from_this<FairBudget> {
     virtual void OnRoom(ByteShare share) = 0;
   };
 
-  explicit FairBudget(uint64_t capacity) : capacity_(capacity) {}
+  explicit FairBudget(uint64_t capacity, BudgetName name = {}) : capacity_(capacity), name_(name) {}
 
   // The rule: a party that holds `held` bytes must wait for others or for itself before it gets
   // `bytes` of those that are free.
@@ -93,6 +103,8 @@ class FairBudget : public std::enable_shared_from_this<FairBudget> {
   uint64_t used_by(const std::string& party) const;  // 0 for "".
   // Somebody waits.
   bool short_of_room() const;
+  // Of ByteShare::Charge, since the start.
+  uint64_t refusals() const;
 
  private:
   friend class ByteShare;
@@ -100,6 +112,7 @@ class FairBudget : public std::enable_shared_from_this<FairBudget> {
   // `held`: by the party, if it has no name.
   bool Take(const std::string& party, uint64_t held, uint64_t bytes, uint64_t keep_free);
   void GiveBack(const std::string& party, uint64_t bytes);
+  Status Refuse(uint64_t held, uint64_t bytes);
   bool PartyHasItsShare(const std::string& party, uint64_t held, uint64_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nobody waits for room alone.
@@ -114,8 +127,10 @@ class FairBudget : public std::enable_shared_from_this<FairBudget> {
   };
 
   const uint64_t capacity_;
+  const BudgetName name_;
   mutable Mutex mu_;
   uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t refusals_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, uint64_t> used_by_ ABSL_GUARDED_BY(mu_);  // Those with a name and some.
   std::list<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
 };

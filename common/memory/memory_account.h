@@ -106,9 +106,14 @@ class MemoryAccountOf {
     used_[Index(item)].fetch_add(bytes, std::memory_order_relaxed);
     return Charged(this, item, bytes);
   }
-  // For items that measure themselves and refuse by themselves: what the item has now.
+  // For items that measure themselves: what the item has now.
   void Measure(Item item, uint64_t bytes) {
     used_[Index(item)].store(bytes, std::memory_order_relaxed);
+  }
+  // The same for those that refuse by themselves, too, with how often since the start.
+  void Measure(Item item, uint64_t bytes, uint64_t refusals) {
+    Measure(item, bytes);
+    refusals_[Index(item)].store(refusals, std::memory_order_relaxed);
   }
 
   uint64_t used(Item item) const { return used_[Index(item)].load(std::memory_order_relaxed); }

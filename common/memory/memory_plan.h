@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "cairn/common/status.h"
@@ -22,5 +23,9 @@ struct PlannedMemory {
 // into what `machine` has left. Each gives way by the same part of what it can.
 // RESOURCE_EXHAUSTED names all items: even the least that they may be is too much.
 Status FitMemory(std::span<PlannedMemory> items, uint64_t limit, const MachineMemory& machine);
+
+// "index 256 + token_cache 64 + process 100 = 420 MiB", without items that take nothing. Each
+// number is rounded up.
+std::string DescribeMemory(std::span<const PlannedMemory> items);
 
 }  // namespace cairn

@@ -8,11 +8,9 @@
 
 namespace cairn::metrics {
 
-// Exports each item that a setting bounds. `prefix`: "cairn_memory". `refusals`: of a process whose
-// items refuse through the account.
+// Exports each item that a setting bounds. `prefix`: "cairn_memory".
 template <typename Item>
-void ExportMemory(const MemoryAccountOf<Item>& account, const std::string& prefix, bool refusals,
-                  Sink& sink) {
+void ExportMemory(const MemoryAccountOf<Item>& account, const std::string& prefix, Sink& sink) {
   for (size_t i = 0; i < MemoryAccountOf<Item>::kItems; ++i) {
     const auto item = static_cast<Item>(i);
     const MemoryItemText& text = MemoryAccountOf<Item>::TextOf(item);
@@ -22,7 +20,6 @@ void ExportMemory(const MemoryAccountOf<Item>& account, const std::string& prefi
                Number(account.used(item)));
     sink.Gauge(prefix + "_bound_bytes", "Most memory that may be used, by what it is for.", labels,
                Number(account.bound(item)));
-    if (!refusals) continue;
     sink.Counter(prefix + "_refusals_total",
                  "Requests that were refused because they needed memory beyond the bound.", labels,
                  Number(account.refusals(item)));

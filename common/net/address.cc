@@ -29,8 +29,9 @@ Result<ListenAddress> ParseListenAddress(const std::string& text, const std::str
     address.is_unix = true;
     address.host = text.substr(5);
     // sockaddr_un holds 108 bytes with the final zero.
-    if (address.host.empty() || address.host.front() != '/' || address.host.size() > 107)
+    if (address.host.empty() || address.host.front() != '/' || address.host.size() > 107) {
       return bad();
+    }
     return address;
   }
   const size_t colon = text.rfind(':');

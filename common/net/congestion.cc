@@ -17,15 +17,18 @@ namespace {
 bool ListensOn(int fd, int port) {
   int listening = 0;
   socklen_t size = sizeof listening;
-  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0)
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0) {
     return false;
+  }
   sockaddr_storage address = {};
   size = sizeof address;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
-  if (address.ss_family == AF_INET)
+  if (address.ss_family == AF_INET) {
     return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port) == port;
-  if (address.ss_family == AF_INET6)
+  }
+  if (address.ss_family == AF_INET6) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port) == port;
+  }
   return false;
 }
 
@@ -67,9 +70,10 @@ Result<std::string> ListenerCongestionControl(int port, const std::string& wante
     }
     live = Live(fd);
   }
-  if (live.empty())
+  if (live.empty()) {
     return Errorf(StatusCode::kNotFound, "{}: no socket of this process listens on port {}", field,
                   port);
+  }
   return live;
 }
 

@@ -82,8 +82,9 @@ Status Check(const TlsOptions& options) {
 
 Status CheckBind(const ListenAddress& address, const TlsOptions& options,
                  const std::string& field) {
-  if (IsLocal(address) || options.enabled() || options.allow_plaintext_beyond_loopback)
+  if (IsLocal(address) || options.enabled() || options.allow_plaintext_beyond_loopback) {
     return OkStatus();
+  }
   return Errorf(StatusCode::kPermissionDenied,
                 "{}: '{}' can be reached from other machines, and TLS is off. Set tls.cert and "
                 "tls.key, or listen on 127.0.0.1, or pass --i-accept-plaintext-on-the-network",
@@ -101,8 +102,9 @@ Result<double> CertificateExpiry(const std::string& path) {
 
 std::string Caller::Describe() const {
   if (!names.empty()) return names.front();
-  if (!common_names.empty())
+  if (!common_names.empty()) {
     return fmt::format("{}{}", AdminRule::kCommonName, common_names.front());
+  }
   return "(no certificate)";
 }
 

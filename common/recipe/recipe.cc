@@ -155,8 +155,9 @@ const RecipeCodec& Recipe::CodecOf(TierKind tier) const {
 }
 
 Result<Recipe> ParseRecipe(std::string_view text) {
-  if (text.empty())
+  if (text.empty()) {
     return InvalidArgument("got an empty recipe, expected a codec: {}", CodecNames());
+  }
   Recipe recipe;
   if (const size_t plus = text.find('+'); plus != std::string_view::npos) {
     if (text.find('>') != std::string_view::npos) {

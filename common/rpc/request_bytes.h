@@ -5,6 +5,7 @@
 // A request takes its bytes at once, so it must leave as many free for others as it takes: it gets
 // at most half of what is free. Only one request above half of the bound is admitted at a time.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -36,6 +37,7 @@ class RequestBytes {
     Share share{.bytes = ByteShare(budget_), .place = ByteShare(large_)};
     if (bytes > budget_->capacity() / 2) {
       if (!share.place.Resize(1)) {
+        ++refusals_;
         return Errorf(StatusCode::kResourceExhausted,
                       "memory of rpc: a request of {} bytes, while another one above half of {} "
                       "bytes is under way; see {}",
@@ -47,6 +49,7 @@ class RequestBytes {
         taken = share.bytes.Resize(half, half);
       }
     } else if (!share.bytes.Resize(bytes, bytes)) {
+      ++refusals_;
       return Errorf(
           StatusCode::kResourceExhausted,
           "memory of rpc: a request of {} bytes would exceed half of what is free, with {} of {} "
@@ -56,11 +59,13 @@ class RequestBytes {
     return share;
   }
   uint64_t used() const { return budget_->used(); }
+  uint64_t refusals() const { return refusals_; }  // Since the start.
 
  private:
   const std::string_view setting_;
   const std::shared_ptr<FairBudget> budget_;
   const std::shared_ptr<FairBudget> large_ = std::make_shared<FairBudget>(1);
+  std::atomic<uint64_t> refusals_{0};
 };
 
 }  // namespace cairn::rpc

@@ -144,8 +144,10 @@ Status FairQueue::Post(std::string_view tenant, uint64_t bytes, std::unique_ptr<
       ++state.numbers.refused;
       state.accounts.Leave(account);
       return Errorf(StatusCode::kResourceExhausted,
-                    "tenant '{}': got {} bytes beside {} that wait, expected at most {} together",
-                    tenant, bytes, held, state.options.tenant_bytes);
+                    "tenant '{}': got {} bytes in addition to {} that wait, expected at most {} "
+                    "together{}{}",
+                    tenant, bytes, held, state.options.tenant_bytes,
+                    state.options.setting.empty() ? "" : "; see ", state.options.setting);
     }
     State::Lane& lane = state.lanes[account];
     lane.bytes += bytes;

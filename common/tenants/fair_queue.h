@@ -40,6 +40,7 @@ class FairQueue {
     // Limit for the work of one tenant that is not done. Work of at most a piece is taken beyond
     // that: whoever posts bounds its number.
     uint64_t tenant_bytes = 64 << 20;
+    std::string_view setting = {};                    // That gives tenant_bytes, for errors.
     std::map<std::string, TenantTerms> tenants = {};  // By name. Others have the defaults.
   };
   struct Numbers {

@@ -1,16 +1,25 @@
 #include "cairn/kernels/isa.h"
 
+#include <array>
+
+#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <array>
+#endif
 
 namespace cairn::kernels {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames = {"portable", "avx2", "avx512", "avx512-bf16",
-                                                    "avx512-amx"};
+constexpr std::array<std::string_view, 6> kNames = {"portable", "neon",        "avx2",
+                                                    "avx512",   "avx512-bf16", "avx512-amx"};
+
+#if defined(__aarch64__)
+
+// Each processor of this architecture that Linux runs on has it.
+Isa Probe() { return Isa::kNeon; }
+
+#else
 
 // AMX state is large, so Linux gives it to a process only on request (arch_prctl(2)).
 bool RequestTiles() {
@@ -46,6 +55,8 @@ Isa Probe() {
   return Isa::kAmx;
 }
 
+#endif
+
 }  // namespace
 
 std::string_view Name(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
@@ -62,6 +73,8 @@ Isa BestIsa() {
   return best;
 }
 
-bool Supports(Isa isa) { return isa <= BestIsa(); }
+bool Supports(Isa isa) {
+  return isa <= BestIsa() && (isa != Isa::kNeon || BestIsa() == Isa::kNeon);
+}
 
 }  // namespace cairn::kernels

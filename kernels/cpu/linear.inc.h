@@ -248,10 +248,14 @@ struct TileArgs {
 };
 
 struct TileBlock {
-  // As many rows as leave room for the vectors of b.
+  // As many rows as leave room for the vectors of b: NEON has 32 registers, SSE2 has 16.
   static constexpr int kWidth = CAIRN_KERNEL_NS::kWidth;
   static constexpr int kMaxVecs = kWidth == 4 ? 4 : 2;
+#if defined(CAIRN_NEON)
+  static constexpr int kMaxRows = 6;
+#else
   static constexpr int kMaxRows = kWidth == 16 ? 12 : (kWidth == 8 ? 6 : 3);
+#endif
 
   template <int kRows, int kCols>
   static inline void Run(const TileArgs& t) {

@@ -1,6 +1,5 @@
 #include "cairn/kernels/thread_pool.h"
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +12,15 @@ namespace {
 // About 30 us: longer than what a thread does alone between two sections, shorter than what a
 // neighbour on the CPU would notice.
 constexpr int kSpins = 1000;
+
+// Tells the processor that this is a busy loop.
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr,
@@ -28,7 +36,7 @@ void FutexWake(std::atomic<uint32_t>* word) {
 void WaitWhile(std::atomic<uint32_t>* word, uint32_t value) {
   for (int i = 0; i < kSpins; ++i) {
     if (word->load(std::memory_order_acquire) != value) return;
-    _mm_pause();
+    Pause();
   }
   while (word->load(std::memory_order_acquire) == value) FutexWait(word, value);
 }
@@ -91,7 +99,7 @@ void ThreadPool::WorkerLoop(int thread) {
     bool started = false;
     for (int i = 0; i < kSpins && !started; ++i) {
       started = job_.load(std::memory_order_acquire) != seen;
-      if (!started) _mm_pause();
+      if (!started) Pause();
     }
     if (!started) {
       sleeping_.fetch_add(1, std::memory_order_seq_cst);

@@ -5,11 +5,15 @@
 // of one must never be merged with those of another by the linker. For the same reason kernels use
 // no templates of the standard library. No include guard by design: see kernels.inc.h.
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(CAIRN_NEON)
+#include <arm_neon.h>
+#endif
 
 #ifndef CAIRN_KERNEL_NS
 #error "define CAIRN_KERNEL_NS before including this file"
@@ -70,9 +74,24 @@ static inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
 
 #endif
 
+#if defined(CAIRN_NEON)
+
+static inline Vec LoadHalf(const uint16_t* p) {
+  return (Vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+static inline void StoreHalf(uint16_t* p, Vec v) {
+  vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)v)));
+}
+
+#endif
+
 static inline float ScalarFromHalf(uint16_t h) {
 #if defined(__F16C__)
   return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+#elif defined(CAIRN_NEON)
+  __fp16 half;
+  std::memcpy(&half, &h, 2);
+  return half;
 #else
   // Shifting exponent and mantissa into place leaves the exponent too small by 112; multiplying by
   // 2^112 corrects that, subnormal numbers included.
@@ -97,6 +116,11 @@ static inline uint16_t ScalarToHalf(float x) {
 #if defined(__F16C__)
   return static_cast<uint16_t>(
       _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+#elif defined(CAIRN_NEON)
+  const auto half = static_cast<__fp16>(x);
+  uint16_t bits;
+  std::memcpy(&bits, &half, 2);
+  return bits;
 #else
   uint32_t bits;
   std::memcpy(&bits, &x, 4);
@@ -117,7 +141,7 @@ static inline uint16_t ScalarToHalf(float x) {
 #endif
 }
 
-#if !defined(__AVX2__)
+#if !defined(__AVX2__) && !defined(CAIRN_NEON)
 static inline Vec LoadHalf(const uint16_t* p) {
   Vec v;
   for (int i = 0; i < kWidth; ++i) v[i] = ScalarFromHalf(p[i]);

@@ -57,8 +57,9 @@ CAIRN_DEVICE void Int4TokenEncodeRows(const Head& head, [[maybe_unused]] const u
     if (!lane.mine) return;
     uint32_t bytes[16];
     CAIRN_UNROLL
-    for (int i = 0; i < 16; ++i)
+    for (int i = 0; i < 16; ++i) {
       bytes[i] = Int4Code(x[0][i], range) | Int4Code(x[1][i], range) << 4;
+    }
     uint8_t* const row = head.Row(lane.row);
     if (lane.first) {
       Store2(row + 4 * lane.group, range.scale);

@@ -25,6 +25,16 @@ from ports import free_port  # noqa: E402,F401
 from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def environment():
+    """Each file's tests begin with what the first file's began with: engines that they start read
+    variables that libraries in this process set for themselves, such as LMCache's."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def start_node(tmp_path_factory):
     """Starts a node; all of them are killed at the end."""

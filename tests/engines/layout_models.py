@@ -155,6 +155,31 @@ class BorrowingAttention(modeling_qwen2.Qwen2Attention):
         return self.o_proj(output.reshape(*shape, -1).contiguous()), weights
 
 
+def gemma3():
+    """Five layers with a window for each one that attends to everything."""
+    return transformers.Gemma3ForCausalLM(
+        transformers.Gemma3TextConfig(
+            **(COMMON | {"hidden_size": 128}), num_hidden_layers=6, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=32, query_pre_attn_scalar=32, sliding_window=WINDOW,
+            layer_types=["sliding_attention"] * 5 + ["full_attention"],
+        )
+    )  # fmt: skip
+
+
+def qwen3_next():
+    """Three layers with a gated delta net, which keep one state, for each one with attention."""
+    return transformers.Qwen3NextForCausalLM(
+        transformers.Qwen3NextConfig(
+            **(COMMON | {"hidden_size": 128}), num_hidden_layers=4, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=32, linear_num_value_heads=4, linear_num_key_heads=2,
+            linear_key_head_dim=32, linear_value_head_dim=32, linear_conv_kernel_dim=4,
+            layer_types=["linear_attention"] * 3 + ["full_attention"],
+            num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64,
+            shared_expert_intermediate_size=64, mlp_only_layers=[0, 1, 2, 3],
+        )
+    )  # fmt: skip
+
+
 def cla():
     """Cross-layer attention (Brandon et al., arXiv 2405.12981): pairs of layers share KV."""
     model = qwen2(["full_attention"] * 6)
@@ -206,12 +231,15 @@ MODELS = {
     "t5": t5,
 }
 
+# Several KV cache groups in an engine.
+HYBRID = {"gemma3": gemma3, "qwen3_next": qwen3_next}
+
 
 def make(name):
     """The model, in float32."""
     torch.manual_seed(20)
     torch.set_num_threads(1)
-    model = MODELS[name]()
+    model = (MODELS | HYBRID)[name]()
     for weights in model.parameters():
         if weights.dim() > 1:
             # Tokens must depend on the KV, or wrong bytes would go unnoticed.
@@ -253,6 +281,6 @@ def main(name, argument):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in [*MODELS, "--ask-all"]:
+    if len(sys.argv) != 3 or sys.argv[1] not in [*MODELS, *HYBRID, "--ask-all"]:
         sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -29,6 +29,8 @@ class Serve:
             **(environment or {}),
             "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
         }
+        # With it, servers that run at the same time add up their metrics in one folder.
+        environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         self._process = subprocess.Popen(
             [binary, "serve", *map(str, arguments), "--port", str(self.port)],
             stdout=self._log,

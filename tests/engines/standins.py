@@ -4,6 +4,7 @@ dependencies become empty modules.
 Nothing of SGLang itself is replaced.
 """
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -60,9 +61,26 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def install():
+_finder = _Finder()
+_absent = {}  # The stand-ins by name, while they are not to be seen.
+
+
+@contextlib.contextmanager
+def installed():
+    """Stand-ins can be imported inside, and nobody finds them afterwards: vLLM takes some of these
+    packages for real ones if it finds them."""
     # These two would take the stand-ins for real packages.
     import tvm_ffi  # noqa: F401
     from transformers import AutoProcessor  # noqa: F401
 
-    sys.meta_path.append(_Finder())  # At the end: a real package wins.
+    sys.meta_path.append(_finder)  # At the end: a real package wins.
+    sys.modules.update(_absent)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_finder)
+        _absent.update(
+            {name: module for name, module in sys.modules.items() if type(module) is _Module}
+        )
+        for name in _absent:
+            del sys.modules[name]

@@ -112,8 +112,12 @@ def test_weights_without_a_name_and_foreign_versions(node, monkeypatch, tmp_path
     from cairn._engine import versions
 
     assert verdicts(config(node), str(tmp_path))["weights"][0] == "fail"
-    monkeypatch.setitem(versions.TESTED, "vllm", ("0.1",))
-    assert "expected one of: 0.1" in verdicts(config(node))["vllm"][1]
+    monkeypatch.setitem(versions.TESTED, "vllm", versions.Range("98", "99"))
+    assert verdicts(config(node))["vllm"][0] == "fail"
+    assert "expected at least 98 and below 99" in verdicts(config(node))["vllm"][1]
+    # This version has what is used of it, wherever the range ends.
+    monkeypatch.setitem(versions.TESTED, "vllm", versions.Range("0.1", "0.2"))
+    assert verdicts(config(node))["vllm"][0] == "warn"
 
 
 def tiered(node, tier=None, extra=None, **changes):

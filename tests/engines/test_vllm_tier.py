@@ -1,9 +1,15 @@
 """The secondary tier below vLLM's own offloading, in the real engine."""
 
+import contextlib
+import hashlib
+import itertools
 import os
+import pickle
 
 import pytest
 
+import cairn
+import layout_models
 from conftest import ALONE, ENGINE, HERE, A, B, C, Counts, Engine, numbers, same, wait_until
 from kv_events import Published
 
@@ -79,3 +85,98 @@ def test_the_nodes_chunks_are_in_the_engines_events(tiny, engine_log, start_node
     # them.
     for hash in told.keys() & device.keys():
         assert told[hash] == (device[hash] if describe else [])
+
+
+# ---- models with several KV cache groups ----
+
+
+def mask(group):
+    """As docs/inside/formats/keys.md has it for pools."""
+    if group == 0:
+        return 0
+    digest = hashlib.sha256(b"cairn.pool.v1" + group.to_bytes(4, "little")).digest()
+    return int.from_bytes(digest, "big")
+
+
+def groups_of(keys, groups):
+    """The group of each key: the chunks of one place in a prompt have one hash in all groups."""
+    by_number = {int.from_bytes(key, "big"): key for key in keys}
+    return {
+        key: group
+        for group, other in itertools.permutations(range(groups), 2)
+        for number, key in by_number.items()
+        if number ^ mask(group) ^ mask(other) in by_number
+    }
+
+
+def stored_keys(client):
+    """The keys of a node's blocks."""
+    found = []
+    with client.watch(snapshot=True) as stream:
+        while (event := stream.next(20.0)).kind is not cairn.EventKind.SNAPSHOT_END:
+            found.append(event.key)
+    return found
+
+
+HYBRIDS = [
+    # Five layers with windows of 96 tokens and one without: a group for each.
+    pytest.param("gemma3", 6, {}, id="windows"),
+    # Three layers with a state and one with attention, in blocks of a size that vLLM chooses.
+    pytest.param("qwen3_next", 4, {"block_size": None}, id="states"),
+]
+
+
+@pytest.mark.parametrize(("name", "groups", "engine"), HYBRIDS)
+def test_models_with_several_groups(name, groups, engine, engine_log, start_node, tmp_path):
+    """A second process restores what the first one stored. If a node has lost the chunks of one
+    group, it computes. Other bytes of one group change the tokens: they do reach the model."""
+    layout_models.make(name).save_pretrained(tmp_path / name)
+    model, ids = tmp_path / name, layout_models.prompt(1)[0].tolist()
+
+    def start(node=None):
+        more = {} if node is None else {"offload": offload(node, revision="seed 20")}
+        return Engine(model, engine_log(), PATH, **more, **{**ENGINE, **ALONE, **engine})
+
+    def ask(node):
+        with start(node) as one:
+            [answer] = one.ask(ids)
+        return answer
+
+    [expected] = [ask(None)]
+    whole, less, wrong = start_node(), start_node(), start_node()
+    with Counts(whole) as counts, start(whole) as cold:
+        same(cold.ask(ids), [expected])
+        # What waits for a later step is stored with the next prompt.
+        cold.ask(numbers(5, 40))
+        wait_until(lambda: counts.blocks() >= 2 * groups, 20, "chunks at the node")
+        cold.send(namespace=True)
+        spec = pickle.loads(bytes.fromhex(cold.receive()))
+    warm = ask(whole)
+    same([warm], [expected])
+    assert warm["cached"] >= len(ids) // 2
+
+    with contextlib.ExitStack() as stack:
+        source, fewer, broken = (
+            stack.enter_context(cairn.Client(node.grpc)) for node in (whole, less, wrong)
+        )
+        for client in (source, fewer, broken):
+            fingerprint = client.open_namespace(spec, deadline=10.0).fingerprint
+        group_of = groups_of(stored_keys(source), groups)
+        assert set(group_of.values()) == set(range(groups))
+        for key, group in group_of.items():
+            row = bytearray(spec.layout.max_part_bytes)
+            with source.match(fingerprint, [key], deadline=10.0) as found:
+                assert not source.fetch(found.lease, [row]).failed
+            for client, data in (
+                (fewer, row if group else None),
+                (broken, row if group else bytes(reversed(row))),
+            ):
+                if data is not None:
+                    part = cairn.Part(key, bytes(data))
+                    assert client.push(fingerprint, [part]) == [None]
+    without = ask(less)
+    same([without], [expected])
+    assert without["cached"] == 0
+    with_others = ask(wrong)
+    assert with_others["cached"] == warm["cached"]
+    assert with_others["ids"] != expected["ids"]

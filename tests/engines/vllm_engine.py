@@ -11,6 +11,7 @@ prefix cache and connector {"namespace": true}                                  
 the KV is stored under, pickled, as hex
 """
 
+import gc
 import json
 import os
 import pickle
@@ -141,8 +142,10 @@ class Driver:
 
     def namespace(self, command):
         """For an engine whose scheduler is in this process."""
-        scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
-        return pickle.dumps(scheduler.connector._store.spec).hex()
+        from cairn._engine.store import Store
+
+        [spec, *_] = [item.spec for item in gc.get_objects() if isinstance(item, Store)]
+        return pickle.dumps(spec).hex()
 
 
 def main():

@@ -33,10 +33,10 @@ CAIRN_FUZZ_ENTRY(api_request)(const uint8_t* data, size_t size) {
   Expect(endpoint == Endpoint::kChat || request.max_tokens.has_value());
   Expect(request.stop.size() <= 16);
   for (const std::string& stop : request.stop) Expect(!stop.empty() && stop.size() <= 256);
-  if (const auto* ids = std::get_if<std::vector<cairn::worker::TokenId>>(&request.prompt)) {
+  if (const auto* ids = std::get_if<std::vector<cairn::model::TokenId>>(&request.prompt)) {
     for (const auto id : *ids) Expect(id >= 0);
   }
-  if (const auto* chat = std::get_if<std::vector<cairn::worker::ChatMessage>>(&request.prompt)) {
+  if (const auto* chat = std::get_if<std::vector<cairn::model::ChatMessage>>(&request.prompt)) {
     Expect(endpoint == Endpoint::kChat && !chat->empty());
     for (const auto& message : *chat) {
       Expect(message.role == "system" || message.role == "user" || message.role == "assistant");

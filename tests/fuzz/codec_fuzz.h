@@ -27,7 +27,8 @@ class DecoderFuzz {
       reference_.push_back(MakeCodec(name, values, kernels::ReferenceCodecKernels()));
       fuzz::Expect(reference_.back() != nullptr);
     }
-    for (const auto isa : {kernels::Isa::kPortable, kernels::Isa::kAvx2, kernels::Isa::kAvx512}) {
+    for (const auto isa : {kernels::Isa::kPortable, kernels::Isa::kNeon, kernels::Isa::kAvx2,
+                           kernels::Isa::kAvx512}) {
       if (!kernels::Supports(isa)) continue;
       for (const auto& values : parameters) {
         fast_.push_back(MakeCodec(name, values, kernels::CpuCodecKernels(isa)));

@@ -9,7 +9,7 @@
 namespace {
 
 using namespace cairn;
-using namespace cairn::worker;
+using namespace cairn::model;
 using fuzz::Expect;
 
 bool Inside(const void* at, size_t bytes, std::span<const std::byte> file) {

@@ -23,7 +23,7 @@ CAIRN_FUZZ_ENTRY(query_api)(const uint8_t* data, size_t size) {
   const auto& query = std::get<QueryRequest>(parsed);
   Expect(query.holders.block_tokens >= 1 && query.holders.block_tokens <= 1 << 20);
   Expect(query.tenant.empty() || IsTenant(query.tenant));
-  if (const auto* ids = std::get_if<std::vector<cairn::worker::TokenId>>(&query.holders.prompt)) {
+  if (const auto* ids = std::get_if<std::vector<cairn::model::TokenId>>(&query.holders.prompt)) {
     Expect(by == QueryBy::kTokens);
     for (const auto id : *ids) Expect(id >= 0);
   }

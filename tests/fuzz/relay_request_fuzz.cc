@@ -27,7 +27,7 @@ CAIRN_FUZZ_ENTRY(relay_request)(const uint8_t* data, size_t size) {
   }
   const GenerateRequest& request = std::get<ApiRequest>(parsed).generate;
   Expect(*request.raw->body == body);
-  if (std::holds_alternative<std::vector<cairn::worker::TokenId>>(request.prompt)) return 0;
+  if (std::holds_alternative<std::vector<cairn::model::TokenId>>(request.prompt)) return 0;
   const std::string text = TextOf(request);
   Expect(PackText(text).size() == (text.size() + 3) / 4);
   Expect(!TokenizeQuestion(request).empty());

@@ -15,7 +15,7 @@
 namespace {
 
 using namespace cairn;
-using namespace cairn::worker;
+using namespace cairn::model;
 using fuzz::Expect;
 
 constexpr const char* kPre[] = {"gpt-2", "smollm", "llama-bpe"};
@@ -44,7 +44,7 @@ class Vocabulary {
     add("<|im_end|>", 3);
     add("<user>", 4);
     add("<unk>", 2);
-    bytes_ = worker::testing::GgufBuilder()
+    bytes_ = model::testing::GgufBuilder()
                  .String("tokenizer.ggml.model", "gpt2")
                  .String("tokenizer.ggml.pre", pre)
                  .Strings("tokenizer.ggml.tokens", tokens)

@@ -17,7 +17,10 @@ mkdir -p "$bundle"/{bin,tests,lib,tests/data}
 
 programs=(bin/{cairn,cairn-cache,cairn-worker,cairn_fault_load,cairn_gpu_link,cairn_gpu_probe}
   bin/{cairn_link_peer,cairn_seeded_model}
-  tests/{codecs,kernels,selections}_conformance_test)
+  tests/{codecs,kernels}_conformance_test)
+# A build without methods (CAIRN_METHODS=OFF) has none.
+selections=tests/selections_conformance_test
+[ ! -e "$build/$selections" ] || programs+=("$selections")
 # The fake device tries a bundle on a machine without a GPU.
 plugins=(bin/{libcairn_fake_device,libcairn_fake_kernels,libfakenccl}.so)
 if [ -e "$build/bin/libcairn_cuda.so" ]; then

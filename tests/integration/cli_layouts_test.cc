@@ -16,7 +16,7 @@ constexpr int64_t kHidden = kHeads * kHeadDim, kFfn = 96;
 
 // A llama whose answers depend on all of its KV. Written to `directory`.
 std::string WriteModel(const std::string& directory, uint32_t kv_heads) {
-  worker::testing::GgufBuilder b;
+  model::testing::GgufBuilder b;
   const std::vector<std::string> tokens = {"a", "b", "Ġ", "ab", "<|im_start|>", "<|im_end|>"};
   b.String("general.architecture", "llama").String("general.name", "Layout");
   b.U32("llama.block_count", kLayers).U32("llama.embedding_length", kHidden);

@@ -41,12 +41,12 @@ client::NamespaceInfo NamespaceOfWorkers(const std::string& address) {
 }
 
 TinyTokenizer::TinyTokenizer() {
-  auto model = worker::Model::Load(kTinyModel);
+  auto model = model::Model::Load(kTinyModel);
   EXPECT_TRUE(model.ok()) << model.status();
   model_ = *std::move(model);
 }
 
-std::vector<int32_t> TinyTokenizer::Tokens(const std::vector<worker::ChatMessage>& messages) const {
+std::vector<int32_t> TinyTokenizer::Tokens(const std::vector<model::ChatMessage>& messages) const {
   const auto chat_template = model_->chat_template();
   EXPECT_TRUE(chat_template.ok()) << chat_template.status();
   const auto pieces = (*chat_template)->Render(messages, /*add_generation_prompt=*/true);

@@ -20,10 +20,10 @@ class TinyTokenizer {
  public:
   TinyTokenizer();
   // The tokens of a prompt, up to where the answer begins.
-  std::vector<int32_t> Tokens(const std::vector<worker::ChatMessage>& messages) const;
+  std::vector<int32_t> Tokens(const std::vector<model::ChatMessage>& messages) const;
 
  private:
-  std::shared_ptr<const worker::Model> model_;
+  std::shared_ptr<const model::Model> model_;
 };
 
 // A document as that of WriteSmallDocument, in the same place, of which the demo's questions and

@@ -1,6 +1,8 @@
 """Cairn in the small cluster: values for small pods, certificates, and calls from a pod."""
 
+import http.client
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -43,10 +45,11 @@ def make_programs(folder, programs, scripts=()):
 
 
 class Release:
-    """The chart's objects in a small cluster."""
+    """The chart's objects in a small cluster. `authority`: signs its Certificates, if any."""
 
     def __init__(self, chart, cluster):
         self._chart, self.cluster = chart, cluster
+        self.authority = None
         self.values, self._docs = {}, []
 
     def upgrade(self, *values, patience=180):
@@ -59,6 +62,9 @@ class Release:
         for more in values:
             self.values = merged(self.values, more)
         self._docs = render(self._chart, self.values)
+        if self.authority:
+            for made in self.authority.issue(self._docs):
+                self.cluster.add(made)
         self.cluster.apply(change(self._docs))
 
     def test(self):
@@ -87,7 +93,9 @@ class Release:
         """(exit code, output) of a program in a pod that mounts what `helm test` has."""
         (doc,) = [d for d in self._docs if d["kind"] == "Pod"]
         ((_, spec),) = pod_specs(doc)
+        # Its limits are for `helm test`.
         container = {**spec["containers"][0], "name": "run", "command": list(command)}
+        container.pop("resources")
         model = {"name": "model", "mountPath": "/models", "readOnly": True}
         container["volumeMounts"] = [*container.get("volumeMounts", []), model]
         claim = {"name": "model", "persistentVolumeClaim": {"claimName": "models"}}
@@ -102,7 +110,7 @@ class Release:
 
     def cairn(self, *words):
         tls = []
-        if "tls-ca" in json.dumps(self._docs):
+        if self._has_tls():
             tls = [f"--tls-{k}=/etc/cairn-tls/{f}" for k, f in TLS_FILES]
             tls.append("--tls-server-name=test-cache.kv.svc")
         return self.run("cairn", *words, *tls)
@@ -120,13 +128,46 @@ class Release:
         answer = json.loads(output[output.index('{"prompt_tokens') :])
         return answer["fetched_tokens"], answer["prompt_logits_sha256"]
 
+    def _has_tls(self):
+        return "tls-ca" in json.dumps(self._docs)
+
     def _tls(self):
-        if "tls-ca" not in json.dumps(self._docs):
+        if not self._has_tls():
             return ""
         files = " ".join(f"--tls-{k}=/etc/cairn-tls/{f}" for k, f in TLS_FILES)
         return f"{files} --tls-server-name=test-cache.kv.svc"
 
 
+def metric(release, pod, port, name, labels=""):
+    """The sum of a metric's series with these labels."""
+
+    def read():
+        connection = http.client.HTTPConnection(pod.address, port, timeout=10)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        found = re.findall(rf"^{name}(?:{{[^}}]*{labels}[^}}]*}})? (\S+)$", text, flags=re.M)
+        return sum(float(value) for value in found)
+
+    return release.cluster.in_client(read)
+
+
+def post(release, service, port, path, body):
+    """(status, text) of a call to a Service."""
+
+    def call():
+        address = release.cluster.service_address(service)
+        connection = http.client.HTTPConnection(address, port, timeout=60)
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    return release.cluster.in_client(call)
+
+
+CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 TLS_FILES = [("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key")]
 
 
@@ -141,25 +182,52 @@ def start(chart, folder, programs, scripts=(), **options):
     return Release(chart, cluster)
 
 
-def make_certificate(folder, names):
-    """The data of a Secret: a certificate with these names and no others, of an authority of its
-    own kind."""
-    folder.mkdir(exist_ok=True)
+class Authority:
+    """Signs certificates, as an issuer of cert-manager does. Thread-safe."""
 
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    def __init__(self, folder):
+        self._folder = folder
+        self._lock = threading.Lock()
+        folder.mkdir(exist_ok=True)
+        self._openssl(
+            "req", "-x509", *CURVE, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca"
+        )
 
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    if not (folder / "ca.crt").exists():
-        openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
-    openssl("req", *curve, "-keyout", "tls.key", "-out", "tls.csr", "-subj", "/CN=cairn")
-    alternatives = ",".join(f"DNS:{name}" for name in names)
-    (folder / "names").write_text(f"subjectAltName={alternatives}\n", encoding="ascii")
-    openssl(
-        *("x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
-        *("-CAcreateserial", "-out", "tls.crt", "-days", "2", "-extfile", "names"),
-    )
-    return {f: (folder / f).read_text(encoding="ascii") for f in ["ca.crt", "tls.crt", "tls.key"]}
+    def make(self, names, uris=()):
+        """The data of a Secret: a certificate with these names and no others. The files stay in
+        the folder until the next one is made."""
+        texts = [*(f"DNS:{name}" for name in names), *(f"URI:{uri}" for uri in uris)]
+        with self._lock:
+            (self._folder / "names").write_text(f"subjectAltName={','.join(texts)}\n")
+            self._openssl("req", *CURVE, "-keyout", "tls.key", "-out", "tls.csr", "-subj", "/CN=c")
+            self._openssl(
+                *("x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
+                *("-CAcreateserial", "-out", "tls.crt", "-days", "2", "-extfile", "names"),
+            )
+            files = ["ca.crt", "tls.crt", "tls.key"]
+            return {f: (self._folder / f).read_text(encoding="ascii") for f in files}
+
+    def issue(self, docs):
+        """The Secrets of the Certificates among manifests."""
+        for doc in docs:
+            if doc["kind"] == "Certificate":
+                spec = doc["spec"]
+                data = self.make(spec["dnsNames"], spec.get("uris", ()))
+                yield secret(spec["secretName"], data)
+
+    def mount(self, attributes, pod):
+        """The files of a volume of cert-manager's CSI driver."""
+
+        def items(name):
+            text = attributes.get(f"csi.cert-manager.io/{name}", "")
+            for variable, value in [("POD_NAME", pod), ("POD_NAMESPACE", "kv")]:
+                text = text.replace(f"${{{variable}}}", value)
+            return [item for item in text.split(",") if item]
+
+        return self.make(items("dns-names"), items("uri-sans"))
+
+    def _openssl(self, *words):
+        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True)
 
 
 def secret(name, data):

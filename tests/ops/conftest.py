@@ -40,6 +40,14 @@ def chart(root):
     return helm.Chart.load(str(root / "helm/cairn"))
 
 
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory):
+    """Files where pods would have them, and programs that read them."""
+    from mounted_files import MountedFiles
+
+    return MountedFiles(tmp_path_factory.mktemp("mounted"))
+
+
 @pytest.fixture
 def release(networks, chart, programs, tmp_path):
     """The chart in a small cluster, before anything is installed."""

@@ -31,6 +31,13 @@ EXAMPLES = {
     "volumeMounts": [[], [{"name": "sockets", "mountPath": "/more", "readOnly": True}]],
     "env": [[], [{"name": "A", "value": "x: y"}]],
     "metrics": [[]],
+    "containers": [[], [{"name": "side", "image": "x: y"}]],
+    "parentRef": [{"name": "gateway"}, {"name": "g", "namespace": "ingress", "port": 443}],
+    "groups": [
+        {},
+        {},
+        {"prefill": {"replicas": 2, "config": {"role": "prefill"}}, "decode": {"threads": 8}},
+    ],
     "affinity": [{}, {"podAntiAffinity": {}}],
     "extraObjects": [
         [],

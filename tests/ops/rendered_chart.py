@@ -2,6 +2,8 @@
 
 import yaml
 
+# The quick one, where libyaml is there.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
 WORKER = {"worker": {"enabled": True, "model": {"existingClaim": "models"}}}
 ROUTER = {"router": {"enabled": True}}
@@ -123,6 +125,84 @@ VALUES = {
             },
         },
     },
+    "groups": {
+        **TLS,
+        **ROUTER,
+        "worker": {
+            **WORKER["worker"],
+            "groups": {
+                "prefill": {"replicas": 2, "config": {"role": "prefill"}, "threads": 8},
+                "decode": {"config": {"role": "decode"}, "autoscaling": {"enabled": True}},
+            },
+        },
+    },
+    "certificates-of-pods": {
+        "tls": {
+            "certManager": {
+                "enabled": True,
+                "perPod": True,
+                "issuerRef": {"name": "ca", "kind": "ClusterIssuer"},
+                "uriPrefix": "spiffe://kv/cairn",
+            }
+        },
+        **WORKER,
+        **ROUTER,
+        "cache": {"replicas": 3},
+    },
+    "keda": {
+        **TLS,
+        "worker": {
+            **WORKER["worker"],
+            "autoscaling": {"enabled": True, "keda": {"prometheus": "http://prometheus:9090"}},
+        },
+        "router": {
+            "enabled": True,
+            "autoscaling": {
+                "enabled": True,
+                "keda": {"prometheus": "http://prometheus:9090", "query": 'sum(x{a="b"})'},
+            },
+        },
+    },
+    "route": {
+        **TLS,
+        **WORKER,
+        "router": {
+            "enabled": True,
+            "http": {"route": {"enabled": True, "parentRefs": [{"name": "gateway"}]}},
+            "service": {"type": "LoadBalancer", "annotations": {"example.org/zone": "a: b"}},
+        },
+    },
+    "pool": {
+        "tls": {"acceptPlaintextOnTheNetwork": True},
+        "cache": {"enabled": False},
+        "router": {
+            "enabled": True,
+            "workers": ["dns:http://vllm.kv.svc:8000"],
+            "picker": {"enabled": True, "pool": {"enabled": True, "matchLabels": {"app": "vllm"}}},
+            "http": {
+                "route": {
+                    "enabled": True,
+                    "parentRefs": [{"name": "gateway", "namespace": "ingress"}],
+                    "hostnames": ["llm.example"],
+                }
+            },
+        },
+    },
+    "containers": {
+        **TLS,
+        "cache": {"extraContainers": [{"name": "side", "image": "x"}]},
+        "worker": {
+            **WORKER["worker"],
+            "extraInitContainers": [
+                {
+                    "name": "fetch",
+                    "image": "x",
+                    "securityContext": {"readOnlyRootFilesystem": False},
+                }
+            ],
+        },
+        "router": {"enabled": True, "extraContainers": [{"name": "side", "image": "x"}]},
+    },
     "openshift": {**TLS, "podSecurity": {"uid": 0}},
     "settings": {
         **TLS,
@@ -203,9 +283,15 @@ def has_nodes(values):
     return values.get("cache", {}).get("enabled", True)
 
 
+def worker_groups(values):
+    """How many groups of workers there are; 1 for workers without a group."""
+    return len(values["worker"].get("groups", {"": {}})) if has(values, "worker") else 0
+
+
 def worker_pods(values):
-    """Whether workers have pods of their own."""
-    return has(values, "worker") and not values["worker"].get("besideNode", False)
+    """How many workloads have pods that are workers only."""
+    beside = values.get("worker", {}).get("besideNode", False)
+    return 0 if beside else worker_groups(values)
 
 
 def merged(one, other):
@@ -217,14 +303,15 @@ def merged(one, other):
     return result
 
 
+def documents(rendered):
+    """The objects of what Helm rendered, a text for each template."""
+    texts = [text for path, text in rendered.items() if path.endswith(".yaml")]
+    return [doc for text in texts for doc in yaml.load_all(text, Loader=LOADER) if doc]
+
+
 def render(chart, values):
     """Every manifest of the chart as an object."""
-    files = chart.render(values, name="test", namespace="kv")
-    docs = []
-    for path, text in files.items():
-        if path.endswith(".yaml"):
-            docs += [doc for doc in yaml.safe_load_all(text) if doc]
-    return docs
+    return documents(chart.render(values, name="test", namespace="kv"))
 
 
 def pod_of(docs, kind, name):

@@ -6,10 +6,10 @@ import re
 import subprocess
 
 import helm_python as helm
-import kubernetes_validate
+import jsonschema
 import pytest
 import yaml
-from conftest import ROOT
+from custom_resources import SPECS, validate
 from pod_security import pod_specs, violations
 from rendered_chart import (
     GATEWAY,
@@ -24,10 +24,10 @@ from rendered_chart import (
     has_nodes,
     pod_of,
     render,
+    worker_groups,
     worker_pods,
 )
 
-MODEL = ROOT / "tests/data/gguf/kquant.gguf"
 KUBERNETES = ["1.30", "1.33", "1.36"]
 
 
@@ -48,9 +48,20 @@ def test_manifests_are_valid_kubernetes(chart, name, version):
     docs = render(chart, VALUES[name])
     assert docs
     for doc in docs:
-        if "." in doc["apiVersion"].split("/")[0] and "k8s.io" not in doc["apiVersion"]:
-            continue  # No kind of Kubernetes' own.
-        kubernetes_validate.validate(doc, version, strict=True)
+        validate(doc, version)
+
+
+def test_custom_resources_are_looked_at_too(chart):
+    """The check of them must be able to fail."""
+    seen = set()
+    for values in VALUES.values():
+        for doc in render(chart, values):
+            if (doc["apiVersion"], doc["kind"]) in SPECS:
+                seen.add(doc["kind"])
+                wrong = {**doc, "spec": {**doc["spec"], "misspelt": 1}}
+                with pytest.raises(jsonschema.ValidationError):
+                    validate(wrong, "1.33")
+    assert seen == {kind for _, kind in SPECS}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -63,7 +74,8 @@ def test_pods_meet_the_restricted_profile(chart, name):
         assert violations(spec) == [], pod_name
         assert spec["automountServiceAccountToken"] is False
         for container in containers_of(spec):
-            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            wanted = container["name"] != "fetch"  # That of a value set which says so.
+            assert container["securityContext"]["readOnlyRootFilesystem"] is wanted
 
 
 def test_the_profile_check_finds_planted_violations(chart):
@@ -313,82 +325,20 @@ def test_alerts_are_those_of_the_files(chart, root):
     assert not [d for d in render(chart, TLS) if d["kind"] == "PrometheusRule"]
 
 
-@pytest.fixture(scope="module")
-def tls_folder(tmp_path_factory):
-    """The files that the Secret would hold: --check-config reads the files too, and a model's
-    metadata."""
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "1",
-            "-subj",
-            "/CN=test",
-            "-keyout",
-            folder / "tls.key",
-            "-out",
-            folder / "tls.crt",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    (folder / "ca.crt").write_bytes((folder / "tls.crt").read_bytes())
-    return folder
-
-
-def flags_of(docs, program):
-    """The flags that a pod gives its program in addition to its file, as in the pod number 0."""
-    for doc in docs:
-        for _, spec in pod_specs(doc):
-            for container in containers_of(spec):
-                command = container["command"]
-                if command[0] != program:
-                    continue
-                flags = [flag for flag in command[1:] if flag.startswith(("--cluster", "--node"))]
-                names = {"$(POD_NAME)": "test-cache-0", "$(POD_NODE)": "machine"}
-                for name, value in names.items():
-                    flags = [flag.replace(name, value) for flag in flags]
-                return flags
-    raise AssertionError(f"no pod runs {program}")
-
-
 @pytest.mark.parametrize("name", VALUES)
-def test_the_programs_accept_the_rendered_configuration(
-    chart, programs, tls_folder, tmp_path, name
-):
+def test_the_programs_accept_the_rendered_configuration(chart, programs, mounted, name):
     """The real programs read the ConfigMaps: a key that the chart misspells fails here."""
     docs = render(chart, VALUES[name])
-    checked = 0
-    (tmp_path / "keys").write_text(f"chat {'0' * 64}\n")
-    (tmp_path / "key").write_text("sk-test\n")
-    (tmp_path / "salt").write_text("salt")
-    (tmp_path / "password").write_text("password")
-    for doc in docs:
-        for file, text in (doc.get("data") or {}).items() if doc["kind"] == "ConfigMap" else ():
-            if not file.endswith(".yaml"):
-                continue
-            path = tmp_path / file
-            text = text.replace("/etc/cairn-tls", str(tls_folder))
-            text = re.sub("/etc/cairn-(keys|engines|secrets/[a-z]+)", str(tmp_path), text)
-            path.write_text(re.sub(r"/models/\S+", str(MODEL), text))
-            program = programs / f"cairn-{file.removesuffix('.yaml')}"
-            done = subprocess.run(
-                [program, "--config", path, "--check-config", *flags_of(docs, program.name)],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            checked += 1
-    roles = has_nodes(VALUES[name]) + has(VALUES[name], "worker") + has(VALUES[name], "router")
-    assert checked == roles
+    answers = list(mounted.check(docs, programs))
+    assert [said for _, code, said in answers if code != 0] == []
+    others = has_nodes(VALUES[name]) + has(VALUES[name], "router")
+    assert len(answers) == others + worker_groups(VALUES[name])
+    # A router says how much memory its settings let it take.
+    for said in [said for program, _, said in answers if program == "cairn-router"]:
+        most = re.search(r"= (\d+) MiB$", said, re.MULTILINE).group(1)
+        spec = find(docs, "Deployment", "test-router")["spec"]["template"]["spec"]
+        limit = spec["containers"][0]["resources"]["limits"]["memory"]
+        assert int(most) <= int(limit.removesuffix("Mi"))
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -12,9 +12,42 @@ from rendered_chart import (
     container_of,
     containers_of,
     find,
+    merged,
     pod_of,
     render,
 )
+
+
+def test_huge_pages_are_asked_for_and_are_no_memory(chart):
+    def limits(**cache):
+        docs = render(chart, {**TLS, "cache": cache})
+        spec = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+        return container_of(spec, "cache")["resources"]["limits"]
+
+    plain = limits(host={"capacityMiB": 2047})
+    huge = limits(host={"capacityMiB": 2047}, config={"host": {"huge_pages": "require"}})
+    assert "hugepages-2Mi" not in plain
+    assert huge["hugepages-2Mi"] == "2048Mi"  # Whole pages.
+    memory = [int(found["memory"].removesuffix("Mi")) for found in (plain, huge)]
+    assert memory[0] - memory[1] == 2047
+    with pytest.raises(helm.HelmError, match="cache.config.host.huge_pages: got try"):
+        limits(config={"host": {"huge_pages": "try"}})
+
+
+def test_nccl_has_shared_memory_which_counts(chart):
+    docs = render(chart, VALUES["nccl"])
+    spec = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "shared-memory"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "512Mi"}
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "shared-memory"]
+    assert mount["mountPath"] == "/dev/shm"
+    without = merged(VALUES["nccl"], {"cache": {"device": {"ncclOnTrustedNetwork": False}}})
+    plain = find(render(chart, without), "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+    sizes = [
+        int(container_of(s, "cache")["resources"]["limits"]["memory"].removesuffix("Mi"))
+        for s in (spec, plain)
+    ]
+    assert sizes[0] - sizes[1] == 512
 
 
 def config_of(docs, component):

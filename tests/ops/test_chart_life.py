@@ -68,6 +68,10 @@ def test_an_upgrade_that_kubernetes_would_refuse_changes_nothing(cluster):
             "cache.disk.capacityMiB: got 65536",
         ),
         ({"cache": {"disk": {"enabled": False}}}, "cache.disk.enabled: got false"),
+        (
+            merged(disk(1024), {"cache": {"disk": {"storageClassName": "fast"}}}),
+            'cache.disk.storageClassName: got "fast"',
+        ),
     ]:
         with pytest.raises(helm.HelmError) as error:
             cluster.upgrade(values)

@@ -1,9 +1,12 @@
 """The router in the chart: whom it calls, who may call it, what it needs."""
 
+import re
+import subprocess
+
 import helm_python as helm
 import pytest
 import yaml
-
+from conftest import ROOT
 from rendered_chart import GATEWAY, ROUTER, TLS, VALUES, WORKER, find, merged, render
 
 
@@ -154,16 +157,71 @@ def test_the_routers_limit_covers_its_bounds(chart):
     router = {"enabled": True, "indexMiB": 1000, "tokenCacheMiB": 100}
     values = {**TLS, **WORKER, "router": router}
     assert router_config(render(chart, values))["index"] == "1000MiB"
-    # http.all_bodies, http.all_unread, twice rpc.requests, and the process.
-    assert limit(values) == 1000 + 100 + 256 + 64 + 2 * 256 + 200
+    # Answers, JSON of bodies that two threads read, connections with TLS, and the process.
+    others = 128 + 2 * (4 * 8 + 56) + 8192 * (16 + 28 + 72) // 1024 + 160
+    # http.all_bodies, http.all_unread, twice rpc.requests.
+    assert limit(values) == 1000 + 100 + 256 + 64 + 2 * 256 + others
     more = {"http": {"all_bodies": "512MiB"}, "rpc": {"requests": "16MiB"}}
-    assert limit(merged(values, {"router": {"config": more}})) == 1100 + 512 + 64 + 32 + 200
-    assert limit(merged(values, {"router": {"overheadMiB": 2000}})) == 3100
-    # What engines say that they hold.
+    assert limit(merged(values, {"router": {"config": more}})) == 1100 + 512 + 64 + 32 + others
+    assert limit(merged(values, {"router": {"overheadMiB": 3000}})) == 4100
+    # What engines say that they hold, and two threads that ask them for tokens.
     engines = limit(VALUES["engines"]) - limit(VALUES["no-nodes"])
-    assert engines == -(-262144 * 150 // (1 << 20))
-    with pytest.raises(helm.HelmError, match="router.overheadMiB: got 600, expected at least 1032"):
+    assert engines == -(-262144 * 150 // (1 << 20)) + 2 * (4 * 8 + 56)
+    with pytest.raises(helm.HelmError, match="router.overheadMiB: got 600, expected at least 2224"):
         chart.render(merged(values, {"router": {"overheadMiB": 600}}))
+
+
+# So small that the router's sum fits on any machine that runs tests: nothing gives way.
+SMALL = {
+    "indexMiB": 32,
+    "tokenCacheMiB": 16,
+    "config": {
+        "all_answers": "40MiB",
+        "rpc": {"requests": "3MiB"},
+        "http": {
+            "all_bodies": "20MiB",
+            "all_unread": "1.5MiB",
+            "max_body": "2MiB",
+            "max_head": "20KiB",
+            "max_connections": 700,
+            "threads": 3,
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["router", "gateway", "engines", "picker"])
+def test_the_routers_limit_is_the_sum_of_the_program(chart, programs, tmp_path, name):
+    docs = render(chart, merged(VALUES[name], {"router": SMALL}))
+    config = router_config(docs)
+    # Files and names that are not here, and change nothing.
+    for key in ("tls", "workers_tls", "cache_tls", "cache"):
+        config.pop(key, None)
+    config.get("engines", {}).pop("api_key_file", None)
+    config["listen"] = config["http"]["listen"] = "127.0.0.1:0"
+    config["admin"]["listen"] = "127.0.0.1:0"
+    if "picker" in config:
+        config["picker"]["listen"] = "127.0.0.1:0"
+    if "model" in config:
+        config["model"] = str(ROOT / "tests/data/gguf/kquant.gguf")
+    path = tmp_path / "router.yaml"
+    path.write_text(yaml.safe_dump(config))
+    done = subprocess.run(
+        [programs / "cairn-router", "--config", path, "--check-config"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("memory: ")]
+    program = int(re.search(r"= (\d+) MiB$", line).group(1))
+    resources = router_spec(docs)["containers"][0]["resources"]
+    pod = int(resources["limits"]["memory"].removesuffix("Mi"))
+    # Without certificates the program leaves out what TLS takes for each connection.
+    tls = 700 * 72 // 1024 if "existingSecret" in VALUES[name]["tls"] else 0
+    # 32 MiB that the process has taken when it looks; and each item of the pod is rounded up.
+    assert 32 <= pod - tls - program <= 32 + len(line.split("+")), line
 
 
 def test_a_worker_that_would_not_fit_is_refused(chart):

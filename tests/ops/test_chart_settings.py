@@ -120,7 +120,7 @@ def test_no_value_may_be_null(chart):
     for path in leaves(values):
         at_parent = schema
         for key in path[:-1]:
-            at_parent = at_parent["properties"].get(key, {})
+            at_parent = at_parent.get("properties", {}).get(key, {})
         if "properties" in at_parent:
             assert path[-1] in at_parent["required"], path
     for null in [{"cache": {"cpu": None}}, {"worker": {"memoryMiB": None}}, {"podMonitor": None}]:

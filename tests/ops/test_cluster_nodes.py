@@ -1,10 +1,20 @@
 """Cache nodes as pods: they grow from one, meet with TLS, and keep their disks."""
 
-from cairn_cluster import PLAINTEXT, make_certificate, secret
+from cairn_cluster import PLAINTEXT, Authority, secret, start
 from rendered_chart import find
 
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
 NAMES = [f"test-{role}.kv.svc" for role in ("cache", "worker", "router")]
+PER_POD = {
+    "tls": {
+        "certManager": {
+            "enabled": True,
+            "perPod": True,
+            "issuerRef": {"name": "ca"},
+            "uriPrefix": "spiffe://kv/cairn",
+        }
+    }
+}
 PROMPT = 832  # Tokens of the prompt that are in full blocks.
 POD_0 = "test-cache-0.test-cache-peers.kv.svc:7400"
 
@@ -41,7 +51,7 @@ def test_one_node_becomes_a_cluster_and_keeps_its_blocks(release):
 
 
 def test_members_meet_with_the_names_that_the_page_asks_for(release, tmp_path):
-    certificate = make_certificate(tmp_path / "tls", NAMES)
+    certificate = Authority(tmp_path / "tls").make(NAMES)
     release.cluster.add(secret("cairn-tls", certificate))
     release.upgrade(TLS, nodes(3))
     release.wait_whole(POD_0)
@@ -50,7 +60,7 @@ def test_members_meet_with_the_names_that_the_page_asks_for(release, tmp_path):
 
 
 def test_a_missing_name_is_in_the_log(release, tmp_path):
-    certificate = make_certificate(tmp_path / "tls", ["test-worker.kv.svc"])
+    certificate = Authority(tmp_path / "tls").make(["test-worker.kv.svc"])
     release.cluster.add(secret("cairn-tls", certificate))
     release.upgrade(TLS, nodes(2))
     log = release.cluster.pod("test-cache-0").container("cache").log
@@ -62,6 +72,47 @@ def test_a_missing_name_is_in_the_log(release, tmp_path):
     release.cluster.wait(said, "a line that says why there is no member")
     done, said = release.test()
     assert not done and "UNAVAILABLE" in said
+
+
+def test_each_pod_is_a_member_by_its_own_certificate(networks, chart, programs, tmp_path):
+    """cert-manager's CSI driver makes one for each pod, with its name: no member is another one."""
+    authority = Authority(tmp_path / "tls")
+    driver = {"csi.cert-manager.io": authority.mount}
+    release = start(chart, tmp_path, programs, drivers=driver)
+    with release.cluster:
+        release.upgrade(PER_POD, nodes(3))
+        release.wait_whole(POD_0)
+        done, said = release.test()
+        assert done, said
+        # One whose certificate has the name of another pod is no member.
+        stranger = {"csi.cert-manager.io/uri-sans": "spiffe://kv/cairn/test-cache-0"}
+        driver["csi.cert-manager.io"] = lambda a, pod: authority.mount({**a, **stranger}, pod)
+        pod = release.cluster.pod("test-cache-2")
+        pod.delete()
+        pod.ended.wait(60)
+        release.cluster.wait_settled()
+        code, output = release.cairn("stat", "--cluster", f"--cache={POD_0}")
+        assert code != 0 and "test-cache-2" in output, output
+
+
+def test_a_bad_update_stops_at_its_first_pod_and_is_rolled_back(release):
+    release.upgrade(PLAINTEXT, nodes(3))
+    cluster, before = release.cluster, {p.name: p for p in release.cluster.pods()}
+    # A setting that the node refuses at its start.
+    release.apply(PLAINTEXT, nodes(3), {"cache": {"config": {"memory": {"limit": "1MiB"}}}})
+
+    def crashes():
+        pod = cluster.pod("test-cache-2")
+        return pod is not before["test-cache-2"] and pod.container("cache").restarts > 1
+
+    cluster.wait(crashes, "the new pod ends again and again")
+    assert "memory.limit" in cluster.pod("test-cache-2").container("cache").log.read_text()
+    assert all(before[f"test-cache-{n}"].ready for n in (0, 1))
+    done, said = release.test()  # The Service leads to the others.
+    assert done, said
+    release.upgrade(PLAINTEXT, nodes(3))
+    release.wait_whole(POD_0)
+    assert all(cluster.pod(f"test-cache-{n}") is before[f"test-cache-{n}"] for n in (0, 1))
 
 
 def test_a_lone_node_comes_back_with_its_blocks(release):

@@ -2,7 +2,7 @@
 
 import json
 
-from cairn_cluster import PLAINTEXT
+from cairn_cluster import PLAINTEXT, metric, post
 
 BESIDE = {**PLAINTEXT, "worker": {"enabled": True, "besideNode": True}}
 
@@ -24,6 +24,34 @@ def answer(release):
     )
     assert code == 0, output
     return json.loads(output[output.index('{"prompt_tokens') :])
+
+
+def test_a_router_pairs_the_groups_of_workers(release):
+    """Prefill and decode apart: the router knows each group by the workers' own roles."""
+    groups = {"prefill": {"config": {"role": "prefill"}}, "decode": {"config": {"role": "decode"}}}
+    worker = {"enabled": True, "groups": groups}
+    release.upgrade({**PLAINTEXT, "worker": worker, "router": {"enabled": True, "modelId": "m"}})
+    (router,) = [p for p in release.cluster.pods() if "router" in p.name]
+
+    def workers(condition):
+        return metric(release, router, 7601, "cairn_router_workers", f'condition="{condition}"')
+
+    release.cluster.wait(
+        lambda: workers("prefill") == workers("ready") == 1, "one of each role", 20
+    )
+    body = {"model": "m", "prompt": " ".join(map(str, range(250))), "max_tokens": 2}
+    code, text = post(release, "test-router", 8000, "/v1/completions", body)
+    assert code == 200, text
+    # Whoever computed the prompt, the answer is the decoder's.
+    names = {p.name: p for p in release.cluster.pods()}
+    done = {
+        name: metric(
+            release, names[name], 7501, "cairn_worker_requests_total", 'result="completed"'
+        )
+        for name in ("test-decode-0", "test-prefill-0")
+    }
+    paired = metric(release, router, 7601, "cairn_router_paired_total")
+    assert done == {"test-decode-0": 1, "test-prefill-0": paired}
 
 
 def test_a_node_outlives_the_worker_of_its_pod(release):

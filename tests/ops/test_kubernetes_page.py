@@ -1,36 +1,14 @@
 """What docs/operate/kubernetes.md tells to type is what the chart takes."""
 
 import re
-import shlex
 
 import yaml
 
 from conftest import ROOT
-from rendered_chart import TLS, merged, render
+from operator_page import PAGE, values_of
+from rendered_chart import ROUTER, TLS, WORKER, merged, render
 
-PAGE = (ROOT / "docs/operate/kubernetes.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```(sh|yaml)\n(.*?)```", PAGE, flags=re.S)
-
-
-def value(text):
-    if text.startswith("{"):
-        return text.strip("{}").split(",")
-    return yaml.safe_load(text)
-
-
-def values_of(command):
-    """The values of the --set of a helm command."""
-    words = shlex.split(command.replace("\\\n", " "), comments=True)
-    values = {}
-    for flag, setting in zip(words, words[1:], strict=False):
-        if flag != "--set":
-            continue
-        key, text = setting.split("=", 1)
-        made = value(text)
-        for level in reversed(key.split(".")):
-            made = {level: made}
-        values = merged(values, made)
-    return values
 
 
 def commands():
@@ -54,8 +32,12 @@ def test_every_helm_command_of_the_page_renders(chart):
 
 
 def test_the_settings_of_the_page_render(chart):
-    (text,) = [text for kind, text in CODE if kind == "yaml"]
-    docs = render(chart, merged({**TLS, "cache": {"replicas": 3}}, yaml.safe_load(text)))
+    base = {**TLS, **WORKER, **ROUTER, "cache": {"replicas": 3}}
+    groups, settings = [yaml.safe_load(text) for kind, text in CODE if kind == "yaml"]
+    docs = render(chart, merged(base, groups))
+    replicas = {d["metadata"]["name"]: d["spec"]["replicas"] for d in docs if "Set" in d["kind"]}
+    assert replicas == {"test-cache": 3, "test-prefill": 2, "test-decode": 4}
+    docs = render(chart, merged({**TLS, "cache": {"replicas": 3}}, settings))
     config = yaml.safe_load(docs[0]["data"]["cache.yaml"])
     assert config["cluster"]["discovery"] == "etcd"
     assert config["cluster"]["tls_server_name"] == "test-cache.kv.svc"

@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 
+from small_cluster import memory
 from small_cluster.cluster import Refused, SmallCluster
 
 SCRIPTS = {
@@ -193,6 +194,21 @@ def test_a_changed_secret_arrives_without_a_restart(cluster):
     cluster.add(secret("new"))
     cluster.wait(lambda: get(cluster, address, "/etc/secret/file") == "new", "the new secret")
     assert cluster.pods()[0].container("web").restarts == 0
+
+
+def test_a_container_that_takes_too_much_is_killed(cluster):
+    eater = container("web", 8080, resources={"limits": {"memory": "64Mi"}})
+    eater["command"] = ["sh", "-c", "sleep 1; head -c 1G /dev/zero | tail -c 1G"]
+    del eater["readinessProbe"], eater["startupProbe"]
+    group = memory.Group("probe", 64 << 20)
+    if group.members is None:
+        pytest.skip("no cgroup for memory can be written")
+    group.close()
+    cluster.apply([workload("Deployment", 1, [eater])])
+    cluster.wait(lambda: cluster.notes, "a note that says why it ended")
+    assert "web: out of memory" in cluster.notes[0]
+    (pod,) = cluster.pods()
+    assert pod.container("web").restarts >= 0 and not pod.deleted.is_set()
 
 
 def test_what_kubernetes_refuses_is_refused(cluster):

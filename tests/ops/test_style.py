@@ -122,6 +122,41 @@ def test_long_functions_say_why():
     assert not wrong, "\n".join(wrong)
 
 
+CONDITION = re.compile(r"^[ \t]*(?:(?:\} )?else )?(?:if(?: constexpr)?|for|while) \(", flags=re.M)
+
+
+def conditions_without_braces(text):
+    """Numbers of lines that end a condition whose statement stands on the next line, without
+    braces. Macros have forms of their own."""
+    code = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
+    code = without_comments_and_strings(code)
+    found = []
+    for head in CONDITION.finditer(code):
+        depth, end = 1, head.end()
+        while depth > 0 and end < len(code):
+            depth += {"(": 1, ")": -1}.get(code[end], 0)
+            end += 1
+        rest = re.match(r"[ \t]*\n\s*([^\s{])", code[end:])
+        if rest:
+            found.append(code.count("\n", 0, end) + 1)
+    return found
+
+
+def test_a_condition_without_braces_is_found():
+    text = "if (a(b) &&\n    c)\n  d();\nif (e) f();\nwhile (g) {\n}\nfor (;;)  // why\n  h();\n"
+    assert conditions_without_braces(text) == [2, 7]
+
+
+def test_a_statement_on_a_line_of_its_own_has_braces():
+    wrong = [
+        f"{name(path)}:{number}: expected braces"
+        for path in CPP
+        if name(path).startswith(PRODUCT)
+        for number in conditions_without_braces(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # Whole words: a "block" is no lock.
 THREAD_WORDS = re.compile(
     r"\b(threads?|lock(s|ed)?|concurren\w+|any time|one at a time|immutable|atomic)\b", flags=re.I

@@ -21,7 +21,7 @@ using namespace cairn::router;
 
 std::string LastText(const GenerateRequest& request) {
   if (const auto* text = std::get_if<std::string>(&request.prompt)) return *text;
-  const auto* chat = std::get_if<std::vector<cairn::worker::ChatMessage>>(&request.prompt);
+  const auto* chat = std::get_if<std::vector<cairn::model::ChatMessage>>(&request.prompt);
   return chat == nullptr ? "ids" : chat->back().content;
 }
 

@@ -258,7 +258,7 @@ TEST_F(SpilledPromptTest, TokensOfOthersGoOnWhileTheNodeTakesLongForASpill) {
     Duration longest{0};
     TimePoint last = simulation.Now();
     worker::GenerateCallbacks callbacks;
-    callbacks.on_token = [&](worker::TokenId, std::string_view) {
+    callbacks.on_token = [&](model::TokenId, std::string_view) {
       longest = std::max(longest, simulation.Now() - last);
       last = simulation.Now();
       return true;
@@ -270,6 +270,41 @@ TEST_F(SpilledPromptTest, TokensOfOthersGoOnWhileTheNodeTakesLongForASpill) {
     other.Stop();
     EXPECT_GE(worker.engine().GetStats().spill.spilled_tokens, kPrompt - 448);
     EXPECT_LT(longest, node.link().push_time);
+  });
+}
+
+TEST_F(SpilledPromptTest, TokensOfOthersGoOnWhileTheNodeTakesLongToAnswer) {
+  Play([](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    WorkerOptions options = Small();
+    options.engine.kv_pool_bytes = 2 * kSmallPool;
+    options.engine.max_running = 2;
+    options.engine.decode_share = 0.1;
+    Worker worker(simulation, NewClient(node), std::move(options));
+    const Duration usual = node.link().latency;
+    const Duration answer = milliseconds(60);
+    node.link().latency = answer;  // Until the node is asked for the beginning of the prompt.
+    SimulatedPool others(simulation);
+    ASSERT_OK(others.Post([&] { EXPECT_EQ(worker.Run(Prompt(kPrompt)).finish_reason, "length"); }));
+    ASSERT_OK(others.Post([&] {
+      simulation.Sleep(milliseconds(20));
+      node.link().latency = usual;
+    }));
+    Duration longest{0};
+    TimePoint last = simulation.Now();
+    worker::GenerateCallbacks callbacks;
+    callbacks.on_token = [&](model::TokenId, std::string_view) {
+      longest = std::max(longest, simulation.Now() - last);
+      last = simulation.Now();
+      return true;
+    };
+    worker::GenerateRequest chat = Prompt(64, 2, 300);
+    chat.no_cache = true;
+    EXPECT_OK(worker.engine().Generate(chat, callbacks));
+    others.Stop();
+    EXPECT_GE(worker.engine().GetStats().spill.spilled_tokens, kPrompt - 448);
+    EXPECT_LT(longest, answer / 2);
   });
 }
 

@@ -2,6 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/config/version.h"
 #include "tools/cairn/commands/commands.h"
@@ -42,6 +47,23 @@ std::vector<CommandSpec> Describe(const CLI::App& app) {
     commands.push_back(std::move(spec));
   }
   return commands;
+}
+
+// The exit code if there is no command to run.
+std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    // CLI11 only says that a command is missing, not which word it did not know.
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+      return FailUsage(std::string("unknown command '") + argv[1] + "', see cairn --help");
+    }
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  } catch (const CLI::ParseError& error) {
+    // --help and --version end as CLI11's "errors" with code 0.
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -90,34 +112,27 @@ int RunApp(int argc, char** argv) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completion->footer("Example:\n  source <(cairn completion bash)");
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::RequiredError& error) {
-    // CLI11 only says that a command is missing, not which word it did not know.
-    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      return FailUsage(std::string("unknown command '") + argv[1] + "', see cairn --help");
-    }
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  } catch (const CLI::ParseError& error) {
-    // --help and --version end as CLI11's "errors" with code 0.
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
-
-  if (app.got_subcommand("generate")) return RunGenerate(generate);
-  if (app.got_subcommand("chat")) return RunChat(chat);
-  if (app.got_subcommand("stat")) return stat.cluster ? RunClusterStat(stat) : RunStat(stat);
-  if (app.got_subcommand("cluster")) return RunCluster(*app.get_subcommand("cluster"), cluster);
-  if (app.got_subcommand("up")) return RunUp(up);
-  if (app.got_subcommand("down")) return RunDown(down);
-  if (app.got_subcommand("top")) return RunTop(top);
-  if (app.got_subcommand("doctor")) return RunDoctor(doctor);
+  if (const auto exit_code = Parse(app, argc, argv)) return *exit_code;
+  const std::pair<const char*, std::function<int()>> commands[] = {
+      {"generate", [&] { return RunGenerate(generate); }},
+      {"chat", [&] { return RunChat(chat); }},
+      {"stat", [&] { return stat.cluster ? RunClusterStat(stat) : RunStat(stat); }},
+      {"cluster", [&] { return RunCluster(*app.get_subcommand("cluster"), cluster); }},
+      {"up", [&] { return RunUp(up); }},
+      {"down", [&] { return RunDown(down); }},
+      {"top", [&] { return RunTop(top); }},
+      {"doctor", [&] { return RunDoctor(doctor); }},
 #ifndef CAIRN_WITHOUT_METHODS
-  if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
+      {"fidelity", [&] { return RunFidelity(fidelity); }},
 #endif
-  if (app.got_subcommand("demo")) return RunDemo(demo);
-  if (app.got_subcommand("replay")) return RunReplay(replay);
-  if (app.got_subcommand("size")) return RunSize(size);
-  if (app.got_subcommand("bench")) return RunBench(bench);
+      {"demo", [&] { return RunDemo(demo); }},
+      {"replay", [&] { return RunReplay(replay); }},
+      {"size", [&] { return RunSize(size); }},
+      {"bench", [&] { return RunBench(bench); }},
+  };
+  for (const auto& [name, run] : commands) {
+    if (app.got_subcommand(name)) return run();
+  }
   const auto script = CompletionScript(shell, "cairn", Describe(app));
   if (!script.ok()) return Fail(script.status());
   std::printf("%s", script->c_str());

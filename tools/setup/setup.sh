@@ -1,23 +1,31 @@
 #!/bin/sh
-# Installs the Debian packages of packages.txt that are missing; says so and does nothing when none
-# is. As root directly, else through sudo. `setup.sh --check` only lists what is missing and exits 1
-# if anything is. `setup.sh --timed` is that of the Makefile: quiet where nothing is missing, and it
-# adds its seconds to build/.steps.
+# setup.sh [--check|--timed] [LIST ...]
+# Installs the Debian packages of packages.txt, and of each LIST next to it, that are missing; says
+# so and does nothing when none is. As root directly, else through sudo. `setup.sh --check` only
+# lists what is missing and exits 1 if anything is. `setup.sh --timed` is that of the Makefile: quiet
+# where nothing is missing, and it adds its seconds to build/.steps.
 set -eu
 began=$(date +%s)
 here=$(dirname "$0")
+mode=""
+case "${1:-}" in
+  --check | --timed)
+    mode=$1
+    shift
+    ;;
+esac
 
 missing=""
-for package in $(grep -v '^#' "$here/packages.txt"); do
+for package in $(cd "$here" && grep -hv '^#' packages.txt "$@"); do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
     missing="$missing $package"
 done
 
 if [ -z "$missing" ]; then
-  [ -n "${1:-}" ] || echo "setup: every package is there"
+  [ -n "$mode" ] || echo "setup: every package is there"
   exit 0
 fi
-if [ "${1:-}" = "--check" ]; then
+if [ "$mode" = "--check" ]; then
   echo "missing packages:$missing"
   exit 1
 fi
@@ -55,5 +63,5 @@ $as_root env DEBIAN_FRONTEND=noninteractive \
   exit "$status"
 }
 echo "setup: done"
-[ "${1:-}" != "--timed" ] ||
+[ "$mode" != "--timed" ] ||
   printf '%s\tpackages\n' "$(($(date +%s) - began))" >>"$here/../../build/.steps"

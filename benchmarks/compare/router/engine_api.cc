@@ -80,8 +80,8 @@ void EngineApi::Generate(bool chat, const http::Request& request,
 }
 
 std::string EngineApi::Metrics() const {
-  const model::WorkerFacts facts =
-      answers_ == Answers::kSimulated ? simulation_->Facts(engine_) : model::WorkerFacts();
+  const simulated::WorkerFacts facts =
+      answers_ == Answers::kSimulated ? simulation_->Facts(engine_) : simulated::WorkerFacts();
   return fmt::format(
       "# TYPE vllm:num_requests_running gauge\n"
       "vllm:num_requests_running{{model_name=\"{0}\"}} {1}\n"

@@ -62,8 +62,8 @@ Result<EngineAsk> ParseEngineAsk(bool chat, const std::string& body) {
   return ask;
 }
 
-model::Request RequestOf(const EngineAsk& ask) {
-  model::Request request;
+simulated::Request RequestOf(const EngineAsk& ask) {
+  simulated::Request request;
   const std::string_view text = ask.text;
   for (size_t at = 0; at < text.size(); at += kBlockChars) {
     request.blocks.push_back(std::hash<std::string_view>()(text.substr(at, kBlockChars)));

@@ -15,7 +15,7 @@
 namespace cairn::compare {
 
 inline constexpr size_t kBlockChars = 64;
-inline constexpr int64_t kCharTokens = model::kTraceBlock / static_cast<int64_t>(kBlockChars);
+inline constexpr int64_t kCharTokens = simulated::kTraceBlock / static_cast<int64_t>(kBlockChars);
 
 struct EngineAsk {
   bool chat = false;
@@ -29,7 +29,7 @@ struct EngineAsk {
 Result<EngineAsk> ParseEngineAsk(bool chat, const std::string& body);
 
 // As the model of a worker has it. REQUIRES: the text is not empty.
-model::Request RequestOf(const EngineAsk& ask);
+simulated::Request RequestOf(const EngineAsk& ask);
 
 // The tokens that the engine says a text has: four bytes each.
 std::vector<uint32_t> TokensOf(const std::string& text);

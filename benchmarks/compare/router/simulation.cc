@@ -44,7 +44,7 @@ void Simulation::Submit(size_t engine, const EngineAsk& ask, std::unique_ptr<Eng
   changed_.NotifyAll();
 }
 
-model::WorkerFacts Simulation::Facts(size_t engine) const {
+simulated::WorkerFacts Simulation::Facts(size_t engine) const {
   MutexLock lock(mu_);
   return facts_.at(engine);
 }
@@ -74,7 +74,7 @@ void Simulation::Run() {
     const TimePoint now = SteadyClock::Get().Now();
     if (now < next_facts) continue;
     next_facts = now + kFactsEach;
-    std::vector<model::WorkerFacts> facts;
+    std::vector<simulated::WorkerFacts> facts;
     for (const auto& engine : engines_) facts.push_back(engine->worker.Facts());
     MutexLock lock(mu_);
     facts_ = std::move(facts);
@@ -121,16 +121,16 @@ void Simulation::Arrive(Arrival arrival, double now) {
 }
 
 void Simulation::Step(Engine* engine) {
-  std::vector<model::Answered> done;
-  std::vector<model::Generated> generated;
+  std::vector<simulated::Answered> done;
+  std::vector<simulated::Generated> generated;
   engine->worker.Step(*engine->worker.next_event(), &done, &generated);
-  for (const model::Generated& one : generated) {
+  for (const simulated::Generated& one : generated) {
     Open& open = engine->open[one.request];
     if (open.sent > 0 && one.tokens < open.sent + options_.stream_interval) continue;
     open.answer->Tokens(one.tokens - open.sent);
     open.sent = one.tokens;
   }
-  for (const model::Answered& one : done) {
+  for (const simulated::Answered& one : done) {
     Open& open = engine->open[one.request];
     const int64_t tokens = engine->requests[one.request].output_tokens;
     if (open.sent < tokens) open.answer->Tokens(tokens - open.sent);

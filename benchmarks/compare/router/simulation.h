@@ -24,7 +24,7 @@ class Simulation {
     // An event leaves with the first token, and then with each group of this many, as in vLLM with
     // a stream interval.
     int64_t stream_interval = 32;
-    model::WorkerOptions worker = {};
+    simulated::WorkerOptions worker = {};
   };
 
   explicit Simulation(const Options& options);
@@ -35,13 +35,13 @@ class Simulation {
   // The request arrives at the engine now.
   void Submit(size_t engine, const EngineAsk& ask, std::unique_ptr<EngineAnswer> answer);
   // As of a few milliseconds ago.
-  model::WorkerFacts Facts(size_t engine) const;
+  simulated::WorkerFacts Facts(size_t engine) const;
 
  private:
   struct Arrival {
     size_t engine = 0;
     double at = 0;
-    model::Request request;
+    simulated::Request request;
     std::unique_ptr<EngineAnswer> answer;
   };
   struct Open {
@@ -51,10 +51,10 @@ class Simulation {
   };
   // All that one engine has. Used by the thread only.
   struct Engine {
-    explicit Engine(const model::WorkerOptions& options) : worker(options, requests) {}
-    std::vector<model::Request> requests;
+    explicit Engine(const simulated::WorkerOptions& options) : worker(options, requests) {}
+    std::vector<simulated::Request> requests;
     std::vector<Open> open;  // One for each request.
-    model::WorkerModel worker;
+    simulated::WorkerModel worker;
   };
 
   double Now() const;  // Seconds of the model.
@@ -74,7 +74,7 @@ class Simulation {
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<Arrival> arrivals_ ABSL_GUARDED_BY(mu_);  // In the order of their times.
-  std::vector<model::WorkerFacts> facts_ ABSL_GUARDED_BY(mu_);
+  std::vector<simulated::WorkerFacts> facts_ ABSL_GUARDED_BY(mu_);
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -20,10 +20,10 @@
 
 namespace {
 
+using cairn::model::Model;
 using cairn::worker::Arithmetic;
 using cairn::worker::KvPool;
 using cairn::worker::KvSequence;
-using cairn::worker::Model;
 using cairn::worker::Phase;
 using cairn::worker::SequenceChunk;
 using cairn::worker::Transformer;

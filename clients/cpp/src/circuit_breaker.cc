@@ -46,8 +46,9 @@ void CircuitBreaker::Reset() {
 }
 
 void CircuitBreaker::Permit::End(Outcome outcome) {
-  if (CircuitBreaker* breaker = std::exchange(breaker_, nullptr))
+  if (CircuitBreaker* breaker = std::exchange(breaker_, nullptr)) {
     breaker->End(generation_, outcome);
+  }
 }
 
 void CircuitBreaker::End(uint64_t generation, Permit::Outcome outcome) {

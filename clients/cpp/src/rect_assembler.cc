@@ -29,8 +29,9 @@ uint64_t RectAssembler::Bytes(const Layout& layout, const format::PartRect& want
 
 Result<RectAssembler> RectAssembler::Create(const Layout& layout, const format::PartRect& want,
                                             std::span<std::byte> destination) {
-  if (!layout.IsNative())
+  if (!layout.IsNative()) {
     return InvalidArgument("field 'layout': got an opaque one, expected a native one");
+  }
   if (!InGrid(want, layout)) {
     return InvalidArgument("field 'want': got {}, expected a rectangle in {}", Text(want),
                            Text(layout.WholeRect()));

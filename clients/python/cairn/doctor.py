@@ -21,8 +21,9 @@ from typing import Any
 
 import cairn
 from cairn._engine.options import TIER_WITHOUT, Options
-from cairn._engine.versions import TESTED, check_version
+from cairn._engine.versions import TESTED, check_version, is_tested
 from cairn._engine.weights import weights_revision
+from cairn.vllm import compat
 from cairn.vllm.options import ConnectorOptions
 
 __all__ = ["Check", "check_vllm", "main"]
@@ -56,12 +57,7 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
             "run this with the Python that runs vLLM",
         )
     else:
-        yield _attempt(
-            "vllm",
-            lambda: check_version("vllm", version),
-            version,
-            f"install one of {', '.join(TESTED['vllm'])}",
-        )
+        yield _vllm_version(version)
 
     connector = config.get("kv_connector")
     extra = config.get("kv_connector_extra_config") or {}
@@ -110,6 +106,15 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
             seed,
             "engines share KV only where all have the same value, or all have none",
         )
+
+
+def _vllm_version(version: str) -> Check:
+    tested = f"tested were {TESTED['vllm']}"
+    try:
+        check_version("vllm", version, compat.SURFACE)
+    except RuntimeError as error:
+        return Check("vllm", "fail", str(error), f"install another one: {tested}")
+    return Check("vllm", "ok" if is_tested("vllm", version) else "warn", version, tested)
 
 
 def _version(*distributions: str) -> str:

@@ -3,6 +3,8 @@
 listen: 0.0.0.0:7400
 admin:
   listen: 0.0.0.0:7401
+  # For operators in the pod, with and without TLS: cairn stat --cache unix:/tmp/admin.sock.
+  socket: /tmp/admin.sock
 local:
   {{- if include "cairn.hasWorkerBeside" . }}
   # The socket of this pod's worker. A worker names its tenant when it opens its session.
@@ -42,7 +44,8 @@ cluster:
   {{- with .Values.cache.cluster.zone }}
   zone: {{ . | quote }}
   {{- end }}
-  {{- with .Values.cache.cluster.peerIdentities }}
+  {{- $own := list (printf "%s/{node_id}" .Values.tls.certManager.uriPrefix) }}
+  {{- with .Values.cache.cluster.peerIdentities | default (ternary $own list (include "cairn.certifiesPods" . | not | not)) }}
   peer_identities: {{ toJson . }}
   {{- end }}
   {{- if include "cairn.hasTls" . }}
@@ -108,12 +111,20 @@ worker's last blocks have arrived.
     requests: {cpu: {{ $cache.cpu | quote }}, memory: {{ $memory }}}
     limits:
       memory: {{ $memory }}
+      {{- with include "cairn.hugeMiB" . }}
+      {{- if ne . "0" }}
+      hugepages-2Mi: {{ . }}Mi
+      {{- end }}
+      {{- end }}
       {{- include "cairn.deviceLimit" $cache.device | nindent 6 }}
     {{- include "cairn.deviceClaim" $cache.device | nindent 4 }}
   securityContext: {{- include "cairn.containerSecurityContext" . | nindent 4 }}
   volumeMounts:
     - {name: config, mountPath: /etc/cairn, readOnly: true}
     - {name: sockets, mountPath: /tmp}
+    {{- if ne (include "cairn.sharedMiB" .) "0" }}
+    - {name: shared-memory, mountPath: /dev/shm}
+    {{- end }}
     {{- if $cache.disk.enabled }}
     - {name: data, mountPath: /var/lib/cairn}
     {{- end }}
@@ -126,17 +137,31 @@ worker's last blocks have arrived.
     {{- include "cairn.extraMounts" $cache | nindent 4 }}
 {{- end -}}
 
+{{/* MiB of huge pages: what the arena takes; 0 without them. They do not count as memory. */}}
+{{- define "cairn.hugeMiB" -}}
+{{- $how := include "cairn.settingOr" (dict "settings" .Values.cache.config "key" "host.huge_pages" "default" "off") -}}
+{{- if eq $how "try" -}}
+{{- fail "cache.config.host.huge_pages: got try, expected off or require: a pod has only the huge pages that it asks Kubernetes for" -}}
+{{- end -}}
+{{- if eq $how "require" }}{{ mul (div (add (include "cairn.arenaMiB" .) 1) 2) 2 }}{{ else }}0{{ end -}}
+{{- end -}}
+
+{{/* MiB of the arena. With the same-node path, segments that a client still maps stay for a while. */}}
+{{- define "cairn.arenaMiB" -}}
+{{- $capacity := .Values.cache.host.capacityMiB -}}
+{{- add $capacity (ternary (div (add $capacity 15) 16) 0 (ne (include "cairn.hasWorkerBeside" .) "")) -}}
+{{- end -}}
+
 {{/* MiB of the node's container. */}}
 {{- define "cairn.cacheMemory" -}}
 {{- $cache := .Values.cache -}}
 {{- $directory := ternary $cache.cluster.memoryMiB 0 (gt (int $cache.replicas) 1) -}}
-{{- /* With the same-node path, segments that a client still maps stay for a while. */ -}}
-{{- $retired := ternary (div (add $cache.host.capacityMiB 15) 16) 0 (ne (include "cairn.hasWorkerBeside" .) "") -}}
+{{- $arena := ternary 0 (include "cairn.arenaMiB" . | int) (ne (include "cairn.hugeMiB" .) "0") -}}
 {{- /* docs/operate/operations.md, "Memory": each bound beside the arena, and memory that is freed and kept. */ -}}
 {{- $sizes := dict "index.capacity" "256MiB" "limits.lease_memory" "64MiB" "limits.namespace_memory" "64MiB" "limits.fetch_headers" "32MiB" "limits.transfers" "64MiB" "rpc.memory" "512MiB" "watch.memory" "32MiB" "limits.session_memory" "128MiB" -}}
 {{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $cache.config "sizes" $sizes)) 100 (ternary 96 0 $cache.disk.enabled) -}}
 {{- $overhead := include "cairn.covers" (dict "name" "cache.overheadMiB" "given" $cache.overheadMiB "bounds" $bounds "needed" (add $bounds 256)) -}}
-{{- add $cache.host.capacityMiB $overhead $directory $retired (include "cairn.driverMiB" $cache.device) -}}
+{{- add $arena $overhead $directory (include "cairn.driverMiB" $cache.device) (include "cairn.sharedMiB" .) -}}
 {{- end -}}
 
 {{/*
@@ -169,5 +194,11 @@ is left; a twentieth is the file system's own. A StatefulSet that exists keeps i
 {{- $enabled := .Values.cache.disk.enabled -}}
 {{- if and $old (ne $enabled (ne (len ($old.spec.volumeClaimTemplates | default list)) 0)) -}}
 {{- fail (printf "cache.disk.enabled: got %v, and %s was made with %v: Kubernetes lets nobody change that (docs/operate/kubernetes.md, \"Growing a disk\")" $enabled $old.metadata.name (not $enabled)) -}}
+{{- end -}}
+{{- if and $old $enabled -}}
+{{- $class := (first $old.spec.volumeClaimTemplates).spec.storageClassName | default "" -}}
+{{- if ne $class .Values.cache.disk.storageClassName -}}
+{{- fail (printf "cache.disk.storageClassName: got %s, and %s was made with %s: Kubernetes lets nobody change that (docs/operate/kubernetes.md, \"Growing a disk\")" (quote .Values.cache.disk.storageClassName) $old.metadata.name (quote $class)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -50,6 +50,14 @@ Call with (dict "root" $ "role" "cache" "computed" YAML). The result is YAML.
 {{- mulf $number (get $factors $unit | default 1.0) | ceil | int -}}
 {{- end -}}
 
+{{/* KiB of such a size, rounded up. */}}
+{{- define "cairn.kibibytes" -}}
+{{- $number := regexFind "^[0-9.]+" . | float64 -}}
+{{- $unit := regexFind "[A-Za-z]+$" . -}}
+{{- $factors := dict "" 0.0009765625 "B" 0.0009765625 "KB" 0.9765625 "KiB" 1.0 "MB" 976.5625 "MiB" 1024.0 -}}
+{{- mulf $number (get $factors $unit | default 1.0) | ceil | int -}}
+{{- end -}}
+
 {{/* MiB of settings together. Call with (dict "config" MAP "sizes" (dict KEY DEFAULT ...)). */}}
 {{- define "cairn.mebibytesOf" -}}
 {{- $config := .config -}}

@@ -20,6 +20,11 @@ its containers share (resource.k8s.io).
 {{ ternary 512 0 .enabled }}
 {{- end -}}
 
+{{/* MiB of /dev/shm for NCCL, which has 64 MiB otherwise. It counts as memory. */}}
+{{- define "cairn.sharedMiB" -}}
+{{ ternary 512 0 .Values.cache.device.ncclOnTrustedNetwork }}
+{{- end -}}
+
 {{- define "cairn.deviceLimit" -}}
 {{- if and .enabled (not .claimTemplate) -}}
 nvidia.com/gpu: {{ .gpus }}

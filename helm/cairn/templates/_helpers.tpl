@@ -27,6 +27,11 @@ become the same must not have the same objects.
 app.kubernetes.io/name: cairn
 app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
+{{- if eq .component "worker" }}
+{{- with .root.Values.worker.group }}
+cairn-group: {{ . }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "cairn.labels" -}}

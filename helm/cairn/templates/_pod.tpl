@@ -98,6 +98,14 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
+{{/* Containers that the values add, as restricted as the chart's own. Call with (dict "root" $ "containers" LIST). */}}
+{{- define "cairn.extraContainers" -}}
+{{- $context := include "cairn.containerSecurityContext" .root | fromYaml -}}
+{{- range .containers }}
+{{ list (merge (dict "securityContext" (mergeOverwrite (deepCopy $context) (deepCopy (.securityContext | default dict)))) .) | toYaml }}
+{{- end }}
+{{- end -}}
+
 {{- define "cairn.extraVolumes" -}}
 {{- range .secrets }}
 - name: {{ printf "secret-%s" . | quote }}
@@ -123,22 +131,69 @@ lifecycle:
 {{- if or .Values.tls.existingSecret .Values.tls.certManager.enabled }}tls{{ end -}}
 {{- end -}}
 
+{{/* Not empty: each pod's certificate has an identity of its own. */}}
+{{- define "cairn.certifiesPods" -}}
+{{- $manager := .Values.tls.certManager -}}
+{{- if and $manager.enabled $manager.perPod $manager.uriPrefix }}pods{{ end -}}
+{{- end -}}
+
+{{/* Names of a role's certificate, as JSON. Call with (dict "root" $ "role" "cache" "pods" "*"), or one pod's name. */}}
+{{- define "cairn.tlsNames" -}}
+{{- $name := include "cairn.name" .root -}}
+{{- $service := printf "%s-%s.%s.svc" $name .role .root.Release.Namespace -}}
+{{- $names := list $service (printf "%s.cluster.local" $service) (printf "%s-%s" $name .role) -}}
+{{- /* Tools call one node; and a worker in the node's pod is called by its node's name, too. */ -}}
+{{- if or (eq .role "cache") (and (eq .role "worker") .root.Values.worker.besideNode) -}}
+{{- $names = append $names (printf "%s.%s-cache-peers.%s.svc" .pods $name .root.Release.Namespace) -}}
+{{- end -}}
+{{ toJson $names }}
+{{- end -}}
+
+{{/* The volume attributes of cert-manager's CSI driver. Call with (dict "root" $ "role" "cache"). */}}
+{{- define "cairn.tlsAttributes" -}}
+{{- $manager := .root.Values.tls.certManager -}}
+{{- $names := include "cairn.tlsNames" (dict "root" .root "role" .role "pods" "${POD_NAME}") | fromJsonArray -}}
+csi.cert-manager.io/issuer-name: {{ $manager.issuerRef.name | quote }}
+csi.cert-manager.io/issuer-kind: {{ $manager.issuerRef.kind | quote }}
+{{- with $manager.issuerRef.group }}
+csi.cert-manager.io/issuer-group: {{ . | quote }}
+{{- end }}
+csi.cert-manager.io/dns-names: {{ join "," $names | quote }}
+{{- with $manager.uriPrefix }}
+csi.cert-manager.io/uri-sans: {{ printf "%s/${POD_NAME}" . | quote }}
+{{- end }}
+csi.cert-manager.io/key-usages: digital signature,server auth,client auth
+csi.cert-manager.io/duration: {{ $manager.duration | quote }}
+csi.cert-manager.io/renew-before: {{ $manager.renewBefore | quote }}
+{{- with .root.Values.podSecurity.uid }}
+csi.cert-manager.io/fs-group: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Call with (dict "root" $ "role" "cache" "name" "tls"). */}}
 {{- define "cairn.tlsVolume" -}}
+{{- if and .root.Values.tls.certManager.enabled .root.Values.tls.certManager.perPod }}
+- name: {{ .name }}
+  csi:
+    driver: csi.cert-manager.io
+    readOnly: true
+    volumeAttributes: {{- include "cairn.tlsAttributes" . | nindent 6 }}
+{{- else }}
 {{- with include "cairn.tlsSecret" . }}
 - name: {{ $.name }}
   secret: {secretName: {{ . | quote }}, defaultMode: 0440}
 {{- end }}
+{{- end }}
 {{- end -}}
 
-{{/* A budget that lets one pod go at a time. Call with (dict "root" $ "component" "cache" "replicas" N). */}}
+{{/* A budget that lets one pod go at a time. Call with (dict "root" $ "component" "cache" "name" NAME "replicas" N). */}}
 {{- define "cairn.disruptionBudget" -}}
 {{- if gt (int .replicas) 1 }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
-  name: {{ include "cairn.name" .root }}-{{ .component }}
+  name: {{ .name }}
   labels: {{- include "cairn.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1

@@ -176,15 +176,39 @@ tls:
 {{- end -}}
 {{- end -}}
 
-{{/* MiB of a router: docs/operate/operations.md, "Memory" of routers; and what engines say that they hold, 150 bytes a block. */}}
+{{/* MiB of a router: docs/operate/operations.md, "Memory of a router". A test compares it with what the program says. */}}
 {{- define "cairn.routerMemory" -}}
 {{- $router := .Values.router -}}
-{{- $sizes := dict "http.all_bodies" "256MiB" "http.all_unread" "64MiB" -}}
-{{- if $router.picker.enabled }}{{ $_ := set $sizes "picker.all_bodies" "64MiB" }}{{ end -}}
-{{- $requests := include "cairn.mebibytesOf" (dict "config" $router.config "sizes" (dict "rpc.requests" "256MiB")) -}}
-{{- $blocks := include "cairn.settingOr" (dict "settings" $router.config "key" "engines.event_blocks" "default" "262144") -}}
+{{- $config := $router.config -}}
+{{- $body := int64 (include "cairn.mebibytesOf" (dict "config" $config "sizes" (dict "http.max_body" "8MiB"))) -}}
+{{- $picker := int64 0 -}}
+{{- if $router.picker.enabled -}}
+{{- $bodies := int64 (include "cairn.mebibytesOf" (dict "config" $config "sizes" (dict "picker.all_bodies" "64MiB"))) -}}
+{{- $longest := int64 (include "cairn.mebibytesOf" (dict "config" $config "sizes" (dict "picker.max_body" "8MiB"))) -}}
+{{- $picker = add $bodies (max $bodies (add (mul 2 (add $longest 1)) 16)) -}}
+{{- $body = max $body $longest -}}
+{{- end -}}
+{{- /* Bodies are read as JSON: a tree has at most 56 MiB of values, and four times the text. */ -}}
+{{- $threads := int64 (include "cairn.settingOr" (dict "settings" $config "key" "http.threads" "default" "2")) -}}
+{{- $caches := 1 -}}
+{{- $tokens := $router.engines.tokens -}}
+{{- if and (include "cairn.routesEngines" .) (or (eq $tokens "tokenize") (and (eq $tokens "auto") $router.engines.events)) -}}
+{{- $threads = add $threads $router.threads -}}
+{{- if include "cairn.routerModelClaim" . }}{{ $caches = 2 }}{{ end -}}
+{{- end -}}
+{{- $reading := mul $threads (add (mul 4 $body) 56) -}}
+{{- $head := include "cairn.kibibytes" (include "cairn.settingOr" (dict "settings" $config "key" "http.max_head" "default" "16KiB")) -}}
+{{- $connection := add $head 28 -}}
+{{- if include "cairn.hasTls" . }}{{ $connection = add $connection 72 }}{{ end -}}
+{{- $most := int64 (include "cairn.settingOr" (dict "settings" $config "key" "http.max_connections" "default" "8192")) -}}
+{{- $connections := div (add (mul $most $connection) 1023) 1024 -}}
+{{- $requests := include "cairn.mebibytesOf" (dict "config" $config "sizes" (dict "rpc.requests" "256MiB")) -}}
+{{- $blocks := include "cairn.settingOr" (dict "settings" $config "key" "engines.event_blocks" "default" "262144") -}}
 {{- $events := div (add (mul (len $router.engines.events) (int64 $blocks) 150) 1048575) 1048576 -}}
-{{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $router.config "sizes" $sizes)) (mul 2 $requests) $events 200 -}}
+{{- $sizes := dict "http.all_bodies" "256MiB" "http.all_unread" "64MiB" "all_answers" "128MiB" -}}
+{{- $caching := mul $caches $router.tokenCacheMiB -}}
+{{- /* The process, and what it has taken already when it looks whether the rest fits. */ -}}
+{{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $config "sizes" $sizes)) (mul 2 $requests) $picker $reading $connections $events (sub $caching $router.tokenCacheMiB) 128 32 -}}
 {{- $overhead := include "cairn.covers" (dict "name" "router.overheadMiB" "given" $router.overheadMiB "bounds" $bounds "needed" $bounds) -}}
 {{- add $router.indexMiB $router.tokenCacheMiB $overhead -}}
 {{- end -}}

@@ -55,6 +55,27 @@ tls:
 {{- include "cairn.config" (dict "root" . "role" "worker" "computed" (include "cairn.workerComputed" .)) -}}
 {{- end -}}
 
+{{/*
+A template for each group of workers, whose values are then .Values.worker; without groups, for the workers. Call
+with (dict "root" $ "template" NAME).
+*/}}
+{{- define "cairn.eachGroup" -}}
+{{- $root := .root -}}
+{{- $template := .template -}}
+{{- $groups := $root.Values.worker.groups | default (dict "" (dict)) -}}
+{{- range $name := keys $groups | sortAlpha }}
+{{- $values := deepCopy $root.Values -}}
+{{- $_ := mergeOverwrite $values.worker (deepCopy (index $groups $name)) (dict "group" $name) -}}
+{{- $group := dict "Values" $values "Release" $root.Release "Chart" $root.Chart "Files" $root.Files -}}
+{{- printf "\n%s" (include $template $group) }}
+{{- end }}
+{{- end -}}
+
+{{/* The name of a group's objects, or of the workers'. */}}
+{{- define "cairn.workerName" -}}
+{{ include "cairn.name" . }}-{{ .Values.worker.group | default "worker" }}
+{{- end -}}
+
 {{/* The worker's container, in a pod of its own or in the node's. No two ports of a pod have the same name. */}}
 {{- define "cairn.workerContainer" -}}
 {{- $device := .Values.worker.device -}}
@@ -95,7 +116,7 @@ tls:
 {{/* What that container mounts, but for the node's socket. */}}
 {{- define "cairn.workerVolumes" -}}
 - name: worker-config
-  configMap: {name: {{ include "cairn.name" . }}-worker}
+  configMap: {name: {{ include "cairn.workerName" . }}}
 - name: model
   persistentVolumeClaim: {claimName: {{ .Values.worker.model.existingClaim | quote }}, readOnly: true}
 {{- include "cairn.tlsVolume" (dict "root" . "role" "worker" "name" "worker-tls") }}
@@ -114,6 +135,12 @@ tls:
 
 {{/* What the schema cannot say of the worker's values. */}}
 {{- define "cairn.checkWorker" -}}
+{{- if and .Values.worker.groups .Values.worker.besideNode -}}
+{{- fail "worker.groups: expected none, because worker.besideNode=true: there is one worker in each node's pod" -}}
+{{- end -}}
+{{- if and .Values.worker.groups (not .Values.router.enabled) -}}
+{{- fail "worker.groups: expected router.enabled=true: callers without a router would have to know the groups" -}}
+{{- end -}}
 {{- $requests := include "cairn.mebibytesOf" (dict "config" .Values.worker.config "sizes" (dict "rpc.requests" "256MiB")) -}}
 {{- $sizes := dict "cache.push_queue" "1GiB" "parking" "256MiB" -}}
 {{- $bounds := add .Values.worker.kvPoolMiB (mul 2 $requests) (include "cairn.mebibytesOf" (dict "config" .Values.worker.config "sizes" $sizes)) .Values.worker.kvBudgetMiB 128 -}}
@@ -122,6 +149,9 @@ tls:
 {{- end -}}
 {{- $node := .Values.cache.device -}}
 {{- $worker := .Values.worker.device -}}
+{{- if and .Values.worker.enabled $worker.enabled (eq (int $worker.gpus) 0) (not $worker.claimTemplate) -}}
+{{- fail "worker.device.claimTemplate: expected a name, because worker.device.gpus=0" -}}
+{{- end -}}
 {{- if and .Values.worker.enabled $worker.enabled (ne .Values.worker.arithmetic "fast") -}}
 {{- fail (printf "worker.arithmetic: got %s, expected fast, because worker.device.enabled=true" .Values.worker.arithmetic) -}}
 {{- end -}}

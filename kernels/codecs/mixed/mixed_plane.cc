@@ -55,8 +55,9 @@ bool MixedPlane::EncodeHead(const kernels::HalfRows& x, const HeadPlace&, std::b
       columns += 2;
       row[channels[i]] = 0;
     }
-    if (!EncodeRows(kernels_.int4_token_encode, {row, 1, x.dim, x.dim}, params_, rows))
+    if (!EncodeRows(kernels_.int4_token_encode, {row, 1, x.dim, x.dim}, params_, rows)) {
       return false;
+    }
     rows += kernels::Int4TokenRowBytes(x.dim, params_.group);
   }
   return true;

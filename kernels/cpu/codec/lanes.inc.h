@@ -7,11 +7,15 @@
 // Compiled with -ffp-contract=off. Included by a translation unit per instruction set, each with
 // its own CAIRN_KERNEL_NS (see vec.inc.h); no include guard by design.
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(CAIRN_NEON)
+#include <arm_neon.h>
+#endif
 
 #ifndef CAIRN_KERNEL_NS
 #error "define CAIRN_KERNEL_NS before including this file"
@@ -20,7 +24,7 @@
 // Before loops over a row's vectors, which are to be registers. Sixteen single lanes are none:
 // unrolled, they only make the compiler slow.
 #undef CAIRN_UNROLL
-#if defined(__AVX2__)
+#if defined(__AVX2__) || defined(CAIRN_NEON)
 #define CAIRN_UNROLL _Pragma("GCC unroll 32")
 #else
 #define CAIRN_UNROLL
@@ -35,6 +39,8 @@ inline constexpr float kLargestHalf = 65504.0f;
 #include "kernels/cpu/codec/lanes_avx512.inc.h"
 #elif defined(__AVX2__)
 #include "kernels/cpu/codec/lanes_avx2.inc.h"
+#elif defined(CAIRN_NEON)
+#include "kernels/cpu/codec/lanes_neon.inc.h"
 #else
 #include "kernels/cpu/codec/lanes_portable.inc.h"
 #endif
@@ -64,7 +70,7 @@ static inline int SmallestOf(H h) {
 static inline float HalfToFloat(uint16_t h) { return _cvtsh_ss(h); }
 static inline uint16_t FloatToHalf(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
 static inline void EndStreaming() { _mm_sfence(); }
-#else
+#elif !defined(CAIRN_NEON)
 static inline H AbsBits(H h) {
   for (int i = 0; i < kLanes; ++i) h.v[i] &= 0x7fff;
   return h;
@@ -153,7 +159,7 @@ static inline void StoreDecoded(uint16_t* p, F f0, F f1, bool stream) {
 
 // Far enough ahead for memory, and across the end of a page, where the hardware's prefetch stops.
 static inline void PrefetchAhead(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p) + 4096, _MM_HINT_T0);
+  __builtin_prefetch(static_cast<const char*>(p) + 4096);
 }
 
 static inline uint16_t LoadU16(const std::byte* p) {

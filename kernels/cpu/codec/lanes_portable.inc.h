@@ -1,4 +1,5 @@
-// Sixteen lanes as plain numbers, for processors without AVX2.
+// Sixteen lanes as plain numbers, for processors without AVX2, and as the form that NEON is compared
+// with.
 // Included by lanes.inc.h, in its namespace; no include guard by design.
 
 struct H {
@@ -139,11 +140,17 @@ static inline F FlipSigns(F a, const uint32_t* bits) {
   std::memcpy(&a, raw, sizeof(raw));
   return a;
 }
+// To nearest even, and 0x80000000 for what does not fit, as the wider instruction sets do.
+static inline int32_t RoundOne(float x) {
+#if defined(__x86_64__)
+  return _mm_cvtss_si32(_mm_set_ss(x));  // SSE2 is part of x86-64, and has no rintf.
+#else
+  return __builtin_fabsf(x) < 0x1p31f ? static_cast<int32_t>(__builtin_rintf(x)) : INT32_MIN;
+#endif
+}
 static inline I Round(F a) {
-  // SSE2 is part of x86-64: round to nearest even, and 0x80000000 for what does not fit, as the
-  // wider instruction sets do.
   I out;
-  CAIRN_LANES(out.v[i] = _mm_cvtss_si32(_mm_set_ss(a.v[i])))
+  CAIRN_LANES(out.v[i] = RoundOne(a.v[i]))
   return out;
 }
 static inline F ToF(I a) {

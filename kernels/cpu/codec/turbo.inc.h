@@ -28,8 +28,9 @@ static inline I TurboCode(F t) {
   const F a = Abs(t);
   I above = SetI(0);
   CAIRN_UNROLL
-  for (int j = 0; j + 1 < kHalf; ++j)
+  for (int j = 0; j + 1 < kHalf; ++j) {
     above = CountAbove(above, a, 0.5f * (level[j] + level[j + 1]));
+  }
   return WhereNegative(t, SetI(kHalf - 1) - above, SetI(kHalf) + above);
 }
 

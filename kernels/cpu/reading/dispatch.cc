@@ -5,14 +5,18 @@
 namespace cairn::kernels {
 
 const ReadingKernels& CpuReadingKernels(Isa isa) {
-  static const std::array<ReadingKernels, 3> table = [] {
-    std::array<ReadingKernels, 3> t;
+  static const std::array<ReadingKernels, 4> table = [] {
+    std::array<ReadingKernels, 4> t;
     t[0] = MakePortableReadingKernels();
-    if (Supports(Isa::kAvx2)) t[1] = MakeAvx2ReadingKernels();
-    if (Supports(Isa::kAvx512)) t[2] = MakeAvx512ReadingKernels();
+#if defined(__aarch64__)
+    t[1] = MakeNeonReadingKernels();
+#else
+    if (Supports(Isa::kAvx2)) t[2] = MakeAvx2ReadingKernels();
+    if (Supports(Isa::kAvx512)) t[3] = MakeAvx512ReadingKernels();
+#endif
     return t;
   }();
-  return table[isa >= Isa::kAvx512 ? 2 : static_cast<size_t>(isa)];
+  return table[isa >= Isa::kAvx512 ? 3 : static_cast<size_t>(isa)];
 }
 
 }  // namespace cairn::kernels

@@ -62,6 +62,20 @@ static inline F Blend(F a, F b) {
   constexpr int kUpper = kDistance == 1 ? 0xaa : kDistance == 2 ? 0xcc : 0xf0;
   return {_mm256_blend_ps(a.a, b.a, kUpper), _mm256_blend_ps(a.b, b.b, kUpper)};
 }
+#elif defined(CAIRN_NEON)
+template <int kDistance>
+static inline F Swap(F x) {
+  if constexpr (kDistance == 8) return {x.c, x.d, x.a, x.b};
+  if constexpr (kDistance == 4) return {x.b, x.a, x.d, x.c};
+  return Map(x, [](float32x4_t v) { return SwapIn4<kDistance>(v); });
+}
+template <int kDistance>
+static inline F Blend(F x, F y) {
+  if constexpr (kDistance == 8) return {x.a, x.b, y.c, y.d};
+  if constexpr (kDistance == 4) return {x.a, y.b, x.c, y.d};
+  const uint32x4_t upper = UpperIn4<kDistance>();
+  return Map(x, y, [=](float32x4_t v, float32x4_t w) { return vbslq_f32(upper, w, v); });
+}
 #else
 template <int kDistance>
 static inline F Swap(F x) {
@@ -257,8 +271,9 @@ static void RowLogits(const RowLogitsArgs& a) {
     WidenRows(a.keys, r, count, tile, factor);
     for (int64_t g = 0; g < a.group;) {
       float* out[4];
-      for (int64_t h = 0; h < 4; ++h)
+      for (int64_t h = 0; h < 4; ++h) {
         out[h] = a.logits + Smaller(g + h, a.group - 1) * a.stride + r;
+      }
       const F factors = LoadF(factor);
       switch (a.group - g) {
         case 1:

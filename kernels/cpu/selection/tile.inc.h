@@ -69,6 +69,38 @@ static inline void Transpose(F* f) {
   }
   for (int i = 0; i < 16; ++i) f[i] = out[i];
 }
+#elif defined(CAIRN_NEON)
+static inline void Transpose4(float32x4_t& a, float32x4_t& b, float32x4_t& c, float32x4_t& d) {
+  const float32x4x2_t ab = vtrnq_f32(a, b), cd = vtrnq_f32(c, d);
+  a = vcombine_f32(vget_low_f32(ab.val[0]), vget_low_f32(cd.val[0]));
+  b = vcombine_f32(vget_low_f32(ab.val[1]), vget_low_f32(cd.val[1]));
+  c = vcombine_f32(vget_high_f32(ab.val[0]), vget_high_f32(cd.val[0]));
+  d = vcombine_f32(vget_high_f32(ab.val[1]), vget_high_f32(cd.val[1]));
+}
+static inline void Swap4(float32x4_t& a, float32x4_t& b) {
+  const float32x4_t old = a;
+  a = b;
+  b = old;
+}
+// Each square of four by four, and then the squares.
+static inline void Transpose(F* f) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    Transpose4(f[i].a, f[i + 1].a, f[i + 2].a, f[i + 3].a);
+    Transpose4(f[i].b, f[i + 1].b, f[i + 2].b, f[i + 3].b);
+    Transpose4(f[i].c, f[i + 1].c, f[i + 2].c, f[i + 3].c);
+    Transpose4(f[i].d, f[i + 1].d, f[i + 2].d, f[i + 3].d);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    Swap4(f[i].b, f[4 + i].a);
+    Swap4(f[i].c, f[8 + i].a);
+    Swap4(f[i].d, f[12 + i].a);
+    Swap4(f[4 + i].c, f[8 + i].b);
+    Swap4(f[4 + i].d, f[12 + i].b);
+    Swap4(f[8 + i].d, f[12 + i].c);
+  }
+}
 #else
 static inline void Transpose(F* f) {
   for (int i = 0; i < 16; ++i) {
@@ -128,6 +160,8 @@ struct ProductBlock {
   static constexpr int kMaxRows = 6, kMaxVecs = 4;
 #elif defined(__AVX2__)
   static constexpr int kMaxRows = 5, kMaxVecs = 1;
+#elif defined(CAIRN_NEON)
+  static constexpr int kMaxRows = 6, kMaxVecs = 1;
 #else
   static constexpr int kMaxRows = 1, kMaxVecs = 1;
 #endif

@@ -10,14 +10,14 @@
 namespace cairn::router {
 namespace {
 
-using worker::kGreatestPriority;
-using worker::kLeastPriority;
-using worker::kMaxStopBytes;
-using worker::kMaxStops;
-using worker::kMaxTemperature;
-using worker::kMaxTenantBytes;
+using model::kGreatestPriority;
+using model::kLeastPriority;
+using model::kMaxStopBytes;
+using model::kMaxStops;
+using model::kMaxTemperature;
+using model::kMaxTenantBytes;
 
-bool IsUtf8(std::string_view text) { return worker::ValidUtf8Prefix(text) == text.size(); }
+bool IsUtf8(std::string_view text) { return model::ValidUtf8Prefix(text) == text.size(); }
 
 std::optional<GenerateError> CheckSampling(const GenerateRequest& request) {
   if (!(request.temperature >= 0 && request.temperature <= kMaxTemperature)) {
@@ -52,7 +52,7 @@ std::optional<GenerateError> CheckStops(const std::vector<std::string>& stops) {
 uint64_t TokenBytes(size_t tokens) {
   // Bytes of keys for a token, with the smallest usual blocks: a key for each 16 tokens.
   constexpr uint64_t kKeyBytes = sizeof(BlockKey) / 16;
-  return tokens * (sizeof(worker::TokenId) + kKeyBytes);
+  return tokens * (sizeof(model::TokenId) + kKeyBytes);
 }
 
 GenerateError FieldError(std::string field, const std::string& what) {
@@ -63,7 +63,7 @@ GenerateError FieldError(std::string field, const std::string& what) {
 }
 
 GenerateError PromptError(const GenerateRequest& request, const Status& status) {
-  const bool chat = std::holds_alternative<std::vector<worker::ChatMessage>>(request.prompt);
+  const bool chat = std::holds_alternative<std::vector<model::ChatMessage>>(request.prompt);
   GenerateError error = FieldError(chat ? "messages" : "prompt", Message(status));
   if (status.code() == StatusCode::kOutOfRange) {
     error.prompt_too_long = true;
@@ -73,11 +73,9 @@ GenerateError PromptError(const GenerateRequest& request, const Status& status) 
   return error;
 }
 
-GenerateError NoRoomFor(const std::string& what) {
-  return {.status = Errorf(StatusCode::kUnavailable,
-                           "the bodies of all requests under way take the memory that there is for "
-                           "them: no room for {}, try again later",
-                           what),
+GenerateError NoRoomFor(const std::string& what, const Status& room) {
+  return {.status = Errorf(StatusCode::kUnavailable, "prompt: {}: {}; try again later", what,
+                           Message(room)),
           .retry_after = std::chrono::seconds(1)};
 }
 

@@ -17,8 +17,8 @@ GenerateError FieldError(std::string field, const std::string& what);
 // The error of a prompt of which no tokens can be made: the status with the field's name.
 // OUT_OF_RANGE: it is too long for the context.
 GenerateError PromptError(const GenerateRequest& request, const Status& status);
-// UNAVAILABLE: the bodies of requests take all memory for them, so there is none for `what`.
-GenerateError NoRoomFor(const std::string& what);
+// UNAVAILABLE: there is no memory for `what` of the prompt, as ByteShare::Charge said.
+GenerateError NoRoomFor(const std::string& what, const Status& room);
 
 // nullopt: nothing is wrong.
 std::optional<GenerateError> CheckRequest(const GenerateRequest& request, TimePoint now);

@@ -16,9 +16,9 @@
 namespace cairn::router {
 
 struct EnginePrompt {
-  std::vector<worker::TokenId> tokens = {};  // Or about as many pieces of text.
-  EngineNamespace space = {};                // The namespace in which its keys are.
-  bool exact = true;                         // False: text stands for the tokens.
+  std::vector<model::TokenId> tokens = {};  // Or about as many pieces of text.
+  EngineNamespace space = {};               // The namespace in which its keys are.
+  bool exact = true;                        // False: text stands for the tokens.
 };
 
 // Thread-safe.
@@ -36,7 +36,7 @@ class EnginePrompts {
   // The prompt; or nullopt, and `later` gets it soon, on another thread. Never fails: what cannot
   // have tokens has text. `own`: what Begin's work has made. `request` must live until then.
   virtual std::optional<EnginePrompt> Read(const GenerateRequest& request,
-                                           std::optional<std::vector<worker::TokenId>> own,
+                                           std::optional<std::vector<model::TokenId>> own,
                                            Later later) = 0;
   // Read always has the prompt, and neither tokenises nor waits: any thread may call it.
   virtual bool at_once() const { return false; }

@@ -40,7 +40,7 @@ bool WorthAnotherWorker(const Status& status) {
 class GenerateRun::Attempt final : public WorkerAnswerObserver {
  public:
   explicit Attempt(std::shared_ptr<GenerateRun> run) : run_(std::move(run)) {}
-  void OnToken(worker::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
+  void OnToken(model::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
   void OnRawHead(const RawHead& head) override { run_->OnRawHead(head); }
   void OnRawBytes(std::string_view bytes, uint32_t tokens) override {
     run_->OnRawBytes(bytes, tokens);
@@ -98,13 +98,13 @@ void GenerateRun::OnPrompt(std::variant<PreparedPrompt, GenerateError> prompt, b
 bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
   request_.prompt = std::string();  // It may be long, and the tokens say it all.
   prompt.tokens.shrink_to_fit();
-  if (!request_.share.Resize(TokenBytes(prompt.tokens.size()))) {
+  if (const Status room = request_.share.Charge(TokenBytes(prompt.tokens.size())); !room.ok()) {
     ++services_.counters.unavailable;
-    Fail(NoRoomFor(fmt::format("its {} tokens", prompt.tokens.size())));
+    Fail(NoRoomFor(fmt::format("got {} tokens", prompt.tokens.size()), room));
     return false;
   }
   prompt_.exact = prompt.exact;
-  prompt_.tokens = std::make_shared<const std::vector<worker::TokenId>>(std::move(prompt.tokens));
+  prompt_.tokens = std::make_shared<const std::vector<model::TokenId>>(std::move(prompt.tokens));
   prompt_.keys = std::make_unique<PromptKeys>(*prompt_.tokens, prompt.space);
   return true;
 }
@@ -309,7 +309,7 @@ void GenerateRun::FirstToken() {
   }
 }
 
-void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
+void GenerateRun::OnToken(model::TokenId id, std::string_view text) {
   if (answer_.generated++ == 0) FirstToken();
   answer_.text_bytes += text.size();
   ++services_.counters.generated_tokens;
@@ -339,7 +339,7 @@ void GenerateRun::PassRefusal() {
   ++(answer_.refusal->head.status == 429 ? services_.counters.shed
                                          : services_.counters.unavailable);
   observer_->OnRawHead(answer_.refusal->head);
-  observer_->OnRawBytes(answer_.refusal->body);
+  observer_->OnRawBytes(*answer_.refusal->body);
   GenerateSummary summary;
   summary.worker = worker_;
   LetGoOfRequest();
@@ -369,8 +369,9 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   summary.prefill_worker = prefill_worker_;
   summary.completion_tokens = answer.completion_tokens;
   summary.finish_reason = answer.finish_reason;
-  if (answer.text.size() > answer_.text_bytes)
+  if (answer.text.size() > answer_.text_bytes) {
     summary.text_tail = answer.text.substr(answer_.text_bytes);
+  }
   summary.worker = worker_;
   if (answer_.raw_status >= 400) {
     ++services_.counters.rejected;
@@ -410,9 +411,8 @@ void GenerateRun::OnError(const Status& status) {
 }
 
 void GenerateRun::OnExecutor(std::function<void()> work) {
-  if (!services_.parts.executor->Post(std::move(work)).ok()) {
-    Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
-  }
+  const Status posted = services_.parts.executor->Post(std::move(work));
+  if (!posted.ok()) Refuse(Annotate(posted, "too many requests wait"));
 }
 
 void GenerateRun::Fail(const GenerateError& error) {

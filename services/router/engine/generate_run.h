@@ -52,7 +52,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   // A link, or what makes tokens, may answer on a thread that must not do more than that.
   void OnExecutor(std::function<void()> work);
   void FirstToken();
-  void OnToken(worker::TokenId id, std::string_view text);
+  void OnToken(model::TokenId id, std::string_view text);
   void OnRawHead(const RawHead& head);
   void OnRawBytes(std::string_view bytes, uint32_t tokens);
   void OnRefused(const Status& status, const RawAnswer& answer);
@@ -79,7 +79,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   std::shared_ptr<GenerateObserver> observer_;
   std::shared_ptr<const Gate::Pass> pass_;
   struct Prompt {
-    std::shared_ptr<const std::vector<worker::TokenId>> tokens;
+    std::shared_ptr<const std::vector<model::TokenId>> tokens;
     bool exact = true;  // False: text stands for the tokens.
     std::unique_ptr<PromptKeys> keys;
   };

@@ -19,7 +19,7 @@ class PromptKeys {
  public:
   // `space`: where the prompt's keys are, for workers that name no namespace of their own. `tokens`
   // must outlive it.
-  explicit PromptKeys(std::span<const worker::TokenId> tokens,
+  explicit PromptKeys(std::span<const model::TokenId> tokens,
                       std::optional<EngineNamespace> space = {})
       : tokens_(tokens), space_(space) {}
   // nullopt: the worker has none.
@@ -28,7 +28,7 @@ class PromptKeys {
   const std::vector<BlockKey>& Of(const WorkerInfo& info);
 
  private:
-  const std::span<const worker::TokenId> tokens_;
+  const std::span<const model::TokenId> tokens_;
   const std::optional<EngineNamespace> space_;
   std::map<std::pair<Digest, uint32_t>, std::vector<BlockKey>> keys_;
 };

@@ -54,13 +54,11 @@ void PickRun::Begin() {
             if (!elsewhere) return self->Decide();
             // Calls that ask engines must not do more than that.
             const Status posted = self->services_.parts.executor->Post([self] { self->Decide(); });
-            if (!posted.ok()) self->Refuse("too many requests wait");
+            if (!posted.ok()) self->Refuse(Annotate(posted, "too many requests wait"));
           });
 }
 
-void PickRun::Refuse(const char* why) {
-  Fail({.status = Errorf(StatusCode::kResourceExhausted, "{}", why), .retry_after = kTryAgain});
-}
+void PickRun::Refuse(const Status& why) { Fail({.status = why, .retry_after = kTryAgain}); }
 
 void PickRun::Fail(GenerateError error) {
   // Whoever waits for the last request to end may go on when the caller has its answer.
@@ -124,9 +122,9 @@ void PickRun::Decide() {
   // The tokens stand for the prompt from now on.
   ask_.request.prompt = std::string();
   ask_.request.raw.reset();
-  const std::vector<worker::TokenId>& tokens = prompt_.tokens;
-  if (!ask_.request.share.Resize(TokenBytes(tokens.size()))) {
-    return Fail(NoRoomFor(fmt::format("its {} tokens", tokens.size())));
+  const std::vector<model::TokenId>& tokens = prompt_.tokens;
+  if (const Status room = ask_.request.share.Charge(TokenBytes(tokens.size())); !room.ok()) {
+    return Fail(NoRoomFor(fmt::format("got {} tokens", tokens.size()), room));
   }
   PromptKeys keys(tokens, prompt_.space);
   auto picked = Choose(&keys);

@@ -22,7 +22,7 @@ class PickRun final : public std::enable_shared_from_this<PickRun> {
   // Any thread. Its caller holds it.
   void Begin();
   // It cannot be prepared.
-  void Refuse(const char* why);
+  void Refuse(const Status& why);
 
  private:
   struct Picked {

@@ -12,7 +12,7 @@ constexpr size_t kEntryBytes = 160;
 }  // namespace
 
 size_t PieceCache::BytesOf(const Entry& entry) {
-  return kEntryBytes + entry.text.capacity() + entry.tokens->capacity() * sizeof(worker::TokenId);
+  return kEntryBytes + entry.text.capacity() + entry.tokens->capacity() * sizeof(model::TokenId);
 }
 
 PieceCache::Tokens PieceCache::Find(std::string_view text) {

@@ -19,7 +19,7 @@ namespace cairn::router {
 // Evicts what was used least recently. Thread-safe.
 class PieceCache {
  public:
-  using Tokens = std::shared_ptr<const std::vector<worker::TokenId>>;
+  using Tokens = std::shared_ptr<const std::vector<model::TokenId>>;
 
   // Limit for texts and tokens together. 0: it keeps nothing.
   explicit PieceCache(size_t max_bytes) : max_bytes_(max_bytes) {}

@@ -34,7 +34,7 @@ void PrefillHalf::Cancel() {
 void PrefillHalf::OnAnnounced() { Tell(/*announced=*/true); }
 
 // A worker has none for a prompt alone. One that lies harms nobody.
-void PrefillHalf::OnToken(worker::TokenId /*id*/, std::string_view /*text*/) {}
+void PrefillHalf::OnToken(model::TokenId /*id*/, std::string_view /*text*/) {}
 
 void PrefillHalf::OnDone(const WorkerAnswer& answer) {
   const bool whole = answer.finish_reason == "prefill";

@@ -46,7 +46,7 @@ class PrefillHalf final : public WorkerAnswerObserver,
   uint32_t cached_tokens() const { return cached_tokens_; }
 
   void OnAnnounced() override;
-  void OnToken(worker::TokenId id, std::string_view text) override;
+  void OnToken(model::TokenId id, std::string_view text) override;
   void OnDone(const WorkerAnswer& answer) override;
   void OnError(const Status& status) override;
 

@@ -31,12 +31,12 @@ class PromptEncoding {
   // Bytes of memory that it takes now, without the request.
   size_t memory() const;
   // Once.
-  Result<std::vector<worker::TokenId>> Take();
+  Result<std::vector<model::TokenId>> Take();
 
  private:
   Status Begin();
   Status StepPiece(size_t bytes);
-  void EndPiece(const std::vector<worker::TokenId>& ids);
+  void EndPiece(const std::vector<model::TokenId>& ids);
   Status TooLong() const;
 
   PromptEncoder* const encoder_;
@@ -44,11 +44,11 @@ class PromptEncoding {
   const uint32_t context_tokens_;
   bool begun_ = false;
   bool chat_ = false;
-  std::vector<worker::PromptPiece> pieces_;  // The pieces of a chat.
-  size_t next_ = 0;                          // The next one of the pieces.
+  std::vector<model::PromptPiece> pieces_;  // The pieces of a chat.
+  size_t next_ = 0;                         // The next one of the pieces.
   // The encoding of the piece, or of the text. nullptr: the next piece has not begun.
-  std::unique_ptr<worker::TextEncoding> encoding_;
-  std::vector<worker::TokenId> ids_;
+  std::unique_ptr<model::TextEncoding> encoding_;
+  std::vector<model::TokenId> ids_;
   Status status_;
 };
 
@@ -56,22 +56,22 @@ class PromptEncoding {
 class PromptEncoder {
  public:
   // `model` must outlive it.
-  PromptEncoder(const worker::Model& model, size_t cache_bytes)
+  PromptEncoder(const model::Model& model, size_t cache_bytes)
       : model_(model), cache_(cache_bytes) {}
 
   // The tokens that the worker would make of the same prompt, 1 to context_tokens - 1.
   // INVALID_ARGUMENT: the message says what is wrong with the prompt, and begins with the place in
   // it where there is one. UNIMPLEMENTED and NOT_FOUND: the model has no chat template that is
   // known.
-  Result<std::vector<worker::TokenId>> Encode(const GenerateRequest& request,
-                                              uint32_t context_tokens);
+  Result<std::vector<model::TokenId>> Encode(const GenerateRequest& request,
+                                             uint32_t context_tokens);
   PieceCache::Numbers cache() const { return cache_.numbers(); }
-  const worker::Model& model() const { return model_; }
+  const model::Model& model() const { return model_; }
 
  private:
   friend class PromptEncoding;
 
-  const worker::Model& model_;
+  const model::Model& model_;
   PieceCache cache_;
 };
 

@@ -71,8 +71,8 @@ std::variant<std::vector<PromptHolder>, GenerateError> FindHolders(
                     "it, or the id of a cache node of theirs",
                     query.holder));
   }
-  const auto* const tokens = std::get_if<std::vector<worker::TokenId>>(&query.prompt);
-  PromptKeys derived(tokens == nullptr ? std::span<const worker::TokenId>() : *tokens,
+  const auto* const tokens = std::get_if<std::vector<model::TokenId>>(&query.prompt);
+  PromptKeys derived(tokens == nullptr ? std::span<const model::TokenId>() : *tokens,
                      MakeEngineNamespace(EngineKeys::kTokens, query.block_tokens));
   std::map<Digest, HeldPrefix> by_namespace;
   std::vector<PromptHolder> found;

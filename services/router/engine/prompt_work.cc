@@ -24,7 +24,7 @@ std::optional<GenerateError> CheckBefore(const RunServices& services,
     }
     return std::nullopt;
   }
-  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+  if (const auto* ids = std::get_if<std::vector<model::TokenId>>(&request.prompt)) {
     return services.CheckFits(request, ids->size(), /*exact=*/true);
   }
   // Tools and images stand in the prompt as text that no engine makes tokens of as it is.
@@ -69,19 +69,20 @@ uint64_t PromptWork::Step(uint64_t bytes) {
     return 0;
   }
   const bool done = encoding_->Step(bytes);
-  // One long word takes many times its own bytes.
-  if (!done && !request_->share.Resize(prompt_bytes_ + encoding_->memory())) {
-    Finish(NoRoomFor(fmt::format("the work of making tokens of {} bytes", prompt_bytes_)));
+  if (!done) {
+    // One long word takes many times its own bytes.
+    const Status room = request_->share.Charge(prompt_bytes_ + encoding_->memory());
+    if (room.ok()) return std::max<uint64_t>(1, encoding_->left());
+    Finish(NoRoomFor(fmt::format("got {} bytes to make tokens of", prompt_bytes_), room));
     return 0;
   }
-  if (!done) return std::max<uint64_t>(1, encoding_->left());
   auto own = encoding_->Take();
   encoding_.reset();
   EndOwn(std::move(own));
   return 0;
 }
 
-void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own) {
+void PromptWork::EndOwn(std::optional<Result<std::vector<model::TokenId>>> own) {
   EnginePrompts* const prompts = services_.parts.prompts;
   if (own && !own->ok() &&
       (prompts == nullptr || own->status().code() == StatusCode::kOutOfRange)) {
@@ -94,7 +95,7 @@ void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own)
     }
     return Finish(std::move(prompt));
   }
-  std::optional<std::vector<worker::TokenId>> made;
+  std::optional<std::vector<model::TokenId>> made;
   if (own && own->ok()) made = **std::move(own);
   const auto done = std::make_shared<Done>(std::move(done_));
   const auto take = [&services = services_, request = request_, done](EnginePrompt prompt,
@@ -115,8 +116,9 @@ void PromptWork::EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own)
 
 void Prepare(RunServices& services, GenerateRequest* request, PromptWork::Gone gone,
              PromptWork::Done done) {
-  if (auto error = CheckBefore(services, *request))
+  if (auto error = CheckBefore(services, *request)) {
     return done(*std::move(error), /*elsewhere=*/false);
+  }
   const uint64_t bytes = std::max<uint64_t>(1, PromptBytes(*request));
   auto own = std::make_unique<PromptWork>(services, request, std::move(gone), std::move(done));
   PromptWork& prompt = *own;

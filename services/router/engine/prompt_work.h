@@ -17,7 +17,7 @@
 namespace cairn::router {
 
 struct PreparedPrompt {
-  std::vector<worker::TokenId> tokens = {};
+  std::vector<model::TokenId> tokens = {};
   // The namespace in which its keys are. nullopt: each worker's own.
   std::optional<EngineNamespace> space = {};
   bool exact = true;  // False: text stands for the tokens.
@@ -43,7 +43,7 @@ class PromptWork final : public FairQueue::Work {
  private:
   void Finish(std::variant<PreparedPrompt, GenerateError> prompt);
   // The tokens are there, or must come from elsewhere.
-  void EndOwn(std::optional<Result<std::vector<worker::TokenId>>> own);
+  void EndOwn(std::optional<Result<std::vector<model::TokenId>>> own);
 
   RunServices& services_;
   GenerateRequest* const request_;

@@ -31,7 +31,7 @@ namespace cairn::router {
 struct GenerateRequest {
   std::string model = {};  // Empty: the only one that is served.
   // Messages go through the model's chat template. Text and ids are used as they are.
-  std::variant<std::vector<worker::ChatMessage>, std::string, std::vector<worker::TokenId>> prompt =
+  std::variant<std::vector<model::ChatMessage>, std::string, std::vector<model::TokenId>> prompt =
       {};
   std::optional<uint32_t> max_tokens = {};  // nullopt: the worker's default.
   double temperature = 0;                   // 0: greedy.
@@ -56,11 +56,11 @@ struct GenerateRequest {
 // Memory of the prompt, as it came.
 inline uint64_t PromptBytes(const GenerateRequest& request) {
   if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
-  if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
-    return ids->size() * sizeof(worker::TokenId);
+  if (const auto* ids = std::get_if<std::vector<model::TokenId>>(&request.prompt)) {
+    return ids->size() * sizeof(model::TokenId);
   }
   uint64_t bytes = 0;
-  for (const auto& message : std::get<std::vector<worker::ChatMessage>>(request.prompt)) {
+  for (const auto& message : std::get<std::vector<model::ChatMessage>>(request.prompt)) {
     bytes += sizeof message + message.role.size() + message.content.size();
   }
   return bytes;
@@ -100,7 +100,7 @@ class GenerateObserver {
  public:
   virtual ~GenerateObserver() = default;
   // `text` is UTF-8, and empty while a character or a stop text is incomplete.
-  virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
+  virtual void OnToken(model::TokenId id, std::string_view text) = 0;
   virtual void OnRawHead(const RawHead& /*head*/) {}
   virtual void OnRawBytes(std::string_view /*bytes*/) {}
   virtual void OnDone(const GenerateSummary& summary) = 0;
@@ -156,7 +156,7 @@ struct PickAsk {
 struct HoldersQuery {
   std::string model = {};  // Empty: the only one that is served.
   // Tokens, or the keys of their full blocks, in order.
-  std::variant<std::vector<worker::TokenId>, std::vector<BlockKey>> prompt = {};
+  std::variant<std::vector<model::TokenId>, std::vector<BlockKey>> prompt = {};
   uint32_t block_tokens = 0;  // Tokens of a block of the workers' namespace.
   std::string holder = {};    // A worker's address, or a cache node's id. Empty: all workers.
 };

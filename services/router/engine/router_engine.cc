@@ -64,7 +64,7 @@ GenerateError RouterEngine::Refused(Gate::Refusal refusal) const {
   error.status = refusal == Gate::Refusal::kClosed
                      ? Errorf(StatusCode::kUnavailable, "the router is shutting down")
                      : Errorf(StatusCode::kResourceExhausted,
-                              "{} requests are under way, and more are not taken",
+                              "{} requests are under way, and more are not taken (max_requests)",
                               services_.options.max_requests);
   return error;
 }

@@ -21,6 +21,7 @@ RunServices::RunServices(RouterOptions given, const RouterParts& all, RouterObse
       queue({.threads = options.threads,
              .piece_bytes = options.piece_bytes,
              .tenant_bytes = options.tenant_bytes,
+             .setting = "tenant_text",
              .tenants = options.tenants},
             parts.executor, parts.clock) {}
 

@@ -404,9 +404,10 @@ Result<EngineEventBatch> DecodeBatch(std::string_view message) {
   if (!time.ok()) return Annotate(time, "ts");
   EngineEventBatch batch;
   const Status events = TakeEvents(reader, &batch);
-  if (!events.ok())
+  if (!events.ok()) {
     return InvalidArgument("events{}{}", Message(events).starts_with('[') ? "" : ": ",
                            Message(events));
+  }
   for (uint32_t i = 2; i < *count; ++i) CAIRN_RETURN_IF_ERROR(reader.Skip());
   if (!reader.empty()) return InvalidArgument("batch: got {} bytes after its end", reader.left());
   return batch;

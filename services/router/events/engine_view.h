@@ -47,12 +47,14 @@ struct EngineBlockName {
 // Not thread-safe.
 class EngineView {
  public:
+  // About the memory of a block that is known.
+  static constexpr uint64_t kBlockBytes = 150;
   // The block of a hash, as another view knows it.
   using Ask = std::function<std::optional<EngineBlockName>(const EngineHash&)>;
   struct Options {
     std::string member = {};  // Its id in the index: the worker's URL.
     EngineNamespace space = {};
-    uint32_t max_blocks = 262'144;  // About 150 bytes each. At least 1.
+    uint32_t max_blocks = 262'144;  // Of kBlockBytes each. At least 1.
     Ask ask = {};                   // For hashes that this engine's events do not explain.
   };
   using Sink = std::function<void(const client::MemberEvent&)>;

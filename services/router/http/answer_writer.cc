@@ -18,7 +18,7 @@ AnswerWriter::~AnswerWriter() {
   if (streaming_) counters_->StreamEnded(true);
 }
 
-void AnswerWriter::OnToken(worker::TokenId, std::string_view text) {
+void AnswerWriter::OnToken(model::TokenId, std::string_view text) {
   if (!events_.has_value()) {
     text_ += text;
     return;

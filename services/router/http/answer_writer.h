@@ -20,7 +20,7 @@ class AnswerWriter final : public GenerateObserver {
                std::shared_ptr<http::Responder> responder, std::shared_ptr<ApiCounters> counters);
   ~AnswerWriter() override;
 
-  void OnToken(worker::TokenId id, std::string_view text) override;
+  void OnToken(model::TokenId id, std::string_view text) override;
   void OnDone(const GenerateSummary& summary) override;
   void OnError(const GenerateError& error) override;
 

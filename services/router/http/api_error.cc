@@ -32,11 +32,9 @@ int HttpStatusOf(StatusCode code) {
 
 }  // namespace
 
-ApiError NoRoomForBody() {
+ApiError NoRoomForBody(const Status& room) {
   return {.status = 503,
-          .message =
-              "body: the bodies of all requests under way take the memory that there is for "
-              "them, try again later",
+          .message = "body: " + Message(room) + "; try again later",
           .code = "unavailable",
           .retry_after = std::chrono::seconds(1)};
 }

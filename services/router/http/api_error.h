@@ -18,8 +18,8 @@ struct ApiError {
   std::optional<Duration> retry_after = {};
 };
 
-// 503: the bodies of requests under way, and what was made of them, take all memory for them.
-ApiError NoRoomForBody();
+// 503, with what ByteShare::Charge said of the memory for bodies.
+ApiError NoRoomForBody(const Status& room);
 // "invalid_request_error", "rate_limit_error", ...
 std::string_view TypeOf(int status);
 ApiError FromRouter(const GenerateError& error);

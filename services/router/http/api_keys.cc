@@ -26,7 +26,7 @@ std::string_view TakeWord(std::string_view& line) {
 bool IsTenant(std::string_view text) {
   return !text.empty() && text.size() <= kMaxTenantBytes &&
          std::ranges::all_of(text, [](unsigned char c) { return c > ' ' && c != 0x7f; }) &&
-         worker::ValidUtf8Prefix(text) == text.size();
+         model::ValidUtf8Prefix(text) == text.size();
 }
 
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text) {

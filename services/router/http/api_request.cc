@@ -15,9 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-using worker::kMaxMessages;
-using worker::kMaxStopBytes;
-using worker::kMaxStops;
+using model::kMaxMessages;
+using model::kMaxStopBytes;
+using model::kMaxStops;
 
 // The number of tokens that OpenAI's API generates where max_tokens is absent.
 constexpr uint32_t kDefaultCompletionTokens = 16;
@@ -122,8 +122,8 @@ std::string ContentOf(Fields& fields, const std::string& where, const Json& mess
   return all;
 }
 
-std::optional<worker::ChatMessage> MessageOf(Fields& fields, const std::string& where,
-                                             const Json& message, Breakpoints* breakpoints) {
+std::optional<model::ChatMessage> MessageOf(Fields& fields, const std::string& where,
+                                            const Json& message, Breakpoints* breakpoints) {
   if (!message.is_object()) {
     fields.Fail(where, message, "an object with role and content");
     return std::nullopt;
@@ -146,12 +146,12 @@ std::optional<worker::ChatMessage> MessageOf(Fields& fields, const std::string& 
                 "unsupported_parameter");
     return std::nullopt;
   }
-  return worker::ChatMessage{std::move(name),
-                             ContentOf(fields, where + ".content", message, breakpoints)};
+  return model::ChatMessage{std::move(name),
+                            ContentOf(fields, where + ".content", message, breakpoints)};
 }
 
-std::vector<worker::ChatMessage> MessagesOf(Fields& fields, Breakpoints* breakpoints) {
-  std::vector<worker::ChatMessage> messages;
+std::vector<model::ChatMessage> MessagesOf(Fields& fields, Breakpoints* breakpoints) {
+  std::vector<model::ChatMessage> messages;
   const Json* const all = fields.Find("messages");
   if (all == nullptr || !all->is_array() || all->empty() || all->size() > kMaxMessages) {
     fields.Fail("messages", all == nullptr ? Json() : *all,
@@ -329,7 +329,8 @@ void ReadModel(Fields& fields, GenerateRequest& generate) {
 }  // namespace
 
 std::optional<ApiError> Charge(ByteShare share, GenerateRequest* request) {
-  if (!share.Resize(PromptBytes(*request))) return NoRoomForBody();
+  const Status room = share.Charge(PromptBytes(*request));
+  if (!room.ok()) return NoRoomForBody(room);
   request->share = std::move(share);
   return std::nullopt;
 }

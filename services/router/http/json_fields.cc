@@ -78,16 +78,16 @@ std::string Shown(const Json& value) {
   return text;
 }
 
-std::vector<worker::TokenId> ReadTokenIds(Fields& fields, const char* param, const Json& list) {
-  std::vector<worker::TokenId> ids;
+std::vector<model::TokenId> ReadTokenIds(Fields& fields, const char* param, const Json& list) {
+  std::vector<model::TokenId> ids;
   ids.reserve(list.size());
   for (const Json& id : list) {
     const std::optional<int64_t> number = WholeNumber(id);
-    if (!number || *number < 0 || *number > int64_t{std::numeric_limits<worker::TokenId>::max()}) {
+    if (!number || *number < 0 || *number > int64_t{std::numeric_limits<model::TokenId>::max()}) {
       fields.Fail(fmt::format("{}[{}]", param, ids.size()), id, "the id of a token");
       break;
     }
-    ids.push_back(static_cast<worker::TokenId>(*number));
+    ids.push_back(static_cast<model::TokenId>(*number));
   }
   return ids;
 }

@@ -36,8 +36,8 @@ class Fields;
 
 // A list of token ids. The first entry that is none is an error of `param[index]`, and ends the
 // list.
-std::vector<worker::TokenId> ReadTokenIds(Fields& fields, const char* param,
-                                          const nlohmann::json& list);
+std::vector<model::TokenId> ReadTokenIds(Fields& fields, const char* param,
+                                         const nlohmann::json& list);
 
 // Reads fields, and keeps the first error. After an error all that it reads are defaults. Not
 // thread-safe. The object must outlive it.

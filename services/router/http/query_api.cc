@@ -24,7 +24,7 @@ const Json* ListOf(Fields& fields, const char* name, std::string_view expected) 
   return nullptr;
 }
 
-std::vector<worker::TokenId> TokensOf(Fields& fields) {
+std::vector<model::TokenId> TokensOf(Fields& fields) {
   const Json* const list = ListOf(fields, "token_ids", "a list of token ids");
   if (list == nullptr) return {};
   return ReadTokenIds(fields, "token_ids", *list);

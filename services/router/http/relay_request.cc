@@ -43,8 +43,8 @@ std::string ContentOf(const Json& message, bool* plain) {
   return all;
 }
 
-std::vector<worker::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
-  std::vector<worker::ChatMessage> messages;
+std::vector<model::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
+  std::vector<model::ChatMessage> messages;
   const Json* const all = fields.Find("messages");
   if (all == nullptr || !all->is_array() || all->empty()) {
     fields.Fail("messages", all == nullptr ? Json() : *all, "a list of messages");
@@ -72,9 +72,9 @@ std::vector<worker::ChatMessage> MessagesOf(Fields& fields, bool* plain) {
 }
 
 // The token ids of a list, if all of it are ids.
-std::optional<std::vector<worker::TokenId>> IdsOf(const Json& list) {
+std::optional<std::vector<model::TokenId>> IdsOf(const Json& list) {
   Fields fields(list);
-  std::vector<worker::TokenId> ids = ReadTokenIds(fields, "prompt", list);
+  std::vector<model::TokenId> ids = ReadTokenIds(fields, "prompt", list);
   if (fields.failed()) return std::nullopt;
   return ids;
 }

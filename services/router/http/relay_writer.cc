@@ -21,8 +21,9 @@ RelayWriter::~RelayWriter() {
 
 void RelayWriter::OnRawHead(const RawHead& head) {
   http::Response response{.status = head.status, .content_type = head.content_type};
-  for (const RawHeader& header : head.headers)
+  for (const RawHeader& header : head.headers) {
     response.headers.push_back({header.name, header.value});
+  }
   const bool named = std::ranges::any_of(head.headers, [](const RawHeader& header) {
     return http::EqualNames(header.name, "x-request-id");
   });

@@ -19,7 +19,7 @@ class RelayWriter final : public GenerateObserver {
               std::shared_ptr<ApiCounters> counters);
   ~RelayWriter() override;
 
-  void OnToken(worker::TokenId, std::string_view) override {}  // Engines send none.
+  void OnToken(model::TokenId, std::string_view) override {}  // Engines send none.
   void OnRawHead(const RawHead& head) override;
   void OnRawBytes(std::string_view bytes) override;
   void OnDone(const GenerateSummary& summary) override;

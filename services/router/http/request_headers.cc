@@ -40,11 +40,11 @@ std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateReques
     // "+5" is 5, but "+-5" is no number.
     const bool plus = text->size() > 1 && text->front() == '+' && (*text)[1] != '-';
     const auto [at, ec] = std::from_chars(text->data() + (plus ? 1 : 0), end, priority);
-    if (ec != std::errc() || at != end || priority < worker::kLeastPriority ||
-        priority > worker::kGreatestPriority) {
-      return HeaderError("x-cairn-priority", *text,
-                         fmt::format("an integer from {} to {}", worker::kLeastPriority,
-                                     worker::kGreatestPriority));
+    if (ec != std::errc() || at != end || priority < model::kLeastPriority ||
+        priority > model::kGreatestPriority) {
+      return HeaderError(
+          "x-cairn-priority", *text,
+          fmt::format("an integer from {} to {}", model::kLeastPriority, model::kGreatestPriority));
     }
     generate->priority = priority;
   }

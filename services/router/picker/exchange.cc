@@ -134,7 +134,7 @@ void Exchange::AddBody(ProcessingRequest message, Done done) {
   if (picked_) {
     if (!duplex()) return done({.replies = {Continue(message)}});
     auto piece = ChargedString::Charge(ByteShare(parts_.bodies), std::move(*body.mutable_body()));
-    if (!piece) return done(Refused(NoRoomForBody()));
+    if (!piece.ok()) return done(Refused(NoRoomForBody(piece.status())));
     Step step;
     AppendBody(ChargedString::Shared(*std::move(piece)), body.end_of_stream(), &step.replies);
     return done(std::move(step));
@@ -146,7 +146,9 @@ void Exchange::AddBody(ProcessingRequest message, Done done) {
                                                 parts_.max_body_bytes),
                          .code = "body_too_large"}));
   }
-  if (!request_.body.Append(body.body())) return done(Refused(NoRoomForBody()));
+  if (const Status room = request_.body.Append(body.body()); !room.ok()) {
+    return done(Refused(NoRoomForBody(room)));
+  }
   // The message stays until the decision, and would have it a second time.
   std::string().swap(*body.mutable_body());
   // A whole body is there even if trailers follow.

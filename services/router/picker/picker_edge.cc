@@ -56,7 +56,8 @@ struct PickerEdge::Impl {
   Impl(const PickerConfig& config, bool relay, uint32_t max_endpoints, Router* router,
        BodyReads* reads, rpc::CallMetrics* metrics, std::function<void(double)> observe_pick)
       : parts{.router = router,
-              .bodies = std::make_shared<FairBudget>(config.all_bodies),
+              .bodies = std::make_shared<FairBudget>(
+                  config.all_bodies, BudgetName{.item = "picker", .setting = "picker.all_bodies"}),
               .counters = &counters,
               .clock = &SteadyClock::Get(),
               .reads = reads,
@@ -126,6 +127,7 @@ Duration PickerEdge::BusyFor() const { return std::as_const(impl_->server).calls
 PickerStats PickerEdge::GetStats() const {
   PickerStats stats = impl_->counters.Get();
   stats.body_bytes = impl_->parts.bodies->used();
+  stats.body_refusals = impl_->parts.bodies->refusals();
   return stats;
 }
 

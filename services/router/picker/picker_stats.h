@@ -23,7 +23,8 @@ struct PickerStats {
   std::array<uint64_t, kPickResults> results = {};
   uint64_t open_streams = 0;  // Now: requests whose answer has not ended.
   uint64_t body_bytes = 0;    // Now: of requests that wait, or whose pieces do.
-  uint64_t moved = 0;         // Answers that came from another endpoint than the picked one.
+  uint64_t body_refusals = 0;
+  uint64_t moved = 0;  // Answers that came from another endpoint than the picked one.
 };
 
 // Thread-safe, without locks.

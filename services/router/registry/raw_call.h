@@ -33,7 +33,8 @@ struct RawHead {
 
 struct RawAnswer {
   RawHead head = {};
-  std::string body = {};
+  // It counts among the answers of engines until the last of its holders lets go.
+  std::shared_ptr<const std::string> body = {};
 };
 
 }  // namespace cairn::router

@@ -21,7 +21,7 @@
 
 namespace cairn::router {
 
-using worker::WorkerRole;
+using model::WorkerRole;
 
 // A model that an engine lists in /v1/models.
 struct EngineModel {
@@ -50,7 +50,7 @@ struct WorkerInfo {
 // A request as it goes to a worker. Fields mean what those of GenerateRequest (engine/router.h) do.
 struct WorkerRequest {
   // Shared, since it may go to several workers, one after the other.
-  std::shared_ptr<const std::vector<worker::TokenId>> tokens = {};
+  std::shared_ptr<const std::vector<model::TokenId>> tokens = {};
   std::optional<uint32_t> max_tokens = {};
   double temperature = 0;
   uint32_t top_k = 0;
@@ -93,7 +93,7 @@ class WorkerAnswerObserver {
   // With prefill_only, at most once, before the end: another worker of the same cache node may wait
   // for the blocks of the prompt now.
   virtual void OnAnnounced() {}
-  virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
+  virtual void OnToken(model::TokenId id, std::string_view text) = 0;
   virtual void OnRawHead(const RawHead& /*head*/) {}
   // Whole events of a stream, with about `tokens` tokens; or the body.
   virtual void OnRawBytes(std::string_view /*bytes*/, uint32_t /*tokens*/) {}

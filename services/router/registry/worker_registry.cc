@@ -154,8 +154,9 @@ void WorkerRegistry::SetAddresses(const std::vector<std::string>& addresses) {
     MutexLock lock(state_->mu);
     std::vector<State::Worker>& workers = state_->workers;
     for (State::Worker& worker : workers) {
-      if (!worker.named || std::ranges::find(addresses, worker.address) != addresses.end())
+      if (!worker.named || std::ranges::find(addresses, worker.address) != addresses.end()) {
         continue;
+      }
       worker.named = worker.watched = false;
       gone.push_back(worker.address);
       if (worker.call != nullptr) calls.push_back(std::move(worker.call));

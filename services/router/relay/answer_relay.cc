@@ -1,6 +1,8 @@
 #include "services/router/relay/answer_relay.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -40,7 +42,8 @@ AnswerRelay::AnswerRelay(const Bounds& bounds, const WorkerRequest& request,
                              .held_tokens = request.held_tokens,
                              .stream = request.raw->stream})),
       observer_(std::move(observer)),
-      decoder_(bounds.max_event_bytes) {}
+      decoder_(bounds.max_event_bytes),
+      body_(ByteShare(bounds.answers)) {}
 
 AnswerRelay::~AnswerRelay() { load_->End(load_id_); }
 
@@ -49,7 +52,12 @@ void AnswerRelay::OnHead(const http::ResponseHead& head) {
   const std::string* const type = head.Find("content-type");
   head_.content_type = type == nullptr ? "application/json" : *type;
   head_.stream = head.status == 200 && IsStream(type);
-  framed_ = head.Find("content-length") != nullptr || head.Find("transfer-encoding") != nullptr;
+  const std::string* const length = head.Find("content-length");
+  framed_ = length != nullptr || head.Find("transfer-encoding") != nullptr;
+  if (length != nullptr && !head_.stream) {
+    const uint64_t bytes = std::strtoull(length->c_str(), nullptr, 10);
+    body_.Expect(std::min(bytes, bounds_.max_answer_bytes));
+  }
   for (const std::string_view name : kPassed) {
     if (const std::string* const value = head.Find(name); value != nullptr) {
       head_.headers.push_back({std::string(name), *value});
@@ -59,11 +67,13 @@ void AnswerRelay::OnHead(const http::ResponseHead& head) {
 
 bool AnswerRelay::OnBody(std::string_view bytes) {
   if (!head_.stream) {
-    body_ += bytes;
-    if (body_.size() <= bounds_.max_answer_bytes) return true;
-    Fail(Errorf(StatusCode::kUnavailable, "its answer has more than {} bytes",
-                bounds_.max_answer_bytes));
-    return false;
+    if (body_.size() + bytes.size() > bounds_.max_answer_bytes) {
+      Fail(Errorf(StatusCode::kUnavailable,
+                  "its answer has more than {} bytes; see engines.max_answer",
+                  bounds_.max_answer_bytes));
+      return false;
+    }
+    return Keep(bytes);
   }
   PassEvents(decoder_.Feed(bytes));
   if (observer_ != nullptr && decoder_.failed()) {
@@ -81,17 +91,24 @@ void AnswerRelay::PassEvents(EventDecoder::Events events) {
     // Until there is an answer, another engine may give it: comments that keep the connection alive
     // wait.
     if (events.tokens == 0 && !decoder_.done()) {
-      body_ += events.bytes;
-      if (body_.size() > bounds_.max_event_bytes) {
-        Fail(Errorf(StatusCode::kUnavailable, "its stream has no events"));
+      if (body_.size() + events.bytes.size() > bounds_.max_event_bytes) {
+        return Fail(Errorf(StatusCode::kUnavailable, "its stream has no events"));
       }
+      Keep(events.bytes);
       return;
     }
     begun_ = true;
     observer_->OnRawHead(head_);
-    events.bytes.insert(0, std::exchange(body_, {}));
+    events.bytes.insert(0, body_.text());
+    body_ = ChargedString();
   }
   observer_->OnRawBytes(events.bytes, events.tokens);
+}
+
+bool AnswerRelay::Keep(std::string_view bytes) {
+  const Status room = body_.Append(bytes);
+  if (!room.ok()) Fail(Status(StatusCode::kUnavailable, "its answer: " + Message(room)));
+  return room.ok();
 }
 
 void AnswerRelay::OnEnd() { head_.stream ? EndStream() : EndWhole(); }
@@ -116,20 +133,22 @@ void AnswerRelay::EndWhole() {
   if (status == 429 || status >= 500) {
     load_->End(load_id_);
     const auto code = status == 429 ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
-    const Status refused = Errorf(code, "it answered {}: {}", status, Shown(body_));
+    const Status refused = Errorf(code, "it answered {}: {}", status, Shown(body_.text()));
     return std::exchange(observer_, nullptr)
-        ->OnRefused(refused, {.head = std::move(head_), .body = std::move(body_)});
+        ->OnRefused(refused,
+                    {.head = std::move(head_), .body = ChargedString::Shared(std::move(body_))});
   }
   if (status < 200 || (status >= 300 && status < 400)) {
     return Fail(
         Errorf(StatusCode::kUnavailable, "it answered {}, expected 2xx, 4xx or 5xx", status));
   }
-  if (status < 300 && !nlohmann::json::accept(body_)) {
-    return Fail(Errorf(StatusCode::kUnavailable, "its answer is not JSON: '{}'", Shown(body_)));
+  const std::string& body = body_.text();
+  if (status < 300 && !nlohmann::json::accept(body)) {
+    return Fail(Errorf(StatusCode::kUnavailable, "its answer is not JSON: '{}'", Shown(body)));
   }
   observer_->OnRawHead(head_);
-  observer_->OnRawBytes(body_, 0);
-  Done(status < 300 ? std::string_view(body_) : std::string_view());
+  observer_->OnRawBytes(body, 0);
+  Done(status < 300 ? std::string_view(body) : std::string_view());
 }
 
 void AnswerRelay::Done(std::string_view json) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "common/http/client.h"
+#include "common/memory/charged_string.h"
 #include "services/router/registry/worker_link.h"
 #include "services/router/relay/engine_load.h"
 #include "services/router/relay/event_decoder.h"
@@ -25,6 +26,8 @@ class AnswerRelay final : public http::ResponseObserver {
   struct Bounds {
     uint64_t max_event_bytes = 1 << 20;    // Limit for one event of a stream.
     uint64_t max_answer_bytes = 16 << 20;  // Limit for a body that is no stream.
+    // Of all answers that are no streams, while they arrive. nullptr: no bound.
+    std::shared_ptr<FairBudget> answers = {};
   };
   // REQUIRES: request.raw is set. The request counts in `load` until its end.
   AnswerRelay(const Bounds& bounds, const WorkerRequest& request, std::shared_ptr<EngineLoad> load,
@@ -38,6 +41,8 @@ class AnswerRelay final : public http::ResponseObserver {
 
  private:
   void PassEvents(EventDecoder::Events events);
+  // Adds to body_. False: it has failed, there is no room.
+  bool Keep(std::string_view bytes);
   void EndStream();
   void EndWhole();
   void Done(std::string_view json);
@@ -51,7 +56,7 @@ class AnswerRelay final : public http::ResponseObserver {
   RawHead head_;
   bool framed_ = false;  // The answer says where its body ends.
   EventDecoder decoder_;
-  std::string body_;     // The text of a whole answer; or comments before the first event.
+  ChargedString body_;   // The text of a whole answer; or comments before the first event.
   bool begun_ = false;   // The caller has got something.
   uint32_t events_ = 0;  // With tokens.
 };

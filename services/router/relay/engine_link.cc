@@ -56,8 +56,9 @@ class EngineLink final : public WorkerLink {
       call.headers.push_back({header.name, header.value});
     }
     auto relay = std::make_shared<AnswerRelay>(
-        AnswerRelay::Bounds{.max_answer_bytes = options_.max_answer_bytes}, request, load_,
-        std::move(observer));
+        AnswerRelay::Bounds{.max_answer_bytes = options_.max_answer_bytes,
+                            .answers = options_.answers},
+        request, load_, std::move(observer));
     return std::make_shared<HttpCall>(client_->Send(origin_, std::move(call), std::move(relay)));
   }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/http/client.h"
+#include "common/memory/fair_budget.h"
 #include "services/router/registry/worker_link.h"
 #include "services/router/relay/key_file.h"
 
@@ -17,6 +18,8 @@ struct EngineLinkOptions {
   // Most time in which an engine says nothing while it works on a request.
   Duration silence = std::chrono::minutes(5);
   uint64_t max_answer_bytes = 16 << 20;  // Limit for an answer that is no stream.
+  // Of all answers that are no streams, while they arrive. nullptr: no bound.
+  std::shared_ptr<FairBudget> answers = {};
   uint32_t block_tokens = 16;
   Duration load_interval = std::chrono::milliseconds(100);  // Between two reports of its load.
   // Addresses of engines whose events are followed: what they hold is known from these.

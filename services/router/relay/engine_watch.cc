@@ -51,14 +51,15 @@ void EngineWatch::Ask(const std::string& path,
     if (cancelled_) return;
     answers_.asking = true;
   }
-  auto call = Fetch(*parts_.client, parts_.origin,
-                    {.target = path,
-                     .headers = EngineHeaders(parts_.key),
-                     .max_body_bytes = kMaxBytes,
-                     .silence = kPatience},
-                    [self = shared_from_this(), answered](const Result<Fetched>& answer) {
-                      ((*self).*answered)(answer);
-                    });
+  auto call =
+      Fetch(*parts_.client, parts_.origin,
+            {.target = path,
+             .headers = EngineHeaders(parts_.key),
+             .max_body_bytes = kMaxBytes,
+             .silence = kPatience},
+            ByteShare(), [self = shared_from_this(), answered](const Result<Fetched>& answer) {
+              ((*self).*answered)(answer);
+            });
   MutexLock lock(mu_);
   if (answers_.asking) call_ = std::move(call);
 }
@@ -95,7 +96,7 @@ void EngineWatch::OnModels(const Result<Fetched>& answer) {
   if (answer->status != 200) {
     return wrong(fmt::format("it answered {}, expected 200", answer->status));
   }
-  auto models = ParseModelList(answer->body);
+  auto models = ParseModelList(answer->body.text());
   if (!models.ok()) return wrong(Message(models.status()));
   Answered(OkStatus(), *std::move(models));
 }

@@ -15,8 +15,8 @@ namespace cairn::router {
 namespace {
 
 using Json = nlohmann::json;
-using Messages = std::vector<worker::ChatMessage>;
-using TokenIds = std::vector<worker::TokenId>;
+using Messages = std::vector<model::ChatMessage>;
+using TokenIds = std::vector<model::TokenId>;
 
 constexpr uint32_t kBytesOfToken = 4;
 constexpr uint32_t kAnyContext = 1u << 30;
@@ -42,7 +42,7 @@ std::string Dump(const Json& json) {
 
 }  // namespace
 
-std::vector<worker::TokenId> PackText(std::string_view text) {
+std::vector<model::TokenId> PackText(std::string_view text) {
   TokenIds packed((text.size() + kBytesOfToken - 1) / kBytesOfToken);
   if (!text.empty()) std::memcpy(packed.data(), text.data(), text.size());
   return packed;
@@ -51,7 +51,7 @@ std::vector<worker::TokenId> PackText(std::string_view text) {
 std::string TextOf(const GenerateRequest& request) {
   std::string text = request.model + '\0';
   if (const auto* messages = std::get_if<Messages>(&request.prompt)) {
-    for (const worker::ChatMessage& message : *messages) {
+    for (const model::ChatMessage& message : *messages) {
       text += message.role;
       text += '\0';
       text += message.content;
@@ -79,14 +79,14 @@ std::string TokenizeQuestion(const GenerateRequest& request) {
     return Dump(question);
   }
   Json messages = Json::array();
-  for (const worker::ChatMessage& message : std::get<Messages>(request.prompt)) {
+  for (const model::ChatMessage& message : std::get<Messages>(request.prompt)) {
     messages.push_back({{"role", message.role}, {"content", message.content}});
   }
   question["messages"] = std::move(messages);
   return Dump(question);
 }
 
-Result<std::vector<worker::TokenId>> ParseTokens(std::string_view body) {
+Result<std::vector<model::TokenId>> ParseTokens(std::string_view body) {
   const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   const auto list = json.is_object() ? json.find("tokens") : json.end();
   if (!json.is_object() || list == json.end() || !list->is_array() || list->size() > kMaxTokens) {
@@ -96,10 +96,10 @@ Result<std::vector<worker::TokenId>> ParseTokens(std::string_view body) {
   tokens.reserve(list->size());
   for (const Json& token : *list) {
     if (!token.is_number_unsigned() ||
-        token.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
+        token.get<uint64_t>() > uint64_t{std::numeric_limits<model::TokenId>::max()}) {
       return InvalidArgument("tokens[{}]: expected the id of a token", tokens.size());
     }
-    tokens.push_back(static_cast<worker::TokenId>(token.get<uint64_t>()));
+    tokens.push_back(static_cast<model::TokenId>(token.get<uint64_t>()));
   }
   return tokens;
 }
@@ -121,7 +121,7 @@ PromptReader::Numbers PromptReader::numbers() const {
           .cache_bytes = cache_.numbers().bytes};
 }
 
-EnginePrompt PromptReader::OfTokens(std::vector<worker::TokenId> tokens) {
+EnginePrompt PromptReader::OfTokens(std::vector<model::TokenId> tokens) {
   ++from_tokens_;
   return {.tokens = std::move(tokens), .space = tokens_space_};
 }
@@ -170,7 +170,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
     }
     // It is as long as the prompt, so it counts, too. Text needs no question.
     auto charged = ChargedString::Charge(request.share.Another(), std::move(question));
-    if (!charged) return false;
+    if (!charged.ok()) return false;
     const auto body = ChargedString::Shared(*std::move(charged));
     ++asked_;
     http::ClientRequest call{.method = "POST",
@@ -182,6 +182,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
     call.headers.push_back({"Content-Type", "application/json"});
     const std::weak_ptr<http::ClientCall> under_way =
         Fetch(*parts_.client, *http::ParseOrigin(worker.address, "workers"), std::move(call),
+              request.share.Another(),
               [this, &request, body, address = worker.address,
                later = std::move(later)](const Result<Fetched>& answer) {
                 Status status = answer.ok() ? OkStatus() : answer.status();
@@ -190,7 +191,7 @@ bool PromptReader::Ask(const GenerateRequest& request, std::string question, Lat
                                   answer->status);
                 }
                 Result<TokenIds> tokens =
-                    status.ok() ? ParseTokens(answer->body) : Result<TokenIds>(status);
+                    status.ok() ? ParseTokens(answer->body.text()) : Result<TokenIds>(status);
                 if (tokens.ok()) {
                   cache_.Add(*body, std::make_shared<const TokenIds>(*tokens));
                   return later(OfTokens(*std::move(tokens)));

@@ -52,7 +52,7 @@ class PromptReader final : public EnginePrompts {
   std::unique_ptr<PromptEncoding> Begin(const GenerateRequest& request,
                                         uint32_t context_tokens) override;
   std::optional<EnginePrompt> Read(const GenerateRequest& request,
-                                   std::optional<std::vector<worker::TokenId>> own,
+                                   std::optional<std::vector<model::TokenId>> own,
                                    Later later) override;
   bool at_once() const override { return !options_.tokenize && parts_.local == nullptr; }
 
@@ -66,7 +66,7 @@ class PromptReader final : public EnginePrompts {
   Numbers numbers() const;
 
  private:
-  EnginePrompt OfTokens(std::vector<worker::TokenId> tokens);
+  EnginePrompt OfTokens(std::vector<model::TokenId> tokens);
   EnginePrompt OfText(const GenerateRequest& request);
   // False: there is no engine to ask now.
   bool Ask(const GenerateRequest& request, std::string question, Later later);
@@ -82,13 +82,13 @@ class PromptReader final : public EnginePrompts {
 };
 
 // Bytes in groups of four as numbers, the last one filled with zeros.
-std::vector<worker::TokenId> PackText(std::string_view text);
+std::vector<model::TokenId> PackText(std::string_view text);
 // The text that the keys of a prompt without tokens are made of. A conversation that goes on begins
 // with the text that it had before.
 std::string TextOf(const GenerateRequest& request);
 // The body of POST /tokenize, or empty: there is nothing to ask. REQUIRES: the prompt is not ids.
 std::string TokenizeQuestion(const GenerateRequest& request);
 // INVALID_ARGUMENT: it is no answer to that.
-Result<std::vector<worker::TokenId>> ParseTokens(std::string_view body);
+Result<std::vector<model::TokenId>> ParseTokens(std::string_view body);
 
 }  // namespace cairn::router

@@ -84,6 +84,11 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
       "and as much for messages that arrive. The router refuses what does not fit with "
       "RESOURCE_EXHAUSTED.",
       {.min = 1 << 20});
+  schema.Bytes("all_answers", &c.all_answers,
+               "Memory for answers that the router holds: those of engines that are not streams, "
+               "until all of each has come, and those over gRPC, until their call has ended. What "
+               "does not fit fails with UNAVAILABLE or RESOURCE_EXHAUSTED.",
+               {.min = 1 << 20});
   schema.Bytes(
       "memory.limit", &c.memory_limit,
       "Most memory that the router may take (docs/operate/operations.md). Settings that have their "
@@ -169,7 +174,7 @@ Result<std::string> OneSpelling(const std::string& worker) {
 // read.
 Status CheckWithoutLoading(const RouterConfig& c) {
   if (!c.model.empty()) {
-    CAIRN_RETURN_IF_ERROR(Annotate(worker::GgufFile::OpenMetadata(c.model).status(), "model"));
+    CAIRN_RETURN_IF_ERROR(Annotate(model::GgufFile::OpenMetadata(c.model).status(), "model"));
   }
   if (!c.http.api_keys.empty()) {
     CAIRN_RETURN_IF_ERROR(
@@ -219,6 +224,14 @@ Status CheckWorkers(const RouterConfig& c) {
         "workers, which need none");
   }
   return OkStatus();
+}
+
+// An answer that grows is copied once more when most of it is there.
+Status CheckAnswers(const RouterConfig& c) {
+  if (!c.relays() || c.engines.max_answer <= c.all_answers / 2) return OkStatus();
+  return InvalidArgument("all_answers: got {}, expected at least twice engines.max_answer, {}",
+                         config::FormatBytes(c.all_answers),
+                         config::FormatBytes(c.engines.max_answer));
 }
 
 Status CheckEvents(const RouterConfig& c) {
@@ -274,10 +287,12 @@ void Register(config::Schema& schema, RouterConfig& c) {
   schema.Check([&c] { return CheckWorkers(c); });
   schema.Check([&c] { return TermsOfTenants(c).status(); });
   schema.Check([&c] { return CheckEvents(c); });
+  schema.Check([&c] { return CheckAnswers(c); });
   schema.Check([&c] { return CheckEndpoints(c); });
   schema.Check([&c] { return CheckAddresses(c); });
   schema.Check([&c] { return FitMemory(&c); });
   schema.CheckOnRequest([&c] { return CheckWithoutLoading(c); });
+  schema.TellOnRequest([&c] { return DescribeMemory(c); });
 }
 
 size_t Threads(const RouterConfig& c) {
@@ -286,8 +301,8 @@ size_t Threads(const RouterConfig& c) {
 }
 
 Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config) {
-  return ParseTenantTerms(config.queue_tenants, "queue.tenants", worker::kLeastPriority,
-                          worker::kGreatestPriority);
+  return ParseTenantTerms(config.queue_tenants, "queue.tenants", model::kLeastPriority,
+                          model::kGreatestPriority);
 }
 
 std::string ModelId(const RouterConfig& config, const std::string& name) {

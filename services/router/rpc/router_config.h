@@ -39,6 +39,7 @@ struct RouterConfig {
   uint64_t tenant_text = 64ull << 20;
   std::vector<std::string> queue_tenants;
   uint64_t rpc_requests = 256ull << 20;
+  uint64_t all_answers = 128ull << 20;
   uint64_t memory_limit = 0;  // 0: none but the machine's.
   Duration drain = std::chrono::seconds(20);
 

@@ -18,6 +18,7 @@
 #include "common/rpc/server.h"
 #include "model/model.h"
 #include "protocol/wire/request_bounds.h"
+#include "services/router/events/engine_view.h"
 #include "services/router/http/body_reads.h"
 #include "services/router/http/http_edge.h"
 #include "services/router/picker/picker_edge.h"
@@ -45,7 +46,7 @@ constexpr int kMaxMessageBytes = 16 << 20;
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
 
 // `model`: nullptr, the workers are engines and there is none.
-RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model* model) {
+RouterEngine::Options EngineOptions(const RouterConfig& config, const model::Model* model) {
   RouterEngine::Options options;
   if (model != nullptr) {
     options.model_id = ModelId(config, model->name());
@@ -72,7 +73,7 @@ Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
   return options;
 }
 
-WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model* model) {
+WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const model::Model* model) {
   WorkerRegistry::Options options;
   // Those that DNS names come later.
   for (const std::string& worker : config.workers) {
@@ -101,7 +102,7 @@ FairQueue::Options ReadOptions(const RouterConfig& config) {
 
 // Everything below the ports. Members end in the opposite order: what calls others goes first.
 struct Core {
-  Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
+  Core(const RouterConfig& config, std::unique_ptr<model::Model> loaded,
        std::unique_ptr<Policy> policy, metrics::Registry* registry)
       : model(std::move(loaded)),
         index(IndexOptions(config)),
@@ -122,8 +123,8 @@ struct Core {
     index.Forget(address);
   }
 
-  const std::unique_ptr<worker::Model> model;  // nullptr: before engines it may be missing.
-  std::optional<PromptEncoder> encoder;        // The encoder of the model.
+  const std::unique_ptr<model::Model> model;  // nullptr: before engines it may be missing.
+  std::optional<PromptEncoder> encoder;       // The encoder of the model.
   PrefixIndex index;
   Dispatcher dispatcher;
   CompletionPoller poller;
@@ -148,15 +149,17 @@ class RouterProcess final : public service::Service {
         registry_(*registry),
         call_metrics_(registry),
         request_bytes_(config.rpc_requests, "rpc.requests"),
+        answers_(std::make_shared<FairBudget>(
+            config.all_answers, BudgetName{.item = "answers", .setting = "all_answers"})),
         memory_(MemoryBounds(config)) {
     registry_.AddProcessMetrics({{"component", "router"}});
   }
   ~RouterProcess() override { Stop(); }
 
   Status Start() override {
-    std::unique_ptr<worker::Model> model;
+    std::unique_ptr<model::Model> model;
     if (!config_.model.empty()) {
-      auto loaded = worker::Model::Load(config_.model);
+      auto loaded = model::Model::Load(config_.model);
       if (!loaded.ok()) return Annotate(loaded.status(), "model");
       model = *std::move(loaded);
     }
@@ -206,7 +209,7 @@ class RouterProcess final : public service::Service {
       if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
       if (picker_ != nullptr) ExportPicker(picker_->GetStats(), sink);
       MeasureMemory();
-      metrics::ExportMemory(memory_, "cairn_router_memory", /*refusals=*/false, sink);
+      metrics::ExportMemory(memory_, "cairn_router_memory", sink);
     });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
@@ -275,23 +278,38 @@ class RouterProcess final : public service::Service {
                            ParseEventSources(config_.engine_events.events, config_.workers));
     std::set<std::string> followed;
     for (const EventSource& source : sources) followed.insert(source.worker);
-    return EngineLinks(LinkOptions(engines, followed), core_->http_client.get(),
-                       core_->engine_key.get(), &SteadyClock::Get());
+    EngineLinkOptions options = LinkOptions(engines, followed);
+    options.answers = answers_;
+    return EngineLinks(options, core_->http_client.get(), core_->engine_key.get(),
+                       &SteadyClock::Get());
   }
   void MeasureMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(edges_mu_) {
     if (http_ != nullptr) {
       const HttpEdge::Stats stats = http_->GetStats();
-      memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes);
-      memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes);
+      memory_.Measure(MemoryItem::kBodies, stats.server.body_bytes, stats.server.body_refusals);
+      memory_.Measure(MemoryItem::kUnread, stats.server.unread_bytes, stats.server.unread_refusals);
       // The most memory that each may take: nobody counts the bytes of heads.
-      memory_.Measure(MemoryItem::kConnections, memory_.bound(MemoryItem::kConnections) /
-                                                    config_.http.max_connections *
-                                                    stats.server.connections);
+      memory_.Measure(MemoryItem::kConnections,
+                      memory_.bound(MemoryItem::kConnections) / config_.http.max_connections *
+                          stats.server.connections,
+                      stats.server.refused_connections);
     }
-    if (picker_ != nullptr) memory_.Measure(MemoryItem::kPicker, picker_->GetStats().body_bytes);
-    memory_.Measure(MemoryItem::kRequests, request_bytes_.used());
-    memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes());
+    if (picker_ != nullptr) {
+      const PickerStats stats = picker_->GetStats();
+      memory_.Measure(MemoryItem::kPicker, stats.body_bytes, stats.body_refusals);
+    }
+    memory_.Measure(MemoryItem::kRequests, request_bytes_.used(), request_bytes_.refusals());
+    memory_.Measure(MemoryItem::kReading, core_->reads.used_bytes(),
+                    core_->reads.numbers().refused);
+    memory_.Measure(MemoryItem::kAnswers, answers_->used(), answers_->refusals());
     memory_.Measure(MemoryItem::kIndex, core_->index.numbers().bytes);
+    if (core_->engine_follower != nullptr) {
+      uint64_t blocks = 0;
+      for (const ZmqFollower::Engine& one : core_->engine_follower->engines()) {
+        blocks += one.view.blocks;
+      }
+      memory_.Measure(MemoryItem::kEngineEvents, blocks * EngineView::kBlockBytes);
+    }
     const uint64_t own = core_->encoder ? core_->encoder->cache().bytes : 0;
     const uint64_t told = core_->prompts ? core_->prompts->numbers().cache_bytes : 0;
     memory_.Measure(MemoryItem::kTokenCache, own + told);
@@ -323,7 +341,8 @@ class RouterProcess final : public service::Service {
                                           .registry = &*core_->workers,
                                           .dispatcher = &core_->dispatcher,
                                           .index = &core_->index,
-                                          .clock = &SteadyClock::Get()});
+                                          .clock = &SteadyClock::Get(),
+                                          .answers = answers_});
     context_.clock = &SteadyClock::Get();
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
@@ -385,6 +404,7 @@ class RouterProcess final : public service::Service {
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
   rpc::RequestBytes request_bytes_;
+  const std::shared_ptr<FairBudget> answers_;
   MemoryAccount memory_;
   rpc::Context context_;
   std::optional<Core> core_;

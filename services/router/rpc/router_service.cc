@@ -17,6 +17,8 @@ namespace {
 
 // Text that waits for a client that does not read. Then the request ends.
 constexpr size_t kMaxUnreadBytes = 1 << 20;
+// An answer's share of the memory for answers grows in steps, and not with each token.
+constexpr size_t kShareStep = 4 << 10;
 
 Status WithRetryAfter(const GenerateError& error) {
   if (!error.retry_after || Message(error.status).find("try again") != std::string::npos) {
@@ -35,7 +37,8 @@ class GenerateStream final : public rpc::PushedStream {
                  std::unique_ptr<rpc::RawCall> call)
       : PushedStream(std::move(call)),
         service_(service),
-        call_(context, method, &this->context()) {}
+        call_(context, method, &this->context()),
+        share_(service->parts_.answers) {}
 
   void Open(const std::shared_ptr<GenerateStream>& self, const grpc::ByteBuffer& frame) {
     Start(self);
@@ -58,23 +61,21 @@ class GenerateStream final : public rpc::PushedStream {
     if (under_way_ != nullptr) under_way_->Cancel();
   }
 
-  void Token(worker::TokenId id, std::string_view text) {
+  void Token(model::TokenId id, std::string_view text) {
     v1::GenerateResponse message;
     message.mutable_token()->set_id(id);
     message.mutable_token()->set_text(std::string(text));
-    bool full = false;
+    Status room;
     {
       MutexLock lock(mu_);
-      tokens_.push_back(id);
-      text_ += text;
-      full = Queue(std::move(message));
+      room = Charge(message.ByteSizeLong() + sizeof(id) + text.size());
+      if (room.ok()) {
+        tokens_.push_back(id);
+        text_ += text;
+        room = Queue(std::move(message));
+      }
     }
-    if (full) {
-      Finish(Errorf(StatusCode::kResourceExhausted, "{} bytes of the answer were not read",
-                    kMaxUnreadBytes));
-    } else {
-      Pump();
-    }
+    room.ok() ? Pump() : Finish(room);
   }
   void Done(const GenerateSummary& summary) {
     v1::GenerateResponse message;
@@ -105,7 +106,7 @@ class GenerateStream final : public rpc::PushedStream {
   class Observer final : public GenerateObserver {
    public:
     explicit Observer(std::shared_ptr<GenerateStream> stream) : stream_(std::move(stream)) {}
-    void OnToken(worker::TokenId id, std::string_view text) override { stream_->Token(id, text); }
+    void OnToken(model::TokenId id, std::string_view text) override { stream_->Token(id, text); }
     void OnDone(const GenerateSummary& summary) override { stream_->Done(summary); }
     void OnError(const GenerateError& error) override { stream_->Fail(error); }
 
@@ -123,11 +124,22 @@ class GenerateStream final : public rpc::PushedStream {
     wanted.trace = call_.trace();
     return wanted;
   }
-  // True: the client reads too slowly.
-  bool Queue(v1::GenerateResponse message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Room for `more` bytes in addition to those of the answer that are here. RESOURCE_EXHAUSTED:
+  // there is none.
+  Status Charge(size_t more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const size_t all =
+        unread_ + tokens_.capacity() * sizeof(model::TokenId) + text_.capacity() + more;
+    const size_t bytes = (all + kShareStep - 1) / kShareStep * kShareStep;
+    if (bytes == share_.bytes()) return OkStatus();
+    return Annotate(share_.Charge(bytes), "the answer");
+  }
+  // RESOURCE_EXHAUSTED: the client reads too slowly.
+  Status Queue(v1::GenerateResponse message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     unread_ += message.ByteSizeLong();
     waiting_.push_back(std::move(message));
-    return unread_ > kMaxUnreadBytes;
+    if (unread_ <= kMaxUnreadBytes) return OkStatus();
+    return Errorf(StatusCode::kResourceExhausted, "{} bytes of the answer were not read",
+                  kMaxUnreadBytes);
   }
   // The last message has been queued.
   void Finish(const Status& status) {
@@ -170,8 +182,9 @@ class GenerateStream final : public rpc::PushedStream {
   Mutex mu_;
   std::deque<v1::GenerateResponse> waiting_ ABSL_GUARDED_BY(mu_);
   size_t unread_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<worker::TokenId> tokens_ ABSL_GUARDED_BY(mu_);
+  std::vector<model::TokenId> tokens_ ABSL_GUARDED_BY(mu_);
   std::string text_ ABSL_GUARDED_BY(mu_);
+  ByteShare share_ ABSL_GUARDED_BY(mu_);
   std::optional<Status> end_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool over_ ABSL_GUARDED_BY(mu_) = false;

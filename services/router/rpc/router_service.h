@@ -8,6 +8,7 @@
 
 #include "cairn/v1/router.pb.h"
 #include "common/concurrency/executor.h"
+#include "common/memory/fair_budget.h"
 #include "common/rpc/call_server.h"
 #include "common/rpc/context.h"
 #include "common/rpc/stream_set.h"
@@ -29,6 +30,7 @@ class RouterService {
     const Dispatcher* dispatcher = nullptr;
     const PrefixIndex* index = nullptr;
     const Clock* clock = nullptr;
+    std::shared_ptr<FairBudget> answers = {};  // nullptr: no bound.
   };
 
   explicit RouterService(const Parts& parts) : parts_(parts) {}

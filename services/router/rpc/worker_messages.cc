@@ -147,7 +147,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& in, TimePoint now,
   GenerateRequest out;
   switch (in.prompt_case()) {
     case v1::GenerateRequest::kChat: {
-      std::vector<worker::ChatMessage> messages;
+      std::vector<model::ChatMessage> messages;
       for (const v1::ChatMessage& message : in.chat().messages()) {
         messages.push_back({message.role(), message.content()});
       }
@@ -158,7 +158,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& in, TimePoint now,
       out.prompt = in.raw_text();
       break;
     case v1::GenerateRequest::kTokens:
-      out.prompt = std::vector<worker::TokenId>(in.tokens().ids().begin(), in.tokens().ids().end());
+      out.prompt = std::vector<model::TokenId>(in.tokens().ids().begin(), in.tokens().ids().end());
       break;
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return InvalidArgument("field 'prompt': not set, expected one of chat, raw_text, tokens");

@@ -242,8 +242,9 @@ void ForwardPass::FeedForward(const PackedLayer& w) {
     for (int64_t r = 0; r < rows_; ++r) {
       float* g = act.row(r) + c;
       kernels_.swiglu(stream_, {g, ws_.up.get() + r * act.stride + c, g, count});
-      if (r < prefill_rows_ && bf16_gemm_)
+      if (r < prefill_rows_ && bf16_gemm_) {
         kernels_.to_bf16(stream_, {g, act.bf16_row(r) + c, count});
+      }
     }
   });
   pool_.ParallelFor(rows_ - prefill_rows_, [&](int64_t i, int) {

@@ -20,7 +20,7 @@ class ForwardPass {
  public:
   // References must outlive the pass. The kernels are those of a backend that runs inline.
   struct Setup {
-    const Model& model;
+    const model::Model& model;
     const PackedWeights& weights;
     const kernels::ForwardKernels& kernels;
     bool fast;
@@ -155,8 +155,8 @@ class ForwardPass {
   }
   int64_t PanelsPerPiece(int64_t panels) const;
 
-  const Hyperparameters& hp_;
-  const Tensor& embedding_;
+  const model::Hyperparameters& hp_;
+  const model::Tensor& embedding_;
   const PackedWeights& weights_;
   const kernels::ForwardKernels& kernels_;
   kernels::InlineStream stream_;  // All threads of the pool use it.

@@ -4,19 +4,19 @@ namespace cairn::worker {
 namespace {
 
 struct Job {
-  const Tensor* tensor;
+  const model::Tensor* tensor;
   kernels::PackedMatrix* packed;
   bool half_split;
 };
 
-void PackPanel(const Job& job, const Hyperparameters& hp, int64_t panel) {
+void PackPanel(const Job& job, const model::Hyperparameters& hp, int64_t panel) {
   const std::byte* rows[kernels::kPanelRows];
   for (int64_t i = 0; i < kernels::kPanelRows; ++i) {
     const int64_t r = panel * kernels::kPanelRows + i;
     if (r >= job.tensor->rows) {
       rows[i] = nullptr;
     } else {
-      rows[i] = job.tensor->row(job.half_split ? HalfSplitRow(hp, r) : r);
+      rows[i] = job.tensor->row(job.half_split ? model::HalfSplitRow(hp, r) : r);
     }
   }
   job.packed->PackPanel(panel, rows);
@@ -34,20 +34,21 @@ size_t PackedWeights::bytes() const {
   return sum;
 }
 
-PackedWeights PackWeights(const Model& model, kernels::ThreadPool* pool) {
-  const Hyperparameters& hp = model.hp();
+PackedWeights PackWeights(const model::Model& model, kernels::ThreadPool* pool) {
+  const model::Hyperparameters& hp = model.hp();
   PackedWeights w;
   w.layers.resize(static_cast<size_t>(hp.layers));
   std::vector<Job> jobs;
-  const auto add = [&jobs](const Tensor& tensor, kernels::PackedMatrix* packed, bool half_split) {
+  const auto add = [&jobs](const model::Tensor& tensor, kernels::PackedMatrix* packed,
+                           bool half_split) {
     *packed = kernels::PackedMatrix(tensor.type, tensor.rows, tensor.cols);
     jobs.push_back({&tensor, packed, half_split});
   };
   for (int i = 0; i < hp.layers; ++i) {
-    const LayerWeights& from = model.layer(i);
+    const model::LayerWeights& from = model.layer(i);
     PackedLayer& to = w.layers[static_cast<size_t>(i)];
-    to.attn_norm = FloatsOf(from.attn_norm);
-    to.ffn_norm = FloatsOf(from.ffn_norm);
+    to.attn_norm = model::FloatsOf(from.attn_norm);
+    to.ffn_norm = model::FloatsOf(from.ffn_norm);
     add(from.q, &to.q, true);
     add(from.k, &to.k, true);
     add(from.v, &to.v, false);
@@ -56,7 +57,7 @@ PackedWeights PackWeights(const Model& model, kernels::ThreadPool* pool) {
     add(from.up, &to.up, false);
     add(from.down, &to.down, false);
   }
-  w.output_norm = FloatsOf(model.output_norm());
+  w.output_norm = model::FloatsOf(model.output_norm());
   add(model.output(), &w.output, false);
 
   // Pieces of a few panels over all matrices: the last one is as short as the first.

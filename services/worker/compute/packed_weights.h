@@ -26,6 +26,6 @@ struct PackedWeights {
 
 // Packs all matrices, by panels, on the pool's threads. Afterwards only the token embedding of the
 // model is still needed, which is read row by row.
-PackedWeights PackWeights(const Model& model, kernels::ThreadPool* pool);
+PackedWeights PackWeights(const model::Model& model, kernels::ThreadPool* pool);
 
 }  // namespace cairn::worker

@@ -25,8 +25,8 @@ Status CheckOption(const char* field, int64_t value, int64_t low, int64_t high) 
 
 class CpuTransformer final : public Transformer {
  public:
-  CpuTransformer(const Model& model, const Options& options, const kernels::ForwardKernels& kernels,
-                 int threads, int64_t max_context)
+  CpuTransformer(const model::Model& model, const Options& options,
+                 const kernels::ForwardKernels& kernels, int threads, int64_t max_context)
       : kernels_(kernels),
         layout_{.layers = model.hp().layers,
                 .kv_heads = model.hp().kv_heads,
@@ -84,9 +84,9 @@ class CpuTransformer final : public Transformer {
 
 }  // namespace
 
-Result<std::unique_ptr<Transformer>> Transformer::Create(const Model& model,
+Result<std::unique_ptr<Transformer>> Transformer::Create(const model::Model& model,
                                                          const Options& options) {
-  const Hyperparameters& hp = model.hp();
+  const model::Hyperparameters& hp = model.hp();
   CAIRN_RETURN_IF_ERROR(CheckOption("threads", options.threads, 0, 1024));
   CAIRN_RETURN_IF_ERROR(CheckOption("block_tokens", options.block_tokens, 16, 256));
   CAIRN_RETURN_IF_ERROR(CheckOption("max_context", options.max_context, 0, 1 << 24));

@@ -102,7 +102,8 @@ class Transformer {
 
   // Prepares the weights. The model must outlive the transformer. INVALID_ARGUMENT, which names the
   // option or hyper-parameter that is not possible.
-  static Result<std::unique_ptr<Transformer>> Create(const Model& model, const Options& options);
+  static Result<std::unique_ptr<Transformer>> Create(const model::Model& model,
+                                                     const Options& options);
   virtual ~Transformer() = default;
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;

@@ -12,7 +12,7 @@ size_t Padded(int64_t rows, int64_t stride) {
   return static_cast<size_t>(RoundUp(rows, 32) * stride);
 }
 
-size_t ScratchBytes(const Hyperparameters& hp) {
+size_t ScratchBytes(const model::Hyperparameters& hp) {
   const int64_t group = hp.heads / hp.kv_heads;
   const int64_t widest = std::max({hp.hidden, hp.ffn, hp.heads * hp.head_dim});
   const size_t bytes =
@@ -34,7 +34,7 @@ MatrixInput::MatrixInput(int64_t max_rows, int64_t w)
       bf16(Padded(max_rows, stride)),
       activation(Padded(max_rows, activation_stride)) {}
 
-Workspace::Workspace(const Hyperparameters& hp, int64_t max_rows, int threads)
+Workspace::Workspace(const model::Hyperparameters& hp, int64_t max_rows, int threads)
     : x(Padded(max_rows, hp.hidden)),
       normed(max_rows, hp.hidden),
       attended(max_rows, int64_t{hp.heads} * hp.head_dim),
@@ -54,11 +54,11 @@ size_t Workspace::bytes() const {
          logits.capacity() * sizeof(float);
 }
 
-size_t WideRows::Bytes(const Hyperparameters& hp, int64_t rows) {
+size_t WideRows::Bytes(const model::Hyperparameters& hp, int64_t rows) {
   return (Padded(rows, hp.hidden) + 2 * Padded(rows, hp.rope_dim / 2)) * sizeof(float);
 }
 
-WideRows::WideRows(const Hyperparameters& hp, int64_t rows)
+WideRows::WideRows(const model::Hyperparameters& hp, int64_t rows)
     : x(Padded(rows, hp.hidden)),
       cosine(Padded(rows, hp.rope_dim / 2)),
       sine(Padded(rows, hp.rope_dim / 2)) {}

@@ -62,7 +62,7 @@ struct Workspace {
   // Most rows of one product with the output matrix.
   static constexpr int64_t kLogitsRows = 16;
 
-  Workspace(const Hyperparameters& hp, int64_t max_rows, int threads);
+  Workspace(const model::Hyperparameters& hp, int64_t max_rows, int threads);
 
   // The bytes of all arrays but those of decode attention, which are short.
   size_t bytes() const;
@@ -89,10 +89,10 @@ struct Workspace {
 
 // The memory that a wide chunk needs in addition to the workspace, for all of its rows.
 struct WideRows {
-  WideRows(const Hyperparameters& hp, int64_t rows);
+  WideRows(const model::Hyperparameters& hp, int64_t rows);
 
   // The bytes for `rows` rows.
-  static size_t Bytes(const Hyperparameters& hp, int64_t rows);
+  static size_t Bytes(const model::Hyperparameters& hp, int64_t rows);
 
   AlignedArray<float> x;             // [rows][hidden]: the residual stream
   AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]

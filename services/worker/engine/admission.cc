@@ -105,19 +105,19 @@ Status Admission::CheckRole(const GenerateRequest& request) const {
     return Errorf(StatusCode::kFailedPrecondition, "field 'prefill_only': {}", why);
   };
   if (!request.prefill_only) {
-    if (terms_.role == WorkerRole::kPrefill) {
+    if (terms_.role == model::WorkerRole::kPrefill) {
       return refuse("got false, but this worker has the role 'prefill'");
     }
     return OkStatus();
   }
-  if (terms_.role == WorkerRole::kDecode) {
+  if (terms_.role == model::WorkerRole::kDecode) {
     return refuse("got true, but this worker has the role 'decode'");
   }
   if (!terms_.no_prefill_only.empty()) return refuse("got true, but " + terms_.no_prefill_only);
   return OkStatus();
 }
 
-Status Admission::CheckBudget(const Job& job) const {
+Status Admission::CheckBudget(const Job& job) {
   const KvLayout& kv = terms_.kv;
   const int64_t block = kv.block_tokens;
   const int64_t tokens = std::ssize(job.prompt().tokens);
@@ -125,7 +125,12 @@ Status Admission::CheckBudget(const Job& job) const {
   const int64_t rows = spills ? SpilledPrompt::RowsAtNode(tokens) : tokens / block * block;
   if (terms_.reading == nullptr || rows == 0 || job.request().prefill_only) return OkStatus();
   const int64_t own_pages = (job.TokensNeeded() - rows + block - 1) / block;
-  return terms_.reading->CheckBudget(rows, static_cast<uint64_t>(own_pages) * kv.page_bytes());
+  Status fits =
+      terms_.reading->CheckBudget(rows, static_cast<uint64_t>(own_pages) * kv.page_bytes());
+  if (fits.ok()) return fits;
+  MutexLock lock(mu_);
+  ++totals_.near_refused;
+  return fits;
 }
 
 }  // namespace cairn::worker

@@ -25,7 +25,7 @@ namespace cairn::worker {
 class Admission {
  public:
   struct Terms {
-    WorkerRole role = WorkerRole::kBoth;
+    model::WorkerRole role = model::WorkerRole::kBoth;
     // Why a request with prefill_only is refused whatever the role is. Empty: it is not.
     std::string no_prefill_only = {};
     KvLayout kv = {};
@@ -55,13 +55,15 @@ class Admission {
 
   struct Stats {
     uint64_t refused = 0;           // By the queue.
+    uint64_t near_refused = 0;      // Because the near memory is too small.
     uint64_t lookahead_blocks = 0;  // That the node was asked to bring to memory, and brings.
   };
   Stats GetStats() const;
 
  private:
   Status CheckRole(const GenerateRequest& request) const;
-  Status CheckBudget(const Job& job) const;
+  // Counts what it refuses.
+  Status CheckBudget(const Job& job);
   Status PutIntoQueue(const std::shared_ptr<Job>& job);
 
   const Terms terms_;

@@ -32,7 +32,7 @@ class EngineCache {
   PushQueue& urgent_push() { return *urgent_push_; }
   // Spills drive it, one at a time.
   PushQueue& spill_push() { return *spill_push_; }
-  // The engine's thread drives it, and waits for it.
+  // Turned prompts drive it, one at a time.
   PushQueue& turn_push() { return *turn_push_; }
   // Null: no published recipe has a stage.
   StagePublisher* stages() { return stages_.get(); }

@@ -302,6 +302,10 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
   sequence->DropLoans();
   sequence->Withdraw();
   sequence.reset();  // Before the caller hears of the end: its next request may need the pages.
+  if (outcome.status().code() == StatusCode::kResourceExhausted) {
+    MutexLock lock(mu_);
+    ++totals_.pool_refusals;
+  }
   // The match may have found more or less than was expected.
   if (outcome.ok()) {
     parts_.accounts->Charge(job->claim().tenant,

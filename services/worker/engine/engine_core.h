@@ -50,7 +50,7 @@ class EngineCore {
   WorkerEngine::Load GetLoad() const;
   const MemoryAccount::Bounds& memory_bounds() const { return parts_.memory; }
   void MeasureMemory(MemoryAccount* account) const;
-  const Model& model() const { return *parts_.model; }
+  const model::Model& model() const { return *parts_.model; }
 
   // Queues a request; Job::Consume gives its answer. Errors: those of Generate that come before the
   // request runs.

@@ -10,13 +10,22 @@
 
 namespace cairn::worker {
 
-// The bounds, and the options that became less: kv_pool_bytes if it was 0, parking_bytes if it had
-// its default, request_bytes. `pool`: what kv_pool is, or would be by the model; `least_pool`: what
-// it may become if the setting is 0. `taken`: what the transformer has taken already.
-// RESOURCE_EXHAUSTED: all of it does not fit into options.memory_limit and into what this machine
-// has left; the error names all items.
-Result<MemoryAccount::Bounds> FitMemory(WorkerEngine::Options* options, uint64_t pool,
-                                        uint64_t least_pool, uint64_t page_bytes,
-                                        const Transformer::Memory& taken);
+// The bytes that the model makes of settings.
+struct MemoryNeeds {
+  uint64_t pool = 0;        // As kv_pool says, or would by the model.
+  uint64_t least_pool = 0;  // What it may become if the setting is 0.
+  uint64_t page = 0;
+  // With a read policy, of one request, if kv_budget is 0: the longest context, and the least that
+  // reads any.
+  uint64_t near = 0;
+  uint64_t least_near = 0;
+  Transformer::Memory taken;  // What the transformer has taken already.
+};
+
+// The bounds, and the options that became less: kv_pool_bytes and kv_budget if they were 0,
+// parking_bytes if it had its default, request_bytes. A kv_budget of 0 stays so where the longest
+// contexts fit. RESOURCE_EXHAUSTED: all of it does not fit into options.memory_limit and into what
+// this machine has left; the error names all items.
+Result<MemoryAccount::Bounds> FitMemory(WorkerEngine::Options* options, const MemoryNeeds& needs);
 
 }  // namespace cairn::worker

@@ -19,7 +19,7 @@ constexpr uint64_t kMinKvPoolBytes = 256ull << 20;
 
 Status LoadModel(EngineParts& parts) {
   WorkerEngine::Options& options = parts.options;
-  CAIRN_ASSIGN_OR_RETURN(parts.model, Model::Load(options.model_path));
+  CAIRN_ASSIGN_OR_RETURN(parts.model, model::Model::Load(options.model_path));
   const auto context = parts.model->hp().context;
   if (options.max_context < 0 || options.max_context > context) {
     return InvalidArgument("context: got {}, expected 0 to {}", options.max_context, context);
@@ -38,23 +38,31 @@ Status LoadModel(EngineParts& parts) {
 Status MakePool(EngineParts& parts) {
   const KvLayout& kv = parts.transformer->kv_layout();
   const uint64_t given = parts.options.kv_pool_bytes;
-  uint64_t bytes = given, least = given;
+  MemoryNeeds needs{.pool = given,
+                    .least_pool = given,
+                    .page = kv.page_bytes(),
+                    .taken = parts.transformer->memory()};
   if (given == 0) {
     const uint64_t sequence = kv.bytes_for(parts.options.max_context);
-    least = std::max(kMinKvPoolBytes, sequence);
-    bytes = std::max(kMinKvPoolBytes, 2 * sequence);
+    needs.least_pool = std::max(kMinKvPoolBytes, sequence);
+    needs.pool = std::max(kMinKvPoolBytes, 2 * sequence);
   } else {
     // Pages cost memory when they are first used: a pool that is too large would end the process
     // then.
     CAIRN_RETURN_IF_ERROR(CheckFits(
-        ReadMachineMemory(), bytes,
-        fmt::format("kv_pool: got {}, which is {} MiB", config::FormatBytes(given), bytes >> 20),
+        ReadMachineMemory(), given,
+        fmt::format("kv_pool: got {}, which is {} MiB", config::FormatBytes(given), given >> 20),
         "lower kv_pool"));
   }
-  CAIRN_ASSIGN_OR_RETURN(parts.memory, FitMemory(&parts.options, bytes, least, kv.page_bytes(),
-                                                 parts.transformer->memory()));
-  bytes = parts.options.kv_pool_bytes;
-  CAIRN_ASSIGN_OR_RETURN(parts.pool, KvPool::Create(kv, bytes));
+  if (!parts.options.read_policy.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(
+        const methods::NearNeeds near,
+        methods::NearNeedsOf(parts.options.read_policy, kv, parts.options.max_context));
+    needs.near = near.most;
+    needs.least_near = near.least;
+  }
+  CAIRN_ASSIGN_OR_RETURN(parts.memory, FitMemory(&parts.options, needs));
+  CAIRN_ASSIGN_OR_RETURN(parts.pool, KvPool::Create(kv, parts.options.kv_pool_bytes));
   return OkStatus();
 }
 

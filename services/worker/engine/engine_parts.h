@@ -29,7 +29,7 @@ struct EngineParts {
   const Clock* clock = nullptr;   // Required. Must outlive the engine.
   std::unique_ptr<TenantAccounts> accounts;
   std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
   MemoryAccount::Bounds memory = MemoryAccount::Unbounded();  // The memory bounds of the process.

@@ -50,6 +50,7 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   const Admission::Stats admission = admission_.GetStats();
   stats.requests_refused = admission.refused;
+  stats.near_refusals = admission.near_refused;
   stats.lookahead_blocks = admission.lookahead_blocks;
   const IdleTurns::Stats idle = idle_turns_.GetStats();
   stats.idle_prefilled_tokens = idle.prefilled_tokens;
@@ -68,12 +69,18 @@ WorkerEngine::Stats EngineCore::GetStats() const {
 
 void EngineCore::MeasureMemory(MemoryAccount* account) const {
   const WorkerEngine::Load load = GetLoad();
+  uint64_t pool_refusals = 0;
+  {
+    MutexLock lock(mu_);
+    pool_refusals = totals_.pool_refusals;
+  }
   account->Measure(MemoryItem::kWeights, account->bound(MemoryItem::kWeights));
   account->Measure(MemoryItem::kCompute, account->bound(MemoryItem::kCompute));
   account->Measure(MemoryItem::kPool,
-                   (load.kv_pages_total - load.kv_pages_free) * parts_.pool->layout().page_bytes());
+                   (load.kv_pages_total - load.kv_pages_free) * parts_.pool->layout().page_bytes(),
+                   pool_refusals);
   account->Measure(MemoryItem::kParking, load.parked_bytes);
-  account->Measure(MemoryItem::kNear, load.near_bytes);
+  account->Measure(MemoryItem::kNear, load.near_bytes, admission_.GetStats().near_refused);
 }
 
 WorkerEngine::Load EngineCore::GetLoad() const {

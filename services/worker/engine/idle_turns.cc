@@ -16,7 +16,7 @@ void IdleTurns::Keep(const Job& job, const GenerateSummary& summary,
       summary.finish_reason == "cancelled") {
     return;
   }
-  const std::vector<TokenId>& prompt = job.prompt().tokens;
+  const std::vector<model::TokenId>& prompt = job.prompt().tokens;
   Turn turn;
   turn.tokens = parts_.finished_turn(job, summary);
   turn.trace = job.request().trace;

@@ -27,7 +27,7 @@ class IdleTurns {
     bool lossy = false;  // The cache stores KV in another form than it was computed in.
     size_t most = 4;     // Turns that wait. For one more the oldest is dropped.
     // The tokens of prompt and answer, as the next turn will begin with them (prompt.h).
-    std::function<std::vector<TokenId>(const Job&, const GenerateSummary&)> finished_turn;
+    std::function<std::vector<model::TokenId>(const Job&, const GenerateSummary&)> finished_turn;
     std::function<PromptReport(const PromptRequest&)> compute;  // PromptKv::Compute.
     std::function<bool()> stop;     // A request has come: the prefill makes way for it.
     std::function<bool()> pushing;  // Blocks of requests are on their way to the node.
@@ -60,7 +60,7 @@ class IdleTurns {
 
  private:
   struct Turn {
-    std::vector<TokenId> tokens;  // Whole blocks.
+    std::vector<model::TokenId> tokens;  // Whole blocks.
     // The finished request's KV, cut to the blocks that the prefill path computed; may be null.
     std::shared_ptr<KvSequence> sequence;
     std::string trace;

@@ -19,7 +19,7 @@ LookAhead::Cached LookAhead::Find(const Job& job) const {
   Cached cached;
   if (job.request().no_cache) return cached;
   const auto& tokens = job.prompt().tokens;
-  cached.keys = session_.Keys(std::span<const TokenId>(tokens).first(tokens.size() - 1));
+  cached.keys = session_.Keys(std::span<const model::TokenId>(tokens).first(tokens.size() - 1));
   if (cached.keys.empty()) return cached;
   const auto found = client_.Exists(session_.fingerprint(), cached.keys,
                                     {.deadline = kQueueCallDeadline, .trace = job.request().trace});

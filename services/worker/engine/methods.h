@@ -22,6 +22,8 @@
 #include "cairn/common/hash.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/wakeup.h"
 #include "common/recipe/recipe.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
@@ -41,7 +43,7 @@ struct PublishedNamespace;
 // The services that ways to a prompt's KV are made of. Everything must outlive them.
 struct MethodServices {
   Transformer& transformer;
-  const Model& model;
+  const model::Model& model;
   KvPool& pool;
   const Clock& clock;
   std::function<void()> make_room;  // Called when the pool is short, before it is tried again.
@@ -50,7 +52,9 @@ struct MethodServices {
   PrefixSession* session = nullptr;
   const KvCodec* codec = nullptr;
   PushQueue* push = nullptr;      // In the background.
-  PushQueue* own_push = nullptr;  // The engine's thread drives it, nobody else.
+  PushQueue* own_push = nullptr;  // A way that waits for its own pushes drives it, nobody else.
+  Executor* executor = nullptr;
+  Wakeup* wakeup = nullptr;  // The engine's.
   Duration match_deadline{0};
 };
 
@@ -63,8 +67,8 @@ Status CheckStage(const Recipe& recipe);
 Result<std::unique_ptr<const RecipeStage>> StageOf(const Recipe& recipe,
                                                    const NamespaceInputs& inputs);
 // For the namespaces that have a stage. All must outlive it.
-std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer, const Model& model,
-                                                  PushQueue& push,
+std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer,
+                                                  const model::Model& model, PushQueue& push,
                                                   std::span<const PublishedNamespace> published);
 
 // For prompts that are longer than the context and lose their oldest tokens: what the node has of
@@ -74,6 +78,14 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& services);
 
 // INVALID_ARGUMENT, which names the policy or parameter, the value and what was expected.
 Status CheckReadPolicy(std::string_view policy);
+// Near memory of one context, in bytes.
+struct NearNeeds {
+  uint64_t most = 0;   // Of one of all tokens, if there is no limit.
+  uint64_t least = 0;  // So that one of a block can be read.
+};
+// `tokens`: of the longest context. Errors: as CheckReadPolicy, or the policy does not suit the
+// model.
+Result<NearNeeds> NearNeedsOf(std::string_view policy, const KvLayout& kv, int64_t tokens);
 struct ReadingInputs {
   std::string_view policy;
   uint64_t budget = 0;    // Near memory of all requests. 0: no limit.

@@ -27,7 +27,7 @@ Result<std::unique_ptr<const RecipeStage>> StageOf(const Recipe& recipe,
 }
 
 std::unique_ptr<StagePublisher> NewStagePublisher(
-    Transformer& /*transformer*/, const Model& /*model*/, PushQueue& /*push*/,
+    Transformer& /*transformer*/, const model::Model& /*model*/, PushQueue& /*push*/,
     std::span<const PublishedNamespace> /*published*/) {
   return nullptr;
 }
@@ -36,6 +36,10 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& /*services*/)
 
 Status CheckReadPolicy(std::string_view policy) {
   return Annotate(Without(policy, "an empty one"), "option 'read_policy'");
+}
+
+Result<NearNeeds> NearNeedsOf(std::string_view policy, const KvLayout& /*kv*/, int64_t /*tokens*/) {
+  return CheckReadPolicy(policy);
 }
 
 Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs) {

@@ -37,7 +37,7 @@ Status Prefiller::Run(const Job& job) {
   return OkStatus();
 }
 
-Status Prefiller::CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence) {
+Status Prefiller::CheckLoans(std::span<const model::TokenId> prompt, KvSequence& sequence) {
   const int64_t broken = sequence.FirstBrokenLoan();
   if (broken == sequence.page_count()) return OkStatus();
   const int64_t length = sequence.length();

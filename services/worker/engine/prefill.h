@@ -22,9 +22,9 @@ class Prefiller {
   Prefiller(Transformer& transformer, const Clock& clock);
 
   struct Job {
-    std::span<const TokenId> tokens;  // The prompt, up to where to compute.
-    KvSequence* sequence = nullptr;   // Holds the KV of a prefix of whole blocks.
-    float* logits = nullptr;          // The logits of the last token, vocab floats; may be null.
+    std::span<const model::TokenId> tokens;  // The prompt, up to where to compute.
+    KvSequence* sequence = nullptr;          // Holds the KV of a prefix of whole blocks.
+    float* logits = nullptr;  // The logits of the last token, vocab floats; may be null.
     // Tokens per chunk, rounded down to whole blocks, at least one. 0: as many as the transformer
     // takes. Results do not depend on it.
     int64_t chunk_tokens = 0;
@@ -50,7 +50,7 @@ class Prefiller {
   // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
   // and are the sequence's own; the pass must be repeated. Otherwise the error of Run. `prompt`: at
   // least the tokens of all lent pages.
-  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
+  Status CheckLoans(std::span<const model::TokenId> prompt, KvSequence& sequence);
 
   // Learns from a chunk that took `seconds`. `disturbed`: as in Job. `block_seconds` may be null;
   // it has one entry for each block of the prompt and gets the seconds that each block of the chunk

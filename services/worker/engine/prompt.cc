@@ -20,17 +20,17 @@ Status CheckTrace(const std::string& trace) {
                          trace.size(), kMaxTraceLength);
 }
 
-bool ValidUtf8Text(std::string_view text) { return ValidUtf8Prefix(text) == text.size(); }
+bool ValidUtf8Text(std::string_view text) { return model::ValidUtf8Prefix(text) == text.size(); }
 
 Status CheckStops(const std::vector<std::string>& stops) {
-  if (stops.size() > kMaxStops) {
+  if (stops.size() > model::kMaxStops) {
     return InvalidArgument("field 'stop': got {} texts, expected at most {}", stops.size(),
-                           kMaxStops);
+                           model::kMaxStops);
   }
   for (size_t i = 0; i < stops.size(); ++i) {
-    if (stops[i].empty() || stops[i].size() > kMaxStopBytes) {
+    if (stops[i].empty() || stops[i].size() > model::kMaxStopBytes) {
       return InvalidArgument("field 'stop[{}]': got {} bytes, expected 1 to {}", i, stops[i].size(),
-                             kMaxStopBytes);
+                             model::kMaxStopBytes);
     }
     if (!ValidUtf8Text(stops[i])) {
       return InvalidArgument("field 'stop[{}]': got bytes that are not UTF-8, expected text", i);
@@ -41,54 +41,55 @@ Status CheckStops(const std::vector<std::string>& stops) {
 
 // Checks the fields that order the request among others.
 Status CheckOrder(const GenerateRequest& request) {
-  if (request.priority < kLeastPriority || request.priority > kGreatestPriority) {
+  if (request.priority < model::kLeastPriority || request.priority > model::kGreatestPriority) {
     return InvalidArgument("field 'priority': got {}, expected {} to {}", request.priority,
-                           kLeastPriority, kGreatestPriority);
+                           model::kLeastPriority, model::kGreatestPriority);
   }
   const bool printable =
       std::ranges::all_of(request.tenant, [](unsigned char c) { return c > ' ' && c != 0x7f; });
-  if (request.tenant.size() > kMaxTenantBytes || !printable || !ValidUtf8Text(request.tenant)) {
+  if (request.tenant.size() > model::kMaxTenantBytes || !printable ||
+      !ValidUtf8Text(request.tenant)) {
     return InvalidArgument(
         "field 'tenant': got {} bytes, expected at most {} of UTF-8 without spaces",
-        request.tenant.size(), kMaxTenantBytes);
+        request.tenant.size(), model::kMaxTenantBytes);
   }
   return OkStatus();
 }
 
 // Text that cannot fit the context however long its tokens are is refused before the work of making
 // tokens of it.
-Status CheckLength(const Model& model, uint32_t context_tokens, size_t bytes) {
+Status CheckLength(const model::Model& model, uint32_t context_tokens, size_t bytes) {
   const size_t most = context_tokens * model.tokenizer().max_token_bytes();
   if (bytes <= most) return OkStatus();
   return InvalidArgument("got {} bytes, expected at most {} for {} tokens", bytes, most,
                          context_tokens);
 }
 
-Result<std::vector<TokenId>> EncodeChat(const Model& model, uint32_t context_tokens,
-                                        const std::vector<ChatMessage>& messages,
-                                        bool add_generation_prompt) {
-  CAIRN_ASSIGN_OR_RETURN(const ChatTemplate* chat_template, model.chat_template());
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
+Result<std::vector<model::TokenId>> EncodeChat(const model::Model& model, uint32_t context_tokens,
+                                               const std::vector<model::ChatMessage>& messages,
+                                               bool add_generation_prompt) {
+  CAIRN_ASSIGN_OR_RETURN(const model::ChatTemplate* chat_template, model.chat_template());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<model::PromptPiece> pieces,
                          chat_template->Render(messages, add_generation_prompt));
   size_t bytes = 0;
-  for (const PromptPiece& piece : pieces) bytes += piece.text.size();
+  for (const model::PromptPiece& piece : pieces) bytes += piece.text.size();
   CAIRN_RETURN_IF_ERROR(CheckLength(model, context_tokens, bytes));
   return model.tokenizer().EncodePrompt(pieces);
 }
 
-Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t context_tokens,
-                                    const ChatPrompt& chat) {
-  if (chat.messages.empty() || chat.messages.size() > kMaxMessages) {
+Result<std::vector<model::TokenId>> Tokens(const model::Model& model, uint32_t context_tokens,
+                                           const ChatPrompt& chat) {
+  if (chat.messages.empty() || chat.messages.size() > model::kMaxMessages) {
     return InvalidArgument("field 'chat.messages': got {} messages, expected 1 to {}",
-                           chat.messages.size(), kMaxMessages);
+                           chat.messages.size(), model::kMaxMessages);
   }
   auto tokens = EncodeChat(model, context_tokens, chat.messages, /*add_generation_prompt=*/true);
   if (!tokens.ok()) return Annotate(tokens.status(), "field 'chat'");
   return tokens;
 }
 
-Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t context_tokens,
-                                    const RawPrompt& raw) {
+Result<std::vector<model::TokenId>> Tokens(const model::Model& model, uint32_t context_tokens,
+                                           const RawPrompt& raw) {
   const Status length = CheckLength(model, context_tokens, raw.text.size());
   if (!length.ok()) return Annotate(length, "field 'raw_text'");
   auto tokens = model.tokenizer().Encode(raw.text, /*parse_special=*/true);
@@ -96,9 +97,9 @@ Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t context_tokens,
   return tokens;
 }
 
-Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t /*context_tokens*/,
-                                    const TokenPrompt& prompt) {
-  const TokenId vocab = model.tokenizer().vocab_size();
+Result<std::vector<model::TokenId>> Tokens(const model::Model& model, uint32_t /*context_tokens*/,
+                                           const TokenPrompt& prompt) {
+  const model::TokenId vocab = model.tokenizer().vocab_size();
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
     if (prompt.ids[i] < 0 || prompt.ids[i] >= vocab) {
       return InvalidArgument("field 'tokens.ids[{}]': got {}, expected 0 to {}", i, prompt.ids[i],
@@ -108,9 +109,9 @@ Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t /*context_token
   return prompt.ids;
 }
 
-Status CheckScore(const Model& model, const GenerateRequest& request, size_t prompt_tokens,
+Status CheckScore(const model::Model& model, const GenerateRequest& request, size_t prompt_tokens,
                   uint32_t room, uint32_t block_tokens) {
-  const std::vector<TokenId>& ids = request.score_tokens;
+  const std::vector<model::TokenId>& ids = request.score_tokens;
   if (ids.empty()) return OkStatus();
   const size_t most = std::min<size_t>(room, kMaxScoreTokens);
   if (ids.size() > most) {
@@ -121,7 +122,7 @@ Status CheckScore(const Model& model, const GenerateRequest& request, size_t pro
     return InvalidArgument("field 'context': got {} tokens, expected a multiple of {}",
                            prompt_tokens, block_tokens);
   }
-  const TokenId vocab = model.tokenizer().vocab_size();
+  const model::TokenId vocab = model.tokenizer().vocab_size();
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab) {
       return InvalidArgument("field 'continuation.ids[{}]': got {}, expected 0 to {}", i, ids[i],
@@ -185,7 +186,7 @@ int64_t DroppedTokens(int64_t tokens, int64_t answer, int64_t context, int64_t b
   return block_tokens + dropped < tokens ? dropped : -1;
 }
 
-Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
+Result<PreparedPrompt> PreparePrompt(const model::Model& model, uint32_t context_tokens,
                                      uint32_t block_tokens, const GenerateRequest& request) {
   CAIRN_RETURN_IF_ERROR(Validate(request.sampling));
   CAIRN_RETURN_IF_ERROR(CheckTrace(request.trace));
@@ -218,12 +219,13 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
   return prompt;
 }
 
-std::vector<TokenId> FinishedTurn(const Model& model, uint32_t context_tokens,
-                                  const GenerateRequest& request, const PreparedPrompt& prompt,
-                                  const GenerateSummary& summary) {
-  std::vector<TokenId> turn;
+std::vector<model::TokenId> FinishedTurn(const model::Model& model, uint32_t context_tokens,
+                                         const GenerateRequest& request,
+                                         const PreparedPrompt& prompt,
+                                         const GenerateSummary& summary) {
+  std::vector<model::TokenId> turn;
   if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
-    std::vector<ChatMessage> messages = chat->messages;
+    std::vector<model::ChatMessage> messages = chat->messages;
     messages.push_back({"assistant", summary.text});
     auto tokens = EncodeChat(model, context_tokens, messages, /*add_generation_prompt=*/false);
     if (!tokens.ok()) return {};

@@ -59,7 +59,7 @@ PromptFetch::Progress PromptFetch::Overlap() {
 PromptFetch::End PromptFetch::Finish() {
   // Blocks that can still come are waited for, unless they are not wanted or nobody may wait.
   const bool wait = way_ == Way::kPolled ? work_.request.company == nullptr : !computed_;
-  const PrefixFetch::Outcome outcome = fetch_->Finish(wait);
+  const PrefixFetch::Outcome outcome = fetch_->Finish(wait, work_.Stop());
   fetch_.reset();
   PromptReport& report = work_.report;
   report.fetched += outcome.bytes;
@@ -131,15 +131,18 @@ Status PromptFetch::ComputeRest(const GiveWay& give_way) {
     timeline.push_back({TimelineSpan::Kind::kCompute, layer, matched_, end_block,
                         Seconds(computing - work_.start), Seconds(clock.Now() - work_.start)});
   };
+  FetchInterrupt interrupt = work_.Stop();
+  interrupt.wanted = [&] { return work_.stopped() || give_way(); };
   int last = 0;
   const size_t spans = timeline.size();
   const Status status = Prefill(work_.tokens(), [&](int layer) -> Status {
     if (layer > 0) span(layer - 1);
     last = layer;
-    if (work_.stopped()) return Status(StatusCode::kCancelled, "prefill stopped");
-    const Status there = fetch_->WaitLayer(layer, front_, give_way);
+    const auto stopped = [] { return Status(StatusCode::kCancelled, "prefill stopped"); };
+    if (work_.stopped()) return stopped();
+    const Status there = fetch_->WaitLayer(layer, front_, interrupt);
     computing = clock.Now();
-    return there;
+    return !there.ok() && work_.stopped() ? stopped() : there;
   });
   if (status.ok()) {
     span(last);

@@ -16,7 +16,7 @@ PromptReport PromptKv::Compute(const PromptRequest& request) {
   }
 }
 
-std::optional<BlockKey> PromptKv::ContextKey(std::span<const TokenId> tokens) const {
+std::optional<BlockKey> PromptKv::ContextKey(std::span<const model::TokenId> tokens) const {
   if (services_.session == nullptr) return std::nullopt;
   return services_.session->Keys(tokens).back();
 }

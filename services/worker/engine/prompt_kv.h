@@ -33,12 +33,12 @@ class PromptKv {
   bool lossy() const { return services_.lossy(); }
   // The key of the last of these tokens' blocks, all of them whole, of exact lineage. nullopt: no
   // cache node.
-  std::optional<BlockKey> ContextKey(std::span<const TokenId> tokens) const;
+  std::optional<BlockKey> ContextKey(std::span<const model::TokenId> tokens) const;
   // The speed of the prompts so far; 0: not known.
   double prefill_tokens_per_second() const { return services_.prefiller.tokens_per_second(); }
 
   // As Prefiller::CheckLoans.
-  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence) {
+  Status CheckLoans(std::span<const model::TokenId> prompt, KvSequence& sequence) {
     return services_.prefiller.CheckLoans(prompt, sequence);
   }
 

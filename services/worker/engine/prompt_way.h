@@ -35,7 +35,7 @@ namespace cairn::worker {
 
 // A prompt whose KV is wanted.
 struct PromptRequest {
-  std::span<const TokenId> tokens;
+  std::span<const model::TokenId> tokens;
   // Has capacity for the tokens, where the way does not say otherwise. Empty, or with KV of whole
   // blocks of the prompt computed by the prefill path.
   std::shared_ptr<KvSequence> sequence;
@@ -47,7 +47,10 @@ struct PromptRequest {
   bool background = false;
   NextUse next = NextUse::kUnknown;  // Goes with the match.
   std::string trace;
-  std::function<bool()> stop;  // Asked between chunks.
+  // Asked between chunks, and while fetched bytes are waited for: whenever the engine's Wakeup is
+  // notified, and at `stop_at`.
+  std::function<bool()> stop;
+  TimePoint stop_at = TimePoint::max();  // The request's deadline: `stop` says true from then on.
   // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
   // Null: nobody is kept from anything by a step that waits.
   std::function<bool()> company = nullptr;
@@ -138,7 +141,7 @@ struct PromptTask {
   int64_t capacity = 0;   // Tokens that the sequence needs room for when the prompt is computed.
   // With drop_oldest, of a prompt that was too long: all of it, and how many tokens are dropped
   // after its first block.
-  std::span<const TokenId> whole = {};
+  std::span<const model::TokenId> whole = {};
   int64_t dropped = 0;
   // Makes the usual way.
   std::function<std::unique_ptr<PromptWay>(PromptRequest)> usual;

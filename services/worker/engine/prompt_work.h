@@ -7,6 +7,7 @@
 #include "cairn/common/clock.h"
 #include "services/worker/engine/prompt_services.h"
 #include "services/worker/engine/prompt_way.h"
+#include "services/worker/session/fetch_progress.h"
 
 namespace cairn::worker {
 
@@ -27,6 +28,10 @@ struct PromptWork {
   int64_t tokens() const { return std::ssize(request.tokens); }
   bool uses_cache() const { return request.use_cache && services.session != nullptr; }
   bool stopped() const { return request.stop && request.stop(); }
+  // Ends a wait when it is stopped. Must not outlive this.
+  FetchInterrupt Stop() const {
+    return {.wanted = [this] { return stopped(); }, .at = request.stop_at};
+  }
   // Tokens from `begin` to the sequence's length were computed since `from`: for the timeline.
   void NoteComputed(int64_t begin, TimePoint from);
 };

@@ -41,7 +41,8 @@ class StageWatch {
   virtual void Observe(const ChunkQueries& queries) = 0;
   // When all of the prompt was computed in exact lineage, its queries from Begin on observed.
   // Pushes what the stages keep; rows are read from the sequence's pages later.
-  virtual void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
+  virtual void Push(std::span<const model::TokenId> tokens,
+                    std::shared_ptr<const KvSequence> sequence,
                     std::span<const double> compute_seconds, const std::string& trace) = 0;
 };
 
@@ -57,8 +58,9 @@ class StagePublisher {
   // Begins a prompt, of which nothing is computed yet. `whole`: tokens of its blocks that may be
   // stored; `prefix_end`: as in GenerateRequest. Null: another prompt is watched. REQUIRES: the
   // sequence is empty, has capacity for the tokens, and outlives the watch, as this does.
-  virtual std::unique_ptr<StageWatch> Begin(std::span<const TokenId> tokens, int64_t prefix_end,
-                                            int64_t whole, const KvSequence& sequence) = 0;
+  virtual std::unique_ptr<StageWatch> Begin(std::span<const model::TokenId> tokens,
+                                            int64_t prefix_end, int64_t whole,
+                                            const KvSequence& sequence) = 0;
 };
 
 }  // namespace cairn::worker

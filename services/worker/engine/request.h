@@ -27,13 +27,13 @@
 namespace cairn::worker {
 
 struct ChatPrompt {
-  std::vector<ChatMessage> messages;  // 1 to 1024, through the model's chat template.
+  std::vector<model::ChatMessage> messages;  // 1 to 1024, through the model's chat template.
 };
 struct RawPrompt {
   std::string text;  // As it is; special tokens in it are recognised. No begin-of-text token added.
 };
 struct TokenPrompt {
-  std::vector<TokenId> ids;
+  std::vector<model::TokenId> ids;
 };
 
 struct GenerateRequest {
@@ -52,7 +52,7 @@ struct GenerateRequest {
   // If not empty: nothing is generated; these tokens are computed after the prompt, and their
   // logits go to on_scores. The prompt must then be whole blocks, so that all of it may come from
   // the cache. 1 to kMaxScoreTokens.
-  std::vector<TokenId> score_tokens = {};
+  std::vector<model::TokenId> score_tokens = {};
   // Tokens of the prompt that others share, where the recipe selects tokens; no effect elsewhere.
   // 0:
   // not said. At most the prompt's tokens.
@@ -101,10 +101,10 @@ struct GenerateSummary {
   uint32_t shared_tokens = 0;  // Taken from other requests, which computed the same tokens.
   // prompt_tokens - fetched_tokens - shared_tokens; fewer if the request ended during its prompt.
   uint32_t computed_tokens = 0;
-  std::vector<TokenId> tokens;  // The end token is not among them; those of a stop text are.
-  std::string text;             // Without the stop text, and what its tokens had after it.
-  double ttft_seconds = 0;      // From leaving the queue to the first token; 0: there was none.
-  double total_seconds = 0;     // From leaving the queue to the last token.
+  std::vector<model::TokenId> tokens;  // The end token is not among them; those of a stop text are.
+  std::string text;                    // Without the stop text, and what its tokens had after it.
+  double ttft_seconds = 0;   // From leaving the queue to the first token; 0: there was none.
+  double total_seconds = 0;  // From leaving the queue to the last token.
   double queue_seconds = 0;
   double match_seconds = 0;
   double fetch_seconds = 0;   // From the match's answer to the last slice.
@@ -132,7 +132,7 @@ struct GenerateSummary {
 struct GenerateCallbacks {
   // A new token; `text` is valid UTF-8 and may be empty while a character is incomplete (the rest
   // of the text may come with the summary only). False cancels.
-  std::function<bool(TokenId id, std::string_view text)> on_token;
+  std::function<bool(model::TokenId id, std::string_view text)> on_token;
   // Logits after score_tokens[first] to score_tokens[first + rows - 1]: [rows][vocab]. False
   // cancels.
   std::function<bool(size_t first, size_t rows, std::span<const float> logits)> on_scores = nullptr;

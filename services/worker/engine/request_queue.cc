@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kCancelPoll{20};
 
 }  // namespace
 
-void Job::PutToken(TokenId id, std::string text) {
+void Job::PutToken(model::TokenId id, std::string text) {
   MutexLock lock(mu_);
   tokens_.push_back({id, std::move(text)});
   generated_.fetch_add(1, std::memory_order_relaxed);

@@ -70,7 +70,7 @@ class Job {
   }
 
   // Engine's side. A reader that is slow never holds the engine up: at most max_tokens tokens wait.
-  void PutToken(TokenId id, std::string text);
+  void PutToken(model::TokenId id, std::string text);
   void PutAnnounced();
   // Waits while the reader is kMaxScores behind: logits are large. Returns at once when cancelled.
   void PutScores(size_t first, size_t rows, std::vector<float> logits);
@@ -88,7 +88,7 @@ class Job {
   bool left() const { return left_.load(std::memory_order_relaxed); }
 
   struct Token {
-    TokenId id;
+    model::TokenId id;
     std::string text;
   };
   struct Scores {

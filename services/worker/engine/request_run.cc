@@ -26,9 +26,7 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
       sequence_(std::make_shared<KvSequence>(parts.pool.NewSequence())),
       logits_(static_cast<size_t>(parts.transformer.vocab())),
       outcome_(Status(StatusCode::kInternal, "the request has not finished")),
-      sampler_(job_->request().sampling),
-      decoder_(parts.model.tokenizer()),
-      stop_text_(job_->request().stop) {
+      answer_(job_->request(), parts.model.tokenizer()) {
   summary_.queue_seconds = Seconds(start_ - job_->queued_at());
   summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
   summary_.dropped_tokens = static_cast<uint32_t>(job_->prompt().dropped);
@@ -50,7 +48,7 @@ Step RequestRun::Next(int64_t max_rows, bool alone) {
       if (max_rows < (state_ == State::kDecode ? 1 : sequence_->layout().block_tokens)) {
         return {Step::Kind::kWaiting};
       }
-      if (std::exchange(repeat_, false)) return pass_;
+      if (std::exchange(pass_.repeat, false)) return pass_.step;
       return state_ == State::kDecode ? Decode(alone) : Score();
     default:
       break;
@@ -78,7 +76,7 @@ Scheduler::Candidate RequestRun::candidate() const {
   }
   if (state_ == State::kScore) {
     candidate.claim.prefill_tokens =
-        std::ssize(job_->request().score_tokens) - static_cast<int64_t>(scored_);
+        std::ssize(job_->request().score_tokens) - static_cast<int64_t>(scores_.done);
   }
   if (candidate.decoding) candidate.claim.prefill_tokens = 0;
   return candidate;
@@ -89,8 +87,8 @@ TimePoint RequestRun::WakeAt() const {
   return under_way_ ? std::min(deadline, way_->WakeAt()) : deadline;
 }
 
-std::span<const TokenId> RequestRun::PromptTokens() const {
-  const std::span<const TokenId> tokens = job_->prompt().tokens;
+std::span<const model::TokenId> RequestRun::PromptTokens() const {
+  const std::span<const model::TokenId> tokens = job_->prompt().tokens;
   if (!job_->request().prefill_only) return tokens;
   const auto block_tokens = static_cast<size_t>(parts_.pool.layout().block_tokens);
   return tokens.first((tokens.size() - 1) / block_tokens * block_tokens);
@@ -115,6 +113,7 @@ PromptRequest RequestRun::Wanted() {
   wanted.next = request.next;
   wanted.trace = request.trace;
   wanted.stop = [this] { return stopped(); };
+  wanted.stop_at = request.deadline.value_or(TimePoint::max());
   wanted.company = parts_.company;
   return wanted;
 }
@@ -221,7 +220,7 @@ void RequestRun::EndReturn(const PromptReport& report) {
                     "the cache node lost the prompt's KV while it was scored; try again"));
     }
   } else {
-    repeat_ = true;
+    pass_.repeat = true;
   }
 }
 
@@ -237,12 +236,12 @@ void RequestRun::Park(bool keep) {
     return;
   }
   std::optional<ParkedKv> copy;
-  if (keep && state_ == State::kDecode && !repeat_) copy = ParkedKv::Of(*sequence_);
+  if (keep && state_ == State::kDecode && !pass_.repeat) copy = ParkedKv::Of(*sequence_);
   resumed_ = resumed_ || state_ == State::kDecode;
   gave_pages_ = true;
   starved_ = false;
   way_.reset();
-  repeat_ = false;
+  pass_.repeat = false;
   // Pushes that wait may still hold it.
   sequence_->DropLoans();
   sequence_ = std::make_shared<KvSequence>(parts_.pool.NewSequence());
@@ -400,15 +399,14 @@ void RequestRun::EndPromptAgain(const Status& status) {
   }
   if (status.code() != StatusCode::kCancelled) return Finish(status);
   summary_.finish_reason = "cancelled";
-  summary_.text += stop_text_.Add(decoder_.Finish()) + stop_text_.Finish();
+  summary_.text += answer_.Finish();
   Finish(OkStatus());
 }
 
 Step RequestRun::Decode(bool alone) {
   const auto finish = [&](const char* reason) -> Step {
-    if (!stop_text_.stopped()) summary_.text += stop_text_.Add(decoder_.Finish());
-    summary_.text += stop_text_.Finish();
-    summary_.finish_reason = stop_text_.stopped() ? "stop" : reason;
+    summary_.text += answer_.Finish();
+    summary_.finish_reason = answer_.stopped() ? "stop" : reason;
     Finish(OkStatus());
     return {Step::Kind::kWorked};
   };
@@ -416,24 +414,17 @@ Step RequestRun::Decode(bool alone) {
   if (decoded_ < summary_.tokens.size()) {
     return stopped() ? finish("cancelled") : DecodeToken(alone);
   }
-  if (job_->request().want_logits_digest) {
-    answer_digest_.Update(std::as_bytes(std::span<const float>(logits_)));
-  }
-  const Result<TokenId> token = sampler_.Sample(logits_);
-  if (!token.ok()) {
-    Finish(token.status());
+  Result<Answer::Next> next = answer_.Take(logits_);
+  if (!next.ok()) {
+    Finish(next.status());
     return {Step::Kind::kWorked};
   }
-  token_ = *token;
   if (summary_.ttft_seconds == 0) summary_.ttft_seconds = Seconds(parts_.clock.Now() - start_);
-  if (!job_->request().ignore_eos && parts_.model.tokenizer().IsEndOfGeneration(token_)) {
-    return finish("stop");
-  }
-  summary_.tokens.push_back(token_);
-  std::string text = stop_text_.Add(decoder_.Add(token_));
-  summary_.text += text;
-  job_->PutToken(token_, std::move(text));
-  if (stop_text_.stopped()) return finish("stop");
+  if (next->ended) return finish("stop");
+  summary_.tokens.push_back(next->token);
+  summary_.text += next->text;
+  job_->PutToken(next->token, std::move(next->text));
+  if (answer_.stopped()) return finish("stop");
   if (summary_.tokens.size() >= job_->prompt().max_tokens) return finish("length");
   if (stopped()) return finish("cancelled");
   return DecodeToken(alone);
@@ -458,16 +449,17 @@ Step RequestRun::DecodeToken(bool alone) {
     Finish(room);
     return {Step::Kind::kWorked};
   }
-  token_ = summary_.tokens[decoded_++];
-  pass_ = Chunk({&token_, 1});
-  pass_.chunk.phase = Phase::kDecode;
-  pass_.chunk.logits = logits_.data();
-  return pass_;
+  // No token is added before the pass is over.
+  Step& step = pass_.step;
+  step = Chunk(std::span(summary_.tokens).subspan(decoded_++, 1));
+  step.chunk.phase = Phase::kDecode;
+  step.chunk.logits = logits_.data();
+  return step;
 }
 
 Step RequestRun::Score() {
-  const std::span<const TokenId> tokens = job_->request().score_tokens;
-  if (scored_ >= tokens.size() || stopped()) {
+  const std::span<const model::TokenId> tokens = job_->request().score_tokens;
+  if (scores_.done >= tokens.size() || stopped()) {
     summary_.finish_reason = job_->cancelled() ? "cancelled" : "length";
     Finish(OkStatus());
     return {Step::Kind::kWorked};
@@ -476,24 +468,25 @@ Step RequestRun::Score() {
   if (!job_->HasRoomForScores()) return {Step::Kind::kWaiting};
   // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
   // vocabulary.
-  const auto step = static_cast<size_t>(sequence_->layout().block_tokens);
+  const auto block = static_cast<size_t>(sequence_->layout().block_tokens);
   // Where the context is read by rows, one token at a time is decoded, as an answer is.
-  const size_t count = reader_ != nullptr ? 1 : std::min(step, tokens.size() - scored_);
-  scores_.assign(count * logits_.size(), 0.0f);
-  pass_ = Chunk(tokens.subspan(scored_, count));
-  pass_.chunk.logits = scores_.data();
-  pass_.chunk.logits_of_every_token = reader_ == nullptr;
-  if (reader_ != nullptr) pass_.chunk.phase = Phase::kDecode;
-  return pass_;
+  const size_t count = reader_ != nullptr ? 1 : std::min(block, tokens.size() - scores_.done);
+  scores_.rows.assign(count * logits_.size(), 0.0f);
+  Step& step = pass_.step;
+  step = Chunk(tokens.subspan(scores_.done, count));
+  step.chunk.logits = scores_.rows.data();
+  step.chunk.logits_of_every_token = reader_ == nullptr;
+  if (reader_ != nullptr) step.chunk.phase = Phase::kDecode;
+  return step;
 }
 
-Step RequestRun::Chunk(std::span<const TokenId> tokens) {
+Step RequestRun::Chunk(std::span<const model::TokenId> tokens) {
   Step step{Step::Kind::kChunk};
   step.chunk.sequence = sequence_.get();
   step.chunk.tokens = tokens;
   step.chunk.reader = reader_.get();
   if (way_ != nullptr && reader_ == nullptr) step.chunk.earlier = way_->earlier();
-  pass_length_ = sequence_->length();
+  pass_.length = sequence_->length();
   return step;
 }
 
@@ -506,15 +499,15 @@ void RequestRun::Computed(const Status& status, const Pass& pass) {
   if (!status.ok()) return Finish(status);
   const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
   if (loans.code() == StatusCode::kAborted) {
-    sequence_->SetLength(pass_length_);
-    repeat_ = true;
+    sequence_->SetLength(pass_.length);
+    pass_.repeat = true;
     return;
   }
   if (!loans.ok()) return Finish(loans);
   if (state_ != State::kScore) return;
-  const size_t rows = pass_.chunk.tokens.size();
-  job_->PutScores(scored_, rows, std::move(scores_));
-  scored_ += rows;
+  const size_t rows = pass_.step.chunk.tokens.size();
+  job_->PutScores(scores_.done, rows, std::move(scores_.rows));
+  scores_.done += rows;
 }
 
 void RequestRun::Finish(Status status) {
@@ -525,7 +518,7 @@ void RequestRun::Finish(Status status) {
     summary_.fetched = read->bytes;
     summary_.fetch_path = read->path;
   }
-  if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
+  if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_.LogitsDigest();
   if (status.ok()) {
     outcome_ = std::move(summary_);
   } else {

@@ -14,22 +14,21 @@
 #include "cairn/common/status.h"
 #include "model/model.h"
 #include "services/worker/compute/decode_reader.h"
-#include "services/worker/compute/sampler.h"
 #include "services/worker/compute/transformer.h"
+#include "services/worker/engine/answer.h"
 #include "services/worker/engine/context_opener.h"
 #include "services/worker/engine/prompt_kv.h"
 #include "services/worker/engine/prompt_way.h"
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/spilled_prompt.h"
 #include "services/worker/engine/step.h"
-#include "services/worker/engine/stop_text.h"
 #include "services/worker/scheduling/scheduler.h"
 
 namespace cairn::worker {
 
 // The state that all requests of an engine share. Everything must outlive the runs.
 struct RequestParts {
-  const Model& model;
+  const model::Model& model;
   Transformer& transformer;
   KvPool& pool;
   uint64_t pool_bytes = 0;  // As the option kv_pool says.
@@ -112,7 +111,7 @@ class RequestRun {
   }
   // Tokens of the prompt that are computed here: with prefill_only the full blocks before its last
   // token.
-  std::span<const TokenId> PromptTokens() const;
+  std::span<const model::TokenId> PromptTokens() const;
   PromptRequest Wanted();
   // Chooses the way to the prompt's KV, with the pages that it needs.
   Step Reserve(bool alone);
@@ -146,7 +145,7 @@ class RequestRun {
   // The prompt's KV is there again, after Park.
   void EndPromptAgain(const Status& status);
   Step Score();
-  Step Chunk(std::span<const TokenId> tokens);
+  Step Chunk(std::span<const model::TokenId> tokens);
   void Finish(Status status);
 
   const RequestParts& parts_;
@@ -165,20 +164,22 @@ class RequestRun {
   Result<GenerateSummary> outcome_;
 
   // kDecode and kScore.
-  Sha256 answer_digest_;  // Only with want_logits_digest.
-  Sampler sampler_;
-  StreamDecoder decoder_;
-  StopText stop_text_;
-  TokenId token_ = 0;
-  size_t scored_ = 0;
-  std::vector<float> scores_;
+  Answer answer_;
+  struct Scores {
+    size_t done = 0;          // Tokens.
+    std::vector<float> rows;  // Those of the pass under way.
+  };
+  Scores scores_;
   bool starved_ = false;     // There was no page for the next token.
   bool gave_pages_ = false;  // It was parked.
   bool resumed_ = false;     // It was parked: its summary tells of the first time.
   size_t decoded_ = 0;       // Generated tokens whose KV is there, or under way.
-  Step pass_;                // The chunk under way.
-  int64_t pass_length_ = 0;  // The length of the sequence before it.
-  bool repeat_ = false;      // The node took lent memory back under the pass.
+  struct UnderWay {
+    Step step;
+    int64_t length = 0;   // The length of the sequence before it.
+    bool repeat = false;  // The node took lent memory back under it.
+  };
+  UnderWay pass_;
 };
 
 }  // namespace cairn::worker

@@ -22,7 +22,8 @@ PromptServices ServicesOf(const EngineParts& parts, EngineCache* cache) {
   return services;
 }
 
-MethodServices MethodServicesOf(const EngineParts& parts, EngineCache* cache) {
+MethodServices MethodServicesOf(const EngineParts& parts, EngineCache* cache, Executor* executor,
+                                Wakeup& wakeup) {
   MethodServices services{.transformer = *parts.transformer,
                           .model = *parts.model,
                           .pool = *parts.pool,
@@ -38,6 +39,8 @@ MethodServices MethodServicesOf(const EngineParts& parts, EngineCache* cache) {
   services.codec = parts.codec.get();
   services.push = &cache->push();
   services.own_push = &cache->turn_push();
+  services.executor = executor;
+  services.wakeup = &wakeup;
   return services;
 }
 
@@ -46,7 +49,7 @@ MethodServices MethodServicesOf(const EngineParts& parts, EngineCache* cache) {
 RequestServices::RequestServices(const EngineParts& parts, EngineCache* cache, Executor* executor,
                                  Hooks hooks)
     : prompt_kv_(ServicesOf(parts, cache)) {
-  const MethodServices services = MethodServicesOf(parts, cache);
+  const MethodServices services = MethodServicesOf(parts, cache, executor, hooks.wakeup);
   if (parts.stage != nullptr) staged_prompts_ = parts.stage->NewWays(services);
   if (cache != nullptr && !staged() && parts.codec->raw()) {
     turned_prompts_ = methods::NewTurnedPrompts(services);

@@ -23,7 +23,7 @@ class RequestServices {
   // The calls of requests to their engine.
   struct Hooks {
     const std::atomic<bool>& cancel_all;
-    Wakeup& wakeup;                                       // Notified of what comes of spills.
+    Wakeup& wakeup;                                       // Notified of work in the background.
     std::function<Status(KvSequence&, int64_t)> reserve;  // As in RequestParts.
     std::function<bool()> company;                        // The same.
     std::function<int64_t()> spare_pages;                 // The same.
@@ -48,7 +48,7 @@ class RequestServices {
   std::unique_ptr<PromptWays> staged_prompts_;  // Null: the recipe has no stage.
   // Null: prompts that were longer than the context go the usual way.
   std::unique_ptr<PromptWays> turned_prompts_;
-  SpillTurn spill_turn_;
+  PushTurn spill_turn_;
   std::optional<SpillServices> spill_;  // If the recipe keeps every bit.
   std::optional<RequestParts> request_parts_;
 };

@@ -61,6 +61,7 @@ bool SpilledPrompt::IsMiss(const Status& status) {
 
 Step SpilledPrompt::Next(int64_t max_rows, bool /*alone*/) {
   if (state_ == State::kSpilling) return NextSpilling();
+  if (asking_ != nullptr && !asking_->task->done()) return {Step::Kind::kWaiting};
   if (state_ != State::kFinished && request_.stop && request_.stop()) {
     End(Status(StatusCode::kCancelled, "prefill stopped"));
     return {Step::Kind::kWorked};
@@ -81,15 +82,33 @@ Step SpilledPrompt::Next(int64_t max_rows, bool /*alone*/) {
   return {Step::Kind::kFinished};
 }
 
+std::optional<SpilledPrompt::Held> SpilledPrompt::Hold(size_t blocks) {
+  if (asking_ == nullptr) {
+    asking_ = std::make_unique<Asking>();
+    Held& held = asking_->held;
+    asking_->task.emplace(services_.executor, clock_, services_.wakeup,
+                          [this, &held, keys = std::span(keys_).first(blocks)] {
+                            const TimePoint start = clock_.Now();
+                            held.status = kv_.Hold(keys);
+                            held.seconds = Seconds(clock_.Now() - start);
+                          });
+  }
+  if (!asking_->task->done()) return std::nullopt;
+  Held held = std::move(asking_->held);
+  asking_.reset();
+  return held;
+}
+
 Step SpilledPrompt::Match() {
-  const TimePoint start = clock_.Now();
   // The last token is always computed.
   const auto most = static_cast<size_t>((total_ - 1) / block_tokens_);
-  const Status held = kv_.Hold(std::span(keys_).first(std::min(keys_.size(), most)));
-  report_.match_seconds = Seconds(clock_.Now() - start);
-  report_.miss_reason = held.ok()                                      ? kv_.miss_reason()
-                        : held.code() == StatusCode::kDeadlineExceeded ? MissReason::kDeadline
-                                                                       : MissReason::kUnavailable;
+  const std::optional<Held> held = Hold(std::min(keys_.size(), most));
+  if (!held) return {Step::Kind::kWaiting};
+  const Status& status = held->status;
+  report_.match_seconds = held->seconds;
+  report_.miss_reason = status.ok()                                      ? kv_.miss_reason()
+                        : status.code() == StatusCode::kDeadlineExceeded ? MissReason::kDeadline
+                                                                         : MissReason::kUnavailable;
   if (kv_.tokens() > 0) sequence_.StartAt(kv_.tokens());
   report_.fetched_blocks = static_cast<uint32_t>(kv_.tokens() / block_tokens_);
   // Behind the last whole unit.
@@ -169,12 +188,13 @@ bool SpilledPrompt::Patient() {
 
 Step SpilledPrompt::Return() {
   const int64_t base = sequence_.base();
-  const Status held = kv_.Hold(std::span(keys_).first(static_cast<size_t>(base / block_tokens_)));
-  if (!held.ok()) {
-    if (IsMiss(held) && Patient()) return {Step::Kind::kWaiting};
+  const std::optional<Held> held = Hold(static_cast<size_t>(base / block_tokens_));
+  if (!held) return {Step::Kind::kWaiting};
+  if (!held->status.ok()) {
+    if (IsMiss(held->status) && Patient()) return {Step::Kind::kWaiting};
     End(Errorf(StatusCode::kUnavailable,
                "{} tokens of the prompt's KV are at the cache node, which does not answer: {}",
-               base, std::string(held.message())));
+               base, std::string(held->status.message())));
     return {Step::Kind::kWorked};
   }
   if (failures_ > kMostFailures) {

@@ -11,6 +11,8 @@
 //            kSpilling: the full blocks are pushed and leased in the background (block_spill.h).
 //                       Then their pages are given back.
 //
+// kMatch and kReturn ask the node in the background, too: tokens of other requests go on meanwhile.
+//
 // The part of the prompt's beginning that the node has is not fetched: it counts as spilt.
 //
 // Exactness: the sums are those of a sequence with all its pages (kernels/attention.h), and only
@@ -31,9 +33,11 @@
 #include "cairn/common/clock.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/prompt_way.h"
+#include "services/worker/session/background_task.h"
 #include "services/worker/session/block_spill.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/push_turn.h"
 #include "services/worker/session/spilled_kv.h"
 
 namespace cairn::worker {
@@ -44,7 +48,7 @@ struct SpillServices {
   PrefixSession& session;  // The session of a namespace with the recipe raw.
   Executor& executor;
   PushQueue& push;  // Spills drive it, nobody else.
-  SpillTurn& turn;
+  PushTurn& turn;
   Wakeup& wakeup;
   // For what need not be spilt. Null: it is not pushed.
   PushQueue* background = nullptr;
@@ -92,8 +96,22 @@ class SpilledPrompt final : public PromptWay {
  private:
   enum class State : uint8_t { kMatch, kChunk, kSpilling, kReturn, kFinished };
 
+  // The node's answer about the prompt's first blocks.
+  struct Held {
+    Status status;
+    double seconds = 0;
+  };
+  // The question for it, in the background.
+  struct Asking {
+    Held held;  // The task's, until it is done.
+    std::optional<BackgroundTask> task;
+  };
+
   // A status that says that what was spilt did not come, or not in time.
   static bool IsMiss(const Status& status);
+  // Leases the first blocks of the prompt: SpilledKv::Hold. nullopt: the node has not answered yet;
+  // call it again with the same number.
+  std::optional<Held> Hold(size_t blocks);
   Step Match();
   Step NextChunk(int64_t max_rows);
   // The prompt is complete: room for the answer.
@@ -144,6 +162,7 @@ class SpilledPrompt final : public PromptWay {
   bool rows_asked_ = false;                 // EndChunks has spilt what is read by rows.
   bool spills_rows_ = false;                // kSpilling: for that.
   std::unique_ptr<BlockSpill> spill_;       // kSpilling.
+  std::unique_ptr<Asking> asking_;          // In kMatch and kReturn, while the node is asked.
   PromptReport report_;
   SpillStats stats_;
 };

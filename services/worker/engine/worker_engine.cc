@@ -39,7 +39,7 @@ class ThreadedEngine final : public WorkerEngine {
   Load GetLoad() const override { return core_.GetLoad(); }
   MemoryAccount::Bounds memory_bounds() const override { return core_.memory_bounds(); }
   void MeasureMemory(MemoryAccount* account) const override { core_.MeasureMemory(account); }
-  const Model& model() const override { return core_.model(); }
+  const model::Model& model() const override { return core_.model(); }
 
   void Shutdown(std::chrono::milliseconds drain) override {
     MutexLock shutdown(shutdown_mu_);

@@ -53,6 +53,10 @@ namespace cairn::worker {
       "Requests that were refused: too many waited, or they would have waited too long.")          \
   ROW(kTotal, requests_failed, "cairn_worker_requests_total", "result=failed",                     \
       "Requests that failed after they were accepted.")                                            \
+  ROW(kTotal, pool_refusals, "", "",                                                               \
+      "Requests that ended because the pool had no pages for them, and no cache node had room.")   \
+  ROW(kTotal, near_refusals, "", "",                                                               \
+      "Requests that were refused because kv_budget is too small for their context.")              \
   ROW(kTotal, requests_parked, "cairn_worker_parked_total", "",                                    \
       "Times that a request gave its pages to others.")                                            \
   ROW(kTotal, prompt_tokens, "", "",                                                               \
@@ -127,11 +131,11 @@ class WorkerEngine {
     std::vector<std::string> publish = {};
     // How contexts are read by rows (methods/reading). Empty: all KV stays in the pool.
     std::string read_policy;
-    // Near memory for that, shared evenly among max_running requests. 0: no limit. Only with
-    // read_policy.
+    // Near memory for that, shared evenly among max_running requests. 0: what the longest contexts
+    // need, or what is left of memory_limit and the machine if that is less. Only with read_policy.
     uint64_t kv_budget = 0;
     std::string cache_address;  // For GetInfo only.
-    WorkerRole role = WorkerRole::kBoth;
+    model::WorkerRole role = model::WorkerRole::kBoth;
     PrefixSession::Options prefix;
     PushQueue::Options push;
     SpilledKv::Options spill;
@@ -146,7 +150,7 @@ class WorkerEngine {
     int threads = 0;
     std::string cache_address;
     bool cache_connected = false;
-    WorkerRole role = WorkerRole::kBoth;
+    model::WorkerRole role = model::WorkerRole::kBoth;
     // The fingerprint of the namespace; nullopt without a cache.
     std::optional<Digest> fingerprint;
   };
@@ -214,7 +218,7 @@ class WorkerEngine {
   // The most that the process takes, and into `account` what the engine's items take now.
   virtual MemoryAccount::Bounds memory_bounds() const = 0;
   virtual void MeasureMemory(MemoryAccount* account) const = 0;
-  virtual const Model& model() const = 0;
+  virtual const model::Model& model() const = 0;
 
   // Refuses new requests, lets accepted ones finish and pushes go out until `drain` has passed,
   // then cancels what is left. Idempotent.

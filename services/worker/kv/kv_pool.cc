@@ -268,7 +268,7 @@ Status KvPool::Allocate(int64_t count, std::vector<std::byte*>* pages) {
   MutexLock lock(mu_);
   if (count > static_cast<int64_t>(free_.size())) {
     return Errorf(StatusCode::kResourceExhausted,
-                  "KV pool: {} pages of {} tokens wanted, {} of {} free", count,
+                  "kv_pool: {} pages of {} tokens wanted, {} of {} free", count,
                   layout_.block_tokens, free_.size(), total_pages_);
   }
   for (int64_t i = 0; i < count; ++i) {

@@ -1,9 +1,11 @@
 // The methods that this worker has: engine/methods.h.
 
+#include <algorithm>
 #include <utility>
 
 #include "cairn/kernels/backend.h"
 #include "services/worker/engine/methods.h"
+#include "services/worker/methods/reading/near_memory.h"
 #include "services/worker/methods/reading/policy_reading.h"
 #include "services/worker/methods/reading/read_policy.h"
 #include "services/worker/methods/selections/selection_publisher.h"
@@ -23,8 +25,8 @@ Result<std::unique_ptr<const RecipeStage>> StageOf(const Recipe& recipe,
   return stage;
 }
 
-std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer, const Model& model,
-                                                  PushQueue& push,
+std::unique_ptr<StagePublisher> NewStagePublisher(Transformer& transformer,
+                                                  const model::Model& model, PushQueue& push,
                                                   std::span<const PublishedNamespace> published) {
   return std::make_unique<SelectionPublisher>(transformer, model, push, published);
 }
@@ -34,6 +36,9 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& services) {
       TurnServices{.client = *services.client,
                    .session = *services.session,
                    .codec = *services.codec,
+                   .clock = services.clock,
+                   .executor = *services.executor,
+                   .wakeup = *services.wakeup,
                    .push = *services.own_push,
                    .kernels = *kernels::BestCpuBackend().selections,
                    .kv = services.pool.layout(),
@@ -43,6 +48,19 @@ std::unique_ptr<PromptWays> NewTurnedPrompts(const MethodServices& services) {
 }
 
 Status CheckReadPolicy(std::string_view policy) { return ParseReadPolicy(policy).status(); }
+
+Result<NearNeeds> NearNeedsOf(std::string_view policy, const KvLayout& kv, int64_t tokens) {
+  CAIRN_ASSIGN_OR_RETURN(const ReadPolicy parsed, ParseReadPolicy(policy));
+  CAIRN_RETURN_IF_ERROR(worker::CheckReadPolicy(parsed, kv));
+  const int64_t block = kv.block_tokens;
+  // Contexts are whole blocks, and what stands behind them lies in the pool.
+  CAIRN_ASSIGN_OR_RETURN(const NearMemory all,
+                         ShareBudget(parsed, kv, std::max(block, tokens / block * block),
+                                     /*own_bytes=*/0, NearBudget()));
+  CAIRN_ASSIGN_OR_RETURN(const NearMemory one,
+                         ShareBudget(parsed, kv, block, kv.bytes_for(block), NearBudget()));
+  return NearNeeds{.most = all.total(), .least = one.total()};
+}
 
 Result<std::unique_ptr<const ContextOpener>> NewContextOpener(const ReadingInputs& inputs) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<const ContextOpener> reading,

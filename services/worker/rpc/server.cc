@@ -85,7 +85,7 @@ void Server::Tick() { impl_->health.Tick(); }
 
 Duration Server::BusyFor() const { return impl_->server.calls()->BusyFor(); }
 
-uint64_t Server::request_bytes() const { return impl_->request_bytes.used(); }
+const rpc::RequestBytes& Server::requests() const { return impl_->request_bytes; }
 
 void Server::BeginDrain() {
   impl_->context.draining = true;

@@ -8,6 +8,7 @@
 #include "cairn/common/status.h"
 #include "common/metrics/metrics.h"
 #include "common/net/tls.h"
+#include "common/rpc/request_bytes.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/worker_metrics.h"
 
@@ -39,8 +40,8 @@ class Server {
   void Tick();
   // As rpc::CallServer::BusyFor. Any thread.
   Duration BusyFor() const;
-  // The bytes of requests that were decoded and are under way. Any thread.
-  uint64_t request_bytes() const;
+  // The bytes of requests that were decoded and are under way.
+  const rpc::RequestBytes& requests() const;
   // Health says NOT_SERVING from now on.
   void BeginDrain();
   // No new calls; ends those that are still there after `grace`. Idempotent.

@@ -62,7 +62,7 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
               {.max_length = 1024});
   schema.Bytes("kv_budget", &c.kv_budget,
                "With read_policy: near memory for contexts, shared evenly among batch.max_running "
-               "requests. 0: no limit.");
+               "requests. 0: what the longest contexts need, or what there is room for.");
   schema.Integer("batch.max_running", &c.max_running,
                  "Most requests that are computed at the same time. The others wait.",
                  {.min = 1, .max = 128});
@@ -215,7 +215,7 @@ Status CheckPool(const WorkerConfig& c) {
 Status CheckWithoutLoading(const WorkerConfig& c) {
   CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(c));
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));
-  return Annotate(GgufFile::OpenMetadata(c.model).status(), "model");
+  return Annotate(model::GgufFile::OpenMetadata(c.model).status(), "model");
 }
 
 }  // namespace
@@ -250,7 +250,8 @@ std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) 
 }
 
 Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries) {
-  return ParseTenantTerms(entries, "queue.tenants", kLeastPriority, kGreatestPriority);
+  return ParseTenantTerms(entries, "queue.tenants", model::kLeastPriority,
+                          model::kGreatestPriority);
 }
 
 size_t Threads(const WorkerConfig& c) {
@@ -290,9 +291,9 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.publish = SplitRecipes(c.publish);
   options.calibration = c.calibration;
   options.cache_address = c.cache_address;
-  options.role = c.role == "prefill"  ? WorkerRole::kPrefill
-                 : c.role == "decode" ? WorkerRole::kDecode
-                                      : WorkerRole::kBoth;
+  options.role = c.role == "prefill"  ? model::WorkerRole::kPrefill
+                 : c.role == "decode" ? model::WorkerRole::kDecode
+                                      : model::WorkerRole::kBoth;
   options.prefix.match_deadline = duration_cast<milliseconds>(c.match_deadline);
   options.prefix.stall_deadline = duration_cast<milliseconds>(c.stall_deadline);
   options.prefix.overlap = c.overlap;

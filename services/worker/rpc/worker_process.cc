@@ -50,8 +50,9 @@ class Worker final : public service::Service {
     serving_.store(server_.get(), std::memory_order_release);
     registry_.AddCollector([this](metrics::Sink& sink) {
       engine_->MeasureMemory(&*memory_);
-      memory_->Measure(MemoryItem::kRequests, server_->request_bytes());
-      metrics::ExportMemory(*memory_, "cairn_worker_memory", /*refusals=*/false, sink);
+      const rpc::RequestBytes& requests = server_->requests();
+      memory_->Measure(MemoryItem::kRequests, requests.used(), requests.refusals());
+      metrics::ExportMemory(*memory_, "cairn_worker_memory", sink);
     });
     const WorkerEngine::Info info = engine_->GetInfo();
     log::Info("worker_ready", {{"model", info.model},

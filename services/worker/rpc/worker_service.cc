@@ -22,9 +22,9 @@ constexpr size_t kScoreMessageBytes = 2u << 20;
 constexpr std::chrono::milliseconds kWaitPiece{100};
 
 Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
-  if (!(proto.temperature() >= 0 && proto.temperature() <= kMaxTemperature)) {
+  if (!(proto.temperature() >= 0 && proto.temperature() <= model::kMaxTemperature)) {
     return InvalidArgument("field 'temperature': got {}, expected 0 to {}", proto.temperature(),
-                           kMaxTemperature);
+                           model::kMaxTemperature);
   }
   if (!(proto.top_p() >= 0 && proto.top_p() <= 1)) {
     return InvalidArgument(
@@ -190,7 +190,7 @@ Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& reque
   wanted.trace = call.trace();
 
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId id, std::string_view text) {
+  callbacks.on_token = [&](model::TokenId id, std::string_view text) {
     v1::GenerateResponse response;
     response.mutable_token()->set_id(id);
     response.mutable_token()->set_text(std::string(text));

@@ -5,18 +5,6 @@
 
 namespace cairn::worker {
 
-void SpillTurn::Take(const Clock& clock) {
-  MutexLock lock(mu_);
-  changed_.Wait(mu_, clock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !taken_; });
-  taken_ = true;
-}
-
-void SpillTurn::GiveBack() {
-  MutexLock lock(mu_);
-  taken_ = false;
-  changed_.NotifyAll();
-}
-
 struct BlockSpill::Work {
   Work(const Dependencies& dependencies_in, SpilledKv& kv_in, Wanted wanted_in)
       : dependencies(dependencies_in), kv(kv_in), wanted(std::move(wanted_in)) {}
@@ -25,11 +13,6 @@ struct BlockSpill::Work {
     dependencies.turn.Take(dependencies.clock);
     Spill();
     dependencies.turn.GiveBack();
-    MutexLock lock(mu);
-    done = true;
-    changed.NotifyAll();
-    // With the lock held: whoever sees the end may destroy the wakeup.
-    dependencies.wakeup.Notify();
   }
 
   void Spill() {
@@ -53,15 +36,8 @@ struct BlockSpill::Work {
 
   // False: the node did not take all blocks.
   bool Push() {
-    PushQueue& push = dependencies.push;
-    const PushQueue::Stats before = push.GetStats();
-    push.Enqueue(wanted.fingerprint, *wanted.codec, wanted.blocks);
-    while (!cancelled.load() && push.RunOnce()) {
-    }
-    if (cancelled.load()) push.DropPending();
-    const PushQueue::Stats after = push.GetStats();
-    return after.failed_blocks + after.dropped_blocks ==
-           before.failed_blocks + before.dropped_blocks;
+    return PushAndWait(dependencies.push, wanted.fingerprint, *wanted.codec, wanted.blocks,
+                       [this] { return cancelled.load(); });
   }
 
   const Dependencies dependencies;
@@ -69,29 +45,14 @@ struct BlockSpill::Work {
   Wanted wanted;
   Outcome outcome;  // The task's, until it is done.
   std::atomic<bool> cancelled{false};
-
-  Mutex mu;
-  CondVar changed;
-  bool done ABSL_GUARDED_BY(mu) = false;
 };
 
 BlockSpill::BlockSpill(const Dependencies& dependencies, SpilledKv& kv, Wanted wanted)
-    : work_(std::make_shared<Work>(dependencies, kv, std::move(wanted))) {
-  if (!dependencies.executor.Post([work = work_] { work->Run(); }).ok()) work_->Run();
-}
+    : work_(std::make_unique<Work>(dependencies, kv, std::move(wanted))),
+      task_(dependencies.executor, dependencies.clock, dependencies.wakeup,
+            [work = work_.get()] { work->Run(); }) {}
 
-BlockSpill::~BlockSpill() {
-  Cancel();
-  Work& work = *work_;
-  MutexLock lock(work.mu);
-  work.changed.Wait(work.mu, work.dependencies.clock,
-                    [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work.mu) { return work.done; });
-}
-
-bool BlockSpill::done() const {
-  MutexLock lock(work_->mu);
-  return work_->done;
-}
+BlockSpill::~BlockSpill() { Cancel(); }
 
 void BlockSpill::Cancel() { work_->cancelled.store(true); }
 

@@ -10,28 +10,16 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
-#include "common/concurrency/mutex.h"
 #include "common/concurrency/wakeup.h"
+#include "services/worker/session/background_task.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/push_turn.h"
 #include "services/worker/session/spilled_kv.h"
 
 namespace cairn::worker {
 
-// The turn of the spill that drives the queue of spilt blocks now: one at a time, so that each sees
-// what became of its own blocks. Thread-safe.
-class SpillTurn {
- public:
-  void Take(const Clock& clock);
-  void GiveBack();
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  bool taken_ ABSL_GUARDED_BY(mu_) = false;
-};
-
-// The engine's thread uses it; the work runs on the executor, or in Start if that refuses it.
-// Destroying it drops what has not been sent, and waits for the rest.
+// The engine's thread uses it; the work is a BackgroundTask. Destroying it drops what has not been
+// sent, and waits for the rest.
 class BlockSpill {
  public:
   // All must outlive it.
@@ -40,7 +28,7 @@ class BlockSpill {
     const Clock& clock;
     Executor& executor;
     PushQueue& push;
-    SpillTurn& turn;
+    PushTurn& turn;
     Wakeup& wakeup;  // Notified when it is done.
   };
   struct Wanted {
@@ -60,7 +48,7 @@ class BlockSpill {
   BlockSpill(const BlockSpill&) = delete;
   BlockSpill& operator=(const BlockSpill&) = delete;
 
-  bool done() const;
+  bool done() const { return task_.done(); }
   // Sends nothing more. It is done soon.
   void Cancel();
 
@@ -75,7 +63,8 @@ class BlockSpill {
 
  private:
   struct Work;
-  const std::shared_ptr<Work> work_;
+  const std::unique_ptr<Work> work_;
+  const BackgroundTask task_;
 };
 
 }  // namespace cairn::worker

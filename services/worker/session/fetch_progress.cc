@@ -10,6 +10,13 @@ constexpr std::chrono::milliseconds kSliceTime{20};
 // How long a decision to wait for a layer holds. Nothing tells when a fetch has become too slow.
 constexpr std::chrono::milliseconds kDecideAgain{10};
 
+// Whether a wait ends now. Otherwise it ends at `until`, which becomes no later than the interrupt.
+bool Ends(const FetchInterrupt& interrupt, TimePoint now, TimePoint* until) {
+  if (interrupt.wanted && interrupt.wanted()) return true;
+  if (interrupt.at > now) *until = std::min(*until, interrupt.at);
+  return false;
+}
+
 FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
   FetchPilot::Setup setup;
   setup.blocks = shape.blocks;
@@ -22,38 +29,27 @@ FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
 }  // namespace
 
 FetchProgress::FetchProgress(const Clock& clock, Wakeup& wakeup, const Shape& shape,
-                             TimePoint start, Duration stall, Duration limit)
-    : FetchProgress(clock, wakeup, shape.heads, {start, stall, limit}, FetchAll(shape),
-                    PrefillModel()) {}
+                             const FetchDeadlines& deadlines)
+    : FetchProgress(clock, wakeup, shape.heads, deadlines, FetchAll(shape), PrefillModel()) {}
 
 FetchProgress::FetchProgress(const Clock& clock, Wakeup& wakeup, uint32_t heads,
-                             const Deadlines& deadlines, const FetchPilot::Setup& setup,
+                             const FetchDeadlines& deadlines, const FetchPilot::Setup& setup,
                              const PrefillModel& prefill)
     : clock_(clock),
       wakeup_(wakeup),
       shape_{setup.blocks, setup.layers, heads},
-      start_(deadlines.start),
-      stall_(deadlines.stall),
-      limit_(deadlines.start + deadlines.limit),
+      deadlines_(deadlines),
       pilot_(setup, prefill),
-      arrived_(static_cast<size_t>(shape_.blocks) * shape_.layers * shape_.heads, false),
-      cell_missing_(static_cast<size_t>(shape_.blocks) * shape_.layers, shape_.heads),
-      block_missing_(shape_.blocks, shape_.layers * shape_.heads),
-      writes_(shape_.blocks, 0),
-      block_reason_(shape_.blocks, MissReason::kNone),
-      layer_times_(shape_.layers),
-      last_arrival_(deadlines.start),
-      activity_(deadlines.start),
-      first_failed_(shape_.blocks) {
-  CAIRN_CHECK(shape_.blocks > 0 && shape_.layers > 0 && shape_.heads > 0);
-}
+      pieces_(shape_, deadlines.start),
+      patience_(deadlines),
+      writes_(shape_.blocks, 0) {}
 
 std::optional<FetchPlan::Range> FetchProgress::NextRange() {
   MutexLock lock(mu_);
-  while (!stopping_ && !timed_out_ && first_failed_ == shape_.blocks) {
+  while (!stopping_ && !timed_out_ && !pieces_.failed()) {
     if (const auto range = pilot_.Next(Now())) {
       asking_ = true;
-      activity_ = clock_.Now();
+      patience_.Heard(clock_.Now());
       return range;
     }
     if (CompletePrefixLocked() == shape_.blocks) break;
@@ -82,15 +78,8 @@ uint32_t FetchProgress::Missing(const Piece& piece) const {
 }
 
 uint32_t FetchProgress::MissingLocked(const Piece& piece) const {
-  if (piece.block >= shape_.blocks || piece.layer >= shape_.layers ||
-      piece.head_end > shape_.heads || pilot_.plan().computed(piece.block)) {
-    return 0;
-  }
-  uint32_t missing = 0;
-  for (uint32_t head = piece.head_begin; head < piece.head_end; ++head) {
-    missing += arrived_[Cell(piece, head)] ? 0 : 1;
-  }
-  return missing;
+  const uint32_t missing = pieces_.Missing(piece);
+  return missing > 0 && pilot_.plan().computed(piece.block) ? 0 : missing;
 }
 
 bool FetchProgress::BeginWrite(uint32_t block) {
@@ -113,25 +102,15 @@ void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, std::optional<Ti
                             bool lent) {
   const TimePoint now = clock_.Now();
   MutexLock lock(mu_);
-  const uint32_t heads = MissingLocked(piece);
-  CAIRN_CHECK(heads > 0);
-  for (uint32_t head = piece.head_begin; head < piece.head_end; ++head) {
-    arrived_[Cell(piece, head)] = true;
-  }
-  block_missing_[piece.block] -= heads;
-  last_arrival_ = activity_ = now;
-  bytes_.Of(from) += bytes;
-  if (lent) bytes_.lent += bytes;
-  LayerTimes& times = layer_times_[piece.layer];
-  times.last = Since(now);
-  if (times.first == 0) times.first = times.last;
-  uint32_t& missing = cell_missing_[Cell(piece, 0) / shape_.heads];
-  missing -= heads;
-  if (missing > 0) return;
+  CAIRN_CHECK(MissingLocked(piece) > 0);
+  patience_.Heard(now);
+  const FetchedPieces::Completed completed =
+      pieces_.Arrived(piece, {.bytes = bytes, .tier = from, .lent = lent}, now);
+  if (!completed.cell) return;
   pilot_.Arrived(piece.block, piece.layer, Since(now));
   // Only a complete layer or block lets a waiter go on: waking it for each slice would cost more
   // than copying the slice.
-  if (pilot_.plan().LayerMissing(piece.layer) == 0 || block_missing_[piece.block] == 0) {
+  if (pilot_.plan().LayerMissing(piece.layer) == 0 || completed.block) {
     changed_.NotifyAll();
     wakeup_.Notify();
   }
@@ -139,15 +118,14 @@ void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, std::optional<Ti
 
 bool FetchProgress::Untouched(uint32_t block) const {
   MutexLock lock(mu_);
-  return block_missing_[block] == shape_.layers * shape_.heads;
+  return pieces_.Untouched(block);
 }
 
 void FetchProgress::BlockFailed(uint32_t block, MissReason reason) {
   if (block >= shape_.blocks) return;
   MutexLock lock(mu_);
   if (pilot_.plan().computed(block)) return;
-  if (block_reason_[block] == MissReason::kNone) block_reason_[block] = reason;
-  first_failed_ = std::min(first_failed_, block);
+  pieces_.Fail(block, reason);
   changed_.NotifyAll();
   wakeup_.Notify();
 }
@@ -167,7 +145,7 @@ FetchProgress::Step FetchProgress::Decide(uint32_t front) {
   MutexLock lock(mu_);
   while (front < shape_.blocks && Complete(front)) ++front;
   Step step{front, front};
-  if (timed_out_ || ended_ || first_failed_ < shape_.blocks || front == shape_.blocks) return step;
+  if (timed_out_ || ended_ || pieces_.failed() || front == shape_.blocks) return step;
   step.target = std::max(front, pilot_.Decide(front, Now()));
   // Blocks that have come are not computed again.
   for (uint32_t block = front; block < step.target; ++block) {
@@ -190,17 +168,22 @@ bool FetchProgress::Claim(uint32_t begin, uint32_t end, const std::function<void
   if (!quiet && cancel_call) {
     // Half a slice that does not go on. All other bytes on the way are asked for again.
     cancel_call();
-    quiet = changed_.WaitUntil(mu_, clock_, now + stall_, no_writes);
+    quiet = changed_.WaitUntil(mu_, clock_, now + deadlines_.stall, no_writes);
   }
   claim_begin_ = claim_end_ = 0;
-  if (!quiet) {
-    timed_out_ = true;
-    if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
-  } else {
+  if (quiet) {
     for (uint32_t block = begin; block < end; ++block) pilot_.plan().Computed(block);
+    changed_.NotifyAll();
+  } else {
+    GiveUp();
   }
-  changed_.NotifyAll();
   return quiet;
+}
+
+void FetchProgress::GiveUp() {
+  timed_out_ = true;
+  if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
+  changed_.NotifyAll();
 }
 
 void FetchProgress::SetComputing(bool computing) {
@@ -218,33 +201,26 @@ void FetchProgress::WaitProgress(Done done, Leave leave) {
       MutexLock lock(mu_);
       if (timed_out_ || ended_ || done()) return;
       // Slices that complete nothing move the deadline without waking us.
-      const TimePoint deadline = std::min(std::max(activity_, entered) + stall_, limit_);
-      if (clock_.Now() >= deadline) {
-        timed_out_ = true;
-        if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
-        changed_.NotifyAll();
-        return;
-      }
-      until = deadline;
+      until = patience_.Deadline(entered);
+      if (clock_.Now() >= until) return GiveUp();
       if (leave(&until)) return;
     }
     wakeup_.WaitPast(seen, clock_, until);
   }
 }
 
-Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front,
-                                const std::function<bool()>& interrupt) {
+Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front, const FetchInterrupt& interrupt) {
   TimePoint decide = clock_.Now() + kDecideAgain;
   const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return pilot_.plan().LayerMissing(layer) == 0;
   };
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return arrived() || first_failed_ < shape_.blocks;
+    return arrived() || pieces_.failed();
   };
   const auto leave = [&](TimePoint* until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (interrupt && interrupt()) return true;
-    if (!pilot_.chooses()) return false;
     const TimePoint now = clock_.Now();
+    if (Ends(interrupt, now, until)) return true;
+    if (!pilot_.chooses()) return false;
     if (now >= decide) {
       turned_back_ = pilot_.ShouldTurnBack(front, layer, Since(now));
       decide = now + kDecideAgain;
@@ -258,14 +234,14 @@ Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front,
   }
   WaitProgress(done, leave);
   MutexLock lock(mu_);
-  if (arrived() && first_failed_ == shape_.blocks) return OkStatus();
+  if (arrived() && !pieces_.failed()) return OkStatus();
   return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} blocks did not arrive", layer,
                 pilot_.plan().LayerMissing(layer), shape_.blocks);
 }
 
 bool FetchProgress::TurnedBack() const {
   MutexLock lock(mu_);
-  return turned_back_ && !timed_out_ && !ended_ && first_failed_ == shape_.blocks;
+  return turned_back_ && !timed_out_ && !ended_ && !pieces_.failed();
 }
 
 void FetchProgress::FetchTheRest() {
@@ -274,31 +250,25 @@ void FetchProgress::FetchTheRest() {
   changed_.NotifyAll();
 }
 
-void FetchProgress::WaitDone() {
-  WaitProgress(
-      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return CompletePrefixLocked() == first_failed_; },
-      [](TimePoint*) { return false; });
+void FetchProgress::WaitDone(const FetchInterrupt& interrupt) {
+  WaitProgress([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                   mu_) { return CompletePrefixLocked() == pieces_.first_failed(); },
+               [&](TimePoint* until) { return Ends(interrupt, clock_.Now(), until); });
 }
 
 bool FetchProgress::PollDone() {
   MutexLock lock(mu_);
   const TimePoint now = clock_.Now();
-  if (!first_poll_) first_poll_ = now;
+  patience_.Polled(now);
   if (DoneLocked()) return true;
-  if (now < PollDeadlineLocked()) return false;
-  timed_out_ = true;
-  if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
-  changed_.NotifyAll();
+  if (now < patience_.PollDeadline()) return false;
+  GiveUp();
   return true;
 }
 
 TimePoint FetchProgress::PollDeadline() const {
   MutexLock lock(mu_);
-  return PollDeadlineLocked();
-}
-
-TimePoint FetchProgress::PollDeadlineLocked() const {
-  return std::min(std::max(activity_, first_poll_.value_or(start_)) + stall_, limit_);
+  return patience_.PollDeadline();
 }
 
 void FetchProgress::Stop() {
@@ -314,8 +284,7 @@ void FetchProgress::WaitEnded() {
 
 bool FetchProgress::Broken() const {
   MutexLock lock(mu_);
-  return timed_out_ || first_failed_ < shape_.blocks ||
-         (ended_ && CompletePrefixLocked() < shape_.blocks);
+  return timed_out_ || pieces_.failed() || (ended_ && CompletePrefixLocked() < shape_.blocks);
 }
 
 bool FetchProgress::TimedOut() const {
@@ -324,8 +293,7 @@ bool FetchProgress::TimedOut() const {
 }
 
 bool FetchProgress::Complete(uint32_t block) const {
-  return pilot_.plan().computed(block) ||
-         (block_missing_[block] == 0 && block_reason_[block] == MissReason::kNone);
+  return pilot_.plan().computed(block) || pieces_.Whole(block);
 }
 
 uint32_t FetchProgress::CompletePrefixLocked() const {
@@ -353,18 +321,18 @@ MissReason FetchProgress::Reason() const {
   MutexLock lock(mu_);
   const uint32_t block = CompletePrefixLocked();
   if (block == shape_.blocks) return MissReason::kNone;
-  if (block_reason_[block] != MissReason::kNone) return block_reason_[block];
+  if (pieces_.reason(block) != MissReason::kNone) return pieces_.reason(block);
   return end_reason_ == MissReason::kNone ? MissReason::kUnavailable : end_reason_;
 }
 
 TimePoint FetchProgress::last_arrival() const {
   MutexLock lock(mu_);
-  return last_arrival_;
+  return pieces_.last_arrival();
 }
 
 BytesByTier FetchProgress::bytes() const {
   MutexLock lock(mu_);
-  return bytes_;
+  return pieces_.bytes();
 }
 
 FetchModel::Sample FetchProgress::Sample(TierKind tier) const {
@@ -374,7 +342,7 @@ FetchModel::Sample FetchProgress::Sample(TierKind tier) const {
 
 std::vector<FetchProgress::LayerTimes> FetchProgress::layer_times() const {
   MutexLock lock(mu_);
-  return layer_times_;
+  return pieces_.layer_times();
 }
 
 }  // namespace cairn::worker

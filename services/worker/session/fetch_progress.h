@@ -1,6 +1,6 @@
 #pragma once
-// The state of a fetch: what has arrived, what is computed meanwhile, and waiting for it under a
-// progress deadline.
+// The state of a fetch: what has arrived (fetched_pieces.h), what is computed meanwhile, and
+// waiting for it under a progress deadline (fetch_patience.h).
 //
 // The client writes verified slices straight into KV pages, or lends them, from a thread of its
 // own; the engine's thread computes blocks of the front and then waits layer by layer. A fetch that
@@ -23,31 +23,30 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 #include "common/concurrency/wakeup.h"
+#include "services/worker/session/fetch_patience.h"
 #include "services/worker/session/fetch_pilot.h"
-#include "services/worker/session/fetched_bytes.h"
+#include "services/worker/session/fetched_pieces.h"
 
 namespace cairn::worker {
+
+// Lets the engine's thread leave a wait although the fetch goes on.
+struct FetchInterrupt {
+  // Asked whenever the wakeup is notified, and at `at`. True ends the wait. Null: nothing does.
+  std::function<bool()> wanted = nullptr;
+  TimePoint at = TimePoint::max();
+};
 
 // Thread-safe.
 class FetchProgress {
  public:
-  struct Shape {
-    uint32_t blocks = 0;  // At least 1, all of them.
-    uint32_t layers = 0;
-    uint32_t heads = 0;
-  };
-  // `stall`: how long nothing new may arrive while it is waited for; `limit`: how long it may take
-  // in all. Everything is fetched, in one call. Clock and wakeup must outlive it.
-  FetchProgress(const Clock& clock, Wakeup& wakeup, const Shape& shape, TimePoint start,
-                Duration stall, Duration limit);
-
-  struct Deadlines {
-    TimePoint start;
-    Duration stall;
-    Duration limit;
-  };
+  using Shape = FetchedPieces::Shape;
+  using Piece = FetchedPieces::Piece;
+  using LayerTimes = FetchedPieces::LayerTimes;
+  // Everything is fetched, in one call. Clock and wakeup must outlive it.
+  FetchProgress(const Clock& clock, Wakeup& wakeup, const Shape& shape,
+                const FetchDeadlines& deadlines);
   // With a pilot that decides. Shape is that of `setup`.
-  FetchProgress(const Clock& clock, Wakeup& wakeup, uint32_t heads, const Deadlines& deadlines,
+  FetchProgress(const Clock& clock, Wakeup& wakeup, uint32_t heads, const FetchDeadlines& deadlines,
                 const FetchPilot::Setup& setup, const PrefillModel& prefill);
 
   // The fetching thread. ------------------------------------------------------------------------
@@ -56,13 +55,6 @@ class FetchProgress {
   std::optional<FetchPlan::Range> NextRange();
   void CallEnded();
 
-  // Some heads of one layer of one block.
-  struct Piece {
-    uint32_t block = 0;
-    uint32_t layer = 0;
-    uint32_t head_begin = 0;
-    uint32_t head_end = 0;  // Exclusive.
-  };
   // How many of the piece's heads have not arrived and are still of use; 0 for a piece outside of
   // the fetch. Only when all are missing may unverified bytes be written to its place in the page.
   uint32_t Missing(const Piece& piece) const;
@@ -96,18 +88,15 @@ class FetchProgress {
   bool Asking() const;
 
   // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
-  // failed, the fetch ended without it, a deadline passed (then TimedOut()), or computing more of
-  // the front is better now (then TurnedBack()).
-  // `interrupt`, if not null, is asked whenever the wakeup is notified. True ends the wait with
-  // ABORTED.
-  Status WaitLayer(uint32_t layer, uint32_t front = 0,
-                   const std::function<bool()>& interrupt = nullptr);
+  // failed, the fetch ended without it, a deadline passed (then TimedOut()), computing more of the
+  // front is better now (then TurnedBack()), or the caller is wanted elsewhere.
+  Status WaitLayer(uint32_t layer, uint32_t front = 0, const FetchInterrupt& interrupt = {});
   bool TurnedBack() const;
   // Asks for all blocks that are not claimed: nobody will call Decide and Claim any more.
   void FetchTheRest();
-  // Waits until every block before the first failed one is complete, the fetch has ended, or a
-  // deadline passed.
-  void WaitDone();
+  // Waits until every block before the first failed one is complete, the fetch has ended, a
+  // deadline passed, or the caller is wanted elsewhere.
+  void WaitDone(const FetchInterrupt& interrupt = {});
   // The same without waiting: true when WaitDone would return at once. The stall deadline counts
   // from the first call on.
   bool PollDone();
@@ -133,28 +122,21 @@ class FetchProgress {
   uint32_t blocks() const { return shape_.blocks; }
   FetchModel::Sample Sample(TierKind tier) const;
 
-  // First and last piece of a layer, in seconds since the start; both 0 when none came.
-  struct LayerTimes {
-    double first = 0;
-    double last = 0;
-  };
   std::vector<LayerTimes> layer_times() const;
 
  private:
-  double Since(TimePoint now) const { return Seconds(now - start_); }
+  double Since(TimePoint now) const { return Seconds(now - deadlines_.start); }
   double Now() const { return Since(clock_.Now()); }
   // Waits for `done`. Other ends: a deadline, the end of the fetch; `leave` says true. Both are
   // asked with the mutex held, and again at the time that `leave` sets, if it sets any.
   template <typename Done, typename Leave>
   void WaitProgress(Done done, Leave leave);
-  TimePoint PollDeadlineLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nothing has come for too long.
+  void GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool DoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return timed_out_ || ended_ || CompletePrefixLocked() == first_failed_;
+    return timed_out_ || ended_ || CompletePrefixLocked() == pieces_.first_failed();
   }
   uint32_t MissingLocked(const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  size_t Cell(const Piece& piece, uint32_t head) const {
-    return (static_cast<size_t>(piece.layer) * shape_.blocks + piece.block) * shape_.heads + head;
-  }
   bool Complete(uint32_t block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint32_t CompletePrefixLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -162,33 +144,22 @@ class FetchProgress {
   const Clock& clock_;
   Wakeup& wakeup_;
   const Shape shape_;
-  const TimePoint start_;
-  const Duration stall_;
-  const TimePoint limit_;
+  const FetchDeadlines deadlines_;
 
   mutable Mutex mu_;
   CondVar changed_;  // For the fetching thread, and for short waits for it.
   FetchPilot pilot_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);  // [layer][block][head]
-  // Heads still to come, by cell and by block.
-  std::vector<uint32_t> cell_missing_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint32_t> block_missing_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint32_t> writes_ ABSL_GUARDED_BY(mu_);          // Under way, by block.
-  std::vector<MissReason> block_reason_ ABSL_GUARDED_BY(mu_);  // kNone unless failed.
-  std::vector<LayerTimes> layer_times_ ABSL_GUARDED_BY(mu_);
-  uint32_t claim_begin_ ABSL_GUARDED_BY(mu_) = 0;  // Being claimed: no new writes.
+  FetchedPieces pieces_ ABSL_GUARDED_BY(mu_);
+  FetchPatience patience_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> writes_ ABSL_GUARDED_BY(mu_);  // Under way, by block.
+  uint32_t claim_begin_ ABSL_GUARDED_BY(mu_) = 0;      // Being claimed: no new writes.
   uint32_t claim_end_ ABSL_GUARDED_BY(mu_) = 0;
-  TimePoint last_arrival_ ABSL_GUARDED_BY(mu_);
-  std::optional<TimePoint> first_poll_ ABSL_GUARDED_BY(mu_);
-  TimePoint activity_ ABSL_GUARDED_BY(mu_);     // Last piece, or last call that began.
-  uint32_t first_failed_ ABSL_GUARDED_BY(mu_);  // shape_.blocks: none.
   bool asking_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool timed_out_ ABSL_GUARDED_BY(mu_) = false;
   bool turned_back_ ABSL_GUARDED_BY(mu_) = false;
   MissReason end_reason_ ABSL_GUARDED_BY(mu_) = MissReason::kNone;
-  BytesByTier bytes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::worker

@@ -58,15 +58,15 @@ PrefixSession::Match& PrefixSession::Match::operator=(Match&&) noexcept = defaul
 
 struct PrefixFetchState {
   PrefixFetchState(const Clock& clock, Wakeup& wakeup, PrefixSession::Match::Lease held,
-                   uint32_t heads, const FetchProgress::Deadlines& until,
-                   const FetchPilot::Setup& setup, const PrefillModel& prefill)
+                   uint32_t heads, const FetchDeadlines& until, const FetchPilot::Setup& setup,
+                   const PrefillModel& prefill)
       : lease(std::move(held.lease)),
         tier(held.tier),
         deadlines(until),
         progress(clock, wakeup, heads, until, setup, prefill) {}
   client::Lease lease;
   const TierKind tier;
-  const FetchProgress::Deadlines deadlines;
+  const FetchDeadlines deadlines;
   client::Path path = client::Path::kGrpc;
   FetchProgress progress;
   std::vector<uint64_t> stamps;  // Stamps of the pages, for a loader. Constant.
@@ -359,9 +359,8 @@ FetchPilot::Setup PrefixSession::PilotSetup(const Match& match, const FetchWante
   return setup;
 }
 
-FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
-                                                    const FetchWanted& wanted) const {
-  FetchProgress::Deadlines deadlines{clock_.Now(), options_.stall_deadline, kUnknownFetchLimit};
+FetchDeadlines PrefixSession::DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const {
+  FetchDeadlines deadlines{clock_.Now(), options_.stall_deadline, kUnknownFetchLimit};
   if (!wanted.prefill.known()) return deadlines;
   const auto estimate = [&](int64_t end) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
@@ -393,7 +392,7 @@ Result<std::vector<bool>> PrefixSession::Exist(std::span<const BlockKey> keys,
 PrefixSession::Brought PrefixSession::Bring(Match match, client::FetchSink& sink,
                                             const FetchWanted& wanted) {
   CAIRN_CHECK(match.blocks > 0 && match.lease_ != nullptr);
-  const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
+  const FetchDeadlines deadlines = DeadlinesOf(match.blocks, wanted);
   client::FetchOptions fetch;
   fetch.progress = deadlines.stall;
   fetch.deadline = deadlines.limit;
@@ -422,7 +421,7 @@ std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& seque
   CAIRN_CHECK(match.blocks > 0 && match.lease_ != nullptr &&
               sequence.page_count() >= static_cast<int64_t>(match.blocks));
   const FetchPilot::Setup setup = PilotSetup(match, wanted);
-  const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
+  const FetchDeadlines deadlines = DeadlinesOf(match.blocks, wanted);
   auto state = std::make_shared<PrefixFetchState>(clock_, wakeup_, std::move(*match.lease_),
                                                   static_cast<uint32_t>(kv_.kv_heads), deadlines,
                                                   setup, wanted.prefill);
@@ -538,7 +537,7 @@ void PrefixFetch::Computed(double seconds, double expected_seconds) {
 
 void PrefixFetch::SetComputing(bool computing) { state_->progress.SetComputing(computing); }
 
-Status PrefixFetch::WaitLayer(int layer, uint32_t front, const std::function<bool()>& interrupt) {
+Status PrefixFetch::WaitLayer(int layer, uint32_t front, const FetchInterrupt& interrupt) {
   return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front, interrupt);
 }
 
@@ -548,8 +547,8 @@ bool PrefixFetch::PollDone() { return state_->progress.PollDone(); }
 TimePoint PrefixFetch::PollDeadline() const { return state_->progress.PollDeadline(); }
 bool PrefixFetch::Broken() const { return state_->progress.Broken(); }
 
-PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {
-  if (wait) state_->progress.WaitDone();
+PrefixFetch::Outcome PrefixFetch::Finish(bool wait, const FetchInterrupt& interrupt) {
+  if (wait) state_->progress.WaitDone(interrupt);
   StopAndWait();
   const FetchProgress& progress = state_->progress;
   Outcome outcome;

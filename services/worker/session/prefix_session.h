@@ -197,7 +197,7 @@ class PrefixSession {
   void OpenAgainAfterReconnect();
   void WarnOfWhatDiffers();
   static void NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease);
-  FetchProgress::Deadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
+  FetchDeadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
   FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
   // The executor's work.
   void RunFetch(PrefixFetchState& state, KvSequence& sequence, bool lend, const std::string& trace);
@@ -265,7 +265,7 @@ class PrefixFetch {
   // Waits until the layer is there for all blocks that were not claimed; `front`: blocks that are
   // there. An error means that it will not be (Finish), or that computing is better now
   // (TurnedBack: Decide again), or that `interrupt` said true.
-  Status WaitLayer(int layer, uint32_t front = 0, const std::function<bool()>& interrupt = nullptr);
+  Status WaitLayer(int layer, uint32_t front = 0, const FetchInterrupt& interrupt = {});
   bool TurnedBack() const;
   // Brings all blocks that were not claimed. No Decide or Claim follows.
   void FetchTheRest();
@@ -289,9 +289,9 @@ class PrefixFetch {
     double seconds = 0;  // To the last slice.
     std::vector<FetchProgress::LayerTimes> layers;
   };
-  // Waits for what can still come (unless `wait` is false), stops the fetch and says what is there.
-  // After it nothing writes to the pages.
-  Outcome Finish(bool wait = true);
+  // Waits for what can still come, unless `wait` is false, and not after `interrupt`. Then it stops
+  // the fetch and says what is there. After it nothing writes to the pages.
+  Outcome Finish(bool wait = true, const FetchInterrupt& interrupt = {});
 
  private:
   friend class PrefixSession;

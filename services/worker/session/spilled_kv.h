@@ -27,7 +27,8 @@
 
 namespace cairn::worker {
 
-// Not thread-safe: the engine's thread. Its tasks run on the executor.
+// Not thread-safe: the engine's thread, or a task that this thread asks for its end before it uses
+// it again. Its own tasks run on the executor.
 class SpilledKv final : public EarlierKv {
  public:
   // All outlive it.

@@ -33,9 +33,13 @@ struct MemoryFlag {
 constexpr MemoryFlag kRpcRequests{"--rpc.requests", 32, 2};
 const std::vector<MemoryFlag> kWorkerMemory = {
     {"--kv_pool", 64, 1}, {"--parking", 16, 1}, {"--cache.push_queue", 32, 1}, kRpcRequests};
-const std::vector<MemoryFlag> kRouterMemory = {
-    {"--index", 16, 1},           {"--token_cache", 16, 1}, {"--http.all_bodies", 64, 1},
-    {"--http.all_unread", 16, 1}, {"--tenant_text", 8, 0},  kRpcRequests};
+const std::vector<MemoryFlag> kRouterMemory = {{"--index", 16, 1},
+                                               {"--token_cache", 16, 1},
+                                               {"--http.all_bodies", 64, 1},
+                                               {"--http.all_unread", 16, 1},
+                                               {"--all_answers", 32, 1},
+                                               {"--tenant_text", 8, 0},
+                                               kRpcRequests};
 const std::vector<MemoryFlag> kPickerMemory = {{"--picker.all_bodies", 32, 1}};
 
 uint64_t AccountOf(const std::vector<MemoryFlag>& flags) {

@@ -24,8 +24,8 @@ namespace cairn::gpu {
 namespace {
 
 using kernels::WeightType;
-using worker::testing::FileNumber;
-using worker::testing::GgufBuilder;
+using model::testing::FileNumber;
+using model::testing::GgufBuilder;
 
 struct Shapes {
   uint32_t layers, hidden, ffn, heads, kv_heads, vocab, context;

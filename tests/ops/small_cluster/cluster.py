@@ -17,10 +17,11 @@ WORKLOADS = {"StatefulSet": controllers.stateful_set, "Deployment": controllers.
 STEP = 0.05  # Seconds between two steps of the controllers.
 
 
-def udp_socket(address, port):
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.bind((address, port))
-    return made
+def name_sockets():
+    """For datagrams, and one that listens; both at the name server's address."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind((NAME_SERVER, 53))
+    return datagrams, socket.create_server((NAME_SERVER, 53))
 
 
 class SmallCluster:
@@ -28,27 +29,35 @@ class SmallCluster:
 
     `folder`: for volumes and logs. `programs`: a folder that containers find in their PATH.
     `lag`: seconds after which the address of a Service follows a change of its pods, as kube-proxy
-    does on a busy machine; names follow at once. Use it in a `with`. Thread-safe.
+    does on a busy machine; names follow at once. `drivers`: for each CSI driver, what makes the
+    files of a volume of its attributes and its pod's name. Use it in a `with`. Thread-safe.
     """
 
-    def __init__(self, folder, programs, namespace="kv", lag=0.0, machines=3):
+    def __init__(self, folder, programs, namespace="kv", lag=0.0, machines=3, drivers=None):
         self.folder, self.programs, self.namespace, self.lag = folder, programs, namespace, lag
+        self.drivers = {} if drivers is None else drivers
         self.objects = Objects()
         self.claims = Claims(folder / "claims")
         self.network = Network()
+        self.spoil_names = None  # Makes of a Zone what DNS knows instead.
         self.notes = []  # What went wrong and did not stop anything.
-        self._machines = [f"machine-{i}" for i in range(machines)]
+        self.machines = [f"machine-{i}" for i in range(machines)]
+        self.cordoned = frozenset()  # Machines that get no pods.
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._pods = {}
         self._late = collections.deque()  # (when, rules)
         self._rules = {}
+        self._policies = {}
         self._kept = frozenset()  # Objects that no release owns.
+        self._going = frozenset()  # Claims that are to be removed.
+        self._evictions = threading.Lock()
+        self._steps = threading.Lock()  # Held during a step of the controllers.
         self._error = None
         self._ended = threading.Event()
         self._client, self.client_address = self.network.add_pod()
         # Calls of the test come from a pod, and look names up as pods do.
-        self._names = NameServer(run_in(self.network.machine, lambda: udp_socket(NAME_SERVER, 53)))
+        self._names = NameServer(*run_in(self.network.machine, name_sockets))
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -84,10 +93,29 @@ class SmallCluster:
     def evict(self, name):
         """As `kubectl drain` does. False: a PodDisruptionBudget refuses it now."""
         pod = self.pod(name)
-        if not controllers.may_be_evicted(self, pod):
-            return False
-        pod.delete()
+        with self._evictions:
+            if not controllers.may_be_evicted(self, pod):
+                return False
+            pod.delete()
         return True
+
+    def cordon(self, machine, cordoned=True):
+        self.cordoned = self.cordoned | {machine} if cordoned else self.cordoned - {machine}
+
+    def orphan(self, kind, name):
+        """Removes a workload, and leaves its pods."""
+        with self._steps:
+            self.objects.remove(kind, name)
+            for pod in self.pods():
+                if pod.owner == (kind, name):
+                    pod.owner, pod.orphan = None, True
+
+    def remove_claim(self, name):
+        """The claim goes with its volume, when no pod uses it any more."""
+        self._going = self._going | {name}
+
+    def claim_goes(self, name):
+        return name in self._going
 
     def run_hook(self, doc, patience=180):
         """Runs a pod of `helm test` to its end, and returns it."""
@@ -178,12 +206,26 @@ class SmallCluster:
     def _machine(self, owner):
         """The machine with the fewest pods of the workload."""
         used = collections.Counter(p.machine for p in self.pods() if p.owner == owner)
-        return min(self._machines, key=lambda m: used[m])
+        free = [m for m in self.machines if m not in self.cordoned]
+        return min(free or self.machines, key=lambda m: used[m])
+
+    def _remove_claims(self):
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in self.pods()
+            for volume in pod.spec.get("volumes") or []
+            if "persistentVolumeClaim" in volume
+        }
+        for name in self._going - used:
+            self.objects.remove("PersistentVolumeClaim", name)
+            self.claims.remove(name)
+            self._going = self._going - {name}
 
     def _run(self):
         while not self._ended.is_set():
             try:
-                self._step()
+                with self._steps:
+                    self._step()
             except Exception as error:  # The test that waits raises it.
                 self._error = error
                 return
@@ -198,7 +240,13 @@ class SmallCluster:
         for pod in self.pods():
             if pod.owner and self.objects.find(*pod.owner) is None:
                 pod.delete()
-        rules, self._names.zone = controllers.services(self)
+        self._remove_claims()
+        policies = controllers.policies(self)
+        if policies != self._policies:
+            self._policies = policies
+            self.network.set_policies(policies)
+        rules, zone = controllers.services(self)
+        self._names.zone = self.spoil_names(zone) if self.spoil_names else zone
         if rules != self._rules:
             self._rules = rules
             self._late.append((time.monotonic() + self.lag, rules))

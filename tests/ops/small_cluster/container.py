@@ -74,6 +74,8 @@ def make_root(spec):
 
 def main(path):
     spec = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    if spec["group"]:
+        pathlib.Path(spec["group"]).write_text(str(os.getpid()), encoding="ascii")
     check(_libc.setns(spec["network"], CLONE_NEWNET), "setns")
     os.close(spec["network"])
     check(_libc.unshare(CLONE_NEWNS), "unshare of the mounts")

@@ -20,11 +20,16 @@ def selects(selector, labels):
 
 
 def _owned(cluster, workload):
+    """Its pods, among them those that an earlier workload with this selector left behind."""
     owner = (workload["kind"], workload["metadata"]["name"])
-    return [p for p in cluster.pods() if p.owner == owner]
+    pods = cluster.pods()
+    for pod in pods:
+        if pod.owner is None and pod.orphan and selects(workload["spec"]["selector"], pod.labels):
+            pod.owner, pod.orphan = owner, False
+    return [p for p in pods if p.owner == owner]
 
 
-def _available(pod, workload):
+def available(pod, workload):
     least = workload["spec"].get("minReadySeconds", 0)
     return pod.ready and time.monotonic() >= pod.ready_since + least
 
@@ -44,6 +49,24 @@ def _claim(workload, template, ordinal):
     return f"{template['metadata']['name']}-{workload['metadata']['name']}-{ordinal}"
 
 
+def _make_claims(cluster, workload, templates, ordinal):
+    """Whether the pod's claims are there. One that is being removed has to go first."""
+    for template in templates:
+        name = _claim(workload, template, ordinal)
+        if cluster.claim_goes(name):
+            return False
+        if cluster.objects.find("PersistentVolumeClaim", name) is None:
+            cluster.add(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": name},
+                    "spec": template["spec"],
+                }
+            )
+    return True
+
+
 def stateful_set(cluster, workload):
     """Pods with a name, a hostname and volumes of their own. Policy Parallel, RollingUpdate."""
     spec, name = workload["spec"], workload["metadata"]["name"]
@@ -53,7 +76,7 @@ def stateful_set(cluster, workload):
     wanted = [f"{name}-{i}" for i in range(spec.get("replicas", 1))]
     templates = spec.get("volumeClaimTemplates") or []
     for ordinal, pod in enumerate(wanted):
-        if pod in pods:
+        if pod in pods or not _make_claims(cluster, workload, templates, ordinal):
             continue
         volumes = [
             {
@@ -78,7 +101,7 @@ def stateful_set(cluster, workload):
     whole = all(p in pods and not pods[p].deleted.is_set() for p in wanted)
     if old and whole:
         broken = [p for p in old if not pods[p].ready]
-        if broken or all(_available(p, workload) for p in others):
+        if broken or all(available(p, workload) for p in others):
             pods[(broken or old)[-1]].delete()
 
 
@@ -91,7 +114,7 @@ def _forget_claims(cluster, workload, used):
         for claim in cluster.claims.names():
             pod = claim.removeprefix(prefix)
             if claim.startswith(f"{prefix}{workload['metadata']['name']}-") and pod not in used:
-                cluster.claims.remove(claim)
+                cluster.remove_claim(claim)
 
 
 def _part(value, replicas, rounding):
@@ -125,11 +148,11 @@ def deployment(cluster, workload):
         pods.append(None)
     for pod in [p for p in new if p is not None][replicas:]:
         pod.delete()
-    available = sum(1 for p in pods if p is not None and _available(p, workload))
+    serving = sum(1 for p in pods if p is not None and available(p, workload))
     for pod in old:
-        if pod.ready and available <= replicas - unavailable:
+        if pod.ready and serving <= replicas - unavailable:
             break
-        available -= pod.ready
+        serving -= pod.ready
         pod.delete()
 
 
@@ -177,6 +200,42 @@ def services(cluster):
                 sorted(end for end in ends if end[1] is not None),
             )
     return rules, zone
+
+
+def _sources(cluster, peers):
+    """Addresses and ranges of the "from" of a NetworkPolicy; None: everybody."""
+    if not peers:
+        return None
+    found = set()
+    labels = {"kubernetes.io/metadata.name": cluster.namespace}
+    for peer in peers:
+        if "ipBlock" in peer:
+            if peer["ipBlock"].get("except"):
+                raise NotImplementedError("ipBlock.except")
+            found.add(peer["ipBlock"]["cidr"])
+        elif selects(peer.get("namespaceSelector", {}), labels):
+            pods = [p for p in cluster.pods() if selects(peer.get("podSelector", {}), p.labels)]
+            found.update(p.address for p in pods if p.address)
+    return frozenset(found)
+
+
+def policies(cluster):
+    """{address of a pod: [(ports or None, sources or None)]} of all pods that a NetworkPolicy
+    selects: who may connect."""
+    found = {}
+    for policy in cluster.objects.all("NetworkPolicy"):
+        spec = policy["spec"]
+        if spec.get("policyTypes", ["Ingress"]) != ["Ingress"]:
+            raise NotImplementedError(f"policyTypes: {spec['policyTypes']}")
+        for pod in cluster.pods():
+            if not pod.address or not selects(spec["podSelector"], pod.labels):
+                continue
+            rules = found.setdefault(pod.address, [])
+            for rule in spec.get("ingress") or []:
+                ports = [_target({"targetPort": p["port"], "port": 0}, pod) for p in rule["ports"]]
+                known = frozenset(p for p in ports if p is not None)
+                rules.append((known, _sources(cluster, rule.get("from"))))
+    return found
 
 
 def may_be_evicted(cluster, pod):

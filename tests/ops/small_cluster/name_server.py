@@ -1,6 +1,7 @@
 """DNS as Kubernetes answers it: A and SRV of Services and of the pods behind headless ones.
 
-It speaks UDP, and answers what fits a datagram. It knows `cluster.local` only.
+It speaks UDP and TCP: what does not fit the datagram that a client takes is cut, and the client
+asks again over TCP. It knows `cluster.local` only.
 """
 
 import socket
@@ -8,7 +9,7 @@ import struct
 import threading
 
 DOMAIN = "cluster.local"
-A, SOA, AAAA, SRV = 1, 6, 28, 33
+A, SOA, AAAA, SRV, OPT = 1, 6, 28, 33, 41
 TTL = 5
 
 
@@ -39,6 +40,15 @@ class Zone:
 
     def has(self, name):
         return name in self._names
+
+    def of_first(self):
+        """What is left when each name has its first record only."""
+        made = Zone()
+        for name, (address, *_) in self.addresses.items():
+            made.add_address(name, address)
+        for name, (first, *_) in self.services.items():
+            made.add_service(name, *first)
+        return made
 
     def add(self, service, namespace, endpoints):
         """A Service, and its endpoints: [(address, the pod's name, hostname or "")]."""
@@ -73,8 +83,16 @@ def _record(name, kind, data, ttl=TTL):
     return name + struct.pack("!HHIH", kind, 1, ttl, len(data)) + data
 
 
-def answer(query, zone):
-    """The datagram for a query."""
+def _room(query, question):
+    """Bytes of the largest datagram that the client takes."""
+    rest = query[12 + len(question) :]
+    if rest[:1] == b"\0" and len(rest) >= 5 and struct.unpack_from("!H", rest, 1)[0] == OPT:
+        return max(512, struct.unpack_from("!H", rest, 3)[0])
+    return 512
+
+
+def answer(query, zone, datagram=True):
+    """The answer to a query."""
     name, kind, question = _question(query)
     pointer = b"\xc0\x0c"  # The name of the question.
     answers, more = [], []
@@ -94,25 +112,31 @@ def answer(query, zone):
         authority.append(
             _record(_encode(DOMAIN), SOA, data + struct.pack("!5I", 1, 60, 60, 60, TTL))
         )
-    size = len(query) + sum(map(len, answers + authority))
-    if size + sum(map(len, more)) > 1232:
-        more = []
     flags = 0x8580 | code  # An answer, with authority and recursion.
+    room = _room(query, question) if datagram else 65535
+    size = 12 + len(question) + sum(map(len, answers + authority))
+    if size + sum(map(len, more)) > room:
+        more = []
+    if size > room:
+        answers, authority, flags = [], [], flags | 0x0200
     counts = struct.pack("!HHHH", 1, len(answers), len(authority), len(more))
     records = b"".join(answers + authority + more)
     return query[:2] + struct.pack("!H", flags) + counts + question + records
 
 
 class NameServer:
-    """Answers on `sock` until `close`. `zone` may be replaced at any time."""
+    """Answers on a socket for datagrams, and one that listens, until `close`. `zone` may be
+    replaced at any time."""
 
-    def __init__(self, sock):
+    def __init__(self, datagrams, listener):
         self.zone = Zone()
-        self._socket = sock
-        self._socket.settimeout(0.2)
+        self._socket, self._listener = datagrams, listener
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        self._threads = []
+        for sock, serve in [(datagrams, self._serve), (listener, self._serve_connections)]:
+            sock.settimeout(0.2)
+            self._threads.append(threading.Thread(target=serve, daemon=True))
+            self._threads[-1].start()
 
     def _serve(self):
         while not self._ended.is_set():
@@ -122,7 +146,28 @@ class NameServer:
             except (OSError, IndexError, struct.error):
                 continue  # Nobody asked for a while, or a query that is none.
 
+    def _serve_connections(self):
+        while not self._ended.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                continue  # Nobody came for a while.
+            threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
+
+    def _answer_all(self, connection):
+        """Each message has its length before it."""
+        with connection, connection.makefile("rb") as stream:
+            connection.settimeout(10)
+            try:
+                while len(head := stream.read(2)) == 2:
+                    text = answer(stream.read(struct.unpack("!H", head)[0]), self.zone, False)
+                    connection.sendall(struct.pack("!H", len(text)) + text)
+            except (OSError, IndexError, struct.error):
+                return
+
     def close(self):
         self._ended.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._socket.close()
+        self._listener.close()

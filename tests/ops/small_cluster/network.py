@@ -164,5 +164,33 @@ class Network:
         )
         run_in(self.machine, lambda: _command("nft", "-f", "-", text=text))
 
+    def set_policies(self, policies):
+        """{address of a pod: [(ports, sources or None for everybody)]}, in place of what was known:
+        others cannot connect. Pods that are not named here are open."""
+        rules = []
+        for address, allowed in sorted(policies.items()):
+            for ports, sources in allowed:
+                if not ports or (sources is not None and not sources):
+                    continue
+                where = f"tcp dport {{ {', '.join(map(str, sorted(ports)))} }}"
+                who = "" if sources is None else f"ip saddr {{ {', '.join(sorted(sources))} }} "
+                rules.append(f"    ip daddr {address} {who}{where} accept")
+            rules.append(f"    ip daddr {address} reject with tcp reset")
+        text = "\n".join(
+            [
+                "table ip policies",
+                "delete table ip policies",
+                "table ip policies {",
+                "  chain forward {",
+                "    type filter hook forward priority filter + 10;",
+                "    ct state established,related accept",
+                *rules,
+                "  }",
+                "}",
+                "",
+            ]
+        )
+        run_in(self.machine, lambda: _command("nft", "-f", "-", text=text))
+
     def close(self):
         os.close(self.machine)

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import uuid
 
 import kubernetes_validate
 
@@ -19,7 +20,13 @@ MUTABLE = {
 }
 FROZEN = {"Deployment": ["selector"], "Job": ["selector", "template"]}
 # Their schemas are not Kubernetes' own.
-CUSTOM = ("monitoring.coreos.com/", "cert-manager.io/", "keda.sh/", "gateway.networking.k8s.io/")
+CUSTOM = (
+    "monitoring.coreos.com/",
+    "cert-manager.io/",
+    "keda.sh/",
+    "gateway.networking.k8s.io/",
+    "inference.networking.k8s.io/",
+)
 
 
 class Refused(Exception):
@@ -74,6 +81,10 @@ class Objects:
             if obj["kind"] == "Service":
                 old_spec = old["spec"] if old else {}
                 obj["spec"].setdefault("clusterIP", old_spec.get("clusterIP") or self._address())
+            meta, kept = obj["metadata"], (old or {}).get("metadata", {})
+            meta["uid"] = kept.get("uid") or str(uuid.uuid4())
+            same = old is not None and old.get("spec") == obj.get("spec")
+            meta["generation"] = kept.get("generation", 0) + (not same)
             self._objects[key] = obj
 
     def remove(self, kind, name):

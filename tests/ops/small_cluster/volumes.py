@@ -1,5 +1,6 @@
 """What a pod's containers find in their file systems."""
 
+import base64
 import os
 import pathlib
 import shutil
@@ -8,9 +9,10 @@ import time
 
 class Volumes:
     """The volumes of one pod, below `folder`. `objects` finds ConfigMaps and Secrets; `claims` has
-    a folder for each volume that outlives pods."""
+    a folder for each volume that outlives pods; `drivers` make the files of CSI volumes."""
 
-    def __init__(self, folder, spec, objects, claims, owner):
+    def __init__(self, folder, spec, objects, claims, owner, drivers):
+        self._drivers = drivers
         self._folder, self._objects, self._owner = folder, objects, owner
         self._group = (spec.get("securityContext") or {}).get("fsGroup", 0)
         self._places = {}  # name: path
@@ -47,6 +49,12 @@ class Volumes:
             place.chmod(0o2777)
             return place
         (kind,) = set(volume) - {"name"}
+        if kind == "csi":
+            files = self._drivers[volume["csi"]["driver"]](
+                volume["csi"].get("volumeAttributes") or {}, self._owner
+            )
+            self._swap(place, files, {"defaultMode": 0o440})
+            return place
         names = {"configMap": ("ConfigMap", "name"), "secret": ("Secret", "secretName")}
         if kind not in names:
             raise NotImplementedError(f"volume {name}: {kind}")
@@ -63,7 +71,10 @@ class Volumes:
         found = self._objects.find(kind, name, self._owner)
         if found is None:
             return {} if volume.get("optional") else None
-        data = {**(found.get("stringData") or {}), **(found.get("data") or {})}
+        data = dict(found.get("data") or {})
+        if kind == "Secret":
+            data = {name: base64.b64decode(text).decode() for name, text in data.items()}
+            data.update(found.get("stringData") or {})
         if "items" not in volume:
             return data
         return {item["path"]: data[item["key"]] for item in volume["items"]}
@@ -92,8 +103,11 @@ class Claims:
 
     def __init__(self, folder):
         self._folder = folder
+        self.lost = frozenset()  # Those that no machine can mount now.
 
     def folder(self, name, group=0):
+        if name in self.lost:
+            raise LookupError(f'volume of "{name}": cannot be mounted')
         place = self._folder / name
         if not place.exists():
             place.mkdir(parents=True)

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cairn/kernels/backend.h"
+#include "tests/support/methods.h"
 
 namespace cairn::kernels {
 namespace {
@@ -19,6 +20,15 @@ TEST(BackendsTest, TheDefinitionComesFirstThenInstructionSetsUpToTheBest) {
   EXPECT_EQ(BestCpuBackend().codecs, &CpuCodecKernels(BestIsa()));
 }
 
+TEST(BackendsTest, TablesOfMethodsAreThereIfMethodsWereBuilt) {
+  for (const Backend* backend : {&BestCpuBackend(), FindBackend("reference")}) {
+    EXPECT_EQ(backend->selections != nullptr, cairn::testing::kBuiltWithMethods) << backend->name;
+    EXPECT_EQ(backend->selection_units != nullptr, cairn::testing::kBuiltWithMethods)
+        << backend->name;
+    EXPECT_EQ(backend->reading != nullptr, cairn::testing::kBuiltWithMethods) << backend->name;
+  }
+}
+
 TEST(BackendsTest, EveryInstructionSetIsThereOrMissingWithAReason) {
   std::multiset<std::string_view> names;
   for (const Backend* backend : Backends()) names.insert(backend->name);
@@ -27,7 +37,8 @@ TEST(BackendsTest, EveryInstructionSetIsThereOrMissingWithAReason) {
     EXPECT_NE(missing.reason, "");
     EXPECT_EQ(FindBackend(missing.name), nullptr);
   }
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+  for (const Isa isa :
+       {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     EXPECT_EQ(names.count(Name(isa)), 1u) << Name(isa);
   }
   EXPECT_EQ(FindBackend("avx"), nullptr);

@@ -10,7 +10,7 @@
 #include "common/status/matchers.h"
 #include "tests/unit/model/smollm2_vocabulary.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 using cairn::testing::StatusIs;
@@ -109,4 +109,4 @@ TEST(ChatTemplateTest, RefusesBadMessages) {
 }
 
 }  // namespace
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -14,7 +14,7 @@
 #include "cairn/kernels/weight_types.h"
 #include "model/gguf.h"
 
-namespace cairn::worker::testing {
+namespace cairn::model::testing {
 
 // The number that stands for a weight type in a file.
 inline uint32_t FileNumber(kernels::WeightType type) {
@@ -151,4 +151,4 @@ class GgufBuilder {
   std::vector<std::byte> data_;
 };
 
-}  // namespace cairn::worker::testing
+}  // namespace cairn::model::testing

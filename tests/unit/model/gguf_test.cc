@@ -13,7 +13,7 @@
 #include "common/status/matchers.h"
 #include "tests/unit/model/gguf_builder.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 using cairn::testing::StatusIs;
@@ -151,4 +151,4 @@ TEST(GgufFileTest, OpenNamesThePath) {
 }
 
 }  // namespace
-}  // namespace cairn::worker
+}  // namespace cairn::model

@@ -12,7 +12,7 @@
 #include "common/status/matchers.h"
 #include "tests/unit/model/tiny_model.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 using cairn::testing::StatusIs;
@@ -219,4 +219,4 @@ TEST(ModelRobustnessTest, CorruptHeadersNeverCrash) {
 }
 
 }  // namespace
-}  // namespace cairn::worker
+}  // namespace cairn::model

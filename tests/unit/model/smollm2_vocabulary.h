@@ -8,7 +8,7 @@
 
 #include "tests/unit/model/gguf_builder.h"
 
-namespace cairn::worker::testing {
+namespace cairn::model::testing {
 
 inline std::string ReadText(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -43,4 +43,4 @@ inline GgufBuilder SmolLm2Vocabulary(const std::string& pre = "smollm") {
   return b;
 }
 
-}  // namespace cairn::worker::testing
+}  // namespace cairn::model::testing

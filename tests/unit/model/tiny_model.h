@@ -8,7 +8,7 @@
 
 #include "tests/unit/model/gguf_builder.h"
 
-namespace cairn::worker::testing {
+namespace cairn::model::testing {
 
 // Vocabulary "a" "b" "Ġ" "ab" <|im_start|> <|im_end|>; 1 layer, width 64, 2 query heads on 1 KV
 // head.
@@ -58,4 +58,4 @@ struct TinyModel {
   std::vector<std::byte> Build() const { return Builder().Build(); }
 };
 
-}  // namespace cairn::worker::testing
+}  // namespace cairn::model::testing

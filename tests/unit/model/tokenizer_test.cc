@@ -15,7 +15,7 @@
 #include "tests/unit/model/smollm2_vocabulary.h"
 #include "tests/unit/model/tiny_model.h"
 
-namespace cairn::worker {
+namespace cairn::model {
 namespace {
 
 using cairn::testing::StatusIs;
@@ -324,4 +324,4 @@ TEST(TokenizerTest, UserDefinedTokensAreAlwaysRecognisedLongestFirst) {
 }
 
 }  // namespace
-}  // namespace cairn::worker
+}  // namespace cairn::model

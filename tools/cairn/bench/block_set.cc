@@ -144,8 +144,9 @@ Status MemorySink::OnLentSlice(const client::SliceInfo& slice, std::span<const s
 }
 
 void MemorySink::OnBlockFailed(uint32_t block, client::MissReason reason) {
-  if (failed_.ok())
+  if (failed_.ok()) {
     failed_ = Errorf(StatusCode::kNotFound, "block {} was not served: {}", block, Name(reason));
+  }
 }
 
 Status MemorySink::Check(uint64_t expected) const {
@@ -172,8 +173,9 @@ Status ComparePayload(const BlockSet& set, uint32_t begin, uint32_t end,
                       std::span<const std::byte> memory) {
   for (uint32_t i = begin; i < end; ++i) {
     const std::span<const std::byte> expected = set.Payload(i);
-    if (std::memcmp(memory.data() + i * set.block_bytes(), expected.data(), expected.size()) != 0)
+    if (std::memcmp(memory.data() + i * set.block_bytes(), expected.data(), expected.size()) != 0) {
       return Errorf(StatusCode::kDataLoss, "block {} came with other bytes than were stored", i);
+    }
   }
   return OkStatus();
 }

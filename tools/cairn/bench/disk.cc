@@ -25,8 +25,9 @@ class OnDisk : public Workload {
   explicit OnDisk(const BenchOptions& options) : options_(options) {}
 
   Status Prepare() override {
-    if (!options_.cache.empty())
+    if (!options_.cache.empty()) {
       return InvalidArgument("--cache: this workload kills its node, so it starts its own");
+    }
     CAIRN_ASSIGN_OR_RETURN(set_, BlockSet::Make({.block_bytes = options_.block_bytes,
                                                  .layers = options_.layers,
                                                  .blocks = options_.blocks()}));
@@ -131,8 +132,9 @@ class Prefetch final : public OnDisk {
 
   Status Prepare() override {
     CAIRN_RETURN_IF_ERROR(OnDisk::Prepare());
-    if (Chains() < 2)
+    if (Chains() < 2) {
       return InvalidArgument("--data: expected at least two batches, got {}", Chains());
+    }
     return Write().status();
   }
 
@@ -176,8 +178,9 @@ class Prefetch final : public OnDisk {
                       [](const auto& tier) { return tier == client::TierKind::kHost; })) {
         return OkStatus();
       }
-      if (Clock::now() > until)
+      if (Clock::now() > until) {
         return Errorf(StatusCode::kDeadlineExceeded, "hinted blocks did not come to RAM");
+      }
       std::this_thread::sleep_for(std::chrono::microseconds(500));
     }
   }

@@ -101,8 +101,9 @@ class Get final : public Workload {
 
   // Everything that the first `calls` calls brought.
   Status Verify(uint32_t calls) {
-    if (!options_.lent)
+    if (!options_.lent) {
       return ComparePayload(*set_, 0, calls * options_.batch, destination_.bytes());
+    }
     for (uint32_t call = 0; call < calls; ++call) {
       const uint32_t first = options_.lookup ? call * options_.batch : 0;
       CAIRN_RETURN_IF_ERROR(CompareLent(*set_, first, lent_[call]));

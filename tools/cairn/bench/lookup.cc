@@ -85,8 +85,9 @@ class Exists final : public Lookup {
 
   Question MakeQuestion(uint32_t, uint32_t begin) override {
     Question question{.keys = set_->Keys(kGeneration, begin, begin + options_.batch)};
-    for (size_t i = kAbsentEvery - 1; i < question.keys.size(); i += kAbsentEvery)
+    for (size_t i = kAbsentEvery - 1; i < question.keys.size(); i += kAbsentEvery) {
       question.keys[i] = set_->Key(kAbsent, begin + static_cast<uint32_t>(i));
+    }
     return question;
   }
 
@@ -94,8 +95,9 @@ class Exists final : public Lookup {
     CAIRN_ASSIGN_OR_RETURN(const auto tiers,
                            client.Exists(set_->fingerprint(), question.keys, PatientCall()));
     for (size_t i = 0; i < question.keys.size(); ++i) {
-      if (tiers[i].has_value() == (i % kAbsentEvery == kAbsentEvery - 1))
+      if (tiers[i].has_value() == (i % kAbsentEvery == kAbsentEvery - 1)) {
         return Errorf(StatusCode::kDataLoss, "exists gave a wrong answer for key {}", i);
+      }
     }
     return OkStatus();
   }
@@ -122,8 +124,9 @@ class Match final : public Lookup {
                       .prefix = options_.batch};
     if (number % 8 == 7 && options_.batch > 1) {
       question.prefix = options_.batch / 2;
-      for (uint32_t i = question.prefix; i < options_.batch; ++i)
+      for (uint32_t i = question.prefix; i < options_.batch; ++i) {
         question.keys[i] = set_->Key(kAbsent, begin + i);
+      }
     }
     return question;
   }

@@ -27,8 +27,9 @@ class MemcpyYardstick final : public Yardstick {
       }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (std::memcmp(destination.data(), source.data(), source.size()) != 0)
+    if (std::memcmp(destination.data(), source.data(), source.size()) != 0) {
       return Errorf(StatusCode::kInternal, "memref: the copy differs");
+    }
     return kPasses * static_cast<double>(source.size()) / took.count() / 1e9;
   }
 

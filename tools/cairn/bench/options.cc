@@ -40,9 +40,10 @@ const Defaults& Of(WorkloadKind kind) {
 Result<uint64_t> Bytes(std::string_view flag, const std::string& text, uint64_t otherwise) {
   if (text.empty()) return otherwise;
   auto bytes = config::ParseBytes(text);
-  if (!bytes.ok() || *bytes == 0 || *bytes > kMaxData)
+  if (!bytes.ok() || *bytes == 0 || *bytes > kMaxData) {
     return InvalidArgument("{}: got '{}', expected a size such as 64KiB, at most 64GiB", flag,
                            text);
+  }
   return bytes;
 }
 
@@ -85,8 +86,9 @@ Result<BenchOptions> ResolveOptions(const BenchFlags& flags) {
   o.clients = flags.clients == 0 ? defaults.clients : flags.clients;
   if (flags.spin != "auto") {
     const auto spin = config::ParseDuration(flags.spin);
-    if (!spin.ok() || *spin > std::chrono::seconds(1))
+    if (!spin.ok() || *spin > std::chrono::seconds(1)) {
       return InvalidArgument("--spin: got '{}', expected auto or a time from 0s to 1s", flags.spin);
+    }
     o.spin = *spin;
   }
   o.seconds = flags.seconds;
@@ -106,8 +108,9 @@ Result<BenchOptions> ResolveOptions(const BenchFlags& flags) {
                                   uint64_t{o.clients} * o.depth, uint64_t{UINT32_MAX})),
                               kMaxThreads));
   if (o.layers == 0) return InvalidArgument("--layers: got 0, expected at least 1");
-  if (!(o.seconds > 0) || o.seconds > 600)
+  if (!(o.seconds > 0) || o.seconds > 600) {
     return InvalidArgument("--seconds: got {}, expected more than 0, at most 600", o.seconds);
+  }
   if (o.repeat == 0) return InvalidArgument("--repeat: got 0, expected at least 1");
   if (uint64_t{o.batch} * o.block_bytes > o.data_bytes) {
     return InvalidArgument("--data: got {}, expected at least one batch, {} blocks of {}",

@@ -27,8 +27,9 @@ class Put final : public Workload {
     CAIRN_ASSIGN_OR_RETURN(node_, TestNode::Start(options_, {.host_bytes = HostBytes()}));
     CAIRN_ASSIGN_OR_RETURN(clients_, ConnectAll(*node_, options_, set_->spec()));
     // A full node: from now on each put evicts, as in a cache that has run for a while.
-    for (uint64_t filled = 0; filled < HostBytes(); filled += options_.data_bytes)
+    for (uint64_t filled = 0; filled < HostBytes(); filled += options_.data_bytes) {
       CAIRN_RETURN_IF_ERROR(Store(*clients_[0], *set_, NextGeneration(), options_.batch));
+    }
     return OkStatus();
   }
 
@@ -86,8 +87,9 @@ class Put final : public Workload {
     for (uint32_t i = 0; i < options_.batch; ++i) {
       const client::InPlacePush::Slot& slot = push->slots()[i];
       CAIRN_RETURN_IF_ERROR(slot.status);
-      if (slot.room.empty())
+      if (slot.room.empty()) {
         return Errorf(StatusCode::kInternal, "the node says that it already has a new block");
+      }
       if (options_.verify) {
         format::SealCopy(slot.room, set_->Payload(begin + i), format::Codec::kRaw, set_->rect(),
                          set_->block_tokens(), lengths_, /*streaming=*/true);

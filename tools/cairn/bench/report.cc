@@ -89,8 +89,9 @@ Json ToJson(const Report& report) {
     one.update(Samples(series.samples));
     // Only what has the yardsticks' unit can be divided by them.
     if (series.unit == "GB/s") {
-      for (const Trials::Series& yardstick : report.trials.yardsticks)
+      for (const Trials::Series& yardstick : report.trials.yardsticks) {
         one["x_" + yardstick.name] = Samples(Ratios(series.samples, yardstick.samples));
+      }
     }
     metrics[series.name] = std::move(one);
   }
@@ -113,8 +114,9 @@ std::string ToText(const Report& report, const Terminal& terminal) {
                                         {.title = "min", .align = Align::kRight},
                                         {.title = "max", .align = Align::kRight},
                                         {.title = "spread", .align = Align::kRight}};
-  for (const Trials::Series& yardstick : report.trials.yardsticks)
+  for (const Trials::Series& yardstick : report.trials.yardsticks) {
     columns.push_back({.title = "x " + yardstick.name, .align = Align::kRight});
+  }
   Table table(std::move(columns));
   const auto add = [&](const Trials::Series& series, bool ratios) {
     const Summary s = Summarize(series.samples);
@@ -122,9 +124,10 @@ std::string ToText(const Report& report, const Terminal& terminal) {
                                series.unit,   Number(s.min),
                                Number(s.max), fmt::format("{:.0f} %", s.spread * 100)};
     if (ratios && series.unit == "GB/s") {
-      for (const Trials::Series& yardstick : report.trials.yardsticks)
+      for (const Trials::Series& yardstick : report.trials.yardsticks) {
         cells.emplace_back(fmt::format("{:.3f}", Median(Ratios(series.samples, yardstick.samples))),
                            Style::kBold);
+      }
     }
     table.AddRow(std::move(cells));
   };
@@ -140,8 +143,9 @@ std::string ToText(const Report& report, const Terminal& terminal) {
   out += table.Render(terminal);
   for (const auto& [name, what] : report.yardsticks) out += fmt::format("{}: {}\n", name, what);
   for (const auto& [name, value] : report.facts) out += fmt::format("{}: {}\n", name, value);
-  if (report.trials.dropped > 0)
+  if (report.trials.dropped > 0) {
     out += fmt::format("{} trials dropped, others used the machine\n", report.trials.dropped);
+  }
   if (report.trials.noisy) {
     out += terminal.Paint(
         "NOISY: too few trials had the machine to themselves; these numbers mean little\n",

@@ -21,8 +21,9 @@ class Sessions final : public Workload {
   explicit Sessions(const BenchOptions& options) : options_(options) {}
 
   Status Prepare() override {
-    if (!options_.cache.empty())
+    if (!options_.cache.empty()) {
       return InvalidArgument("--cache: sessions measures the memory of a node of its own");
+    }
     CAIRN_ASSIGN_OR_RETURN(const auto set,
                            BlockSet::Make({.block_bytes = options_.block_bytes, .blocks = 1}));
     spec_ = set->spec();

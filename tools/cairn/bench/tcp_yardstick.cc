@@ -120,8 +120,9 @@ class TcpYardstick final : public Yardstick {
     CAIRN_ASSIGN_OR_RETURN(Connection connection, Connect(wanted_));
     char name[16] = {};
     socklen_t length = sizeof(name);
-    if (getsockopt(connection.server.fd(), IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0)
+    if (getsockopt(connection.server.fd(), IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0) {
       live_ = name;
+    }
 
     const auto source = buffers_.source.bytes(), destination = buffers_.destination.bytes();
     const size_t blocks = source.size() / kTcpBlock;
@@ -150,8 +151,9 @@ class TcpYardstick final : public Yardstick {
         if (!SendAll(connection.client.fd(), request, sizeof(request))) return fail("send");
       }
       if (!ReceiveAll(connection.client.fd(), destination.data() + i % blocks * kTcpBlock,
-                      kTcpBlock))
+                      kTcpBlock)) {
         return fail("receive");
+      }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     return static_cast<double>(blocks * kTcpBlock) / took.count() / 1e9;

@@ -22,8 +22,9 @@ Result<TemporaryDirectory> TemporaryDirectory::Make(const std::string& parent) {
   std::string pattern =
       (parent.empty() ? std::filesystem::temp_directory_path(error).string() : parent) +
       "/cairn-bench-XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr)
+  if (mkdtemp(pattern.data()) == nullptr) {
     return Errorf(StatusCode::kInternal, "cannot make a directory like '{}'", pattern);
+  }
   TemporaryDirectory directory;
   directory.path_ = pattern;
   return directory;

@@ -29,15 +29,19 @@ std::vector<double> Means(const std::vector<double>& a, const std::vector<double
 Trials Collect(const std::vector<Trial>& taken,
                const std::vector<std::unique_ptr<Yardstick>>& yardsticks) {
   Trials out;
-  for (const Metric& metric : taken.front().metrics)
+  for (const Metric& metric : taken.front().metrics) {
     out.metrics.push_back({metric.name, metric.unit, {}});
-  for (const auto& yardstick : yardsticks)
+  }
+  for (const auto& yardstick : yardsticks) {
     out.yardsticks.push_back({yardstick->name(), "GB/s", {}});
+  }
   for (const Trial& trial : taken) {
-    for (size_t i = 0; i < out.metrics.size(); ++i)
+    for (size_t i = 0; i < out.metrics.size(); ++i) {
       out.metrics[i].samples.push_back(trial.metrics[i].value);
-    for (size_t i = 0; i < out.yardsticks.size(); ++i)
+    }
+    for (size_t i = 0; i < out.yardsticks.size(); ++i) {
       out.yardsticks[i].samples.push_back(trial.yardsticks[i]);
+    }
     out.foreign_cores.push_back(trial.foreign_cores);
   }
   return out;

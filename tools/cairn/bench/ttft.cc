@@ -31,8 +31,9 @@ class Ttft final : public Workload {
   Result<std::vector<Metric>> Trial(double) override {
     CAIRN_ASSIGN_OR_RETURN(const worker::GenerateSummary cold, Ask(/*no_cache=*/true));
     CAIRN_ASSIGN_OR_RETURN(const worker::GenerateSummary warm, AskFetched());
-    if (cold.prompt_logits_sha256 != warm.prompt_logits_sha256)
+    if (cold.prompt_logits_sha256 != warm.prompt_logits_sha256) {
       return Errorf(StatusCode::kDataLoss, "the cache changed the logits");
+    }
     return std::vector<Metric>{
         {"computed", "ms", cold.ttft_seconds * 1e3},
         {"fetched", "ms", warm.ttft_seconds * 1e3},
@@ -50,9 +51,10 @@ class Ttft final : public Workload {
     for (int tries = 0; tries < kTries; ++tries) {
       CAIRN_ASSIGN_OR_RETURN(worker::GenerateSummary warm, Ask(/*no_cache=*/false));
       if (warm.fetched_tokens > 0) return warm;
-      if (warm.miss_reason != MissReason::kDeadline)
+      if (warm.miss_reason != MissReason::kDeadline) {
         return Errorf(StatusCode::kInternal, "nothing was fetched, reason {}",
                       Name(warm.miss_reason));
+      }
     }
     return Errorf(StatusCode::kFailedPrecondition,
                   "in {} tries the worker computed the prompt before a block of it came: "

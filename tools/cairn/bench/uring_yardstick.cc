@@ -69,8 +69,9 @@ class UringFile {
       io_uring_cqe* completion = nullptr;
       const int error = io_uring_wait_cqe(&ring_, &completion);
       if (error == -EINTR) continue;
-      if (error != 0)
+      if (error != 0) {
         return Errorf(StatusCode::kUnavailable, "raw io_uring: {}", std::strerror(-error));
+      }
       const int moved = completion->res;
       io_uring_cqe_seen(&ring_, completion);
       if (moved != static_cast<int>(kUringBlock)) {

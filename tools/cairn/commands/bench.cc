@@ -33,8 +33,9 @@ Result<bench::Report> Measure(const bench::BenchOptions& options, Progress& prog
   std::vector<std::unique_ptr<bench::Yardstick>> yardsticks;
   yardsticks.push_back(bench::NewMemcpyYardstick(buffers));
   yardsticks.push_back(bench::NewTcpYardstick(buffers, ""));
-  for (const std::string& name : options.tcp)
+  for (const std::string& name : options.tcp) {
     yardsticks.push_back(bench::NewTcpYardstick(buffers, name));
+  }
 
   std::string no_uring;
   if (options.workload == bench::WorkloadKind::kDisk ||
@@ -67,8 +68,9 @@ Result<bench::Report> Measure(const bench::BenchOptions& options, Progress& prog
   report.facts = bench::MachineFacts();
   for (auto& fact : workload->Facts()) report.facts.push_back(std::move(fact));
   if (!no_uring.empty()) report.facts.emplace_back("no io_uring yardstick", no_uring);
-  for (const auto& yardstick : yardsticks)
+  for (const auto& yardstick : yardsticks) {
     report.yardsticks.emplace_back(yardstick->name(), yardstick->description());
+  }
   return report;
 }
 
@@ -78,8 +80,9 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
   CLI::App& c = *app.add_subcommand(
       "bench", "Measures a cache node and compares it with what memory and network can do");
   std::string known;
-  for (const std::string& name : bench::WorkloadNames())
+  for (const std::string& name : bench::WorkloadNames()) {
     known += (known.empty() ? "" : ", ") + name;
+  }
   c.add_option("workload", o.workload, known)->required();
   c.add_option("--cache", o.cache, "Measure the node at HOST:PORT instead of starting one");
   c.add_option("--size", o.size,

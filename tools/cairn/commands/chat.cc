@@ -79,7 +79,7 @@ class Conversation {
     request.keep_turn = true;
     request.drop_oldest = options_.drop_oldest;
     worker::GenerateCallbacks callbacks;
-    callbacks.on_token = [&](worker::TokenId, std::string_view piece) {
+    callbacks.on_token = [&](model::TokenId, std::string_view piece) {
       if (!options_.json) {
         std::fwrite(piece.data(), 1, piece.size(), stdout);
         std::fflush(stdout);
@@ -138,7 +138,7 @@ class Conversation {
   const std::string system_;
   const Terminal out_;
   const bool interactive_;
-  std::vector<worker::ChatMessage> messages_;
+  std::vector<model::ChatMessage> messages_;
   int turn_ = 0;
 };
 

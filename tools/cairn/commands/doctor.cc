@@ -106,8 +106,9 @@ int RunDoctor(const DoctorOptions& options) {
       const std::string verdict = fmt::format("{:<5}", Name(check.verdict));
       std::printf("%s %-14s %s\n", terminal.Paint(verdict, StyleOf(check.verdict)).c_str(),
                   check.name.c_str(), check.found.c_str());
-      if (!check.fix.empty())
+      if (!check.fix.empty()) {
         std::printf("%20s %s\n", "", terminal.Paint(check.fix, Style::kDim).c_str());
+      }
     }
   }
   return Worst(checks) == Verdict::kFail ? kExitFailure : kExitOk;

@@ -132,7 +132,7 @@ int RunGenerate(const GenerateOptions& given) {
   }
   std::string streamed;
   worker::GenerateCallbacks callbacks;
-  callbacks.on_token = [&](worker::TokenId, std::string_view text) {
+  callbacks.on_token = [&](model::TokenId, std::string_view text) {
     if (!options.json) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
@@ -148,8 +148,9 @@ int RunGenerate(const GenerateOptions& given) {
     std::printf("%s\n", Dump(ToJson(*summary)).c_str());
   } else {
     // A character that was cut off by the end of the answer is in the summary only.
-    if (summary->text.starts_with(streamed))
+    if (summary->text.starts_with(streamed)) {
       std::fputs(summary->text.c_str() + streamed.size(), stdout);
+    }
     std::fputc('\n', stdout);
     std::fflush(stdout);  // Before stderr, for those who read both in one stream.
     const Terminal terminal = Terminal::Detect(stderr);

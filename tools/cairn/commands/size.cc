@@ -77,7 +77,7 @@ Result<size::ModelShape> FromFile(const SizeFlags& flags) {
   in.read(magic, sizeof(magic));
   // A file that is called so is judged as one, whatever it begins with.
   if (std::string_view(magic, sizeof(magic)) == "GGUF" || path.ends_with(".gguf")) {
-    CAIRN_ASSIGN_OR_RETURN(const auto file, worker::GgufFile::OpenMetadata(path));
+    CAIRN_ASSIGN_OR_RETURN(const auto file, model::GgufFile::OpenMetadata(path));
     return size::ShapeOfGguf(*file, TypeOf(flags.dtype).value_or(DType::kF16));
   }
   if (bytes > kMostConfigBytes) {
@@ -200,8 +200,9 @@ int RunSize(const SizeFlags& flags) {
   for (const std::string& recipe : flags.recipes) {
     const Status grammar = ParseRecipe(recipe).status();
     if (recipe.empty()) return FailUsage("size: --recipe: got '', expected one such as int8");
-    if (!grammar.ok())
+    if (!grammar.ok()) {
       return FailUsage(fmt::format("size: --recipe {}: {}", recipe, Message(grammar)));
+    }
   }
   auto shape = flags.model.empty() ? FromFlags(flags) : FromFile(flags);
   if (!shape.ok()) {

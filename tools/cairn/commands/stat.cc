@@ -59,8 +59,9 @@ int RunStat(const StatOptions& given) {
   // Listing needs the admin role: without it the totals are still worth showing.
   std::vector<client::NamespaceInfo> namespaces;
   if (auto admin = client::ConnectAdmin(connection); admin.ok()) {
-    if (auto listed = (*admin)->ListNamespaces("", call); listed.ok())
+    if (auto listed = (*admin)->ListNamespaces("", call); listed.ok()) {
       namespaces = *std::move(listed);
+    }
   }
 
   if (options.json) {

@@ -22,8 +22,8 @@ Status DemoRunner::RunBeyond() {
   const Layout& layout = stored.spec.layout;
   const uint64_t token_bytes = BytesPerToken(layout);
   const uint32_t tokens = std::min(kBeyondTokens, info.context_tokens - 2 * kComparedTokens);
-  const std::vector<worker::ChatMessage> messages = {{"system", SharedText(tokens)},
-                                                     {"user", texts_.questions[0]}};
+  const std::vector<model::ChatMessage> messages = {{"system", SharedText(tokens)},
+                                                    {"user", texts_.questions[0]}};
   Reference full;
   {
     CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker("beyond-full", ""));

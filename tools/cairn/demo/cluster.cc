@@ -40,8 +40,9 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& optio
                                 .log_path = options.log_directory + "/" + options.name + ".log"}));
   CAIRN_ASSIGN_OR_RETURN(const auto ready, child->WaitReady(std::chrono::seconds(120)));
   const auto address = ready.find("grpc");
-  if (address == ready.end())
+  if (address == ready.end()) {
     return Errorf(StatusCode::kInternal, "cairn-worker does not say where it listens");
+  }
   CAIRN_ASSIGN_OR_RETURN(auto generator, ConnectWorker(address->second));
   return std::unique_ptr<WorkerProcess>(
       new WorkerProcess(std::move(child), address->second, std::move(generator)));

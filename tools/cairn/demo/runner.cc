@@ -168,7 +168,7 @@ Status DemoRunner::RunCold() {
 Status DemoRunner::RunColdChat() {
   CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker("cold-chat", ""));
   CAIRN_RETURN_IF_ERROR(WarmUp(worker->generator()));
-  std::vector<worker::ChatMessage> messages = {{"system", texts_.chat_system}};
+  std::vector<model::ChatMessage> messages = {{"system", texts_.chat_system}};
   for (size_t i = 0; i < texts_.chat_turns.size(); ++i) {
     progress_.Doing(fmt::format("the chat without a cache, turn {} ...", i + 1));
     messages.push_back({"user", texts_.chat_turns[i]});
@@ -209,7 +209,7 @@ Status DemoRunner::RunWarmPhase(const std::string& phase, WorkerProcess& worker)
 }
 
 Status DemoRunner::RunWarmChat() {
-  std::vector<worker::ChatMessage> messages = {{"system", texts_.chat_system}};
+  std::vector<model::ChatMessage> messages = {{"system", texts_.chat_system}};
   for (size_t i = 0; i < texts_.chat_turns.size(); ++i) {
     const std::string item = Item("turn", i);
     messages.push_back({"user", texts_.chat_turns[i]});
@@ -307,8 +307,8 @@ Status DemoRunner::RunLong() {
     // A text before the question that no other prompt has at this place.
     const std::string text = texts_.chat_system.substr(
         path == "grpc" ? 0 : texts_.chat_system.size() / 8, kLongQuestion);
-    const std::vector<worker::ChatMessage> messages = {{"system", texts_.shared_system},
-                                                       {"user", text + "\n" + texts_.questions[0]}};
+    const std::vector<model::ChatMessage> messages = {{"system", texts_.shared_system},
+                                                      {"user", text + "\n" + texts_.questions[0]}};
     CAIRN_ASSIGN_OR_RETURN(auto worker, StartWarmWorker("worker-" + path, {"--cache.path", path}));
     progress_.Doing("a long question without the cache, to compare with ...");
     CAIRN_ASSIGN_OR_RETURN(const auto alone,
@@ -515,7 +515,7 @@ Status DemoRunner::WarmUp(Generator& worker) {
   return worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status();
 }
 
-Status DemoRunner::AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages) {
+Status DemoRunner::AskOnce(Generator& worker, std::vector<model::ChatMessage> messages) {
   worker::GenerateRequest request;
   request.prompt = worker::ChatPrompt{std::move(messages)};
   request.prefix_end = prefix_end_;
@@ -527,7 +527,7 @@ Status DemoRunner::AskOnce(Generator& worker, std::vector<worker::ChatMessage> m
 }
 
 Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
-                                                std::vector<worker::ChatMessage> messages,
+                                                std::vector<model::ChatMessage> messages,
                                                 bool keep_turn, bool no_cache,
                                                 const std::function<void()>& at_first_token) {
   worker::GenerateRequest request;
@@ -540,7 +540,7 @@ Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
   request.no_cache = no_cache;
   request.want_timeline = true;
   bool first = true;
-  const auto on_token = [&](worker::TokenId, std::string_view) {
+  const auto on_token = [&](model::TokenId, std::string_view) {
     if (std::exchange(first, false) && at_first_token) at_first_token();
     return true;
   };
@@ -550,7 +550,7 @@ Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
 }
 
 Result<worker::GenerateSummary> DemoRunner::AskRow(const std::string& name, Generator& worker,
-                                                   std::vector<worker::ChatMessage> messages,
+                                                   std::vector<model::ChatMessage> messages,
                                                    bool keep_turn, const Reference& reference,
                                                    DemoNode* node,
                                                    const std::function<void()>& at_first_token,
@@ -599,7 +599,7 @@ Status DemoRunner::RestartNode(uint64_t host_bytes) {
   return OkStatus();
 }
 
-std::vector<worker::ChatMessage> DemoRunner::Question(size_t i) const {
+std::vector<model::ChatMessage> DemoRunner::Question(size_t i) const {
   return {{"system", texts_.shared_system}, {"user", texts_.questions[i]}};
 }
 

@@ -63,7 +63,7 @@ class DemoRunner {
   // A prompt of which node 1 alone has some KV.
   struct HolderPrompt {
     std::string item;
-    std::vector<worker::ChatMessage> messages;
+    std::vector<model::ChatMessage> messages;
     Reference reference;
     uint32_t tokens = 0;  // Tokens that node 1 alone has.
   };
@@ -114,21 +114,21 @@ class DemoRunner {
   // The shared prefix, once, with a question that no row asks.
   Status PushPrefix(Generator& worker);
   // A request that is no row, and the pushes that follow.
-  Status AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages);
-  Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<worker::ChatMessage> messages,
+  Status AskOnce(Generator& worker, std::vector<model::ChatMessage> messages);
+  Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<model::ChatMessage> messages,
                                       bool keep_turn, bool no_cache = false,
                                       const std::function<void()>& at_first_token = nullptr);
   // Asks, waits for background work, adds a row that is compared with `reference`. `node`: that the
   // worker uses; nullptr: the one of most phases. `at_first_token` is called once. `held`: what the
   // worker held of the prompt's KV, in rows that compare that.
   Result<worker::GenerateSummary> AskRow(const std::string& name, Generator& worker,
-                                         std::vector<worker::ChatMessage> messages, bool keep_turn,
+                                         std::vector<model::ChatMessage> messages, bool keep_turn,
                                          const Reference& reference, DemoNode* node = nullptr,
                                          const std::function<void()>& at_first_token = nullptr,
                                          const HeldOfSummary& held = nullptr);
   // Kills the node and starts it on the same directory; the workers are connected again.
   Status RestartNode(uint64_t host_bytes);
-  std::vector<worker::ChatMessage> Question(size_t i) const;
+  std::vector<model::ChatMessage> Question(size_t i) const;
   // A system message of about `tokens` tokens: the shared one, as often as it takes.
   std::string SharedText(uint32_t tokens) const;
   void Show(const DemoRow& row, const NodeTraffic& traffic);

@@ -20,10 +20,12 @@ constexpr uint64_t kLeastMemory = 1 * kGiB;
 constexpr uint64_t kDemoDisk = 1 * kGiB;
 
 std::string_view Trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '\n'))
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '\n')) {
     s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\n'))
+  }
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\n')) {
     s.remove_suffix(1);
+  }
   return s;
 }
 
@@ -102,6 +104,10 @@ Check CheckCpu(const CpuInfo& cpu) {
                        [&](const char* n) { return cpu.flags.contains(n); });
   };
   Check check{.name = "cpu", .found = cpu.model};
+  if (has({"asimd"})) {  // The kernel's name for NEON on aarch64.
+    check.found += ", NEON";
+    return check;
+  }
   const bool avx2 = has({"avx2", "fma", "f16c"});
   const bool avx512 = avx2 && has({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"});
   if (!avx2) {

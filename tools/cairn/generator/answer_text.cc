@@ -98,8 +98,9 @@ Json ToJson(const worker::GenerateSummary& summary) {
   } else if (!summary.reading.off.empty()) {
     json["reading"] = {{"policy", ""}, {"off", summary.reading.off}};
   }
-  if (summary.prompt_logits_sha256)
+  if (summary.prompt_logits_sha256) {
     json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
+  }
   return json;
 }
 

@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kConnectDeadline(5);  // For short calls.
 v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   v1::GenerateRequest proto;
   if (const auto* chat = std::get_if<worker::ChatPrompt>(&request.prompt)) {
-    for (const worker::ChatMessage& message : chat->messages) {
+    for (const model::ChatMessage& message : chat->messages) {
       v1::ChatMessage& m = *proto.mutable_chat()->add_messages();
       m.set_role(message.role);
       m.set_content(message.content);

@@ -34,8 +34,9 @@ Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options) {
   // Opening a large disk tier takes seconds.
   CAIRN_ASSIGN_OR_RETURN(const auto ready, node.child->WaitReady(std::chrono::seconds(60)));
   const auto address = ready.find("grpc");
-  if (address == ready.end())
+  if (address == ready.end()) {
     return Errorf(StatusCode::kInternal, "cairn-cache does not say where it listens");
+  }
   node.address = address->second;
   return node;
 }

@@ -43,8 +43,9 @@ class Reader {
   }
 
   Result<Trace> Finish() {
-    if (trace_.requests.empty())
+    if (trace_.requests.empty()) {
       return InvalidArgument("{}: got no line, expected requests", name_);
+    }
     trace_.distinct_blocks = static_cast<uint32_t>(numbers_.size());
     Spread();
     return std::move(trace_);

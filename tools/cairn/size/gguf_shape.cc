@@ -31,7 +31,7 @@ constexpr Architecture kArchitectures[] = {
 
 class GgufReader {
  public:
-  GgufReader(const worker::GgufFile& file, const Architecture& architecture, DType dtype)
+  GgufReader(const model::GgufFile& file, const Architecture& architecture, DType dtype)
       : file_(file), architecture_(architecture), dtype_(dtype) {}
 
   Result<ModelShape> Read() {
@@ -162,7 +162,7 @@ class GgufReader {
     return windows;
   }
 
-  const worker::GgufFile& file_;
+  const model::GgufFile& file_;
   const Architecture& architecture_;
   const DType dtype_;
   uint32_t heads_ = 0;
@@ -173,7 +173,7 @@ class GgufReader {
 
 }  // namespace
 
-Result<ModelShape> ShapeOfGguf(const worker::GgufFile& file, DType dtype) {
+Result<ModelShape> ShapeOfGguf(const model::GgufFile& file, DType dtype) {
   CAIRN_ASSIGN_OR_RETURN(const std::string_view found, file.GetString("general.architecture"));
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name == found) return GgufReader(file, architecture, dtype).Read();

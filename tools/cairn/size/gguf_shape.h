@@ -9,6 +9,6 @@ namespace cairn::cli::size {
 
 // INVALID_ARGUMENT, NOT_FOUND: a key is missing, or has another type or range than it must have.
 // UNIMPLEMENTED: an architecture that is not known. It names what the file says.
-Result<ModelShape> ShapeOfGguf(const worker::GgufFile& file, DType dtype);
+Result<ModelShape> ShapeOfGguf(const model::GgufFile& file, DType dtype);
 
 }  // namespace cairn::cli::size

@@ -99,7 +99,7 @@ void ClusterWatcher::RunList() {
     }
     const TimePoint next = clock_.Now() + (answered ? options_.refresh : kAskAgain);
     MutexLock lock(mu_);
-    if (changed_.WaitUntil(mu_, next,
+    if (changed_.WaitUntil(mu_, clock_, next,
                            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; })) {
       return;
     }
@@ -165,7 +165,8 @@ void ClusterWatcher::RunMember(const std::string& id,
     if (it != followed_.end()) it->second.works = follower->works();
     if (more || !events.empty()) continue;
     const TimePoint next = std::min(follower->resume_at(), clock_.Now() + kWatchStep);
-    changed_.WaitUntil(mu_, next, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Ends(id); });
+    changed_.WaitUntil(mu_, clock_, next,
+                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Ends(id); });
   } while (Hand(id, &events));
   events.clear();
   follower->End(&events);

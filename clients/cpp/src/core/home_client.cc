@@ -216,7 +216,7 @@ const std::string& HomeClient::Home() {
 Status HomeClient::WaitForAddresses(TimePoint deadline) {
   if (!chooser_.empty()) return OkStatus();
   // Only the first look-up is worth waiting for.
-  changed_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  changed_.WaitUntil(mu_, *clock_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return looked_up_.has_value() || stopping_;
   });
   if (!chooser_.empty()) return OkStatus();
@@ -502,7 +502,8 @@ TimePoint HomeClient::Step() {
 
 bool HomeClient::WaitForWork(TimePoint until) {
   MutexLock lock(mu_);
-  changed_.WaitUntil(mu_, until, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; });
+  changed_.WaitUntil(mu_, *clock_, until,
+                     [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; });
   return !stopping_;
 }
 

@@ -60,8 +60,9 @@ Result<NodeList> ParseNodeList(std::string_view text) {
     if (name && IsPlain(name->host)) {
       list.names.push_back({.name = std::string(name->host), .port = name->port});
     } else if (!entry.starts_with(kDns) && IsAddress(entry)) {
-      if (std::find(list.addresses.begin(), list.addresses.end(), entry) == list.addresses.end())
+      if (std::find(list.addresses.begin(), list.addresses.end(), entry) == list.addresses.end()) {
         list.addresses.emplace_back(entry);
+      }
     } else {
       return InvalidArgument(
           "field 'address': got '{}'{}, expected host:port, unix:/path or dns:name:port", entry,

@@ -41,7 +41,7 @@ void Session::StepIfAlone() {
 Result<SessionPtr> Session::Get(TimePoint deadline) {
   StepIfAlone();
   MutexLock lock(mu_);
-  if (!changed_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  if (!changed_.WaitUntil(mu_, *clock_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return state_ != State::kConnecting;
       })) {
     return Errorf(StatusCode::kDeadlineExceeded, "no session with the node in time");
@@ -126,9 +126,9 @@ bool Session::HasEnded(const std::string& id, TimePoint deadline) {
   };
   // Not for long: while namespaces are opened again, nobody looks.
   const TimePoint soon = clock_->Now() + 2 * kLook;
-  changed_.WaitUntil(mu_, std::min(deadline, soon), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return ended() || looks_done_ >= look;
-  });
+  changed_.WaitUntil(
+      mu_, *clock_, std::min(deadline, soon),
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended() || looks_done_ >= look; });
   return ended();
 }
 
@@ -236,11 +236,14 @@ Status Session::OpenNamespaces() {
     const NamespaceSpec& spec = known.spec;
     const auto opened = node_->OpenNamespace(spec, known.how, {}, clock_->Now() + kOpenNamespace);
     const Status& status = opened.status();
-    if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded)
+    if (status.code() == StatusCode::kUnavailable ||
+        status.code() == StatusCode::kDeadlineExceeded) {
       return status;
+    }
     // A namespace that the node refuses is a miss for those who use it, not for the others.
-    if (!status.ok())
+    if (!status.ok()) {
       log::Warn("cache_namespace_refused", {{"model", spec.model}, {"reason", ToString(status)}});
+    }
     if (opened.ok() && opened->created) {
       MutexLock lock(mu_);
       created_.insert(fingerprint);
@@ -255,7 +258,7 @@ bool Session::WaitForWork(TimePoint until) {
     if (stopping_) return false;
     if (state_ == State::kOpen) {
       const bool may_reopen = clock_->Now() >= next_reopen_;
-      changed_.WaitUntil(mu_, until, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      changed_.WaitUntil(mu_, *clock_, until, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || looks_wanted_ > looks_done_ || (reopen_ && may_reopen);
       });
       return !stopping_;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cairn/client/connect.h"
-#include "clients/cpp/src/buffered_push.h"
 #include "clients/cpp/src/circuit_breaker.h"
+#include "clients/cpp/src/core/buffered_push.h"
 #include "clients/cpp/src/core/client_totals.h"
 #include "clients/cpp/src/core/node_client.h"
 #include "clients/cpp/src/core/session.h"

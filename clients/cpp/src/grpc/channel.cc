@@ -21,8 +21,9 @@ namespace {
 Status CheckPem(std::string_view field, const std::string& path) {
   if (path.empty()) return OkStatus();
   std::ifstream in(path, std::ios::binary);
-  if (!in)
+  if (!in) {
     return InvalidArgument("field '{}': cannot read '{}': {}", field, path, std::strerror(errno));
+  }
   std::stringstream text;
   text << in.rdbuf();
   if (text.str().find("-----BEGIN") == std::string::npos) {

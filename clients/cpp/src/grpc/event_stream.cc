@@ -29,6 +29,7 @@ Result<std::optional<CacheEvent>> EventFromProto(const v1::Event& in) {
     CAIRN_ASSIGN_OR_RETURN(out.parent, Digest::FromBytes(in.parent(), "parent"));
   }
   out.tier = wire::TierFromProto(in.tier()).value_or(TierKind::kHost);
+  out.pool = in.pool();
   return std::optional(out);
 }
 
@@ -50,14 +51,16 @@ class GrpcEventStream final : public EventStream {
       if (outcome == FrameCall::Outcome::kTimeout) return std::optional<CacheEvent>();
       if (outcome == FrameCall::Outcome::kClosed) {
         const Status status = call_.Finish(deadline);
-        if (cancelled_.load(std::memory_order_relaxed))
+        if (cancelled_.load(std::memory_order_relaxed)) {
           return Errorf(StatusCode::kCancelled, "watch: cancelled");
+        }
         return status.ok() ? Errorf(StatusCode::kUnavailable, "watch: the node ended it") : status;
       }
       if (state_ != State::kReading) continue;
       v1::Event event;
-      if (!rpc::FromFrame(frame, &event))
+      if (!rpc::FromFrame(frame, &event)) {
         return Errorf(StatusCode::kDataLoss, "watch: malformed event");
+      }
       CAIRN_ASSIGN_OR_RETURN(std::optional<CacheEvent> known, EventFromProto(event));
       if (known) return known;
     }

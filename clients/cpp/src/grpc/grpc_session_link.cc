@@ -81,8 +81,9 @@ bool GrpcSessionLink::IsOpen(bool thorough) {
     }
     // An event after the first tells that the node lives, and whether it is about to end.
     v1::SessionEvent event;
-    if (outcome == FrameCall::Outcome::kDone && rpc::FromFrame(beat, &event))
+    if (outcome == FrameCall::Outcome::kDone && rpc::FromFrame(beat, &event)) {
       draining_ = event.draining();
+    }
   }
   return true;
 }

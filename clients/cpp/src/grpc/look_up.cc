@@ -24,8 +24,9 @@ Status LookUp(const NodeName& name, std::vector<NodeAddress>* out) {
   for (const addrinfo* it = found; it != nullptr; it = it->ai_next) {
     char host[NI_MAXHOST] = {};
     if (getnameinfo(it->ai_addr, it->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST) !=
-        0)
+        0) {
       continue;
+    }
     const bool v6 = it->ai_family == AF_INET6;
     out->push_back(
         {.address = fmt::format("{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", name.port),

@@ -131,8 +131,9 @@ Result<bool> Pusher::Stream(std::span<const PartToPush> parts, const std::vector
   }
   if (outcome == FrameCall::Outcome::kTimeout) return late();
   grpc::ByteBuffer answer;
-  if (outcome == FrameCall::Outcome::kDone)
+  if (outcome == FrameCall::Outcome::kDone) {
     outcome = call.Read(&answer, /*ahead=*/false, deadline_);
+  }
   if (outcome == FrameCall::Outcome::kTimeout) return late();
   CAIRN_RETURN_IF_ERROR(call.Finish(deadline_));
   v1::PushResponse response;

@@ -6,7 +6,30 @@ output = prefixes.generate(input_ids, max_new_tokens=50)
 `EncoderCache` does the same for models with an encoder and a decoder.
 """
 
-from cairn.hf.encoder import EncoderCache
-from cairn.hf.prefix import PrefixCache
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cairn.hf.encoder import EncoderCache
+    from cairn.hf.prefix import PrefixCache
 
 __all__ = ["EncoderCache", "PrefixCache"]
+
+
+def __getattr__(name: str) -> Any:
+    """Each is imported when it is asked for. RuntimeError: a version of transformers that lacks
+    what is used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'cairn.hf' has no attribute '{name}'")
+    from cairn.hf import compat
+
+    # Before what they are built on is imported, which another version may have elsewhere.
+    compat.check()
+    if name == "EncoderCache":
+        from cairn.hf.encoder import EncoderCache
+
+        return EncoderCache
+    from cairn.hf.prefix import PrefixCache
+
+    return PrefixCache

@@ -33,8 +33,8 @@ class PrefixCache(ModelCache):
         token through the model.
 
         ValueError: a setting is not valid, or the model is not supported. RuntimeError: a version
-        of transformers that was not tested. A node that cannot be reached is no error, because it
-        may come later.
+        of transformers that lacks what is used. A node that cannot be reached is no error, because
+        it may come later.
         """
         super().__init__(model, _probe, block_tokens, settings)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from transformers.generation import GenerationMode
+from transformers.generation.configuration_utils import GenerationMode
 
 __all__ = ["is_plain"]
 

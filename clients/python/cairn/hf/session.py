@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import transformers
-
 from cairn._engine.options import Options
 from cairn._engine.store import Store
-from cairn._engine.versions import check_version
+from cairn.hf import compat
 from cairn.hf.layers import KeptLayer, namespace_of
 
 __all__ = ["ModelCache"]
@@ -29,7 +27,7 @@ class ModelCache:
         kind: str = "",
     ) -> None:
         """`probe` runs the model once. `kind`: as in namespace_of. Errors: those of PrefixCache."""
-        check_version("transformers", transformers.__version__)
+        compat.check()
         options = Options.read(settings)
         self._model = model
         self._block_tokens = block_tokens

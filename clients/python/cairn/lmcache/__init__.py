@@ -6,7 +6,6 @@ LMCache loads both itself, from "cairn.lmcache": `CairnClient` in its multi-proc
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,10 +22,10 @@ def __getattr__(name: str) -> Any:
 
         return CairnClient
     if name == "CairnConnectorAdapter":
-        from cairn._engine.versions import check_version
+        from cairn.lmcache import compat
 
         # Before what it is built on is imported, which another version may have elsewhere.
-        check_version("lmcache", importlib.metadata.version("lmcache"))
+        compat.check()
         from cairn.lmcache.connector import CairnConnectorAdapter
 
         return CairnConnectorAdapter

@@ -15,7 +15,7 @@ from typing import Any
 
 from cairn._engine.options import Options
 from cairn._engine.store import Store
-from cairn._engine.versions import check_version
+from cairn.lmcache import compat
 from cairn.types import NamespaceSpec, OpaqueLayout, Part
 
 __all__ = ["CairnClient"]
@@ -42,9 +42,9 @@ class CairnClient:
     """
 
     def __init__(self, **settings: Any) -> None:
-        """RuntimeError: an untested version of LMCache. ValueError: a setting is missing or not
-        valid."""
-        check_version("lmcache", importlib.metadata.version("lmcache"))
+        """RuntimeError: a version of LMCache that lacks what is used. ValueError: a setting is
+        missing or not valid."""
+        compat.check()
         options = _Options.read(settings, "adapter_params.")
         for name in ("revision", "engine"):
             if not getattr(options, name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import itertools
 import logging
 import threading
@@ -20,7 +19,7 @@ from lmcache.v1.storage_backend.connector import (
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
 from cairn._engine.store import Store
-from cairn._engine.versions import check_version
+from cairn.lmcache import compat
 from cairn.lmcache.chunks import ChunkMemory, ChunkNames, memory_of
 from cairn.lmcache.namespace import ConnectorOptions, check_setup, make_spec, read_settings
 from cairn.types import NamespaceSpec, Part
@@ -44,15 +43,15 @@ class CairnConnectorAdapter(ConnectorAdapter):
         return bool(url.startswith(_PLUGIN) and extract_plugin_type(url[len(_PLUGIN) :]) == "cairn")
 
     def create_connector(self, context: ConnectorContext) -> CairnConnector:
-        """IrrecoverableException: an untested version, or a setting that is missing or cannot be
-        right.
+        """IrrecoverableException: a version that lacks what is used, or a setting that is missing
+        or cannot be right.
 
         Nothing else is raised, because LMCache would try again at a time when vLLM no longer says
         what it runs.
         """
         plugin = context.plugin_name or context.url[len(_PLUGIN) :]
         try:
-            check_version("lmcache", importlib.metadata.version("lmcache"))
+            compat.check()
             options = read_settings(context.config, plugin)
             check_setup(context.config, context.metadata)
             spec = make_spec(context.config, context.metadata, options, plugin)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectorOptions", "check_setup", "hash_scheme", "make_spec", "read_settings"]
 
 _LOG = logging.getLogger("cairn")
-_CHUNK_TOKENS = (16, 32, 64, 128, 256)
+_MAX_CHUNK_TOKENS = 65535
 _MAX_PART = 64 << 20
 # The keys of LMCache among our settings.
 _FOREIGN = ("module_path", "class_name")
@@ -62,7 +62,7 @@ def read_settings(config: LMCacheEngineConfig, plugin: str) -> ConnectorOptions:
 def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
     """ValueError: a setting with which chunks would be wrong, or could not be stored.
 
-    RuntimeError: an engine's version that was not tested.
+    RuntimeError: an engine's version that lacks what is used.
     """
     for name, wanted, reason in (
         ("remote_serde", "naive", "since only whole chunks are stored, as they are"),
@@ -77,9 +77,9 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
             raise ValueError(
                 f"setting '{name}': got {getattr(config, name)!r}, expected {wanted!r}, {reason}"
             )
-    if metadata.chunk_size not in _CHUNK_TOKENS:
+    if metadata.chunk_size > _MAX_CHUNK_TOKENS:
         raise ValueError(
-            f"setting 'chunk_size': got {metadata.chunk_size}, expected one of {_CHUNK_TOKENS}"
+            f"setting 'chunk_size': got {metadata.chunk_size}, expected at most {_MAX_CHUNK_TOKENS}"
         )
     if metadata.get_num_groups() != 1:
         raise ValueError(f"the model has {metadata.get_num_groups()} groups of layers, expected 1")

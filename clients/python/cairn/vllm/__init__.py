@@ -16,7 +16,13 @@ __all__ = ["CairnConnector", "CairnTier"]
 
 
 def __getattr__(name: str) -> Any:
-    """Each is imported when it is asked for: who uses one needs nothing of the other."""
+    """Each is imported when it is asked for: who uses one needs nothing of the other. RuntimeError:
+    a version of vLLM that lacks what is used."""
+    if name in __all__:
+        from cairn.vllm import compat
+
+        # Before what they are built on is imported, which another version may have elsewhere.
+        compat.check()
     if name == "CairnConnector":
         from cairn.vllm.connector import CairnConnector
 

@@ -12,10 +12,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     KVConnectorRole,
 )
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from cairn._engine.store import Store
-from cairn.types import TierKind
+from cairn.vllm import compat
 from cairn.vllm.events import EventFeed, block_event
 from cairn.vllm.metadata import Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
@@ -45,8 +44,6 @@ __all__ = ["CairnConnector"]
 _LOG = logging.getLogger("cairn")
 _T = TypeVar("_T")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-
-_SOURCES = {TierKind.HOST: CacheHitSource.HOST, TierKind.DISK: CacheHitSource.DISK}
 
 
 def _guarded(otherwise: Callable[[], Any]) -> Callable[[_Method], _Method]:
@@ -91,8 +88,8 @@ class CairnConnector(KVConnectorBase_V1):
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
     ) -> None:
-        """RuntimeError: an untested version of vLLM. ValueError: a setting is not valid. Both
-        messages name it.
+        """RuntimeError: a version of vLLM that lacks what is used. ValueError: a setting is not
+        valid. Both messages name it.
 
         A node that cannot be reached is neither: it may come later.
         """
@@ -130,6 +127,12 @@ class CairnConnector(KVConnectorBase_V1):
 
         return "BLHNC" if current_platform.is_cuda() else None
 
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        """No: after it wakes up, the engine's pages may lie elsewhere. vLLM asks since 0.33, and
+        takes a connector that says nothing for one that does."""
+        return False
+
     @property
     def requires_kv_delivery(self) -> bool:
         """A lost store is only a later miss."""
@@ -163,11 +166,12 @@ class CairnConnector(KVConnectorBase_V1):
     @_guarded(dict)
     def get_external_cache_hit_sources(
         self, request: Request, num_external_tokens: int
-    ) -> dict[CacheHitSource, int]:
-        """By tier of the node."""
+    ) -> dict[Any, int]:
+        """By tier of the node. vLLM asks since 0.32."""
         assert self._scheduler is not None
+        sources = compat.hit_sources()
         tiers = self._scheduler.hit_tiers(request, num_external_tokens)
-        return {_SOURCES[tier]: tokens for tier, tokens in tiers.items()}
+        return {sources[tier]: tokens for tier, tokens in tiers.items()}
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         """The blocks that workers load and store around this step."""

@@ -86,14 +86,18 @@ class EventFeed(Generic[_Event]):
     routers know by their hash.
     """
 
-    def __init__(self, store: Store, render: Callable[[Move], _Event]) -> None:
-        """`render` makes an event of each move, in the feed's thread."""
+    def __init__(self, store: Store, render: Callable[[Move], _Event | None]) -> None:
+        """`render` makes an event of each move, in the feed's thread. None: it cannot name the
+        block yet, and `named` says when it can."""
         self._store = store
         self._render = render
         self._lock = threading.Lock()
         self._waiting: deque[_Event] = deque()
-        # The tiers by block that routers were told.
+        # The tiers by block that the node told of.
         self._told: dict[bytes, set[TierKind]] = {}
+        # The blocks of these that `render` could not name.
+        self._nameless: set[bytes] = set()
+        self._named: deque[bytes] = deque(maxlen=_MOST)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cairn-events", daemon=True)
         self._thread.start()
@@ -103,6 +107,10 @@ class EventFeed(Generic[_Event]):
         with self._lock:
             events, self._waiting = list(self._waiting), deque()
         return events
+
+    def named(self, key: bytes) -> None:
+        """`render` can name this block from now on."""
+        self._named.append(key)
 
     def stop(self) -> None:
         """Says nothing any more. Does not wait for the thread."""
@@ -134,6 +142,7 @@ class EventFeed(Generic[_Event]):
             snapshot: set[bytes] | None = set()
             while not self._closed.is_set():
                 event = stream.next(_LOOK)
+                self._say_named()
                 if event is None:
                     continue
                 if event.kind is EventKind.SNAPSHOT_END:
@@ -185,9 +194,23 @@ class EventFeed(Generic[_Event]):
         for tier in list(self._told.get(key, ())):
             self._left(key, tier)
         self._told.pop(key, None)
+        self._nameless.discard(key)
+
+    def _say_named(self) -> None:
+        while self._named:
+            key = self._named.popleft()
+            if key in self._nameless:
+                self._nameless.discard(key)
+                for tier in self._told.get(key, ()):
+                    self._say(Move(key, tier, True))
 
     def _say(self, move: Move) -> None:
+        if move.key in self._nameless:
+            return
         event = self._render(move)
+        if event is None:
+            self._nameless.add(move.key)
+            return
         with self._lock:
             if not self._closed.is_set():
                 self._waiting.append(event)

@@ -13,10 +13,10 @@ import torch
 
 from cairn import _native
 from cairn._engine.options import Options
-from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
 from cairn.errors import Error
 from cairn.types import NamespaceSpec, OpaqueLayout
+from cairn.vllm import compat
 from cairn.vllm.options import ConnectorOptions
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
 __all__ = [
-    "BLOCK_TOKENS",
     "EXTRA",
     "Coding",
+    "MAX_BLOCK_TOKENS",
     "MAX_PART",
     "Plan",
     "check_config",
@@ -39,8 +39,9 @@ __all__ = [
 
 EXTRA = "kv_connector_extra_config."
 
-BLOCK_TOKENS = (16, 32, 64, 128, 256)
+MAX_BLOCK_TOKENS = 65535
 MAX_PART = 64 << 20
+_CODED_TOKENS = (16, 32, 64, 128, 256)
 _MAX_DESCRIPTION = 1024
 # Hashes that nobody can find a second input for; they cover tokens, salt and all before the block.
 _SAFE_HASHES = ("sha256", "sha256_cbor")
@@ -82,12 +83,10 @@ def read_options(vllm_config: VllmConfig) -> ConnectorOptions:
 def check_config(vllm_config: VllmConfig) -> None:
     """The checks that are possible before the model is loaded.
 
-    RuntimeError: a version of vLLM that was not tested. ValueError: a setting with which KV from
-    the cache would be wrong, or a failed load would fail its request.
+    RuntimeError: a version of vLLM that lacks what is used. ValueError: a setting with which KV
+    from the cache would be wrong, or a failed load would fail its request.
     """
-    import vllm
-
-    check_version("vllm", vllm.__version__)
+    compat.check()
     transfer, cache, parallel = (
         vllm_config.kv_transfer_config,
         vllm_config.cache_config,
@@ -135,9 +134,9 @@ def make_plan(
         names = ", ".join(kind.__name__ for kind in kinds)
         raise ValueError(f"the model's KV cache groups are {names}, expected one of full attention")
     kv = groups[0].kv_cache_spec
-    if kv.block_size not in BLOCK_TOKENS:
+    if kv.block_size > MAX_BLOCK_TOKENS:
         raise ValueError(
-            f"setting 'block_size': got {kv.block_size}, expected one of {BLOCK_TOKENS}"
+            f"setting 'block_size': got {kv.block_size}, expected at most {MAX_BLOCK_TOKENS}"
         )
     layers = len(groups[0].layer_names)
     part_bytes = kv.page_size_bytes * layers
@@ -152,7 +151,7 @@ def make_plan(
         stored_as = f"codec={coding.codec} "
     engine_keys = (
         vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES
-        and kv_cache_config.hash_block_size in (None, kv.block_size)
+        and compat.hash_tokens(vllm_config, kv_cache_config) in (None, kv.block_size)
     )
     spec = NamespaceSpec(
         model=os.path.basename(os.path.normpath(vllm_config.model_config.model)),
@@ -178,6 +177,11 @@ def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
     dtype = str(kv.dtype)
     if dtype not in ("torch.float16", "torch.bfloat16"):
         raise ValueError(f"{name}, expected none: KV of {dtype} is not encoded, only of 16 bits")
+    if kv.block_size not in _CODED_TOKENS:
+        raise ValueError(
+            f"{name}, expected none: a block has {kv.block_size} tokens, "
+            f"and is encoded with one of {_CODED_TOKENS}"
+        )
     planes = kv.block_size * kv.num_kv_heads * (kv.head_size + kv.head_size_v) * 2
     if kv.page_size_bytes != planes:
         raise ValueError(

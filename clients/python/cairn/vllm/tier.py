@@ -10,8 +10,9 @@ import hashlib
 import logging
 import os
 import queue
+import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -34,28 +35,31 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 
 from cairn._engine.options import TIER_WITHOUT, Options
 from cairn._engine.store import Store
-from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
-from cairn.types import NamespaceSpec, OpaqueLayout, Part, TierKind
+from cairn.types import NamespaceSpec, OpaqueLayout, Part, Rect, TierKind
+from cairn.vllm import compat
 from cairn.vllm.events import OWNER, EventFeed, Move
-from cairn.vllm.namespace import BLOCK_TOKENS, MAX_PART, machine
+from cairn.vllm.namespace import MAX_BLOCK_TOKENS, MAX_PART, machine
 
 if TYPE_CHECKING:
     from vllm.v1.kv_offload.base import OffloadingSpec, ScheduleEndContext
 
-__all__ = ["CairnTier"]
+__all__ = ["CairnTier", "GroupKeys", "group_key"]
 
 _LOG = logging.getLogger("cairn")
 _KEY_BYTES = 32 + 4  # A SHA-256 and the number of a KV cache group.
 _PUSH_CHUNKS = 16  # In one call to the node.
+_KNOWN = 1 << 20  # Keys whose groups are known.
+_MOST_COLUMNS = 1024  # Of a layout.
 _MEDIA = {TierKind.HOST: Medium.CPU, TierKind.DISK: Medium.STORAGE}
 
 
 class CairnTier(SecondaryTierManager):
-    """Chunks of vLLM's host memory, whole: one row has all layers and all ranks. Called by the
-    scheduler's thread.
+    """Chunks of vLLM's host memory, whole: one row has all layers of a KV cache group and all
+    ranks. Called by the scheduler's thread.
 
-    The node evicts by itself; nothing is deleted from here.
+    vLLM itself decides how much of a prompt can be restored from the chunks of its groups. The node
+    evicts by itself; nothing is deleted from here.
     """
 
     medium = Medium.STORAGE
@@ -68,25 +72,27 @@ class CairnTier(SecondaryTierManager):
         backpressure_detector: Any = None,
         **settings: Any,
     ) -> None:
-        """RuntimeError: an untested version of vLLM. ValueError: a setting is not valid."""
-        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        check_version("vllm", vllm.__version__)
+        """RuntimeError: a version of vLLM that lacks what is used. ValueError: a setting is not
+        valid."""
+        compat.check()
+        compat.begin_tier(
+            super().__init__, offloading_spec, primary_kv_view, tier_type, backpressure_detector
+        )
         options = Options.read(settings, "secondary_tiers[].", TIER_WITHOUT)
         self._rows = np.asarray(primary_kv_view).view(np.uint8)
-        self._store = Store(
-            options, _spec(offloading_spec, self.block_size_bytes, options), "vllm-tier"
-        )
-        self._lookups = _Lookups(tier_type, self._store)
+        self._row_bytes = self._rows.shape[1]
+        self._columns = _columns(self._row_bytes)
+        self._store = Store(options, _spec(offloading_spec, self._row_bytes, options), "vllm-tier")
+        self._keys = GroupKeys(len(offloading_spec.config.groups))
+        self._lookups = _Lookups(tier_type, self._store, self._keys)
         self._pool = ThreadPoolExecutor(2, "cairn-tier")
         self._running: dict[int, Future[None]] = {}
         self._ended: queue.SimpleQueue[tuple[JobResult, list[OffloadKey]]] = queue.SimpleQueue()
         self._store.wait_open(2.0)
         self._events: EventFeed[OffloadingEvent] | None = None
         if offloading_spec.kv_events_config.enable_kv_cache_events:
-            if len(offloading_spec.config.groups) == 1:
-                self._events = EventFeed(self._store, _chunk_event)
-            else:
-                _LOG.info("cairn: no events, since the model has several KV cache groups")
+            self._events = EventFeed(self._store, self._chunk_event)
+            self._keys.when_named = self._events.named
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """RETRY until the node has answered; one question for all keys of a step."""
@@ -116,12 +122,12 @@ class CairnTier(SecondaryTierManager):
             self._store.counters.add("internal_errors")
             _LOG.exception("cairn: a transfer failed, vLLM goes on without")
         successful = [key for key, there in zip(keys, good) if there]
-        result = JobResult(
+        result = compat.job_result(
             job.job_id,
             all(good),
-            successful_keys=successful if job.is_promotion else None,
-            transfer_time=time.monotonic() - begin,
-            transfer_bytes=len(successful) * self.block_size_bytes,
+            successful if job.is_promotion else None,
+            time.monotonic() - begin,
+            len(successful) * self._row_bytes,
         )
         failed = [key for key, there in zip(keys, good) if not there] if job.is_promotion else []
         self._ended.put((result, failed))
@@ -132,16 +138,24 @@ class CairnTier(SecondaryTierManager):
         safe = [i for i, key in enumerate(keys) if len(key) == _KEY_BYTES]
         for first in range(0, len(safe), _PUSH_CHUNKS):
             batch = safe[first : first + _PUSH_CHUNKS]
-            parts = [Part(_block_key(keys[i]), self._rows[chunks[i]]) for i in batch]
-            there = self._store.save(parts, [self.block_size_bytes] * len(parts))
-            for i, one in zip(batch, there, strict=True):
-                stored[i] = one
+            own = self._keys.told([keys[i] for i in batch])
+            parts = [
+                Part(key, self._rows[chunks[i], begin:end], rect=rect)
+                for i, key in zip(batch, own, strict=True)
+                for rect, begin, end in self._columns
+            ]
+            there = self._store.save(parts, [len(part.data) for part in parts])
+            each = len(self._columns)
+            for at, i in enumerate(batch):
+                stored[i] = all(there[at * each : (at + 1) * each])
         return stored
 
     def _load(self, keys: list[OffloadKey], chunks: list[int]) -> list[bool]:
-        failed = self._store.load_any(
-            [_block_key(key) for key in keys], [self._rows[chunk] for chunk in chunks]
-        )
+        own = [group_key(key) for key in keys]
+        failed: set[int] = set()
+        for rect, begin, end in self._columns:
+            into = [self._rows[chunk, begin:end] for chunk in chunks]
+            failed |= self._store.load_any(own, into, rect)
         return [i not in failed for i in range(len(keys))]
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
@@ -192,58 +206,117 @@ class CairnTier(SecondaryTierManager):
         del self._rows
         self._primary_kv_view.release()
 
+    def _chunk_event(self, move: Move) -> OffloadingEvent | None:
+        key = self._keys.name(move.key)
+        if key is None:
+            return None
+        return OffloadingEvent(
+            keys=[key],
+            medium=_MEDIA[move.tier],
+            removed=not move.entered,
+            locality=Locality.REMOTE,
+            ownership=OWNER,
+            # vLLM keeps what it knows of the chunk's tokens until then.
+            removal_expected=move.entered,
+        )
+
 
 class _Lookups(AsyncLookupManager):
     """vLLM's own thread and bookkeeping with our question."""
 
-    def __init__(self, tier_type: str, store: Store) -> None:
+    def __init__(self, tier_type: str, store: Store, keys: GroupKeys) -> None:
         self._store = store
+        self._keys = keys
         super().__init__(tier_type)
 
     def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Collection[bool]:
         try:
-            return self._store.exists([_block_key(key) for key in keys])
+            there = self._store.exists([group_key(key) for key in keys])
+            self._keys.told([key for key, found in zip(keys, there) if found])
+            return there
         except Exception:
             self._store.counters.add("internal_errors")
             _LOG.exception("cairn: a look-up failed, vLLM goes on without")
             return [False] * len(keys)
 
 
-def _block_key(key: OffloadKey) -> bytes:
-    """The block's hash; KV cache groups after the first have keys of their own."""
-    block, group = bytes(key[:32]), bytes(key[32:])
-    return (
-        block
-        if group == bytes(4)
-        else hashlib.sha256(b"cairn.vllm.group.v1" + block + group).digest()
-    )
+def group_key(key: OffloadKey) -> bytes:
+    """The key at the node of a chunk of a KV cache group: the block's hash, with a mask for each
+    group after the first. Those of the pools of a layout (docs/inside/formats/keys.md) are made in
+    this way too."""
+    return _masked(bytes(key[:32]), bytes(key[32:]))
 
 
-def _chunk_event(move: Move) -> OffloadingEvent:
-    """The event for the only KV cache group: the keys of others do not name their group."""
-    return OffloadingEvent(
-        keys=[make_offload_key(move.key, 0)],
-        medium=_MEDIA[move.tier],
-        removed=not move.entered,
-        locality=Locality.REMOTE,
-        ownership=OWNER,
-        # vLLM keeps what it knows of the chunk's tokens until then.
-        removal_expected=move.entered,
-    )
+def _masked(key: bytes, group: bytes) -> bytes:
+    """Twice with the same group is `key` again."""
+    number = int.from_bytes(group, "big")
+    if number == 0:
+        return key
+    mask = hashlib.sha256(b"cairn.pool.v1" + number.to_bytes(4, "little")).digest()
+    return bytes(a ^ b for a, b in zip(key, mask))
+
+
+class GroupKeys:
+    """Which KV cache group a key of the node belongs to. Thread-safe.
+
+    Keys do not say it. The groups of those are known that this engine has stored or found. Beyond
+    a million keys the oldest is forgotten, and its block's removal is not told to routers.
+    """
+
+    def __init__(self, groups: int) -> None:
+        self._groups = groups
+        self._lock = threading.Lock()
+        self._known: dict[bytes, bytes] = {}
+        self.when_named: Callable[[bytes], None] | None = None
+        """Called with each key whose group was not known before."""
+
+    def told(self, keys: Sequence[OffloadKey]) -> list[bytes]:
+        """Their keys at the node, which are known from now on."""
+        own = [group_key(key) for key in keys]
+        if self._groups == 1 or self.when_named is None:
+            return own
+        for key, at_node in zip(keys, own):
+            with self._lock:
+                if at_node in self._known:
+                    continue
+                self._known[at_node] = bytes(key[32:])
+                if len(self._known) > _KNOWN:
+                    del self._known[next(iter(self._known))]
+            self.when_named(at_node)
+        return own
+
+    def name(self, key: bytes) -> OffloadKey | None:
+        """What vLLM calls the block of a key at the node."""
+        if self._groups == 1:
+            return make_offload_key(key, 0)
+        with self._lock:
+            group = self._known.get(key)
+        if group is None:
+            return None
+        return make_offload_key(_masked(key, group), int.from_bytes(group, "big"))
+
+
+def _columns(row_bytes: int) -> list[tuple[Rect, int, int]]:
+    """The parts of a row: their rectangles, and the bytes [begin, end) of the row. A part has a
+    limit, and a row none."""
+    count = -(-row_bytes // MAX_PART)
+    each = -(-row_bytes // count)
+    return [(Rect(0, 1, i, i + 1), i * each, min(row_bytes, (i + 1) * each)) for i in range(count)]
 
 
 def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> NamespaceSpec:
     config = offloading.config
     tokens = max(offloading.tokens_per_block) * offloading.blocks_per_chunk
-    if tokens not in BLOCK_TOKENS:
+    if tokens > MAX_BLOCK_TOKENS:
         raise ValueError(
             f"setting 'blocks_per_chunk': a chunk has {tokens} tokens, "
-            f"expected one of {BLOCK_TOKENS}"
+            f"expected at most {MAX_BLOCK_TOKENS}"
         )
-    if row_bytes > MAX_PART:
+    columns = _columns(row_bytes)
+    if len(columns) > _MOST_COLUMNS:
         raise ValueError(
             f"setting 'blocks_per_chunk': a chunk has {row_bytes} bytes, "
-            f"expected at most {MAX_PART}"
+            f"expected at most {_MOST_COLUMNS * MAX_PART}"
         )
     parallel = config.parallel
     layers = hashlib.sha256(repr(config.groups).encode()).hexdigest()[:32]
@@ -265,7 +338,8 @@ def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> Names
             f"replicated={config.replicated_layout} dtype={config.model.dtype} "
             f"tp={parallel.tp_size} pp={parallel.pp_size} "
             f"pcp={parallel.pcp_size} dcp={parallel.dcp_size} groups={layers} on {machine()}",
-            max_part_bytes=row_bytes,
+            max_part_bytes=columns[0][2],
+            parts=len(columns),
             block_tokens=tokens,
         ),
         key_scheme=f"vllm-offload-{seed}",

@@ -41,8 +41,9 @@ class SteadyClock final : public Clock {
   }
 };
 
-// A clock that moves only when a test advances it. Starts one hour after the epoch, so that
-// subtracting is safe.
+// A clock that moves only when a test advances it. It starts in a century, so that subtracting is
+// safe, and who takes its time for that of the machine waits forever and is found. When it started
+// an hour after the epoch, that was found only on machines that had started less than an hour ago.
 class FakeClock final : public Clock {
  public:
   TimePoint Now() const override {
@@ -51,7 +52,8 @@ class FakeClock final : public Clock {
   void Advance(Duration by) { now_ns_.fetch_add(by.count(), std::memory_order_acq_rel); }
 
  private:
-  std::atomic<int64_t> now_ns_{std::chrono::nanoseconds(std::chrono::hours(1)).count()};
+  std::atomic<int64_t> now_ns_{
+      std::chrono::nanoseconds(std::chrono::hours(100 * 365 * 24)).count()};
 };
 
 inline double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }

@@ -132,6 +132,29 @@ ROWS = [
                     ("streams", f"sum(cairn_router_http_open_streams{{{SEL}}})"),
                 ],
             ),
+            (
+                "Memory of routers in use of its bound",
+                "percentunit",
+                "By what it is for.",
+                [
+                    (
+                        "{{item}}",
+                        f"max by (item) (cairn_router_memory_used_bytes{{{SEL}}} "
+                        f"/ cairn_router_memory_bound_bytes{{{SEL}}})",
+                    )
+                ],
+            ),
+            (
+                "Refused by routers for memory",
+                "ops",
+                "Requests that needed memory beyond a bound, by what it is for.",
+                [
+                    (
+                        "{{item}}",
+                        f"sum by (item) (rate(cairn_router_memory_refusals_total{{{SEL}}}{RI}))",
+                    )
+                ],
+            ),
         ],
     ),
 ]

@@ -122,6 +122,29 @@ ROWS = [
                 "Blocks that look-ahead had copied to memory.",
                 [("blocks", f"sum(rate(cairn_worker_lookahead_blocks_total{{{SEL}}}{RI}))")],
             ),
+            (
+                "Memory of workers in use of its bound",
+                "percentunit",
+                "By what it is for.",
+                [
+                    (
+                        "{{item}}",
+                        f"max by (item) (cairn_worker_memory_used_bytes{{{SEL}}} "
+                        f"/ cairn_worker_memory_bound_bytes{{{SEL}}})",
+                    )
+                ],
+            ),
+            (
+                "Refused by workers for memory",
+                "ops",
+                "Requests that needed memory beyond a bound, by what it is for.",
+                [
+                    (
+                        "{{item}}",
+                        f"sum by (item) (rate(cairn_worker_memory_refusals_total{{{SEL}}}{RI}))",
+                    )
+                ],
+            ),
         ],
     ),
     (

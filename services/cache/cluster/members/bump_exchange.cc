@@ -73,8 +73,9 @@ void BumpExchange::Answered(const std::string& member, Progress progress, const 
     return End(member, progress, false);
   }
   if (*taken > 0) log::Info("bumps_taken", {{"member", member}, {"bumps", log::Num(*taken)}});
-  if (answer.digest != 0 && answer.digest == engine_->BumpsDigest())
+  if (answer.digest != 0 && answer.digest == engine_->BumpsDigest()) {
     return End(member, progress, true);
+  }
   // A member that leads in circles is left alone.
   const bool forward = answer.next > progress.theirs || answer.next == 0;
   progress.theirs = answer.next == 0 || !forward ? kEnd : answer.next;

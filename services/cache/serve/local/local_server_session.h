@@ -39,6 +39,9 @@ class MatchObserver {
  public:
   virtual ~MatchObserver() = default;
   virtual void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) = 0;
+  // The same of a match over pools, whose keys stand for `asked_tokens`.
+  virtual void OnMatchPools(const MatchResult& result, const JointQuestion& question,
+                            uint64_t asked_tokens) = 0;
 };
 
 // Working memory of the server's thread, which its sessions share. It grows to the size of the
@@ -110,6 +113,11 @@ class LocalServerSession {
   uint64_t held_bytes() const { return leased_bytes_ + reserved_bytes_; }
 
  private:
+  struct HeldLease {
+    uint64_t bytes = 0;
+    // The blocks that were counted as read, if some of its blocks were pending.
+    std::vector<bool> told = {};
+  };
   struct Waiting {
     uint64_t cookie = 0;
     shm::DecodedSubmission call;
@@ -132,6 +140,11 @@ class LocalServerSession {
   // `wait`: set when it asks a source and is answered by RetryWaiting.
   Status Match(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
                bool* wait);
+  // The tiers alone are asked, so it is answered at once.
+  Status MatchPools(const shm::DecodedSubmission& call, shm::Completion* done);
+  // The lease of a match is the session's now. RESOURCE_EXHAUSTED: it holds too much; the lease is
+  // given back.
+  Status KeepLease(const MatchResult& match);
   // Writes the answer. buffers.placed has the places, if they are wanted.
   void AnswerMatch(const shm::DecodedSubmission& call, const MatchResult& match,
                    uint32_t block_tokens, shm::Completion* done);
@@ -155,8 +168,11 @@ class LocalServerSession {
 
   // Tokens of a block. PERMISSION_DENIED for another tenant's namespace.
   Result<uint32_t> CheckTenant(const Fingerprint& fingerprint);
-  // Writes buffers.placed as places, as far as the output reaches.
-  void WritePlaces(const shm::DecodedSubmission& call, shm::Completion* done);
+  // Writes buffers.placed as places of the lease, as far as the output reaches.
+  void WritePlaces(const shm::DecodedSubmission& call, LeaseId lease, shm::Completion* done);
+  // Counts the bytes behind `places`, which the client reads now; `told`: of its lease. A client
+  // asks again for a range in which blocks are pending, and gets the places of the others again.
+  void CountRead(std::span<const shm::PlaceEntry> places, std::vector<bool>* told);
   // The client can see the segment, or will before it reads the answer.
   bool Expose(const HostTier::Place& place);
   // Fills in the segment and the offset. False: the client cannot see it.
@@ -176,7 +192,7 @@ class LocalServerSession {
   shm::NodeRing ring_;
   ArenaSegmentSender& sink_;
   bool busy_ = false;
-  absl::flat_hash_map<LeaseId, uint64_t> leases_;  // Bytes.
+  absl::flat_hash_map<LeaseId, HeldLease> leases_;
   absl::flat_hash_map<ReservationId, uint64_t> reservations_;
   uint64_t leased_bytes_ = 0;
   uint64_t reserved_bytes_ = 0;

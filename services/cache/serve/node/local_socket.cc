@@ -20,8 +20,9 @@ Result<std::unique_ptr<LocalServer>> StartLocalServer(const NodeConfig& config, 
   }
   // A file's mode cannot name several users: the ids of those who connect are checked instead.
   options.mode = config.local_allow_uids.empty() ? 0600 : 0666;
-  for (const std::string& uid : config.local_allow_uids)
+  for (const std::string& uid : config.local_allow_uids) {
     options.allow_uids.push_back(static_cast<uid_t>(std::stoul(uid)));
+  }
   options.ring.scratch_bytes = static_cast<uint32_t>(config.local_scratch);
   options.require_tenant = config.local_require_tenant;
   options.quota_bytes = config.local_session_quota;

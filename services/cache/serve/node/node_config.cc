@@ -47,6 +47,12 @@ std::string Describe(MemoryAccount::Bounds bounds, uint64_t host_capacity) {
   return text + fmt::format("{} MiB for the process", others / kMiB);
 }
 
+std::string DescribeMemory(const NodeConfig& config) {
+  const MemoryAccount::Bounds bounds = config.MemoryBounds();
+  return fmt::format("memory: {} = {} MiB", Describe(bounds, config.host_capacity),
+                     Sum(bounds) / kMiB);
+}
+
 // One budget at the start instead of a kill later.
 Status CheckMemory(const NodeConfig& config) {
   const MemoryAccount::Bounds bounds = config.MemoryBounds();
@@ -56,10 +62,7 @@ Status CheckMemory(const NodeConfig& config) {
                            config::FormatBytes(config.memory_limit), (need + kMiB - 1) / kMiB,
                            Describe(bounds, config.host_capacity));
   }
-  return CheckFits(
-      ReadMachineMemory(), need,
-      fmt::format("memory: {} = {} MiB", Describe(bounds, config.host_capacity), need / kMiB),
-      "lower host.capacity");
+  return CheckFits(ReadMachineMemory(), need, DescribeMemory(config), "lower host.capacity");
 }
 
 Status CheckNetwork(NodeConfig* config) {
@@ -477,6 +480,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   schema->Check([config] { return CheckDevices(*config); });
   schema->Check([config] { return CheckMemory(*config); });
   schema->CheckOnRequest([config] { return CheckBeforeStart(*config); });
+  schema->TellOnRequest([config] { return DescribeMemory(*config); });
 }
 
 }  // namespace cairn::cache

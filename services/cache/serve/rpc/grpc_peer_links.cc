@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cairn/v1/peer.grpc.pb.h"
+#include "common/concurrency/runs_once.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "protocol/wire/message_limits.h"
@@ -259,22 +260,17 @@ void GrpcPeerLinks::Poll() {
 }
 
 void GrpcPeerLinks::Conclude(Operation* operation) {
-  // Ends the operation also if the executor destroys the task without running it.
-  struct Ending {
-    Ending(GrpcPeerLinks* links_in, Operation* operation_in)
-        : links(*links_in), operation(operation_in) {}
-    ~Ending() { links.End(operation); }
-    Ending(const Ending&) = delete;
-    Ending& operator=(const Ending&) = delete;
-    GrpcPeerLinks& links;
-    Operation* const operation;
-  };
-  const auto ending = std::make_shared<Ending>(this, operation);
+  const auto conclude = RunsOnce(
+      [this, operation](const Status& status) {
+        if (status.ok()) operation->Conclude();
+        End(operation);
+      },
+      [] { return Errorf(StatusCode::kCancelled, "the executor went away"); });
   if (operation->may_take_long() && options_.executor != nullptr) {
-    const Status posted = options_.executor->Post([ending] { ending->operation->Conclude(); });
+    const Status posted = options_.executor->Post([conclude] { conclude(OkStatus()); });
     if (posted.ok()) return;
   }
-  operation->Conclude();
+  conclude(OkStatus());
 }
 
 bool GrpcPeerLinks::Begin(Operation* operation) {

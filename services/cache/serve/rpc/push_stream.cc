@@ -78,8 +78,9 @@ Status PushCall::Take() {
       return InvalidArgument("pieces[{}].reservation_id: got 0, expected an id that Reserve gave",
                              i);
     }
-    if (piece.bytes == 0)
+    if (piece.bytes == 0) {
       return InvalidArgument("pieces[{}].data: got no bytes, expected at least 1", i);
+    }
     if (piece.bytes > rpc.options.max_frame_bytes) {
       return InvalidArgument("pieces[{}].data: got {} bytes, expected at most {}", i, piece.bytes,
                              rpc.options.max_frame_bytes);

@@ -107,8 +107,9 @@ Result<FetchRange> ToFetchRange(const v1::FetchRequest& request) {
          {std::pair<std::string_view, uint64_t>("lease_id", request.lease_id()),
           {"block_begin", request.block_begin()},
           {"block_end", request.block_end()}}) {
-      if (value != 0)
+      if (value != 0) {
         return InvalidArgument("{}: got {}, expected 0 together with a lookup", field, value);
+      }
     }
   } else {
     CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
@@ -161,8 +162,9 @@ Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& reques
     // Names are made only for errors: a call may carry thousands of parts.
     const auto field = [i](const char* name) { return fmt::format("parts[{}].{}", i, name); };
     ReservePartRequest part;
-    if (in.key().size() != sizeof(Digest))
+    if (in.key().size() != sizeof(Digest)) {
       return Digest::FromBytes(in.key(), field("key")).status();
+    }
     std::memcpy(&part.key, in.key().data(), sizeof(Digest));
     if (!in.parent().empty() && in.parent().size() != sizeof(Digest)) {
       return Digest::FromBytes(in.parent(), field("parent")).status();
@@ -176,9 +178,10 @@ Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& reques
                              in.first_position(), kMaxPosition);
     }
     part.first_position = in.first_position();
-    if (!in.has_part())
+    if (!in.has_part()) {
       return InvalidArgument("{}: missing, expected a rectangle of layers and heads",
                              field("part"));
+    }
     const auto rect = wire::FromProto(in.part(), "part");
     if (!rect.ok()) return Annotate(rect.status(), fmt::format("parts[{}]", i));
     part.part = *rect;

@@ -188,8 +188,9 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     writes_.Drop(ended.reservations);
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) {
-      if (ns->incomplete_blocks.load(std::memory_order_relaxed) > 0)
+      if (ns->incomplete_blocks.load(std::memory_order_relaxed) > 0) {
         writes_.ExpireIncomplete(*ns, /*all=*/false);
+      }
     }
     prefetches_.Tick();
     write_back_.Tick();

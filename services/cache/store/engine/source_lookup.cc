@@ -2,16 +2,9 @@
 
 #include <algorithm>
 
-namespace cairn::cache {
+#include "common/concurrency/runs_once.h"
 
-// Shared by the copies of the source's callback: a source that destroys it has no answer.
-struct SourceLookup::Answer {
-  explicit Answer(std::shared_ptr<SourceLookup> lookup_in) : lookup(std::move(lookup_in)) {}
-  ~Answer() { lookup->Finish(Errorf(StatusCode::kCancelled, "the source went away")); }
-  Answer(const Answer&) = delete;
-  Answer& operator=(const Answer&) = delete;
-  const std::shared_ptr<SourceLookup> lookup;
-};
+namespace cairn::cache {
 
 SourceLookup::~SourceLookup() {
   if (!asked_) reads_.CountMatch(local_, local_.result);
@@ -38,9 +31,9 @@ void SourceLookup::Find(TimePoint deadline, Done done) {
     return Finish(Errorf(StatusCode::kDeadlineExceeded, "the caller's deadline has passed"));
   }
   source_.LocateAt(fingerprint_, local_.rest, local_.holders, limit,
-                   [answer = std::make_shared<Answer>(self)](const Result<Located>& located) {
-                     answer->lookup->Finish(located);
-                   });
+                   RunsOnce<Result<Located>>(
+                       [self](const Result<Located>& located) { self->Finish(located); },
+                       [] { return Errorf(StatusCode::kCancelled, "the source went away"); }));
 }
 
 void SourceLookup::Finish(const Result<Located>& located) {

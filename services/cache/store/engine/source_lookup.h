@@ -34,7 +34,6 @@ class SourceLookup final : public FurtherMatch, public std::enable_shared_from_t
   void Find(TimePoint deadline, Done done) override;
 
  private:
-  struct Answer;
   void Finish(const Result<Located>& located);
 
   ReadPath& reads_;
@@ -42,7 +41,7 @@ class SourceLookup final : public FurtherMatch, public std::enable_shared_from_t
   BlockSource& source_;
   Timers& timers_;
   const Fingerprint fingerprint_;
-  // Its `rest` stays until the source has let go of the question. The others go with the answer.
+  // Its `rest` stays until the source has answered. The others go with the answer to the caller.
   LocalMatch local_;
   bool asked_ = false;
   Mutex mu_;

@@ -238,16 +238,18 @@ SessionTable::Ended SessionTable::TakeAllOf(const NamespaceState& ns) {
   for (auto& [session, owner] : sessions_) {
     for (auto it = owner.leases.begin(); it != owner.leases.end();) {
       const auto here = it++;
-      if (here->second.object->ns.get() != &ns || here->second.deadline == TimePoint::max())
+      if (here->second.object->ns.get() != &ns || here->second.deadline == TimePoint::max()) {
         continue;
+      }
       due_leases_.erase({here->second.deadline, session, here->first});
       ended.leases.push_back(std::move(here->second.object));
       owner.leases.erase(here);
     }
     for (auto it = owner.reservations.begin(); it != owner.reservations.end();) {
       const auto here = it++;
-      if (here->second.object->ns.get() != &ns || here->second.deadline == TimePoint::max())
+      if (here->second.object->ns.get() != &ns || here->second.deadline == TimePoint::max()) {
         continue;
+      }
       due_reservations_.erase({here->second.deadline, session, here->first});
       ended.reservations.push_back(std::move(here->second.object));
       owner.reservations.erase(here);

@@ -19,8 +19,9 @@ struct Promoter::Operation final : Transfer {
       if (status.ok()) {
         status = owner->context_.CheckOwner(*move.ns, move.key, parts[i], route.source);
       }
-      if (status.code() == StatusCode::kInvalidArgument)
+      if (status.code() == StatusCode::kInvalidArgument) {
         status = Errorf(StatusCode::kDataLoss, "{}", Message(status));
+      }
       if (!status.ok()) return Stop(self, std::move(status));
     }
     sound = true;

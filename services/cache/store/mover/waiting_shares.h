@@ -13,14 +13,6 @@
 // first block of a tenant passes also if nothing is left, and nobody waits: what finds no room is
 // copied when there is time.
 //
-// The rule is that of FairBudget. It is no such budget, because the room grows and shrinks, the
-// first block of a tenant passes also if nothing is left, and nobody waits: what finds no room is
-// copied when there is time.
-//
-// The rule is that of FairBudget. It is no such budget, because the room grows and shrinks, the
-// first block of a tenant passes also if nothing is left, and nobody waits: what finds no room is
-// copied when there is time.
-//
 // Thread-compatible.
 
 #include <absl/container/flat_hash_map.h>

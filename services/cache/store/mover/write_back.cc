@@ -152,8 +152,9 @@ void WriteBack::ReleaseStalled() {
   for (const auto& [ns, key] : stall.release) {
     NamespaceLock lock(*ns, context_.tiers);
     const auto ref = ns->index.FindAlive(key);
-    if (ref && ns->index.MetaAt(*ref).in(route_.source))
+    if (ref && ns->index.MetaAt(*ref).in(route_.source)) {
       ns->index.SetDirty(*ref, route_.source, false);
+    }
   }
 }
 

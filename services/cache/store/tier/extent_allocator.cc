@@ -100,8 +100,9 @@ std::optional<uint32_t> ExtentAllocator::FindFree(const Pool& pool, uint32_t pag
   for (uint32_t word = (own + 1) / 64; word < pool.nonempty.size(); ++word) {
     uint64_t bits = pool.nonempty[word];
     if (word == (own + 1) / 64) bits &= ~uint64_t{0} << ((own + 1) % 64);
-    if (bits != 0)
+    if (bits != 0) {
       return pool.free[word * 64 + static_cast<uint32_t>(std::countr_zero(bits))].back();
+    }
   }
   for (size_t i = scan; i < list.size(); ++i) {
     const uint32_t page = list[list.size() - 1 - i];
@@ -184,8 +185,9 @@ uint32_t ExtentAllocator::largest_free_pages() const {
       if (pool.nonempty[word] == 0) continue;
       const uint32_t index =
           word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(pool.nonempty[word]));
-      for (uint32_t page : pool.free[index])
+      for (uint32_t page : pool.free[index]) {
         largest = std::max(largest, meta_[page].run & kPagesMask);
+      }
       break;
     }
   }

@@ -103,8 +103,10 @@ void Prefault::Run() {
     const std::span<std::byte> memory = segments_[index].memory;
     for (uint64_t at = 0; at < memory.size(); at += kChunk) {
       if (stop_.load(std::memory_order_relaxed)) return;
-      if (Populate(memory.subspan(at, std::min<uint64_t>(kChunk, memory.size() - at)), -1, 0) != 0)
+      if (Populate(memory.subspan(at, std::min<uint64_t>(kChunk, memory.size() - at)), -1, 0) !=
+          0) {
         break;
+      }
     }
   }
 }

@@ -37,7 +37,7 @@ class DevicePass {
  public:
   // References must outlive the pass.
   struct Setup {
-    const Model& model;
+    const model::Model& model;
     const DeviceWeights& weights;
     const kernels::batch::ForwardKernels& kernels;
     std::shared_ptr<device::Device> device;
@@ -93,8 +93,8 @@ class DevicePass {
     return device::Launched(what, error, *device_);
   }
 
-  const Hyperparameters& hp_;
-  const Tensor& embedding_;
+  const model::Hyperparameters& hp_;
+  const model::Tensor& embedding_;
   const DeviceWeights& weights_;
   const kernels::batch::ForwardKernels& kernels_;
   const std::shared_ptr<device::Device> device_;

@@ -14,7 +14,7 @@ namespace {
 // Limit for one call. On a device one launch has many rows: few rows leave it idle.
 constexpr int64_t kMaxRows = 1024;
 
-Status CheckShapes(const Hyperparameters& hp, int32_t block_tokens) {
+Status CheckShapes(const model::Hyperparameters& hp, int32_t block_tokens) {
   if (hp.head_dim != 64 && hp.head_dim != 128) {
     return InvalidArgument("model on a device: head size {}, expected 64 or 128", hp.head_dim);
   }
@@ -41,7 +41,8 @@ class DeviceTransformer final : public Transformer {
         numerics_id_(std::move(numerics_id)),
         pool_(threads) {}
 
-  Status Load(const Model& model, int64_t kv_bytes, const kernels::batch::ForwardKernels& kernels) {
+  Status Load(const model::Model& model, int64_t kv_bytes,
+              const kernels::batch::ForwardKernels& kernels) {
     CAIRN_ASSIGN_OR_RETURN(weights_, DeviceWeights::Load(model, max_context_, device_, kernels));
     const int64_t slots = kv_bytes / static_cast<int64_t>(layout_.page_bytes());
     if (slots < 1) {
@@ -118,10 +119,10 @@ class DeviceTransformer final : public Transformer {
 
 }  // namespace
 
-Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const Model& model,
+Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const model::Model& model,
                                                            const Transformer::Options& options,
                                                            int threads, int64_t max_context) {
-  const Hyperparameters& hp = model.hp();
+  const model::Hyperparameters& hp = model.hp();
   CAIRN_RETURN_IF_ERROR(CheckShapes(hp, options.block_tokens));
   if (options.arithmetic == Arithmetic::kFloat32) {
     return InvalidArgument(

@@ -12,7 +12,7 @@ namespace cairn::worker {
 // `threads` are those of Transformer::thread_pool. INVALID_ARGUMENT: the model's shapes are none
 // that the kernels have. NOT_FOUND: the device's library has no such kernels. RESOURCE_EXHAUSTED:
 // too little memory, with what for.
-Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const Model& model,
+Result<std::unique_ptr<Transformer>> MakeDeviceTransformer(const model::Model& model,
                                                            const Transformer::Options& options,
                                                            int threads, int64_t max_context);
 

@@ -29,7 +29,7 @@ Result<device::DeviceMemory> AllocateFor(const char* what, uint64_t bytes,
 // that copies read stays until the end.
 class DeviceWeights::Loader {
  public:
-  Loader(const Model& model, int64_t positions, std::shared_ptr<device::Device> device,
+  Loader(const model::Model& model, int64_t positions, std::shared_ptr<device::Device> device,
          const ForwardKernels& kernels)
       : model_(model),
         hp_(model.hp()),
@@ -56,7 +56,7 @@ class DeviceWeights::Loader {
 
  private:
   struct Part {
-    const Tensor* tensor;
+    const model::Tensor* tensor;
     bool half_split = false;
   };
   struct Matrix {
@@ -80,7 +80,7 @@ class DeviceWeights::Loader {
 
   void Plan() {
     for (int i = 0; i < hp_.layers; ++i) {
-      const LayerWeights& layer = model_.layer(i);
+      const model::LayerWeights& layer = model_.layer(i);
       norms_.push_back({&layer.attn_norm, plan_.Take<float>(hp_.hidden)});
       norms_.push_back({&layer.ffn_norm, plan_.Take<float>(hp_.hidden)});
       matrices_.push_back(Take({{&layer.q, true}, {&layer.k, true}, {&layer.v}}));
@@ -101,7 +101,7 @@ class DeviceWeights::Loader {
 
   Status Fill() {
     for (const auto& [tensor, place] : norms_) {
-      kept_.push_back(FloatsOf(*tensor));
+      kept_.push_back(model::FloatsOf(*tensor));
       CAIRN_RETURN_IF_ERROR(Upload(kept_.back().data(), Base() + place, kept_.back().size() * 4));
     }
     for (const Matrix& matrix : matrices_) CAIRN_RETURN_IF_ERROR(FillMatrix(matrix));
@@ -115,7 +115,7 @@ class DeviceWeights::Loader {
   Status FillMatrix(const Matrix& matrix) {
     uint16_t* out = At<uint16_t>(Base(), matrix.place);
     for (const Part& part : matrix.parts) {
-      const Tensor& tensor = *part.tensor;
+      const model::Tensor& tensor = *part.tensor;
       CAIRN_RETURN_IF_ERROR(
           Upload(tensor.data.data(), staging_.address() + staged_rows_, tensor.data.size()));
       DequantiseArgs args{.type = tensor.type,
@@ -128,7 +128,7 @@ class DeviceWeights::Loader {
       if (part.half_split) {
         std::vector<int32_t>& order = orders_.emplace_back(static_cast<size_t>(tensor.rows));
         for (int64_t r = 0; r < tensor.rows; ++r) {
-          order[static_cast<size_t>(r)] = static_cast<int32_t>(HalfSplitRow(hp_, r));
+          order[static_cast<size_t>(r)] = static_cast<int32_t>(model::HalfSplitRow(hp_, r));
         }
         CAIRN_RETURN_IF_ERROR(
             Upload(order.data(), staging_.address() + staged_order_, order.size() * 4));
@@ -189,13 +189,13 @@ class DeviceWeights::Loader {
     return stream_.Copy("upload of weights", {&task, 1});
   }
 
-  const Model& model_;
-  const Hyperparameters& hp_;
+  const model::Model& model_;
+  const model::Hyperparameters& hp_;
   const int64_t positions_;
   const std::shared_ptr<device::Device> device_;
   const ForwardKernels& kernels_;
   ArenaPlan plan_, staging_plan_;
-  std::vector<std::pair<const Tensor*, size_t>> norms_;
+  std::vector<std::pair<const model::Tensor*, size_t>> norms_;
   std::vector<Matrix> matrices_;
   size_t embedding_place_ = 0, cosine_place_ = 0, sine_place_ = 0;
   size_t staged_rows_ = 0, staged_order_ = 0;
@@ -210,7 +210,7 @@ class DeviceWeights::Loader {
 };
 
 Result<std::unique_ptr<DeviceWeights>> DeviceWeights::Load(
-    const Model& model, int64_t positions, const std::shared_ptr<device::Device>& device,
+    const model::Model& model, int64_t positions, const std::shared_ptr<device::Device>& device,
     const ForwardKernels& kernels) {
   return Loader(model, positions, device, kernels).Run();
 }

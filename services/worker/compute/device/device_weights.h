@@ -32,7 +32,7 @@ class DeviceWeights {
  public:
   // Uploads and dequantises everything, and waits for that. `positions`: rows of the tables of
   // cosines and sines. RESOURCE_EXHAUSTED names the bytes wanted and those free.
-  static Result<std::unique_ptr<DeviceWeights>> Load(const Model& model, int64_t positions,
+  static Result<std::unique_ptr<DeviceWeights>> Load(const model::Model& model, int64_t positions,
                                                      const std::shared_ptr<device::Device>& device,
                                                      const kernels::batch::ForwardKernels& kernels);
 

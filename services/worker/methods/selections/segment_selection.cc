@@ -14,10 +14,10 @@ namespace {
 
 // Tokens of punctuation and line ends, spaces around them or not: those that SepLLM keeps (its
 // section 3 names . , ? ! ; : and white space; single spaces begin most words here).
-std::vector<int32_t> SeparatorsOf(const Tokenizer& tokenizer) {
+std::vector<int32_t> SeparatorsOf(const model::Tokenizer& tokenizer) {
   constexpr std::string_view kEnds = ".,?!;:\n\t";
   std::vector<int32_t> separators;
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+  for (model::TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string_view bytes = tokenizer.TokenBytes(id);
     const bool ends = bytes.find_first_of(kEnds) != std::string_view::npos;
     const bool nothing_else = std::ranges::all_of(
@@ -29,7 +29,7 @@ std::vector<int32_t> SeparatorsOf(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-SelectionModel::SelectionModel(const Model& model)
+SelectionModel::SelectionModel(const model::Model& model)
     : shape_{.layers = model.hp().layers,
              .query_heads = model.hp().heads,
              .kv_heads = model.hp().kv_heads,
@@ -40,7 +40,7 @@ SelectionModel::SelectionModel(const Model& model)
       separators_(SeparatorsOf(model.tokenizer())) {
   access_.separators = separators_;
   access_.output_projection = [&model](int32_t layer, float* out) {
-    const Tensor& o = model.layer(layer).o;
+    const model::Tensor& o = model.layer(layer).o;
     std::vector<float> row(static_cast<size_t>(o.cols));
     for (int64_t r = 0; r < o.rows; ++r) {
       kernels::DequantiseRow(o.type, o.row(r), row.data(), o.cols);
@@ -51,7 +51,7 @@ SelectionModel::SelectionModel(const Model& model)
 
 SegmentSelection::SegmentSelection(const selections::Selection& selection,
                                    const SelectionModel& model, const KvSequence& sequence,
-                                   std::span<const TokenId> tokens, int64_t begin,
+                                   std::span<const model::TokenId> tokens, int64_t begin,
                                    kernels::ThreadPool& pool)
     : selection_(selection),
       model_(model),

@@ -17,7 +17,7 @@ namespace cairn::worker {
 // The facts about a model that selections need. Immutable.
 class SelectionModel {
  public:
-  explicit SelectionModel(const Model& model);  // Must outlive it.
+  explicit SelectionModel(const model::Model& model);  // Must outlive it.
   SelectionModel(const SelectionModel&) = delete;
   SelectionModel& operator=(const SelectionModel&) = delete;
 
@@ -36,8 +36,8 @@ class SegmentSelection {
   // A selection of `tokens`, which begin at position `begin` of the sequence, in its first page.
   // All must outlive it, and the sequence must have capacity for them already.
   SegmentSelection(const selections::Selection& selection, const SelectionModel& model,
-                   const KvSequence& sequence, std::span<const TokenId> tokens, int64_t begin,
-                   kernels::ThreadPool& pool);
+                   const KvSequence& sequence, std::span<const model::TokenId> tokens,
+                   int64_t begin, kernels::ThreadPool& pool);
 
   // Whether Observe must see the queries of the segment, from `first_observed` on.
   bool observes() const { return first_observed_ < kv_.tokens; }

@@ -12,7 +12,7 @@ namespace cairn::worker {
 struct SelectedPrompts::Run {
   const Request& request;
   KvSequence& sequence;
-  std::span<const TokenId> tokens;
+  std::span<const model::TokenId> tokens;
   TimePoint start;
   int64_t end = 0;  // The end of the segment; 0: nothing is selected.
   Report report = {};
@@ -22,7 +22,7 @@ struct SelectedPrompts::Run {
   std::vector<double> block_seconds = {};  // See Prefiller::Measure.
 };
 
-SelectedPrompts::SelectedPrompts(Transformer& transformer, const Model& model, KvPool& pool,
+SelectedPrompts::SelectedPrompts(Transformer& transformer, const model::Model& model, KvPool& pool,
                                  const Clock& clock, const selections::Selection& selection,
                                  PrefixSession* session, PushQueue* push,
                                  std::function<void()> make_room)

@@ -34,8 +34,9 @@ namespace cairn::worker {
 class SelectedPrompts final : public PromptWays {
  public:
   // All must outlive it. `session` and `push` are both null or both not. `make_room`: of the ways.
-  SelectedPrompts(Transformer& transformer, const Model& model, KvPool& pool, const Clock& clock,
-                  const selections::Selection& selection, PrefixSession* session, PushQueue* push,
+  SelectedPrompts(Transformer& transformer, const model::Model& model, KvPool& pool,
+                  const Clock& clock, const selections::Selection& selection,
+                  PrefixSession* session, PushQueue* push,
                   std::function<void()> make_room = nullptr);
 
   std::unique_ptr<PromptWay> New(PromptTask task) override;

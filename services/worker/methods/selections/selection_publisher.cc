@@ -16,7 +16,7 @@ int64_t SharedSegmentEnd(const selections::Selection& selection, int64_t prefix_
   return looks_at_no_query ? whole : 0;
 }
 
-SelectionPublisher::SelectionPublisher(Transformer& transformer, const Model& model,
+SelectionPublisher::SelectionPublisher(Transformer& transformer, const model::Model& model,
                                        PushQueue& push,
                                        std::span<const PublishedNamespace> published)
     : transformer_(transformer), model_(model), push_(push) {
@@ -35,7 +35,7 @@ class SelectionPublisher::Watch final : public StageWatch {
   ~Watch() override { publisher_.watching_ = false; }
 
   void Observe(const ChunkQueries& queries) override;
-  void Push(std::span<const TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
+  void Push(std::span<const model::TokenId> tokens, std::shared_ptr<const KvSequence> sequence,
             std::span<const double> compute_seconds, const std::string& trace) override;
 
  private:
@@ -43,7 +43,7 @@ class SelectionPublisher::Watch final : public StageWatch {
   const std::vector<Segment> segments_;
 };
 
-std::unique_ptr<StageWatch> SelectionPublisher::Begin(std::span<const TokenId> tokens,
+std::unique_ptr<StageWatch> SelectionPublisher::Begin(std::span<const model::TokenId> tokens,
                                                       int64_t prefix_end, int64_t whole,
                                                       const KvSequence& sequence) {
   if (watching_) return nullptr;
@@ -64,7 +64,7 @@ void SelectionPublisher::Watch::Observe(const ChunkQueries& queries) {
   for (const Segment& segment : segments_) segment.selection->Observe(queries);
 }
 
-void SelectionPublisher::Watch::Push(std::span<const TokenId> tokens,
+void SelectionPublisher::Watch::Push(std::span<const model::TokenId> tokens,
                                      std::shared_ptr<const KvSequence> sequence,
                                      std::span<const double> compute_seconds,
                                      const std::string& trace) {

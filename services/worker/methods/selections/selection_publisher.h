@@ -26,10 +26,10 @@ class SelectionPublisher final : public StagePublisher {
  public:
   // All must outlive it. Namespaces without a stage are passed over; every stage is a
   // SelectionStage.
-  SelectionPublisher(Transformer& transformer, const Model& model, PushQueue& push,
+  SelectionPublisher(Transformer& transformer, const model::Model& model, PushQueue& push,
                      std::span<const PublishedNamespace> published);
 
-  std::unique_ptr<StageWatch> Begin(std::span<const TokenId> tokens, int64_t prefix_end,
+  std::unique_ptr<StageWatch> Begin(std::span<const model::TokenId> tokens, int64_t prefix_end,
                                     int64_t whole, const KvSequence& sequence) override;
 
  private:

@@ -22,27 +22,30 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "cairn/common/clock.h"
 #include "cairn/kernels/selection/selection_kernels.h"
-#include "model/tokenizer.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/wakeup.h"
 #include "services/worker/engine/prompt_way.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/push_turn.h"
 
 namespace cairn::worker {
 
-// The services that turning needs. Everything outlives the calls.
+// The services that turning needs. Everything outlives the prompts.
 struct TurnServices {
   client::CacheClient& client;
   const PrefixSession& session;  // A session of a namespace with the recipe raw.
   const KvCodec& codec;
-  PushQueue& push;  // Nobody else drives it.
+  const Clock& clock;
+  Executor& executor;
+  Wakeup& wakeup;   // The engine's.
+  PushQueue& push;  // Turned prompts drive it, nobody else.
   const kernels::SelectionKernels& kernels;
   KvLayout kv;
   int32_t rope_dim = 0;
@@ -52,51 +55,46 @@ struct TurnServices {
   Duration deadline = std::chrono::seconds(10);  // Limit for some blocks.
 };
 
-struct TurnedBlocks {
-  // The keys of all full blocks of the shortened prompt. Empty: nothing was turned, and they are
-  // those of any prompt of these tokens.
-  std::vector<BlockKey> keys;
-  uint32_t blocks = 0;  // The number of first blocks that are at the node: sinks and turned ones.
-};
-
-// Sees to it that the node has the turned blocks of `whole`, of which the first block and what
-// stands behind `dropped` more tokens is kept. A node that does not do its part costs deadlines and
-// turned blocks. The thread that drives `push`.
-TurnedBlocks TurnBack(const TurnServices& services, std::span<const TokenId> whole, int64_t dropped,
-                      const std::string& trace);
-
-// The way of such a prompt: turns what the node has, then goes the usual way over it. As PromptWay.
+// The way of such a prompt: turns what the node has, in the background, then goes the usual way
+// over it. As PromptWay. Not thread-safe: the engine's thread.
 class TurnedPrompt final : public PromptWay {
  public:
-  // `services` must outlive it.
-  TurnedPrompt(const TurnServices& services, PromptTask task)
-      : services_(services), task_(std::move(task)) {}
+  // `turn`: of the services' queue. Both must outlive it.
+  TurnedPrompt(const TurnServices& services, PushTurn& turn, PromptTask task);
+  ~TurnedPrompt() override;
 
   Step Next(int64_t max_rows, bool alone) override;
   void Computed(const Status& status, const Pass& pass) override { way_->Computed(status, pass); }
   TimePoint WakeAt() const override { return way_ != nullptr ? way_->WakeAt() : TimePoint::max(); }
   bool finished() const override { return way_ != nullptr && way_->finished(); }
   PromptReport TakeReport() override;
-  bool begun() const override { return way_ != nullptr && way_->begun(); }
+  bool begun() const override { return way_ != nullptr ? way_->begun() : turning_ != nullptr; }
   bool awaits() const override { return way_ != nullptr && way_->awaits(); }
+  // A push under way would be waited for.
+  bool stays() const override { return turning_ != nullptr; }
 
  private:
+  struct Turning;
+
   const TurnServices& services_;
+  PushTurn& turn_;
   PromptTask task_;
   uint32_t turned_blocks_ = 0;
-  std::unique_ptr<PromptWay> way_;  // Null: nothing was asked of the node yet.
+  std::unique_ptr<Turning> turning_;  // Null: not begun, or over.
+  std::unique_ptr<PromptWay> way_;    // Null: blocks are not turned yet.
 };
 
-// As PromptWays.
+// As PromptWays. Not thread-safe: the engine's thread.
 class TurnedPrompts final : public PromptWays {
  public:
   explicit TurnedPrompts(const TurnServices& services) : services_(services) {}
   std::unique_ptr<PromptWay> New(PromptTask task) override {
-    return std::make_unique<TurnedPrompt>(services_, std::move(task));
+    return std::make_unique<TurnedPrompt>(services_, turn_, std::move(task));
   }
 
  private:
   const TurnServices services_;
+  PushTurn turn_;
 };
 
 }  // namespace cairn::worker

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace cairn {
@@ -44,6 +45,20 @@ TEST_F(RunsOnceTest, ACopyThatStaysHoldsNothing) {
   EXPECT_EQ(held_.use_count(), 2);
   callback(OkStatus());
   EXPECT_EQ(held_.use_count(), 1);
+}
+
+TEST_F(RunsOnceTest, TheValueMayBeAnyResult) {
+  std::vector<Result<int>> results;
+  const auto make = [&results] {
+    return RunsOnce<Result<int>>(
+        [&results](Result<int> result) { results.push_back(std::move(result)); },
+        [] { return Errorf(StatusCode::kCancelled, "dropped"); });
+  };
+  make()(7);
+  make();
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(*results[0], 7);
+  EXPECT_EQ(results[1].status().code(), StatusCode::kCancelled);
 }
 
 }  // namespace

@@ -219,6 +219,15 @@ TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
 }
 
+TEST_F(ConfigTest, WhatACheckTellsFollowsTheSettings) {
+  schema.TellOnRequest([this] { return fmt::format("threads: {}", options.threads); });
+  schema.TellOnRequest([] { return std::string("more"); });
+  const auto told = Load(schema, {"--check-config", "--rpc.threads", "7"});
+  ASSERT_OK(told);
+  EXPECT_TRUE(told->exit);
+  EXPECT_EQ(told->output, "the configuration is valid\nthreads: 7\nmore\n");
+}
+
 TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
   ASSERT_OK(schema.ApplyYaml(
       "listen: '[::1]:7'\nhost: {capacity: 3MiB}\ntls: {admins: ['a b', 'x#y: z']}\n"

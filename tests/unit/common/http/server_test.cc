@@ -384,6 +384,7 @@ TEST_F(HttpServerTest, BoundsTheBodiesOfAllRequests) {
 // Its connection has long forgotten it, and has answered.
 TEST_F(HttpServerTest, ABodyCountsUntilWhoeverWorksOnItLetsGo) {
   options_.all_body_bytes = 100'000;
+  options_.body_budget.setting = "the setting";
   Start();
   constexpr size_t kBytes = 20'000;
   const std::string request =
@@ -397,12 +398,14 @@ TEST_F(HttpServerTest, ABodyCountsUntilWhoeverWorksOnItLetsGo) {
       ++held;
     } else {
       EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
-      EXPECT_THAT(answer, HasSubstr("memory"));
+      EXPECT_THAT(answer, HasSubstr("body: memory of bodies: "));
+      EXPECT_THAT(answer, HasSubstr("of 100000 bytes that are free; see the setting"));
     }
     EXPECT_EQ(server_->GetStats().body_bytes, held * kBytes);
   }
   EXPECT_GE(held, 3u);
   EXPECT_LE(held, 5u);
+  EXPECT_EQ(server_->GetStats().body_refusals, 10 - held);
   handler_.LetGoOfBodies();
   EXPECT_EQ(server_->GetStats().body_bytes, 0u);
   Client again(address());

@@ -53,6 +53,12 @@ TEST(MemoryPlanTest, WhatCannotFitIsRefusedWithAllItems) {
                                  "process 100 = 200 MiB")));
 }
 
+TEST(MemoryPlanTest, ADescriptionHasWhatTakesMemoryAndTheSum) {
+  const std::vector<PlannedMemory> items = {
+      {"index", 300 * kMiB, 100 * kMiB}, {"picker.all_bodies", 0}, {"process", 100 * kMiB - 1}};
+  EXPECT_EQ(DescribeMemory(items), "index 300 + process 100 = 400 MiB");
+}
+
 TEST(MemoryPlanTest, NumbersNearTheLargestDoNotWrap) {
   std::vector<PlannedMemory> items = {{"index", UINT64_MAX - 1}, {"process", 100 * kMiB}};
   EXPECT_THAT(FitMemory(items, 0, Machine(1 << 30)),

@@ -20,6 +20,7 @@ TEST(RequestBytesTest, SharesStayWithinTheBoundAndComeBack) {
               StatusIs(StatusCode::kResourceExhausted,
                        HasSubstr("a request of 26 bytes would exceed half of what is free, with 50 "
                                  "of 100 bytes")));
+  EXPECT_EQ(bytes.refusals(), 1u);
   auto second = bytes.Take(25);
   ASSERT_OK(second);
   RequestBytes::Share moved = *std::move(first);
@@ -51,6 +52,7 @@ TEST(RequestBytesTest, OfLargeRequestsThereIsOneAtATime) {
     ASSERT_OK(small);
     EXPECT_THAT(bytes.Take(51), StatusIs(StatusCode::kResourceExhausted,
                                          HasSubstr("another one above half of 100 bytes")));
+    EXPECT_EQ(bytes.refusals(), 1u);
   }
   EXPECT_EQ(bytes.used(), 0u);
   const auto small = bytes.Take(50);

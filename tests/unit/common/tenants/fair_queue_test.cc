@@ -102,11 +102,12 @@ TEST_F(FairQueueTest, LongWorkIsNotLeftForEver) {
 }
 
 TEST_F(FairQueueTest, ATenantHasSoManyBytesHereAndNoMore) {
-  Make({.tenant_bytes = 100});
+  Make({.tenant_bytes = 100, .setting = "the setting"});
   ASSERT_OK(Post("a", "first", 150));  // Alone it is taken, however long.
   EXPECT_THAT(Post("a", "second", 20),
               StatusIs(StatusCode::kResourceExhausted,
-                       HasSubstr("tenant 'a': got 20 bytes beside 150 that wait")));
+                       HasSubstr("tenant 'a': got 20 bytes in addition to 150 that wait, "
+                                 "expected at most 100 together; see the setting")));
   ASSERT_OK(Post("a", "short", 10));
   ASSERT_OK(Post("b", "other", 90));
   EXPECT_EQ(queue_->numbers().refused, 1u);

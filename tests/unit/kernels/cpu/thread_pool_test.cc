@@ -50,12 +50,22 @@ TEST(ThreadPoolTest, SleepingWorkersWakeUp) {
 }
 
 TEST(IsaTest, NamesAreReadBack) {
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+  for (const Isa isa :
+       {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     EXPECT_EQ(ParseIsa(Name(isa)), isa);
   }
   EXPECT_EQ(ParseIsa("avx"), std::nullopt);
   EXPECT_TRUE(Supports(Isa::kPortable));
   EXPECT_TRUE(Supports(BestIsa()));
+}
+
+TEST(IsaTest, NoMachineHasTheInstructionsOfTwoArchitectures) {
+  EXPECT_FALSE(Supports(Isa::kNeon) && Supports(Isa::kAvx2));
+#if defined(__aarch64__)
+  EXPECT_EQ(BestIsa(), Isa::kNeon);
+#else
+  EXPECT_FALSE(Supports(Isa::kNeon));
+#endif
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class EngineFixture : public ::testing::Test {
  protected:
   // For engines that make tokens themselves.
   void LoadModel() {
-    auto model = worker::Model::Load("tests/data/gguf/kquant.gguf");
+    auto model = model::Model::Load("tests/data/gguf/kquant.gguf");
     ASSERT_OK(model);
     model_ = *std::move(model);
     encoder_ = std::make_unique<PromptEncoder>(*model_, 1 << 20);
@@ -73,7 +73,7 @@ class EngineFixture : public ::testing::Test {
   FakeWorkers workers_;
   ManualExecutor executor_;
   std::vector<std::string> addresses_;
-  std::unique_ptr<worker::Model> model_;
+  std::unique_ptr<model::Model> model_;
   std::unique_ptr<PromptEncoder> encoder_;
   PrefixIndex index_{{.max_bytes = 4 << 20}};
   std::unique_ptr<Dispatcher> dispatcher_;

@@ -18,7 +18,7 @@ constexpr char kA[] = "http://a:1";
 constexpr char kB[] = "http://b:1";
 
 struct Relayed final : GenerateObserver {
-  void OnToken(worker::TokenId, std::string_view) override { ADD_FAILURE(); }
+  void OnToken(model::TokenId, std::string_view) override { ADD_FAILURE(); }
   void OnRawHead(const RawHead& got) override { head = got; }
   void OnRawBytes(std::string_view more) override { bytes += more; }
   void OnDone(const GenerateSummary& summary) override {
@@ -40,9 +40,9 @@ struct Relayed final : GenerateObserver {
 class FakePrompts final : public EnginePrompts {
  public:
   std::optional<EnginePrompt> Read(const GenerateRequest& request,
-                                   std::optional<std::vector<worker::TokenId>> /*own*/,
+                                   std::optional<std::vector<model::TokenId>> /*own*/,
                                    Later later) override {
-    if (const auto* ids = std::get_if<std::vector<worker::TokenId>>(&request.prompt)) {
+    if (const auto* ids = std::get_if<std::vector<model::TokenId>>(&request.prompt)) {
       return EnginePrompt{*ids, MakeEngineNamespace(EngineKeys::kTokens, 16)};
     }
     laters.push_back(std::move(later));
@@ -72,10 +72,10 @@ class EngineRequestsTest : public EngineFixture {
     workers_.Reach(kA, Info());
     workers_.Reach(kB, Info());
   }
-  static GenerateRequest Call(size_t tokens = 64, worker::TokenId id = 30) {
+  static GenerateRequest Call(size_t tokens = 64, model::TokenId id = 30) {
     GenerateRequest request;
     request.model = "m";
-    request.prompt = std::vector<worker::TokenId>(tokens, id);
+    request.prompt = std::vector<model::TokenId>(tokens, id);
     auto raw = std::make_shared<RawCall>();
     raw->path = "/v1/completions";
     raw->body = std::make_shared<const std::string>("{ }");
@@ -111,7 +111,7 @@ class EngineRequestsTest : public EngineFixture {
     const auto code = status == 429 ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
     RawAnswer answer;
     answer.head.status = status;
-    answer.body = body;
+    answer.body = std::make_shared<const std::string>(body);
     std::exchange(Open().second->observer, nullptr)
         ->OnRefused(Errorf(code, "it answered {}", status), answer);
     executor_.RunAll();
@@ -182,7 +182,7 @@ TEST_F(EngineRequestsTest, EventsCountInsteadOfWhatWasSent) {
   EXPECT_EQ(Open().second->request.held_tokens, 0u);
   std::exchange(Open().second->observer, nullptr)->OnDone({});
   const EngineNamespace space = MakeEngineNamespace(EngineKeys::kTokens, 16);
-  const std::vector<worker::TokenId> tokens(32, 30);
+  const std::vector<model::TokenId> tokens(32, 30);
   client::MemberEvent event;
   event.node_id = kA;
   for (const BlockKey& key : BlockKeyChain(space.fingerprint).Keys(tokens, 16)) {
@@ -200,7 +200,7 @@ TEST_F(EngineRequestsTest, WhatAnotherEngineHoldsCannotBeFetched) {
   report.cache_node_id = kB;
   workers_.Reach(kB, Info(), report);
   const EngineNamespace space = MakeEngineNamespace(EngineKeys::kTokens, 16);
-  const std::vector<worker::TokenId> tokens(32, 30);
+  const std::vector<model::TokenId> tokens(32, 30);
   client::MemberEvent event;
   event.node_id = kA;
   for (const BlockKey& key : BlockKeyChain(space.fingerprint).Keys(tokens, 16)) {
@@ -319,7 +319,7 @@ TEST_F(EngineRequestsTest, APromptThatNoEngineCanTakeIsRefusedBeforeItCounts) {
   shorter.prompt = std::string(400, 'x');
   const auto got = Send(std::move(shorter));
   prompts_.laters.at(0)(
-      {std::vector<worker::TokenId>(200, 7), MakeEngineNamespace(EngineKeys::kTokens, 16)});
+      {std::vector<model::TokenId>(200, 7), MakeEngineNamespace(EngineKeys::kTokens, 16)});
   prompts_.laters.clear();
   executor_.RunAll();
   ASSERT_TRUE(got->error);
@@ -334,7 +334,7 @@ TEST_F(EngineRequestsTest, TextCountsAsNoMoreThanAnEngineCanCompute) {
   GenerateRequest call = Call();
   call.prompt = std::string(6000, ' ');
   Send(std::move(call));
-  prompts_.laters.at(0)({.tokens = std::vector<worker::TokenId>(1500, 7),
+  prompts_.laters.at(0)({.tokens = std::vector<model::TokenId>(1500, 7),
                          .space = MakeEngineNamespace(EngineKeys::kText, 64),
                          .exact = false});
   prompts_.laters.clear();
@@ -353,7 +353,7 @@ TEST_F(EngineRequestsTest, TextThatStandsForAnImageIsNotTooLong) {
   call.prompt = std::string(100'000, 'x');
   const auto got = Send(std::move(call));
   EXPECT_FALSE(got->error);
-  prompts_.laters.at(0)({.tokens = std::vector<worker::TokenId>(25'000, 7), .exact = false});
+  prompts_.laters.at(0)({.tokens = std::vector<model::TokenId>(25'000, 7), .exact = false});
   prompts_.laters.clear();
   executor_.RunAll();
   EXPECT_NE(Open().second, nullptr);
@@ -405,7 +405,7 @@ TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
   };
   const auto answered = Send(charged());
   const uint64_t one = budget->used();
-  EXPECT_GE(one, 100'000u + 64 * sizeof(worker::TokenId));
+  EXPECT_GE(one, 100'000u + 64 * sizeof(model::TokenId));
   FakeRequest* sent = Open().second;
   // The link lets go of the request when it has sent it.
   sent->request = {};
@@ -427,7 +427,7 @@ TEST_F(EngineRequestsTest, ARequestCountsUntilAnEngineBeginsToAnswer) {
     call.share = ByteShare(budget);
     return Send(std::move(call));
   }();
-  EnginePrompt many = {.tokens = std::vector<worker::TokenId>(1 << 18, 30), .exact = false};
+  EnginePrompt many = {.tokens = std::vector<model::TokenId>(1 << 18, 30), .exact = false};
   prompts_.laters.back()(std::move(many));
   prompts_.laters.clear();
   ASSERT_TRUE(refused->error);

@@ -31,7 +31,7 @@ class FollowedPickTest : public EngineFixture {
   }
   static PickAsk Tokens(size_t count) {
     PickAsk ask;
-    ask.request.prompt = std::vector<worker::TokenId>(count, 30);
+    ask.request.prompt = std::vector<model::TokenId>(count, 30);
     return ask;
   }
   std::variant<FollowedPick, GenerateError> Pick(PickAsk ask) {

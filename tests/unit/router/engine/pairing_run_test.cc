@@ -15,7 +15,7 @@ constexpr uint32_t kHanded = 256;
 constexpr double kSpeed = 1000;  // The speed of all workers: tokens per second.
 
 struct Got final : GenerateObserver {
-  void OnToken(worker::TokenId, std::string_view) override { ++tokens; }
+  void OnToken(model::TokenId, std::string_view) override { ++tokens; }
   void OnDone(const GenerateSummary& summary) override { done = summary; }
   void OnError(const GenerateError& got) override { error = got; }
   int tokens = 0;
@@ -66,7 +66,7 @@ class PairingRunTest : public EngineFixture {
   }
   std::shared_ptr<Got> Send(std::optional<TimePoint> deadline = {}) {
     GenerateRequest request;
-    request.prompt = std::vector<worker::TokenId>(kPrompt, 30);
+    request.prompt = std::vector<model::TokenId>(kPrompt, 30);
     request.deadline = deadline;
     auto got = std::make_shared<Got>();
     calls_.push_back(engine_->Generate(std::move(request), got));
@@ -364,7 +364,7 @@ TEST_F(PairingRunTest, WorkersForPromptsAloneAnswerNothing) {
 TEST_F(PairingRunTest, APickNamesBothWorkersAndCountsBoth) {
   ReachPair();
   GenerateRequest request;
-  request.prompt = std::vector<worker::TokenId>(kPrompt, 30);
+  request.prompt = std::vector<model::TokenId>(kPrompt, 30);
   std::optional<Result<Pick>> picked;
   engine_->PickWorker(std::move(request), [&picked](Result<Pick> got) { picked = std::move(got); });
   executor_.RunAll();

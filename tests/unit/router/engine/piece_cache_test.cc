@@ -6,7 +6,7 @@ namespace cairn::router {
 namespace {
 
 PieceCache::Tokens Tokens(size_t count) {
-  return std::make_shared<const std::vector<worker::TokenId>>(count, 7);
+  return std::make_shared<const std::vector<model::TokenId>>(count, 7);
 }
 std::string Text(char letter) { return std::string(1000, letter); }
 

@@ -50,7 +50,7 @@ class PromptHoldersTest : public ::testing::Test {
   }
 
   const Digest space_ = Sha256::Of("namespace");
-  const std::vector<worker::TokenId> tokens_ = std::vector<worker::TokenId>(300, 7);
+  const std::vector<model::TokenId> tokens_ = std::vector<model::TokenId>(300, 7);
   const std::vector<BlockKey> keys_ = BlockKeyChain(space_).Keys(tokens_, kBlock);
   std::vector<RegisteredWorker> workers_;
   PrefixIndex index_{{}};

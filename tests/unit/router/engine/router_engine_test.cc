@@ -13,7 +13,7 @@ constexpr uint32_t kContext = 512;
 
 // The answer that a caller got.
 struct Got final : GenerateObserver {
-  void OnToken(worker::TokenId id, std::string_view text) override {
+  void OnToken(model::TokenId id, std::string_view text) override {
     ids.push_back(id);
     streamed += text;
   }
@@ -25,7 +25,7 @@ struct Got final : GenerateObserver {
     ++ends;
     error = got;
   }
-  std::vector<worker::TokenId> ids;
+  std::vector<model::TokenId> ids;
   std::string streamed;
   std::optional<GenerateSummary> done;
   std::optional<GenerateError> error;
@@ -57,9 +57,9 @@ class RouterEngineTest : public EngineFixture {
     workers_.Reach("a:1", Info());
     workers_.Reach("b:1", Info());
   }
-  static GenerateRequest Tokens(size_t count, worker::TokenId id = 30) {
+  static GenerateRequest Tokens(size_t count, model::TokenId id = 30) {
     GenerateRequest request;
-    request.prompt = std::vector<worker::TokenId>(count, id);
+    request.prompt = std::vector<model::TokenId>(count, id);
     return request;
   }
   std::shared_ptr<Got> Send(GenerateRequest request) {
@@ -96,7 +96,7 @@ TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
   const auto got = Send(std::move(request));
   const auto [address, sent] = Open();
   ASSERT_NE(sent, nullptr);
-  EXPECT_EQ(*sent->request.tokens, std::vector<worker::TokenId>(5, 30));
+  EXPECT_EQ(*sent->request.tokens, std::vector<model::TokenId>(5, 30));
   EXPECT_EQ(sent->request.max_tokens, 7u);
   EXPECT_EQ(sent->request.priority, 3);
   EXPECT_EQ(sent->request.tenant, "default");
@@ -261,7 +261,7 @@ TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
   at_node.cache_node_id = "node-b";
   workers_.Reach("a:1", Info());
   workers_.Reach("b:1", Info(), at_node);
-  const std::vector<worker::TokenId> tokens(200, 30);
+  const std::vector<model::TokenId> tokens(200, 30);
   const auto keys = BlockKeyChain(*Info().fingerprint).Keys(tokens, 64);
   client::MemberEvent event;
   event.node_id = "node-b";
@@ -305,7 +305,7 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   EXPECT_FALSE(Send(Tokens(0))->error->prompt_too_long);
   EXPECT_EQ(field(Tokens(5, -1)), "prompt");
   GenerateRequest chat;
-  chat.prompt = std::vector<worker::ChatMessage>{};
+  chat.prompt = std::vector<model::ChatMessage>{};
   EXPECT_EQ(field(std::move(chat)), "messages");
   GenerateRequest endless = Tokens(5);
   endless.max_tokens = kContext + 1;

@@ -91,8 +91,8 @@ TEST(ApiRequestTest, NumbersAreJudgedByTheirValue) {
   EXPECT_EQ(WrongField(R"("max_tokens":1e300)"), "max_tokens");
   EXPECT_EQ(WrongField(R"("max_tokens":64.5)"), "max_tokens");
   const ApiRequest ids = Parsed(Endpoint::kCompletions, R"({"prompt":[1.0,2]})");
-  EXPECT_EQ(std::get<std::vector<worker::TokenId>>(ids.generate.prompt),
-            (std::vector<worker::TokenId>{1, 2}));
+  EXPECT_EQ(std::get<std::vector<model::TokenId>>(ids.generate.prompt),
+            (std::vector<model::TokenId>{1, 2}));
 }
 
 // Clients send all fields that they know.
@@ -108,7 +108,7 @@ TEST(ApiRequestTest, FieldsThatAskForNothingChangeNothing) {
   for (const char* const fields :
        {R"("content":"b","tool_calls":[],"function_call":null,"audio":null,"refusal":null)",
         R"("content":null,"tool_calls":[])", R"("tool_calls":[])"}) {
-    EXPECT_EQ(std::get<std::vector<worker::ChatMessage>>(message(fields).generate.prompt).size(),
+    EXPECT_EQ(std::get<std::vector<model::ChatMessage>>(message(fields).generate.prompt).size(),
               2u);
   }
 }
@@ -126,7 +126,7 @@ TEST(ApiRequestTest, ReadsMessagesAsTextOrAsParts) {
              R"({"messages":[{"role":"developer","content":"be kind"},)"
              R"({"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},)"
              R"({"role":"assistant","content":"ok","tool_calls":null,"name":"x"}]})");
-  const auto& messages = std::get<std::vector<worker::ChatMessage>>(request.generate.prompt);
+  const auto& messages = std::get<std::vector<model::ChatMessage>>(request.generate.prompt);
   ASSERT_EQ(messages.size(), 3u);
   EXPECT_EQ(messages[0].role, "system");
   EXPECT_EQ(messages[1].content, "ab");
@@ -139,8 +139,8 @@ TEST(ApiRequestTest, ReadsPromptsAsTextOrIds) {
   };
   EXPECT_EQ(std::get<std::string>(prompt("\"x\"")), "x");
   EXPECT_EQ(std::get<std::string>(prompt("[\"x\"]")), "x");
-  EXPECT_THAT(std::get<std::vector<worker::TokenId>>(prompt("[1,2]")), ElementsAre(1, 2));
-  EXPECT_THAT(std::get<std::vector<worker::TokenId>>(prompt("[[3]]")), ElementsAre(3));
+  EXPECT_THAT(std::get<std::vector<model::TokenId>>(prompt("[1,2]")), ElementsAre(1, 2));
+  EXPECT_THAT(std::get<std::vector<model::TokenId>>(prompt("[[3]]")), ElementsAre(3));
   for (const char* const wrong :
        {"{}", R"({"prompt":null})", R"({"prompt":[]})", R"({"prompt":["a","b"]})",
         R"({"prompt":[[1],[2]]})", R"({"prompt":5})", R"({"prompt":[1,"a"]})", R"({"prompt":[-1]})",

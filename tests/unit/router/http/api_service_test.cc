@@ -152,7 +152,7 @@ TEST_F(LongBodiesTest, HoldUpNobodyWhoseBodyIsShort) {
   const auto waits = Ask("POST", "/v1/completions", Long());
   EXPECT_EQ(router_.waiting(), 0u);
   Chat();
-  EXPECT_EQ(std::get<std::vector<worker::ChatMessage>>(router_.Take().request.prompt).size(), 1u);
+  EXPECT_EQ(std::get<std::vector<model::ChatMessage>>(router_.Take().request.prompt).size(), 1u);
   executor_.RunAll();
   EXPECT_EQ(std::get<std::string>(router_.Take().request.prompt), "hi");
   EXPECT_FALSE(waits->ended);
@@ -319,7 +319,7 @@ TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
   const auto ask = [&](const std::string& body) {
     auto responder = std::make_shared<FakeResponder>();
     auto charged = ChargedString::Charge(ByteShare(budget), body);
-    EXPECT_TRUE(charged);
+    EXPECT_TRUE(charged.ok());
     service_->Handle({.method = "POST",
                       .path = "/v1/completions",
                       .query = "",

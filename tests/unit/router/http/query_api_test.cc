@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
-using Tokens = std::vector<worker::TokenId>;
+using Tokens = std::vector<model::TokenId>;
 
 QueryRequest Parsed(QueryBy by, const std::string& body) {
   auto parsed = ParseQuery(by, body);

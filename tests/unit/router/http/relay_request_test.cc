@@ -6,7 +6,7 @@
 namespace cairn::router {
 namespace {
 
-using Messages = std::vector<worker::ChatMessage>;
+using Messages = std::vector<model::ChatMessage>;
 using ::testing::HasSubstr;
 
 ApiRequest Parsed(Endpoint endpoint, const std::string& body) {
@@ -60,7 +60,7 @@ TEST(RelayRequestTest, WhatIsNoTextStandsThereAsItsJson) {
 }
 
 TEST(RelayRequestTest, PromptsAreTextIdsOrSeveralOfThem) {
-  using Ids = std::vector<worker::TokenId>;
+  using Ids = std::vector<model::TokenId>;
   const auto prompt = [](const std::string& json) {
     return Parsed(Endpoint::kCompletions, "{\"prompt\":" + json + "}").generate.prompt;
   };
@@ -126,11 +126,12 @@ TEST(RelayRequestTest, QuotesAndBracketsInLongTextAreText) {
 }
 
 TEST(RelayRequestTest, ThePromptCountsBesideTheBody) {
-  const auto budget = std::make_shared<FairBudget>(100'000);
+  const auto budget = std::make_shared<FairBudget>(
+      100'000, BudgetName{.item = "bodies", .setting = "http.all_bodies"});
   const std::string json = R"({"prompt":")" + std::string(20'000, 'x') + R"("})";
   const auto parse = [&](const std::string& text) {
     auto body = ChargedString::Charge(ByteShare(budget), text);
-    EXPECT_TRUE(body);
+    EXPECT_TRUE(body.ok());
     return ParseRelayRequest(Endpoint::kCompletions, {}, *std::move(body));
   };
   {
@@ -142,8 +143,12 @@ TEST(RelayRequestTest, ThePromptCountsBesideTheBody) {
   // The body alone would fit.
   const auto refused = parse(R"({"prompt":")" + std::string(60'000, 'x') + R"("})");
   ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
-  EXPECT_EQ(std::get<ApiError>(refused).status, 503);
-  EXPECT_TRUE(std::get<ApiError>(refused).retry_after);
+  const ApiError& error = std::get<ApiError>(refused);
+  EXPECT_EQ(error.status, 503);
+  EXPECT_TRUE(error.retry_after);
+  EXPECT_THAT(error.message,
+              ::testing::AllOf(HasSubstr("body: memory of bodies: 60000 bytes more"),
+                               HasSubstr("of 100000 bytes"), HasSubstr("see http.all_bodies")));
   EXPECT_EQ(budget->used(), 0u);
 }
 

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 constexpr char kEvents[] = "text/event-stream; charset=utf-8";
 
 struct Got final : WorkerAnswerObserver {
-  void OnToken(worker::TokenId, std::string_view) override { ADD_FAILURE(); }
+  void OnToken(model::TokenId, std::string_view) override { ADD_FAILURE(); }
   void OnRawHead(const RawHead& got) override { head = got; }
   void OnRawBytes(std::string_view more, uint32_t more_tokens) override {
     bytes += more;
@@ -61,8 +61,8 @@ class AnswerRelayTest : public ::testing::Test {
     request.prompt_tokens = 11;
     got_ = std::make_shared<Got>();
     relay_ = std::make_unique<AnswerRelay>(
-        AnswerRelay::Bounds{.max_event_bytes = 1000, .max_answer_bytes = 1000}, request, load_,
-        got_);
+        AnswerRelay::Bounds{.max_event_bytes = 1000, .max_answer_bytes = 1000, .answers = answers_},
+        request, load_, got_);
   }
   void Head(int status, const std::string& type, bool framed = true) {
     http::ResponseHead head{.status = status, .headers = {{"Content-Type", type}}};
@@ -76,6 +76,8 @@ class AnswerRelayTest : public ::testing::Test {
     if (relay_->OnBody(body)) relay_->OnEnd();
   }
   FakeClock clock_;
+  const std::shared_ptr<FairBudget> answers_ =
+      std::make_shared<FairBudget>(3000, BudgetName{.item = "answers", .setting = "all_answers"});
   std::shared_ptr<EngineLoad> load_ = std::make_shared<EngineLoad>(&clock_);
   std::shared_ptr<Got> got_;
   std::unique_ptr<AnswerRelay> relay_;
@@ -204,12 +206,37 @@ TEST_F(AnswerRelayTest, AnotherEngineMayAnswerWhatThisOneRefuses) {
     Whole(status, "busy");
     ASSERT_TRUE(got_->refusal) << status;
     EXPECT_EQ(got_->refusal->head.status, status);
-    EXPECT_EQ(got_->refusal->body, "busy");
+    EXPECT_EQ(*got_->refusal->body, "busy");
     EXPECT_THAT(
         got_->error,
         StatusIs(status == 429 ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, _));
     EXPECT_FALSE(got_->head);
   }
+}
+
+TEST_F(AnswerRelayTest, WholeAnswersOfAllEnginesHaveABound) {
+  Make(false);
+  Head(200, "application/json");
+  EXPECT_TRUE(relay_->OnBody("{\"a\":\"" + std::string(800, 'x')));
+  EXPECT_GE(answers_->used(), 800u);
+  {
+    ByteShare others(answers_);
+    ASSERT_TRUE(others.Resize(2000));
+    EXPECT_FALSE(relay_->OnBody(std::string(150, 'x')));
+    EXPECT_THAT(got_->error,
+                StatusIs(StatusCode::kUnavailable, HasSubstr("its answer: memory of answers: ")));
+    EXPECT_THAT(Message(got_->error), HasSubstr("see all_answers"));
+    EXPECT_EQ(answers_->refusals(), 1u);
+  }
+  relay_.reset();
+  EXPECT_EQ(answers_->used(), 0u);
+  // A refusal counts for as long as somebody may pass it on.
+  Make(false);
+  Whole(503, std::string(900, 'x'));
+  relay_.reset();
+  EXPECT_GE(answers_->used(), 900u);
+  got_->refusal.reset();
+  EXPECT_EQ(answers_->used(), 0u);
 }
 
 TEST_F(AnswerRelayTest, TheRoutersKeyIsNotTheCallersFault) {

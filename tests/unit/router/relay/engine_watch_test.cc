@@ -188,7 +188,7 @@ TEST_F(EngineWatchTest, CancelEndsIt) {
 }
 
 struct Answered final : WorkerAnswerObserver {
-  void OnToken(worker::TokenId, std::string_view) override {}
+  void OnToken(model::TokenId, std::string_view) override {}
   void OnDone(const WorkerAnswer&) override { done = true; }
   void OnError(const Status&) override {}
   bool done = false;

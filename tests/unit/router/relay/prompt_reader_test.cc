@@ -13,8 +13,8 @@ namespace cairn::router {
 namespace {
 
 using Json = nlohmann::json;
-using Messages = std::vector<worker::ChatMessage>;
-using TokenIds = std::vector<worker::TokenId>;
+using Messages = std::vector<model::ChatMessage>;
+using TokenIds = std::vector<model::TokenId>;
 using ::testing::ElementsAre;
 
 const EngineNamespace kTokens = MakeEngineNamespace(EngineKeys::kTokens, 16);

@@ -101,6 +101,30 @@ TEST_F(RouterConfigTest, TheSumOfAllMemoryIsWithinItsLimit) {
   ExpectRefused("memory.limit: got 1024 MiB, expected at least the http.all_bodies");
 }
 
+TEST_F(RouterConfigTest, ItTellsTheSumOfAllItems) {
+  const std::string line = schema_.Tell();
+  EXPECT_THAT(line, ::testing::StartsWith("memory: http.all_bodies 256 + http.all_unread 64 + "
+                                          "all_answers 128 + rpc.requests 512 + "));
+  const uint64_t mib = (Sum(MemoryBounds(config_)) + (1 << 20) - 1) >> 20;
+  EXPECT_THAT(line, ::testing::EndsWith(fmt::format(" = {} MiB\n", mib)));
+}
+
+TEST_F(RouterConfigTest, AnswersOfEnginesAndTheirEventsAreInTheSum) {
+  const uint64_t before = Sum(MemoryBounds(config_));
+  config_.all_answers *= 2;
+  EXPECT_EQ(Sum(MemoryBounds(config_)), before + config_.all_answers / 2);
+  config_.model.clear();
+  config_.workers = {"http://a:1"};
+  EXPECT_OK(schema_.RunChecks());
+  config_.engines.max_answer = config_.all_answers / 2 + 1;
+  ExpectRefused("all_answers: got 256MiB, expected at least twice engines.max_answer");
+  config_.engines.max_answer = 1 << 20;
+  config_.engines.tokens = "text";
+  const uint64_t without = Sum(MemoryBounds(config_));
+  config_.engine_events.events = {"http://a:1=tcp://a:5557"};
+  EXPECT_EQ(Sum(MemoryBounds(config_)), without + uint64_t{262'144} * 150);
+}
+
 TEST_F(RouterConfigTest, WhatIsOffTakesNoMemory) {
   const uint64_t both = Sum(MemoryBounds(config_));
   config_.http.listen = "";

@@ -10,10 +10,10 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-const std::vector<worker::TokenId> kTokens = {3, 4, 5};
+const std::vector<model::TokenId> kTokens = {3, 4, 5};
 
 v1::GenerateRequest Sent(WorkerRequest request) {
-  request.tokens = std::make_shared<const std::vector<worker::TokenId>>(kTokens);
+  request.tokens = std::make_shared<const std::vector<model::TokenId>>(kTokens);
   v1::GenerateRequest message;
   ToProto(request, TimePoint(), std::chrono::system_clock::time_point(), &message);
   return message;

@@ -35,6 +35,14 @@ TEST(DoctorTest, NamesTheInstructionSets) {
   EXPECT_EQ(CheckCpu(cpu).found, "X, AVX2, AVX-512, BF16, AMX");
 }
 
+TEST(DoctorTest, ProcessorsOfAarch64HaveNeon) {
+  const CpuInfo cpu = ParseCpuInfo(
+      "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes\n"
+      "CPU implementer\t: 0x41\n");
+  EXPECT_EQ(CheckCpu(cpu).found, "unknown, NEON");
+  EXPECT_EQ(CheckCpu(cpu).verdict, Verdict::kOk);
+}
+
 TEST(DoctorTest, CpuWithoutAvx2IsSlowNotBroken) {
   const Check check = CheckCpu({.model = "X", .flags = {"avx2"}});  // No FMA.
   EXPECT_EQ(check.verdict, Verdict::kWarn);

@@ -8,9 +8,9 @@
 namespace cairn::cli::size {
 namespace {
 
+using model::GgufValueType;
+using model::testing::GgufBuilder;
 using testing::HasSubstr;
-using worker::GgufValueType;
-using worker::testing::GgufBuilder;
 
 // The keys that every model has, under its architecture.
 GgufBuilder Model(const std::string& name, uint32_t layers) {
@@ -24,7 +24,7 @@ GgufBuilder Model(const std::string& name, uint32_t layers) {
 
 Result<ModelShape> Read(const GgufBuilder& builder) {
   const auto bytes = builder.Build();
-  CAIRN_ASSIGN_OR_RETURN(const auto file, worker::GgufFile::ParseMetadata(bytes, "m.gguf"));
+  CAIRN_ASSIGN_OR_RETURN(const auto file, model::GgufFile::ParseMetadata(bytes, "m.gguf"));
   return ShapeOfGguf(*file, DType::kF16);
 }
 

@@ -25,7 +25,7 @@ inline constexpr int kLayers = 2;
 
 // The bytes of a model whose matrices have the given types, in turn.
 inline std::vector<std::byte> GenerateModel(const std::vector<WeightType>& types) {
-  GgufBuilder b;
+  model::testing::GgufBuilder b;
   b.String("general.architecture", "llama").String("general.name", "Generated");
   b.U32("llama.block_count", kLayers).U32("llama.embedding_length", kHidden);
   b.U32("llama.feed_forward_length", kFfn).U32("llama.context_length", 512);
@@ -58,10 +58,10 @@ inline std::vector<std::byte> GenerateModel(const std::vector<WeightType>& types
     matrix(layer + "ffn_down.weight", kFfn, kHidden);
   }
   std::vector<std::byte> bytes = b.Build();
-  auto file = GgufFile::Parse(bytes, "generated");
+  auto file = model::GgufFile::Parse(bytes, "generated");
   EXPECT_TRUE(file.ok()) << file.status();
   std::mt19937 rng(11);
-  for (const GgufTensor& t : (*file)->tensors()) {
+  for (const model::GgufTensor& t : (*file)->tensors()) {
     const bool k_quant = kernels::BlockElements(t.type) == 256;
     // Numbers of about 0.05: activations then stay near 1 from layer to layer.
     float spread = k_quant ? 1e-4f : 4e-3f;
@@ -77,13 +77,13 @@ inline std::vector<std::byte> GenerateModel(const std::vector<WeightType>& types
 // (2p, 2p + 1) rotated, sums in double, KV not rounded.
 class PlainLlama {
  public:
-  explicit PlainLlama(const Model& model) : m_(model), keys_(kLayers), values_(kLayers) {}
+  explicit PlainLlama(const model::Model& model) : m_(model), keys_(kLayers), values_(kLayers) {}
 
   std::vector<float> Step(int32_t token) {
     const auto position = static_cast<double>(keys_[0].size());
     std::vector<double> x = Row(m_.token_embedding(), token);
     for (int l = 0; l < kLayers; ++l) {
-      const LayerWeights& w = m_.layer(l);
+      const model::LayerWeights& w = m_.layer(l);
       std::vector<double> h = Norm(x, w.attn_norm);
       std::vector<double> q = Times(w.q, h), k = Times(w.k, h);
       Rotate(&q, position);
@@ -102,12 +102,12 @@ class PlainLlama {
   }
 
  private:
-  static std::vector<double> Row(const Tensor& t, int64_t r) {
+  static std::vector<double> Row(const model::Tensor& t, int64_t r) {
     std::vector<float> row(static_cast<size_t>(t.cols));
     kernels::DequantiseRow(t.type, t.row(r), row.data(), t.cols);
     return {row.begin(), row.end()};
   }
-  static std::vector<double> Times(const Tensor& t, const std::vector<double>& x) {
+  static std::vector<double> Times(const model::Tensor& t, const std::vector<double>& x) {
     std::vector<double> y(static_cast<size_t>(t.rows));
     for (int64_t r = 0; r < t.rows; ++r) {
       const std::vector<double> row = Row(t, r);
@@ -115,7 +115,7 @@ class PlainLlama {
     }
     return y;
   }
-  std::vector<double> Norm(const std::vector<double>& x, const Tensor& weight) const {
+  std::vector<double> Norm(const std::vector<double>& x, const model::Tensor& weight) const {
     double sum = 0.0;
     for (const double v : x) sum += v * v;
     std::vector<double> y = Row(weight, 0);
@@ -157,7 +157,7 @@ class PlainLlama {
     return out;
   }
 
-  const Model& m_;
+  const model::Model& m_;
   std::vector<std::vector<std::vector<double>>> keys_, values_;
 };
 
@@ -180,20 +180,20 @@ inline std::vector<int32_t> Tokens(int64_t n) {
 class GeneratedModel {
  public:
   explicit GeneratedModel(const std::vector<WeightType>& types) : bytes_(GenerateModel(types)) {
-    auto parsed = Model::Parse(bytes_, "generated");
+    auto parsed = model::Model::Parse(bytes_, "generated");
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     model_ = std::move(parsed).value();
   }
-  const Model& operator*() const { return *model_; }
+  const model::Model& operator*() const { return *model_; }
 
  private:
   std::vector<std::byte> bytes_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
 };
 
 // A transformer with a pool and one sequence.
 struct Runner {
-  Runner(const Model& model, const Transformer::Options& options) {
+  Runner(const model::Model& model, const Transformer::Options& options) {
     auto made = Transformer::Create(model, options);
     EXPECT_TRUE(made.ok()) << made.status();
     transformer = std::move(made).value();

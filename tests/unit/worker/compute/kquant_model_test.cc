@@ -77,7 +77,7 @@ struct Mode {
 class KQuantModelTest : public ::testing::TestWithParam<Mode> {
  protected:
   void SetUp() override {
-    auto model = Model::Load("tests/data/gguf/kquant.gguf");
+    auto model = model::Model::Load("tests/data/gguf/kquant.gguf");
     ASSERT_OK(model);
     model_ = std::move(*model);
     Transformer::Options options;
@@ -129,7 +129,7 @@ class KQuantModelTest : public ::testing::TestWithParam<Mode> {
     }
   }
 
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
   std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<KvPool> pool_;
 };
@@ -137,8 +137,8 @@ class KQuantModelTest : public ::testing::TestWithParam<Mode> {
 TEST_P(KQuantModelTest, TheModelUsesEveryWeightType) {
   std::set<kernels::WeightType> types = {model_->token_embedding().type, model_->output().type};
   for (int i = 0; i < model_->hp().layers; ++i) {
-    const LayerWeights& w = model_->layer(i);
-    for (const Tensor* t :
+    const model::LayerWeights& w = model_->layer(i);
+    for (const model::Tensor* t :
          {&w.attn_norm, &w.q, &w.k, &w.v, &w.o, &w.ffn_norm, &w.gate, &w.up, &w.down}) {
       types.insert(t->type);
     }

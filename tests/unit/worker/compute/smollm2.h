@@ -27,9 +27,9 @@ inline std::string ModelPath() {
 }
 
 // Loaded once per process.
-inline const Model& SharedModel() {
-  static const std::unique_ptr<Model> model = [] {
-    auto loaded = Model::Load(ModelPath());
+inline const model::Model& SharedModel() {
+  static const std::unique_ptr<model::Model> model = [] {
+    auto loaded = model::Model::Load(ModelPath());
     if (!loaded.ok()) {
       std::fprintf(stderr, "%s\n", ToString(loaded.status()).c_str());
       std::abort();

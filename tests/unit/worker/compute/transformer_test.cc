@@ -177,7 +177,7 @@ TEST(TransformerTest, AWideChunkGivesTheBitsOfSmallOnes) {
 // Sequences of one transformer that begin with the same pages.
 class Sharers {
  public:
-  Sharers(const Model& model, const kernels::Backend& backend, Arithmetic arithmetic)
+  Sharers(const model::Model& model, const kernels::Backend& backend, Arithmetic arithmetic)
       : r_(model, {.arithmetic = arithmetic,
                    .threads = 2,
                    .block_tokens = 16,
@@ -356,7 +356,7 @@ std::vector<std::vector<float>> LongPrompt(Runner& r, std::span<const int32_t> t
 }
 
 // A prompt of 700 tokens and an answer, with most KV in pages and elsewhere.
-void ExpectTheSameElsewhere(const Model& model, const Transformer::Options& options,
+void ExpectTheSameElsewhere(const model::Model& model, const Transformer::Options& options,
                             int64_t window) {
   const std::vector<int32_t> tokens = Tokens(700);
   const int64_t chunk = std::max<int64_t>(128, options.block_tokens);

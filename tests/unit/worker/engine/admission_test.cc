@@ -68,11 +68,11 @@ TEST_F(AdmissionTest, RolesSayWhichRequestsAreForThisWorker) {
   admission_.reset();
   EXPECT_THAT(Admit(prefill).status(),
               testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr("has no cache node")));
-  terms_.role = WorkerRole::kDecode;
+  terms_.role = model::WorkerRole::kDecode;
   admission_.reset();
   EXPECT_THAT(Admit(prefill).status(),
               testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr("role 'decode'")));
-  terms_.role = WorkerRole::kPrefill;
+  terms_.role = model::WorkerRole::kPrefill;
   admission_.reset();
   EXPECT_THAT(Admit({}).status(),
               testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr("role 'prefill'")));

@@ -256,7 +256,7 @@ TEST_F(EngineCoreTest, AnAnswerEndsBeforeItsStopText) {
   EXPECT_EQ(Drive(*core), Progress::kIdle);
   std::string streamed;
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId, std::string_view text) {
+  callbacks.on_token = [&](model::TokenId, std::string_view text) {
     streamed += text;
     return true;
   };

@@ -59,6 +59,20 @@ TEST_F(EngineMemoryTest, PagesThatARequestHoldsAreMeasured) {
   EXPECT_GE(during, 4 * kLayers * kLayerBytes);
   EXPECT_LE(during, account.bound(MemoryItem::kPool));
   EXPECT_EQ(account.used(MemoryItem::kWeights), account.bound(MemoryItem::kWeights));
+  EXPECT_EQ(account.refusals(MemoryItem::kPool), 0u);
+}
+
+TEST_F(EngineMemoryTest, RequestsWithoutPagesAreCounted) {
+  WorkerEngine::Options options = Options();
+  options.kv_pool_bytes = 8 * kLayers * kLayerBytes;
+  const auto engine = WorkerWithoutCache(options);
+  EXPECT_THAT(engine->Generate(Request(600), {}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("kv_pool: got 512KiB")));
+  EXPECT_OK(engine->Generate(Request(100), {}));
+  MemoryAccount account(engine->memory_bounds());
+  engine->MeasureMemory(&account);
+  EXPECT_EQ(account.refusals(MemoryItem::kPool), 1u);
+  EXPECT_EQ(account.refusals(MemoryItem::kNear), 0u);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class IdleTurnsTest : public ::testing::Test {
          .most = most,
          .finished_turn =
              [](const Job& job, const GenerateSummary& summary) {
-               std::vector<TokenId> tokens = job.prompt().tokens;
+               std::vector<model::TokenId> tokens = job.prompt().tokens;
                tokens.insert(tokens.end(), summary.tokens.begin(), summary.tokens.end());
                return tokens;
              },

@@ -13,7 +13,7 @@ constexpr uint32_t kBlockTokens = 64;
 
 class PromptTest : public ::testing::Test {
  protected:
-  PromptTest() : model_(*Model::Load("tests/data/gguf/kquant.gguf")) {
+  PromptTest() : model_(*model::Model::Load("tests/data/gguf/kquant.gguf")) {
     request_.prompt = RawPrompt{"hello"};
   }
   Result<PreparedPrompt> Prepare() {
@@ -24,7 +24,7 @@ class PromptTest : public ::testing::Test {
                                              AllOf(HasSubstr(field), HasSubstr(value))));
   }
 
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
   GenerateRequest request_;
 };
 
@@ -42,7 +42,7 @@ TEST_F(PromptTest, ChatTextCannotOpenATurn) {
   request_.prompt = chat;
   const auto prompt = Prepare();
   ASSERT_OK(prompt);
-  const TokenId end = *model_->tokenizer().Find("<|im_end|>");
+  const model::TokenId end = *model_->tokenizer().Find("<|im_end|>");
   // The template's own: after the default system message and after the user's.
   EXPECT_EQ(std::count(prompt->tokens.begin(), prompt->tokens.end(), end), 2);
 }
@@ -62,7 +62,7 @@ TEST_F(PromptTest, TextThatCannotFitTheContextIsRefusedByItsLength) {
 }
 
 TEST_F(PromptTest, ScoringWantsWholeBlocksAndTokensOfTheModelThatFit) {
-  request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens, 5)};
+  request_.prompt = TokenPrompt{std::vector<model::TokenId>(kBlockTokens, 5)};
   request_.score_tokens = {1, 2, 3};
   EXPECT_OK(Prepare());
   request_.score_tokens.back() = model_->tokenizer().vocab_size();
@@ -70,7 +70,7 @@ TEST_F(PromptTest, ScoringWantsWholeBlocksAndTokensOfTheModelThatFit) {
   request_.score_tokens.assign(kContext - kBlockTokens + 1, 1);
   ExpectRefused("continuation", "got 961 tokens, expected 1 to 960");
   request_.score_tokens.resize(1);
-  request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens + 1, 5)};
+  request_.prompt = TokenPrompt{std::vector<model::TokenId>(kBlockTokens + 1, 5)};
   ExpectRefused("context", "got 65 tokens, expected a multiple of 64");
 }
 
@@ -94,7 +94,7 @@ TEST_F(PromptTest, EveryFieldIsChecked) {
   ExpectRefused("tokens.ids[1]", "got -1, expected 0 to");
   request_.prompt = TokenPrompt{{model_->tokenizer().vocab_size()}};
   ExpectRefused("tokens.ids[0]", "expected 0 to");
-  request_.prompt = TokenPrompt{std::vector<TokenId>(1024, 20)};
+  request_.prompt = TokenPrompt{std::vector<model::TokenId>(1024, 20)};
   ExpectRefused("prompt", "got 1024 tokens");
   request_.prompt = ChatPrompt{};
   ExpectRefused("chat.messages", "got 0 messages");
@@ -133,7 +133,7 @@ TEST_F(PromptTest, PriorityAndTenantHaveBounds) {
 }
 
 TEST_F(PromptTest, AnswerIsCutToTheContext) {
-  request_.prompt = TokenPrompt{std::vector<TokenId>(1000, 20)};
+  request_.prompt = TokenPrompt{std::vector<model::TokenId>(1000, 20)};
   request_.max_tokens = 100;
   const auto prompt = Prepare();
   ASSERT_OK(prompt);
@@ -148,7 +148,8 @@ TEST_F(PromptTest, FinishedChatTurnIsAPrefixOfTheNextPrompt) {
   ASSERT_OK(prompt);
   GenerateSummary summary;
   summary.text = "two";
-  const std::vector<TokenId> turn = FinishedTurn(*model_, kContext, request_, *prompt, summary);
+  const std::vector<model::TokenId> turn =
+      FinishedTurn(*model_, kContext, request_, *prompt, summary);
   ASSERT_GT(turn.size(), prompt->tokens.size());
   chat.messages.push_back({"assistant", "two"});
   chat.messages.push_back({"user", "three"});
@@ -166,7 +167,7 @@ TEST_F(PromptTest, FinishedTurnOfTokensIsPromptAndAnswer) {
   GenerateSummary summary;
   summary.tokens = {30, 31};
   EXPECT_EQ(FinishedTurn(*model_, kContext, request_, *prompt, summary),
-            (std::vector<TokenId>{20, 21, 30, 31}));
+            (std::vector<model::TokenId>{20, 21, 30, 31}));
   summary.tokens.assign(kContext, 30);
   EXPECT_TRUE(FinishedTurn(*model_, kContext, request_, *prompt, summary).empty());
 }

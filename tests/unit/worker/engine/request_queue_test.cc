@@ -124,9 +124,9 @@ TEST(JobTest, TokensComeInOrderBeforeTheOutcome) {
     summary.finish_reason = "length";
     job->Finish(summary);
   });
-  std::vector<TokenId> ids;
+  std::vector<model::TokenId> ids;
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId id, std::string_view text) {
+  callbacks.on_token = [&](model::TokenId id, std::string_view text) {
     EXPECT_EQ(text, fmt::format("{} ", id));
     ids.push_back(id);
     return true;

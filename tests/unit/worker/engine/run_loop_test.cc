@@ -166,6 +166,22 @@ TEST_F(RunLoopTest, ARequestThatWaitsForAFetchCanBeCancelled) {
   ASSERT_OK(got);
   EXPECT_EQ(got->finish_reason, "cancelled");
   EXPECT_TRUE(got->tokens.empty());
+  EXPECT_LT(got->total_seconds, 30) << "the fetch would be given up after 60";
+  Idle(*worker);
+  EXPECT_EQ(worker->GetStats().kv_pages_free, worker->GetStats().kv_pages_total);
+}
+
+TEST_F(RunLoopTest, ARequestThatWaitsForAFetchEndsAtItsDeadline) {
+  auto worker = WorkerWith<Alternate>();
+  GenerateRequest request = Request(500, 1);
+  Run(*worker, request);
+  Idle(*worker);
+
+  node_.SetFaults(Fault(&Faults::hang_fetch_after, std::optional<uint64_t>(1)));
+  request.deadline = SteadyClock::Get().Now() + std::chrono::seconds(1);
+  const GenerateSummary got = Run(*worker, request);
+  EXPECT_EQ(got.finish_reason, "deadline");
+  EXPECT_LT(got.total_seconds, 30) << "the fetch would be given up after 60";
   Idle(*worker);
   EXPECT_EQ(worker->GetStats().kv_pages_free, worker->GetStats().kv_pages_total);
 }

@@ -466,7 +466,7 @@ TEST_F(WorkerEngineTest, CancelledRequestStopsAndFreesItsPages) {
   auto worker = Worker();
   int tokens = 0;
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId, std::string_view) { return ++tokens < 3; };
+  callbacks.on_token = [&](model::TokenId, std::string_view) { return ++tokens < 3; };
   const auto summary = worker->Generate(Request(100, 1, 900), callbacks);
   ASSERT_OK(summary);
   EXPECT_EQ(summary->finish_reason, "cancelled");
@@ -530,9 +530,9 @@ TEST_F(WorkerEngineTest, ThePoolThatARefusalAsksForIsLargeEnough) {
 TEST_F(WorkerEngineTest, StreamedTextIsTheSummarysText) {
   auto worker = WorkerWithoutCache();
   std::string text;
-  std::vector<TokenId> ids;
+  std::vector<model::TokenId> ids;
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId id, std::string_view piece) {
+  callbacks.on_token = [&](model::TokenId id, std::string_view piece) {
     ids.push_back(id);
     text += piece;
     return true;

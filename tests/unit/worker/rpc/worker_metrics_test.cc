@@ -21,7 +21,7 @@ class FakeEngine final : public WorkerEngine {
   Load GetLoad() const override { return {}; }
   MemoryAccount::Bounds memory_bounds() const override { return MemoryAccount::Unbounded(); }
   void MeasureMemory(MemoryAccount*) const override {}
-  const Model& model() const override { std::abort(); }
+  const model::Model& model() const override { std::abort(); }
   void Shutdown(std::chrono::milliseconds) override {}
 
  private:
@@ -51,8 +51,9 @@ std::string Shown(const WorkerEngine::Stats& stats) {
 
 TEST(WorkerMetricsTest, EachCounterIsShown) {
   const std::string nothing = Shown({});
-  // The sums of others, and what answers of requests say.
-  const std::set<std::string> hidden = {"prompt_tokens", "chosen_tokens", "queued_bytes"};
+  // The sums of others, what answers of requests say, and what the account of memory shows.
+  const std::set<std::string> hidden = {"prompt_tokens", "chosen_tokens", "queued_bytes",
+                                        "pool_refusals", "near_refusals"};
   CAIRN_WORKER_STATISTICS(OF_ENGINE)
   CAIRN_READ_STATISTICS(OF_READING)
   CAIRN_PUSH_STATISTICS(OF_PUSHES)

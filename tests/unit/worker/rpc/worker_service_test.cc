@@ -76,7 +76,7 @@ TEST(FromProtoTest, ZeroMeansTheDefault) {
   ASSERT_OK(request);
   EXPECT_EQ(request->max_tokens, 256u);
   EXPECT_EQ(request->sampling.top_p, 1.0f);
-  EXPECT_EQ(std::get<TokenPrompt>(request->prompt).ids, std::vector<TokenId>{7});
+  EXPECT_EQ(std::get<TokenPrompt>(request->prompt).ids, std::vector<model::TokenId>{7});
 }
 
 TEST(ToProtoTest, SummaryKeepsEveryField) {
@@ -384,9 +384,8 @@ TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
   };
   // As the process does.
   MemoryAccount memory(engine_->memory_bounds());
-  registry_.AddCollector([&](metrics::Sink& sink) {
-    metrics::ExportMemory(memory, "cairn_worker_memory", /*refusals=*/false, sink);
-  });
+  registry_.AddCollector(
+      [&](metrics::Sink& sink) { metrics::ExportMemory(memory, "cairn_worker_memory", sink); });
   std::ostringstream document;
   document << std::ifstream("docs/operate/metrics-worker.md").rdbuf();
   EXPECT_EQ(names(document.str(), std::regex("\n\\| `([a-z_]+)`")),

@@ -41,8 +41,8 @@ class FetchProgressTest : public ::testing::Test {
 
   const Clock& clock_ = SteadyClock::Get();
   Wakeup wakeup_;
-  FetchProgress progress_{clock_,       wakeup_,     {kBlocks, kLayers, kHeads},
-                          clock_.Now(), seconds(30), seconds(60)};
+  FetchProgress progress_{
+      clock_, wakeup_, {kBlocks, kLayers, kHeads}, {clock_.Now(), seconds(30), seconds(60)}};
 };
 
 TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
@@ -62,13 +62,13 @@ TEST_F(FetchProgressTest, AWaitForALayerEndsWhenItsCallerIsWantedElsewhere) {
     wanted = true;
     wakeup_.Notify();
   });
-  const Status status = progress_.WaitLayer(0, 0, [&] { return wanted.load(); });
+  const Status status = progress_.WaitLayer(0, 0, {[&] { return wanted.load(); }});
   other.join();
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
   EXPECT_FALSE(progress_.TurnedBack());
   EXPECT_FALSE(progress_.Broken());
   ArriveAll();
-  EXPECT_OK(progress_.WaitLayer(0, 0, [] { return true; }));
+  EXPECT_OK(progress_.WaitLayer(0, 0, {[] { return true; }}));
 }
 
 TEST_F(FetchProgressTest, EachCompleteLayerOrBlockAndTheEndWakeTheEngine) {
@@ -150,15 +150,27 @@ class FetchProgressDeadlineTest : public ::testing::Test {
 };
 
 TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, milliseconds(25), seconds(60)});
   EXPECT_FALSE(progress.WaitLayer(0).ok());
   EXPECT_EQ(Passed(), milliseconds(25));
   EXPECT_TRUE(progress.TimedOut());
   EXPECT_EQ(progress.Reason(), MissReason::kDeadline);
 }
 
+TEST_F(FetchProgressDeadlineTest, AWaitEndsWhenItsCallerRunsIntoADeadlineOfItsOwn) {
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, seconds(25), seconds(60)});
+  const auto until = [this](milliseconds passed) -> FetchInterrupt {
+    return {.wanted = [this, passed] { return Passed() >= passed; }, .at = start_ + passed};
+  };
+  EXPECT_EQ(progress.WaitLayer(0, 0, until(milliseconds(10))).code(), StatusCode::kAborted);
+  EXPECT_EQ(Passed(), milliseconds(10));
+  progress.WaitDone(until(milliseconds(15)));
+  EXPECT_EQ(Passed(), milliseconds(15));
+  EXPECT_FALSE(progress.TimedOut()) << "the fetch goes on";
+}
+
 TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
-  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, {start_, milliseconds(25), seconds(60)});
   clock_.Advance(milliseconds(20));
   progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   progress.WaitDone();
@@ -167,7 +179,7 @@ TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
 }
 
 TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
-  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, start_, milliseconds(25), milliseconds(40));
+  FetchProgress progress(clock_, wakeup_, {2, 1, 1}, {start_, milliseconds(25), milliseconds(40)});
   clock_.Advance(milliseconds(20));
   progress.Arrived({0, 0, 0, 1}, 1, TierKind::kHost);
   EXPECT_FALSE(progress.WaitLayer(0).ok());
@@ -176,7 +188,7 @@ TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
 }
 
 TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstPoll) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, milliseconds(25), seconds(60)});
   clock_.Advance(seconds(1));
   EXPECT_FALSE(progress.PollDone());
   EXPECT_EQ(progress.PollDeadline() - start_, milliseconds(1025));
@@ -189,7 +201,7 @@ TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstP
 }
 
 TEST_F(FetchProgressDeadlineTest, AClaimGivesUpOnAWriteThatDoesNotEnd) {
-  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  FetchProgress progress(clock_, wakeup_, {1, 1, 1}, {start_, milliseconds(25), seconds(60)});
   ASSERT_TRUE(progress.BeginWrite(0));
   int cancelled = 0;
   EXPECT_FALSE(progress.Claim(0, 1, [&] { ++cancelled; }));

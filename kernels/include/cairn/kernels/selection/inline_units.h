@@ -81,8 +81,9 @@ struct InlineUnits {
   static void SpreadMarks(Stream&, const UnitsArgs<SpreadMarksArgs>& all) {
     for (int64_t i = 0; i < all.count; ++i) {
       const SpreadMarksArgs& a = all.units[i];
-      for (int64_t k = 0; k < a.heads * a.tokens; ++k)
+      for (int64_t k = 0; k < a.heads * a.tokens; ++k) {
         a.marks[k] |= a.taken[k % a.tokens / a.chunk];
+      }
     }
   }
 

@@ -60,8 +60,9 @@ void FullIo::Add(std::byte* memory, size_t bytes) {
 void FullIo::Start(IoBackend* backend, Done done) {
   backend_ = backend;
   done_ = std::move(done);
-  if (no_memory_)
+  if (no_memory_) {
     return Finish(Errorf(StatusCode::kResourceExhausted, "disk tier: no memory for a buffer"));
+  }
   request_.iov = iov_.data();
   request_.iov_count = static_cast<int>(iov_.size());
   backend_->Submit(&request_);

@@ -18,8 +18,9 @@ namespace {
 
 std::array<char, 8> BigEndian(uint64_t value) {
   std::array<char, 8> key;
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 8; ++i) {
     key[static_cast<size_t>(i)] = static_cast<char>(value >> (56 - 8 * i));
+  }
   return key;
 }
 

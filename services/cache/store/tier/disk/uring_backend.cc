@@ -46,8 +46,9 @@ class UringBackend final : public IoBackend {
 
   // The ring is made on its own thread: with SINGLE_ISSUER only its maker may use it.
   Status Start(const char* name) {
-    if (line_.event_fd() < 0)
+    if (line_.event_fd() < 0) {
       return Errorf(StatusCode::kUnavailable, "eventfd: {}", std::strerror(errno));
+    }
     Mutex mu;
     CondVar made;
     int result = 1;

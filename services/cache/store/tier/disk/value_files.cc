@@ -13,6 +13,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/lifecycle/descriptor.h"
+
 namespace cairn::cache::disk {
 namespace {
 
@@ -26,10 +28,10 @@ Status FromErrno(int error, const std::string& path, const char* what) {
                 "disk tier: {} '{}': {}", what, path, std::strerror(error));
 }
 
-class Descriptor final : public OpenFile {
+class OpenValueFile final : public OpenFile {
  public:
-  explicit Descriptor(int fd) : OpenFile(fd) {}
-  ~Descriptor() override { close(fd()); }
+  explicit OpenValueFile(int fd) : OpenFile(fd) {}
+  ~OpenValueFile() override { close(fd()); }
 };
 
 }  // namespace
@@ -53,8 +55,9 @@ Result<std::vector<ValueFiles::Found>> ValueFiles::Open(const Options& options,
   std::vector<Found> found;
   std::error_code error;
   fs::create_directories(options.path, error);
-  if (error)
+  if (error) {
     return Errorf(StatusCode::kUnavailable, "cannot make '{}': {}", options.path, error.message());
+  }
   for (const auto& entry : fs::directory_iterator(options.path, error)) {
     const std::string name = entry.path().filename();
     if (name.size() != 10 || !name.ends_with(".seg")) continue;
@@ -62,8 +65,9 @@ Result<std::vector<ValueFiles::Found>> ValueFiles::Open(const Options& options,
     const unsigned long number = std::strtoul(name.c_str(), &end, 10);
     if (end == name.c_str() + 6) found.push_back({.segment = static_cast<uint32_t>(number)});
   }
-  if (error)
+  if (error) {
     return Errorf(StatusCode::kUnavailable, "cannot list '{}': {}", options.path, error.message());
+  }
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.segment < b.segment; });
   for (Found& file : found) {
@@ -109,7 +113,7 @@ Result<FileRef> ValueFiles::Use(uint32_t segment) {
   const std::string path = PathOf(segment);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | (options_.direct ? O_DIRECT : 0));
   if (fd < 0) return FromErrno(errno, path, "open");
-  auto file = std::make_shared<const Descriptor>(fd);
+  auto file = std::make_shared<const OpenValueFile>(fd);
   MutexLock lock(mu_);
   Keep(segment, file);
   return file;
@@ -120,7 +124,7 @@ Status ValueFiles::Make(uint32_t segment, uint64_t bytes) {
   const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (options_.direct ? O_DIRECT : 0);
   const int fd = open(path.c_str(), flags, 0600);
   if (fd < 0) return FromErrno(errno, path, "make");
-  auto file = std::make_shared<const Descriptor>(fd);
+  auto file = std::make_shared<const OpenValueFile>(fd);
   if (Status status = Allocate(fd, segment, bytes); !status.ok()) {
     unlink(path.c_str());
     return status;
@@ -147,10 +151,9 @@ Status ValueFiles::Sync(uint32_t segment) {
 }
 
 Status ValueFiles::SyncNames() {
-  const int fd = open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return FromErrno(errno, options_.path, "open");
-  const Descriptor folder(fd);
-  return fsync(fd) == 0 ? OkStatus() : FromErrno(errno, options_.path, "sync");
+  const Descriptor folder(open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return FromErrno(errno, options_.path, "open");
+  return fsync(folder.get()) == 0 ? OkStatus() : FromErrno(errno, options_.path, "sync");
 }
 
 uint64_t ValueFiles::FreeBytes() const {

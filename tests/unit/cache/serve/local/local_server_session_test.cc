@@ -40,6 +40,71 @@ TEST_F(LocalServerSessionTest, WritesInPlaceAndReadsInPlace) {
   EXPECT_EQ(node_.engine->GetStats().leases, 0u);
 }
 
+// A match over pools, and then the places of what it leased.
+TEST_F(LocalServerSessionTest, AMatchOverPoolsIsReadInPlace) {
+  Client client(this, "a");
+  NamespaceSpec spec = TestSpec();
+  spec.tenant = "a";
+  spec.layout.form =
+      OpaqueLayout{.description = "engine",
+                   .pools = {{"full", 16, 1, 1000, true}, {"state", 32, 2, 500, false}}};
+  const Fingerprint pooled = node_.engine->OpenNamespace(spec, false)->fingerprint;
+  const auto units = TestKeys(1, 5);
+  const auto store = [&](uint32_t pool, const BlockKey& key, uint16_t part) {
+    ReservePartRequest request;
+    request.key = PoolKey(key, pool);
+    request.part = {static_cast<uint16_t>(pool), static_cast<uint16_t>(pool + 1), part,
+                    static_cast<uint16_t>(part + 1)};
+    const std::vector<uint64_t> lengths = {spec.layout.MaxPartBytesOf(pool)};
+    std::vector<std::byte> bytes(format::PartBytes(lengths), std::byte{9});
+    format::SealPart(bytes, format::Codec::kOpaque, request.part,
+                     static_cast<uint16_t>(spec.layout.BlockTokensOf(pool)), lengths);
+    request.bytes = bytes.size();
+    const ReservationId id =
+        *(*node_.engine->Reserve(client.id, pooled, {&request, 1}, Duration(0)))[0];
+    ASSERT_OK(node_.engine->Write(client.id, id, 0, bytes));
+    ASSERT_OK((*node_.engine->Commit(client.id, {&id, 1}, ""))[0]);
+  };
+  for (const BlockKey& key : units) store(0, key, 0);
+  for (const uint16_t part : {uint16_t{0}, uint16_t{1}}) store(1, units[3], part);
+
+  shm::PoolQuestion question{.step_tokens = 32, .pools = 2, .all = 1};
+  question.entries[1] = {.pool = 1, .tail_tokens = 1};
+  const shm::Submission s = client.call->MatchPoolsCall(pooled, question, units);
+  const shm::Completion done = client.call->Call(s);
+  ASSERT_EQ(done.code, kOk) << client.call->Text(s, done);
+  const auto answer = shm::DecodeAnswer(client.call->Output<std::byte>(s, done), done.matched);
+  ASSERT_OK(answer);
+  EXPECT_EQ(answer->restorable_tokens, 64u);
+  EXPECT_THAT(answer->pool_runs, ElementsAre(PoolRun{0, 0, 4}, PoolRun{1, 1, 1}));
+  EXPECT_EQ(answer->restorable, std::string("\x02", 1));
+  EXPECT_EQ(client.session->held_bytes(), done.bytes);
+
+  const shm::Submission locate = client.call->WithLease(Op::kLocate, done.lease);
+  const shm::Completion located = client.call->Call(locate);
+  ASSERT_EQ(located.code, kOk);
+  EXPECT_EQ(located.located, 5u);
+  const auto places = client.call->Output<shm::PlaceEntry>(locate, located);
+  ASSERT_EQ(places.size(), 4u + 2);
+  EXPECT_EQ(places[3].layer_begin, 0);
+  EXPECT_EQ(places[5].layer_begin, 1);
+  EXPECT_EQ(places[5].head_begin, 1);
+  client.call->Release(done.lease);
+  EXPECT_EQ(client.session->held_bytes(), 0u);
+
+  question.entries[1].pool = 2;
+  const shm::Submission bad = client.call->MatchPoolsCall(pooled, question, units);
+  const shm::Completion refused = client.call->Call(bad);
+  EXPECT_EQ(refused.code, Code(StatusCode::kInvalidArgument));
+  EXPECT_THAT(client.call->Text(bad, refused), HasSubstr("'pools[1].pool': got 2"));
+  question.entries[1].pool = 1;
+  shm::Submission narrow = client.call->MatchPoolsCall(pooled, question, units);
+  narrow.output.bytes = sizeof(shm::PoolAnswer);
+  EXPECT_EQ(client.call->Call(narrow).code, Code(StatusCode::kInvalidArgument));
+  EXPECT_EQ(client.session->held_bytes(), 0u) << "its lease went back";
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+}
+
 TEST_F(LocalServerSessionTest, ReadersCannotWriteWhatCameOverTheNetwork) {
   Client client(this, "a");
   node_.Store(client.id, a_, 1, std::nullopt);
@@ -275,6 +340,34 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
     ExpectBlock(client, places[n - 1], n);
     EXPECT_EQ(places[n - 1].tier, 2);
   }
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalServerSessionTest, ABlockThatIsToldTwiceIsReadOnce) {
+  Client client(this, "a");
+  PutOnDiskOnly(client);
+  const uint64_t before = stats_.read_bytes;
+  const auto fetched = [this] { return node_.engine->GetStats().fetched_bytes; };
+  const uint64_t fetched_before = fetched();
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 3)));
+  ASSERT_EQ(match.matched, 3u);
+  // Asked for all of them again and again while they come, as by a client that still waits for one.
+  size_t here = 0, asked_between = 0;
+  while (here < 3) {
+    const shm::Submission locate = client.call->WithLease(Op::kLocate, match.lease);
+    const shm::Completion done = client.call->Call(locate);
+    ASSERT_EQ(done.code, kOk);
+    const auto places = client.call->Output<shm::PlaceEntry>(locate, done);
+    here = std::count_if(places.begin(), places.end(), [](const shm::PlaceEntry& place) {
+      return place.state == static_cast<uint8_t>(PlaceState::kHere);
+    });
+    asked_between += here > 0 && here < 3;
+    ASSERT_TRUE(here == 3 || node_.executor.RunOne());
+  }
+  ASSERT_GT(asked_between, 0u) << "all came at once";
+  const uint64_t each = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
+  EXPECT_EQ(stats_.read_bytes - before, 3 * each);
+  EXPECT_EQ(fetched() - fetched_before, 3 * each);
   client.call->Release(match.lease);
 }
 

@@ -351,7 +351,8 @@ class HomeClientNamesTest : public HomeClientTest {
 };
 
 TEST_F(HomeClientNamesTest, BeforeTheFirstAnswerThereIsNoNode) {
-  EXPECT_THAT(Match(), StatusIs(StatusCode::kUnavailable, HasSubstr("no address of a node")));
+  EXPECT_THAT(Match(Duration::zero()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("no address of a node")));
   found_ = {.status = Errorf(StatusCode::kUnavailable, "name server away")};
   client_->Step();
   EXPECT_THAT(Match(), StatusIs(StatusCode::kUnavailable, HasSubstr("name server away")));

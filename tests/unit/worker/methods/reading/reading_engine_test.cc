@@ -162,6 +162,34 @@ TEST_F(ReadingEngineTest, ABudgetThatIsTooSmallNamesTheLeastThatWorks) {
   EXPECT_EQ(small.reading.off, "the prompt has no whole block of 64 tokens");
 }
 
+TEST_F(ReadingEngineTest, WithoutABudgetTheLongestContextsCountAndGiveWay) {
+  WorkerEngine::Options options = With("precision");
+  options.max_running = 3;
+  options.kv_pool_bytes = 64 << 20;
+  options.parking_bytes = 1 << 20;
+  options.request_bytes = options.least_request_bytes = 1 << 20;
+  const auto near_of = [](const WorkerEngine& engine) {
+    return engine.memory_bounds()[static_cast<size_t>(MemoryItem::kNear)];
+  };
+  const auto rich = WorkerWithoutCache(options);
+  const uint64_t longest = near_of(*rich) / options.max_running;
+  const auto context = static_cast<int32_t>(rich->GetInfo().context_tokens);
+  const GenerateRequest request = Request(static_cast<size_t>(context - 8), 1, 4);
+  const GenerateSummary read = Run(*rich, request);
+  EXPECT_GT(read.reading.near_bytes, longest / 2);
+  EXPECT_LE(read.reading.near_bytes, longest);
+  // Others keep what they were told, so this gives way.
+  options.memory_limit = Sum(rich->memory_bounds()) - near_of(*rich) / 2;
+  const auto poor = WorkerWithoutCache(options);
+  EXPECT_LE(Sum(poor->memory_bounds()), options.memory_limit);
+  EXPECT_THAT(poor->Generate(request, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("kv_budget: got")));
+  EXPECT_GT(Run(*poor, Request(100, 1, 4)).reading.near_bytes, 0u);
+  MemoryAccount account(poor->memory_bounds());
+  poor->MeasureMemory(&account);
+  EXPECT_EQ(account.refusals(MemoryItem::kNear), 1u);
+}
+
 TEST_F(ReadingEngineTest, OptionsThatDoNotGoTogetherAreRefused) {
   const auto refused = [](const WorkerEngine::Options& options) {
     return WorkerEngine::Create(options, nullptr).status();

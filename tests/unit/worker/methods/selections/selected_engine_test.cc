@@ -259,7 +259,7 @@ TEST_F(SelectedEngineTest, PagesFollowWhatIsKept) {
   constexpr uint64_t kPages = 4 + 1;
   uint64_t used = 0;
   GenerateCallbacks callbacks;
-  callbacks.on_token = [&](TokenId, std::string_view) {
+  callbacks.on_token = [&](model::TokenId, std::string_view) {
     const WorkerEngine::Stats stats = worker->GetStats();
     used = std::max(used, stats.kv_pages_total - stats.kv_pages_free);
     return true;

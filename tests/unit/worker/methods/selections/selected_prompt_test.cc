@@ -100,7 +100,7 @@ struct Worker {
   Worker(InMemoryCacheClient* node, std::unique_ptr<selections::Selection> selection_in,
          const std::string& recipe = "random:keep=0.5+raw")
       : selection(std::move(selection_in)) {
-    model = *Model::Load(kSmallModel);
+    model = *model::Model::Load(kSmallModel);
     transformer = *Transformer::Create(*model, {.threads = 2});
     pool = *KvPool::Create(transformer->kv_layout(), 64 * transformer->kv_layout().page_bytes());
     if (node != nullptr) {
@@ -129,7 +129,7 @@ struct Worker {
     logits.resize(static_cast<size_t>(transformer->vocab()));
   }
 
-  SelectedPrompts::Report Compute(const std::vector<TokenId>& tokens, int64_t prefix_end) {
+  SelectedPrompts::Report Compute(const std::vector<model::TokenId>& tokens, int64_t prefix_end) {
     sequence = std::make_shared<KvSequence>(pool->NewSequence());
     SelectedPrompts::Request request;
     request.prompt.tokens = tokens;
@@ -145,11 +145,11 @@ struct Worker {
     return report;
   }
   // Greedy tokens after the prompt.
-  std::vector<TokenId> Decode(int count) {
-    std::vector<TokenId> tokens;
+  std::vector<model::TokenId> Decode(int count) {
+    std::vector<model::TokenId> tokens;
     for (int i = 0; i < count; ++i) {
-      tokens.push_back(
-          static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+      tokens.push_back(static_cast<model::TokenId>(std::max_element(logits.begin(), logits.end()) -
+                                                   logits.begin()));
       SequenceChunk chunk;
       chunk.sequence = sequence.get();
       chunk.tokens = {&tokens.back(), 1};
@@ -162,7 +162,7 @@ struct Worker {
 
   const Clock& clock = SteadyClock::Get();
   const std::unique_ptr<const selections::Selection> selection;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<SharedClient> client;
@@ -176,16 +176,17 @@ struct Worker {
   std::vector<float> logits;
 };
 
-std::vector<TokenId> Tokens(size_t count) {
-  std::vector<TokenId> tokens;
-  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(20 + i * i % 199));
+std::vector<model::TokenId> Tokens(size_t count) {
+  std::vector<model::TokenId> tokens;
+  for (size_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<model::TokenId>(20 + i * i % 199));
   return tokens;
 }
 
 TEST(SelectedPromptTest, HeadsMayKeepDifferentNumbersOfRowsAndNone) {
   InMemoryCacheClient node;
   Observations seen;
-  const std::vector<TokenId> tokens = Tokens(400);
+  const std::vector<model::TokenId> tokens = Tokens(400);
   Worker cold(&node, std::make_unique<Uneven>(0, &seen));
   const SelectedPrompts::Report first = cold.Compute(tokens, 320);
   EXPECT_TRUE(first.shared);
@@ -218,7 +219,7 @@ TEST(SelectedPromptTest, HeadsMayKeepDifferentNumbersOfRowsAndNone) {
 TEST(SelectedPromptTest, ASelectionSeesEveryQueryOfItsWindowOnce) {
   Observations seen;
   Worker worker(nullptr, std::make_unique<Uneven>(100, &seen));
-  const std::vector<TokenId> tokens = Tokens(700);
+  const std::vector<model::TokenId> tokens = Tokens(700);
   const SelectedPrompts::Report report = worker.Compute(tokens, 640);
   EXPECT_EQ(report.prompt.selected_tokens, 640u);
   EXPECT_EQ(seen.first_position, 0);
@@ -239,7 +240,7 @@ TEST(SelectedPromptTest, ASelectionThatAsksTheQuestionIsPrivate) {
   InMemoryCacheClient node;
   Observations seen;
   Worker worker(&node, std::make_unique<Uneven>(32, &seen));
-  const std::vector<TokenId> tokens = Tokens(333);
+  const std::vector<model::TokenId> tokens = Tokens(333);
   const SelectedPrompts::Report report = worker.Compute(tokens, 0);
   EXPECT_FALSE(report.shared);
   EXPECT_EQ(report.prompt.selected_tokens, 333u) << "the whole prompt, to its last token";
@@ -290,7 +291,7 @@ TEST(SelectedPromptTest, AShortPoolIsGivenASecondChance) {
   Worker worker(nullptr, std::make_unique<Uneven>(0, &seen));
   KvSequence hog = worker.pool->NewSequence();
   ASSERT_OK(hog.Reserve(60 * 64));
-  const std::vector<TokenId> tokens = Tokens(400);
+  const std::vector<model::TokenId> tokens = Tokens(400);
   SelectedPrompts::Request request;
   request.prompt.tokens = tokens;
   request.prompt.sequence = std::make_shared<KvSequence>(worker.pool->NewSequence());

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <future>
 
 #include "cairn/common/namespace_spec.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
@@ -50,11 +51,11 @@ class TurnedPromptTest : public EngineFixture {
     request.drop_oldest = true;
     return request;
   }
-  static std::vector<TokenId> TokensOf(const GenerateRequest& request) {
+  static std::vector<model::TokenId> TokensOf(const GenerateRequest& request) {
     return std::get<TokenPrompt>(request.prompt).ids;
   }
-  static std::vector<TokenId> Shortened(const GenerateRequest& request) {
-    std::vector<TokenId> tokens = TokensOf(request);
+  static std::vector<model::TokenId> Shortened(const GenerateRequest& request) {
+    std::vector<model::TokenId> tokens = TokensOf(request);
     tokens.erase(tokens.begin() + kBlockTokens, tokens.begin() + kBlockTokens + kDropped);
     return tokens;
   }
@@ -152,6 +153,28 @@ TEST_F(TurnedPromptTest, WithoutItsBlocksTheShortenedPromptIsComputedAnew) {
   const GenerateSummary warm = Run(*worker, shortened);
   EXPECT_EQ(warm.fetched_tokens, 832u);
   ExpectSameAnswer(warm, want);
+}
+
+TEST_F(TurnedPromptTest, OthersGoOnWhileTheNodeIsSilent) {
+  WorkerEngine::Options options = Options();
+  options.max_running = 2;
+  options.spill.match_deadline = std::chrono::seconds(60);
+  const auto worker = Worker(options);
+  GenerateRequest other = Request(100, 2, 4);
+  other.no_cache = true;
+  const GenerateSummary want = Run(*worker, other);
+
+  node_.SetFaults(Fault(&Faults::hang, true));
+  auto turned = std::async(std::launch::async, [&] { return worker->Generate(Long(1100), {}); });
+  node_.WaitForHang();
+  const GenerateSummary got = Run(*worker, other);
+  ExpectSameAnswer(got, want);
+  EXPECT_LT(got.queue_seconds + got.total_seconds, 30) << "the node is given up after 60";
+  EXPECT_EQ(turned.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  node_.SetFaults({});
+  const auto summary = turned.get();
+  ASSERT_OK(summary);
+  EXPECT_EQ(summary->turned_tokens, 0u);
 }
 
 TEST_F(TurnedPromptTest, APromptThatFitsIsAsItWas) {

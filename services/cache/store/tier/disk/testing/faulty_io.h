@@ -93,8 +93,9 @@ class FaultyIo final : public disk::IoBackend {
         std::memcpy(altered->memory.get() + at, request->iov[i].iov_base, request->iov[i].iov_len);
         at += request->iov[i].iov_len;
       }
-      if (fault.kind == Kind::kFlipBit)
+      if (fault.kind == Kind::kFlipBit) {
         altered->memory.get()[fault.bytes % altered->whole] ^= std::byte{4};
+      }
       altered->iov.push_back({altered->memory.get(), moved});
     } else {
       uint64_t left = moved;
@@ -141,8 +142,9 @@ class FaultyIo final : public disk::IoBackend {
         if (result > 0) result = static_cast<int64_t>(altered->whole);
         break;
       case Kind::kFlipBit:
-        if (!original->write && result > 0)
+        if (!original->write && result > 0) {
           Flip(*original, altered->fault.bytes % static_cast<uint64_t>(result));
+        }
         break;
       case Kind::kShort:
       case Kind::kNone:

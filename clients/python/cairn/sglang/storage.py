@@ -1,7 +1,4 @@
-"""The third level of SGLang's hierarchical cache: docs/program/engines/sglang.md.
-
-SGLang loads `CairnStorage` itself, as its backend "dynamic".
-"""
+"""Pages of SGLang's host pools at a cache node."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageC
 from cairn._engine.memory import memory_at
 from cairn._engine.options import Options
 from cairn._engine.store import Store
-from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
+from cairn.sglang import compat
 from cairn.types import Memory, NamespaceSpec, OpaqueLayout, Part, Rect
 
 __all__ = ["CairnStorage"]
@@ -38,7 +35,7 @@ _FOREIGN = (
     "prefetch_timeout_per_ki_token",
     "hicache_storage_pass_prefix_keys",
 )
-_PAGE_TOKENS = (16, 32, 64, 128, 256)
+_MAX_PAGE_TOKENS = 65535
 _MAX_PART = 64 << 20
 
 
@@ -73,8 +70,9 @@ class CairnStorage(HiCacheStorage):
     def __init__(
         self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any] | None = None
     ) -> None:
-        """RuntimeError: an untested version of SGLang. ValueError: a setting is not valid."""
-        check_version("sglang", sglang.__version__)
+        """RuntimeError: a version of SGLang that lacks what is used. ValueError: a setting is not
+        valid."""
+        compat.check()
         extra = dict(storage_config.extra_config or {})
         self._zero_copy = bool(extra.get("interface_v1", 0))
         self._options = Options.read(
@@ -95,9 +93,9 @@ class CairnStorage(HiCacheStorage):
         """Called when the form of pages is known. ValueError: its pages cannot be stored."""
         super().register_mem_pool_host(mem_pool_host)
         page_tokens = mem_pool_host.page_size
-        if page_tokens not in _PAGE_TOKENS:
+        if page_tokens > _MAX_PAGE_TOKENS:
             raise ValueError(
-                f"setting '--page-size': got {page_tokens}, expected one of {_PAGE_TOKENS}"
+                f"setting '--page-size': got {page_tokens}, expected at most {_MAX_PAGE_TOKENS}"
             )
         _, sizes = mem_pool_host.get_page_buffer_meta(torch.arange(page_tokens))
         if sum(sizes) > _MAX_PART:

@@ -1,4 +1,4 @@
-#include "clients/cpp/src/buffered_push.h"
+#include "clients/cpp/src/core/buffered_push.h"
 
 #include <algorithm>
 #include <new>

@@ -1,0 +1,12 @@
+// The same float32 kernels as portable.cc, whose vectors are NEON's already. What differs is how
+// halves are converted, and how many sums stay in registers.
+#define CAIRN_KERNEL_NS neon
+#define CAIRN_NEON
+#include "kernels/cpu/forward_makers.h"
+#include "kernels/cpu/kernels.inc.h"
+
+namespace cairn::kernels {
+
+ForwardKernels MakeNeonForwardKernels() { return neon::FloatKernels("neon"); }
+
+}  // namespace cairn::kernels

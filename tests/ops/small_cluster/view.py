@@ -1,0 +1,165 @@
+"""The cluster as the API shows it: what was applied, the pods and machines that there are, and what
+became of workloads; each with a version, and what has changed since another one."""
+
+import base64
+import copy
+import json
+import threading
+
+from small_cluster import controllers
+
+LIVE = ("Node", "Pod")  # Kinds that nobody applies.
+
+
+def _container_status(container):
+    spec = container.spec
+    state = {"running": {}} if container.running() else {"waiting": {"reason": "NotRunning"}}
+    if container.exit_code is not None and not container.running():
+        state = {"terminated": {"exitCode": container.exit_code}}
+    return {
+        "name": spec["name"],
+        "image": spec.get("image", ""),
+        "imageID": "",
+        "ready": container.ready,
+        "restartCount": max(container.restarts, 0),
+        "state": state,
+    }
+
+
+def pod_object(pod, uids):
+    """`uids`: {(kind, name): uid} of workloads."""
+    meta = {"name": pod.name, "namespace": pod.cluster.namespace, "uid": pod.uid}
+    meta["labels"] = dict(pod.labels)
+    if pod.owner in uids:
+        kind, name = pod.owner
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uids[pod.owner]}
+        meta["ownerReferences"] = [{**owner, "controller": True}]
+    if pod.deleted.is_set():
+        meta["deletionTimestamp"] = pod.deletion_time
+    ready = {"type": "Ready", "status": "True" if pod.ready else "False"}
+    status = {
+        "phase": pod.phase,
+        "conditions": [ready],
+        "containerStatuses": [_container_status(c) for c in pod.containers],
+        "initContainerStatuses": [_container_status(c) for c in pod.inits],
+    }
+    if pod.address:
+        status["podIP"] = pod.address
+    spec = {**pod.spec, "nodeName": pod.machine}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+
+
+def _machine_object(name, cordoned):
+    spec = {"unschedulable": True} if cordoned else {}
+    ready = {"type": "Ready", "status": "True"}
+    meta = {"name": name, "uid": name}
+    status = {"conditions": [ready]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec, "status": status}
+
+
+def _workload_status(workload, pods):
+    wanted = controllers.revision(workload["spec"]["template"])
+    new = sum(p.revision == wanted for p in pods)
+    available = sum(controllers.available(p, workload) for p in pods)
+    status = {
+        "observedGeneration": workload["metadata"]["generation"],
+        "replicas": len(pods),
+        "updatedReplicas": new,
+        "readyReplicas": sum(p.ready for p in pods),
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, workload["spec"].get("replicas", 1) - available),
+    }
+    if workload["kind"] == "StatefulSet":
+        status["updateRevision"] = wanted
+        status["currentRevision"] = wanted if new == len(pods) else "before"
+    return status
+
+
+class View:
+    """`cluster`: None for objects that nobody runs. Thread-safe. Nobody may change what it
+    returns."""
+
+    def __init__(self, objects, cluster=None):
+        self.objects, self.cluster = objects, cluster
+        self._lock = threading.Lock()
+        self._version = 1
+        self._known = {}  # kind: {name: (version, version of its birth, object without it, text)}
+        self._gone = {}  # kind: [(version, object)]
+
+    def list(self, kind):
+        """(version, all objects of the kind)."""
+        with self._lock:
+            self._look(kind)
+            return self._version, [o for _, _, o, _ in self._known[kind].values()]
+
+    def find(self, kind, name):
+        _, found = self.list(kind)
+        return next((o for o in found if o["metadata"]["name"] == name), None)
+
+    def changes(self, kind, since):
+        """(version, [(what happened, object)]) after the version `since`."""
+        with self._lock:
+            self._look(kind)
+            events = []
+            for version, born, obj, _ in self._known[kind].values():
+                if version > since:
+                    events.append((version, "ADDED" if born > since else "MODIFIED", obj))
+            for version, obj in self._gone[kind]:
+                if version > since:
+                    events.append((version, "DELETED", obj))
+            events.sort(key=lambda e: e[0])
+            return self._version, [(what, obj) for _, what, obj in events]
+
+    def _look(self, kind):
+        """Gives a new version to whatever is not as it was."""
+        known = self._known.setdefault(kind, {})
+        gone = self._gone.setdefault(kind, [])
+        now = {o["metadata"]["name"]: o for o in self._now(kind)}
+        for name, obj in now.items():
+            text = json.dumps(obj, sort_keys=True)
+            before = known.get(name)
+            if before and before[3] == text:
+                continue
+            if before and before[2]["metadata"]["uid"] != obj["metadata"]["uid"]:
+                self._forget(known, gone, name)
+                before = None
+            self._version += 1
+            made = copy.deepcopy(obj)
+            made["metadata"]["resourceVersion"] = str(self._version)
+            known[name] = (self._version, before[1] if before else self._version, made, text)
+        for name in set(known) - set(now):
+            self._forget(known, gone, name)
+
+    def _forget(self, known, gone, name):
+        self._version += 1
+        last = copy.deepcopy(known.pop(name)[2])
+        last["metadata"]["resourceVersion"] = str(self._version)
+        gone.append((self._version, last))
+
+    def _now(self, kind):
+        if kind not in LIVE:
+            return [self._with_status(o) for o in self.objects.all(kind)]
+        if self.cluster is None:
+            return []
+        if kind == "Node":
+            cluster = self.cluster
+            return [_machine_object(m, m in cluster.cordoned) for m in cluster.machines]
+        uids = {}
+        for workload in ("StatefulSet", "Deployment"):
+            for obj in self.objects.all(workload):
+                uids[(workload, obj["metadata"]["name"])] = obj["metadata"]["uid"]
+        return [pod_object(p, uids) for p in self.cluster.pods() if not p.ended.is_set()]
+
+    def _with_status(self, obj):
+        if obj["kind"] == "PersistentVolumeClaim":
+            return {**obj, "status": {"phase": "Bound"}}
+        if obj["kind"] == "Secret" and "stringData" in obj:
+            # The API server turns it into this.
+            text = {k: base64.b64encode(v.encode()).decode() for k, v in obj["stringData"].items()}
+            made = {k: v for k, v in obj.items() if k != "stringData"}
+            return {**made, "data": {**(obj.get("data") or {}), **text}}
+        if self.cluster is None or obj["kind"] not in ("StatefulSet", "Deployment"):
+            return obj
+        owner = (obj["kind"], obj["metadata"]["name"])
+        pods = [p for p in self.cluster.pods() if p.owner == owner and not p.ended.is_set()]
+        return {**obj, "status": _workload_status(obj, pods)}

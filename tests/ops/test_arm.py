@@ -1,0 +1,70 @@
+"""Kernels for aarch64: they compile, and what cannot be built is refused in one line. `make
+check-arm` runs their suites in qemu-user."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+
+COMPILER = "aarch64-linux-gnu-g++-12"
+# As kernels/cpu/CMakeLists.txt has them: those of x86-64 are not for this processor.
+OTHERS = {"amx.cc", "avx2.cc", "avx512.cc", "avx512_bf16.cc"}
+SOURCES = sorted(
+    path.relative_to(ROOT)
+    for folder in ("kernels/cpu", "kernels/reference", "kernels/codecs", "common/memory")
+    for path in (ROOT / folder).rglob("*.cc")
+    if path.name not in OTHERS
+    # They need libraries of Debian.
+    and path.name not in ("machine_memory.cc", "memory_plan.cc", "fair_budget.cc", "bulk_copy.cc")
+)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_a_source_compiles_for_aarch64(source):
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no compiler for aarch64: {COMPILER}")
+    done = subprocess.run(
+        [COMPILER, "-std=c++20", "-fsyntax-only", "-fsigned-char", "-Wall", "-Wextra", "-Werror"]
+        + [
+            "-Wno-psabi",
+            "-Wno-unused-function",
+            f"-I{ROOT}",
+            f"-I{ROOT / 'kernels/include'}",
+            source,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_processors_are_x86_64_and_aarch64(tmp_path):
+    done = subprocess.run(
+        ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja"]
+        + ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "got riscv64, expected x86_64 or aarch64" in said, done.stderr
+
+
+def test_without_compiler_or_libraries_the_preset_says_how_to_get_them(tmp_path):
+    (tmp_path / "cmake").mkdir()
+    shutil.copy(ROOT / "cmake/Aarch64.cmake", tmp_path / "cmake")
+    done = subprocess.run(
+        ["cmake", "-P", tmp_path / "cmake/Aarch64.cmake"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "is missing: `make check-arm` gets both" in " ".join(done.stderr.split())

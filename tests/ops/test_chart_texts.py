@@ -1,0 +1,149 @@
+"""A text of the values is only ever that text: whatever it looks like, the objects are those of a
+plain one, but for the text itself."""
+
+import json
+import re
+
+import helm_python as helm
+import pytest
+import yaml
+
+from conftest import ROOT
+from rendered_chart import GATEWAY, VALUES, merged, render
+
+# Each is something else to YAML, to templates or to shells; together they are one bad text.
+HOSTILE = [
+    "x\": {{ .Values.tls }}' # \\ $(id) ${HOME}, optional: true\n- a: &b *c !d %e @f `g`\n  h: >-",
+    "x, optional: true",
+    "1e3",
+    "0755",
+    "null",
+    "yes",
+    "2024-11-29",
+    "1:30",
+]
+PLAIN = ["plain", "plain/text", "dns:plain:7400", "http://plain"]
+WHOLE = merged(
+    merged(VALUES["everything"], VALUES["settings"]),
+    {
+        "tls": {"secrets": {"cache": "c"}},
+        "cache": {"device": {"enabled": True}},
+        "worker": {"readPolicy": "precision:rows=0.02"},
+        "router": {
+            "picker": {"enabled": False},
+            "http": {"route": {"enabled": True, "parentRefs": [{"name": "g"}]}},
+            "callers": GATEWAY,
+        },
+        "podMonitor": {"enabled": True},
+    },
+)
+
+
+def leaves(schema, defs, path=()):
+    """(path, schema) of each text; items of lists have the key 0."""
+    if "$ref" in schema:
+        schema = {**defs[schema["$ref"].rsplit("/", 1)[1]], **schema}
+    if schema.get("type") == "string":
+        yield path, schema
+    if schema.get("type") == "array":
+        yield from leaves(schema["items"], defs, (*path, 0))
+    for key, inner in schema.get("properties", {}).items():
+        yield from leaves(inner, defs, (*path, key))
+    if isinstance(schema.get("additionalProperties"), dict) and "groups" not in path:
+        yield from leaves(schema["additionalProperties"], defs, (*path, "key"))
+
+
+def nested(path, value):
+    for key in reversed(path):
+        value = [value] if key == 0 else {key: value}
+    return value
+
+
+def fits(schema, text):
+    if len(text) > schema.get("maxLength", 4096) or len(text) < schema.get("minLength", 0):
+        return False
+    return re.search(schema.get("pattern", ""), text) and not (
+        "not" in schema and re.search(schema["not"]["pattern"], text)
+    )
+
+
+def readable(doc):
+    """Without what is computed from texts, and with the programs' files as they read them."""
+    for name, text in (doc.get("data") or {}).items() if doc["kind"] == "ConfigMap" else ():
+        if name.endswith(".yaml"):
+            doc["data"][name] = yaml.safe_load(text)
+    template = doc.get("spec", {}).get("template")
+    if isinstance(template, dict):
+        notes = template["metadata"].get("annotations", {})
+        for key in [k for k in notes if k.startswith("checksum/")]:
+            del notes[key]
+    return doc
+
+
+def replaced(value, old, new):
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, list):
+        return [replaced(v, old, new) for v in value]
+    if isinstance(value, dict):
+        return {replaced(k, old, new): replaced(v, old, new) for k, v in value.items()}
+    return value
+
+
+def objects(chart, values):
+    return [readable(doc) for doc in render(chart, merged(WHOLE, values))]
+
+
+SCHEMA = json.loads((ROOT / "helm/cairn/values.schema.json").read_text(encoding="utf-8"))
+OWNED = yaml.safe_load((ROOT / "helm/cairn/files/owned-settings.yaml").read_text())
+LEAVES = list(leaves(SCHEMA, SCHEMA["$defs"]))
+VALUES_OF_CHART = [(path, schema) for path, schema in LEAVES if "config" not in path]
+
+
+def test_there_are_texts_to_try():
+    assert len(VALUES_OF_CHART) > 100 and len(LEAVES) > 180
+
+
+@pytest.mark.parametrize("part", sorted({path[0] for path, _ in VALUES_OF_CHART}))
+def test_texts_stay_texts(chart, part):
+    tried = 0
+    for path, schema in VALUES_OF_CHART:
+        plain = next((t for t in PLAIN if fits(schema, t)), None)
+        texts = [t for t in HOSTILE if fits(schema, t)][:2]
+        if path[0] != part or plain is None or not texts:
+            continue
+        try:
+            expected = objects(chart, nested(path, plain))
+            found = [objects(chart, nested(path, text)) for text in texts]
+        except helm.HelmError:
+            continue  # It contradicts the other values.
+        for text, docs in zip(texts, found, strict=True):
+            assert replaced(docs, text, plain) == expected, f"{'.'.join(map(str, path))}: {text!r}"
+        tried += 1
+    assert tried or part in ("image", "imagePullSecrets", "podMonitor"), part
+
+
+@pytest.mark.parametrize("role", ["cache", "worker", "router"])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_texts_of_settings_stay_texts(chart, role, which):
+    """All settings of a program at once; they do not change each other."""
+    wanted = {}
+    for path, schema in LEAVES:
+        if path[:2] != (role, "config") or "pattern" in schema:
+            continue
+        if ".".join(str(key) for key in path[2:] if key != 0) not in OWNED[role]:
+            wanted[path] = [t for t in HOSTILE if fits(schema, t)][which]
+    assert len(wanted) > 10
+    values = {}
+    for path, text in wanted.items():
+        values = merged(values, nested(path, text))
+    (config,) = [
+        doc["data"][f"{role}.yaml"]
+        for doc in objects(chart, values)
+        if doc["kind"] == "ConfigMap" and f"{role}.yaml" in doc["data"]
+    ]
+    for path, text in wanted.items():
+        found = config
+        for key in path[2:]:
+            found = found[key]
+        assert found == text, path

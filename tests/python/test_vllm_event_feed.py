@@ -1,0 +1,101 @@
+"""The feed of a node's events, with a scripted stream: what it says of blocks that it can name, and
+of those whose names come later."""
+
+import contextlib
+import queue
+import threading
+import types
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from cairn.types import CacheEvent, EventKind, TierKind  # noqa: E402
+from vllm_standins import standing_in  # noqa: E402
+
+LONG = 30.0
+
+
+class Stream:
+    """Events that a test puts there. `caught_up` waits until the feed has taken all of them."""
+
+    def __init__(self):
+        self._events = queue.SimpleQueue()
+        self._idle = threading.Event()
+
+    def put(self, kind, key=b"", tier=TierKind.HOST):
+        self._events.put(CacheEvent(kind, 1, 1, bytes(32), key, None, tier))
+
+    def next(self, seconds):
+        try:
+            return self._events.get(block=False)
+        except queue.Empty:
+            self._idle.set()
+        with contextlib.suppress(queue.Empty):
+            return self._events.get(timeout=0.01)
+        return None
+
+    def caught_up(self):
+        # Twice: the feed may be in the middle of the last one's call.
+        for _ in range(2):
+            self._idle.clear()
+            assert self._idle.wait(LONG)
+
+
+@pytest.fixture
+def feed():
+    """The feed, its stream, and the names that it knows."""
+    stream, names = Stream(), {}
+    store = types.SimpleNamespace(watch=lambda: contextlib.nullcontext(stream))
+
+    def render(move):
+        name = names.get(move.key)
+        return None if name is None else (name, move.tier.name, move.entered)
+
+    with standing_in(lambda device: 0):
+        from cairn.vllm.events import EventFeed
+
+        made = EventFeed(store, render)
+        yield made, stream, names
+        made.close()
+
+
+def test_a_block_is_told_once_it_has_a_name(feed):
+    feed, stream, names = feed
+    names[b"a"] = "A"
+    for key in (b"a", b"b", b"c"):
+        stream.put(EventKind.STORED, key)
+    stream.put(EventKind.SNAPSHOT_END)
+    stream.put(EventKind.TIER_ADDED, b"b", TierKind.DISK)
+    stream.caught_up()
+    assert feed.take() == [("A", "HOST", True)]
+    names[b"b"] = "B"
+    feed.named(b"b")
+    # Known, or at no node: nothing is told twice, and nothing that is not so.
+    feed.named(b"a")
+    feed.named(b"z")
+    stream.caught_up()
+    assert sorted(feed.take()) == [("B", "DISK", True), ("B", "HOST", True)]
+    for key in (b"a", b"b", b"c"):
+        stream.put(EventKind.REMOVED, key)
+    stream.caught_up()
+    assert sorted(feed.take()) == [
+        ("A", "HOST", False),
+        ("B", "DISK", False),
+        ("B", "HOST", False),
+    ]
+
+
+def test_a_block_that_left_is_not_told_when_its_name_comes(feed):
+    feed, stream, names = feed
+    stream.put(EventKind.STORED, b"c")
+    stream.put(EventKind.SNAPSHOT_END)
+    stream.put(EventKind.REMOVED, b"c")
+    stream.caught_up()
+    names[b"c"] = "C"
+    feed.named(b"c")
+    stream.caught_up()
+    assert feed.take() == []
+    stream.put(EventKind.STORED, b"c")
+    stream.caught_up()
+    assert feed.take() == [("C", "HOST", True)]
