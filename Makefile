@@ -25,7 +25,7 @@ AARCH64_TESTS := kernels_conformance_test codecs_conformance_test selections_con
 # Programs with real processes wait more than they compute.
 TESTS_AT_ONCE = $$((2 * $(JOBS)))
 
-GOALS := demo build test check check-all check-arm lint test-asan test-tsan torture wheel \
+GOALS := demo build test check check-all check-arm lint test-asan test-tsan torture wheel wheels \
   test-engines bench gpu-bundle image fuzz setup
 .PHONY: help clean $(GOALS)
 .DEFAULT_GOAL := help
@@ -100,25 +100,29 @@ demo: $(BUILD)/build.ninja $(MODEL)
 	@$(STEP) demo -- $(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
 	$(END)
 
-# The wheel takes the native module out of the release build.
-define make_wheel
-	$(call build_targets,programs for the wheel,cairn cairn-cache)
-	@rm -rf build/wheels
-	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(STEP) --quiet wheel -- $(PYTHON) -m pip wheel -q \
-	  --disable-pip-version-check --no-build-isolation --no-deps \
-	  --config-settings=build-dir=../../$(BUILD) -w build/wheels clients/python
-	@$(STEP) --quiet "wheel's installation" -- $(PYTHON) -m pip install -q \
-	  --disable-pip-version-check --no-index --no-deps --force-reinstall build/wheels/cairn-*.whl
+# $(call make_wheels,OPTIONS): the wheels take native module and programs out of the release build.
+define make_wheels
+	$(call build_targets,programs for the wheels,cairn cairn-cache cairn-router cairn-worker)
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(STEP) --quiet wheels -- \
+	  $(PYTHON) tools/wheel/make_wheels.py --build $(BUILD) --out build/wheels $(1)
+	@$(STEP) --quiet "the wheels' installation" -- $(PYTHON) -m pip install -q \
+	  --disable-pip-version-check --no-index --find-links build/wheels --no-deps \
+	  --force-reinstall cairn cairn-node
 endef
-wheel: ## Builds the node, and the Python package into build/wheels; installs it into build/venv
+wheel: ## Wheels of client and node, in build/wheels and installed in build/venv
 wheel: $(BUILD)/build.ninja $(VENV)/.done
-	$(make_wheel)
+	$(call make_wheels,)
+	$(END)
+
+wheels: ## The same, and the client for each CPython from 3.10 to 3.13 that is here
+wheels: $(BUILD)/build.ninja $(VENV)/.done
+	$(call make_wheels,--others)
 	$(END)
 
 test: ## All tests: unit, conformance, real processes, faults, Python
 test: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
 	$(call build_targets,product and tests,all tests examples)
-	$(make_wheel)
+	$(call make_wheels,)
 	$(test_plain_worker)
 	$(call run_tests,$(BUILD),)
 	$(END)
@@ -195,8 +199,7 @@ VLLM_TESTS := $(addprefix tests/engines/test_,versions.py vllm.py vllm_events.py
 ENGINE_TESTS := CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
-	$(make_wheel)
-	$(call build_targets,router,cairn-router)
+	$(call make_wheels,)
 	tests/engines/setup.sh $(VLLM_TOO)
 	$(ENGINE_TESTS) tests/engines
 	for version in $(VLLM_TOO); do \

@@ -45,6 +45,7 @@ from rows import (
     selection_memory,
     ttft,
     ttft_recipes,
+    wheel,
     worker,
 )
 
@@ -72,6 +73,7 @@ GROUPS = {
     "routing": routing,
     "http": http,
     "routers": routers,
+    "wheel": wheel,
 }
 
 

@@ -1,10 +1,8 @@
 # A wheel that is built in a folder of its own (clients/python/pyproject.toml) needs neither tests
-# nor benchmarks, nor kernels for GPUs. A folder that was configured before keeps what it had.
+# nor benchmarks. A folder that was configured before keeps what it had.
 set(_everything ON)
-set(_cuda AUTO)
 if(SKBUILD)
   set(_everything OFF)
-  set(_cuda OFF)
 endif()
 option(CAIRN_TESTS "Build the tests" ${_everything})
 option(CAIRN_BENCHMARKS "Build the benchmarks" ${_everything})
@@ -35,7 +33,7 @@ option(CAIRN_TEST_GROUPS "Compile several test files as one" ON)
 # Those of a library, too: for builds that are made whole, where no edit follows.
 option(CAIRN_LIBRARY_GROUPS "Compile several files of a library as one" OFF)
 # The library and the kernels for GPUs. No program links them: without nvcc only they are missing.
-set(CAIRN_CUDA ${_cuda} CACHE STRING
+set(CAIRN_CUDA AUTO CACHE STRING
     "Build libcairn_cuda.so, and kernels/cuda with nvcc: AUTO (if it is found), ON, OFF")
 set_property(CACHE CAIRN_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(CAIRN_CUDA_ARCHITECTURES 90a CACHE STRING

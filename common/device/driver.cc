@@ -1,6 +1,7 @@
 #include "common/device/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstring>
 #include <filesystem>
@@ -22,16 +23,33 @@ std::string UuidText(const uint8_t (&uuid)[16]) {
   return text;
 }
 
-// Where a bare name may lie: next to the program, in the libraries of its installation, and where
-// the linker looks.
+// The folder of the shared object that this code is part of, such as a module of Python. Empty in a
+// program: the linker's name of a program is empty, too.
+std::filesystem::path FolderOfThisObject() {
+  Dl_info info;
+  link_map* object = nullptr;
+  const auto here = reinterpret_cast<const void*>(&UuidText);
+  if (dladdr1(here, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return {};
+  return std::filesystem::path(object->l_name).parent_path();
+}
+
+// Where a bare name may lie: next to the code that looks for it (a Python package carries both),
+// next to the program, in the libraries of its installation, and where the linker looks.
 std::vector<std::string> Candidates(const std::string& path) {
   const std::string name = path.empty() ? std::string(kCudaLibrary) : path;
   if (name.find('/') != std::string::npos) return {name};
+  std::vector<std::string> candidates;
+  if (const auto folder = FolderOfThisObject(); !folder.empty()) {
+    candidates.push_back((folder / name).string());
+  }
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {name};
-  const auto folder = self.parent_path();
-  return {(folder / name).string(), (folder.parent_path() / "lib" / name).string(), name};
+  if (const auto self = std::filesystem::read_symlink("/proc/self/exe", error); !error) {
+    const auto folder = self.parent_path();
+    candidates.push_back((folder / name).string());
+    candidates.push_back((folder.parent_path() / "lib" / name).string());
+  }
+  candidates.push_back(name);
+  return candidates;
 }
 
 Result<const DriverTable*> OpenLibrary(const std::string& path) {

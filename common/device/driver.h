@@ -30,10 +30,11 @@ class Device;
 
 class Driver : public std::enable_shared_from_this<Driver> {
  public:
-  // Loads the library at `path` ("" and a bare name: as kCudaLibrary, next to the program or in the
-  // linker's path) and finds its driver. NOT_FOUND: no such library. FAILED_PRECONDITION: it is of
-  // another version, or there is no driver, or the driver is too old. The first failure of each
-  // path is logged too; later calls return it without a log line. Probe logs nothing.
+  // Loads the library at `path` ("" and a bare name: as kCudaLibrary, next to the shared object
+  // that has this code, next to the program, or in the linker's path) and finds its driver.
+  // NOT_FOUND: no such library. FAILED_PRECONDITION: it is of another version, or there is no
+  // driver, or the driver is too old. The first failure of each path is logged too; later calls
+  // return it without a log line. Probe logs nothing.
   //
   // A library stays loaded until the process ends: drivers do not survive being unloaded.
   static Result<std::shared_ptr<Driver>> Load(const std::string& path);

@@ -50,4 +50,4 @@ for version in "$@"; do
   touch "$folder/complete"
 done
 "$venv/bin/pip" install -q --disable-pip-version-check --no-index --no-deps \
-  --force-reinstall "$root"/build/wheels/cairn-*.whl
+  --force-reinstall --find-links "$root"/build/wheels cairn

@@ -35,7 +35,6 @@ def fresh(tmp_path_factory):
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
-    [wheel] = (ROOT / "build/wheels").glob("cairn-*.whl")
     run(
         sys.executable,
         "-m",
@@ -46,7 +45,9 @@ def fresh(tmp_path_factory):
         "install",
         "-q",
         "--no-index",
-        wheel,
+        "--find-links",
+        ROOT / "build/wheels",
+        "cairn",
     )
     return python
 

@@ -16,8 +16,8 @@ class ConnectorOptions(Options):
     load_buffer: int = 64 << 20
     """KV on a GPU: bytes of pinned memory through which loads pass."""
     device_library: str = ""
-    """KV on a GPU: the library that drives it. Empty: libcairn_cuda.so, next to the interpreter or
-    where the linker looks."""
+    """KV on a GPU: the library that drives it. Empty: libcairn_cuda.so of this package, next to the
+    interpreter, or where the linker looks."""
     codec: str = ""
     """KV on a GPU: the codec of a recipe in which blocks are stored, such as "turbo:bits=4". Empty:
     as the engine packed them."""
