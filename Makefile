@@ -123,7 +123,6 @@ test: ## All tests: unit, conformance, real processes, faults, Python
 test: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
 	$(call build_targets,product and tests,all tests examples)
 	$(call make_wheels,)
-	$(test_plain_worker)
 	$(call run_tests,$(BUILD),)
 	$(END)
 
@@ -162,6 +161,7 @@ check-all: ## The whole tree: Clang's checks, ASan, UBSan, TSan, and what check-
 	  --base all --jobs $(JOBS)
 	@$(STEP) "TSan" -- python3 tools/sanitize.py --preset tsan \
 	  --base all --jobs $(JOBS)
+	$(test_plain_worker)
 	$(call build_targets,disk simulation,disk_simulation_test)
 	@CAIRN_DISK_SEEDS=2000 $(STEP) --quiet "2000 seeds of the disk" -- \
 	  $(BUILD)/tests/disk_simulation_test
