@@ -26,7 +26,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("cairn", "cairn-cache", "cairn-router", "cairn-worker")
 BY_DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
-# What Debian's own slim images leave out.
+# Debian's own slim images leave these out.
 NOT_IN_THE_BASE = ("doc/*", "info/*", "locale/*", "man/*", "lintian/*", "linda/*", "groff/*")
 MOST_MEBIBYTES = 200
 MEBIBYTE = 1 << 20
@@ -37,7 +37,7 @@ class Error(Exception):
 
 
 def run(*command, **options):
-    """The output of a command. What it says is shown if it fails."""
+    """The output of a command. All that it says is shown if it fails."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(

@@ -1,6 +1,6 @@
-"""Runs the services of compose.yaml that are Cairn's as Compose would, without Docker: each container
-in runc, in a network of its own or in that of another one, with names in /etc/hosts. Prometheus and
-Grafana, which are images of others, are left out."""
+"""Runs the services of compose.yaml that are Cairn's as Compose would, without Docker: each
+container in runc, in a network of its own or in that of another one, with names in /etc/hosts.
+Prometheus and Grafana, which are images of others, are left out."""
 
 import contextlib
 import os
@@ -59,7 +59,7 @@ class ComposeStand:
         return run_in(self._network.machine, ask)
 
     def _is_cairns(self, name):
-        return self._file["services"][name]["command"][0].startswith("cairn-")
+        return self._file["services"][name].get("command", [""])[0].startswith("cairn-")
 
     def _bind(self, source, target, options):
         if not source.startswith((".", "/")):

@@ -66,7 +66,8 @@ def test_the_image_has_the_library_for_gpus_next_to_the_programs():
     """Programs look there first; a base without nvcc builds the target all the same."""
     plain = stages()["plain"]
     assert "cairn_device_libraries" in stages()["build"]
-    assert "COPY --from=build /src/build/release/bin/ /usr/local/bin/" in plain
+    assert "cp -r build/image/bin /opt/cairn/bin" in stages()["build"]
+    assert "COPY --from=programs /opt/cairn/bin/ /usr/local/bin/" in plain
     assert re.search(r"NVIDIA_DRIVER_CAPABILITIES=(\S+)", plain)[1] == "compute,utility"
 
 
@@ -79,10 +80,22 @@ def test_the_variant_has_nccl_where_the_linker_looks_and_nobody_gets_it_by_defau
     assert default.strip() == "plain"
 
 
+def test_a_base_is_named_by_whoever_builds_and_by_digest():
+    """A tag in the file would be another base tomorrow."""
+    text = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    given = dict(re.findall(r"^ARG (\w+)(?:=(.*))?$", text.split("\nFROM ")[0], flags=re.M))
+    assert given == {"BASE": "", "RUNTIME": "", "PROGRAMS": "build"}
+    bases = re.findall(r"^FROM (\S+)", text, flags=re.M)
+    assert set(bases) == {"${BASE}", "${RUNTIME}", "${PROGRAMS}", "plain"}
+    command = text[: text.index("\nARG BASE")]
+    assert command.count("@sha256:DIGEST") == 2
+
+
 def test_an_image_says_what_it_is_built_from():
     """The context has no .git, so that the build could not ask."""
     assert ".git" in (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert "-DCAIRN_REVISION=${REVISION}" in stages()["build"]
+    assert 'org.opencontainers.image.revision="${REVISION}"' in stages()["plain"]
     text = (ROOT / "common/CMakeLists.txt").read_text(encoding="utf-8")
     assert text.index("if(NOT CAIRN_REVISION)") < text.index("git rev-parse")
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# aarch64_root.sh FOLDER: unpacks Debian's libraries for aarch64, those of packages.txt and what they
-# need, into FOLDER. Nothing of them is installed on this machine, and nothing of them runs.
+# aarch64_root.sh FOLDER: unpacks Debian's libraries for aarch64, those of packages.txt and what
+# they need, into FOLDER. Nothing of them is installed on this machine, and nothing of them runs.
 set -eu
 here=$(dirname "$0")
 folder=$1

@@ -2,8 +2,8 @@
 # setup.sh [--check|--timed] [LIST ...]
 # Installs the Debian packages of packages.txt, and of each LIST next to it, that are missing; says
 # so and does nothing when none is. As root directly, else through sudo. `setup.sh --check` only
-# lists what is missing and exits 1 if anything is. `setup.sh --timed` is that of the Makefile: quiet
-# where nothing is missing, and it adds its seconds to build/.steps.
+# lists what is missing and exits 1 if anything is. `setup.sh --timed` is that of the Makefile:
+# quiet where nothing is missing, and it adds its seconds to build/.steps.
 set -eu
 began=$(date +%s)
 here=$(dirname "$0")

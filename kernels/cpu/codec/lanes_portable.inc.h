@@ -1,5 +1,4 @@
-// Sixteen lanes as plain numbers, for processors without AVX2, and as the form that NEON is compared
-// with.
+// Sixteen lanes as plain numbers: for processors without AVX2, and to compare NEON with.
 // Included by lanes.inc.h, in its namespace; no include guard by design.
 
 struct H {
