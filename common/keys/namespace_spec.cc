@@ -364,7 +364,8 @@ Result<Recipe> CheckFields(const NamespaceSpec& spec) {
   if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
     CAIRN_RETURN_IF_ERROR(ValidateNative(*native));
   } else {
-    CAIRN_RETURN_IF_ERROR(ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form), tokens));
+    CAIRN_RETURN_IF_ERROR(
+        ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form), spec.layout.block_tokens));
   }
   CAIRN_RETURN_IF_ERROR(CheckText("recipe", spec.recipe, 1, 1024));
   Result<Recipe> recipe = ParseRecipe(spec.recipe);
