@@ -278,34 +278,6 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalServerSessionTest, ABlockThatIsToldTwiceIsReadOnce) {
-  Client client(this, "a");
-  PutOnDiskOnly(client);
-  const uint64_t before = stats_.read_bytes;
-  const auto fetched = [this] { return node_.engine->GetStats().fetched_bytes; };
-  const uint64_t fetched_before = fetched();
-  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 3)));
-  ASSERT_EQ(match.matched, 3u);
-  // Asked for all of them again and again while they come, as by a client that still waits for one.
-  size_t here = 0, asked_between = 0;
-  while (here < 3) {
-    const shm::Submission locate = client.call->WithLease(Op::kLocate, match.lease);
-    const shm::Completion done = client.call->Call(locate);
-    ASSERT_EQ(done.code, kOk);
-    const auto places = client.call->Output<shm::PlaceEntry>(locate, done);
-    here = std::count_if(places.begin(), places.end(), [](const shm::PlaceEntry& place) {
-      return place.state == static_cast<uint8_t>(PlaceState::kHere);
-    });
-    asked_between += here > 0 && here < 3;
-    ASSERT_TRUE(here == 3 || node_.executor.RunOne());
-  }
-  ASSERT_GT(asked_between, 0u) << "all came at once";
-  const uint64_t each = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
-  EXPECT_EQ(stats_.read_bytes - before, 3 * each);
-  EXPECT_EQ(fetched() - fetched_before, 3 * each);
-  client.call->Release(match.lease);
-}
-
 // A client whose blocks never come costs the node some looks, not a look at each turn of its loop.
 TEST_F(LocalServerSessionTest, ABlockThatNeverComesIsLookedForAHundredTimesAMinute) {
   Client client(this, "a");
