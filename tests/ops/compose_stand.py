@@ -1,5 +1,6 @@
 """Runs the services of compose.yaml that are Cairn's as Compose would, without Docker: each
-container in runc, in a network of its own or in that of another one, with names in /etc/hosts.
+container in runc, in a network of its own or in that of another one, with a name server as Docker
+has it.
 Prometheus and Grafana, which are images of others, are left out."""
 
 import contextlib
@@ -10,7 +11,9 @@ import urllib.request
 from compose_file import FOLDER, address_of, mounts
 from container import UID
 from rows.processes import Server
-from small_cluster.network import Network, run_in
+from small_cluster.cluster import name_sockets
+from small_cluster.name_server import NameServer, Zone
+from small_cluster.network import NAME_SERVER, Network, run_in
 
 _SIZE = {"m": 1 << 20, "g": 1 << 30}
 
@@ -23,6 +26,8 @@ class ComposeStand:
         self._stack = contextlib.ExitStack()
         self._network = Network()
         self._stack.callback(self._network.close)
+        self._names = NameServer(*run_in(self._network.machine, name_sockets))
+        self._stack.callback(self._names.close)
         self._places = {}  # {service: (namespace, address)}
         self.servers = {}
 
@@ -38,12 +43,15 @@ class ComposeStand:
         for name in names:
             if address_of(self._file, name) == name:
                 self._places[name] = self._network.add_pod()
-        hosts = self._folder / "hosts"
-        lines = [f"{address} {name}\n" for name, (_, address) in self._places.items()]
-        hosts.write_text("127.0.0.1 localhost\n" + "".join(lines))
-        hosts.chmod(0o644)
+        zone = Zone()
+        for name, (_, address) in self._places.items():
+            zone.add_address(name, address)
+        self._names.zone = zone
+        resolver = self._folder / "resolv.conf"
+        resolver.write_text(f"nameserver {NAME_SERVER}\n")
+        resolver.chmod(0o644)
         for name in names:
-            self._start(name, hosts)
+            self._start(name, resolver)
 
     def get(self, name, port, path, data=None):
         """The answer of a service's HTTP port, asked from the machine."""
@@ -71,14 +79,14 @@ class ComposeStand:
             path = (FOLDER / source).resolve()
         return path, target, options != "ro"
 
-    def _start(self, name, hosts):
+    def _start(self, name, resolver):
         service = self._file["services"][name]
         namespace, _ = self._places[address_of(self._file, name)]
         number, unit = re.fullmatch(r"(\d+)([mg])", service["mem_limit"]).groups()
         words, remove = self._image.command(
             service["command"],
             binds=[self._bind(*mount) for mount in mounts(service)]
-            + [(hosts, "/etc/hosts", False)],
+            + [(resolver, "/etc/resolv.conf", False)],
             memory=int(number) * _SIZE[unit],
             environment=service.get("environment"),
             network=f"/proc/{os.getpid()}/fd/{namespace}",

@@ -125,9 +125,11 @@ def test_a_container_has_what_restricted_allows_and_no_more(image, tmp_path):
 
 
 def test_the_default_list_refuses_what_it_should(image):
-    """unshare makes namespaces, in which a process would have all capabilities."""
+    """unshare makes namespaces, in which a process would have all capabilities. Lists differ in the
+    error that they answer with."""
     done = image.run(["unshare", "--user", "true"])
-    assert done.returncode != 0 and "Operation not permitted" in done.stderr
+    assert done.returncode != 0
+    assert re.search("Operation not permitted|Function not implemented", done.stderr)
 
 
 def chat(router, text):

@@ -271,8 +271,8 @@ class _Sources:
     def _members(self, module: str, node: ast.ClassDef, inherited: bool) -> dict[str, str]:
         members: dict[str, str] = {}
         for base in reversed(node.bases) if inherited else ():
-            name = base.value if isinstance(base, ast.Subscript) else base
-            found = self._find(module, name.id) if isinstance(name, ast.Name) else None
+            plain = base.value if isinstance(base, ast.Subscript) else base
+            found = self._find(module, plain.id) if isinstance(plain, ast.Name) else None
             if found is not None and isinstance(found[1], ast.ClassDef):
                 members |= self._members(*found, inherited)  # type: ignore[arg-type]
         fields = []

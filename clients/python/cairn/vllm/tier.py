@@ -144,8 +144,9 @@ class CairnTier(SecondaryTierManager):
                 for i, key in zip(batch, own, strict=True)
                 for rect, begin, end in self._columns
             ]
-            there = self._store.save(parts, [len(part.data) for part in parts])
-            each = len(self._columns)
+            sizes = [end - begin for _, begin, end in self._columns]
+            there = self._store.save(parts, sizes * len(batch))
+            each = len(sizes)
             for at, i in enumerate(batch):
                 stored[i] = all(there[at * each : (at + 1) * each])
         return stored
