@@ -66,6 +66,8 @@ class ResponseObserver {
   // UNAVAILABLE: no connection, or it broke. DEADLINE_EXCEEDED: silence. INTERNAL: the answer is
   // not HTTP, or too large. CANCELLED: it was cancelled.
   virtual void OnError(const Status& status) = 0;
+  // As OnError: there was no connection, so the server has got nothing of the call.
+  virtual void OnUnreached(const Status& status) { OnError(status); }
 };
 
 // Thread-safe. May be destroyed before its end, which changes nothing.

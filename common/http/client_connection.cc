@@ -281,8 +281,11 @@ bool ClientConnection::SendAgain() {
 
 void ClientConnection::Fail(const Status& status) {
   const auto call = std::exchange(call_, nullptr);
+  const bool connecting = state_ == State::kConnecting;
   Close();
-  if (call != nullptr) call->Fail(status);
+  if (call == nullptr) return;
+  if (connecting && status.code() == StatusCode::kUnavailable) return call->FailUnreached(status);
+  call->Fail(status);
 }
 
 void ClientConnection::Close() {

@@ -42,6 +42,9 @@ class PendingCall final : public ClientCall, public std::enable_shared_from_this
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
   ResponseObserver& observer() { return *observer_; }
   void Fail(const Status& status) { std::exchange(observer_, nullptr)->OnError(status); }
+  void FailUnreached(const Status& status) {
+    std::exchange(observer_, nullptr)->OnUnreached(status);
+  }
   void End() { std::exchange(observer_, nullptr)->OnEnd(); }
 
   const Origin origin;

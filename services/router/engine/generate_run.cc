@@ -50,6 +50,7 @@ class GenerateRun::Attempt final : public WorkerAnswerObserver {
   }
   void OnDone(const WorkerAnswer& answer) override { run_->OnDone(answer); }
   void OnError(const Status& status) override { run_->OnError(status); }
+  void OnUnreached(const Status& status) override { run_->OnUnreached(status); }
 
  private:
   const std::shared_ptr<GenerateRun> run_;
@@ -136,7 +137,7 @@ void GenerateRun::TryNext() {
   prefill_cached_.reset();
   const std::vector<RegisteredWorker> workers = services_.parts.registry->Workers();
   Decision decision;
-  if (tried_.size() < services_.options.max_tries) decision = Decide(workers);
+  if (tried_.size() - unreached_ < services_.options.max_tries) decision = Decide(workers);
   if (decision.kind != Decision::Kind::kPicked) return FailUntaken(decision);
   if (!accepted_ && services_.observers.prepared) {
     services_.observers.prepared(Seconds(services_.parts.clock->Now() - begin_));
@@ -332,6 +333,12 @@ void GenerateRun::OnRawBytes(std::string_view bytes, uint32_t tokens) {
 
 void GenerateRun::OnRefused(const Status& status, const RawAnswer& answer) {
   answer_.refusal = answer;
+  OnError(status);
+}
+
+void GenerateRun::OnUnreached(const Status& status) {
+  // Else a request would fail while half of a set of workers goes, and the others could answer.
+  ++unreached_;
   OnError(status);
 }
 

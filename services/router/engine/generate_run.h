@@ -60,6 +60,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   void PassRefusal();
   void OnDone(const WorkerAnswer& answer);
   void OnError(const Status& status);
+  void OnUnreached(const Status& status);
   void EndTicket(const RequestEnd& end);
   // The other worker's half is done, or not needed any more.
   void EndPrefill();
@@ -85,6 +86,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   };
   Prompt prompt_;
   std::vector<std::string> tried_;  // Addresses of workers.
+  size_t unreached_ = 0;            // Those of them that got nothing of the request.
   std::string worker_;              // The address of the present one.
   std::string prefill_worker_;      // Computes the prompt for it. Empty: none.
   bool accepted_ = false;           // A worker was picked once.

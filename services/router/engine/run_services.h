@@ -31,7 +31,7 @@ struct RouterOptions {
   uint32_t context_tokens = 0;            // Most tokens of prompt and answer: the model's limit.
   std::string tenant = "default";         // The tenant of requests that name none.
   uint64_t max_requests = 4096;           // Under way at a time. More are refused.
-  uint32_t max_tries = 3;                 // Workers that one request may be sent to.
+  uint32_t max_tries = 3;                 // Workers that may get one request.
   bool exact_index = false;               // Nodes send their events to the index.
   bool pairing = true;                    // Workers of the role prefill compute prompts for others.
   // Threads of RouterParts::executor that make tokens at the same time; bytes of a piece of that

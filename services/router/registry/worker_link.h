@@ -102,6 +102,8 @@ class WorkerAnswerObserver {
   virtual void OnDone(const WorkerAnswer& answer) = 0;
   // UNAVAILABLE also when the worker died in mid-stream.
   virtual void OnError(const Status& status) = 0;
+  // As OnError, and it has got nothing of the request, which therefore cannot be the reason.
+  virtual void OnUnreached(const Status& status) { OnError(status); }
 };
 
 struct WorkerReport {

@@ -174,6 +174,11 @@ void AnswerRelay::OnError(const Status& status) {
            : status);
 }
 
+void AnswerRelay::OnUnreached(const Status& status) {
+  load_->End(load_id_);
+  std::exchange(observer_, nullptr)->OnUnreached(status);
+}
+
 void AnswerRelay::Fail(const Status& status) {
   load_->End(load_id_);
   std::exchange(observer_, nullptr)->OnError(status);

@@ -38,6 +38,7 @@ class AnswerRelay final : public http::ResponseObserver {
   bool OnBody(std::string_view bytes) override;
   void OnEnd() override;
   void OnError(const Status& status) override;
+  void OnUnreached(const Status& status) override;
 
  private:
   void PassEvents(EventDecoder::Events events);

@@ -41,6 +41,10 @@ class Got final : public ResponseObserver {
   }
   void OnEnd() override { End(OkStatus()); }
   void OnError(const Status& status) override { End(status); }
+  void OnUnreached(const Status& status) override {
+    unreached = true;
+    End(status);
+  }
 
   Status Wait() {
     MutexLock lock(mu_);
@@ -60,6 +64,7 @@ class Got final : public ResponseObserver {
     return head_.status;
   }
   std::atomic<size_t> most{1 << 30};
+  std::atomic<bool> unreached{false};
 
  private:
   void End(const Status& status) {
@@ -330,7 +335,9 @@ TEST_F(HttpClientTest, NobodyListens) {
     const RawServer server({});
     gone = server.origin();
   }
-  EXPECT_THAT(Send(gone)->Wait(), StatusIs(StatusCode::kUnavailable, _));
+  const auto got = Send(gone);
+  EXPECT_THAT(got->Wait(), StatusIs(StatusCode::kUnavailable, _));
+  EXPECT_TRUE(got->unreached);
   EXPECT_THAT(Send({.host = "does-not-exist.invalid", .port = 80})->Wait(),
               StatusIs(StatusCode::kUnavailable, _));
 }

@@ -232,6 +232,22 @@ TEST_F(EngineRequestsTest, AnotherEngineAnswersWhatOneRefuses) {
   EXPECT_EQ(engine_->numbers().tries_again, 1u);
 }
 
+TEST_F(EngineRequestsTest, AnEngineThatCannotBeReachedIsNoTry) {
+  RouterEngine::Options options;
+  options.max_tries = 1;
+  MakeEngine(options, &prompts_);
+  ReachBoth();
+  const auto got = Send(Call());
+  const std::string first = Open().first;
+  std::exchange(Open().second->observer, nullptr)
+      ->OnUnreached(Errorf(StatusCode::kUnavailable, "cannot connect"));
+  executor_.RunAll();
+  EXPECT_NE(Open().first, first);
+  Fail();  // This one got the request, and is the only one that may.
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kUnavailable);
+}
+
 TEST_F(EngineRequestsTest, NobodyTriesAgainAfterTheFirstByte) {
   ReachBoth();
   const auto got = Send(Call());
