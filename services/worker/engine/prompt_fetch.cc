@@ -25,8 +25,8 @@ PromptFetch::PromptFetch(PromptWork& work, PrefixSession::Match match, uint32_t 
   fetch_ = work.services.session->Fetch(std::move(match), work.sequence, wanted);
 }
 
-PromptFetch::Progress PromptFetch::Next() {
-  if (way_ != Way::kPolled) return Overlap();
+PromptFetch::Progress PromptFetch::Next(bool alone) {
+  if (way_ != Way::kPolled) return alone ? Overlap() : PollFromNowOn();
   const bool polls = work_.request.company != nullptr;
   if (polls && !fetch_->PollDone()) {
     if (!work_.stopped()) return Progress::kWaiting;
@@ -46,14 +46,16 @@ PromptFetch::Progress PromptFetch::Overlap() {
     status = way_ == Way::kBothEnds ? ComputeFront(give_way) : OkStatus();
     if (status.ok()) status = ComputeRest(give_way);
   } while (status.code() == StatusCode::kAborted && !gave_way && fetch_->TurnedBack());
-  if (gave_way && status.code() == StatusCode::kAborted) {
-    way_ = Way::kPolled;
-    fetch_->FetchTheRest();
-    return Progress::kGaveWay;
-  }
+  if (gave_way && status.code() == StatusCode::kAborted) return PollFromNowOn();
   if (status.code() == StatusCode::kCancelled) return Progress::kStopped;
   computed_ = status.ok();
   return Progress::kEnded;
+}
+
+PromptFetch::Progress PromptFetch::PollFromNowOn() {
+  way_ = Way::kPolled;
+  fetch_->FetchTheRest();
+  return Progress::kGaveWay;
 }
 
 PromptFetch::End PromptFetch::Finish() {

@@ -35,8 +35,9 @@ class PromptFetch {
     kStopped,
     kEnded,  // Finish says what came of it.
   };
-  // Goes on. A fetch that is not polled ends or gives way in one call, which may wait.
-  Progress Next();
+  // Goes on. A fetch that is not polled ends or gives way in one call, which may wait; not so with
+  // others that run, which have come since the last call.
+  Progress Next(bool alone);
   // When to call Next again although nothing arrives.
   TimePoint WakeAt() const { return fetch_->PollDeadline(); }
 
@@ -53,6 +54,7 @@ class PromptFetch {
  private:
   using GiveWay = std::function<bool()>;  // True: others want to run, so waiting must end.
   Progress Overlap();
+  Progress PollFromNowOn();
   // Computes blocks of the front until the fetch is better waited for, or is over.
   Status ComputeFront(const GiveWay& give_way);
   // Computes the rest of the prompt on what the fetch brings.

@@ -63,7 +63,7 @@ Step PromptRun::Next(int64_t max_rows, bool alone) {
     case State::kAwaiting:
       return NextAwaiting(alone);
     case State::kFetching:
-      return NextFetching();
+      return NextFetching(alone);
     case State::kChunk:
       return NextChunk(max_rows);
     case State::kFinished:
@@ -153,8 +153,8 @@ void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
   state_ = State::kFetching;
 }
 
-Step PromptRun::NextFetching() {
-  switch (fetch_->Next()) {
+Step PromptRun::NextFetching(bool alone) {
+  switch (fetch_->Next(alone)) {
     case PromptFetch::Progress::kWaiting:
       return {Step::Kind::kWaiting};
     case PromptFetch::Progress::kGaveWay:

@@ -67,7 +67,7 @@ class PromptRun final : public PromptWay {
   void MatchFurther(PrefixSession::Match* match);
   void StartFetch(PrefixSession::Match match, bool alone);
   PromptFetch::Way ChooseWay(bool alone) const;
-  Step NextFetching();
+  Step NextFetching(bool alone);
   // The fetch is over: notes what came of it, and goes on with what is missing.
   void SettleFetch();
   // Another worker may still bring blocks after the first `there`.

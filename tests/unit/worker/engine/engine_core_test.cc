@@ -321,6 +321,33 @@ TEST_F(EngineCoreTest, BlocksWaitUntilSomebodyPushes) {
   EXPECT_EQ(node_.complete_blocks(), 4u);
 }
 
+// It is in no queue when the fetch could be asked whether somebody waits.
+TEST_F(EngineCoreTest, ARequestThatComesBetweenMatchAndFetchDoesNotWaitForTheFetch) {
+  {
+    auto worker = Worker();
+    Run(*worker, Request(500, 1));
+    Idle(*worker);
+  }
+  WorkerEngine::Options options = Options();
+  options.max_running = 4;
+  auto parts = LoadEngineParts(options, std::make_unique<SharedClient>(node_), nullptr, clock_);
+  ASSERT_OK(parts);
+  auto core = std::make_unique<EngineCore>(*std::move(parts), &executor_);
+  const auto slow = Submit(*core, Request(500, 1));
+  while (executor_.Pending() == 0) ASSERT_EQ(core->Step(), Progress::kWorked);
+  GenerateRequest other = Request(100, 2, 2);
+  other.no_cache = true;
+  const auto quick = Submit(*core, other);
+  EXPECT_EQ(Drive(*core), Progress::kWaiting);
+  EXPECT_EQ(quick->generated(), 2u);
+  EXPECT_EQ(slow->generated(), 0u);
+  executor_.RunAll();
+  while (Drive(*core) != Progress::kIdle) executor_.RunAll();
+  const auto got = slow->Consume({});
+  ASSERT_OK(got);
+  EXPECT_GT(got->fetched_tokens, 0u);
+}
+
 TEST_F(EngineCoreTest, AFinishedTurnIsAStepOfItsOwn) {
   auto core = Core(std::make_unique<SharedClient>(node_));
   GenerateRequest request = Request(120, 1, 16);
