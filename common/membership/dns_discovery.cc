@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log/log.h"
 #include "common/net/address.h"
 
 namespace cairn::membership {
@@ -153,6 +154,10 @@ void DnsDiscovery::Finish(const std::shared_ptr<State>& state, Round& round) {
     }
     for (const std::string& address : addresses) state->absences[address] = 0;
     std::erase_if(state->absences, [](const auto& entry) { return entry.second >= kAbsences; });
+    // Once for a time without answers, not for each question.
+    if (!error.ok() && state->health.last.ok()) {
+      log::Warn("discovery_failed", {{"error", Message(error)}});
+    }
     state->health.last = error;
     for (const auto& [address, absences] : state->absences) members.push_back({.address = address});
     state->timer =
