@@ -75,7 +75,7 @@ LocalServerSession::LocalServerSession(const Services& services, LocalServerSess
 LocalServerSession::~LocalServerSession() {
   for (const WaitingMatch& match : waiting_matches_) match.answer->Abandon();
   std::vector<uint64_t> ids;
-  for (const auto& [id, bytes] : leases_) ids.push_back(id);
+  for (const auto& [id, lease] : leases_) ids.push_back(id);
   if (!ids.empty()) (void)services_.engine->Release(options_.session, ids);
   ids.clear();
   for (const auto& [id, bytes] : reservations_) ids.push_back(id);
@@ -229,7 +229,7 @@ Status LocalServerSession::Locate(const DecodedSubmission& call, shm::Completion
       [](const PlacedPart& placed) { return placed.state == PlacedPart::State::kPending; });
   if (pending && *wait) return OkStatus();
   *wait = false;
-  WritePlaces(call, done);
+  WritePlaces(call, call.locate.lease, done);
   return OkStatus();
 }
 
@@ -277,29 +277,62 @@ Status LocalServerSession::CheckLease(LeaseId id) const {
   return Errorf(StatusCode::kNotFound, "field 'lease': no lease {} of this same-node session", id);
 }
 
-void LocalServerSession::WritePlaces(const DecodedSubmission& call, shm::Completion* done) {
+void LocalServerSession::WritePlaces(const DecodedSubmission& call, LeaseId lease,
+                                     shm::Completion* done) {
   LocalBuffers& buffers = *services_.buffers;
   buffers.places.clear();
   const size_t count = std::min<size_t>(buffers.placed.size(), call.capacity);
-  ByTier<uint64_t> read;
   for (size_t i = 0; i < count; ++i) {
     const PlacedPart& placed = buffers.placed[i];
     shm::PlaceEntry& place = buffers.places.emplace_back(ToPlace(placed));
     const bool on_device = placed.state == PlacedPart::State::kDevice;
     if (!on_device && placed.state != PlacedPart::State::kHost) continue;
-    if (on_device ? PlaceOnDevice(placed, &place) : PlaceInHost(placed, &place)) {
-      read[*placed.tier] += placed.bytes;
-    } else {
+    if (!(on_device ? PlaceOnDevice(placed, &place) : PlaceInHost(placed, &place))) {
       place.state = static_cast<uint8_t>(shm::PlaceState::kElsewhere);
     }
   }
   shm::CopyOut(ring_.scratch(), call.output, buffers.places.data(), count);
   done->count = static_cast<uint32_t>(count);
+  std::span<const shm::PlaceEntry> whole = buffers.places;
   if (count == buffers.placed.size()) {
     done->located = count == 0 ? 0 : buffers.placed.back().block + 1 - buffers.placed.front().block;
   } else {
     // The block at which the room ended is not counted: some of its parts may be missing.
-    done->located = buffers.placed[count].block - buffers.placed.front().block;
+    const uint32_t cut = buffers.placed[count].block;
+    done->located = cut - buffers.placed.front().block;
+    while (!whole.empty() && whole.back().block == cut) whole = whole.first(whole.size() - 1);
+  }
+  if (const auto held = leases_.find(lease); held != leases_.end()) {
+    CountRead(whole, &held->second.told);
+  }
+}
+
+void LocalServerSession::CountRead(std::span<const shm::PlaceEntry> places,
+                                   std::vector<bool>* told) {
+  const auto in = [](const shm::PlaceEntry& place, shm::PlaceState state) {
+    return place.state == static_cast<uint8_t>(state);
+  };
+  const bool any_pending = std::any_of(places.begin(), places.end(), [&](const auto& place) {
+    return in(place, shm::PlaceState::kPending);
+  });
+  ByTier<uint64_t> read;
+  for (size_t begin = 0, end = 0; begin < places.size(); begin = end) {
+    const uint32_t block = places[begin].block;
+    while (end < places.size() && places[end].block == block) ++end;
+    const auto parts = places.subspan(begin, end - begin);
+    // Whole next time.
+    if (std::any_of(parts.begin(), parts.end(),
+                    [&](const auto& part) { return in(part, shm::PlaceState::kPending); })) {
+      continue;
+    }
+    if (any_pending || !told->empty()) {
+      if (block >= told->size()) told->resize(block + 1);
+      if ((*told)[block]) continue;
+      (*told)[block] = true;
+    }
+    for (const shm::PlaceEntry& part : parts) {
+      if (in(part, shm::PlaceState::kHere)) read[*TierFromCode(part.tier)] += part.bytes;
+    }
   }
   in_place_.CountInPlace(read, 0);
   LocalStats::Add(services_.stats->read_bytes,
@@ -379,8 +412,8 @@ std::span<const uint64_t> LocalServerSession::CopyIds(const DecodedSubmission& c
 bool LocalServerSession::ForgetLease(LeaseId id) {
   const auto it = leases_.find(id);
   if (it == leases_.end()) return false;
-  leased_bytes_ -= it->second;
-  LocalStats::Sub(services_.stats->held_bytes, it->second);
+  leased_bytes_ -= it->second.bytes;
+  LocalStats::Sub(services_.stats->held_bytes, it->second.bytes);
   leases_.erase(it);
   return true;
 }

@@ -110,6 +110,11 @@ class LocalServerSession {
   uint64_t held_bytes() const { return leased_bytes_ + reserved_bytes_; }
 
  private:
+  struct HeldLease {
+    uint64_t bytes = 0;
+    // The blocks that were counted as read, if some of its blocks were pending.
+    std::vector<bool> told = {};
+  };
   struct Waiting {
     uint64_t cookie = 0;
     shm::DecodedSubmission call;
@@ -155,8 +160,11 @@ class LocalServerSession {
 
   // Tokens of a block. PERMISSION_DENIED for another tenant's namespace.
   Result<uint32_t> CheckTenant(const Fingerprint& fingerprint);
-  // Writes buffers.placed as places, as far as the output reaches.
-  void WritePlaces(const shm::DecodedSubmission& call, shm::Completion* done);
+  // Writes buffers.placed as places of the lease, as far as the output reaches.
+  void WritePlaces(const shm::DecodedSubmission& call, LeaseId lease, shm::Completion* done);
+  // Counts the bytes behind `places`, which the client reads now; `told`: of its lease. A client
+  // asks again for a range in which blocks are pending, and gets the places of the others again.
+  void CountRead(std::span<const shm::PlaceEntry> places, std::vector<bool>* told);
   // The client can see the segment, or will before it reads the answer.
   bool Expose(const HostTier::Place& place);
   // Fills in the segment and the offset. False: the client cannot see it.
@@ -176,7 +184,7 @@ class LocalServerSession {
   shm::NodeRing ring_;
   ArenaSegmentSender& sink_;
   bool busy_ = false;
-  absl::flat_hash_map<LeaseId, uint64_t> leases_;  // Bytes.
+  absl::flat_hash_map<LeaseId, HeldLease> leases_;
   absl::flat_hash_map<ReservationId, uint64_t> reservations_;
   uint64_t leased_bytes_ = 0;
   uint64_t reserved_bytes_ = 0;

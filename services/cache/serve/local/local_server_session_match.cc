@@ -35,7 +35,7 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
                     "leases: {} bytes and {} more, the session's limit is {}", held_bytes(),
                     match.bytes, options_.quota_bytes);
     }
-    leases_.emplace(*match.lease, match.bytes);
+    leases_.emplace(*match.lease, HeldLease{.bytes = match.bytes});
     leased_bytes_ += match.bytes;
     LocalStats::Add(services_.stats->held_bytes, match.bytes);
   }
@@ -61,7 +61,7 @@ void LocalServerSession::AnswerMatch(const DecodedSubmission& call, const MatchR
   done->bytes = match.bytes;
   done->miss_reason = static_cast<uint8_t>(match.miss_reason);
   done->estimated_seconds = match.estimated_fetch_seconds;
-  if (WantsPlaces(call)) WritePlaces(call, done);
+  if (WantsPlaces(call)) WritePlaces(call, done->lease, done);
 }
 
 Status LocalServerSession::AnswerLate(const WaitingMatch& waiting, const Result<MatchResult>& match,
@@ -76,7 +76,7 @@ Status LocalServerSession::AnswerLate(const WaitingMatch& waiting, const Result<
   services_.buffers->placed.clear();
   if (match->lease) {
     // Blocks of a source are not held here. A lease that has only such blocks is new.
-    leases_.emplace(*match->lease, 0);
+    leases_.emplace(*match->lease, HeldLease());
     if (WantsPlaces(waiting.call)) {
       CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session,
                                               .lease = *match->lease,

@@ -278,6 +278,35 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   client.call->Release(match.lease);
 }
 
+TEST_F(LocalServerSessionTest, ABlockThatIsToldTwiceIsReadOnce) {
+  Client client(this, "a");
+  PutOnDiskOnly(client);
+  const BlockKey first = TestKey(1);
+  // The first one is in memory when the others are asked for.
+  const shm::Completion one = client.call->Call(client.call->MatchCall(a_, {&first, 1}));
+  ASSERT_EQ(one.matched, 1u);
+  node_.executor.RunAll();
+  const uint64_t before = stats_.read_bytes;
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 3)));
+  ASSERT_EQ(match.matched, 3u);
+  const shm::Submission locate = client.call->WithLease(Op::kLocate, match.lease);
+  const auto count_here = [&] {
+    const shm::Completion done = client.call->Call(locate);
+    EXPECT_EQ(done.code, kOk);
+    const auto places = client.call->Output<shm::PlaceEntry>(locate, done);
+    return std::ranges::count(places, static_cast<uint8_t>(PlaceState::kHere),
+                              &shm::PlaceEntry::state);
+  };
+  // As by a client that still waits for the others.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(count_here(), 1);
+  node_.executor.RunAll();
+  ASSERT_EQ(count_here(), 3);
+  const uint64_t each = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
+  EXPECT_EQ(stats_.read_bytes - before, 3 * each);
+  client.call->Release(match.lease);
+  client.call->Release(one.lease);
+}
+
 // A client whose blocks never come costs the node some looks, not a look at each turn of its loop.
 TEST_F(LocalServerSessionTest, ABlockThatNeverComesIsLookedForAHundredTimesAMinute) {
   Client client(this, "a");
