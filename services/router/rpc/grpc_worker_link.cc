@@ -117,9 +117,17 @@ class AnswerCall final : public StreamCall<v1::GenerateResponse> {
   }
   void OnFinished(const Status& status) override {
     if (observer_ == nullptr) return;
+    if (status.code() == StatusCode::kUnavailable && !WasSent()) {
+      return std::exchange(observer_, nullptr)->OnUnreached(status);
+    }
     std::exchange(observer_, nullptr)
         ->OnError(status.ok() ? Errorf(StatusCode::kInternal, "the answer has no summary")
                               : status);
+  }
+  // Until a connection takes a call, its peer is the name that the channel was made for.
+  bool WasSent() {
+    const std::string peer = context()->peer();
+    return peer.starts_with("ipv4:") || peer.starts_with("ipv6:") || peer.starts_with("unix:");
   }
 
   std::shared_ptr<WorkerAnswerObserver> observer_;

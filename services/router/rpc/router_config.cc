@@ -59,7 +59,7 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
                  {.min = 1, .max = 1u << 20});
   schema.Integer("max_tries", &c.max_tries,
                  "Most workers that get one request, one after the other, before its first token. "
-                 "Engines that cannot be connected to do not count.",
+                 "Those that cannot be connected to do not count.",
                  {.min = 1, .max = 64, .unit = "workers"});
   schema.Integer("threads", &c.threads, "Threads that tokenise and decide.",
                  {.min = 1, .max = 64, .unit = "threads"});
