@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/common/status.h"
+#include "tests/fault/adversary/foreign_load.h"
 #include "tests/fault/adversary/liveness.h"
 #include "tests/fault/adversary/recipes.h"
 #include "tests/fault/adversary/report.h"
@@ -63,6 +64,8 @@ class Runner {
   std::vector<std::unique_ptr<HonestLoad>> honest_;  // One for each port.
   std::vector<std::unique_ptr<Liveness>> liveness_;  // One for each server.
   std::string holders_;  // Who had much in memory at the end of the last round.
+  ForeignLoad foreign_;
+  bool machine_busy_ = false;  // In the last round: nothing is said about its time.
 };
 
 }  // namespace cairn::fault
