@@ -4,11 +4,14 @@ small scripts; test_cluster_*.py start Cairn's own."""
 import http.client
 import stat
 import textwrap
+import threading
 
 import pytest
 
 from small_cluster import memory
 from small_cluster.cluster import Refused, SmallCluster
+from small_cluster.objects import Objects
+from small_cluster.view import View
 
 SCRIPTS = {
     # Answers its name, and what a file says; tells in /shared when it was asked to end.
@@ -218,3 +221,16 @@ def test_what_kubernetes_refuses_is_refused(cluster):
     root = container("web", 8080, securityContext={**CONTEXT, "runAsUser": 0})
     with pytest.raises(Refused, match="runAsUser is 0"):
         cluster.apply([workload("Deployment", 1, [root])])
+
+
+def test_a_watch_wakes_when_something_changes():
+    view = View(Objects())
+    since, _ = view.list("ConfigMap")
+    assert view.changes("ConfigMap", since, 0) == (since, [])
+    events = []
+    watch = threading.Thread(target=lambda: events.extend(view.changes("ConfigMap", since, 60)[1]))
+    watch.start()
+    view.objects.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    watch.join(30)
+    assert not watch.is_alive()
+    assert [(what, obj["metadata"]["name"]) for what, obj in events] == [("ADDED", "c")]

@@ -41,7 +41,6 @@ PATH = re.compile(
     r"(?:/([a-z]+)(?:/([^/]+)(?:/([a-z]+))?)?)?$"
 )
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
-WATCH_STEP = 0.1  # Seconds between two looks of a watch.
 
 
 def _openapi(root):
@@ -295,8 +294,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         initial = query.get("sendInitialEvents", ["false"])[0] == "true"
         try:
-            while time.monotonic() < end:
-                since, events = self.view.changes(kind, since)
+            while (left := end - time.monotonic()) > 0:
+                since, events = self.view.changes(kind, since, 0 if initial else left)
                 for what, obj in events:
                     if _selected(obj, query) and not (initial and what == "DELETED"):
                         self._event(what, obj)
@@ -305,7 +304,6 @@ class _Handler(BaseHTTPRequestHandler):
                     meta = {"resourceVersion": str(since), "annotations": note}
                     self._event("BOOKMARK", {"kind": kind, "apiVersion": version, "metadata": meta})
                     initial = False
-                time.sleep(WATCH_STEP)
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True  # The caller has gone.

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from small_cluster import controllers
+from small_cluster import controllers, view
 from small_cluster.name_server import NameServer
 from small_cluster.network import NAME_SERVER, Network, enter, run_in
 from small_cluster.objects import Objects, Refused
@@ -51,6 +51,7 @@ class SmallCluster:
         self._policies = {}
         self._kept = frozenset()  # Objects that no release owns.
         self._going = frozenset()  # Claims that are to be removed.
+        self._state = None  # What watchers of the API have been told.
         self._evictions = threading.Lock()
         self._steps = threading.Lock()  # Held during a step of the controllers.
         self._error = None
@@ -253,6 +254,10 @@ class SmallCluster:
         while self._late and self._late[0][0] <= time.monotonic():
             self.network.set_services(self._late[0][1])
             self._late.popleft()
+        state = view.state(self)
+        if state != self._state:
+            self._state = state
+            self.objects.news.tell()
 
 
 __all__ = ["Refused", "SmallCluster"]

@@ -55,10 +55,35 @@ def admit(new, old):
             raise Refused(f"{name}: violates PodSecurity restricted: {'; '.join(found)}")
 
 
-class Objects:
-    """Thread-safe. Nobody may change what it returns."""
+class News:
+    """Wakes those who wait for a change. Thread-safe."""
 
     def __init__(self):
+        self._condition = threading.Condition()
+        self._number = 0
+
+    def number(self):
+        """How often something has changed."""
+        with self._condition:
+            return self._number
+
+    def tell(self):
+        with self._condition:
+            self._number += 1
+            self._condition.notify_all()
+
+    def wait(self, number, seconds):
+        """Until something changes after `number` was read, or for this many seconds."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._number != number, seconds)
+
+
+class Objects:
+    """Thread-safe. Nobody may change what it returns. `news`: of objects, and of the pods of the
+    cluster that has them."""
+
+    def __init__(self):
+        self.news = News()
         self._lock = threading.Lock()
         self._objects = {}
         self._addresses = 0
@@ -86,10 +111,13 @@ class Objects:
             same = old is not None and old.get("spec") == obj.get("spec")
             meta["generation"] = kept.get("generation", 0) + (not same)
             self._objects[key] = obj
+        self.news.tell()
 
     def remove(self, kind, name):
         with self._lock:
-            return self._objects.pop((kind, name), None)
+            removed = self._objects.pop((kind, name), None)
+        self.news.tell()
+        return removed
 
     def keys(self):
         with self._lock:

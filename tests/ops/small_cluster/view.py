@@ -5,10 +5,12 @@ import base64
 import copy
 import json
 import threading
+import time
 
 from small_cluster import controllers
 
 LIVE = ("Node", "Pod")  # Kinds that nobody applies.
+WORKLOADS = ("StatefulSet", "Deployment")
 
 
 def _container_status(container):
@@ -75,6 +77,19 @@ def _workload_status(workload, pods):
     return status
 
 
+def _pods_of(cluster, workload):
+    owner = (workload["kind"], workload["metadata"]["name"])
+    return [p for p in cluster.pods() if p.owner == owner and not p.ended.is_set()]
+
+
+def state(cluster):
+    """Everything that the API shows of pods and machines, to compare it with what was before."""
+    pods = [(p.owner, pod_object(p, {})) for p in cluster.pods() if not p.ended.is_set()]
+    workloads = [w for kind in WORKLOADS for w in cluster.objects.all(kind)]
+    statuses = [_workload_status(w, _pods_of(cluster, w)) for w in workloads]
+    return pods, statuses, cluster.cordoned
+
+
 class View:
     """`cluster`: None for objects that nobody runs. Thread-safe. Nobody may change what it
     returns."""
@@ -96,8 +111,19 @@ class View:
         _, found = self.list(kind)
         return next((o for o in found if o["metadata"]["name"] == name), None)
 
-    def changes(self, kind, since):
-        """(version, [(what happened, object)]) after the version `since`."""
+    def changes(self, kind, since, seconds):
+        """(version, [(what happened, object)]) after the version `since`; waits for this many
+        seconds for something to happen."""
+        news, end = self.objects.news, time.monotonic() + seconds
+        while True:
+            number = news.number()  # Before the look: what changes after it ends the wait.
+            version, events = self._events(kind, since)
+            left = end - time.monotonic()
+            if events or left <= 0:
+                return version, events
+            news.wait(number, left)
+
+    def _events(self, kind, since):
         with self._lock:
             self._look(kind)
             events = []
@@ -145,7 +171,7 @@ class View:
             cluster = self.cluster
             return [_machine_object(m, m in cluster.cordoned) for m in cluster.machines]
         uids = {}
-        for workload in ("StatefulSet", "Deployment"):
+        for workload in WORKLOADS:
             for obj in self.objects.all(workload):
                 uids[(workload, obj["metadata"]["name"])] = obj["metadata"]["uid"]
         return [pod_object(p, uids) for p in self.cluster.pods() if not p.ended.is_set()]
@@ -158,8 +184,6 @@ class View:
             text = {k: base64.b64encode(v.encode()).decode() for k, v in obj["stringData"].items()}
             made = {k: v for k, v in obj.items() if k != "stringData"}
             return {**made, "data": {**(obj.get("data") or {}), **text}}
-        if self.cluster is None or obj["kind"] not in ("StatefulSet", "Deployment"):
+        if self.cluster is None or obj["kind"] not in WORKLOADS:
             return obj
-        owner = (obj["kind"], obj["metadata"]["name"])
-        pods = [p for p in self.cluster.pods() if p.owner == owner and not p.ended.is_set()]
-        return {**obj, "status": _workload_status(obj, pods)}
+        return {**obj, "status": _workload_status(obj, _pods_of(self.cluster, obj))}
