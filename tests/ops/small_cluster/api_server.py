@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlparse
 
 import yaml
 
-from small_cluster import commands, protobuf
+from small_cluster import commands, protobuf, workloads
 from small_cluster.objects import Refused
 from small_cluster.view import LIVE, View
 
@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
             cluster.pod(name).delete(None if grace is None else int(grace))
         elif kind == "PersistentVolumeClaim" and cluster:
             cluster.remove_claim(name)
-        elif cluster and kind in ("StatefulSet", "Deployment"):
+        elif cluster and kind in workloads.KINDS:
             if how.get("propagationPolicy") == "Orphan":
                 cluster.orphan(kind, name)
             else:

@@ -6,14 +6,13 @@ import socket
 import threading
 import time
 
-from small_cluster import controllers, view
+from small_cluster import controllers, view, workloads
 from small_cluster.name_server import NameServer
 from small_cluster.network import NAME_SERVER, Network, enter, run_in
 from small_cluster.objects import Objects, Refused
 from small_cluster.pod import Pod
 from small_cluster.volumes import Claims
 
-WORKLOADS = {"StatefulSet": controllers.stateful_set, "Deployment": controllers.deployment}
 STEP = 0.05  # Seconds between two steps of the controllers.
 
 
@@ -150,11 +149,11 @@ class SmallCluster:
     def settled(self):
         """All workloads have the pods that they ask for, of the newest revision, and ready, and
         Services lead to them."""
-        for kind in WORKLOADS:
+        for kind in workloads.KINDS:
             for workload in self.objects.all(kind):
                 owner = (kind, workload["metadata"]["name"])
                 pods = [p for p in self.pods() if p.owner == owner]
-                wanted = controllers.revision(workload["spec"]["template"])
+                wanted = workloads.revision(workload["spec"]["template"])
                 if len(pods) != workload["spec"].get("replicas", 1):
                     return False
                 if not all(p.ready and p.revision == wanted for p in pods):
@@ -235,7 +234,7 @@ class SmallCluster:
     def _step(self):
         with self._lock:
             self._pods = {n: p for n, p in self._pods.items() if not p.ended.is_set()}
-        for kind, controller in WORKLOADS.items():
+        for kind, controller in workloads.KINDS.items():
             for workload in self.objects.all(kind):
                 controller(self, workload)
         for pod in self.pods():

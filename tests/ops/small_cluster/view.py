@@ -7,10 +7,9 @@ import json
 import threading
 import time
 
-from small_cluster import controllers
+from small_cluster import workloads
 
 LIVE = ("Node", "Pod")  # Kinds that nobody applies.
-WORKLOADS = ("StatefulSet", "Deployment")
 
 
 def _container_status(container):
@@ -60,9 +59,9 @@ def _machine_object(name, cordoned):
 
 
 def _workload_status(workload, pods):
-    wanted = controllers.revision(workload["spec"]["template"])
+    wanted = workloads.revision(workload["spec"]["template"])
     new = sum(p.revision == wanted for p in pods)
-    available = sum(controllers.available(p, workload) for p in pods)
+    available = sum(workloads.available(p, workload) for p in pods)
     status = {
         "observedGeneration": workload["metadata"]["generation"],
         "replicas": len(pods),
@@ -85,8 +84,8 @@ def _pods_of(cluster, workload):
 def state(cluster):
     """Everything that the API shows of pods and machines, to compare it with what was before."""
     pods = [(p.owner, pod_object(p, {})) for p in cluster.pods() if not p.ended.is_set()]
-    workloads = [w for kind in WORKLOADS for w in cluster.objects.all(kind)]
-    statuses = [_workload_status(w, _pods_of(cluster, w)) for w in workloads]
+    applied = [w for kind in workloads.KINDS for w in cluster.objects.all(kind)]
+    statuses = [_workload_status(w, _pods_of(cluster, w)) for w in applied]
     return pods, statuses, cluster.cordoned
 
 
@@ -171,9 +170,9 @@ class View:
             cluster = self.cluster
             return [_machine_object(m, m in cluster.cordoned) for m in cluster.machines]
         uids = {}
-        for workload in WORKLOADS:
-            for obj in self.objects.all(workload):
-                uids[(workload, obj["metadata"]["name"])] = obj["metadata"]["uid"]
+        for kind_of_owner in workloads.KINDS:
+            for obj in self.objects.all(kind_of_owner):
+                uids[(kind_of_owner, obj["metadata"]["name"])] = obj["metadata"]["uid"]
         return [pod_object(p, uids) for p in self.cluster.pods() if not p.ended.is_set()]
 
     def _with_status(self, obj):
@@ -184,6 +183,6 @@ class View:
             text = {k: base64.b64encode(v.encode()).decode() for k, v in obj["stringData"].items()}
             made = {k: v for k, v in obj.items() if k != "stringData"}
             return {**made, "data": {**(obj.get("data") or {}), **text}}
-        if self.cluster is None or obj["kind"] not in WORKLOADS:
+        if self.cluster is None or obj["kind"] not in workloads.KINDS:
             return obj
         return {**obj, "status": _workload_status(obj, _pods_of(self.cluster, obj))}
