@@ -7,6 +7,34 @@ from operator_page import Operator, block
 from small_cluster.cluster import SmallCluster
 
 RELEASE = "cairn"
+LABELS = {"app": "agent"}
+CONTAINER = {
+    "name": "agent",
+    "image": "none",
+    "command": ["sleep", "1000"],
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+# As most machines have one, of somebody else.
+AGENT = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "agent"},
+    "spec": {
+        "selector": {"matchLabels": LABELS},
+        "template": {
+            "metadata": {"labels": LABELS},
+            "spec": {
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": 10001,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "terminationGracePeriodSeconds": 1,
+                "containers": [CONTAINER],
+            },
+        },
+    },
+}
 NAMES = [f"{RELEASE}-{role}.kv.svc" for role in ("cache", "worker", "router")]
 
 
@@ -27,7 +55,8 @@ def install(operator, folder):
 
 
 def nodes(operator):
-    return sorted((p for p in operator.cluster.pods() if p.owner), key=lambda p: p.name)
+    owner = ("StatefulSet", "cairn-cache")
+    return sorted((p for p in operator.cluster.pods() if p.owner == owner), key=lambda p: p.name)
 
 
 def claim(operator, number):
@@ -68,6 +97,7 @@ def test_install_scale_and_grow(operator, tmp_path):
 def test_a_machine_is_drained_and_a_volume_replaced(operator, tmp_path):
     folder = tmp_path / "operator"
     install(operator, folder)
+    operator.cluster.add(AGENT)
     operator.run(["helm upgrade cairn helm/cairn --reuse-values --set cache.replicas=3"])
     operator.cluster.wait_settled()
     machines = {p.name: p.machine for p in nodes(operator)}
@@ -83,6 +113,7 @@ def test_a_machine_is_drained_and_a_volume_replaced(operator, tmp_path):
     operator.run(drain, MACHINE=gone)
     operator.cluster.wait_settled()
     assert gone not in {p.machine for p in nodes(operator)}
+    assert gone in {p.machine for p in operator.cluster.pods() if p.labels == LABELS}
     operator.run([f"kubectl uncordon {gone}"])
     before = claim(operator, 1)["metadata"]["uid"]
     operator.run(block("Replacing a machine, taking a node out", "delete pvc"))

@@ -45,8 +45,8 @@ def release(networks, chart, programs, tmp_path):
 class Caller:
     """Calls the routers through their Service. Known prompts must get known answers."""
 
-    def __init__(self, cluster, https):
-        self._cluster = cluster
+    def __init__(self, cluster, https, tokens=3):
+        self._cluster, self._tokens = cluster, tokens
         self._address = cluster.service_address("test-router")
         self._known = {}
         self._context = ssl.create_default_context() if https else None
@@ -58,7 +58,8 @@ class Caller:
         self.ask(random.choice(PROMPTS))
 
     def ask(self, prompt):
-        body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": 3, "temperature": 0})
+        more = {"max_tokens": self._tokens, "temperature": 0}
+        body = json.dumps({"model": "m", "prompt": prompt, **more})
         connection = self._connection()
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()

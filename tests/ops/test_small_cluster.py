@@ -96,17 +96,30 @@ def workload(kind, replicas, containers, inits=(), volumes=(), **spec):
     }
     if kind == "StatefulSet":
         spec = {"serviceName": "peers", "podManagementPolicy": "Parallel", **spec}
+    if kind != "DaemonSet":
+        spec["replicas"] = replicas
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
         "metadata": {"name": "x"},
         "spec": {
-            "replicas": replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
             **spec,
         },
     }
+
+
+def job(script, limit):
+    """A Job whose pods run a shell's script and share the folder /kept."""
+    pod = workload("Deployment", 1, [])["spec"]["template"]["spec"]
+    kept = {"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}
+    mount = {"name": "kept", "mountPath": "/kept"}
+    run = {"name": "run", "command": ["sh", "-c", script], "image": "none"}
+    run.update(securityContext=CONTEXT, volumeMounts=[mount])
+    pod.update(restartPolicy="Never", volumes=[kept], containers=[run])
+    spec = {"backoffLimit": limit, "template": {"spec": pod}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
 
 
 def service(name, headless=False):
@@ -221,6 +234,43 @@ def test_what_kubernetes_refuses_is_refused(cluster):
     root = container("web", 8080, securityContext={**CONTEXT, "runAsUser": 0})
     with pytest.raises(Refused, match="runAsUser is 0"):
         cluster.apply([workload("Deployment", 1, [root])])
+
+
+def test_a_daemon_set_has_a_pod_on_each_machine(cluster):
+    cluster.apply([workload("DaemonSet", None, [container("web", 8080)])])
+    cluster.wait_settled()
+    assert sorted(p.machine for p in cluster.pods()) == cluster.machines
+    # No other pod may go to this machine.
+    pod = next(p for p in cluster.pods() if p.machine == cluster.machines[1])
+    cluster.cordon(pod.machine)
+    pod.delete()
+    pod.ended.wait(20)
+    cluster.wait_settled()
+    assert sorted(p.machine for p in cluster.pods()) == cluster.machines
+    before = {p.name for p in cluster.pods()}
+    cluster.apply([workload("DaemonSet", None, [container("web", 8080, image="newer")])])
+
+    def updated():
+        assert sum(p.ready for p in cluster.pods()) >= 2, "more than one machine has no pod"
+        return cluster.settled()
+
+    cluster.wait(updated, "new pods on all machines")
+    assert not before & {p.name for p in cluster.pods()}
+
+
+def test_a_job_runs_until_a_pod_of_it_succeeds(cluster):
+    cluster.add(job("test -e /kept/tried || { touch /kept/tried; exit 1; }", 1))
+    cluster.wait_settled()
+    assert sorted(p.phase for p in cluster.pods()) == ["Failed", "Succeeded"]
+    cluster.objects.remove("Job", "j")
+    cluster.wait(lambda: not cluster.pods(), "the pods go with the Job")
+
+
+def test_a_job_that_fails_too_often_is_left(cluster):
+    cluster.add(job("exit 1", 0))
+    cluster.wait(lambda: cluster.finished_jobs, "the end of the Job")
+    assert list(cluster.finished_jobs.values()) == ["Failed"] and not cluster.settled()
+    assert [p.phase for p in cluster.pods()] == ["Failed"]
 
 
 def test_a_watch_wakes_when_something_changes():

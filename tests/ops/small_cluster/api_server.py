@@ -25,7 +25,12 @@ KINDS = {  # group/version: {plural: kind}
         "secrets": "Secret",
         "persistentvolumeclaims": "PersistentVolumeClaim",
     },
-    "apps/v1": {"statefulsets": "StatefulSet", "deployments": "Deployment"},
+    "apps/v1": {
+        "statefulsets": "StatefulSet",
+        "deployments": "Deployment",
+        "daemonsets": "DaemonSet",
+    },
+    "batch/v1": {"jobs": "Job"},
     "autoscaling/v2": {"horizontalpodautoscalers": "HorizontalPodAutoscaler"},
     "policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
     "networking.k8s.io/v1": {"networkpolicies": "NetworkPolicy"},

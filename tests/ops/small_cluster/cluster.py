@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from small_cluster import controllers, view, workloads
+from small_cluster import autoscaler, controllers, view, workloads
 from small_cluster.name_server import NameServer
 from small_cluster.network import NAME_SERVER, Network, enter, run_in
 from small_cluster.objects import Objects, Refused
@@ -29,11 +29,15 @@ class SmallCluster:
     `folder`: for volumes and logs. `programs`: a folder that containers find in their PATH.
     `lag`: seconds after which the address of a Service follows a change of its pods, as kube-proxy
     does on a busy machine; names follow at once. `drivers`: for each CSI driver, what makes the
-    files of a volume of its attributes and its pod's name. Use it in a `with`. Thread-safe.
+    files of a volume of its attributes and its pod's name. `haste`: how many times as fast as
+    Kubernetes' the clock of autoscalers is. Use it in a `with`. Thread-safe.
     """
 
-    def __init__(self, folder, programs, namespace="kv", lag=0.0, machines=3, drivers=None):
+    def __init__(
+        self, folder, programs, namespace="kv", lag=0.0, machines=3, drivers=None, haste=60
+    ):
         self.folder, self.programs, self.namespace, self.lag = folder, programs, namespace, lag
+        self._haste = haste
         self.drivers = {} if drivers is None else drivers
         self.objects = Objects()
         self.claims = Claims(folder / "claims")
@@ -42,6 +46,7 @@ class SmallCluster:
         self.notes = []  # What went wrong and did not stop anything.
         self.machines = [f"machine-{i}" for i in range(machines)]
         self.cordoned = frozenset()  # Machines that get no pods.
+        self.finished_jobs = {}  # uid: Complete or Failed.
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._pods = {}
@@ -58,8 +63,10 @@ class SmallCluster:
         self._client, self.client_address = self.network.add_pod()
         # Calls of the test come from a pod, and look names up as pods do.
         self._names = NameServer(*run_in(self.network.machine, name_sockets))
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        targets = (self._run, self._autoscale)
+        self._threads = [threading.Thread(target=target, daemon=True) for target in targets]
+        for thread in self._threads:
+            thread.start()
 
     def __enter__(self):
         return self
@@ -147,17 +154,11 @@ class SmallCluster:
         enter(self._client)
 
     def settled(self):
-        """All workloads have the pods that they ask for, of the newest revision, and ready, and
-        Services lead to them."""
+        """All workloads have the pods that they ask for, of the newest revision, and ready;
+        Services lead to them; and Jobs are done."""
         for kind in workloads.KINDS:
-            for workload in self.objects.all(kind):
-                owner = (kind, workload["metadata"]["name"])
-                pods = [p for p in self.pods() if p.owner == owner]
-                wanted = workloads.revision(workload["spec"]["template"])
-                if len(pods) != workload["spec"].get("replicas", 1):
-                    return False
-                if not all(p.ready and p.revision == wanted for p in pods):
-                    return False
+            if not all(workloads.settled(self, w) for w in self.objects.all(kind)):
+                return False
         return not self._late and controllers.services(self)[0] == self._rules
 
     def wait_settled(self, patience=180):
@@ -186,7 +187,8 @@ class SmallCluster:
     def close(self):
         """Ends all pods at once."""
         self._ended.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         for pod in self.pods():
             pod.delete(grace=0)
         for pod in self.pods():
@@ -197,7 +199,7 @@ class SmallCluster:
     # What the controllers use ---------------------------------------------------------------------
 
     def add_pod(self, meta, spec):
-        pod = Pod(self, {**meta, "machine": self._machine(meta.get("owner"))}, spec)
+        pod = Pod(self, {"machine": self._machine(meta.get("owner")), **meta}, spec)
         with self._lock:
             self._pods[pod.name] = pod
         pod.start()
@@ -230,6 +232,32 @@ class SmallCluster:
                 self._error = error
                 return
             self._ended.wait(STEP)
+
+    def _autoscale(self):
+        """Apart from the other controllers: it waits for what pods answer."""
+        enter(self.network.machine)
+        known = {}
+        while not self._ended.wait(autoscaler.SYNC / self._haste):
+            try:
+                for obj in self.objects.all("HorizontalPodAutoscaler"):
+                    name = obj["metadata"]["name"]
+                    if name not in known or known[name].spec != obj["spec"]:
+                        known[name] = autoscaler.Autoscaler(obj["spec"], self._haste)
+                    self._scale(known[name])
+            except Exception as error:  # The test that waits raises it.
+                self._error = error
+                return
+
+    def _scale(self, scaler):
+        owner = (scaler.spec["scaleTargetRef"]["kind"], scaler.spec["scaleTargetRef"]["name"])
+        workload = self.objects.find(*owner)
+        if workload is None:
+            return
+        pods = [p for p in self.pods() if p.owner == owner and not p.deleted.is_set()]
+        now = workload["spec"].get("replicas", 1)
+        wanted = scaler.pods(now, pods)
+        if wanted != now:
+            self.objects.scale(*owner, wanted)
 
     def _step(self):
         with self._lock:

@@ -86,6 +86,7 @@ class Objects:
         self.news = News()
         self._lock = threading.Lock()
         self._objects = {}
+        self._scaled = set()  # Workloads whose `replicas` an autoscaler owns.
         self._addresses = 0
 
     def find(self, kind, name, _owner=None):
@@ -103,6 +104,10 @@ class Objects:
         old = self.find(*key)
         admit(obj, old and {k: v for k, v in old.items() if k != "status"})
         with self._lock:
+            if "replicas" in (obj.get("spec") or {}):
+                self._scaled.discard(key)
+            elif key in self._scaled:
+                obj["spec"]["replicas"] = self._objects[key]["spec"]["replicas"]
             if obj["kind"] == "Service":
                 old_spec = old["spec"] if old else {}
                 obj["spec"].setdefault("clusterIP", old_spec.get("clusterIP") or self._address())
@@ -113,8 +118,19 @@ class Objects:
             self._objects[key] = obj
         self.news.tell()
 
+    def scale(self, kind, name, replicas):
+        """As an autoscaler does: manifests without `replicas` leave this number from now on."""
+        with self._lock:
+            obj = copy.deepcopy(self._objects[(kind, name)])
+            obj["spec"]["replicas"] = replicas
+            obj["metadata"]["generation"] += 1
+            self._objects[(kind, name)] = obj
+            self._scaled.add((kind, name))
+        self.news.tell()
+
     def remove(self, kind, name):
         with self._lock:
+            self._scaled.discard((kind, name))
             removed = self._objects.pop((kind, name), None)
         self.news.tell()
         return removed

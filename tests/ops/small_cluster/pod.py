@@ -27,6 +27,11 @@ def is_sidecar(container):
     return container.get("restartPolicy") == "Always"
 
 
+def _expanded(text, env):
+    """With the values of the $(NAME) that are known."""
+    return re.sub(r"\$\((\w+)\)", lambda m: env.get(m[1], m[0]), text)
+
+
 class Probe:
     """When it is to be asked, and what it has said."""
 
@@ -157,6 +162,7 @@ class Pod:
         self.address = None
         self.error = None  # Why it cannot start.
         self.phase = "Pending"
+        self.ended_at = None  # When its containers had run to their end, if they do that.
         self.ready_since = None
         self.deletion_time = None
         self.deleted = threading.Event()
@@ -249,6 +255,7 @@ class Pod:
         while not self.deleted.is_set():
             if once and not any(c.running() for c in self.containers):
                 failed = any(c.process.returncode != 0 for c in self.containers)
+                self.ended_at = time.monotonic()
                 self.phase = "Failed" if failed else "Succeeded"
                 self.deleted.wait()
                 return
@@ -309,7 +316,10 @@ class Pod:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": self.name}
         for item in container.spec.get("env") or []:
             source = item.get("valueFrom")
-            env[item["name"]] = fields[source["fieldRef"]["fieldPath"]] if source else item["value"]
+            if source:
+                env[item["name"]] = fields[source["fieldRef"]["fieldPath"]]
+            else:
+                env[item["name"]] = _expanded(item["value"], env)
         return env
 
     def words_inside(self, container, command):
@@ -326,9 +336,7 @@ class Pod:
     def launch(self, container):
         env = self.environment(container)
         words = (container.spec.get("command") or []) + (container.spec.get("args") or [])
-        command = [
-            re.sub(r"\$\((\w+)\)", lambda m: env.get(m[1], m[0]), str(word)) for word in words
-        ]
+        command = [_expanded(str(word), env) for word in words]
         context = {
             **(self.spec.get("securityContext") or {}),
             **(container.spec.get("securityContext") or {}),

@@ -33,7 +33,8 @@ def pod_object(pod, uids):
     meta["labels"] = dict(pod.labels)
     if pod.owner in uids:
         kind, name = pod.owner
-        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uids[pod.owner]}
+        version = "batch/v1" if kind == "Job" else "apps/v1"
+        owner = {"apiVersion": version, "kind": kind, "name": name, "uid": uids[pod.owner]}
         meta["ownerReferences"] = [{**owner, "controller": True}]
     if pod.deleted.is_set():
         meta["deletionTimestamp"] = pod.deletion_time
@@ -58,18 +59,44 @@ def _machine_object(name, cordoned):
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec, "status": status}
 
 
-def _workload_status(workload, pods):
+def _job_status(cluster, job, pods):
+    end = cluster.finished_jobs.get(job["metadata"]["uid"])
+    return {
+        "active": sum(p.phase in ("Pending", "Running") for p in pods),
+        "failed": sum(p.phase == "Failed" for p in pods),
+        "succeeded": int(end == "Complete"),
+        "conditions": [{"type": end, "status": "True"}] if end else [],
+    }
+
+
+def _workload_status(cluster, workload):
+    pods = _pods_of(cluster, workload)
+    if workload["kind"] == "Job":
+        return _job_status(cluster, workload, pods)
     wanted = workloads.revision(workload["spec"]["template"])
     new = sum(p.revision == wanted for p in pods)
+    ready = sum(p.ready for p in pods)
     available = sum(workloads.available(p, workload) for p in pods)
-    status = {
-        "observedGeneration": workload["metadata"]["generation"],
-        "replicas": len(pods),
-        "updatedReplicas": new,
-        "readyReplicas": sum(p.ready for p in pods),
-        "availableReplicas": available,
-        "unavailableReplicas": max(0, workload["spec"].get("replicas", 1) - available),
-    }
+    missing = max(0, workloads.size(cluster, workload) - available)
+    status = {"observedGeneration": workload["metadata"]["generation"]}
+    if workload["kind"] == "DaemonSet":
+        return {
+            **status,
+            "desiredNumberScheduled": workloads.size(cluster, workload),
+            "currentNumberScheduled": len(pods),
+            "updatedNumberScheduled": new,
+            "numberMisscheduled": 0,
+            "numberReady": ready,
+            "numberAvailable": available,
+            "numberUnavailable": missing,
+        }
+    status.update(
+        replicas=len(pods),
+        updatedReplicas=new,
+        readyReplicas=ready,
+        availableReplicas=available,
+        unavailableReplicas=missing,
+    )
     if workload["kind"] == "StatefulSet":
         status["updateRevision"] = wanted
         status["currentRevision"] = wanted if new == len(pods) else "before"
@@ -85,7 +112,7 @@ def state(cluster):
     """Everything that the API shows of pods and machines, to compare it with what was before."""
     pods = [(p.owner, pod_object(p, {})) for p in cluster.pods() if not p.ended.is_set()]
     applied = [w for kind in workloads.KINDS for w in cluster.objects.all(kind)]
-    statuses = [_workload_status(w, _pods_of(cluster, w)) for w in applied]
+    statuses = [_workload_status(cluster, w) for w in applied]
     return pods, statuses, cluster.cordoned
 
 
@@ -185,4 +212,4 @@ class View:
             return {**made, "data": {**(obj.get("data") or {}), **text}}
         if self.cluster is None or obj["kind"] not in workloads.KINDS:
             return obj
-        return {**obj, "status": _workload_status(obj, _pods_of(self.cluster, obj))}
+        return {**obj, "status": _workload_status(self.cluster, obj)}

@@ -16,9 +16,10 @@ def revision(template):
 def _owned(cluster, workload):
     """Its pods, among them those that an earlier workload with this selector left behind."""
     owner = (workload["kind"], workload["metadata"]["name"])
+    selector = workload["spec"].get("selector")  # A Job has none.
     pods = cluster.pods()
     for pod in pods:
-        if pod.owner is None and pod.orphan and selects(workload["spec"]["selector"], pod.labels):
+        if pod.owner is None and pod.orphan and selector and selects(selector, pod.labels):
             pod.owner, pod.orphan = owner, False
     return [p for p in pods if p.owner == owner]
 
@@ -28,14 +29,16 @@ def available(pod, workload):
     return pod.ready and time.monotonic() >= pod.ready_since + least
 
 
-def _make(cluster, workload, name, extra=None):
+def _make(cluster, workload, name, extra=None, machine=None):
     template = workload["spec"]["template"]
     meta = {
         "name": name,
-        "labels": template["metadata"].get("labels") or {},
+        "labels": (template.get("metadata") or {}).get("labels") or {},
         "owner": (workload["kind"], workload["metadata"]["name"]),
         "revision": revision(template),
     }
+    if machine is not None:
+        meta["machine"] = machine
     cluster.add_pod(meta, {**template["spec"], **(extra or {})})
 
 
@@ -144,4 +147,74 @@ def deployment(cluster, workload):
         pod.delete()
 
 
-KINDS = {"StatefulSet": stateful_set, "Deployment": deployment}
+def daemon_set(cluster, workload):
+    """A pod on each machine, also where no other pods may go. Updates leave a machine without its
+    pod for a while; maxSurge is not there."""
+    rolling = (workload["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    if rolling.get("maxSurge", 0) != 0:
+        raise NotImplementedError("updateStrategy.rollingUpdate.maxSurge")
+    every = _owned(cluster, workload)
+    taken = {p.machine for p in every}
+    wanted = revision(workload["spec"]["template"])
+    for machine in cluster.machines:
+        if machine not in taken:
+            name = f"{workload['metadata']['name']}-{cluster.number()}"
+            _make(cluster, workload, name, machine=machine)
+    pods = [p for p in every if not p.deleted.is_set()]
+    old = sorted((p for p in pods if p.revision != wanted), key=lambda p: (p.ready, p.name))
+    most = part(rolling.get("maxUnavailable", 1), len(cluster.machines), math.ceil)
+    room = most - (len(cluster.machines) - sum(available(p, workload) for p in pods))
+    for pod in old:
+        if pod.ready:
+            if room <= 0:
+                break
+            room -= 1
+        pod.delete()
+
+
+def job(cluster, workload):
+    """A pod that runs to its end, and others after it if it fails, until `backoffLimit`."""
+    spec = workload["spec"]
+    if spec.get("completions", 1) != 1 or spec.get("parallelism", 1) != 1:
+        raise NotImplementedError("completions, parallelism: expected 1")
+    if spec["template"]["spec"].get("restartPolicy") != "Never":
+        raise NotImplementedError("restartPolicy: expected Never")
+    uid = workload["metadata"]["uid"]
+    if uid in cluster.finished_jobs:
+        return
+    pods = _owned(cluster, workload)
+    failed = [p for p in pods if p.phase == "Failed"]
+    if any(p.phase == "Succeeded" for p in pods):
+        cluster.finished_jobs[uid] = "Complete"
+    elif len(failed) > spec.get("backoffLimit", 6):
+        cluster.finished_jobs[uid] = "Failed"
+    elif len(failed) == len([p for p in pods if not p.deleted.is_set()]):
+        # Kubernetes waits 10 s, 20 s, 40 s ... A small cluster waits a tenth.
+        last = max((p.ended_at for p in failed), default=-math.inf)
+        if time.monotonic() >= last + 2 ** (len(failed) - 1):
+            _make(cluster, workload, f"{workload['metadata']['name']}-{cluster.number()}")
+
+
+KINDS = {
+    "StatefulSet": stateful_set,
+    "Deployment": deployment,
+    "DaemonSet": daemon_set,
+    "Job": job,
+}
+
+
+def size(cluster, workload):
+    """The number of pods that it asks for."""
+    if workload["kind"] == "DaemonSet":
+        return len(cluster.machines)
+    return workload["spec"].get("replicas", 1)
+
+
+def settled(cluster, workload):
+    """Whether it has all its pods, of the newest revision, and ready; or a Job has succeeded."""
+    if workload["kind"] == "Job":
+        return cluster.finished_jobs.get(workload["metadata"]["uid"]) == "Complete"
+    pods = _owned(cluster, workload)
+    wanted = revision(workload["spec"]["template"])
+    ready = all(p.ready and p.revision == wanted for p in pods)
+    return ready and len(pods) == size(cluster, workload)
