@@ -183,10 +183,11 @@ def start(chart, folder, programs, scripts=(), **options):
 
 
 class Authority:
-    """Signs certificates, as an issuer of cert-manager does. Thread-safe."""
+    """Signs certificates, as an issuer of cert-manager does. `env`: of what makes them.
+    Thread-safe."""
 
-    def __init__(self, folder):
-        self._folder = folder
+    def __init__(self, folder, env=None):
+        self._folder, self._env = folder, env
         self._lock = threading.Lock()
         folder.mkdir(exist_ok=True)
         self._openssl(
@@ -227,7 +228,9 @@ class Authority:
         return self.make(items("dns-names"), items("uri-sans"))
 
     def _openssl(self, *words):
-        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True)
+        subprocess.run(
+            ["openssl", *words], cwd=self._folder, env=self._env, check=True, capture_output=True
+        )
 
 
 def secret(name, data):
