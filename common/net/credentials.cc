@@ -10,28 +10,50 @@
 #include <map>
 
 #include "common/concurrency/mutex.h"
+#include "common/concurrency/ticker.h"
+#include "common/net/checked_files.h"
 
 namespace cairn::net {
 namespace {
 
 using Provider = grpc::experimental::FileWatcherCertificateProvider;
 
+// How often gRPC looks at the copies, which cost no I/O.
+constexpr unsigned kLookSeconds = 1;
+
+// Copies of the files that are checked in each interval. They are never given back: gRPC's watcher
+// lives as long as the last connection, and would read what has the descriptor's number next.
+const PemFiles& Follow(const PemFiles& files, Duration interval) {
+  struct Followed {
+    Followed(const PemFiles& of, Duration each)
+        : files(of), ticker(each, [this] { files.Look(); }) {}
+    CheckedFiles files;
+    Ticker ticker;
+  };
+  static Mutex mu;
+  static auto* const all = new std::map<std::string, std::unique_ptr<Followed>>();
+  const std::string key = fmt::format("{}\n{}\n{}\n{}", files.private_key, files.certificate,
+                                      files.authorities, interval.count());
+  MutexLock lock(mu);
+  std::unique_ptr<Followed>& followed = (*all)[key];
+  if (followed == nullptr) followed = std::make_unique<Followed>(files, interval);
+  return followed->files.copies();
+}
+
 // A process has many channels with the same files: they share one provider, because each has a
 // thread.
-std::shared_ptr<Provider> Watcher(const ChannelFiles& files) {
-  const int64_t seconds =
-      std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(files.reload_interval).count());
+std::shared_ptr<Provider> Watcher(const PemFiles& files, Duration interval) {
+  const PemFiles& copies = Follow(files, std::max<Duration>(interval, std::chrono::seconds(1)));
   static Mutex mu;
   static auto* const watchers = new std::map<std::string, std::weak_ptr<Provider>>();
-  const std::string key = fmt::format("{}\n{}\n{}\n{}", files.private_key, files.certificate,
-                                      files.authorities, seconds);
+  const std::string key = copies.certificate + "\n" + copies.authorities;
   MutexLock lock(mu);
   std::erase_if(*watchers, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<Provider>& known = (*watchers)[key];
   std::shared_ptr<Provider> provider = known.lock();
   if (provider == nullptr) {
-    provider = std::make_shared<Provider>(files.private_key, files.certificate, files.authorities,
-                                          static_cast<unsigned>(seconds));
+    provider = std::make_shared<Provider>(copies.private_key, copies.certificate,
+                                          copies.authorities, kLookSeconds);
     known = provider;
   }
   return provider;
@@ -42,10 +64,10 @@ std::shared_ptr<Provider> Watcher(const ChannelFiles& files) {
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsOptions& options) {
   if (!options.enabled()) return grpc::InsecureServerCredentials();
   namespace tls = grpc::experimental;
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(options.reload_interval).count();
-  auto provider = std::make_shared<tls::FileWatcherCertificateProvider>(
-      options.private_key, options.certificate, options.client_ca, static_cast<unsigned>(seconds));
-  tls::TlsServerCredentialsOptions credentials(provider);
+  const PemFiles files = {.authorities = options.client_ca,
+                          .certificate = options.certificate,
+                          .private_key = options.private_key};
+  tls::TlsServerCredentialsOptions credentials(Watcher(files, options.reload_interval));
   credentials.watch_identity_key_cert_pairs();
   if (options.mutual()) {
     credentials.watch_root_certs();
@@ -57,7 +79,10 @@ std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsOptions&
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const ChannelFiles& files) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   if (!files.authorities.empty() || !files.certificate.empty()) {
-    options.set_certificate_provider(Watcher(files));
+    const PemFiles pem = {.authorities = files.authorities,
+                          .certificate = files.certificate,
+                          .private_key = files.private_key};
+    options.set_certificate_provider(Watcher(pem, files.reload_interval));
     if (!files.authorities.empty()) options.watch_root_certs();
     if (!files.certificate.empty()) options.watch_identity_key_cert_pairs();
   }

@@ -15,13 +15,14 @@ class ServerCredentials;
 
 namespace cairn::net {
 
-// Credentials that follow the files when they change. REQUIRES: Check(options).ok().
+// Credentials that follow the files when they change, as long as they are right (checked_files.h).
+// REQUIRES: Check(options).ok().
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsOptions& options);
 
 // PEM files of a caller's side; each may be empty. `authorities`: to trust instead of the system's.
 struct ChannelFiles {
   std::string authorities, certificate, private_key;
-  Duration reload_interval = std::chrono::seconds(60);  // In whole seconds, rounded up, at least 1.
+  Duration reload_interval = std::chrono::seconds(60);  // At least a second.
 };
 // TLS credentials that follow the files when they change. Channels with the same files share what
 // reads them.

@@ -1,5 +1,6 @@
 #include "common/net/tls.h"
 
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
@@ -13,6 +14,7 @@ namespace {
 
 using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+using BioPtr = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using FilePtr = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 Result<FilePtr> Open(const std::string& path, const std::string& field) {
@@ -34,14 +36,35 @@ Result<X509Ptr> ReadCertificate(const std::string& path, const std::string& fiel
   return certificate;
 }
 
-Status CheckPeriod(const X509* certificate, const std::string& path, const std::string& field) {
+Status CheckPeriod(const X509* certificate, const std::string& path) {
   if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
-    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' has expired", field, path);
+    return Errorf(StatusCode::kFailedPrecondition, "'{}' has expired", path);
   }
   if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
-    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' is not valid yet", field, path);
+    return Errorf(StatusCode::kFailedPrecondition, "'{}' is not valid yet", path);
   }
   return OkStatus();
+}
+
+Status CheckPeriod(const X509* certificate, const std::string& path, const std::string& field) {
+  return Annotate(CheckPeriod(certificate, path), field);
+}
+
+BioPtr Bytes(const std::string& text) {
+  return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
+}
+
+// An encrypted key would ask for its password on the terminal: this answers with none.
+int NoPassword(char*, int, int, void*) { return 0; }
+
+// Whether all certificates of a text can be read, and there is one.
+bool AreCertificates(const std::string& text) {
+  const BioPtr bytes = Bytes(text);
+  int count = 0;
+  while (X509Ptr(PEM_read_bio_X509(bytes.get(), nullptr, nullptr, nullptr), &X509_free)) ++count;
+  const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  ERR_clear_error();
+  return count > 0 && at_end;
 }
 
 }  // namespace
@@ -61,9 +84,7 @@ Status Check(const TlsOptions& options) {
                          ReadCertificate(options.certificate, "tls.cert"));
   CAIRN_RETURN_IF_ERROR(CheckPeriod(certificate.get(), options.certificate, "tls.cert"));
   CAIRN_ASSIGN_OR_RETURN(const FilePtr key_file, Open(options.private_key, "tls.key"));
-  // An encrypted key would ask for its password on the terminal: answer with none.
-  const auto no_password = [](char*, int, int, void*) { return 0; };
-  const KeyPtr key(PEM_read_PrivateKey(key_file.get(), nullptr, no_password, nullptr),
+  const KeyPtr key(PEM_read_PrivateKey(key_file.get(), nullptr, NoPassword, nullptr),
                    &EVP_PKEY_free);
   if (key == nullptr) {
     return Errorf(StatusCode::kFailedPrecondition, "tls.key: '{}' holds no unencrypted PEM key",
@@ -76,6 +97,32 @@ Status Check(const TlsOptions& options) {
   if (options.mutual()) {
     CAIRN_ASSIGN_OR_RETURN(const X509Ptr ca, ReadCertificate(options.client_ca, "tls.client_ca"));
     CAIRN_RETURN_IF_ERROR(CheckPeriod(ca.get(), options.client_ca, "tls.client_ca"));
+  }
+  return OkStatus();
+}
+
+Status CheckPem(const PemFiles& files, const PemTexts& texts) {
+  const auto wrong = [](const std::string& path, std::string_view what) {
+    return Errorf(StatusCode::kFailedPrecondition, "'{}' {}", path, what);
+  };
+  if (texts.authorities && !AreCertificates(*texts.authorities)) {
+    return wrong(files.authorities, "holds no PEM certificates");
+  }
+  if (!texts.certificate || !texts.private_key) return OkStatus();
+  if (!AreCertificates(*texts.certificate)) {
+    return wrong(files.certificate, "holds no PEM certificates");
+  }
+  const X509Ptr certificate(
+      PEM_read_bio_X509(Bytes(*texts.certificate).get(), nullptr, nullptr, nullptr), &X509_free);
+  CAIRN_RETURN_IF_ERROR(CheckPeriod(certificate.get(), files.certificate));
+  const KeyPtr key(
+      PEM_read_bio_PrivateKey(Bytes(*texts.private_key).get(), nullptr, NoPassword, nullptr),
+      &EVP_PKEY_free);
+  const bool fits = key != nullptr && X509_check_private_key(certificate.get(), key.get()) == 1;
+  ERR_clear_error();
+  if (key == nullptr) return wrong(files.private_key, "holds no unencrypted PEM key");
+  if (!fits) {
+    return wrong(files.private_key, fmt::format("does not belong to '{}'", files.certificate));
   }
   return OkStatus();
 }

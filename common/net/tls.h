@@ -1,6 +1,7 @@
 #pragma once
 // TLS from files, without gRPC: the configuration, the check whether it can work, and who may call.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,20 @@ struct TlsOptions {
 // file without the other files that it needs. FAILED_PRECONDITION: a file cannot be read, is not
 // PEM or has expired, or certificate and key do not belong together.
 Status Check(const TlsOptions& options);
+
+// PEM files of one side; each may be empty, certificate and key together. `authorities`: to trust.
+struct PemFiles {
+  std::string authorities, certificate, private_key;
+};
+// Their texts. nullopt: there is no such file.
+struct PemTexts {
+  std::optional<std::string> authorities, certificate, private_key;
+  friend bool operator==(const PemTexts&, const PemTexts&) = default;
+};
+
+// Whether connections can use the texts of the files. FAILED_PRECONDITION, with the file: it is not
+// PEM, certificate and key do not belong together, or the certificate is over or has not begun.
+Status CheckPem(const PemFiles& files, const PemTexts& texts);
 
 // PERMISSION_DENIED: the address is not a loopback address and there is no TLS, unless the options
 // allow this.

@@ -204,6 +204,47 @@ TEST_F(NodeTlsTest, ACertificateThatWasReplacedIsUsedWithoutARestart) {
   EXPECT_TRUE(accepted);
 }
 
+// gRPC would use what it reads: no connection would work any more, and an empty file would end the
+// node.
+TEST_F(NodeTlsTest, FilesThatBecomeWrongLeaveTheCertificateOfBefore) {
+  const auto put = [](const std::string& from, const std::string& to) {
+    std::filesystem::copy_file(Path(from), Path("next"),
+                               std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::rename(Path("next"), Path(to));
+  };
+  put("server.pem", "kept.pem");
+  put("server.key", "kept.key");
+  auto flags = ServerFlags("kept");
+  flags.insert(flags.end(), {"--tls.reload_interval", "1s"});
+  auto node = CacheNode::Start(flags);
+  ASSERT_OK(node);
+  std::ofstream(Path("empty"));
+  const std::pair<std::string, std::string> wrong[] = {
+      {"server2.key", "kept.key' does not belong to"},
+      {"empty", "kept.key' holds no unencrypted PEM key"}};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  for (const auto& [key, reason] : wrong) {
+    put(key, "kept.key");
+    while ((*node)->process().err().find(reason) == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline) {
+      Pause();
+    }
+    EXPECT_THAT((*node)->process().err(), HasSubstr(reason));
+    NodeClient client((*node)->address(), As(""));
+    EXPECT_TRUE(client.error().ok()) << client.error().error_message();
+  }
+  // The right pair is used at once, and these clients do not trust it.
+  Issue("server_evil", "IP:127.0.0.1", "evil");
+  put("server_evil.pem", "kept.pem");
+  put("server_evil.key", "kept.key");
+  bool accepted = true;
+  while (accepted && std::chrono::steady_clock::now() < deadline) {
+    accepted = NodeClient((*node)->address(), As("")).error().ok();
+    if (accepted) Pause();
+  }
+  EXPECT_FALSE(accepted);
+}
+
 // Without certificates nobody on the network, and nobody who looks local, calls the Admin service.
 TEST_F(NodeTlsTest, OnlyTheOperatorsSocketLeadsToTheAdminService) {
   TemporaryDirectory folder;

@@ -1,13 +1,15 @@
-"""ConfigMaps and Secrets that change while pods run. The kubelet swaps all files of a volume at once
-by a link. A program goes on with what it has read; what it reads again is used if it is right, and
+"""ConfigMaps and Secrets that change while pods run. The kubelet swaps all files of a volume by a
+link. A program goes on with what it has read; what it reads again is used if it is right, and
 refused with a line in the log if it is not."""
 
 import copy
 import hashlib
 import http.client
 import json
+import socket
+import ssl
 
-from cairn_cluster import PLAINTEXT, Load, metric, secret, start
+from cairn_cluster import PLAINTEXT, Authority, Load, metric, secret, start
 from rendered_chart import merged
 from test_cluster_router import ENGINES
 
@@ -47,6 +49,12 @@ KEYS = merged(
         "extraObjects": ENGINES,
     },
 )
+TLS = {
+    "tls": {"existingSecret": "cairn-tls"},
+    "cache": {"replicas": 2, "config": {"tls": {"reload_interval": "1s"}}},
+}
+NAMES = ["test-cache.kv.svc"]
+POD_0 = "test-cache-0.test-cache-peers.kv.svc:7400"
 
 
 def change(cluster, kind, name, data):
@@ -148,3 +156,55 @@ def test_keys_change_under_a_running_router(networks, chart, programs, tmp_path)
         cluster.wait(lambda: asked("first")[0] == 401, "the old key refused", 20)
         cluster.wait(lambda: asked("second") == (200, "Bearer three"), "the third key", 20)
         assert stale() == 0 and router.restarts == 0
+
+
+def shown(cluster, pod):
+    """The certificate that the pod's node shows to a new connection."""
+
+    def connect():
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection((pod.address, 7400), timeout=10) as plain:
+            with context.wrap_socket(plain) as connection:
+                return ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True))
+
+    return cluster.in_client(connect)
+
+
+def certificate(data):
+    return ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(data["tls.crt"]))
+
+
+def test_certificates_change_under_running_nodes(release, tmp_path):
+    authority = Authority(tmp_path / "tls")
+    first, second, third = (authority.make(NAMES) for _ in range(3))
+    cluster = release.cluster
+    cluster.add(secret("cairn-tls", first))
+    release.upgrade(TLS)
+    release.wait_whole(POD_0)
+    pods = [cluster.pod(f"test-cache-{n}") for n in range(2)]
+
+    def show(data):
+        return all(shown(cluster, pod) == certificate(data) for pod in pods)
+
+    def refused(reason):
+        lines = [events(p.container("cache"), "tls_reload_failed") for p in pods]
+        return all(any(reason in line["error"] for line in found) for found in lines)
+
+    assert show(first)
+    change(cluster, "Secret", "cairn-tls", second)
+    cluster.wait(lambda: show(second), "the second certificate", 30)
+    wrong = [
+        ({"tls.key": first["tls.key"]}, "tls.key' does not belong to"),
+        ({"tls.key": ""}, "tls.key' holds no unencrypted PEM key"),
+        ({"ca.crt": ""}, "ca.crt' holds no PEM certificates"),
+    ]
+    for data, reason in wrong:
+        change(cluster, "Secret", "cairn-tls", {**third, **data})
+        cluster.wait(lambda r=reason: refused(r), f"a line that says: {reason}", 30)
+        assert show(second)
+    change(cluster, "Secret", "cairn-tls", third)
+    cluster.wait(lambda: show(third), "the third certificate", 30)
+    release.wait_whole(POD_0)
+    assert all(p.container("cache").restarts == 0 for p in pods)
