@@ -213,7 +213,7 @@ def test_the_overhead_follows_the_settings(chart):
     # and kept.
     assert limit({}) == "2628Mi"
     assert limit({"config": {"index": {"capacity": "1GiB"}}}) == "3396Mi"
-    with pytest.raises(helm.HelmError, match="cache.overheadMiB: got 1300, expected at least 1348"):
+    with pytest.raises(helm.HelmError, match="cache.overheadMiB: got 1300, expected at least 1380"):
         limit({"overheadMiB": 1300})
 
 

@@ -160,7 +160,8 @@ worker's last blocks have arrived.
 {{- /* docs/operate/operations.md, "Memory": each bound beside the arena, and memory that is freed and kept. */ -}}
 {{- $sizes := dict "index.capacity" "256MiB" "limits.lease_memory" "64MiB" "limits.namespace_memory" "64MiB" "limits.fetch_headers" "32MiB" "limits.transfers" "64MiB" "rpc.memory" "512MiB" "watch.memory" "32MiB" "limits.session_memory" "128MiB" -}}
 {{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $cache.config "sizes" $sizes)) 100 (ternary 96 0 $cache.disk.enabled) -}}
-{{- $overhead := include "cairn.covers" (dict "name" "cache.overheadMiB" "given" $cache.overheadMiB "bounds" $bounds "needed" (add $bounds 256)) -}}
+{{- /* At least, what the process has taken already when it looks whether the rest fits. */ -}}
+{{- $overhead := include "cairn.covers" (dict "name" "cache.overheadMiB" "given" $cache.overheadMiB "bounds" (add $bounds 32) "needed" (add $bounds 256)) -}}
 {{- add $arena $overhead $directory (include "cairn.driverMiB" $cache.device) (include "cairn.sharedMiB" .) -}}
 {{- end -}}
 
