@@ -1,8 +1,10 @@
 """The image has a package for every library that the programs are linked with."""
 
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,14 @@ from conftest import ROOT
 
 def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_hadolint_finds_nothing():
+    """What it may find is named in the Dockerfile, with the reason."""
+    program = pathlib.Path(sys.prefix) / "bin/hadolint"
+    words = [program, "--no-color", ROOT / "deploy/docker/Dockerfile"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def stages():
