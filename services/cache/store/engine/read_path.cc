@@ -170,15 +170,16 @@ Result<ReadPath::Walked> ReadPath::WalkAndPin(const MatchRequest& request, const
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) return Dropped(*ns);
     walk = ns->index.Match(request.keys, context_.UseTicksNow(), request.lease, request.next);
+    // Before this match is a writer of the block itself.
+    if (walk.matched < request.keys.size()) {
+      walked.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
+    }
     if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
     const size_t announced = request.announce ? request.keys.size() - walk.matched : 0;
     if (request.lease && (walk.matched > 0 || announced > 0)) {
       CAIRN_ASSIGN_OR_RETURN(walked.lease, PinWalk(*ns, walk, life, announced));
     }
     if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), walked.lease.get());
-    if (walk.matched < request.keys.size()) {
-      walked.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
-    }
   }
   if (walk.matched == 0 && walked.miss_reason == MissReason::kAbsent &&
       ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {

@@ -336,6 +336,20 @@ TEST_F(ArrivalTest, AnAnnouncementNeedsALease) {
               StatusIs(StatusCode::kInvalidArgument, ::testing::_));
 }
 
+// The announcer is a writer of the block itself, which is no reason why the block is not here.
+TEST_F(ArrivalTest, AnAnnouncementSaysWhyItsBlocksAreMissing) {
+  StartWithTimers();
+  const auto keys = TestKeys(1, 2);
+  const auto announce = [&] {
+    const auto result = engine_->Match(
+        {.session = writer_, .fingerprint = ns_, .keys = keys, .trace = {}, .announce = true});
+    EXPECT_OK(result);
+    return result.ok() ? result->miss_reason : MissReason::kNone;
+  };
+  EXPECT_EQ(announce(), MissReason::kAbsent);
+  EXPECT_EQ(announce(), MissReason::kIncomplete) << "somebody else writes it";
+}
+
 TEST_F(ArrivalTest, AnnouncedBlocksCostNoRoomAndAreNotFound) {
   StartWithTimers();
   const uint64_t before = engine_->GetStats().tiers[TierKind::kHost]->used_bytes;
