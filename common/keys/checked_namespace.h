@@ -34,7 +34,7 @@ Result<CheckedNamespace> CheckNamespace(const NamespaceSpec& spec);
 
 // One hash for each field that Differences compares, in its order; the last ones belong to the
 // form of the layout. For nodes, which compare a namespace with all others of its tenant.
-using FieldHashes = std::array<uint64_t, 14>;
+using FieldHashes = std::array<uint64_t, 15>;
 FieldHashes HashFields(const CheckedNamespace& ns);
 // Whether Differences would name exactly one field.
 bool DifferInOneField(const FieldHashes& a, const FieldHashes& b);

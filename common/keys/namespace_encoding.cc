@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kNamespaceMagic = "cairn.namespace.v1";
 constexpr uint32_t kFormNative = 1;
 constexpr uint32_t kFormOpaque = 2;
+constexpr uint32_t kFormPools = 3;  // Opaque, with pools.
 
 class Writer {
  public:
@@ -51,6 +52,8 @@ class Reader {
     return out;
   }
   std::string Field() { return std::string(Raw(U64())); }
+  // The bytes mean nothing that this version knows.
+  void Refuse() { ok_ = false; }
   bool ok() const { return ok_; }
   bool AtEnd() const { return ok_ && rest_.empty(); }
 
@@ -66,6 +69,17 @@ class Reader {
   std::string_view rest_;
   bool ok_ = true;
 };
+
+void EncodePools(const std::vector<Pool>& pools, Writer& w) {
+  w.U32(static_cast<uint32_t>(pools.size()));
+  for (const Pool& pool : pools) {
+    w.Field(pool.name);
+    w.U32(pool.block_tokens);
+    w.U32(pool.parts);
+    w.U64(pool.max_part_bytes);
+    w.U32(pool.chained ? 1 : 0);
+  }
+}
 
 void EncodeLayout(const Layout& layout, Writer& w) {
   w.U32(layout.block_tokens);
@@ -87,11 +101,31 @@ void EncodeLayout(const Layout& layout, Writer& w) {
     }
   } else {
     const auto& opaque = std::get<OpaqueLayout>(layout.form);
-    w.U32(kFormOpaque);
+    w.U32(opaque.pools.empty() ? kFormOpaque : kFormPools);
     w.Field(opaque.description);
     w.U64(opaque.max_part_bytes);
     w.U32(opaque.parts);
+    if (!opaque.pools.empty()) EncodePools(opaque.pools, w);
   }
+}
+
+std::vector<Pool> DecodePools(Reader& r) {
+  std::vector<Pool> pools;
+  const uint32_t count = r.U32();
+  // Form 2 is the one without pools, and an index has no room for the number of further ones.
+  if (count == 0 || count > kMaxPools) r.Refuse();
+  for (uint32_t p = 0; p < count && r.ok(); ++p) {
+    Pool pool;
+    pool.name = r.Field();
+    pool.block_tokens = r.U32();
+    pool.parts = r.U32();
+    pool.max_part_bytes = r.U64();
+    const uint32_t chained = r.U32();
+    if (chained > 1) r.Refuse();
+    pool.chained = chained == 1;
+    pools.push_back(std::move(pool));
+  }
+  return pools;
 }
 
 NativeLayout DecodeNative(Reader& r) {
@@ -155,14 +189,15 @@ Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes) {
   const uint32_t form = r.U32();
   if (form == kFormNative) {
     spec.layout.form = DecodeNative(r);
-  } else if (form == kFormOpaque) {
+  } else if (form == kFormOpaque || form == kFormPools) {
     OpaqueLayout opaque;
     opaque.description = r.Field();
     opaque.max_part_bytes = r.U64();
     opaque.parts = r.U32();
+    if (form == kFormPools) opaque.pools = DecodePools(r);
     spec.layout.form = std::move(opaque);
   } else if (r.ok()) {
-    return Errorf(StatusCode::kDataLoss, "stored namespace: layout form {}, expected 1 or 2", form);
+    return Errorf(StatusCode::kDataLoss, "stored namespace: layout form {}, expected 1 to 3", form);
   }
   spec.recipe = r.Field();
   spec.numerics = r.Field();

@@ -139,8 +139,46 @@ Status ValidateNative(const NativeLayout& native) {
   return OkStatus();
 }
 
-Status ValidateOpaque(const OpaqueLayout& opaque) {
+Status ValidatePool(const OpaqueLayout& opaque, size_t number, uint32_t unit) {
+  const Pool& pool = opaque.pools[number];
+  const std::string field = fmt::format("layout.opaque.pools[{}]", number);
+  CAIRN_RETURN_IF_ERROR(CheckName(field + ".name", pool.name, 32, "[a-z0-9_]",
+                                  [](char c) { return IsLowerAlnum(c) || c == '_'; }));
+  for (size_t other = 0; other < number; ++other) {
+    if (opaque.pools[other].name == pool.name) {
+      return InvalidArgument("field '{}.name': got '{}' twice, expected names that differ", field,
+                             pool.name);
+    }
+  }
+  CAIRN_RETURN_IF_ERROR(
+      CheckRange(field + ".block_tokens", pool.block_tokens, 1, kMaxOpaqueTokens));
+  if (pool.block_tokens % unit != 0) {
+    return InvalidArgument(
+        "field '{}.block_tokens': got {}, expected a multiple of layout.block_tokens, which is {}",
+        field, pool.block_tokens, unit);
+  }
+  CAIRN_RETURN_IF_ERROR(CheckRange(field + ".parts", pool.parts, 1, kMaxHeads));
+  return CheckRange(field + ".max_part_bytes", pool.max_part_bytes, 1, kMaxPartBytes);
+}
+
+// REQUIRES: unit > 0.
+Status ValidateOpaque(const OpaqueLayout& opaque, uint32_t unit) {
   CAIRN_RETURN_IF_ERROR(CheckText("layout.opaque.description", opaque.description, 1, 1024));
+  if (!opaque.pools.empty()) {
+    CAIRN_RETURN_IF_ERROR(CheckPoolCount(opaque.pools.size()));
+    // A version that knows no pools refuses these: it must not take the namespace for one of blocks
+    // that are all alike.
+    if (opaque.max_part_bytes != 0 || opaque.parts != 0) {
+      return InvalidArgument(
+          "field 'layout.opaque.{}': got {}, expected 0: each of the pools has its own",
+          opaque.parts != 0 ? "parts" : "max_part_bytes",
+          opaque.parts != 0 ? opaque.parts : opaque.max_part_bytes);
+    }
+    for (size_t p = 0; p < opaque.pools.size(); ++p) {
+      CAIRN_RETURN_IF_ERROR(ValidatePool(opaque, p, unit));
+    }
+    return OkStatus();
+  }
   CAIRN_RETURN_IF_ERROR(
       CheckRange("layout.opaque.max_part_bytes", opaque.max_part_bytes, 1, kMaxPartBytes));
   return CheckRange("layout.opaque.parts", opaque.parts, 1, kMaxHeads);
@@ -167,6 +205,17 @@ std::string DescribeGroups(const NativeLayout& native) {
                          Name(plane.dtype));
     }
     out += '}';
+  }
+  return out;
+}
+
+// "full: 16 tokens, 2 parts of 65536 bytes, chained; state: 544 tokens, 2 parts of 4096 bytes".
+std::string DescribePools(const std::vector<Pool>& pools) {
+  std::string out;
+  for (const Pool& pool : pools) {
+    out += fmt::format("{}{}: {} tokens, {} parts of {} bytes{}", out.empty() ? "" : "; ",
+                       pool.name, pool.block_tokens, pool.parts, pool.max_part_bytes,
+                       pool.chained ? ", chained" : "");
   }
   return out;
 }
@@ -233,7 +282,7 @@ std::string_view Name(DType dtype) {
 
 uint32_t Layout::Layers() const {
   const auto* native = std::get_if<NativeLayout>(&form);
-  if (native == nullptr) return 1;
+  if (native == nullptr) return PoolCount();
   uint32_t layers = 0;
   for (const LayerGroup& group : native->groups) layers += group.count;
   return layers;
@@ -241,7 +290,32 @@ uint32_t Layout::Layers() const {
 
 uint32_t Layout::KvHeads() const {
   const auto* native = std::get_if<NativeLayout>(&form);
-  return native != nullptr ? native->kv_heads : std::get<OpaqueLayout>(form).parts;
+  if (native != nullptr) return native->kv_heads;
+  uint32_t most = std::get<OpaqueLayout>(form).parts;
+  for (const Pool& pool : Pools()) most = std::max(most, pool.parts);
+  return most;
+}
+
+std::span<const Pool> Layout::Pools() const {
+  const auto* opaque = std::get_if<OpaqueLayout>(&form);
+  return opaque == nullptr ? std::span<const Pool>() : opaque->pools;
+}
+
+format::PartRect Layout::WholeOf(uint32_t pool) const {
+  if (Pools().empty()) return WholeRect();
+  return {.layer_begin = static_cast<uint16_t>(pool),
+          .layer_end = static_cast<uint16_t>(pool + 1),
+          .head_begin = 0,
+          .head_end = static_cast<uint16_t>(Pools()[pool].parts)};
+}
+
+uint32_t Layout::BlockTokensOf(uint32_t pool) const {
+  return Pools().empty() ? block_tokens : Pools()[pool].block_tokens;
+}
+
+uint64_t Layout::MaxPartBytesOf(uint32_t pool) const {
+  return Pools().empty() ? std::get<OpaqueLayout>(form).max_part_bytes
+                         : Pools()[pool].max_part_bytes;
 }
 
 format::PartRect Layout::WholeRect() const {
@@ -290,7 +364,8 @@ Result<Recipe> CheckFields(const NamespaceSpec& spec) {
   if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
     CAIRN_RETURN_IF_ERROR(ValidateNative(*native));
   } else {
-    CAIRN_RETURN_IF_ERROR(ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form)));
+    CAIRN_RETURN_IF_ERROR(
+        ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form), spec.layout.block_tokens));
   }
   CAIRN_RETURN_IF_ERROR(CheckText("recipe", spec.recipe, 1, 1024));
   Result<Recipe> recipe = ParseRecipe(spec.recipe);
@@ -324,6 +399,9 @@ Description DescribeWith(const NamespaceSpec& spec, std::string recipe) {
     out.emplace_back("layout.opaque.description", opaque.description);
     out.emplace_back("layout.opaque.max_part_bytes", fmt::format("{}", opaque.max_part_bytes));
     out.emplace_back("layout.opaque.parts", fmt::format("{}", opaque.parts));
+    if (!opaque.pools.empty()) {
+      out.emplace_back("layout.opaque.pools", DescribePools(opaque.pools));
+    }
   }
   out.emplace_back("recipe", std::move(recipe));
   out.emplace_back("numerics", spec.numerics);
@@ -358,6 +436,12 @@ std::vector<FieldDifference> Compare(const Description& stored, const Descriptio
 }
 
 }  // namespace
+
+Status CheckPoolCount(size_t pools) {
+  if (pools <= kMaxPools) return OkStatus();
+  return InvalidArgument("field 'layout.opaque.pools': got {} pools, expected at most {}", pools,
+                         kMaxPools);
+}
 
 Status Validate(const NamespaceSpec& spec) { return CheckFields(spec).status(); }
 

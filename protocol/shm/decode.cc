@@ -54,6 +54,8 @@ Shape ShapeOf(Op op) {
       return {sizeof(uint64_t), kMaxIds, 0, false};
     case Op::kReport:
       return {0, 0, 0, false};
+    case Op::kMatchPools:  // Behind the question.
+      return {kKeyBytes, kMaxKeys, 1, false};
   }
   return {};
 }
@@ -76,7 +78,9 @@ Result<DecodedSubmission> Decode(const Submission& s, uint32_t scratch_bytes) {
   }
   DecodedSubmission d;
   d.op = static_cast<Op>(s.op);
-  const uint8_t known = d.op == Op::kMatch ? kNoLease | kPlaces | kNextUse : 0;
+  const uint8_t known = d.op == Op::kMatch        ? kNoLease | kPlaces | kNextUse
+                        : d.op == Op::kMatchPools ? kNoLease | kNextUse
+                                                  : 0;
   if ((s.flags & ~known) != 0 || s.reserved != 0) {
     return InvalidArgument(
         "field 'flags': got {:#x} and reserved {:#x}, expected no more than {:#x} and 0", s.flags,
@@ -94,10 +98,12 @@ Result<DecodedSubmission> Decode(const Submission& s, uint32_t scratch_bytes) {
       return InvalidArgument("field 'input': got {} bytes, expected none", d.input.bytes);
     }
   } else {
-    d.count = d.input.bytes / shape.input_entry;
-    if (d.input.bytes % shape.input_entry != 0 || d.count < 1 || d.count > shape.max_inputs) {
-      return InvalidArgument("field 'input': got {} bytes, expected 1 to {} entries of {}",
-                             d.input.bytes, shape.max_inputs, shape.input_entry);
+    const uint32_t before = d.op == Op::kMatchPools ? sizeof(PoolQuestion) : 0;
+    const uint32_t bytes = d.input.bytes - std::min(d.input.bytes, before);
+    d.count = bytes / shape.input_entry;
+    if (bytes % shape.input_entry != 0 || d.count < 1 || d.count > shape.max_inputs) {
+      return InvalidArgument("field 'input': got {} bytes, expected {} and 1 to {} entries of {}",
+                             d.input.bytes, before, shape.max_inputs, shape.input_entry);
     }
   }
   d.capacity = shape.output_entry == 0 ? 0 : d.output.bytes / shape.output_entry;
@@ -105,8 +111,13 @@ Result<DecodedSubmission> Decode(const Submission& s, uint32_t scratch_bytes) {
     return InvalidArgument("field 'output': got room for {} entries, expected {}", d.capacity,
                            d.count);
   }
+  if (d.op == Op::kMatchPools && d.output.bytes < sizeof(PoolAnswer)) {
+    return InvalidArgument("field 'output': got {} bytes, expected at least {}", d.output.bytes,
+                           sizeof(PoolAnswer));
+  }
   switch (d.op) {
     case Op::kMatch:
+    case Op::kMatchPools:
     case Op::kExists:
     case Op::kReserve:
       std::memcpy(d.fingerprint.bytes.data(), s.body, sizeof(s.body));
@@ -123,6 +134,59 @@ Result<DecodedSubmission> Decode(const Submission& s, uint32_t scratch_bytes) {
       break;
   }
   return d;
+}
+
+Result<JointQuestion> DecodeQuestion(const PoolQuestion& q) {
+  if (q.pools < 1 || q.pools > kMaxPoolEntries) {
+    return InvalidArgument("field 'pools': got {} pools, expected 1 to {}", q.pools,
+                           kMaxPoolEntries);
+  }
+  bool clean = q.all <= 1;
+  for (const uint32_t reserved : q.reserved) clean = clean && reserved == 0;
+  for (uint32_t i = 0; i < kMaxPoolEntries; ++i) {
+    const PoolNeedEntry& entry = q.entries[i];
+    clean = clean && entry.reserved == 0 &&
+            (i < q.pools || (entry.pool | entry.tail_tokens | entry.proof_blocks) == 0);
+  }
+  if (!clean) {
+    return InvalidArgument("field 'pools': got something in bytes that are not used, expected 0");
+  }
+  JointQuestion question{
+      .step_tokens = q.step_tokens, .most_tokens = q.most_tokens, .all = q.all != 0};
+  for (uint32_t i = 0; i < q.pools; ++i) {
+    question.pools.push_back({.pool = q.entries[i].pool,
+                              .tail_tokens = q.entries[i].tail_tokens,
+                              .proof_blocks = q.entries[i].proof_blocks});
+  }
+  return question;
+}
+
+Result<JointAnswer> DecodeAnswer(std::span<const std::byte> output, uint32_t matched) {
+  PoolAnswer a;
+  if (output.size() < sizeof(a)) {
+    return Damaged(fmt::format("an answer over pools of {} bytes", output.size()));
+  }
+  std::memcpy(static_cast<void*>(&a), output.data(), sizeof(a));
+  const auto bits = output.subspan(sizeof(a));
+  if (a.runs > kMaxPoolEntries || a.bits_bytes != bits.size()) {
+    return Damaged(
+        fmt::format("an answer over pools with {} runs and {} bytes of bits, of which "
+                    "{} came",
+                    a.runs, a.bits_bytes, bits.size()));
+  }
+  JointAnswer answer{.restorable_tokens = a.restorable_tokens};
+  uint64_t blocks = 0;
+  for (uint32_t i = 0; i < a.runs; ++i) {
+    const PoolRunEntry& run = a.entries[i];
+    answer.pool_runs.push_back({run.pool, run.first_block, run.blocks});
+    blocks += run.blocks;
+  }
+  if (blocks != matched) {
+    return Damaged(fmt::format("{} blocks in runs of pools, {} were leased", blocks, matched));
+  }
+  if (a.limiting_pool != PoolAnswer::kNoPool) answer.limiting_pool = a.limiting_pool;
+  answer.restorable.assign(reinterpret_cast<const char*>(bits.data()), bits.size());
+  return answer;
 }
 
 Result<MessageType> TypeOf(std::span<const std::byte> message) {
@@ -207,6 +271,11 @@ Status Check(const Completion& c, const Submission& s) {
   if (static_cast<Op>(s.op) == Op::kMatch && c.matched > s.input.bytes / kKeyBytes) {
     return Damaged(fmt::format("{} blocks matched, {} keys were asked for", c.matched,
                                s.input.bytes / kKeyBytes));
+  }
+  if (static_cast<Op>(s.op) == Op::kMatchPools &&
+      c.matched > uint64_t{s.input.bytes / kKeyBytes} * kMaxPoolEntries) {
+    return Damaged(fmt::format("{} blocks matched in all pools, with an input of {} bytes",
+                               c.matched, s.input.bytes));
   }
   return OkStatus();
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cairn/common/hash.h"
+#include "cairn/common/kv/joint_match.h"
 #include "cairn/common/status.h"
 #include "protocol/shm/protocol.h"
 
@@ -24,7 +25,7 @@ struct DecodedSubmission {
   uint32_t count = 0;     // Entries of the input.
   Area input, output;     // Inside the scratch.
   uint32_t capacity = 0;  // Entries that fit into the output.
-  Digest fingerprint;     // kMatch, kExists, kReserve.
+  Digest fingerprint;     // kMatch, kMatchPools, kExists, kReserve.
   LocateBody locate;      // kLocate, kRenew, kReport.
 };
 
@@ -43,6 +44,10 @@ void CopyOut(std::span<std::byte> scratch, const Area& output, const T* from, si
   if (count == 0) return;
   std::memcpy(scratch.data() + output.offset, from, count * sizeof(T));
 }
+
+// The question of a kMatchPools, from the beginning of its input. INVALID_ARGUMENT, which names the
+// field: more pools than entries, or something in what is not used. CheckQuestion checks the rest.
+Result<JointQuestion> DecodeQuestion(const PoolQuestion& question);
 
 // INVALID_ARGUMENT, which names the field: magic, version, type, length, or the tenant, which must
 // have 1 to 128 printable characters.
@@ -65,6 +70,9 @@ Status Check(const Completion& completion, const Submission& submission);
 Status CheckPlace(const PlaceEntry& place, uint64_t segment_bytes);
 // The same check for a grant of `part_bytes` with code 0.
 Status CheckGrant(const Grant& grant, uint64_t part_bytes, uint64_t segment_bytes);
+// The answer of a kMatchPools, which leased `matched` blocks: the whole of its output, a private
+// copy. DATA_LOSS, which says what is wrong.
+Result<JointAnswer> DecodeAnswer(std::span<const std::byte> output, uint32_t matched);
 // The error text of a completion, with only its printable characters.
 std::string TextOf(const Completion& completion, std::span<const std::byte> scratch,
                    const Area& output);

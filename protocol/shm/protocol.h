@@ -62,13 +62,17 @@ enum class Op : uint8_t {
   kAbort = 8,    // input: u64 reservation ids.
   kReport = 9,   // body: LocateBody with one block whose bytes failed their hash here: the node
                  // looks for itself. No output.
+  // input: PoolQuestion, then a key for each unit. output: PoolAnswer, then the bits of the
+  // restorable lengths, if they are wanted. body: fingerprint. argument: as kMatch's. Places are
+  // asked for with kLocate. Flags: kNoLease, kNextUse.
+  kMatchPools = 10,
 };
-inline constexpr uint8_t kLastOp = 9;
+inline constexpr uint8_t kLastOp = 10;
 
 enum SubmissionFlag : uint8_t {
-  kNoLease = 1,   // kMatch: only ask. No lease, no places, no effect on eviction.
+  kNoLease = 1,   // kMatch, kMatchPools: only ask. No lease, no places, no effect on eviction.
   kPlaces = 2,    // kMatch: also write where the parts lie, as far as `output` reaches.
-  kNextUse = 12,  // kMatch: two bits with the number of a NextUse.
+  kNextUse = 12,  // kMatch, kMatchPools: two bits with the number of a NextUse.
 };
 inline constexpr int kNextUseShift = 2;
 
@@ -103,17 +107,18 @@ enum CompletionFlag : uint8_t {
 struct Completion {
   uint64_t cookie = 0;
   uint8_t op = 0;
-  uint8_t code = 0;         // absl::StatusCode of the whole call.
-  uint8_t miss_reason = 0;  // kMatch: MissReason of block `matched`; 0: all matched.
+  uint8_t code = 0;  // absl::StatusCode of the whole call.
+  // kMatch: MissReason of block `matched`; 0: all matched. kMatchPools: of the limiting pool's.
+  uint8_t miss_reason = 0;
   uint8_t flags = 0;
   uint32_t count = 0;    // Entries written to `output`.
-  uint64_t lease = 0;    // kMatch; 0: none.
-  uint64_t bytes = 0;    // kMatch: stored bytes of the matched blocks.
-  uint32_t matched = 0;  // kMatch: blocks.
+  uint64_t lease = 0;    // kMatch, kMatchPools; 0: none.
+  uint64_t bytes = 0;    // kMatch, kMatchPools: stored bytes of the matched blocks.
+  uint32_t matched = 0;  // kMatch, kMatchPools: blocks.
   // kMatch, kLocate: how many blocks, counted from the first requested one, have all places in
   // `output`.
   uint32_t located = 0;
-  double estimated_seconds = 0;  // kMatch: to fetch all of it. 0: unknown.
+  double estimated_seconds = 0;  // kMatch, kMatchPools: to fetch all of it. 0: unknown.
   uint64_t reserved[2] = {};
 };
 static_assert(sizeof(Completion) == 64);
@@ -148,6 +153,46 @@ struct PlaceEntry {
   uint8_t flags = 0;   // PlaceFlag.
 };
 static_assert(sizeof(PlaceEntry) == 32);
+
+inline constexpr uint32_t kMaxPoolEntries = 32;
+
+struct PoolNeedEntry {
+  uint32_t pool = 0;
+  uint32_t tail_tokens = 0;
+  uint32_t proof_blocks = 0;
+  uint32_t reserved = 0;  // 0.
+};
+
+// As JointQuestion of proto/cairn/v1/cache.proto.
+struct PoolQuestion {
+  uint64_t most_tokens = 0;
+  uint32_t step_tokens = 0;
+  uint32_t pools = 0;         // Entries in use, 1 to kMaxPoolEntries. The others are 0.
+  uint32_t all = 0;           // 0 or 1.
+  uint32_t reserved[3] = {};  // 0.
+  PoolNeedEntry entries[kMaxPoolEntries] = {};
+};
+static_assert(sizeof(PoolQuestion) == 32 + 16 * kMaxPoolEntries);
+
+struct PoolRunEntry {
+  uint32_t pool = 0;
+  uint32_t first_block = 0;
+  uint32_t blocks = 0;
+  uint32_t reserved = 0;
+};
+
+// As JointAnswer there.
+struct PoolAnswer {
+  static constexpr uint32_t kNoPool = UINT32_MAX;
+
+  uint64_t restorable_tokens = 0;
+  uint32_t runs = 0;  // Entries in use, 0 to kMaxPoolEntries.
+  uint32_t limiting_pool = kNoPool;
+  uint32_t bits_bytes = 0;  // Bytes of the bits, which follow.
+  uint32_t reserved = 0;
+  PoolRunEntry entries[kMaxPoolEntries] = {};
+};
+static_assert(sizeof(PoolAnswer) == 24 + 16 * kMaxPoolEntries);
 
 struct ReserveEntry {
   uint8_t key[32] = {};

@@ -73,6 +73,42 @@ void ToProto(const NativeLayout& native, v1::NativeLayout* out) {
   out->set_key_rotation(static_cast<v1::KeyRotation>(native.key_rotation));
 }
 
+void ToProto(const Pool& pool, v1::Pool* out) {
+  out->set_name(pool.name);
+  out->set_block_tokens(pool.block_tokens);
+  out->set_parts(pool.parts);
+  out->set_max_part_bytes(pool.max_part_bytes);
+  out->set_chained(pool.chained);
+}
+
+Result<OpaqueLayout> FromProto(const v1::OpaqueLayout& proto) {
+  CAIRN_RETURN_IF_ERROR(CheckPoolCount(static_cast<size_t>(proto.pools_size())));
+  OpaqueLayout opaque{.description = proto.description(),
+                      .max_part_bytes = proto.max_part_bytes(),
+                      .parts = proto.parts()};
+  for (const v1::Pool& pool : proto.pools()) {
+    opaque.pools.push_back({.name = pool.name(),
+                            .block_tokens = pool.block_tokens(),
+                            .parts = pool.parts(),
+                            .max_part_bytes = pool.max_part_bytes(),
+                            .chained = pool.chained()});
+  }
+  return opaque;
+}
+
+// The rectangle lies within its pool, if there are some. REQUIRES: it lies on the grid.
+Status CheckInPool(const format::PartRect& rect, const Layout& layout, std::string_view field) {
+  if (layout.Pools().empty()) return OkStatus();
+  const format::PartRect pool = layout.WholeOf(layout.PoolOf(rect));
+  if (rect.layer_end <= pool.layer_end && rect.head_end <= pool.head_end) return OkStatus();
+  return InvalidArgument(
+      "field '{}': got layers [{}, {}), heads [{}, {}), expected a part of one pool: '{}' has "
+      "layer "
+      "{} and {} heads",
+      field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
+      layout.Pools()[pool.layer_begin].name, pool.layer_begin, pool.head_end);
+}
+
 // [begin, end) with begin < end <= 65535.
 Status CheckRun(uint32_t begin, uint32_t end, std::string_view field, std::string_view what) {
   constexpr uint32_t kMax = std::numeric_limits<uint16_t>::max();
@@ -105,6 +141,7 @@ void ToProto(const NamespaceSpec& spec, v1::NamespaceSpec* out) {
     layout->mutable_opaque()->set_description(opaque.description);
     layout->mutable_opaque()->set_max_part_bytes(opaque.max_part_bytes);
     layout->mutable_opaque()->set_parts(opaque.parts);
+    for (const Pool& pool : opaque.pools) ToProto(pool, layout->mutable_opaque()->add_pools());
   }
   out->set_recipe(spec.recipe);
   out->set_numerics(spec.numerics);
@@ -135,10 +172,7 @@ Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto) {
       break;
     }
     case v1::Layout::kOpaque: {
-      const v1::OpaqueLayout& opaque = proto.layout().opaque();
-      spec.layout.form = OpaqueLayout{.description = opaque.description(),
-                                      .max_part_bytes = opaque.max_part_bytes(),
-                                      .parts = opaque.parts()};
+      CAIRN_ASSIGN_OR_RETURN(spec.layout.form, FromProto(proto.layout().opaque()));
       break;
     }
     case v1::Layout::FORM_NOT_SET:
@@ -176,7 +210,7 @@ Status CheckInGrid(const format::PartRect& rect, const Layout& layout, std::stri
     return InvalidArgument("field '{}': got heads [{}, {}), expected one part of an opaque layout",
                            field, rect.head_begin, rect.head_end);
   }
-  return OkStatus();
+  return CheckInPool(rect, layout, field);
 }
 
 // The numbers are those of a part's header: the enum is open, its names are for people.

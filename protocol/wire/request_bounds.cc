@@ -1,5 +1,6 @@
 #include "protocol/wire/request_bounds.h"
 
+#include "cairn/common/namespace_spec.h"
 #include "cairn/common/rows.h"
 #include "common/keys/call_limits.h"
 
@@ -22,6 +23,8 @@ constexpr uint64_t kMostWaymarks = 4096;
 constexpr rpc::FieldBound kBounds[] = {
     {"cairn.v1.NativeLayout.groups", kMostGroups},
     {"cairn.v1.LayerGroup.planes", kMostPlanes},
+    {"cairn.v1.OpaqueLayout.pools", kMaxPools},
+    {"cairn.v1.JointQuestion.pools", kMaxPools},
     {"cairn.v1.MatchRequest.holders", kMaxHolders},
     {"cairn.v1.Lookup.holders", kMaxHolders},
     {"cairn.v1.FetchRequest.rows", kMaxRowGroups},

@@ -68,6 +68,7 @@ class PatientClient(cairn.Client):
 
     open_namespace = patient("open_namespace", "deadline")
     match = patient("match", "deadline")
+    match_pools = patient("match_pools", "deadline")
     fetch = patient("fetch", "progress", "deadline")
     get = patient("get", "lookup_deadline", "progress", "deadline")
     push = patient("push", "deadline")

@@ -75,6 +75,21 @@ SPECS = {
             "engine 1.2, rank 0 of 2, page 16", 4 << 20, parts=2, block_tokens=256
         ),
     ),
+    "pooled": cairn.NamespaceSpec(
+        model="vendor/hybrid",
+        revision="abc",
+        numerics="cuda-sm90",
+        key_scheme="vllm-sha256-cbor",
+        layout=cairn.PooledLayout(
+            "engine 1.2, 2 ranks",
+            [
+                cairn.Pool("full", 16, 65536, parts=2, chained=True),
+                cairn.Pool("window_512", 32, 131072, parts=2),
+                cairn.Pool("state", 544, 4 << 20, parts=3),
+            ],
+            block_tokens=16,
+        ),
+    ),
 }
 
 
@@ -172,6 +187,26 @@ def test_wrong_tokens_are_named(tokens, error, text):
         (native_spec(recipe="int5"), cairn.InvalidArgumentError, "'recipe'.*int5"),
         (opaque_spec(size=0), cairn.InvalidArgumentError, "max_part_bytes'.*got 0"),
         ("spec", TypeError, "'spec'.*str.*NamespaceSpec"),
+        (
+            native_spec(layout=cairn.PooledLayout("engine", [])),
+            cairn.InvalidArgumentError,
+            r"layout.opaque.pools'.*none.*1 to 32",
+        ),
+        (
+            native_spec(layout=cairn.PooledLayout("engine", [cairn.Pool("p", 64, 1)] * 65536)),
+            cairn.InvalidArgumentError,
+            r"layout.opaque.pools'.*65536 pools.*at most 32",
+        ),
+        (
+            native_spec(layout=cairn.PooledLayout("engine", ["full"])),
+            TypeError,
+            r"layout.opaque.pools\[0\]'.*str.*Pool",
+        ),
+        (
+            native_spec(layout=cairn.PooledLayout("engine", [cairn.Pool("p", 96, 1)])),
+            cairn.InvalidArgumentError,
+            r"pools\[0\].block_tokens'.*got 96.*multiple.*64",
+        ),
     ],
 )
 def test_wrong_fields_of_a_namespace_are_named(spec, error, text):
@@ -186,3 +221,16 @@ def test_layouts_know_their_bytes():
     assert layout.bytes() == 2 * 2 * 8 * 16 * 128 * 2 + 2 * 2 * 16 * 128
     with pytest.raises(cairn.InvalidArgumentError, match=r"'rect'.*layers \[0, 7\)"):
         layout.bytes(cairn.Rect(0, 7, 0, 8))
+
+
+def test_pool_keys_are_those_of_last_units_with_a_mask():
+    unit = cairn.block_key(bytes.fromhex(GOLDEN["fingerprint", "gqa"]), list(range(16)))
+    other = bytes(32)
+    for pool in (0, 1, 31):
+        assert cairn.pool_keys([unit], 1, pool) == [bytes.fromhex(GOLDEN["pool", str(pool)])]
+        assert cairn.pool_keys([other, unit, other], 2, pool) == cairn.pool_keys([unit], 1, pool)
+    assert cairn.pool_keys([unit], 2, 1) == []
+    with pytest.raises(cairn.InvalidArgumentError, match="'pool'.*32.*0 to 31"):
+        cairn.pool_keys([unit], 1, 32)
+    with pytest.raises(cairn.InvalidArgumentError, match="'units'.*got 0"):
+        cairn.pool_keys([unit], 0, 1)

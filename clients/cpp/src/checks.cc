@@ -37,6 +37,12 @@ Status CheckWait(Duration wait, uint32_t wait_blocks, size_t keys) {
   return OkStatus();
 }
 
+Status CheckPools(const JointQuestion& joint) {
+  if (joint.pools.size() <= kMaxPools) return OkStatus();
+  return InvalidArgument("field 'joint.pools': got {} pools, expected at most {}",
+                         joint.pools.size(), kMaxPools);
+}
+
 Status CheckLayers(const LayerRange& layers) {
   if (layers.end == 0 || layers.begin < layers.end) return OkStatus();
   return InvalidArgument("field 'layers': got [{}, {}), expected the first below the second",

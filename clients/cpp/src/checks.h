@@ -13,6 +13,7 @@ namespace cairn::client {
 Status CheckKeys(std::span<const BlockKey> keys);
 Status CheckHolders(std::span<const std::string> holders);
 Status CheckWait(Duration wait, uint32_t wait_blocks, size_t keys);
+Status CheckPools(const JointQuestion& joint);
 Status CheckLayers(const LayerRange& layers);
 Status CheckRange(const FetchRange& range, uint32_t lease_blocks);
 

@@ -273,6 +273,11 @@ Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& 
                                                            const NamespaceOptions&) {
   CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace checked, CheckNamespace(spec));
   CAIRN_RETURN_IF_ERROR(PartCodecsOf(checked).status());
+  if (!spec.layout.Pools().empty()) {
+    return Errorf(StatusCode::kUnimplemented,
+                  "field 'layout.opaque.pools': got {}, expected none: this client keeps no pools",
+                  spec.layout.Pools().size());
+  }
   OpenedNamespace opened;
   opened.fingerprint = checked.fingerprint;
   {

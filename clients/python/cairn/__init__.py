@@ -19,7 +19,7 @@ from cairn.client import Client, EventStream, PendingMatch, StagedPush, set_log_
 from cairn.cluster import ClusterEvents, MemberEvent, MemberEventKind
 from cairn.errors import *  # noqa: F403
 from cairn.errors import __all__ as _errors
-from cairn.keys import block_key, block_keys, fingerprint
+from cairn.keys import block_key, block_keys, fingerprint, pool_keys
 from cairn.types import *  # noqa: F403
 from cairn.types import __all__ as _types
 
@@ -40,6 +40,7 @@ __all__ = [
     "block_key",
     "block_keys",
     "fingerprint",
+    "pool_keys",
     "set_log_level",
     *_errors,
     *_types,

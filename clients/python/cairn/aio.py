@@ -77,6 +77,7 @@ class AsyncClient:
 
     open_namespace = _in_a_thread(Client.open_namespace)
     match = _in_a_thread(Client.match)
+    match_pools = _in_a_thread(Client.match_pools)
     fetch = _in_a_thread(Client.fetch, cancellable=True)
     get = _in_a_thread(Client.get, cancellable=True)
     push = _in_a_thread(Client.push)

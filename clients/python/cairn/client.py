@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cairn import _native
 from cairn._native import Cancellation, Lease
@@ -24,6 +24,9 @@ from cairn.types import (
     NodeStats,
     OpenedNamespace,
     Part,
+    PoolMatch,
+    PoolNeed,
+    PoolRun,
     Prefetched,
     Rect,
     TierKind,
@@ -31,6 +34,9 @@ from cairn.types import (
     TierStat,
     Tls,
 )
+
+if TYPE_CHECKING:
+    from cairn._native import MatchAnswer
 
 __all__ = ["Client", "EventStream", "PendingMatch", "StagedPush", "set_log_level"]
 
@@ -49,15 +55,31 @@ def _errors(statuses: list[tuple[int, str] | None]) -> list[Error | None]:
     return [None if status is None else error_for(*status) for status in statuses]
 
 
-def _match(
-    answer: tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float],
-) -> Match:
-    blocks, held, tiers, reason, size, seconds = answer
+def _match(answer: MatchAnswer) -> Match:
+    return Match(*_fields(answer))
+
+
+def _fields(
+    answer: MatchAnswer,
+) -> tuple[int, Lease, list[TierRun], MissReason, int, float]:
+    blocks, held, tiers, reason, size, seconds, _ = answer
     runs = [
         TierRun(None if tier is None else TierKind(tier), count, run, wait)
         for tier, count, run, wait in tiers
     ]
-    return Match(blocks, held, runs, MissReason(reason), size, seconds)
+    return blocks, held, runs, MissReason(reason), size, seconds
+
+
+def _pool_match(answer: MatchAnswer, step: int) -> PoolMatch:
+    tokens, runs, limiting, bits = answer[6] or (0, [], None, b"")
+    lengths = [
+        (at * 8 + bit + 1) * step
+        for at, byte in enumerate(bits)
+        if byte
+        for bit in range(8)
+        if byte >> bit & 1
+    ]
+    return PoolMatch(*_fields(answer), tokens, [PoolRun(*run) for run in runs], limiting, lengths)
 
 
 def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
@@ -197,6 +219,57 @@ class Client:
                 trace=trace,
             )
         )
+
+    def match_pools(
+        self,
+        fingerprint: bytes,
+        unit_keys: Sequence[bytes],
+        pools: Sequence[PoolNeed],
+        *,
+        step: int,
+        most: int = 0,
+        all_lengths: bool = False,
+        lease: bool = True,
+        lease_ttl: float = 0.0,
+        prefill_tokens_per_second: float = 0.0,
+        next: str = "unknown",
+        wait: float = 0.0,
+        wait_blocks: int = 0,
+        announce: bool = False,
+        deadline: float = 0.05,
+        trace: str = "",
+    ) -> PoolMatch:
+        """Finds after how many tokens every pool has what the model needs of it, and leases what
+        the longest such length needs.
+
+        For a namespace with a `PooledLayout`. `unit_keys`: a key for each unit of the prompt.
+        `step`: lengths are multiples of it, in tokens, which is a multiple of the unit. `most`:
+        lengths are at most this, in tokens; 0: as long as the keys. `all_lengths`: all restorable
+        lengths are told. `wait_blocks` and `announce` are about blocks of pool 0. The rest is as in
+        `match`. A pool's blocks are fetched with the rectangle of one of its parts, and
+        `first_block` is the number of its first block in the lease.
+        """
+        if step < 1:
+            raise ValueError(f"step: got {step}, expected at least 1")
+        answer = self._connection.match(
+            fingerprint,
+            unit_keys,
+            lease=lease,
+            lease_ttl=lease_ttl,
+            prefill_tokens_per_second=prefill_tokens_per_second,
+            holders=(),
+            next=next,
+            wait=wait,
+            wait_blocks=wait_blocks,
+            announce=announce,
+            deadline=deadline,
+            trace=trace,
+            pools=pools,
+            step=step,
+            most=most,
+            all_lengths=all_lengths,
+        )
+        return _pool_match(answer, step)
 
     def begin_match(
         self,
@@ -493,9 +566,9 @@ class EventStream:
         event = self._connection.next_event(self._stream, wait)
         if event is None:
             return None
-        kind, node_epoch, sequence, fingerprint, key, parent, tier = event
+        kind, node_epoch, sequence, fingerprint, key, parent, tier, pool = event
         return CacheEvent(
-            EventKind(kind), node_epoch, sequence, fingerprint, key, parent, TierKind(tier)
+            EventKind(kind), node_epoch, sequence, fingerprint, key, parent, TierKind(tier), pool
         )
 
     def close(self) -> None:

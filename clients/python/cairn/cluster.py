@@ -72,9 +72,9 @@ class ClusterEvents:
         kind, node_id, address, event = told
         happened = None
         if event is not None:
-            of, node_epoch, sequence, fingerprint, key, parent, tier = event
+            of, node_epoch, sequence, fingerprint, key, parent, tier, pool = event
             happened = CacheEvent(
-                EventKind(of), node_epoch, sequence, fingerprint, key, parent, TierKind(tier)
+                EventKind(of), node_epoch, sequence, fingerprint, key, parent, TierKind(tier), pool
             )
         return MemberEvent(MemberEventKind(kind), node_id, address, happened)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cairn import _native
 from cairn.types import Buffer, NamespaceSpec
 
-__all__ = ["block_key", "block_keys", "fingerprint"]
+__all__ = ["block_key", "block_keys", "fingerprint", "pool_keys"]
 
 
 def fingerprint(spec: NamespaceSpec) -> bytes:
@@ -37,3 +37,12 @@ def block_key(
     `extra`: anything else that the KV depends on, such as the digest of an adapter or an image.
     """
     return _native.block_key(fingerprint, tokens, parent, extra)
+
+
+def pool_keys(unit_keys: Sequence[bytes], units: int, pool: int) -> list[bytes]:
+    """The keys of all blocks of a pool that a prompt fills, from the prompt's key of each unit.
+
+    `units`: the units in one of the pool's blocks, its `block_tokens` over those of the layout.
+    `pool`: its number in the layout. A block has the key of its last unit, XOR a mask of the pool.
+    """
+    return _native.pool_keys(unit_keys, units, pool)

@@ -33,6 +33,11 @@ __all__ = [
     "OpenedNamespace",
     "Part",
     "Plane",
+    "Pool",
+    "PoolMatch",
+    "PoolNeed",
+    "PoolRun",
+    "PooledLayout",
     "Prefetched",
     "Rect",
     "TierKind",
@@ -113,7 +118,8 @@ class EventKind(enum.IntEnum):
 class Rect(NamedTuple):
     """A rectangle on a layout's grid of layers x KV heads. Ends are exclusive.
 
-    The grid of an opaque layout has 1 layer and as many heads as parts.
+    The grid of an opaque layout has 1 layer and as many heads as parts. That of a layout with
+    pools has a layer for each of them.
     """
 
     layer_begin: int
@@ -166,7 +172,38 @@ class OpaqueLayout:
     block_tokens: int = 64
 
 
-Layout = Union[NativeLayout, OpaqueLayout]
+@dataclass(frozen=True)
+class Pool:
+    """One of several KV pools: layers whose KV is kept, lost and given back together, in blocks of
+    their own length. A block belongs to one pool.
+
+    `name`: 1 to 32 characters of [a-z0-9_], for people and metrics. `block_tokens`: a multiple of
+    the layout's. `chained`: blocks follow each other, as those of full attention. If not, each
+    stands alone and has no parent.
+    """
+
+    name: str
+    block_tokens: int
+    max_part_bytes: int
+    parts: int = 1
+    chained: bool = False
+
+
+@dataclass(frozen=True)
+class PooledLayout:
+    """Bytes of an inference engine with several KV pools, at most 32. Part `i` of a block of pool
+    `p` is `Rect(p, p + 1, i, i + 1)`.
+
+    `block_tokens` is the unit in which the lengths of the pools' blocks are counted. A prompt has
+    one key for each unit, and `pool_keys` makes those of the pools' blocks from them.
+    """
+
+    description: str
+    pools: Sequence[Pool]
+    block_tokens: int = 64
+
+
+Layout = Union[NativeLayout, OpaqueLayout, PooledLayout]
 
 
 @dataclass(frozen=True)
@@ -234,6 +271,40 @@ class Match:
 
     def __exit__(self, *exception: object) -> None:
         self.lease.release()
+
+
+class PoolNeed(NamedTuple):
+    """The needs of a model for one pool, so that it can go on after n tokens."""
+
+    pool: int
+    """Its number in the layout."""
+    tail_tokens: int = 0
+    """The blocks of this many tokens before n. Full attention: 0, which means every block. A window
+    of W: W - 1. A state, of which one block ends at n: 1."""
+    proof_blocks: int = 0
+    """This many blocks after n, which are not leased. The layers of a draft: 1."""
+
+
+class PoolRun(NamedTuple):
+    """Consecutive blocks of one pool."""
+
+    pool: int
+    first_block: int
+    """Counted from the prompt's first block of the pool."""
+    blocks: int
+
+
+@dataclass(frozen=True)
+class PoolMatch(Match):
+    """The longest length that several pools can restore together. The blocks of the lease are those
+    of `pool_runs`, numbered from 0 on in this order."""
+
+    restorable_tokens: int
+    pool_runs: Sequence[PoolRun]
+    limiting_pool: int | None
+    """The pool that has not enough for the next longer length. None: no pool is in its way."""
+    lengths: Sequence[int]
+    """All restorable lengths in tokens, ascending, if the match asked for them."""
 
 
 class Fetched(NamedTuple):
@@ -366,6 +437,8 @@ class CacheEvent:
     key: bytes
     parent: bytes | None
     tier: TierKind
+    pool: int = 0
+    """The number of the block's pool, in an event of kind STORED. 0 without pools."""
 
 
 @dataclass(frozen=True)

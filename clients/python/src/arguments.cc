@@ -61,6 +61,34 @@ NativeLayout ToNative(nb::handle object) {
   return native;
 }
 
+uint64_t MaxPartBytes(nb::handle object, const std::string& prefix) {
+  return Integer(object.attr("max_part_bytes"), std::numeric_limits<uint64_t>::max(),
+                 prefix + "max_part_bytes");
+}
+
+std::vector<Pool> ToPools(nb::handle object) {
+  const nb::object items = Sequence(object, "a sequence of Pools", "layout.opaque.pools");
+  const size_t count = nb::len(items);
+  if (count == 0) {
+    throw StatusError(
+        InvalidArgument("field 'layout.opaque.pools': got none, expected 1 to {}", kMaxPools));
+  }
+  ThrowIfError(CheckPoolCount(count));
+  std::vector<Pool> pools;
+  for (nb::handle item : items) {
+    const std::string prefix = fmt::format("layout.opaque.pools[{}].", pools.size());
+    if (!nb::hasattr(item, "chained")) {
+      WrongType(item, "a Pool", fmt::format("layout.opaque.pools[{}]", pools.size()));
+    }
+    pools.push_back({.name = Text(item.attr("name"), prefix + "name"),
+                     .block_tokens = U32(item, "block_tokens", prefix),
+                     .parts = U32(item, "parts", prefix),
+                     .max_part_bytes = MaxPartBytes(item, prefix),
+                     .chained = Flag(item.attr("chained"), prefix + "chained")});
+  }
+  return pools;
+}
+
 int32_t Token(int64_t value, size_t at) {
   if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max()) {
     throw StatusError(InvalidArgument("field 'tokens[{}]': got {}, expected an i32", at, value));
@@ -212,15 +240,17 @@ Layout ToLayout(nb::handle object) {
   Layout layout;
   if (nb::hasattr(object, "groups")) {
     layout.form = ToNative(object);
+  } else if (nb::hasattr(object, "pools")) {
+    layout.form =
+        OpaqueLayout{.description = Text(object.attr("description"), "layout.opaque.description"),
+                     .pools = ToPools(object.attr("pools"))};
   } else if (nb::hasattr(object, "max_part_bytes")) {
     layout.form =
         OpaqueLayout{.description = Text(object.attr("description"), "layout.opaque.description"),
-                     .max_part_bytes = Integer(object.attr("max_part_bytes"),
-                                               std::numeric_limits<uint64_t>::max(),
-                                               "layout.opaque.max_part_bytes"),
+                     .max_part_bytes = MaxPartBytes(object, "layout.opaque."),
                      .parts = U32(object, "parts", "layout.opaque.")};
   } else {
-    WrongType(object, "a NativeLayout or an OpaqueLayout", "layout");
+    WrongType(object, "a NativeLayout, an OpaqueLayout or a PooledLayout", "layout");
   }
   layout.block_tokens = U32(object, "block_tokens", "layout.");
   return layout;
@@ -246,11 +276,13 @@ NamespaceSpec ToSpec(nb::handle object) {
 
 format::PartRect ToRect(nb::handle object, const Layout& layout, const Field& field) {
   const format::PartRect grid = layout.WholeRect();
-  if (object.is_none()) return grid;
+  if (object.is_none() && layout.PoolCount() == 1) return grid;
   const auto side = [&](const char* name) {
     return static_cast<uint16_t>(Integer(object.attr(name), 65535, field.str() + "." + name));
   };
-  if (!nb::hasattr(object, "head_end")) WrongType(object, "a Rect", field);
+  if (!nb::hasattr(object, "head_end")) {
+    WrongType(object, layout.PoolCount() == 1 ? "a Rect" : "the Rect of a pool", field);
+  }
   const format::PartRect rect = {side("layer_begin"), side("layer_end"), side("head_begin"),
                                  side("head_end")};
   if (rect.layer_begin >= rect.layer_end || rect.head_begin >= rect.head_end ||
@@ -260,6 +292,14 @@ format::PartRect ToRect(nb::handle object, const Layout& layout, const Field& fi
                         "[0, {}) x [0, {})",
                         field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
                         grid.layer_end, grid.head_end));
+  }
+  if (const format::PartRect pool = layout.WholeOf(layout.PoolOf(rect));
+      rect.layer_end > pool.layer_end || rect.head_end > pool.head_end) {
+    throw StatusError(InvalidArgument(
+        "field '{}': got layers [{}, {}), heads [{}, {}), expected parts of one pool: '{}' has "
+        "layer {} and {} heads",
+        field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
+        layout.Pools()[pool.layer_begin].name, pool.layer_begin, pool.head_end));
   }
   return rect;
 }

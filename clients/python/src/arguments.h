@@ -35,7 +35,7 @@ std::optional<Digest> ToOptionalDigest(nanobind::handle object, const Field& fie
 std::vector<BlockKey> Keys(nanobind::handle object);
 // Integers, or a buffer of i32 or i64.
 std::vector<int32_t> Tokens(nanobind::handle object);
-// NativeLayout or OpaqueLayout. Not validated.
+// NativeLayout, OpaqueLayout or PooledLayout. Not validated.
 Layout ToLayout(nanobind::handle object);
 // Validated.
 NamespaceSpec ToSpec(nanobind::handle object);

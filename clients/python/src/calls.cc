@@ -42,7 +42,8 @@ std::shared_ptr<const client::Lease> Held(const LeaseHandle& lease) {
 }
 
 // As the header says of Match.
-nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease) {
+nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease,
+                      nb::object joint = nb::none()) {
   nb::list tiers;
   for (const client::TierRun& run : outcome.tiers) {
     nb::object tier = nb::none();
@@ -52,7 +53,7 @@ nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease) 
   return nb::make_tuple(outcome.matched_blocks,
                         nb::cast(new LeaseHandle(std::move(lease)), nb::rv_policy::take_ownership),
                         tiers, static_cast<int>(outcome.miss_reason), outcome.bytes,
-                        outcome.estimated_fetch_seconds);
+                        outcome.estimated_fetch_seconds, std::move(joint));
 }
 
 NextUse ToNextUse(const std::string& next) {
@@ -60,6 +61,46 @@ NextUse ToNextUse(const std::string& next) {
   if (parsed) return *parsed;
   const std::string text = "next: got '" + next + "', expected soon, later, never or unknown";
   throw nb::value_error(text.c_str());
+}
+
+// A match over pools names all of these.
+JointQuestion ToQuestion(const nb::kwargs& named) {
+  if (!named.contains("pools")) return {};
+  JointQuestion question = {
+      .step_tokens = static_cast<uint32_t>(Integer(named["step"], UINT32_MAX, "step")),
+      .most_tokens = Integer(named["most"], UINT64_MAX, "most"),
+      .all = Flag(named["all_lengths"], "all_lengths")};
+  for (nb::handle need : named["pools"]) {
+    if (!nb::hasattr(need, "tail_tokens")) {
+      throw nb::type_error(fmt::format("field 'pools[{}]': got {}, expected a PoolNeed",
+                                       question.pools.size(), TypeName(need))
+                               .c_str());
+    }
+    const std::string prefix = fmt::format("pools[{}].", question.pools.size());
+    const auto number = [&](const char* name) {
+      return static_cast<uint32_t>(Integer(need.attr(name), UINT32_MAX, prefix + name));
+    };
+    question.pools.push_back({.pool = number("pool"),
+                              .tail_tokens = number("tail_tokens"),
+                              .proof_blocks = number("proof_blocks")});
+  }
+  if (question.pools.empty()) {
+    throw StatusError(InvalidArgument("field 'pools': got none, expected at least one"));
+  }
+  return question;
+}
+
+// None, or (restorable_tokens, [(pool, first_block, blocks)], limiting pool, bits).
+nb::object JointTuple(const JointAnswer& joint, bool asked) {
+  if (!asked) return nb::none();
+  nb::list runs;
+  for (const PoolRun& run : joint.pool_runs) {
+    runs.append(nb::make_tuple(run.pool, run.first_block, run.blocks));
+  }
+  nb::object limiting = nb::none();
+  if (joint.limiting_pool) limiting = nb::int_(*joint.limiting_pool);
+  return nb::make_tuple(joint.restorable_tokens, runs, limiting,
+                        nb::bytes(joint.restorable.data(), joint.restorable.size()));
 }
 
 nb::list StatusList(const std::vector<Status>& statuses) {
@@ -83,7 +124,7 @@ nb::tuple FromEvent(const client::CacheEvent& event) {
   return nb::make_tuple(static_cast<int>(event.kind), event.node_epoch, event.sequence,
                         FromDigest(event.fingerprint), FromDigest(event.key),
                         event.parent ? nb::object(FromDigest(*event.parent)) : nb::none(),
-                        static_cast<int>(event.tier));
+                        static_cast<int>(event.tier), event.pool);
 }
 
 client::ConnectOptions ToConnectOptions(const nb::kwargs& named) {
@@ -156,7 +197,8 @@ client::MatchOptions ToMatchOptions(const nb::kwargs& named) {
           .wait = Seconds(named["wait"], "wait"),
           .wait_blocks =
               static_cast<uint32_t>(Integer(named["wait_blocks"], UINT32_MAX, "wait_blocks")),
-          .announce = Flag(named["announce"], "announce")};
+          .announce = Flag(named["announce"], "announce"),
+          .joint = ToQuestion(named)};
 }
 
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys,
@@ -165,7 +207,8 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
   const std::vector<BlockKey> native = Keys(keys);
   auto outcome = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
-  return MatchTuple(outcome, std::move(outcome.lease));
+  return MatchTuple(outcome, std::move(outcome.lease),
+                    JointTuple(outcome.joint, options.joint.asked()));
 }
 
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,

@@ -39,7 +39,9 @@ std::shared_ptr<Connection> Connect(const std::optional<std::pair<std::string, u
 // (fingerprint, created, [(field, stored, requested, stored_blocks)]).
 nb::object Open(Connection& connection, nb::handle spec, nb::handle block_life, nb::handle deadline,
                 const std::string& trace);
-// (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds).
+// (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds,
+// joint). joint: None, or (restorable_tokens, [(pool, first_block, blocks)], limiting pool or None,
+// bits of the restorable lengths).
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys,
                  const client::MatchOptions& options);
 // The same without a lease, and nobody waits for it. `prefetch_in`: None, or the seconds after

@@ -65,6 +65,16 @@ nb::list BlockKeys(nb::handle fingerprint, nb::handle tokens, nb::handle block_t
   return out;
 }
 
+nb::list PoolKeysOf(nb::handle unit_keys, nb::handle units, nb::handle pool) {
+  const std::vector<BlockKey> native = Keys(unit_keys);
+  const auto each = static_cast<uint32_t>(Integer(units, UINT32_MAX, "units"));
+  if (each == 0) throw StatusError(InvalidArgument("field 'units': got 0, expected at least 1"));
+  const auto number = static_cast<uint32_t>(Integer(pool, kMaxPools - 1, "pool"));
+  nb::list out;
+  for (const BlockKey& key : PoolKeys(native, each, number)) out.append(FromDigest(key));
+  return out;
+}
+
 nb::bytes BlockKeyOf(nb::handle fingerprint, nb::handle tokens, nb::handle parent,
                      nb::handle extra) {
   BlockKeyChain chain(ToDigest(fingerprint, "fingerprint"));
@@ -233,6 +243,7 @@ NB_MODULE(_native, m) {
         "block_tokens"_a.none());
   m.def("block_key", &BlockKeyOf, "fingerprint"_a.none(), "tokens"_a.none(), "parent"_a.none(),
         "extra"_a.none());
+  m.def("pool_keys", &PoolKeysOf, "unit_keys"_a.none(), "units"_a.none(), "pool"_a.none());
   m.def("rect_bytes", &RectBytes, "layout"_a.none(), "rect"_a.none());
   m.def("next_action", &ActionOf, "code"_a);
   m.def("set_log_level", &SetLogLevel, "level"_a);

@@ -53,8 +53,9 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
     PartContent& content = pushed.contents.emplace_back();
     content.bytes = BytesOf<const std::byte>(
         pushed.memory.emplace_back(Pieces(value(kData), Access::kRead, name("data"))));
-    const format::PartRect rect =
-        value(kRect).is_none() ? layout.WholeRect() : ToRect(value(kRect), layout, name("rect"));
+    const format::PartRect rect = value(kRect).is_none() && layout.PoolCount() == 1
+                                      ? layout.WholeRect()
+                                      : ToRect(value(kRect), layout, name("rect"));
     content.lengths = ValueOrThrow(SliceLengths(layout, rect, content.bytes.size(), name("data")));
     client::PartToWrite& room = pushed.rooms.emplace_back();
     room.key = ToDigest(value(kKey), name("key"));

@@ -21,8 +21,9 @@ Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c,
   const auto slots = push->slots();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].status.ok() || slots[i].room.empty()) continue;
+    const Layout& layout = ns.spec.layout;
     SealPieces(slots[i].room, contents[i], ns.codec, rooms[i].rect,
-               static_cast<uint16_t>(ns.spec.layout.block_tokens),
+               static_cast<uint16_t>(layout.BlockTokensOf(layout.PoolOf(rooms[i].rect))),
                push->path() == client::Path::kLocal);
   }
   return push;

@@ -76,7 +76,8 @@ client::FetchOptions Reading::Options(nb::handle progress, nb::handle deadline,
 client::FetchRange Reading::Range(size_t blocks) const {
   client::FetchRange range = {.block_begin = first_,
                               .block_end = first_ + static_cast<uint32_t>(blocks)};
-  if (layout_.IsNative()) {
+  // Blocks of other pools in the range send nothing.
+  if (layout_.IsNative() || layout_.PoolCount() > 1) {
     range.layer_begin = want_.layer_begin;
     range.layer_end = want_.layer_end;
   }

@@ -35,7 +35,7 @@ void HashAndCopy(std::byte* to, std::span<const std::byte> from, bool streaming,
 Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
                                            uint64_t bytes, const Field& field) {
   if (!layout.IsNative()) {
-    const uint64_t most = std::get<OpaqueLayout>(layout.form).max_part_bytes;
+    const uint64_t most = layout.MaxPartBytesOf(layout.PoolOf(rect));
     if (bytes == 0 || bytes > most) {
       return InvalidArgument("field '{}': got {} bytes, expected 1 to {}", field, bytes, most);
     }

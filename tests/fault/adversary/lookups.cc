@@ -133,6 +133,71 @@ void RowFloods(Scene& scene) {
   }
 }
 
+void PoolFloods(Scene& scene) {
+  constexpr uint32_t kPools = 4, kUnits = 2000;
+  WireClient client(scene.node.address(), scene.stop);
+  v1::NamespaceSpec spec = OpaqueSpec(scene.Tenant("pools"));
+  v1::OpaqueLayout& layout = *spec.mutable_layout()->mutable_opaque();
+  layout.set_max_part_bytes(0);
+  layout.set_parts(0);
+  for (uint32_t p = 0; p < kPools; ++p) {
+    v1::Pool& pool = *layout.add_pools();
+    pool.set_name(fmt::format("p{}", p));
+    pool.set_block_tokens(16);
+    pool.set_parts(1);
+    pool.set_max_part_bytes(1000);
+    pool.set_chained(p < 2);
+  }
+  v1::NamespaceSpec many = spec;
+  for (uint32_t p = kPools; p < 65536; ++p) {
+    *many.mutable_layout()->mutable_opaque()->add_pools() = layout.pools(0);
+  }
+  scene.Expect(client.Open(many).empty(), "a namespace of 65,536 pools was opened");
+  const std::string ns = client.Open(spec);
+  if (ns.empty()) return;
+  // Blocks under the keys of units, in any pool, after blocks of any pool.
+  std::vector<PartToStore> parts;
+  std::string keys;
+  for (uint32_t i = 0; i < kUnits; ++i) {
+    const auto pool = static_cast<uint32_t>(scene.Between(0, kPools - 1));
+    const v1::PartRect rect = RectOf(pool, pool + 1, 0, 1);
+    const std::string parent = i > 0 && pool < 2 ? KeyOf("pools", scene.Between(0, i)) : "";
+    parts.push_back(
+        {KeyOf("pools", i), SealedPart({std::string(100, 'x')}, 1, rect), rect, parent});
+    keys += KeyOf("pools", i);
+  }
+  client.Store(ns, parts);
+  // As long as a question can be, and a fifth of it twice.
+  while (keys.size() < kMostKeys * 32) keys += KeyOf("pools", scene.Between(0, 10 * kUnits));
+  for (int i = 0; i < 30 && scene.going(); ++i) {
+    v1::MatchRequest request;
+    request.set_session_id(client.session());
+    request.set_fingerprint(ns);
+    request.set_keys(keys.substr(0, 32 * scene.Between(1, kMostKeys)));
+    request.set_no_lease(i % 3 == 0);
+    request.set_announce(i % 5 == 1 && i % 3 != 0);
+    v1::JointQuestion& joint = *request.mutable_joint();
+    joint.set_step_tokens(i % 7 == 6 ? static_cast<uint32_t>(scene.random()) : 16);
+    joint.set_all(i % 2 == 0);
+    const uint32_t pools = i % 11 == 10 ? 65536 : kPools;
+    for (uint32_t p = 0; p < pools; ++p) {
+      v1::PoolNeed& need = *joint.add_pools();
+      need.set_pool(i % 13 == 12 ? static_cast<uint32_t>(scene.random()) : p);
+      const uint32_t tails[] = {0, 1, 500, UINT32_MAX};
+      need.set_tail_tokens(tails[scene.Between(0, 3)]);
+      need.set_proof_blocks(static_cast<uint32_t>(scene.Between(0, 16)));
+    }
+    v1::MatchResponse response;
+    CallContext context(scene.stop);
+    if (!client.cache().Match(context.get(), request, &response).ok()) continue;
+    uint64_t blocks = 0;
+    for (const v1::PoolRun& run : response.joint().pool_runs()) blocks += run.blocks();
+    scene.Expect(blocks == response.matched_blocks(),
+                 "a match over pools leases other blocks than it tells");
+    if (response.lease_id() != 0 && i % 2 == 0) client.Release(response.lease_id());
+  }
+}
+
 void CollidingKeys(Scene& scene) {
   WireClient client(scene.node.address(), scene.stop);
   const std::string ns = client.Open(OpaqueSpec(scene.Tenant("collide")));

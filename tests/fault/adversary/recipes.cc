@@ -37,6 +37,8 @@ const Recipe kNodeRecipes[] = {
      DuplicateKeys, kAll, 10},
     {"huge_lookups", "One fetch of 65,535 layers, thousands of times: bounded memory", HugeLookups,
      kAll, 10},
+    {"pool_floods", "The largest questions over pools, and blocks in pools that are not theirs",
+     PoolFloods, kAll, 10},
     {"root_chains", "A match over thousands of roots that were never linked: linear", RootChains,
      kAll, 10},
     {"hint_floods", "Hints for 65,536 blocks that are not there", HintFloods, kAll, 10},

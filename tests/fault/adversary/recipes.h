@@ -28,6 +28,7 @@ std::vector<const Recipe*> ClusterRecipes();
 // lookups.cc
 void DuplicateKeys(Scene& scene);
 void HugeLookups(Scene& scene);
+void PoolFloods(Scene& scene);
 void RowFloods(Scene& scene);
 void CollidingKeys(Scene& scene);
 void RootChains(Scene& scene);

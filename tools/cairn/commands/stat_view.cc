@@ -102,6 +102,38 @@ std::string Namespaces(std::span<const client::NamespaceInfo> namespaces,
   return table.Render(terminal);
 }
 
+// The pools of namespaces that have some. A node of another version may list fewer than the layout.
+std::string Pools(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+  Table table({{"namespace", Align::kLeft},
+               {"pool", Align::kLeft},
+               {"blocks of", Align::kRight},
+               {"blocks", Align::kRight},
+               {"stored", Align::kRight}});
+  bool any = false;
+  for (const client::NamespaceInfo& ns : namespaces) {
+    const auto pools = ns.spec.layout.Pools();
+    for (size_t p = 0; p < std::min(pools.size(), ns.pools.size()); ++p) {
+      any = true;
+      table.AddRow({ns.fingerprint.Hex().substr(0, 12), pools[p].name,
+                    fmt::format("{} tokens", pools[p].block_tokens), Grouped(ns.pools[p].blocks),
+                    HumanBytes(ns.pools[p].bytes)});
+    }
+  }
+  return any ? table.Render(terminal) : "";
+}
+
+Json PoolsJson(const client::NamespaceInfo& ns) {
+  Json list = Json::array();
+  const auto pools = ns.spec.layout.Pools();
+  for (size_t p = 0; p < std::min(pools.size(), ns.pools.size()); ++p) {
+    list.push_back({{"pool", pools[p].name},
+                    {"block_tokens", pools[p].block_tokens},
+                    {"blocks", ns.pools[p].blocks},
+                    {"bytes", ns.pools[p].bytes}});
+  }
+  return list;
+}
+
 // The facts that the eviction policies have learned.
 std::string Learned(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
   Table table({{"namespace", Align::kLeft},
@@ -205,6 +237,7 @@ std::string StatText(const client::NodeStats& stats,
   out += Misses(stats, terminal);
   out += Tenants(namespaces, terminal);
   out += Namespaces(namespaces, terminal);
+  out += Pools(namespaces, terminal);
   out += Learned(namespaces, terminal);
   return out;
 }
@@ -236,6 +269,7 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                     {"evicted_host_bytes", ns.evicted_host_bytes},
                     {"remembered_blocks", ns.remembered_blocks},
                     {"block_life_seconds", Seconds(ns.block_life)},
+                    {"pools", PoolsJson(ns)},
                     {"learned", LearnedJson(ns)}});
   }
   Json out = {{"node_id", stats.node_id},           {"node_epoch", stats.node_epoch},

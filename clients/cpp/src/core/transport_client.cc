@@ -200,6 +200,7 @@ Result<MatchOutcome> TransportClient::Match(const Digest& fingerprint,
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(CheckHolders(options.holders));
   CAIRN_RETURN_IF_ERROR(CheckWait(options.wait, options.wait_blocks, keys.size()));
+  CAIRN_RETURN_IF_ERROR(CheckPools(options.joint));
   const TimePoint begin = clock_->Now();
   const TimePoint deadline = begin + options.deadline + options.wait;
   using Answer = Result<MatchOutcome>;
@@ -373,6 +374,10 @@ Result<MatchOutcome> TransportClient::Get(const Digest& fingerprint, std::span<c
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(CheckLayers(layers));
   CAIRN_RETURN_IF_ERROR(CheckHolders(match.holders));
+  // A lookup in a fetch has no room for it.
+  if (match.joint.asked()) {
+    return CacheClient::Get(fingerprint, keys, layers, sink, match, fetch);
+  }
   const TimePoint begin = clock_->Now();
   const TimePoint answer_by = begin + match.deadline;
   MatchOptions leased = match;

@@ -29,6 +29,7 @@ Result<std::optional<CacheEvent>> EventFromProto(const v1::Event& in) {
     CAIRN_ASSIGN_OR_RETURN(out.parent, Digest::FromBytes(in.parent(), "parent"));
   }
   out.tier = wire::TierFromProto(in.tier()).value_or(TierKind::kHost);
+  out.pool = in.pool();
   return std::optional(out);
 }
 

@@ -45,6 +45,9 @@ class GrpcAdminClient final : public AdminClient {
                                 .block_seconds = group.block_seconds(),
                                 .blocks = group.blocks()});
       }
+      for (const v1::PoolBlocks& pool : in.pools()) {
+        info.pools.push_back({.blocks = pool.blocks(), .bytes = pool.bytes()});
+      }
       out.push_back(std::move(info));
     }
     return out;

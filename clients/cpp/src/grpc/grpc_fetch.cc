@@ -8,6 +8,7 @@
 #include "common/rpc/frames.h"
 #include "protocol/frames/fetch_frame_reader.h"
 #include "protocol/wire/convert.h"
+#include "protocol/wire/joint.h"
 
 namespace cairn::client {
 namespace {
@@ -30,7 +31,9 @@ SlicePiece ToPiece(frames::FetchFrameView::Piece& from) {
 
 }  // namespace
 
-Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked) {
+Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked,
+                               const JointQuestion& joint) {
+  if (joint.asked()) asked *= joint.pools.size();
   if (response.matched_blocks() > asked) {
     return Errorf(StatusCode::kInternal, "match: the node matched {} of {} blocks",
                   response.matched_blocks(), asked);
@@ -43,6 +46,10 @@ Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked) 
   for (const v1::TierRun& run : response.tiers()) {
     outcome.tiers.push_back(
         {wire::TierFromProto(run.tier()), run.blocks(), run.bytes(), run.seconds()});
+  }
+  if (joint.asked()) {
+    CAIRN_ASSIGN_OR_RETURN(outcome.joint,
+                           wire::FromProto(response.joint(), joint, outcome.matched_blocks));
   }
   return outcome;
 }

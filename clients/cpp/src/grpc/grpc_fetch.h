@@ -11,8 +11,9 @@
 
 namespace cairn::client {
 
-// Without the lease. INTERNAL for more blocks than were `asked` for.
-Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked);
+// Without the lease. INTERNAL for more blocks than were `asked` for: keys, in each pool of `joint`.
+Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked,
+                               const JointQuestion& joint = {});
 
 // One fetch: a stream, and another one for each block of which a slice came wrong. Used by one
 // thread.

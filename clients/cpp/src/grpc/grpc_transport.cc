@@ -10,6 +10,7 @@
 #include "clients/cpp/src/grpc/push.h"
 #include "common/rpc/status.h"
 #include "protocol/wire/convert.h"
+#include "protocol/wire/joint.h"
 #include "protocol/wire/node_statistics.h"
 
 namespace cairn::client {
@@ -86,9 +87,10 @@ std::optional<Result<Matched>> GrpcTransport::Match(const TransportCall& call,
   request.set_wait_ms(Millis(options.wait));
   request.set_wait_blocks(options.wait_blocks);
   request.set_announce(options.announce);
+  if (options.joint.asked()) wire::ToProto(options.joint, request.mutable_joint());
   const Status status = rpc::FromGrpc(stub_->Match(&context, request, &response));
   if (!status.ok()) return status;
-  Result<MatchOutcome> outcome = ToOutcome(response, keys.size());
+  Result<MatchOutcome> outcome = ToOutcome(response, keys.size(), options.joint);
   if (!outcome.ok()) return outcome.status();
   return Matched{.outcome = *std::move(outcome),
                  .lease = response.lease_id(),

@@ -217,13 +217,7 @@ Result<LocalSession::Matched> LocalSession::Match(const Digest& fingerprint,
   }
   const uint8_t flags = request.flags;
   request.flags |= static_cast<uint8_t>(static_cast<int>(options.next) << shm::kNextUseShift);
-  // The session cannot hold itself in its own slots; the channel ends with it.
-  request.undo = [this](const shm::Completion& completion, std::span<const std::byte>) {
-    if (completion.lease == 0) return;
-    MutexLock lock(mu_);
-    leases_.push_back(completion.lease);
-    owes_.store(true);
-  };
+  request.undo = UndoOfLease();
   auto answered = Run(request, deadline);
   // An older node does not know the hint.
   if (flags != request.flags && answered.status().code() == StatusCode::kInvalidArgument) {
@@ -253,6 +247,67 @@ Result<LocalSession::Matched> LocalSession::Match(const Digest& fingerprint,
                                              std::move(places), completion.located);
   }
   return matched;
+}
+
+Result<LocalSession::Matched> LocalSession::MatchPools(const Digest& fingerprint,
+                                                       std::span<const BlockKey> keys,
+                                                       const MatchOptions& options,
+                                                       TimePoint deadline) {
+  static_assert(kMaxPools == shm::kMaxPoolEntries);  // CheckPools.
+  const JointQuestion& joint = options.joint;
+  shm::PoolQuestion question{.most_tokens = joint.most_tokens,
+                             .step_tokens = joint.step_tokens,
+                             .pools = static_cast<uint32_t>(joint.pools.size()),
+                             .all = joint.all ? 1u : 0u};
+  for (size_t i = 0; i < joint.pools.size(); ++i) {
+    question.entries[i] = {.pool = joint.pools[i].pool,
+                           .tail_tokens = joint.pools[i].tail_tokens,
+                           .proof_blocks = joint.pools[i].proof_blocks};
+  }
+  std::vector<std::byte> input(sizeof(question) + keys.size_bytes());
+  std::memcpy(input.data(), &question, sizeof(question));
+  std::memcpy(input.data() + sizeof(question), keys.data(), keys.size_bytes());
+  RingChannel::Request request;
+  request.op = shm::Op::kMatchPools;
+  request.flags = static_cast<uint8_t>((options.lease ? 0 : shm::kNoLease) |
+                                       static_cast<int>(options.next) << shm::kNextUseShift);
+  request.input = input;
+  request.body = BodyOf(fingerprint);
+  request.argument = std::bit_cast<uint32_t>(static_cast<float>(options.prefill_tokens_per_second));
+  // A step is a unit at least, so there are no more lengths than keys.
+  request.output_bytes = static_cast<uint32_t>(sizeof(shm::PoolAnswer) + keys.size() / 64 * 8 + 8);
+  request.undo = UndoOfLease();
+  CAIRN_ASSIGN_OR_RETURN(const RingChannel::Answer answer, Run(request, deadline));
+  const shm::Completion& completion = answer.completion;
+  Matched matched;
+  MatchOutcome& outcome = matched.outcome;
+  Result<JointAnswer> decoded = shm::DecodeAnswer(EntriesOf<std::byte>(answer), completion.matched);
+  if (!decoded.ok()) {
+    if (completion.lease != 0) Release(completion.lease);
+    return decoded.status();
+  }
+  outcome.joint = *std::move(decoded);
+  outcome.matched_blocks = completion.matched;
+  outcome.miss_reason = static_cast<MissReason>(completion.miss_reason);
+  outcome.bytes = completion.bytes;
+  outcome.estimated_fetch_seconds = completion.estimated_seconds;
+  outcome.tiers = RunsOf({}, 0, outcome);
+  if (completion.lease != 0) {
+    matched.pin = std::make_shared<LeasePin>(shared_from_this(), completion.lease,
+                                             std::vector<shm::PlaceEntry>(), 0);
+  }
+  return matched;
+}
+
+// The session cannot hold itself in its own slots; the channel ends with it.
+std::function<void(const shm::Completion&, std::span<const std::byte>)>
+LocalSession::UndoOfLease() {
+  return [this](const shm::Completion& completion, std::span<const std::byte>) {
+    if (completion.lease == 0) return;
+    MutexLock lock(mu_);
+    leases_.push_back(completion.lease);
+    owes_.store(true);
+  };
 }
 
 Result<std::vector<std::optional<TierKind>>> LocalSession::Exists(const Digest& fingerprint,

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -87,6 +88,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   };
   Result<Matched> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                         const MatchOptions& options, TimePoint deadline);
+  // A match over the pools of options.joint. Its lease knows no places yet.
+  Result<Matched> MatchPools(const Digest& fingerprint, std::span<const BlockKey> keys,
+                             const MatchOptions& options, TimePoint deadline);
   Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint,
                                                       std::span<const BlockKey> keys,
                                                       TimePoint deadline);
@@ -134,6 +138,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   Status OnMessage(shm::Received message);
   Status OnChunks(const shm::Received& received);
   Result<std::shared_ptr<const ArenaSegment>> FindSegment(uint32_t id);
+  // For a match whose caller has left: its lease is given back.
+  std::function<void(const shm::Completion&, std::span<const std::byte>)> UndoOfLease();
   // One call, and what waits to be given back before and after it.
   Result<RingChannel::Answer> Run(const RingChannel::Request& request, TimePoint deadline);
   // Sends what waits to be given back, as far as there is room.

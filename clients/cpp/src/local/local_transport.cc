@@ -20,7 +20,9 @@ std::optional<Result<Matched>> LocalTransport::Match(const TransportCall& call,
                                                      const MatchOptions& options) {
   const auto session = local_.Get(call.session, fingerprint, call.deadline);
   if (session == nullptr) return std::nullopt;
-  auto found = session->Match(fingerprint, keys, options, call.deadline);
+  auto found = options.joint.asked()
+                   ? session->MatchPools(fingerprint, keys, options, call.deadline)
+                   : session->Match(fingerprint, keys, options, call.deadline);
   if (!found.ok()) return found.status();
   Matched matched = {.outcome = std::move(found->outcome)};
   if (found->pin != nullptr) {

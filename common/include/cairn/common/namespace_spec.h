@@ -6,6 +6,7 @@
 // docs/inside/formats/keys.md has the bytes that are hashed, and tests/unit/common/keys has golden
 // vectors.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -53,10 +54,27 @@ struct NativeLayout {
   bool operator==(const NativeLayout&) const = default;
 };
 
+// One of several KV pools of an opaque layout: layers whose KV is kept, lost and given back
+// together, in blocks of their own length. Pool p is row p of the part grid, and a block belongs to
+// one pool.
+struct Pool {
+  std::string name;           // For people and metrics; names of a layout differ.
+  uint32_t block_tokens = 0;  // A multiple of Layout::block_tokens.
+  uint32_t parts = 0;         // They make a block of the pool complete.
+  uint64_t max_part_bytes = 0;
+  // Blocks follow each other and leave from the end, as those of full attention. False: each stands
+  // alone, has no parent, and leaves by its last use.
+  bool chained = false;
+  bool operator==(const Pool&) const = default;
+};
+// The index keeps the number of a block's pool in five bits.
+inline constexpr uint32_t kMaxPools = 32;
+
 struct OpaqueLayout {
   std::string description;
-  uint64_t max_part_bytes = 0;
-  uint32_t parts = 0;
+  uint64_t max_part_bytes = 0;   // 0 with pools, which have their own.
+  uint32_t parts = 0;            // The same.
+  std::vector<Pool> pools = {};  // Empty: all blocks are alike.
   bool operator==(const OpaqueLayout&) const = default;
 };
 
@@ -68,15 +86,36 @@ struct HeadRange {
 };
 
 struct Layout {
+  // With pools: the unit, in tokens, in which the lengths of their blocks are counted. There is a
+  // key for each.
   uint32_t block_tokens = 64;
   std::variant<NativeLayout, OpaqueLayout> form;
   bool operator==(const Layout&) const = default;
 
   bool IsNative() const { return std::holds_alternative<NativeLayout>(form); }
-  // The size of the part grid. Opaque: 1 layer, `parts` heads.
+  // The size of the part grid. Opaque: 1 layer, `parts` heads. With pools: a layer for each, and as
+  // many heads as the pool with most parts has.
   uint32_t Layers() const;
   uint32_t KvHeads() const;
   format::PartRect WholeRect() const;
+
+  // Empty for a layout without pools, as native ones are. Valid as long as the layout.
+  std::span<const Pool> Pools() const;
+  // How many kinds of blocks there are: at least 1. The functions below take the number of a pool,
+  // which is 0 in a layout without pools.
+  uint32_t PoolCount() const {
+    return std::max<uint32_t>(1, static_cast<uint32_t>(Pools().size()));
+  }
+  // The parts that make a block complete.
+  format::PartRect WholeOf(uint32_t pool) const;
+  // The tokens that a block stands for.
+  uint32_t BlockTokensOf(uint32_t pool) const;
+  // The most bytes of a part, without its header. REQUIRES: opaque.
+  uint64_t MaxPartBytesOf(uint32_t pool) const;
+  // The pool that a part on the grid belongs to. It may go beyond the pool's rectangle.
+  uint32_t PoolOf(const format::PartRect& part) const {
+    return Pools().empty() ? 0 : part.layer_begin;
+  }
   // The size in bytes of a layer's raw slice in a part with these heads. 0: a layer without planes.
   // REQUIRES: native.
   uint64_t SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
@@ -107,6 +146,9 @@ struct NamespaceSpec {
 // groups with equal planes are legal and mean the same as one group.
 Status Validate(const NamespaceSpec& spec);
 
+// The limit alone, for those who read a message: it is checked before the pools are copied.
+Status CheckPoolCount(size_t pools);
+
 // SHA-256 of Encode(spec). REQUIRES: Validate(spec).ok().
 Digest Fingerprint(const NamespaceSpec& spec);
 
@@ -131,6 +173,17 @@ std::string Encode(const NamespaceSpec& spec);
 Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes);
 
 using BlockKey = Digest;
+
+// The key of a block of a pool, version 1: the key of the block's last unit XOR a mask of the pool,
+//
+//   mask(0) = 0, mask(p) = SHA256("cairn.pool.v1" | u32 p)
+//
+// So PoolKey of a pool key and the same pool is the unit's key again. REQUIRES: pool < kMaxPools.
+const Digest& PoolMask(uint32_t pool);
+BlockKey PoolKey(const BlockKey& unit_key, uint32_t pool);
+// The keys of all blocks of a pool that a prompt with these unit keys fills. `units`: those of a
+// block, at least 1.
+std::vector<BlockKey> PoolKeys(std::span<const BlockKey> unit_keys, uint32_t units, uint32_t pool);
 
 // Cairn's own derivation of block keys, version 1: a chain of SHA-256.
 //

@@ -127,6 +127,8 @@ Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
   switch (call.op) {
     case Op::kMatch:
       return Match(call, cookie, done, wait);
+    case Op::kMatchPools:
+      return MatchPools(call, done);
     case Op::kExists:
       return Exists(call, done);
     case Op::kLocate: {

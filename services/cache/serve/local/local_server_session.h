@@ -39,6 +39,9 @@ class MatchObserver {
  public:
   virtual ~MatchObserver() = default;
   virtual void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) = 0;
+  // The same of a match over pools, whose keys stand for `asked_tokens`.
+  virtual void OnMatchPools(const MatchResult& result, const JointQuestion& question,
+                            uint64_t asked_tokens) = 0;
 };
 
 // Working memory of the server's thread, which its sessions share. It grows to the size of the
@@ -137,6 +140,11 @@ class LocalServerSession {
   // `wait`: set when it asks a source and is answered by RetryWaiting.
   Status Match(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
                bool* wait);
+  // The tiers alone are asked, so it is answered at once.
+  Status MatchPools(const shm::DecodedSubmission& call, shm::Completion* done);
+  // The lease of a match is the session's now. RESOURCE_EXHAUSTED: it holds too much; the lease is
+  // given back.
+  Status KeepLease(const MatchResult& match);
   // Writes the answer. buffers.placed has the places, if they are wanted.
   void AnswerMatch(const shm::DecodedSubmission& call, const MatchResult& match,
                    uint32_t block_tokens, shm::Completion* done);

@@ -27,18 +27,7 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
            .trace = {},
            .next = static_cast<NextUse>((call.flags & shm::kNextUse) >> shm::kNextUseShift)},
           MostPlaces(call), WantsPlaces(call) ? &buffers.placed : nullptr, reach()));
-  if (match.lease) {
-    if (held_bytes() + match.bytes > options_.quota_bytes) {
-      const LeaseId id = *match.lease;
-      (void)services_.engine->Release(options_.session, {&id, 1});
-      return Errorf(StatusCode::kResourceExhausted,
-                    "leases: {} bytes and {} more, the session's limit is {}", held_bytes(),
-                    match.bytes, options_.quota_bytes);
-    }
-    leases_.emplace(*match.lease, HeldLease{.bytes = match.bytes});
-    leased_bytes_ += match.bytes;
-    LocalStats::Add(services_.stats->held_bytes, match.bytes);
-  }
+  CAIRN_RETURN_IF_ERROR(KeepLease(match));
   if (match.further != nullptr) {
     const auto further = std::move(match.further);
     auto answer = std::make_shared<LateMatch>(services_.engine, options_.session);
@@ -50,6 +39,77 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
     return OkStatus();
   }
   AnswerMatch(call, match, block_tokens, done);
+  return OkStatus();
+}
+
+Status LocalServerSession::KeepLease(const MatchResult& match) {
+  if (!match.lease) return OkStatus();
+  if (held_bytes() + match.bytes > options_.quota_bytes) {
+    const LeaseId id = *match.lease;
+    (void)services_.engine->Release(options_.session, {&id, 1});
+    return Errorf(StatusCode::kResourceExhausted,
+                  "leases: {} bytes and {} more, the session's limit is {}", held_bytes(),
+                  match.bytes, options_.quota_bytes);
+  }
+  leases_.emplace(*match.lease, HeldLease{.bytes = match.bytes});
+  leased_bytes_ += match.bytes;
+  LocalStats::Add(services_.stats->held_bytes, match.bytes);
+  return OkStatus();
+}
+
+Status LocalServerSession::MatchPools(const DecodedSubmission& call, shm::Completion* done) {
+  CAIRN_ASSIGN_OR_RETURN(const uint32_t unit_tokens, CheckTenant(call.fingerprint));
+  LocalBuffers& buffers = *services_.buffers;
+  shm::PoolQuestion asked;
+  shm::CopyIn(ring_.scratch(), call.input, &asked, 1);
+  CAIRN_ASSIGN_OR_RETURN(JointQuestion question, shm::DecodeQuestion(asked));
+  buffers.keys.resize(call.count);
+  const shm::Area keys = {call.input.offset + static_cast<uint32_t>(sizeof(asked)),
+                          call.input.bytes - static_cast<uint32_t>(sizeof(asked))};
+  shm::CopyIn(ring_.scratch(), keys, buffers.keys.data(), call.count);
+  CAIRN_ASSIGN_OR_RETURN(
+      const MatchResult match,
+      in_place_.MatchInPlace(
+          {.session = options_.session,
+           .fingerprint = call.fingerprint,
+           .keys = buffers.keys,
+           .lease = (call.flags & shm::kNoLease) == 0,
+           .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
+           .trace = {},
+           .next = static_cast<NextUse>((call.flags & shm::kNextUse) >> shm::kNextUseShift),
+           .joint = question},
+          0, nullptr, nullptr));
+  CAIRN_RETURN_IF_ERROR(KeepLease(match));
+  const JointAnswer& joint = match.joint;
+  shm::PoolAnswer answer{.restorable_tokens = joint.restorable_tokens,
+                         .runs = static_cast<uint32_t>(joint.pool_runs.size()),
+                         .limiting_pool = joint.limiting_pool.value_or(shm::PoolAnswer::kNoPool),
+                         .bits_bytes = static_cast<uint32_t>(joint.restorable.size())};
+  for (size_t i = 0; i < joint.pool_runs.size(); ++i) {
+    const PoolRun& run = joint.pool_runs[i];
+    answer.entries[i] = {.pool = run.pool, .first_block = run.first_block, .blocks = run.blocks};
+  }
+  const uint64_t bytes = sizeof(answer) + joint.restorable.size();
+  if (bytes > call.output.bytes) {
+    if (match.lease && ForgetLease(*match.lease)) {
+      (void)services_.engine->Release(options_.session, {&*match.lease, 1});
+    }
+    return InvalidArgument("field 'output': got {} bytes, expected at least {}", call.output.bytes,
+                           bytes);
+  }
+  shm::CopyOut(ring_.scratch(), call.output, &answer, 1);
+  const shm::Area bits = {call.output.offset + static_cast<uint32_t>(sizeof(answer)),
+                          static_cast<uint32_t>(joint.restorable.size())};
+  shm::CopyOut(ring_.scratch(), bits, joint.restorable.data(), joint.restorable.size());
+  if (services_.observer != nullptr) {
+    services_.observer->OnMatchPools(match, question, uint64_t{call.count} * unit_tokens);
+  }
+  done->count = static_cast<uint32_t>(bytes);
+  done->lease = match.lease.value_or(0);
+  done->matched = match.matched_blocks;
+  done->bytes = match.bytes;
+  done->miss_reason = static_cast<uint8_t>(match.miss_reason);
+  done->estimated_seconds = match.estimated_fetch_seconds;
   return OkStatus();
 }
 

@@ -78,6 +78,29 @@ void ShowLearned(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
   }
 }
 
+// The blocks of pools, over all namespaces that have some. Names of pools are their clients', and
+// no labels: there is no bound to them.
+void ShowPools(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
+  PoolBlocks chained, alone;
+  for (const NamespaceInfo& info : namespaces) {
+    const auto pools = info.spec.layout.Pools();
+    for (size_t p = 0; p < info.pools.size(); ++p) {
+      PoolBlocks& total = pools[p].chained ? chained : alone;
+      total.blocks += info.pools[p].blocks;
+      total.bytes += info.pools[p].bytes;
+    }
+  }
+  for (const auto& [kind, total] : {std::pair("chained", chained), std::pair("alone", alone)}) {
+    const Labels labels = {{"kind", kind}};
+    sink.Gauge("cairn_pool_blocks",
+               "Blocks of namespaces with pools. chained: of pools whose blocks follow each other; "
+               "alone: of the others, such as windows and states.",
+               labels, metrics::Number(total.blocks));
+    sink.Gauge("cairn_pool_bytes", "Stored bytes of these blocks, each block once.", labels,
+               metrics::Number(total.bytes));
+  }
+}
+
 void Collect(const EngineStats& stats, Sink& sink) {
   ForEachStatistic(stats, [&](const Statistic& row, auto value) {
     Show(row, {}, static_cast<double>(value), sink);
@@ -102,7 +125,9 @@ void Collect(const EngineStats& stats, Sink& sink) {
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
   registry->AddCollector([engine](Sink& sink) {
     Collect(engine->GetStats(), sink);
-    ShowLearned(engine->ListNamespaces(""), sink);
+    const std::vector<NamespaceInfo> namespaces = engine->ListNamespaces("");
+    ShowLearned(namespaces, sink);
+    ShowPools(namespaces, sink);
   });
 }
 

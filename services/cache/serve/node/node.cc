@@ -331,6 +331,10 @@ class Node final : public service::Service {
     void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) override {
       metrics.Count(result, asked, block_tokens);
     }
+    void OnMatchPools(const MatchResult& result, const JointQuestion& question,
+                      uint64_t asked_tokens) override {
+      metrics.CountJoint(result, question, asked_tokens);
+    }
     const LookupMetrics metrics;
   } local_lookups_{&registry_};
   std::unique_ptr<LocalServer> local_;

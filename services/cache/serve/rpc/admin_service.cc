@@ -91,6 +91,11 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
             learned->set_block_seconds(group.block_seconds);
             learned->set_blocks(group.blocks);
           }
+          for (const PoolBlocks& pool : info.pools) {
+            v1::PoolBlocks* const stored = to->add_pools();
+            stored->set_blocks(pool.blocks);
+            stored->set_bytes(pool.bytes);
+          }
         }
         return OkStatus();
       });

@@ -86,6 +86,9 @@ class Service final : public CacheService {
   using MatchCall = rpc::DeferredCall<v1::MatchRequest, v1::MatchResponse>;
   using FlushCall = rpc::DeferredCall<v1::FlushRequest, v1::FlushResponse>;
   static constexpr std::string_view kService = v1::Cache::service_full_name();
+  // A match over pools looks at the blocks of all its pools, and one of more keys would hold the
+  // poller for milliseconds.
+  static constexpr size_t kPoolKeysOnThePoller = 8192;
 
   template <typename Request, typename Response>
   void Add(rpc::CallServer* server, std::string_view method, Executor* executor,
@@ -135,6 +138,17 @@ class Service final : public CacheService {
   }
 
   void Match(MatchCall& call, const v1::MatchRequest& request) {
+    if (!request.has_joint() || request.keys().size() <= kPoolKeysOnThePoller * sizeof(BlockKey)) {
+      return MatchHere(call, request);
+    }
+    // The request is the call's, which lives until its answer.
+    const Status posted =
+        rpc_->executor->Post([this, &call, &request] { MatchHere(call, request); });
+    if (posted.ok()) return;
+    call.call().Rejected(rpc::Rejection::kOverload);
+    call.Answer(posted, {});
+  }
+  void MatchHere(MatchCall& call, const v1::MatchRequest& request) {
     const Result<SessionId> session = rpc_->sessions->Find(request.session_id());
     if (!session.ok()) return call.Answer(session.status(), {});
     lookups_.Match(call.call(),
@@ -149,7 +163,8 @@ class Service final : public CacheService {
                     .next = request.next(),
                     .wait_ms = request.wait_ms(),
                     .wait_blocks = request.wait_blocks(),
-                    .announce = request.announce()},
+                    .announce = request.announce(),
+                    .joint = request.has_joint() ? &request.joint() : nullptr},
                    [this, &call, session = *session](Result<MatchResult> result, bool waited) {
                      AnswerMatch(call, session, std::move(result), waited);
                    });

@@ -1,6 +1,7 @@
 #include "services/cache/serve/rpc/lookup.h"
 
 #include "protocol/wire/convert.h"
+#include "protocol/wire/joint.h"
 #include "services/cache/serve/rpc/request_fields.h"
 
 namespace cairn::cache {
@@ -27,9 +28,13 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
   if (question.announce && !question.lease) {
     return InvalidArgument("announce: got true with no_lease, expected one of them");
   }
+  JointQuestion joint;
+  if (question.joint != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(joint, wire::FromProto(*question.joint));
+  }
   CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespace(fingerprint));
   const bool waits = wait > Duration(0) && !question.lease;
-  *asked = {keys.size(), spec->layout.block_tokens, !waits && !question.announce};
+  *asked = {keys.size(), spec->layout.block_tokens, !waits && !question.announce, joint};
   return engine_->Match({.session = question.session,
                          .fingerprint = fingerprint,
                          .keys = keys,
@@ -41,7 +46,8 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
                          .next = next,
                          .wait = wait,
                          .wait_blocks = question.wait_blocks,
-                         .announce = question.announce});
+                         .announce = question.announce,
+                         .joint = std::move(joint)});
 }
 
 void ToProto(const MatchResult& result, v1::MatchResponse* out) {
@@ -58,6 +64,11 @@ void ToProto(const MatchResult& result, v1::MatchResponse* out) {
   out->set_miss_reason(wire::MissReasonToProto(result.miss_reason));
   out->set_estimated_fetch_seconds(result.estimated_fetch_seconds);
   out->set_bytes(result.bytes);
+  // Also a match over pools that found nothing says which pool was in its way.
+  const JointAnswer& joint = result.joint;
+  if (joint.restorable_tokens > 0 || joint.limiting_pool || !joint.restorable.empty()) {
+    wire::ToProto(joint, out->mutable_joint());
+  }
 }
 
 }  // namespace cairn::cache

@@ -30,6 +30,7 @@ class Lookups {
     int next = 0;  // As on the wire.
     uint32_t wait_ms = 0, wait_blocks = 0;
     bool announce = false;
+    const v1::JointQuestion* joint = nullptr;  // nullptr: a match without pools.
   };
   // Calls `done(Result<MatchResult>, bool waited)` once: in this call, or, if a source is asked, on
   // another thread (waited) after a few milliseconds. `call`: on whose behalf; `done` ends it.
@@ -58,11 +59,17 @@ class Lookups {
     size_t keys = 0;
     uint32_t block_tokens = 0;
     bool counts = true;  // As a lookup: not if its caller only waits, or announces.
+    JointQuestion joint = {};
   };
   // The match of the tiers alone.
   Result<MatchResult> MatchHere(const Question& question, Asked* asked);
   void Count(const Asked& asked, const MatchResult& result) const {
-    if (asked.counts) metrics_.Count(result, asked.keys, asked.block_tokens);
+    if (!asked.counts) return;
+    if (asked.joint.asked()) {
+      metrics_.CountJoint(result, asked.joint, uint64_t{asked.keys} * asked.block_tokens);
+    } else {
+      metrics_.Count(result, asked.keys, asked.block_tokens);
+    }
   }
 
   CacheEngine* const engine_;

@@ -19,6 +19,7 @@ v1::Event EventToProto(const CacheEvent& event) {
   out.set_key(std::string(event.key.View()));
   if (event.parent) out.set_parent(std::string(event.parent->View()));
   out.set_tier(wire::TierToProto(event.tier));
+  if (event.kind == CacheEvent::Kind::kStored) out.set_pool(event.pool);
   return out;
 }
 

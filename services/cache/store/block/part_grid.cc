@@ -42,9 +42,10 @@ Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
     return InvalidArgument("part header, field 'total_bytes': got {}, expected {}",
                            header.total_bytes, bytes);
   }
-  if (header.block_tokens != layout.block_tokens) {
+  if (const uint32_t tokens = layout.BlockTokensOf(layout.PoolOf(rect));
+      header.block_tokens != tokens) {
     return InvalidArgument("part header, field 'block_tokens': got {}, expected {}",
-                           header.block_tokens, layout.block_tokens);
+                           header.block_tokens, tokens);
   }
   if (header.codec != form.codec && header.codec != form.or_codec) {
     return InvalidArgument("part header, field 'codec': got {}, expected {}",
@@ -90,12 +91,6 @@ PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> 
   return common == part.Cells() ? PartFit::kCovered : PartFit::kOverlaps;
 }
 
-bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect> parts) {
-  uint32_t cells = 0;
-  for (const auto& part : parts) cells += part.Cells();
-  return cells == whole.Cells();
-}
-
 Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes) {
   const Layout& layout = form.layout;
@@ -127,8 +122,17 @@ Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t
         "field 'part': got heads [{}, {}), expected one head of an opaque layout", rect.head_begin,
         rect.head_end);
   }
+  const uint32_t pool = layout.PoolOf(rect);
+  if (const format::PartRect whole = layout.WholeOf(pool);
+      rect.layer_end > whole.layer_end || rect.head_end > whole.head_end) {
+    return InvalidArgument(
+        "field 'part': got layers [{}, {}) heads [{}, {}), expected a part of pool '{}': layers "
+        "[{}, {}), a head of [0, {})",
+        rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end, layout.Pools()[pool].name,
+        whole.layer_begin, whole.layer_end, whole.head_end);
+  }
   const uint64_t header = format::HeaderBytes(1);
-  const uint64_t largest = header + std::get<OpaqueLayout>(layout.form).max_part_bytes;
+  const uint64_t largest = header + layout.MaxPartBytesOf(pool);
   if (bytes <= header || bytes > largest) {
     return InvalidArgument("field 'bytes': got {}, expected {} to {}", bytes, header + 1, largest);
   }

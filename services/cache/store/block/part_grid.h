@@ -19,15 +19,12 @@
 
 namespace cairn::cache {
 
-enum class PartFit { kFree, kCovered, kOverlaps };
+enum class PartFit { kFree, kCovered, kOverlaps, kOtherPool };
 
 uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b);
 
 // How `part` fits to rectangles that do not overlap each other.
 PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> taken);
-
-// REQUIRES: `parts` do not overlap and lie on the grid.
-bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect> parts);
 
 // How the parts of a namespace must look. `layout` must outlive it.
 struct PartForm {

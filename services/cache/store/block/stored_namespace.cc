@@ -28,7 +28,12 @@ size_t BytesOf(const std::string& text) { return text.capacity() + 1; }
 
 size_t BytesOf(const Layout& layout) {
   const auto* native = std::get_if<NativeLayout>(&layout.form);
-  if (native == nullptr) return BytesOf(std::get<OpaqueLayout>(layout.form).description);
+  if (native == nullptr) {
+    const auto& opaque = std::get<OpaqueLayout>(layout.form);
+    size_t bytes = BytesOf(opaque.description) + opaque.pools.capacity() * sizeof(Pool);
+    for (const Pool& pool : opaque.pools) bytes += BytesOf(pool.name);
+    return bytes;
+  }
   size_t bytes = native->groups.capacity() * sizeof(LayerGroup);
   for (const LayerGroup& group : native->groups) {
     bytes += group.planes.capacity() * sizeof(Plane);

@@ -15,14 +15,23 @@ uint32_t FirstMissing(const NodeContext& context, NamespaceState& ns,
   return from;
 }
 
-uint32_t TargetOf(const MatchRequest& request) {
-  const auto all = static_cast<uint32_t>(request.keys.size());
+// A match over pools waits for blocks of pool 0. Empty for another match.
+std::vector<BlockKey> KeysOfPool0(const MatchRequest& request, const Layout& layout) {
+  if (!request.joint.asked()) return {};
+  return PoolKeys(request.keys, layout.BlockTokensOf(0) / layout.block_tokens, 0);
+}
+
+uint32_t TargetOf(const MatchRequest& request, size_t awaited) {
+  const auto all = static_cast<uint32_t>(awaited);
   return request.wait_blocks == 0 ? all : std::min(all, request.wait_blocks);
 }
 
 // The memory that a wait keeps of its request, in bytes.
 size_t BytesOf(const MatchRequest& request) {
   size_t bytes = sizeof(ArrivalWait) + request.keys.size_bytes() + request.trace.size();
+  if (request.joint.asked()) {
+    bytes += request.keys.size_bytes() + request.joint.pools.size() * sizeof(PoolNeed);
+  }
   for (const std::string& holder : request.holders) bytes += sizeof(holder) + holder.size();
   return bytes;
 }
@@ -33,12 +42,15 @@ std::shared_ptr<FurtherMatch> ArrivalWait::Begin(ReadPath* reads, NodeContext* c
                                                  Timers* timers, const MatchRequest& request,
                                                  const NamespacePtr& ns) {
   if (timers == nullptr || context->options.max_match_wait <= Duration(0)) return nullptr;
+  const std::vector<BlockKey> of_pool_0 = KeysOfPool0(request, ns->spec.layout);
+  const std::span<const BlockKey> keys =
+      request.joint.asked() ? std::span<const BlockKey>(of_pool_0) : request.keys;
   {
     NamespaceLock lock(*ns, context->tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) return nullptr;
-    const uint32_t target = TargetOf(request);
-    const uint32_t missing = FirstMissing(*context, *ns, request.keys, 0, target);
-    if (missing == target || !ns->pending.HasWriter(request.keys[missing])) return nullptr;
+    const uint32_t target = TargetOf(request, keys.size());
+    const uint32_t missing = FirstMissing(*context, *ns, keys, 0, target);
+    if (missing == target || !ns->pending.HasWriter(keys[missing])) return nullptr;
   }
   Arrivals::Place place = context->arrivals.Enter(request.session, ns->spec.tenant);
   if (!place) return nullptr;
@@ -57,10 +69,11 @@ ArrivalWait::ArrivalWait(ReadPath* reads, NodeContext* context, Timers* timers,
       timers_(*timers),
       request_(request),
       keys_(request.keys.begin(), request.keys.end()),
+      of_pool_0_(KeysOfPool0(request, ns->spec.layout)),
       holders_(request.holders.begin(), request.holders.end()),
       trace_(request.trace),
       begin_(context->clock->Now()),
-      target_(TargetOf(request)),
+      target_(TargetOf(request, awaited().size())),
       ns_(std::move(ns)),
       place_(std::move(place)),
       memory_(std::move(memory)) {
@@ -93,9 +106,9 @@ bool ArrivalWait::Advance() {
   NamespaceState& ns = *ns_;
   NamespaceLock ns_lock(ns, context_.tiers);
   if (ns.dropped.load(std::memory_order_relaxed)) return true;
-  here_ = FirstMissing(context_, ns, keys_, here_, target_);
-  if (here_ == target_ || !ns.pending.HasWriter(keys_[here_])) return true;
-  return !context_.arrivals.Add(&ns, keys_[here_], shared_from_this());
+  here_ = FirstMissing(context_, ns, awaited(), here_, target_);
+  if (here_ == target_ || !ns.pending.HasWriter(awaited()[here_])) return true;
+  return !context_.arrivals.Add(&ns, awaited()[here_], shared_from_this());
 }
 
 void ArrivalWait::Finish() {
@@ -107,7 +120,7 @@ void ArrivalWait::Finish() {
     done = std::exchange(done_, nullptr);
     timers_.Cancel(timer_);
     ns = std::move(ns_);
-    if (here_ < target_) context_.arrivals.Remove(ns.get(), keys_[here_], this);
+    if (here_ < target_) context_.arrivals.Remove(ns.get(), awaited()[here_], this);
     place_.reset();
   }
   context_.counters.match_wait_seconds.Add(Seconds(context_.clock->Now() - begin_));

@@ -36,6 +36,8 @@ class ArrivalWait final : public FurtherMatch,
   void Wake() override;
 
  private:
+  // The keys that are waited for, in order.
+  std::span<const BlockKey> awaited() const { return request_.joint.asked() ? of_pool_0_ : keys_; }
   // Goes over blocks that are here. False: the next one is written, and this waits for it.
   bool Advance();
   void Finish();
@@ -46,6 +48,7 @@ class ArrivalWait final : public FurtherMatch,
   // Its spans and views point to the copies below.
   MatchRequest request_;
   const std::vector<BlockKey> keys_;
+  const std::vector<BlockKey> of_pool_0_;  // For a match over pools.
   const std::vector<std::string> holders_;
   const std::string trace_;
   const TimePoint begin_;

@@ -43,8 +43,8 @@ Status ArrivingBlock::CheckParts(const SourceBlock& block) const {
     }
     rects.push_back(part.rect);
   }
-  if (!CoversGrid(ns->whole, rects)) {
-    return InvalidArgument("field 'parts': expected parts that cover the grid");
+  if (!ns->grid.AreWhole(rects)) {
+    return InvalidArgument("field 'parts': expected parts that make a block whole");
   }
   return OkStatus();
 }

@@ -25,7 +25,8 @@ BlockRef BlockIntake::Show(NamespaceState& ns, const BlockKey& key,
   const BlockRef ref = *ns.index.Find(key);
   if (block.at_start) ns.index.MarkAtStart(ref);
   if (context_.tiers.persistent != nullptr) ns.index.SetDirty(ref, TierKind::kHost, true);
-  context_.Publish(CacheEvent::Kind::kStored, ns, key, TierKind::kHost, ns.index.ParentOf(ref));
+  context_.Publish(CacheEvent::Kind::kStored, ns, key, TierKind::kHost, ns.index.ParentOf(ref),
+                   ns.index.PoolAt(ref));
   return ref;
 }
 

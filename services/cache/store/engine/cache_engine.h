@@ -21,6 +21,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/kv/answers.h"
 #include "cairn/common/kv/cache_event.h"
+#include "cairn/common/kv/joint_match.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
@@ -70,6 +71,10 @@ struct MatchRequest {
   // The caller writes what does not match: the lease counts as a writer of it, until it ends.
   // REQUIRES: lease.
   bool announce = false;
+  // For a namespace with pools: `keys` has one key for each unit of its layout, and the match is
+  // over these pools. `wait`, `wait_blocks` and `announce` are about blocks of pool 0. The blocks
+  // are looked for in the tiers alone.
+  JointQuestion joint = {};
 };
 
 struct MatchResult : MatchedPrefix {

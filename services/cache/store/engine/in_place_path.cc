@@ -94,7 +94,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size
       if (meta.in(TierKind::kHost)) {
         if ((meta.flags & BlockMeta::kManyParts) == 0) {
           placed.bytes = meta.bytes[TierKind::kHost];
-          placed.part = ns.whole;
+          placed.part = ns.index.WholeAt(ref);
           placed.extent = meta.extent[TierKind::kHost];
           places->push_back(placed);
           continue;

@@ -163,9 +163,15 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
     constexpr TierKind kHost = TierKind::kHost;
     const HostTier& host = *s_.context->tiers.host;
     std::optional<LearnedPlacement> learned;
+    std::vector<PoolBlocks> pools;
     {
       MutexLock lock(ns->mu);
       learned = ns->index.Learned();
+      if (!ns->spec.layout.Pools().empty()) {
+        for (const PoolTotals& pool : ns->index.of_pools()) {
+          pools.push_back({pool.blocks, pool.bytes});
+        }
+      }
     }
     list.push_back({.spec = ns->spec,
                     .fingerprint = ns->fingerprint,
@@ -178,7 +184,8 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
                     .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant)),
                     .learned = learned ? std::move(learned->groups) : std::vector<LearnedGroup>(),
                     .remembered_blocks = learned ? learned->remembered_blocks : 0,
-                    .block_life = ns->life()});
+                    .block_life = ns->life(),
+                    .pools = std::move(pools)});
   }
   return list;
 }

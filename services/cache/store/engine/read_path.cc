@@ -123,10 +123,14 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckMatch(request));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
   CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
+  if (request.joint.asked()) {
+    CAIRN_RETURN_IF_ERROR(CheckQuestion(ns->spec.layout, request.joint, request.keys.size()));
+  }
   MatchResult result;
   result.further = Wait(request, ns);
   if (result.further != nullptr) return result;
-  CAIRN_ASSIGN_OR_RETURN(const Walked walked, WalkAndPin(request, ns, life));
+  CAIRN_ASSIGN_OR_RETURN(Walked walked, WalkAndPin(request, ns, life));
+  result.joint = std::move(walked.joint);
   result.miss_reason = walked.miss_reason;
   result.matched_blocks = walked.walk.matched;
   result.bytes = walked.walk.bytes;
@@ -138,7 +142,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   if (walked.lease != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(result.lease, AddLease(request.session, walked.lease, life, ttl));
     result.lease_ttl = ttl;
-    bytes_ahead = Promote(walked.lease, request.keys);
+    const std::span<const BlockKey> leased = walked.keys;
+    bytes_ahead = Promote(walked.lease, request.joint.asked() ? leased : request.keys);
     if (taken != nullptr) *taken = walked.lease;
   } else {
     for (const TierRun& run : result.tiers) {
@@ -165,21 +170,12 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
 Result<ReadPath::Walked> ReadPath::WalkAndPin(const MatchRequest& request, const NamespacePtr& ns,
                                               LeaseLife life) {
   Walked walked;
-  BlockIndex::Walk& walk = walked.walk;
+  const BlockIndex::Walk& walk = walked.walk;
+  std::optional<JointPlan> plan;
+  if (request.joint.asked()) plan.emplace(ns->spec.layout, request.joint, request.keys);
   {
     NamespaceLock lock(*ns, context_.tiers);
-    if (ns->dropped.load(std::memory_order_relaxed)) return Dropped(*ns);
-    walk = ns->index.Match(request.keys, context_.UseTicksNow(), request.lease, request.next);
-    // Before this match is a writer of the block itself.
-    if (walk.matched < request.keys.size()) {
-      walked.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
-    }
-    if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
-    const size_t announced = request.announce ? request.keys.size() - walk.matched : 0;
-    if (request.lease && (walk.matched > 0 || announced > 0)) {
-      CAIRN_ASSIGN_OR_RETURN(walked.lease, PinWalk(*ns, walk, life, announced));
-    }
-    if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), walked.lease.get());
+    CAIRN_RETURN_IF_ERROR(WalkLocked(request, plan ? &*plan : nullptr, life, *ns, &walked));
   }
   if (walk.matched == 0 && walked.miss_reason == MissReason::kAbsent &&
       ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
@@ -193,15 +189,67 @@ Result<ReadPath::Walked> ReadPath::WalkAndPin(const MatchRequest& request, const
   return walked;
 }
 
+Status ReadPath::WalkLocked(const MatchRequest& request, const JointPlan* plan, LeaseLife life,
+                            NamespaceState& ns, Walked* walked) {
+  if (ns.dropped.load(std::memory_order_relaxed)) return Dropped(ns);
+  const uint32_t now = context_.UseTicksNow();
+  BlockIndex::Walk& walk = walked->walk;
+  std::vector<BlockKey> of_pool_0;
+  std::span<const BlockKey> rest;  // The keys that the caller writes if it announces.
+  // A miss has its reason before this match is a writer of the block itself.
+  if (plan == nullptr) {
+    walk = ns.index.Match(request.keys, now, request.lease, request.next);
+    rest = request.keys.subspan(walk.matched);
+    if (!rest.empty()) walked->miss_reason = WhyMissed(ns, rest.front());
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(JointWalk joint,
+                           WalkJointly(ns.index, *plan, now, request.lease, request.next));
+    walk = std::move(joint.walk);
+    walked->keys = std::move(joint.keys);
+    if (joint.answer.limiting_pool) {
+      walked->miss_reason = joint.lost ? WhyMissed(ns, *joint.lost) : MissReason::kAbsent;
+    }
+    if (request.announce) {
+      const Layout& layout = ns.spec.layout;
+      of_pool_0 = PoolKeys(request.keys, layout.BlockTokensOf(0) / layout.block_tokens, 0);
+      const size_t here = joint.answer.restorable_tokens / layout.BlockTokensOf(0);
+      rest = std::span<const BlockKey>(of_pool_0).subspan(here);
+    }
+    walked->joint = std::move(joint.answer);
+  }
+  if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
+  const size_t announced = request.announce ? rest.size() : 0;
+  if (request.lease && (walk.matched > 0 || announced > 0)) {
+    CAIRN_ASSIGN_OR_RETURN(walked->lease, PinWalk(ns, walk, life, announced));
+  }
+  if (announced > 0) Announce(ns, rest, walked->lease.get());
+  return OkStatus();
+}
+
 void ReadPath::Finish(const MatchRequest& request, LocalMatch local, MatchResult* result) {
   // One that announces has matched before, to read.
   if (request.announce) return;
+  if (request.joint.asked()) {
+    if (!request.lease) return;
+    const Layout& layout = local.ns->spec.layout;
+    const uint64_t most = request.joint.most_tokens != 0
+                              ? request.joint.most_tokens
+                              : request.keys.size() * uint64_t{layout.block_tokens};
+    const uint64_t missed = most - result->joint.restorable_tokens;
+    return CountLeased({.blocks = result->matched_blocks,
+                        .tokens = result->joint.restorable_tokens,
+                        .missed_blocks = missed / layout.block_tokens,
+                        .missed_tokens = missed,
+                        .prefetched = local.prefetched,
+                        .miss_reason = result->miss_reason},
+                       request.prefill_tokens_per_second);
+  }
   const size_t matched = result->matched_blocks;
   const size_t different =
       source_ != nullptr && matched < request.keys.size() ? DifferentKeys(request.keys) : 0;
   if (matched >= different) {
     if (!request.lease) return;
-    return CountLeased(*local.ns, *result, request.keys.size() - matched, local.prefetched,
+    return CountLeased(FoundOf(*local.ns, *result, request.keys.size() - matched, local.prefetched),
                        request.prefill_tokens_per_second);
   }
   local.rest = {request.keys.begin() + static_cast<ptrdiff_t>(matched),
@@ -328,22 +376,34 @@ std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const
 void ReadPath::CountMatch(const LocalMatch& local, const MatchResult& result) {
   if (!local.leased) return;
   const size_t asked = local.result.matched_blocks + local.rest.size() + local.repeated;
-  CountLeased(*local.ns, result, asked - result.matched_blocks, local.prefetched,
+  CountLeased(FoundOf(*local.ns, result, asked - result.matched_blocks, local.prefetched),
               local.prefill_tokens_per_second);
 }
 
-void ReadPath::CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
-                           uint32_t prefetched, double prefill_tokens_per_second) {
-  Counters& counters = context_.counters;
+ReadPath::Found ReadPath::FoundOf(const NamespaceState& ns, const MatchResult& result,
+                                  size_t missed, uint32_t prefetched) {
+  // In a namespace with pools, a match without them does not say what its blocks stand for: they
+  // count as units.
   const uint64_t block_tokens = ns.spec.layout.block_tokens;
-  const uint64_t matched = result.matched_blocks;
-  counters.matched_blocks.Add(matched);
-  if (prefetched > 0) counters.prefetched_used_blocks.Add(prefetched);
-  counters.matched_tokens.Add(matched * block_tokens);
-  counters.missed_tokens.Add(missed * block_tokens);
-  if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
+  return {.blocks = result.matched_blocks,
+          .tokens = result.matched_blocks * block_tokens,
+          .missed_blocks = missed,
+          .missed_tokens = missed * block_tokens,
+          .prefetched = prefetched,
+          .miss_reason = result.miss_reason};
+}
+
+void ReadPath::CountLeased(const Found& found, double prefill_tokens_per_second) {
+  Counters& counters = context_.counters;
+  counters.matched_blocks.Add(found.blocks);
+  if (found.prefetched > 0) counters.prefetched_used_blocks.Add(found.prefetched);
+  counters.matched_tokens.Add(found.tokens);
+  counters.missed_tokens.Add(found.missed_tokens);
+  if (found.missed_blocks > 0) {
+    counters.misses[static_cast<size_t>(found.miss_reason)].Add(found.missed_blocks);
+  }
   if (prefill_tokens_per_second > 0) {
-    const double saved = static_cast<double>(matched * block_tokens) / prefill_tokens_per_second;
+    const double saved = static_cast<double>(found.tokens) / prefill_tokens_per_second;
     counters.prefill_seconds_saved.Add(std::min(saved, 1e6));
   }
 }

@@ -3,6 +3,7 @@
 
 #include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/store/engine/source_reads.h"
+#include "services/cache/store/index/joint_walk.h"
 #include "services/cache/store/lease/session_table.h"
 #include "services/cache/store/mover/promoters.h"
 #include "services/cache/store/mover/transfer_budget.h"
@@ -59,6 +60,15 @@ class ReadPath {
     BlockIndex::Walk walk;
     LeasePtr lease;  // On what was matched. nullptr: none was wanted, or nothing was found.
     MissReason miss_reason = MissReason::kNone;
+    JointAnswer joint = {};           // For a match over pools.
+    std::vector<BlockKey> keys = {};  // The keys of its blocks.
+  };
+  // The numbers of a match, for the totals.
+  struct Found {
+    uint64_t blocks = 0, tokens = 0;
+    uint64_t missed_blocks = 0, missed_tokens = 0;
+    uint32_t prefetched = 0;
+    MissReason miss_reason = MissReason::kNone;
   };
 
   // The lease's life, or which field is wrong.
@@ -66,12 +76,16 @@ class ReadPath {
   // Null: the match is answered at once.
   std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
   Result<Walked> WalkAndPin(const MatchRequest& request, const NamespacePtr& ns, LeaseLife life);
+  Status WalkLocked(const MatchRequest& request, const JointPlan* plan, LeaseLife life,
+                    NamespaceState& ns, Walked* walked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   // Looks for missing blocks at the source, or else counts the match.
   void Finish(const MatchRequest& request, LocalMatch local, MatchResult* result);
   void CountHint(NextUse next);
+  // For a match without pools. `missed`: keys that did not match.
+  static Found FoundOf(const NamespaceState& ns, const MatchResult& result, size_t missed,
+                       uint32_t prefetched);
   // Adds what a leasing match found to the totals.
-  void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
-                   uint32_t prefetched, double prefill_tokens_per_second);
+  void CountLeased(const Found& found, double prefill_tokens_per_second);
   // A lease of nothing yet. One of a match in place keeps places.
   static LeasePtr NewLease(LeaseLife life);
   // A lease on what the walk has matched, with memory for keys that are announced.

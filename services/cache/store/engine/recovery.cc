@@ -124,7 +124,8 @@ class Recovery {
   // False when the extent is of no use.
   bool Show(const Extent& extent, const BlockRecord& record) {
     const NamespacePtr ns = context_.registry.Find(record.fingerprint);
-    if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid) {
+    if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid ||
+        !ns->grid.Contains(record.rect)) {
       return false;
     }
     if (result_.blocks % kCheckBudgetEvery == 0) {

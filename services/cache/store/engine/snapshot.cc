@@ -32,6 +32,7 @@ bool Snapshot::NextPage(std::vector<CacheEvent>* events) {
         event.key = ns.index.KeyAt(ref);
         event.parent = ns.index.ParentOf(ref);
         event.tier = meta.served_from();
+        event.pool = meta.pool();
         events->push_back(event);
         // A watcher that knew one tier alone took the block for gone when it left that one.
         event.kind = CacheEvent::Kind::kTierAdded;

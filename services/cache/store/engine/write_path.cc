@@ -84,12 +84,32 @@ Status WritePath::CheckPart(const NamespaceState& ns, const ReservePartRequest& 
     return InvalidArgument("field 'parent': got the block's own key {}, expected another block's",
                            part.key.Hex());
   }
+  if (const uint32_t pool = ns.grid.PoolOf(part.part); part.parent && !ns.grid.IsChained(pool)) {
+    return InvalidArgument("field 'parent': got {}, expected none: blocks of pool '{}' stand alone",
+                           part.parent->Hex(), ns.spec.layout.Pools()[pool].name);
+  }
   return OkStatus();
+}
+
+Status WritePath::CheckPool(const NamespaceState& ns, const BlockKey& key, uint32_t here,
+                            uint32_t pool, std::string_view field) {
+  if (here == pool) return OkStatus();
+  const auto pools = ns.spec.layout.Pools();
+  return InvalidArgument("field '{}': block {} is one of pool '{}', expected one of pool '{}'",
+                         field, key.Hex(), pools[here].name, pools[pool].name);
 }
 
 Status WritePath::CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
                             const std::optional<BlockKey>& parent, ReleaseList* released) {
-  if (ns.index.FindAlive(key) && !context_.DropIfOver(ns, key, released)) {
+  const uint32_t pool = ns.grid.PoolOf(rect);
+  if (parent && ns.grid.pools() > 1) {
+    const auto above = ns.index.FindAlive(*parent);
+    if (above) {
+      CAIRN_RETURN_IF_ERROR(CheckPool(ns, *parent, ns.index.PoolAt(*above), pool, "parent"));
+    }
+  }
+  if (const auto here = ns.index.FindAlive(key); here && !context_.DropIfOver(ns, key, released)) {
+    CAIRN_RETURN_IF_ERROR(CheckPool(ns, key, ns.index.PoolAt(*here), pool, "key"));
     // A writer who knows the parent teaches it to blocks that came without.
     if (parent) ns.index.Link(key, *parent);
     return Errorf(StatusCode::kAlreadyExists, "block {} is here", key.Hex());
@@ -99,6 +119,11 @@ Status WritePath::CheckFits(NamespaceState& ns, const BlockKey& key, const forma
       break;
     case PartFit::kCovered:
       return Errorf(StatusCode::kAlreadyExists, "part of block {} is committed", key.Hex());
+    case PartFit::kOtherPool:
+      return InvalidArgument(
+          "field 'key': parts of block {} of another pool are committed, expected parts of pool "
+          "'{}'",
+          key.Hex(), ns.spec.layout.Pools()[pool].name);
     case PartFit::kOverlaps:
       return InvalidArgument(
           "field 'part': overlaps in part with one of block {} that is committed; expected one "

@@ -39,8 +39,12 @@ class WritePath {
  private:
   // INVALID_ARGUMENT that names the field which no part may have.
   Status CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const;
+  // INVALID_ARGUMENT, which names `field`: the block `key` is here, in another pool.
+  static Status CheckPool(const NamespaceState& ns, const BlockKey& key, uint32_t here,
+                          uint32_t pool, std::string_view field);
   // A block that is over makes way. ALREADY_EXISTS: the block is here, or this part of it is
-  // committed. INVALID_ARGUMENT: the part crosses a committed one.
+  // committed. INVALID_ARGUMENT: the part crosses a committed one, or the block or its
+  // parent is one of another pool.
   Status CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
                    const std::optional<BlockKey>& parent, ReleaseList* released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);

@@ -12,12 +12,12 @@ constexpr uint64_t kMatchLinkSteps = 65536;
 
 }  // namespace
 
-BlockIndex::BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy,
-                       uint64_t seed)
-    : whole_(whole),
+BlockIndex::BlockIndex(const PoolGrid& grid, std::unique_ptr<EvictionPolicy> policy, uint64_t seed)
+    : grid_(grid),
       policy_(std::move(policy)),
       learns_(policy_ != nullptr && policy_->Learns()),
-      map_(seed) {}
+      map_(seed),
+      of_pool_(grid.pools()) {}
 
 std::optional<BlockRef> BlockIndex::Find(const BlockKey& key) const {
   return map_.Find(key, [this](BlockRef ref) -> const BlockKey& { return KeyAt(ref); });
@@ -65,7 +65,7 @@ PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
     const auto& parts = many_parts_.at(meta.extent[0]);
     return PartPlaces(parts.begin(), parts.end());
   }
-  return {PartPlace{whole_, meta.bytes, meta.extent}};
+  return {PartPlace{WholeAt(ref), meta.bytes, meta.extent}};
 }
 
 bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const {
@@ -99,6 +99,7 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   }
   BlockMeta& meta = node(ref->node).run.meta(ref->offset);
   meta = BlockMeta{};
+  meta.SetPool(grid_.PoolOf(parts[0].rect));
   meta.last_use = now;
   meta.recompute_seconds = recompute_seconds;
   if (learns_) meta.group = StoredGroup(key, *ref, now);
@@ -111,7 +112,8 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   }
   meta.tiers |= BlockMeta::Bit(tier);
   ++alive_;
-  alive_bytes_ += meta.served_bytes();
+  ++of_pool_[meta.pool()].blocks;
+  AddBytes(meta);
   ++in_tier_[t];
   Node& n = node(ref->node);
   ++n.resident[t];
@@ -131,11 +133,11 @@ void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> 
   } else {
     meta.extent[t] = extents[0].id;
   }
-  alive_bytes_ -= meta.served_bytes();
+  TakeBytes(meta);
   meta.bytes[t] = 0;
   for (const Extent& extent : extents) meta.bytes[t] += extent.length;
   meta.tiers |= BlockMeta::Bit(tier);
-  alive_bytes_ += meta.served_bytes();
+  AddBytes(meta);
   ++in_tier_[t];
   ++n.resident[t];
   n.tail[t] = std::max(n.tail[t], ref.offset + 1);
@@ -165,11 +167,11 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
       released->push_back(extent);
     }
   }
-  alive_bytes_ -= meta.served_bytes();
+  TakeBytes(meta);
   meta.tiers &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
   meta.dirty &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
   meta.bytes[t] = 0;
-  alive_bytes_ += meta.served_bytes();
+  AddBytes(meta);
   if (tier == TierKind::kHost) {
     meta.flags &= static_cast<uint8_t>(~BlockMeta::kPrefetched);
   }
@@ -181,6 +183,7 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   const bool gone = !meta.alive();
   if (gone) {
     --alive_;
+    --of_pool_[meta.pool()].blocks;
     if (learns_) policy_->Left(n.run.key(ref.offset), UseOf(meta, t));
     ForgetParts(meta);
     meta.flags = 0;
@@ -228,9 +231,17 @@ void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
   LinkRoot(ref->node, parent, &steps);
 }
 
+bool BlockIndex::MayLink(BlockRef ref, const BlockKey& parent) const {
+  const uint32_t pool = PoolAt(ref);
+  if (!grid_.IsChained(pool)) return false;
+  if (grid_.pools() == 1) return true;
+  const auto above = FindAlive(parent);
+  return above && PoolAt(*above) == pool;
+}
+
 BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
-                                   NextUse next) {
-  Walk walk = WalkKeys(keys, now);
+                                   NextUse next, std::optional<uint32_t> pool) {
+  Walk walk = WalkKeys(keys, now, pool);
   if (!touch) return walk;
   latest_ = std::max<uint64_t>(latest_, now);
   // The prompt says what follows what: roots whose parents nobody named find their place now.
@@ -241,10 +252,12 @@ BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now,
     at += walk.path_runs[s].count;
     const auto ref = Find(keys[at]);
     if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode) continue;
+    if (!MayLink(*ref, keys[at - 1])) continue;
     LinkRoot(ref->node, keys[at - 1], &steps);
     linked = true;
   }
-  if (linked) walk = WalkKeys(keys, now);
+  if (linked) walk = WalkKeys(keys, now, pool);
+  walk.linked = linked;
   if (learns_) {
     MatchedRequest request{.keys = keys, .matched = walk.matched, .next = next, .now = now};
     if (walk.matched > 0) {
@@ -285,7 +298,8 @@ class BlockIndex::Visited {
   absl::flat_hash_set<uint64_t> places_;
 };
 
-BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now) {
+BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now,
+                                      std::optional<uint32_t> pool) {
   Walk walk;
   Visited visited;
   BlockRef last;
@@ -305,7 +319,7 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
     for (; taken < limit; ++taken) {
       if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
       const BlockMeta& meta = n.run.meta(ref->offset + taken);
-      if (!meta.alive()) break;
+      if (!meta.alive() || (pool && meta.pool() != *pool)) break;
       if (IsOver(meta, now)) {
         walk.over = true;
         break;
@@ -475,6 +489,7 @@ size_t BlockIndex::MemoryBytes() const {
 bool BlockIndex::CheckInvariants() const {
   uint64_t alive = 0, bytes = 0, blocks = 0;
   ByTier<uint64_t> in_tier;
+  absl::InlinedVector<PoolTotals, 1> of_pool(of_pool_.size());
   size_t run_bytes = 0;
   absl::flat_hash_map<NodeId, uint32_t> place_pins, lease_pins;  // Offset + 1 of the deepest.
   const auto note = [](absl::flat_hash_map<NodeId, uint32_t>& deepest, const PinPoint& point) {
@@ -502,6 +517,9 @@ bool BlockIndex::CheckInvariants() const {
       if (n.run.meta(i).alive()) {
         ++alive;
         bytes += n.run.meta(i).served_bytes();
+        PoolTotals& totals = of_pool[n.run.meta(i).pool()];
+        ++totals.blocks;
+        totals.bytes += n.run.meta(i).served_bytes();
       }
       for (size_t t = 0; t < kTierCount; ++t) {
         if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;
@@ -536,6 +554,7 @@ bool BlockIndex::CheckInvariants() const {
       sound &= !candidate || leased == n.is_in_leased_heap(t);
     }
   });
+  sound &= of_pool == of_pool_;
   return sound && alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
          run_bytes == run_bytes_ && in_tier == in_tier_;
 }

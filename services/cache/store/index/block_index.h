@@ -41,6 +41,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
+#include "services/cache/store/block/pool_grid.h"
 #include "services/cache/store/index/block_run.h"
 #include "services/cache/store/index/key_map.h"
 #include "services/cache/store/index/node_pool.h"
@@ -77,6 +78,12 @@ struct TierExtent {
 };
 using ReleaseList = std::vector<TierExtent>;
 
+struct PoolTotals {
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  bool operator==(const PoolTotals&) const = default;
+};
+
 class BlockIndex {
  public:
   // Consecutive blocks of one path, named by the last.
@@ -95,6 +102,8 @@ class BlockIndex {
     bool repeated = false;
     // The walk ended at a block that is over.
     bool over = false;
+    // The match has linked roots: places in the tree from before it are no longer valid.
+    bool linked = false;
     uint64_t bytes = 0;
     // Blocks that a hint brought and that were matched for the first time.
     uint32_t prefetched = 0;
@@ -111,9 +120,9 @@ class BlockIndex {
     bool unused_prefetch = false;
   };
 
-  // `whole`: the part grid. `policy`: which candidate goes first; nullptr: the one that was not
-  // used for the longest time. `seed`: a secret for the key map.
-  BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy, uint64_t seed);
+  // `grid`: what makes a block of each pool complete. `policy`: which candidate goes first;
+  // nullptr: the one that was not used for the longest time. `seed`: a secret for the key map.
+  BlockIndex(const PoolGrid& grid, std::unique_ptr<EvictionPolicy> policy, uint64_t seed);
 
   // A block is over this many ticks after its last use. 0: none ever is. Takes effect at once.
   void SetLife(uint32_t ticks) { life_ = ticks; }
@@ -141,9 +150,9 @@ class BlockIndex {
   // again after the caller asked for `parts`.
   bool LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const;
 
-  // Adds a complete block in one tier: `parts` cover the grid and lie there. False: the block is
-  // already alive. Then nothing changes, except that the index learns a parent that it did not
-  // know.
+  // Adds a complete block in one tier: `parts` make a block of their pool whole and lie there.
+  // False: the block is already alive. Then nothing changes, except that the index learns a parent
+  // that it did not know.
   bool Insert(const BlockKey& key, const std::optional<BlockKey>& parent, const PartPlaces& parts,
               TierKind tier, float recompute_seconds, uint32_t now);
   // Makes the root `key` follow `parent`. No effect if `key` is not a root, if this would close a
@@ -153,9 +162,10 @@ class BlockIndex {
   // Finds the longest living prefix of `keys`, which may start in the middle of a path. It ends
   // before a block that is over, and before a key that was matched already: no chain of hashes has
   // a key twice. `touch`: the match counts as a use, and neighbours in `keys` that were unrelated
-  // roots are linked. `next`: the client's expectation for the conversation.
+  // roots are linked, unless blocks of their pool stand alone. `next`: the client's expectation for
+  // the conversation. `pool`: blocks of others do not match.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
-             NextUse next = NextUse::kUnknown);
+             NextUse next = NextUse::kUnknown, std::optional<uint32_t> pool = std::nullopt);
 
   PinId PinBlock(BlockRef ref, PinKind kind = PinKind::kPlace);
   // Appends extents that were waiting for this pin.
@@ -266,6 +276,11 @@ class BlockIndex {
   // Each block once, as it is served.
   uint64_t bytes() const { return alive_bytes_; }
   uint64_t blocks_in(TierKind tier) const { return in_tier_[tier]; }
+  // The blocks and bytes of each pool; of one, all.
+  std::span<const PoolTotals> of_pools() const { return of_pool_; }
+  uint32_t PoolAt(BlockRef ref) const { return MetaAt(ref).pool(); }
+  // The rectangle of all parts of the block.
+  const format::PartRect& WholeAt(BlockRef ref) const { return grid_.WholeOf(PoolAt(ref)); }
   size_t nodes() const { return nodes_.used(); }
   // Nodes that were stepped over in order to link, and in order to know who is pinned, since the
   // start. For tests that bound the work.
@@ -400,9 +415,21 @@ class BlockIndex {
   void ReconsiderAll(NodeId id);
   void RefreshLeased(NodeId id);
   void RefreshAll(NodeId id);
-  Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now);
+  Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now, std::optional<uint32_t> pool);
 
-  const format::PartRect whole_;
+  // Adds a living block to the bytes, or takes it off them.
+  void AddBytes(const BlockMeta& meta) {
+    alive_bytes_ += meta.served_bytes();
+    of_pool_[meta.pool()].bytes += meta.served_bytes();
+  }
+  void TakeBytes(const BlockMeta& meta) {
+    alive_bytes_ -= meta.served_bytes();
+    of_pool_[meta.pool()].bytes -= meta.served_bytes();
+  }
+  // Whether a block that was matched may follow the block before it: in their pool, blocks do.
+  bool MayLink(BlockRef ref, const BlockKey& parent) const;
+
+  const PoolGrid grid_;
   const std::unique_ptr<EvictionPolicy> policy_;
   const bool learns_;
   uint64_t latest_ = 0;  // UseTicks of the latest use or store.
@@ -424,6 +451,7 @@ class BlockIndex {
   size_t run_bytes_ = 0;
   uint64_t alive_ = 0;
   uint64_t alive_bytes_ = 0;
+  absl::InlinedVector<PoolTotals, 1> of_pool_;
   ByTier<uint64_t> in_tier_;
 };
 

@@ -18,8 +18,8 @@
 
 namespace cairn::cache {
 
-// The index's record of a block. The common block has one part that covers the grid: its
-// extents are here. Others keep their parts in a side table, at extent[0].
+// The index's record of a block. The common block has one part that covers the grid, or its pool's
+// row of it: its extents are here. Others keep their parts in a side table, at extent[0].
 struct BlockMeta {
   enum Flag : uint8_t {
     kManyParts = 1 << 0,
@@ -28,6 +28,9 @@ struct BlockMeta {
     // Begins a sequence: some codecs keep its first token apart.
     kAtStart = 1 << 2,
   };
+  // The bits of `flags` above them: the number of the block's pool.
+  static constexpr unsigned kPoolShift = 3;
+  static_assert(kMaxPools <= (256u >> kPoolShift));
 
   ByTier<uint64_t> extent = {};
   // All parts, in each tier that holds them: they differ where a ladder encodes again. 0 elsewhere.
@@ -46,6 +49,8 @@ struct BlockMeta {
   static constexpr uint8_t Bit(TierKind tier) {
     return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
   }
+  uint32_t pool() const { return flags >> kPoolShift; }
+  void SetPool(uint32_t pool) { flags |= static_cast<uint8_t>(pool << kPoolShift); }  // Once.
   // A block without a tier is a tombstone: it keeps the path to its descendants, and matches
   // nothing.
   bool alive() const { return tiers != 0; }

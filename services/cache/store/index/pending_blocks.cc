@@ -37,6 +37,10 @@ void PendingBlocks::ForEachOverlap(const Block& block, const format::PartRect& r
 PartFit PendingBlocks::Fit(const BlockKey& key, const format::PartRect& rect) const {
   const auto it = blocks_.find(key);
   if (it == blocks_.end()) return PartFit::kFree;
+  const auto& committed = it->second.committed;
+  if (!committed.empty() && grid_.PoolOf(committed.begin()->first) != grid_.PoolOf(rect)) {
+    return PartFit::kOtherPool;
+  }
   uint32_t common = 0;
   bool crosses = false;
   ForEachOverlap(it->second, rect, [&](const PartPlace& part) {
@@ -63,7 +67,7 @@ bool PendingBlocks::Completes(const BlockKey& key, const format::PartRect& rect)
     cells += it->second.cells;
     ForEachOverlap(it->second, rect, [&](const PartPlace& part) { cells -= part.rect.Cells(); });
   }
-  return cells == whole_.Cells();
+  return cells == grid_.WholeOf(rect).Cells();
 }
 
 std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key,
@@ -72,7 +76,7 @@ std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key
                                                              std::vector<PartPlace>* replaced) {
   const auto it = blocks_.try_emplace(key).first;
   Block& block = it->second;
-  if (part.rect.Cells() == whole_.Cells()) {  // The common block.
+  if (part.rect.Cells() == grid_.WholeOf(part.rect).Cells()) {  // The common block.
     Complete complete{{part},
                       about.parent ? about.parent : block.about.parent,
                       std::max(block.about.recompute_seconds, about.recompute_seconds),
@@ -103,7 +107,7 @@ std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key
   block.about.at_start |= about.at_start;
   // Ranks compute their parts side by side: the block costs what its slowest part cost.
   block.about.recompute_seconds = std::max(block.about.recompute_seconds, about.recompute_seconds);
-  if (block.cells < whole_.Cells()) return std::nullopt;
+  if (block.cells < grid_.WholeOf(part.rect).Cells()) return std::nullopt;
   Complete complete{{}, block.about.parent, block.about.recompute_seconds, block.about.at_start};
   std::vector<PartPlace> parts;
   Drop(block, &parts);

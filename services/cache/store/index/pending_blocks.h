@@ -11,6 +11,7 @@
 //   lies in committed parts                       kCovered    nothing: somebody was faster
 //   covers every committed part that it touches   kFree       takes their place
 //   crosses a committed part                      kOverlaps   nothing: another cut of the grid
+//   is of another pool than the committed ones    kOtherPool  nothing: the key is that block's
 //
 // The third row keeps a writer that stopped in the middle from holding up those that cut the grid
 // into larger parts.
@@ -21,6 +22,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "services/cache/store/block/part_grid.h"
+#include "services/cache/store/block/pool_grid.h"
 #include "services/cache/store/index/block_index.h"
 
 namespace cairn::cache {
@@ -40,7 +42,7 @@ class PendingBlocks {
     bool at_start = false;  // The block begins a sequence.
   };
 
-  explicit PendingBlocks(const format::PartRect& whole) : whole_(whole) {}
+  explicit PendingBlocks(const PoolGrid& grid) : grid_(grid) {}
 
   // How a part fits to the committed ones. Takes time for those of them whose layers are near.
   PartFit Fit(const BlockKey& key, const format::PartRect& rect) const;
@@ -88,7 +90,7 @@ class PendingBlocks {
   void Drop(Block& block, std::vector<PartPlace>* dropped);
   void EraseIfUnused(Blocks::iterator it);
 
-  const format::PartRect whole_;
+  const PoolGrid grid_;
   Blocks blocks_;
   uint64_t incomplete_blocks_ = 0;
   uint64_t incomplete_bytes_ = 0;

@@ -33,8 +33,11 @@ class NamespaceState {
         fingerprint(stored->fingerprint),
         generation(generation_in),
         whole(spec.layout.WholeRect()),
-        index(whole, MakePolicy(eviction, seed), seed),
-        pending(whole) {
+        grid(spec.layout),
+        // The last uses of pools together say which lengths are worth keeping: nothing else may
+        // decide between them.
+        index(grid, spec.layout.Pools().empty() ? MakePolicy(eviction, seed) : nullptr, seed),
+        pending(grid) {
     for (auto& rank : next_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
     for (auto& rank : next_unleased_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
   }
@@ -82,6 +85,7 @@ class NamespaceState {
   const Fingerprint& fingerprint;
   const uint64_t generation;
   const format::PartRect whole;
+  const PoolGrid grid;
 
   // Atomics. `dropped` is written under `mu` and never falls; the others are published when a
   // NamespaceLock ends, for readers who need no exact value.

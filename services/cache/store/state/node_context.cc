@@ -38,7 +38,7 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
 uint64_t NodeContext::IndexBytes() const { return gone.MemoryBytes() + registry.IndexBytes(); }
 
 void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key,
-                          TierKind tier, const std::optional<BlockKey>& parent) {
+                          TierKind tier, const std::optional<BlockKey>& parent, uint32_t pool) {
   if (!events.HasWatchers()) return;
   CacheEvent event;
   event.kind = kind;
@@ -46,6 +46,7 @@ void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const
   event.key = key;
   event.parent = parent;
   event.tier = tier;
+  event.pool = pool;
   events.Publish(event, ns.spec.tenant);
 }
 

@@ -44,7 +44,7 @@ struct NodeContext {
   }
   // Called under the namespace's lock.
   void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
-               const std::optional<BlockKey>& parent = std::nullopt);
+               const std::optional<BlockKey>& parent = std::nullopt, uint32_t pool = 0);
   // A block left `tier`; `gone`: its last one.
   void PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier, bool gone);
   // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`

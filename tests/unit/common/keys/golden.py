@@ -38,6 +38,13 @@ def opaque(block_tokens, description, max_part_bytes, parts):
     return u32(block_tokens) + u32(2) + field(description) + u64(max_part_bytes) + u32(parts)
 
 
+def pooled(block_tokens, description, pools):
+    out = u32(block_tokens) + u32(3) + field(description) + u64(0) + u32(0) + u32(len(pools))
+    for name, tokens, parts, max_part_bytes, chained in pools:
+        out += field(name) + u32(tokens) + u32(parts) + u64(max_part_bytes) + u32(chained)
+    return out
+
+
 def namespace(tenant, salt, model, revision, epoch, layout, recipe, numerics, version, scheme):
     return (
         b"cairn.namespace.v1"
@@ -63,6 +70,13 @@ def block_key(fp, parent, tokens, extra=b""):
     h.update(b"".join(struct.pack("<i", t) for t in tokens))
     h.update(field(extra))
     return h.digest()
+
+
+def pool_key(unit_key, pool):
+    if pool == 0:
+        return unit_key
+    mask = hashlib.sha256(b"cairn.pool.v1" + u32(pool)).digest()
+    return bytes(a ^ b for a, b in zip(unit_key, mask))
 
 
 def segment_key(fp, parent, end, block):
@@ -122,6 +136,26 @@ def main():
             3,
             "vllm-sha256-cbor",
         ),
+        "pooled": namespace(
+            "default",
+            b"",
+            "vendor/hybrid",
+            "abc",
+            0,
+            pooled(
+                16,
+                "engine 1.2, 2 ranks",
+                [
+                    ("full", 16, 2, 65536, 1),
+                    ("window_512", 32, 2, 131072, 0),
+                    ("state", 544, 3, 4 << 20, 0),
+                ],
+            ),
+            "raw",
+            "cuda-sm90",
+            1,
+            "vllm-sha256-cbor",
+        ),
     }
     for name, encoded in specs.items():
         print("fingerprint", name, fingerprint(encoded).hex())
@@ -135,6 +169,8 @@ def main():
     print("key negative", block_key(fp, None, [-1] * 64).hex())
     print("key long", block_key(fp, None, list(range(600))).hex())
     print("key empty", block_key(fp, None, []).hex())
+    for pool in (0, 1, 31):
+        print("pool", pool, pool_key(root, pool).hex())
     first = segment_key(fp, None, child, 0)
     last = segment_key(fp, None, child, 1)
     print("segment first", first.hex())

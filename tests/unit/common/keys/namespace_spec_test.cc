@@ -81,8 +81,31 @@ NamespaceSpec Opaque() {
   return spec;
 }
 
+// Full attention, a window and a state, in blocks of three lengths.
+NamespaceSpec Pooled() {
+  NamespaceSpec spec;
+  spec.model = "vendor/hybrid";
+  spec.revision = "abc";
+  spec.layout.block_tokens = 16;
+  spec.layout.form = OpaqueLayout{.description = "engine 1.2, 2 ranks",
+                                  .pools = {{"full", 16, 2, 65536, true},
+                                            {"window_512", 32, 2, 131072, false},
+                                            {"state", 544, 3, 4 << 20, false}}};
+  spec.numerics = "cuda-sm90";
+  spec.key_scheme = "vllm-sha256-cbor";
+  return spec;
+}
+
 std::map<std::string, NamespaceSpec> AllForms() {
-  return {{"gqa", Gqa()}, {"gapped", Gapped()}, {"mla", Mla()}, {"opaque", Opaque()}};
+  return {{"gqa", Gqa()},
+          {"gapped", Gapped()},
+          {"mla", Mla()},
+          {"opaque", Opaque()},
+          {"pooled", Pooled()}};
+}
+
+std::vector<Pool>& PoolsOf(NamespaceSpec& spec) {
+  return std::get<OpaqueLayout>(spec.layout.form).pools;
 }
 
 NativeLayout& Native(NamespaceSpec& spec) { return std::get<NativeLayout>(spec.layout.form); }
@@ -105,7 +128,7 @@ std::string Hex(std::string_view bytes) {
 
 TEST(NamespaceGolden, EncodingsAndFingerprintsEqualTheIndependentDerivation) {
   auto golden = Golden();
-  ASSERT_EQ(golden.size(), 17u);
+  ASSERT_EQ(golden.size(), 22u);
   for (const auto& [name, spec] : AllForms()) {
     EXPECT_OK(Validate(spec));
     EXPECT_EQ(Hex(Encode(spec)), golden["encoded " + name]) << name;
@@ -158,6 +181,21 @@ TEST(NamespaceGolden, BlockKeysEqualTheIndependentDerivation) {
   EXPECT_EQ(chain.Next(std::nullopt, std::vector<int32_t>(64, -1)).Hex(), golden["key negative"]);
   EXPECT_EQ(chain.Next(std::nullopt, all).Hex(), golden["key long"]);
   EXPECT_EQ(chain.Next(std::nullopt, {}).Hex(), golden["key empty"]);
+}
+
+TEST(NamespaceGolden, PoolKeysEqualTheIndependentDerivation) {
+  auto golden = Golden();
+  BlockKeyChain chain(Fingerprint(Gqa()));
+  std::vector<int32_t> tokens(16);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const BlockKey unit = chain.Next(std::nullopt, tokens);
+  for (const uint32_t pool : {0u, 1u, 31u}) {
+    EXPECT_EQ(PoolKey(unit, pool).Hex(), golden[fmt::format("pool {}", pool)]);
+    EXPECT_EQ(PoolKey(PoolKey(unit, pool), pool), unit);
+  }
+  std::set<Digest> masks;
+  for (uint32_t pool = 0; pool < kMaxPools; ++pool) masks.insert(PoolMask(pool));
+  EXPECT_EQ(masks.size(), kMaxPools);
 }
 
 TEST(NamespaceGolden, SegmentKeysEqualTheIndependentDerivation) {
@@ -284,6 +322,30 @@ TEST(NamespaceFingerprint, EveryFieldChangesItAndIsNamedAlone) {
   }
 }
 
+TEST(NamespaceFingerprint, EveryFieldOfAPoolChangesIt) {
+  const std::vector<std::function<void(std::vector<Pool>&)>> changes = {
+      [](auto& pools) { pools[1].name = "window"; },
+      [](auto& pools) { pools[1].block_tokens = 64; },
+      [](auto& pools) { pools[1].parts = 1; },
+      [](auto& pools) { pools[1].max_part_bytes += 1; },
+      [](auto& pools) { pools[1].chained = true; },
+      [](auto& pools) { std::swap(pools[0], pools[1]); },
+      [](auto& pools) { pools.pop_back(); },
+  };
+  std::set<Digest> seen = {Fingerprint(Pooled())};
+  const FieldHashes before = HashFields(*CheckNamespace(Pooled()));
+  for (const auto& change : changes) {
+    NamespaceSpec changed = Pooled();
+    change(PoolsOf(changed));
+    ASSERT_OK(Validate(changed));
+    EXPECT_TRUE(seen.insert(Fingerprint(changed)).second);
+    const auto differences = Differences(Pooled(), changed);
+    ASSERT_EQ(differences.size(), 1u);
+    EXPECT_EQ(differences[0].field, "layout.opaque.pools");
+    EXPECT_TRUE(DifferInOneField(before, HashFields(*CheckNamespace(changed))));
+  }
+}
+
 TEST(DifferencesTest, HashesFindSpecsThatDifferInOneField) {
   const auto hashes = [](const NamespaceSpec& spec) { return HashFields(*CheckNamespace(spec)); };
   const FieldHashes before = hashes(Gqa());
@@ -375,6 +437,24 @@ TEST(NamespaceLayout, SliceBytesCountPlanesAndHeads) {
 
   EXPECT_EQ(Mla().layout.SliceBytes(60, 0, 1), 128u * (512 * 2 + 64 * 4));
   EXPECT_EQ(Opaque().layout.WholeRect(), (format::PartRect{0, 1, 0, 2}));
+}
+
+TEST(NamespaceLayout, APoolIsARowOfTheGrid) {
+  const Layout pooled = Pooled().layout;
+  EXPECT_EQ(pooled.WholeRect(), (format::PartRect{0, 3, 0, 3}));
+  EXPECT_EQ(pooled.PoolCount(), 3u);
+  EXPECT_EQ(pooled.WholeOf(0), (format::PartRect{0, 1, 0, 2}));
+  EXPECT_EQ(pooled.WholeOf(2), (format::PartRect{2, 3, 0, 3}));
+  EXPECT_EQ(pooled.PoolOf({1, 2, 0, 1}), 1u);
+  EXPECT_EQ(pooled.BlockTokensOf(2), 544u);
+  EXPECT_EQ(pooled.MaxPartBytesOf(1), 131072u);
+  const Layout opaque = Opaque().layout;
+  EXPECT_EQ(opaque.PoolCount(), 1u);
+  EXPECT_EQ(opaque.WholeOf(0), opaque.WholeRect());
+  EXPECT_EQ(opaque.PoolOf({0, 1, 1, 2}), 0u);
+  EXPECT_EQ(opaque.BlockTokensOf(0), 256u);
+  EXPECT_EQ(opaque.MaxPartBytesOf(0), uint64_t{4} << 20);
+  EXPECT_EQ(Gqa().layout.WholeOf(0), Gqa().layout.WholeRect());
 }
 
 struct Refusal {
@@ -533,6 +613,92 @@ TEST(NamespaceValidate, NamesFieldValueAndExpectation) {
       EXPECT_THAT(Message(status), HasSubstr(part)) << refusal.name;
     }
   }
+}
+
+// Long: a table of bad fields and the errors that name them.
+TEST(NamespaceValidate, NamesWhatIsWrongWithPools) {
+  const auto opaque = [](NamespaceSpec& s) -> OpaqueLayout& {
+    return std::get<OpaqueLayout>(s.layout.form);
+  };
+  const std::vector<Refusal> refusals = {
+      {"too many",
+       [](NamespaceSpec& s) { PoolsOf(s).resize(33, PoolsOf(s)[0]); },
+       {"'layout.opaque.pools'", "33 pools", "at most 32"}},
+      {"far too many",
+       [](NamespaceSpec& s) { PoolsOf(s).resize(65536); },
+       {"'layout.opaque.pools'", "65536 pools", "at most 32"}},
+      {"parts of all",
+       [&](NamespaceSpec& s) { opaque(s).parts = 2; },
+       {"'layout.opaque.parts'", "got 2", "expected 0"}},
+      {"bytes of all",
+       [&](NamespaceSpec& s) { opaque(s).max_part_bytes = 7; },
+       {"'layout.opaque.max_part_bytes'", "got 7", "expected 0"}},
+      {"no name",
+       [](NamespaceSpec& s) { PoolsOf(s)[1].name = ""; },
+       {"'layout.opaque.pools[1].name'", "0 characters", "1 to 32"}},
+      {"long name",
+       [](NamespaceSpec& s) { PoolsOf(s)[1].name = std::string(33, 'w'); },
+       {"pools[1].name'", "33", "1 to 32"}},
+      {"odd name",
+       [](NamespaceSpec& s) { PoolsOf(s)[1].name = "Window"; },
+       {"pools[1].name'", "'Window'", "[a-z0-9_]"}},
+      {"name twice",
+       [](NamespaceSpec& s) { PoolsOf(s)[2].name = "full"; },
+       {"pools[2].name'", "'full' twice", "differ"}},
+      {"no tokens",
+       [](NamespaceSpec& s) { PoolsOf(s)[0].block_tokens = 0; },
+       {"pools[0].block_tokens'", "got 0", "1 to 65535"}},
+      {"many tokens",
+       [](NamespaceSpec& s) { PoolsOf(s)[0].block_tokens = 65536; },
+       {"pools[0].block_tokens'", "65536", "1 to 65535"}},
+      {"no multiple",
+       [](NamespaceSpec& s) { PoolsOf(s)[1].block_tokens = 40; },
+       {"pools[1].block_tokens'", "got 40", "multiple of layout.block_tokens, which is 16"}},
+      {"less than a unit",
+       [](NamespaceSpec& s) { PoolsOf(s)[1].block_tokens = 8; },
+       {"pools[1].block_tokens'", "got 8", "multiple"}},
+      {"no parts",
+       [](NamespaceSpec& s) { PoolsOf(s)[2].parts = 0; },
+       {"pools[2].parts'", "got 0", "1 to 1024"}},
+      {"many parts",
+       [](NamespaceSpec& s) { PoolsOf(s)[2].parts = 1025; },
+       {"pools[2].parts'", "1025", "1 to 1024"}},
+      {"no bytes",
+       [](NamespaceSpec& s) { PoolsOf(s)[2].max_part_bytes = 0; },
+       {"pools[2].max_part_bytes'", "got 0", "1 to 67108864"}},
+      {"many bytes",
+       [](NamespaceSpec& s) { PoolsOf(s)[2].max_part_bytes = (64 << 20) + 1; },
+       {"pools[2].max_part_bytes'", "67108865", "1 to 67108864"}},
+      {"no unit",
+       [](NamespaceSpec& s) { s.layout.block_tokens = 0; },
+       {"'layout.block_tokens'", "got 0"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    NamespaceSpec spec = Pooled();
+    refusal.apply(spec);
+    const Status status = Validate(spec);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << refusal.name;
+    for (const std::string& part : refusal.message) {
+      EXPECT_THAT(Message(status), HasSubstr(part)) << refusal.name;
+    }
+  }
+}
+
+TEST(NamespaceEncoding, MorePoolsThanAnIndexCanTellApartAreDataLoss) {
+  NamespaceSpec spec = Pooled();
+  PoolsOf(spec).resize(kMaxPools + 1);
+  EXPECT_THAT(DecodeNamespaceSpec(Encode(spec)), StatusIs(StatusCode::kDataLoss, ::testing::_));
+  PoolsOf(spec).resize(kMaxPools);
+  EXPECT_OK(DecodeNamespaceSpec(Encode(spec)));
+}
+
+TEST(PoolKeysTest, ABlockHasTheKeyOfItsLastUnit) {
+  BlockKeyChain chain(Fingerprint(Pooled()));
+  const std::vector<BlockKey> units = chain.Keys(std::vector<int32_t>(16 * 7, 5), 16);
+  ASSERT_EQ(units.size(), 7u);
+  EXPECT_THAT(PoolKeys(units, 3, 2), ElementsAre(PoolKey(units[2], 2), PoolKey(units[5], 2)));
+  EXPECT_EQ(PoolKeys(units, 1, 0), units);
+  EXPECT_THAT(PoolKeys(units, 8, 1), IsEmpty());
 }
 
 TEST(NamespaceValidate, EnginesChooseTheSizeOfOpaqueBlocks) {

@@ -161,6 +161,83 @@ TEST(ShmRing, ClientRefusesMemoryOfAnotherSize) {
   close(fd);
 }
 
+PoolQuestion TwoPools() {
+  PoolQuestion question{.most_tokens = 4096, .step_tokens = 32, .pools = 2, .all = 1};
+  question.entries[0] = {.pool = 0};
+  question.entries[1] = {.pool = 5, .tail_tokens = 511, .proof_blocks = 1};
+  return question;
+}
+
+TEST(ShmDecode, AQuestionOverPoolsIsCheckedInEveryByte) {
+  const auto question = DecodeQuestion(TwoPools());
+  ASSERT_OK(question.status());
+  ASSERT_EQ(question->pools.size(), 2u);
+  EXPECT_EQ(question->pools[1].pool, 5u);
+  EXPECT_EQ(question->pools[1].tail_tokens, 511u);
+  EXPECT_EQ(question->most_tokens, 4096u);
+  EXPECT_TRUE(question->all);
+  const auto refused = [](auto change) {
+    PoolQuestion bad = TwoPools();
+    change(bad);
+    return Message(DecodeQuestion(bad).status());
+  };
+  EXPECT_THAT(refused([](PoolQuestion& q) { q.pools = 0; }), HasSubstr("'pools': got 0"));
+  EXPECT_THAT(refused([](PoolQuestion& q) { q.pools = 65536; }), HasSubstr("'pools': got 65536"));
+  EXPECT_THAT(refused([](PoolQuestion& q) { q.all = 2; }), HasSubstr("not used"));
+  EXPECT_THAT(refused([](PoolQuestion& q) { q.reserved[2] = 1; }), HasSubstr("not used"));
+  EXPECT_THAT(refused([](PoolQuestion& q) { q.entries[1].reserved = 1; }), HasSubstr("not used"));
+  EXPECT_THAT(refused([](PoolQuestion& q) { q.entries[31].tail_tokens = 1; }),
+              HasSubstr("not used"));
+}
+
+TEST(ShmDecode, AMatchOverPoolsHasItsQuestionBeforeTheKeys) {
+  Submission s;
+  s.op = static_cast<uint8_t>(Op::kMatchPools);
+  s.input = {0, sizeof(PoolQuestion) + 3 * kKeyBytes};
+  s.output = {4096, sizeof(PoolAnswer)};
+  const auto decoded = Decode(s, 8192);
+  ASSERT_OK(decoded.status());
+  EXPECT_EQ(decoded->count, 3u);
+  s.input.bytes = sizeof(PoolQuestion);
+  EXPECT_THAT(Message(Decode(s, 8192).status()), HasSubstr("'input'"));
+  s.input.bytes = 32;
+  EXPECT_THAT(Message(Decode(s, 8192).status()), HasSubstr("'input'"));
+  s.input.bytes = sizeof(PoolQuestion) + 33;
+  EXPECT_THAT(Message(Decode(s, 8192).status()), HasSubstr("'input'"));
+  s.input.bytes = sizeof(PoolQuestion) + 32;
+  s.output.bytes = sizeof(PoolAnswer) - 8;
+  EXPECT_THAT(Message(Decode(s, 8192).status()), HasSubstr("'output'"));
+  s.output.bytes = sizeof(PoolAnswer);
+  s.flags = kPlaces;
+  EXPECT_THAT(Message(Decode(s, 8192).status()), HasSubstr("'flags'"));
+}
+
+TEST(ShmDecode, AnAnswerOverPoolsThatContradictsItselfIsDamage) {
+  const auto output = [](auto change, size_t bits) {
+    PoolAnswer answer{.restorable_tokens = 64, .runs = 2, .limiting_pool = 5, .bits_bytes = 3};
+    answer.entries[0] = {.pool = 0, .first_block = 0, .blocks = 4};
+    answer.entries[1] = {.pool = 5, .first_block = 3, .blocks = 1};
+    change(answer);
+    std::vector<std::byte> bytes(sizeof(answer) + bits, std::byte{7});
+    std::memcpy(bytes.data(), &answer, sizeof(answer));
+    return bytes;
+  };
+  const auto good = DecodeAnswer(output([](PoolAnswer&) {}, 3), 5);
+  ASSERT_OK(good.status());
+  EXPECT_EQ(good->restorable_tokens, 64u);
+  EXPECT_EQ(good->limiting_pool, 5u);
+  EXPECT_EQ(good->restorable, std::string(3, 7));
+  ASSERT_EQ(good->pool_runs.size(), 2u);
+  EXPECT_EQ(good->pool_runs[1], (PoolRun{5, 3, 1}));
+  EXPECT_THAT(DecodeAnswer(output([](PoolAnswer&) {}, 2), 5).status(),
+              Fails(StatusCode::kDataLoss));
+  EXPECT_THAT(DecodeAnswer(output([](PoolAnswer&) {}, 3), 4).status(),
+              Fails(StatusCode::kDataLoss));
+  EXPECT_THAT(DecodeAnswer(output([](PoolAnswer& a) { a.runs = 33; }, 3), 5).status(),
+              Fails(StatusCode::kDataLoss));
+  EXPECT_THAT(DecodeAnswer({}, 0).status(), Fails(StatusCode::kDataLoss));
+}
+
 TEST(ShmDecode, NamesWhatIsWrong) {
   const auto refused = [](auto change) {
     Submission s = Exists(1);

@@ -21,8 +21,16 @@ NamespaceSpec OpaqueSpec() {
   return spec;
 }
 
+NamespaceSpec PooledSpec() {
+  NamespaceSpec spec = OpaqueSpec();
+  spec.layout.form =
+      OpaqueLayout{.description = "engine",
+                   .pools = {{"full", 64, 3, 1000, true}, {"window", 128, 1, UINT64_MAX, false}}};
+  return spec;
+}
+
 TEST(WireNamespaceTest, GoesThereAndBack) {
-  for (const NamespaceSpec& spec : {client::testing::SmallSpec(), OpaqueSpec()}) {
+  for (const NamespaceSpec& spec : {client::testing::SmallSpec(), OpaqueSpec(), PooledSpec()}) {
     v1::NamespaceSpec proto;
     ToProto(spec, &proto);
     v1::NamespaceSpec parsed;
@@ -50,6 +58,10 @@ TEST(WireNamespaceTest, RefusesWhatThePlainFormCannotHold) {
   EXPECT_THAT(FromProto(bad),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("key_rotation': got 9")));
   EXPECT_THAT(FromProto(v1::NamespaceSpec()), StatusIs(StatusCode::kInvalidArgument, _));
+  ToProto(PooledSpec(), &bad);
+  for (int i = 0; i < 65536; ++i) bad.mutable_layout()->mutable_opaque()->add_pools();
+  EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument,
+                                       HasSubstr("pools': got 65538 pools, expected at most 32")));
 }
 
 // A node may list what a newer version stored.
@@ -102,6 +114,13 @@ TEST(WirePartRectTest, ChecksShapeAndGrid) {
   EXPECT_THAT(CheckInGrid({0, 5, 0, 6}, client::testing::SmallSpec().layout, "part"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("4 layers x 6 heads")));
   EXPECT_OK(CheckInGrid({0, 1, 2, 3}, OpaqueSpec().layout, "part"));
+  EXPECT_OK(CheckInGrid({0, 1, 2, 3}, PooledSpec().layout, "part"));
+  EXPECT_OK(CheckInGrid({1, 2, 0, 1}, PooledSpec().layout, "part"));
+  EXPECT_THAT(CheckInGrid({1, 2, 1, 2}, PooledSpec().layout, "part"),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("expected a part of one pool: 'window' has layer 1 and 1 heads")));
+  EXPECT_THAT(CheckInGrid({0, 2, 0, 1}, PooledSpec().layout, "part"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'full' has layer 0")));
   EXPECT_THAT(CheckInGrid({0, 1, 1, 3}, OpaqueSpec().layout, "part"),
               StatusIs(StatusCode::kInvalidArgument, _));
   proto.set_layer_end(1);

@@ -105,6 +105,23 @@ TEST(StatViewTest, TheLifeOfBlocksIsShown) {
   EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["block_life_seconds"], 86400.0);
 }
 
+TEST(StatViewTest, PoolsAreListedUnderTheirNames) {
+  client::NamespaceInfo ns;
+  ns.spec.layout.form = OpaqueLayout{
+      .description = "engine", .pools = {{"full", 16, 1, 9, true}, {"state", 544, 2, 9, false}}};
+  EXPECT_THAT(StatText(SomeStats(), std::span(&ns, 1), {}), Not(HasSubstr("544 tokens")));
+  ns.pools = {{.blocks = 34, .bytes = 4096}, {.blocks = 7, .bytes = 8192}};
+  EXPECT_THAT(StatText(SomeStats(), std::span(&ns, 1), {}),
+              AllOf(ContainsRegex("full [^\n]* 16 tokens [^\n]*34"),
+                    ContainsRegex("state [^\n]* 544 tokens [^\n]*7")));
+  const Json json = StatJson(SomeStats(), std::span(&ns, 1))["namespaces"][0]["pools"];
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[1]["pool"], "state");
+  EXPECT_EQ(json[1]["block_tokens"], 544);
+  EXPECT_EQ(json[1]["blocks"], 7);
+  EXPECT_EQ(json[0]["bytes"], 4096);
+}
+
 TEST(StatViewTest, WhatPlacementLearnedIsShown) {
   client::NamespaceInfo ns;
   EXPECT_THAT(StatText(SomeStats(), std::span(&ns, 1), {}), Not(HasSubstr("learned group")));

@@ -61,6 +61,10 @@ struct MatchOptions {
   // matched, announces these blocks to matches that wait, until it is released. Needs a lease, and
   // goes over gRPC, as do bytes that are fetched with it. Get does not announce.
   bool announce = false;
+  // For a namespace with pools: a match over these. `keys` has one key for each unit of the layout,
+  // and the answer is MatchedPrefix::joint. `wait_blocks` and `announce` are about blocks of pool
+  // 0. On the same-node path, the answer does not say in which tiers the blocks lie.
+  JointQuestion joint = {};
 };
 
 // The fields of MatchedPrefix (cairn/common/kv/answers.h), and the lease on these blocks.

@@ -9,6 +9,7 @@
 
 #include "cairn/common/clock.h"
 #include "cairn/common/hash.h"
+#include "cairn/common/kv/joint_match.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
@@ -49,6 +50,9 @@ struct MatchedPrefix {
   MissReason miss_reason = MissReason::kNone;
   uint64_t bytes = 0;                  // Stored bytes of the matched blocks.
   double estimated_fetch_seconds = 0;  // `seconds` of the last run.
+  // For a match over pools: the matched blocks are those of its runs, in their order, and
+  // `miss_reason` is that of a block of the limiting pool.
+  JointAnswer joint = {};
 };
 
 // The effect of a hint on its blocks. Every key is counted once.
@@ -82,6 +86,12 @@ struct LearnedGroup {
   uint64_t blocks = 0;       // Blocks that are in it now, remembered ones included.
 };
 
+// The complete blocks of one pool, each once, as they are served.
+struct PoolBlocks {
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+};
+
 struct NamespaceInfo {
   // With an empty layout if this version does not know the layout's kind of values.
   NamespaceSpec spec = {};
@@ -101,6 +111,8 @@ struct NamespaceInfo {
   uint64_t remembered_blocks = 0;
   // A block is not served any more when this time has passed since its last use. 0: forever.
   Duration block_life{0};
+  // By the number of the pool. Empty: the layout has no pools.
+  std::vector<PoolBlocks> pools = {};
 };
 
 struct DropResult {

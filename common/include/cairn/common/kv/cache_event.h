@@ -28,6 +28,7 @@ struct CacheEvent {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};
   TierKind tier = TierKind::kHost;
+  uint32_t pool = 0;  // The number of the block's pool. 0 also in layouts without pools.
 };
 
 }  // namespace cairn

@@ -177,6 +177,16 @@ class RingCaller {
     return shm::TextOf(done, ring_.scratch(), s.output);
   }
 
+  shm::Submission MatchPoolsCall(const Fingerprint& ns, const shm::PoolQuestion& question,
+                                 std::span<const BlockKey> keys) {
+    shm::Submission s = Make(shm::Op::kMatchPools);
+    std::byte* const at = ring_.scratch().data();
+    std::memcpy(at, &question, sizeof(question));
+    std::memcpy(at + sizeof(question), keys.data(), keys.size_bytes());
+    s.input = {0, static_cast<uint32_t>(sizeof(question) + keys.size_bytes())};
+    std::memcpy(s.body, ns.bytes.data(), sizeof(s.body));
+    return s;
+  }
   shm::Submission MatchCall(const Fingerprint& ns, std::span<const BlockKey> keys) {
     shm::Submission s = WithKeys(shm::Op::kMatch, ns, keys);
     s.flags = shm::kPlaces;

@@ -40,6 +40,71 @@ TEST_F(LocalServerSessionTest, WritesInPlaceAndReadsInPlace) {
   EXPECT_EQ(node_.engine->GetStats().leases, 0u);
 }
 
+// A match over pools, and then the places of what it leased.
+TEST_F(LocalServerSessionTest, AMatchOverPoolsIsReadInPlace) {
+  Client client(this, "a");
+  NamespaceSpec spec = TestSpec();
+  spec.tenant = "a";
+  spec.layout.form =
+      OpaqueLayout{.description = "engine",
+                   .pools = {{"full", 16, 1, 1000, true}, {"state", 32, 2, 500, false}}};
+  const Fingerprint pooled = node_.engine->OpenNamespace(spec, false)->fingerprint;
+  const auto units = TestKeys(1, 5);
+  const auto store = [&](uint32_t pool, const BlockKey& key, uint16_t part) {
+    ReservePartRequest request;
+    request.key = PoolKey(key, pool);
+    request.part = {static_cast<uint16_t>(pool), static_cast<uint16_t>(pool + 1), part,
+                    static_cast<uint16_t>(part + 1)};
+    const std::vector<uint64_t> lengths = {spec.layout.MaxPartBytesOf(pool)};
+    std::vector<std::byte> bytes(format::PartBytes(lengths), std::byte{9});
+    format::SealPart(bytes, format::Codec::kOpaque, request.part,
+                     static_cast<uint16_t>(spec.layout.BlockTokensOf(pool)), lengths);
+    request.bytes = bytes.size();
+    const ReservationId id =
+        *(*node_.engine->Reserve(client.id, pooled, {&request, 1}, Duration(0)))[0];
+    ASSERT_OK(node_.engine->Write(client.id, id, 0, bytes));
+    ASSERT_OK((*node_.engine->Commit(client.id, {&id, 1}, ""))[0]);
+  };
+  for (const BlockKey& key : units) store(0, key, 0);
+  for (const uint16_t part : {uint16_t{0}, uint16_t{1}}) store(1, units[3], part);
+
+  shm::PoolQuestion question{.step_tokens = 32, .pools = 2, .all = 1};
+  question.entries[1] = {.pool = 1, .tail_tokens = 1};
+  const shm::Submission s = client.call->MatchPoolsCall(pooled, question, units);
+  const shm::Completion done = client.call->Call(s);
+  ASSERT_EQ(done.code, kOk) << client.call->Text(s, done);
+  const auto answer = shm::DecodeAnswer(client.call->Output<std::byte>(s, done), done.matched);
+  ASSERT_OK(answer);
+  EXPECT_EQ(answer->restorable_tokens, 64u);
+  EXPECT_THAT(answer->pool_runs, ElementsAre(PoolRun{0, 0, 4}, PoolRun{1, 1, 1}));
+  EXPECT_EQ(answer->restorable, std::string("\x02", 1));
+  EXPECT_EQ(client.session->held_bytes(), done.bytes);
+
+  const shm::Submission locate = client.call->WithLease(Op::kLocate, done.lease);
+  const shm::Completion located = client.call->Call(locate);
+  ASSERT_EQ(located.code, kOk);
+  EXPECT_EQ(located.located, 5u);
+  const auto places = client.call->Output<shm::PlaceEntry>(locate, located);
+  ASSERT_EQ(places.size(), 4u + 2);
+  EXPECT_EQ(places[3].layer_begin, 0);
+  EXPECT_EQ(places[5].layer_begin, 1);
+  EXPECT_EQ(places[5].head_begin, 1);
+  client.call->Release(done.lease);
+  EXPECT_EQ(client.session->held_bytes(), 0u);
+
+  question.entries[1].pool = 2;
+  const shm::Submission bad = client.call->MatchPoolsCall(pooled, question, units);
+  const shm::Completion refused = client.call->Call(bad);
+  EXPECT_EQ(refused.code, Code(StatusCode::kInvalidArgument));
+  EXPECT_THAT(client.call->Text(bad, refused), HasSubstr("'pools[1].pool': got 2"));
+  question.entries[1].pool = 1;
+  shm::Submission narrow = client.call->MatchPoolsCall(pooled, question, units);
+  narrow.output.bytes = sizeof(shm::PoolAnswer);
+  EXPECT_EQ(client.call->Call(narrow).code, Code(StatusCode::kInvalidArgument));
+  EXPECT_EQ(client.session->held_bytes(), 0u) << "its lease went back";
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+}
+
 TEST_F(LocalServerSessionTest, ReadersCannotWriteWhatCameOverTheNetwork) {
   Client client(this, "a");
   node_.Store(client.id, a_, 1, std::nullopt);

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/status/matchers.h"
+#include "services/cache/store/block/pool_grid.h"
 
 namespace cairn::cache {
 namespace {
@@ -81,10 +82,66 @@ TEST(LayerSizesTest, SumsWhatTheLayersHave) {
 }
 
 TEST(PartGridTest, CompleteMeansThatAllCellsAreCovered) {
-  const format::PartRect whole{0, 4, 0, 2};
+  const PoolGrid grid(format::PartRect{0, 4, 0, 2});
   EXPECT_TRUE(
-      CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}, {2, 4, 1, 2}}));
-  EXPECT_FALSE(CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}}));
+      grid.AreWhole(std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}, {2, 4, 1, 2}}));
+  EXPECT_FALSE(grid.AreWhole(std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}}));
+  EXPECT_FALSE(grid.AreWhole({}));
+}
+
+Layout Pooled() {
+  Layout layout;
+  layout.block_tokens = 16;
+  layout.form = OpaqueLayout{.description = "engine",
+                             .pools = {{"full", 16, 2, 1000, true},
+                                       {"window", 32, 1, 2000, false},
+                                       {"state", 64, 3, 10, false}}};
+  return layout;
+}
+
+TEST(PoolGridTest, ABlockIsWholeWithTheColumnsOfItsPool) {
+  const PoolGrid grid(Pooled());
+  EXPECT_EQ(grid.pools(), 3u);
+  EXPECT_TRUE(grid.AreWhole(std::vector<format::PartRect>{{0, 1, 0, 1}, {0, 1, 1, 2}}));
+  EXPECT_TRUE(grid.AreWhole(std::vector<format::PartRect>{{1, 2, 0, 1}}));
+  EXPECT_FALSE(grid.AreWhole(std::vector<format::PartRect>{{2, 3, 0, 1}, {2, 3, 2, 3}}));
+  // As many cells as the pool has, but not of it.
+  EXPECT_FALSE(grid.AreWhole(std::vector<format::PartRect>{{0, 1, 0, 1}, {1, 2, 0, 1}}));
+  EXPECT_TRUE(grid.IsChained(0));
+  EXPECT_FALSE(grid.IsChained(2));
+  EXPECT_EQ(grid.WholeOf(2), (format::PartRect{2, 3, 0, 3}));
+}
+
+TEST(PoolGridTest, APartLiesWithinOnePool) {
+  const PoolGrid grid(Pooled());
+  EXPECT_TRUE(grid.Contains({2, 3, 2, 3}));
+  EXPECT_FALSE(grid.Contains({1, 2, 1, 2})) << "a column that the pool has not";
+  EXPECT_FALSE(grid.Contains({0, 2, 0, 1})) << "two pools";
+  EXPECT_FALSE(grid.Contains({3, 4, 0, 1})) << "no pool";
+  EXPECT_FALSE(PoolGrid(format::PartRect{0, 4, 0, 2}).Contains({3, 5, 0, 1}));
+}
+
+TEST(PartGridTest, PartsOfAPoolHaveItsSizesAndTokens) {
+  const Layout layout = Pooled();
+  const PartForm form{layout, format::Codec::kOpaque};
+  EXPECT_OK(ValidatePart(form, {1, 2, 0, 1}, 128 + 2000, 1 << 20));
+  EXPECT_THAT(ValidatePart(form, {1, 2, 0, 1}, 128 + 2001, 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("got 2129, expected 129 to 2128")));
+  EXPECT_THAT(ValidatePart(form, {1, 2, 1, 2}, 200, 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("a part of pool 'window'")));
+  EXPECT_THAT(ValidatePart(form, {0, 2, 0, 1}, 200, 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("a part of pool 'full'")));
+  EXPECT_THAT(ValidatePart(form, {3, 4, 0, 1}, 200, 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("layers [3, 4)")));
+  const auto sealed = [](uint16_t tokens) {
+    const std::vector<uint64_t> lengths = {1000};
+    std::vector<std::byte> part(format::PartBytes(lengths), std::byte{3});
+    format::SealPart(part, format::Codec::kOpaque, {1, 2, 0, 1}, tokens, lengths);
+    return part;
+  };
+  EXPECT_OK(VerifyPartBytes(form, {1, 2, 0, 1}, sealed(32)));
+  EXPECT_THAT(VerifyPartBytes(form, {1, 2, 0, 1}, sealed(16)),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("got 16, expected 32")));
 }
 
 TEST(PartGridTest, SelectedRowsAreAcceptedWhereTheRecipeSelects) {

@@ -59,7 +59,7 @@ class StoredReadTest : public SourceTest {
       rects.push_back(rect);
     }
     EXPECT_TRUE(std::is_sorted(rects.begin(), rects.end()));
-    EXPECT_TRUE(CoversGrid(Whole(), rects));
+    EXPECT_TRUE(PoolGrid(spec_.layout).AreWhole(rects));
   }
   Status StoreInParts(uint64_t n, std::optional<uint64_t> parent,
                       const std::vector<format::PartRect>& rects) {

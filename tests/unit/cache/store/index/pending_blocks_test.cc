@@ -99,7 +99,7 @@ TEST_F(PendingBlocksTest, ExpiryDropsPartsButKeepsWriters) {
 
 TEST_F(PendingBlocksTest, FitLooksAtNeighboursOnly) {
   constexpr uint16_t kLayers = 4096;
-  PendingBlocks pending({0, kLayers, 0, 8});
+  PendingBlocks pending(format::PartRect{0, kLayers, 0, 8});
   std::vector<PartPlace> replaced;
   for (uint16_t n = 0; n < kLayers - 1; ++n) {
     const auto layer = static_cast<uint16_t>(n * 1237 % kLayers);  // In no order.

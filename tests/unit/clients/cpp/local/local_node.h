@@ -368,6 +368,9 @@ class LocalNode {
       case shm::Op::kReport:
         ++counts_.reports;
         break;
+      case shm::Op::kMatchPools:
+        c.code = 12;  // UNIMPLEMENTED: its namespaces have no pools.
+        break;
     }
     counts_.leases = leases_.size();
     counts_.reservations = reservations_.size();
