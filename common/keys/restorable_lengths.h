@@ -36,8 +36,8 @@ struct BlockNeed {
 // A block that a length needs, and that is missing.
 struct LostBlock {
   size_t need = 0;  // The number of the pool in `needs`.
-  uint32_t block =
-      0;  // BlockNeed::blocks: the prompt has no key for it, or it ends the first ones.
+  // BlockNeed::blocks: the prompt has no key for it, or it ends the first ones.
+  uint32_t block = 0;
 };
 
 struct RestorableLengths {

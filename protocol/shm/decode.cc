@@ -102,8 +102,9 @@ Result<DecodedSubmission> Decode(const Submission& s, uint32_t scratch_bytes) {
     const uint32_t bytes = d.input.bytes - std::min(d.input.bytes, before);
     d.count = bytes / shape.input_entry;
     if (bytes % shape.input_entry != 0 || d.count < 1 || d.count > shape.max_inputs) {
-      return InvalidArgument("field 'input': got {} bytes, expected {} and 1 to {} entries of {}",
-                             d.input.bytes, before, shape.max_inputs, shape.input_entry);
+      return InvalidArgument("field 'input': got {} bytes, expected {}1 to {} entries of {}",
+                             d.input.bytes, before == 0 ? "" : fmt::format("{} and ", before),
+                             shape.max_inputs, shape.input_entry);
     }
   }
   d.capacity = shape.output_entry == 0 ? 0 : d.output.bytes / shape.output_entry;
@@ -170,8 +171,7 @@ Result<JointAnswer> DecodeAnswer(std::span<const std::byte> output, uint32_t mat
   const auto bits = output.subspan(sizeof(a));
   if (a.runs > kMaxPoolEntries || a.bits_bytes != bits.size()) {
     return Damaged(
-        fmt::format("an answer over pools with {} runs and {} bytes of bits, of which "
-                    "{} came",
+        fmt::format("an answer over pools with {} runs and {} bytes of bits, of which {} came",
                     a.runs, a.bits_bytes, bits.size()));
   }
   JointAnswer answer{.restorable_tokens = a.restorable_tokens};

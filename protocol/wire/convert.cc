@@ -103,8 +103,7 @@ Status CheckInPool(const format::PartRect& rect, const Layout& layout, std::stri
   if (rect.layer_end <= pool.layer_end && rect.head_end <= pool.head_end) return OkStatus();
   return InvalidArgument(
       "field '{}': got layers [{}, {}), heads [{}, {}), expected a part of one pool: '{}' has "
-      "layer "
-      "{} and {} heads",
+      "layer {} and {} heads",
       field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
       layout.Pools()[pool.layer_begin].name, pool.layer_begin, pool.head_end);
 }

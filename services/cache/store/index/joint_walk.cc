@@ -22,8 +22,9 @@ void Append(const BlockIndex::Walk& part, BlockIndex::Walk* walk) {
   walk->path_runs.insert(walk->path_runs.end(), part.path_runs.begin(), part.path_runs.end());
 }
 
-// A link may have moved what was matched before it: in the paths of another pool, if a client names
-// parents of another pool.
+// A link may have moved blocks of another pool that were matched before it: they follow blocks of
+// this pool if a client named a parent of another pool before that parent was here. Nothing has
+// left meanwhile, because the lock of the index is held.
 void FindPathsAgain(BlockIndex& index, uint32_t now, JointWalk* walk) {
   walk->walk.path_runs.clear();
   size_t at = 0;

@@ -1,7 +1,8 @@
 #pragma once
 // A match over several pools of one index (cairn/common/kv/joint_match.h). A plan is made without
-// the lock of the index, and the walk goes over it with the lock held. The walk takes time for the
-// blocks that the plan names, each once or twice: CheckQuestion bounds them.
+// the lock of the index, and the walk goes over it with the lock held. The walk looks at each block
+// that the plan names once, and up to three times more at each that it leases: CheckQuestion bounds
+// them.
 
 #include <cstdint>
 #include <optional>

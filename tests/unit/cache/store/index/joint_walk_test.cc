@@ -204,6 +204,37 @@ TEST_F(JointWalkTest, ChainedBlocksThatCameWithoutParentsAreLinked) {
   EXPECT_EQ(index_.ParentOf(*index_.Find(units[7])), units[6]);
 }
 
+// The link of a chain moves the block of another pool that hangs at its end, and that was matched
+// before: a client named a parent of another pool, and stored that parent later.
+TEST_F(JointWalkTest, ALinkMovesNoBlockOutOfTheLease) {
+  Layout layout;
+  layout.block_tokens = 16;
+  layout.form = OpaqueLayout{.description = "engine",
+                             .pools = {{"full", 16, 1, 100, true}, {"draft", 16, 1, 100, true}}};
+  BlockIndex index{PoolGrid(layout), nullptr, 42};
+  const auto units = Units(0, 4);
+  const auto store = [&](uint32_t pool, const BlockKey& key, std::optional<BlockKey> parent) {
+    ASSERT_TRUE(index.Insert(key, parent, PartOf(pool), kHost, 0, 0));
+  };
+  const BlockKey draft = PoolKey(units[3], 1);
+  store(1, draft, units[3]);
+  store(0, units[3], std::nullopt);
+  for (uint32_t b = 0; b < 3; ++b) {
+    store(0, units[b], b > 0 ? std::optional(units[b - 1]) : std::nullopt);
+  }
+  const BlockRef before = *index.Find(draft);
+  const JointQuestion question{.pools = {{.pool = 1, .tail_tokens = 1}, {.pool = 0}}};
+  const auto walk =
+      WalkJointly(index, JointPlan(layout, question, units), 1, true, NextUse::kUnknown);
+  ASSERT_OK(walk);
+  ASSERT_NE(*index.Find(draft), before) << "nothing was moved";
+  ASSERT_EQ(walk->walk.path_runs.size(), 2u);
+  EXPECT_EQ(walk->walk.path_runs[0].deepest, *index.Find(draft));
+  EXPECT_EQ(walk->walk.path_runs[1].deepest, *index.Find(units[3]));
+  EXPECT_EQ(walk->walk.path_runs[1].count, 4u);
+  EXPECT_TRUE(index.CheckInvariants());
+}
+
 TEST_F(JointWalkTest, ARepeatedKeyIsRefusedWhereItWouldBeLeased) {
   auto units = Units(0, 8);
   StoreAll(units);
