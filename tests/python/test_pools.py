@@ -6,7 +6,7 @@ import os
 import pytest
 
 import cairn
-from conftest import SLOW, wait_until
+from conftest import SLOW
 
 FULL, WINDOW, STATE = range(3)
 POOLS = [
@@ -144,20 +144,20 @@ def test_a_key_belongs_to_one_pool(client, serial):
     assert isinstance(error, cairn.InvalidArgumentError)
 
 
-def test_events_and_figures_name_the_pool(client, serial):
+def test_events_name_the_pool(client, serial):
+    """Those of a snapshot, and those that come after it."""
     prompt = Pooled(client, serial(), 4)
-    with client.watch(prompt.namespace) as events:
-        for pool in (FULL, WINDOW, STATE):
-            prompt.push(pool)
-        seen = {}
-        wanted = {key for keys in prompt.keys for key in keys}
-
-        def all_seen():
-            while (event := events.next(0.05)) is not None:
-                if event.kind == cairn.EventKind.STORED and event.key in wanted:
-                    seen[event.key] = event.pool
-            return wanted <= seen.keys()
-
-        wait_until(all_seen)
-    for pool, keys in enumerate(prompt.keys):
-        assert {seen[key] for key in keys} == {pool}
+    prompt.push(FULL)
+    prompt.push(WINDOW)
+    wanted = {key: pool for pool, keys in enumerate(prompt.keys) for key in keys}
+    seen = {}
+    with client.watch(prompt.namespace, snapshot=True) as events:
+        for event in events:
+            if event.kind == cairn.EventKind.SNAPSHOT_END:
+                assert set(seen.values()) == {FULL, WINDOW}
+                prompt.push(STATE)
+            if event.kind == cairn.EventKind.STORED and event.key in wanted:
+                seen[event.key] = event.pool
+            if len(seen) == len(wanted):
+                break
+    assert seen == wanted
