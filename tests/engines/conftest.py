@@ -35,9 +35,9 @@ def environment():
     os.environ.update(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def start_node(tmp_path_factory):
-    """Starts a node; all of them are killed at the end."""
+    """Starts a node; all of them are killed at the end of the file: engines need the memory."""
     folder = tmp_path_factory.mktemp("nodes")
     nodes = []
 
