@@ -81,16 +81,20 @@ def limits():
     group.close()
 
 
+def body_of(prompt, tokens=1):
+    return json.dumps({"model": "m", "prompt": prompt, "max_tokens": tokens}).encode()
+
+
 class Callers:
     """Completions at the router: long prompts, and bodies that are as long as they may be."""
 
     def __init__(self, cluster):
         self._address = cluster.service_address("test-router")
         self._count = itertools.count()
+        self._huge = body_of("x" * (7 << 20))
         self.codes = collections.Counter()
 
-    def ask(self, prompt, tokens=1):
-        body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": tokens})
+    def ask(self, body):
         connection = http.client.HTTPConnection(self._address, 8000, timeout=60)
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -102,11 +106,11 @@ class Callers:
     def long(self):
         """No two prompts share blocks."""
         numbers = " ".join(str(i) for i in range(100, 330))
-        assert self.ask(f"{next(self._count)} {numbers}", 32) in (200, 429, 503)
+        assert self.ask(body_of(f"{next(self._count)} {numbers}", 32)) in (200, 429, 503)
 
     def huge(self):
         """More than the model takes: refused, or for want of memory."""
-        assert self.ask("x" * (7 << 20)) in (400, 503)
+        assert self.ask(self._huge) in (400, 503)
 
 
 def test_pods_at_their_bounds_are_not_killed(release, limits):
@@ -144,6 +148,6 @@ def test_pods_at_their_bounds_are_not_killed(release, limits):
     for item in ("host", "index"):
         assert share("cache", 7401, "cairn_memory", item) > 0.9, item
     assert callers.codes[200] and callers.codes[503]
-    assert cluster.in_client(lambda: callers.ask("x")) == 200
+    assert cluster.in_client(lambda: callers.ask(body_of("x"))) == 200
     assert cluster.notes == []
     assert [c.restarts for p in pods.values() for c in p.containers] == [0, 0, 0]
