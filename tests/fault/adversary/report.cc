@@ -89,7 +89,8 @@ std::string Report::Json() const {
                                server.account_bytes);
   }
   return fmt::format(
-      R"({{"seed":{},"seconds":{:.1f},"rounds":{},"busy_rounds":{},"read_blocks":{},"probes":{},"red_probes":{},)"
+      R"({{"seed":{},"seconds":{:.1f},"rounds":{},"busy_rounds":{},"read_blocks":{},)"
+      R"("probes":{},"red_probes":{},)"
       R"("ports":{{{}}},"servers":{{{}}},"recipes":{{{}}},"findings":{}}})",
       seed, seconds, rounds, busy_rounds, read_blocks, probes, red_probes, all_ports, all_servers,
       all_recipes, List(findings));
