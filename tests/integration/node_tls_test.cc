@@ -330,8 +330,13 @@ TEST_F(NodeTlsTest, AClientFollowsItsCertificate) {
                  .reload_interval = std::chrono::seconds(1)};
   auto client = client::Connect(options);
   ASSERT_OK(client);
-  const client::CallOptions call{.deadline = std::chrono::seconds(60)};
-  ASSERT_OK((*client)->Stat(call));
+  // A call that meets the end of its connection fails. The next one has another connection.
+  const auto stat = [&client] {
+    const client::CallOptions call{.deadline = std::chrono::seconds(60)};
+    auto got = (*client)->Stat(call);
+    return got.status().code() == StatusCode::kUnavailable ? (*client)->Stat(call) : got;
+  };
+  ASSERT_OK(stat());
   Issue("renewed", "DNS:worker.example", "ca");
   std::filesystem::rename(Path("renewed.key"), Path("used.key"));
   std::filesystem::rename(Path("renewed.pem"), Path("used.pem"));
@@ -339,11 +344,11 @@ TEST_F(NodeTlsTest, AClientFollowsItsCertificate) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (NodeClient((*node)->address(), As("short")).error().ok()) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    EXPECT_OK((*client)->Stat(call));
+    EXPECT_OK(stat());
   }
   const auto connections_end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
   while (std::chrono::steady_clock::now() < connections_end) {
-    ASSERT_OK((*client)->Stat(call));
+    ASSERT_OK(stat());
     Pause();
   }
 }
