@@ -44,6 +44,34 @@ def make_programs(folder, programs, scripts=()):
     return folder
 
 
+_ENGINE = """#!/usr/bin/python3
+import http.server, json, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        choice = {"index": 0, "finish_reason": "stop", "text": TEXT}
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+        self.answer({"id": "x", "model": "m", "choices": [choice], "usage": usage})
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
+"""
+
+
+def engine_script(text):
+    """A program that answers as an engine does, with what the expression `text` says."""
+    return _ENGINE.replace("TEXT", text)
+
+
 class Release:
     """The chart's objects in a small cluster. `authority`: signs its Certificates, if any."""
 

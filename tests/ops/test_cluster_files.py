@@ -9,33 +9,12 @@ import json
 import socket
 import ssl
 
-from cairn_cluster import PLAINTEXT, Authority, Load, metric, secret, start
+from cairn_cluster import PLAINTEXT, Authority, Load, engine_script, metric, secret, start
 from rendered_chart import merged
 from test_cluster_router import ENGINES
 
 # Answers with the key that it was called with.
-ENGINE = """#!/usr/bin/python3
-import http.server, json
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def answer(self, value):
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def do_GET(self):
-        self.answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        text = self.headers.get("Authorization", "")
-        choice = {"index": 0, "finish_reason": "stop", "text": text}
-        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
-        self.answer({"id": "x", "model": "m", "choices": [choice], "usage": usage})
-    def log_message(self, *_): pass
-http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
-"""
+ENGINE = engine_script('self.headers.get("Authorization", "")')
 KEYS = merged(
     PLAINTEXT,
     {

@@ -9,31 +9,11 @@ import threading
 
 import pytest
 
-from cairn_cluster import PLAINTEXT, Load, start
+from cairn_cluster import PLAINTEXT, Load, engine_script, start
 from rendered_chart import merged
 
 LAG = 3.0  # Seconds by which a Service follows its pods late.
-ENGINE = """#!/usr/bin/python3
-import http.server, json, os
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def answer(self, value):
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def do_GET(self):
-        self.answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        choice = {"index": 0, "finish_reason": "stop", "text": os.environ["HOSTNAME"]}
-        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
-        self.answer({"id": "x", "model": "m", "choices": [choice], "usage": usage})
-    def log_message(self, *_): pass
-http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
-"""
+ENGINE = engine_script('os.environ["HOSTNAME"]')
 LABELS = {"app": "engine"}
 CONTAINER = {
     "name": "engine",
