@@ -307,7 +307,7 @@ void Dispatcher::OnEnd(uint64_t ticket, const RequestEnd& end) {
   }
   WorkerState* const worker = WorkerOf(done);
   if (worker == nullptr) return;
-  worker->Ended();
+  worker->Ended(clock_->Now());
   if (end.complete) Measure(done.held, end, worker);
 }
 

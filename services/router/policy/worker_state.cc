@@ -65,8 +65,11 @@ void WorkerState::Sent(double prefill_seconds, int32_t priority, bool followed, 
   if (followed) ++followed_;
 }
 
-void WorkerState::Ended() {
+void WorkerState::Ended(TimePoint now) {
   if (followed_ > 0) --followed_;
+  // Estimates of requests that are over are no queue: until the next report they would send a
+  // conversation away from the engine that holds it.
+  if (followed_ == 0 && load_.of_this_router) backlog_.Set(0, now);
 }
 
 bool WorkerState::Fresh(TimePoint now) const {

@@ -44,7 +44,7 @@ class WorkerState {
   void Report(const WorkerLoad& load, TimePoint now);
   // A request with this much prefill goes there. `followed`: Ended will be called.
   void Sent(double prefill_seconds, int32_t priority, bool followed, TimePoint now);
-  void Ended();
+  void Ended(TimePoint now);
 
   // Seconds until all prefill that is there is done.
   double QueueSeconds(TimePoint now) const;

@@ -75,6 +75,20 @@ TEST_F(DispatcherTest, AReportOfThisRouterShowsWhatItSentBefore) {
   EXPECT_NEAR(dispatcher_->Decide(Of(1, {{}})).candidates[0].queue_seconds, 1, 1e-6);
 }
 
+TEST_F(DispatcherTest, RequestsThatAreOverAreNoQueueOfAnEngine) {
+  Make("cost");
+  WorkerLoad load = Load(0);
+  load.of_this_router = true;
+  dispatcher_->Report("a", load);
+  const uint64_t first = dispatcher_->Decide(Of(1000, {{}})).ticket;
+  const uint64_t second = dispatcher_->Decide(Of(1000, {{}})).ticket;
+  const auto queue = [this] { return dispatcher_->numbers().workers[0].queue_seconds; };
+  dispatcher_->OnEnd(first, {});
+  EXPECT_GT(queue(), 1);  // The other one may still wait.
+  dispatcher_->OnEnd(second, {});
+  EXPECT_EQ(queue(), 0);
+}
+
 TEST_F(DispatcherTest, ACandidateSaysWhatThePickIsMadeOf) {
   Make("cost", {.memory_tokens_per_second = 1000, .disk_tokens_per_second = 500});
   dispatcher_->Report("a", Load(2));
