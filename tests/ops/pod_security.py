@@ -17,6 +17,14 @@ ALLOWED_VOLUMES = {
 SECCOMP_TYPES = {"RuntimeDefault", "Localhost"}
 TEMPLATED_KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}
 
+# What a pod and its containers say at least under the profile "restricted".
+POD_CONTEXT = {
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_CONTEXT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
 
 def pod_specs(doc):
     """Yields (kind/name, pod spec) of every pod that this manifest makes."""

@@ -4,6 +4,7 @@ import pytest
 
 from cairn_cluster import SMALL, Authority, make_programs
 from operator_page import Operator, block
+from pod_security import CONTAINER_CONTEXT, POD_CONTEXT
 from small_cluster.cluster import SmallCluster
 
 RELEASE = "cairn"
@@ -12,7 +13,7 @@ CONTAINER = {
     "name": "agent",
     "image": "none",
     "command": ["sleep", "1000"],
-    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    "securityContext": CONTAINER_CONTEXT,
 }
 # As most machines have one, of somebody else.
 AGENT = {
@@ -24,11 +25,7 @@ AGENT = {
         "template": {
             "metadata": {"labels": LABELS},
             "spec": {
-                "securityContext": {
-                    "runAsNonRoot": True,
-                    "runAsUser": 10001,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
+                "securityContext": POD_CONTEXT,
                 "terminationGracePeriodSeconds": 1,
                 "containers": [CONTAINER],
             },

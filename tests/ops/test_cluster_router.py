@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from cairn_cluster import PLAINTEXT, Load, engine_script, start
+from pod_security import CONTAINER_CONTEXT, POD_CONTEXT
 from rendered_chart import merged
 
 LAG = 3.0  # Seconds by which a Service follows its pods late.
@@ -20,17 +21,10 @@ CONTAINER = {
     "image": "none",
     "command": ["engine"],
     "ports": [{"name": "http", "containerPort": 8000}],
-    "securityContext": {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    },
+    "securityContext": CONTAINER_CONTEXT,
 }
 POD = {
-    "securityContext": {
-        "runAsNonRoot": True,
-        "runAsUser": 10001,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    },
+    "securityContext": POD_CONTEXT,
     "terminationGracePeriodSeconds": 1,
     "containers": [CONTAINER],
 }

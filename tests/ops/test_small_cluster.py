@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import pod_security
 from small_cluster import memory
 from small_cluster.cluster import Refused, SmallCluster
 from small_cluster.objects import Objects
@@ -41,18 +42,8 @@ SCRIPTS = {
             print(name, sorted({a[4][0] for a in socket.getaddrinfo(name, 1)}))
         """,
 }
-CONTEXT = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-POD_CONTEXT = {
-    "runAsNonRoot": True,
-    "runAsUser": 10001,
-    "runAsGroup": 10001,
-    "fsGroup": 10001,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+CONTEXT = {**pod_security.CONTAINER_CONTEXT, "readOnlyRootFilesystem": True}
+POD_CONTEXT = {**pod_security.POD_CONTEXT, "runAsGroup": 10001, "fsGroup": 10001}
 
 
 @pytest.fixture
