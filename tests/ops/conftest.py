@@ -3,10 +3,15 @@ build/release)."""
 
 import os
 import pathlib
+import signal
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# A shell starts what it runs in the background with SIGINT ignored, and each program hands that
+# down: those that tests interrupt would not notice.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

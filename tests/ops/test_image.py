@@ -1,6 +1,7 @@
 """The image has a package for every library that the programs are linked with."""
 
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -9,6 +10,9 @@ import sys
 import pytest
 
 from conftest import ROOT
+
+PROGRAMS = ["cairn", "cairn-cache", "cairn-worker", "cairn-router", "libcairn_cuda.so"]
+DEBIAN = platform.freedesktop_os_release().get("VERSION_ID")
 
 
 def run(*command):
@@ -32,6 +36,23 @@ def stages():
     }
 
 
+def libraries_of(program):
+    """Only what the program itself names: the rest comes with the packages of the libraries."""
+    return re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", str(program)))
+
+
+@pytest.fixture(scope="module")
+def owners(programs):
+    """{library: packages of Debian that have it}; one question, which reads what all packages
+    have."""
+    named = {lib for p in PROGRAMS if (programs / p).exists() for lib in libraries_of(programs / p)}
+    found = {library: set() for library in named}
+    answer = run("dpkg-query", "-S", *[f"*/{library}" for library in sorted(named)])
+    for package, path in re.findall(r"^([a-z0-9.+-]+).*: (\S+)$", answer, flags=re.M):
+        found[path.rsplit("/", 1)[1]].add(package)
+    return found
+
+
 def installed_by_the_image():
     """Packages that the image's stage names, and those that they depend on directly."""
     named = (
@@ -43,31 +64,19 @@ def installed_by_the_image():
     return set(named) | set(re.findall(r"(?:^|[,|] ?)([a-z0-9.+-]+)", depends))
 
 
-@pytest.mark.parametrize(
-    "program", ["cairn", "cairn-cache", "cairn-worker", "cairn-router", "libcairn_cuda.so"]
-)
-def test_every_library_has_its_package(programs, program):
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no dpkg-query on this machine")
+@pytest.mark.skipif(DEBIAN != "12", reason="the image is Debian 12, this machine is not")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_library_has_its_package(programs, owners, program):
     if program.endswith(".so") and not (programs / program).exists():
         pytest.skip("nvcc did not compile the kernels: no library either")
-    if shutil.which("dpkg-query") is None:
-        pytest.skip("this machine has no dpkg-query")
-    if "12" not in re.findall(
-        r'VERSION_ID="?(\d+)', open("/etc/os-release", encoding="utf-8").read()
-    ):
-        pytest.skip("the image is Debian 12, this machine is not")
-    # Only what the program itself names: the rest comes with the packages of the libraries.
-    libraries = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", str(programs / program)))
+    libraries = libraries_of(programs / program)
     assert libraries
-    owners = {library: set() for library in libraries}
-    for package, path in re.findall(
-        r"^([a-z0-9.+-]+).*: (\S+)$",
-        run("dpkg-query", "-S", *[f"*/{library}" for library in libraries]),
-        flags=re.M,
-    ):
-        owners[path.rsplit("/", 1)[1]].add(package)
     packages = installed_by_the_image()
     missing = [
-        f"{library} of {sorted(packs)}" for library, packs in owners.items() if not packs & packages
+        f"{library} of {sorted(owners[library])}"
+        for library in libraries
+        if not owners[library] & packages
     ]
     assert not missing, "\n".join(missing)
 
