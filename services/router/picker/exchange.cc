@@ -68,6 +68,11 @@ std::shared_ptr<PickLease> Exchange::TakeLease() {
   return std::move(lease_);
 }
 
+bool Exchange::ended() const {
+  MutexLock lock(mu_);
+  return ended_;
+}
+
 void Exchange::End() {
   const std::shared_ptr<PickLease> lease = TakeLease();
   MutexLock lock(mu_);
@@ -174,10 +179,7 @@ void Exchange::Decide(ProcessingRequest last, Done done) {
 }
 
 void Exchange::Read(ProcessingRequest last, Done done) {
-  {
-    MutexLock lock(mu_);
-    if (ended_) return done({.over = true});
-  }
+  if (ended()) return done({.over = true});
   PickAsk ask;
   if (const auto error = Parse(&ask)) return done(Refused(*error));
   if (subset_) {

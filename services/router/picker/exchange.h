@@ -76,6 +76,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   std::optional<ApiError> Parse(PickAsk* ask);
   void ReleaseBody();
   std::shared_ptr<PickLease> TakeLease();
+  bool ended() const;
   bool duplex() const { return request_mode_ == ext_proc::FULL_DUPLEX_STREAMED; }
 
   const Parts parts_;
@@ -94,7 +95,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool counts_events_ = false;
   EventCounter events_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   // Shared: End may come while an answer's piece is counted.
   std::shared_ptr<PickLease> lease_ ABSL_GUARDED_BY(mu_);

@@ -67,7 +67,10 @@ class ExchangeTest : public ::testing::Test {
   };
   Exchange::Step Step(ProcessingRequest message) {
     std::optional<Exchange::Step> got;
-    exchange_->Take(std::move(message), [&](Exchange::Step step) { got = std::move(step); });
+    exchange_->Take(std::move(message), [&](Exchange::Step step) {
+      if (step.over) exchange_->End();  // As the stream does at once.
+      got = std::move(step);
+    });
     if (got) return *std::move(got);
     ADD_FAILURE() << "no step";
     return {};
