@@ -86,6 +86,8 @@ Result<std::unique_ptr<client::CacheClient>> TestNode::Connect(client::PathChoic
   while (true) {
     // Opening a namespace is what makes a client look for shared memory.
     const auto opened = client->OpenNamespace(spec, {.deadline = seconds(2)});
+    // Only the program's own node may have been started a moment ago.
+    if (!opened.ok() && !own()) return Annotate(opened.status(), "cache node at " + address_);
     const client::ClientStats now = client->GetStats();
     const bool ready = opened.ok() && now.connected &&
                        (path != client::PathChoice::kLocal || now.path == client::Path::kLocal);
