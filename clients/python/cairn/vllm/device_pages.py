@@ -20,7 +20,7 @@ from cairn._engine.memory import memory_at
 from cairn._engine.store import DeviceRead, Fetching, Store
 from cairn.errors import Error, InvalidArgumentError, error_for
 from cairn.types import Part, Rect
-from cairn.vllm.metadata import LoadJob, SaveJob
+from cairn.vllm.metadata import LoadJob, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.number_places import PageAccess, PlaneShape, find_numbers
 from cairn.vllm.options import ConnectorOptions
@@ -118,8 +118,9 @@ class DevicePages:
         """A point behind what the engine has launched so far. `cairn.Error`: there is none."""
         return self._moves.fence(self._stream())
 
-    def load(self, job: LoadJob, fence: _native.Fence) -> set[int]:
+    def load(self, job: LoadJob | PoolLoadJob, fence: _native.Fence) -> set[int]:
         """Indices of `job.blocks` that did not come."""
+        assert isinstance(job, LoadJob)
         failed = set(range(len(job.blocks)))
         launched: list[tuple[_native.Transfer, list[int]]] = []
         try:
