@@ -280,6 +280,14 @@ def test_prompts_go_on_after_each_interval(world):
     assert one.prompt(tokens[:280] + tokens_of(3, 30)) == 192
 
 
+def test_of_a_prompt_that_is_too_long_for_one_question_the_beginning_is_found(world):
+    one = world((16, None), *[(16, 17)] * 31)
+    tokens = tokens_of(1, 140_000)
+    one.prompt(tokens, chunk=8192)
+    # A node answers for 262,144 blocks: those of 8,192 units in 32 pools.
+    assert one.prompt(tokens) == 131_072
+
+
 def test_blocks_that_the_engine_has_are_not_loaded(world):
     one = world((16, None), (32, 70))
     tokens = tokens_of(1, 300)

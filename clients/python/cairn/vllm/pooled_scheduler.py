@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PooledSchedulerHalf"]
 
+_MOST_KEYS = 65536  # In one question to a node.
+_MOST_BLOCKS = 4 * _MOST_KEYS  # Over all pools.
 _OFFERS = 2  # Loads that a request may be offered: after one that failed, a shorter one.
 
 
@@ -64,6 +66,9 @@ class PooledSchedulerHalf(SchedulerHalf):
         if 0 < store.options.window_interval < self._step:
             self._interval = self._step
         self._needs = [pool.need(number) for number, pool in enumerate(plan.pools)]
+        blocks_of_step = sum(self._step // pool.block_tokens for pool in plan.pools)
+        units_of_step = self._step // plan.block_tokens
+        self._most_keys = min(_MOST_KEYS, _MOST_BLOCKS // blocks_of_step * units_of_step)
         self._progress: dict[str, _Progress] = {}
 
     def _floor(self, tokens: int) -> int:
@@ -81,7 +86,10 @@ class PooledSchedulerHalf(SchedulerHalf):
     # ---- before a request runs ----
 
     def _begin_lookup(self, state: RequestState, keys: Sequence[bytes]) -> PoolLookup:
-        most = min(state.request.num_tokens - 1, self._of(state.request).most)
+        # The last token is always computed, so no key covers it. Of a prompt that is too long for
+        # one question, the beginning may be found.
+        keys = keys[: self._most_keys]
+        most = min(len(keys) * self._plan.block_tokens, self._of(state.request).most)
         return self._pool_store.begin_pool_lookup(
             PoolQuestion(keys, self._needs, self._step, self._floor(int(most)))
         )
