@@ -420,20 +420,6 @@ def test_models_that_are_refused_are_named(groups, settings, text):
         CairnConnector(engine_config("127.0.0.1:1", **settings), KVConnectorRole.SCHEDULER, caches)
 
 
-def test_gpus_take_no_windows(monkeypatch):
-    from vllm.platforms import current_platform
-
-    from cairn.vllm import CairnConnector
-
-    monkeypatch.setattr(current_platform, "kind", "cuda")
-    with pytest.raises(ValueError, match="on a GPU, the connector stores no windows"):
-        CairnConnector(
-            engine_config("127.0.0.1:1"),
-            KVConnectorRole.SCHEDULER,
-            caches_of(groups_of((16, None), (16, 40))),
-        )
-
-
 def test_a_layout_has_a_pool_for_each_group_and_models_of_one_group_have_none(world):
     one = world((16, None), (32, 70))
     layout = one.plan.spec.layout

@@ -4,18 +4,19 @@ raise."""
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
-from cairn._engine.store import Store
+from cairn._engine.store import DeviceRead, Fetching, Store
 from cairn.errors import Error
 from cairn.types import Memory, NamespaceSpec, PoolMatch, PoolNeed, Rect, TierRun
 
-__all__ = ["PoolFound", "PoolLookup", "PoolQuestion", "PoolStore", "PoolTarget"]
+__all__ = ["PoolFound", "PoolLoad", "PoolLookup", "PoolQuestion", "PoolStore", "PoolTarget"]
 
 _AT_ONCE = 2  # Look-ups that run at a time.
 _MATCH_TIME = 1.0  # Seconds that a load's own match may take.
@@ -161,44 +162,86 @@ class PoolStore(Store):
         False: the node cannot restore this length any more, or a block did not come. Then all of
         the memory has undefined bytes.
         """
-        begin, blocks = time.monotonic(), sum(len(target.into) for target in targets)
-        self.counters.add("loads")
-        loaded = False
-        try:
-            found = self._client.match_pools(
-                self.namespace,
-                keys,
-                needs,
-                step=tokens,
-                most=tokens,
-                deadline=min(_MATCH_TIME, self.options.load_timeout),
-            )
-            with found:
-                until = begin + self.options.load_timeout
-                loaded = found.restorable_tokens == tokens and all(
-                    self._fetch_target(found, target, until) for target in targets
-                )
-        except Error as error:
-            self.complain("load", error)
-        self.counters.add("load_seconds", time.monotonic() - begin)
-        self.counters.add("loaded_blocks" if loaded else "failed_load_blocks", blocks)
-        return loaded
+        with self.loading_pools(
+            keys, needs, tokens, sum(len(target.into) for target in targets)
+        ) as load:
+            for target in targets:
+                if load.fetching(target.pool, target.first, target.rect)(0, target.into):
+                    return False
+            load.came = True
+        return True
 
-    def _fetch_target(self, found: PoolMatch, target: PoolTarget, until: float) -> bool:
-        if not target.into:
-            return True
-        before = 0  # Blocks of the lease that belong to other pools.
-        for run in found.pool_runs:
-            first = target.first - run.first_block
-            if run.pool == target.pool and 0 <= first <= run.blocks - len(target.into):
-                left = until - time.monotonic()
-                return left > 0 and not self._fetch_by_two(
-                    found, before + first, target.into, target.rect, left, None
+    @contextlib.contextmanager
+    def loading_pools(
+        self, keys: Sequence[bytes], needs: Sequence[PoolNeed], tokens: int, blocks: int
+    ) -> Iterator[PoolLoad]:
+        """As `load_pools` of `blocks` blocks, but some at a time. The caller sets `came` if all of
+        them came. After `load_timeout` no block comes."""
+        load = PoolLoad(self, time.monotonic() + self.options.load_timeout)
+        begin = time.monotonic()
+        self.counters.add("loads")
+        with contextlib.ExitStack() as stack:
+            try:
+                found = self._client.match_pools(
+                    self.namespace,
+                    keys,
+                    needs,
+                    step=tokens,
+                    most=tokens,
+                    deadline=min(_MATCH_TIME, self.options.load_timeout),
                 )
-            before += run.blocks
-        return False
+                stack.enter_context(found)
+                if found.restorable_tokens == tokens:
+                    load.found = found
+            except Error as error:
+                self.complain("load", error)
+            try:
+                yield load
+            finally:
+                self.counters.add("load_seconds", time.monotonic() - begin)
+                self.counters.add("loaded_blocks" if load.came else "failed_load_blocks", blocks)
 
     def close(self) -> None:
         """Ends all calls. You may call it again."""
         self._lookups.shutdown(wait=False, cancel_futures=True)
         super().close()
+
+
+class PoolLoad:
+    """A load of `PoolStore.loading_pools`. Several threads may fetch."""
+
+    def __init__(self, store: PoolStore, until: float) -> None:
+        self._store = store
+        self._until = until
+        self.found: PoolMatch | None = None
+        """With a lease. None: the node cannot restore the length."""
+        self.came = False
+
+    def fetching(self, pool: int, first: int, rect: Rect) -> Fetching:
+        """Fills memory with blocks of a pool from the index on, counted from the prompt's block
+        `first`. Returns the indices of those that did not come, as `Store.loading` does."""
+
+        def fetch(index: int, into: Sequence[Memory], device: DeviceRead | None = None) -> set[int]:
+            failed = set(range(len(into)))
+            left = self._until - time.monotonic()
+            at = self._in_lease(pool, first + index, len(into))
+            if self.found is not None and at is not None and left > 0:
+                try:
+                    failed = self._store._fetch_by_two(self.found, at, into, rect, left, device)
+                except Error as error:
+                    self._store.complain("load", error)
+            if device is not None:
+                self._store.counters.add("device_loaded_blocks", len(device.came - failed))
+            return failed
+
+        return fetch
+
+    def _in_lease(self, pool: int, block: int, count: int) -> int | None:
+        """Where the lease has these blocks of the prompt."""
+        before = 0  # Blocks of the lease that belong to other pools.
+        for run in self.found.pool_runs if self.found is not None else ():
+            at = block - run.first_block
+            if run.pool == pool and 0 <= at <= run.blocks - count:
+                return before + at
+            before += run.blocks
+        return None

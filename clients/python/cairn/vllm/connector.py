@@ -82,7 +82,7 @@ def _device(options: ConnectorOptions) -> tuple[str, int] | None:
     return options.device_library, torch.cuda.current_device()
 
 
-class CairnConnector(KVConnectorBase_V1):
+class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's
     steps.
 
@@ -208,7 +208,7 @@ class CairnConnector(KVConnectorBase_V1):
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
-        """As `request_finished`, if the engine may have several KV cache groups."""
+        """As `request_finished`, with the blocks of all KV cache groups."""
         return self.request_finished(request, [])
 
     @_guarded(tuple)
@@ -315,15 +315,3 @@ class CairnConnector(KVConnectorBase_V1):
         if self._events is not None:
             self._events.close()
         self._store.close()
-
-
-def _take_groups() -> None:
-    """Tells vLLM that the connector takes several KV cache groups. Otherwise vLLM makes one group
-    with the blocks of all layers whole, which is what the connector takes on a GPU."""
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cuda():
-        SupportsHMA.register(CairnConnector)
-
-
-_take_groups()

@@ -15,9 +15,9 @@ from cairn._engine.pool_store import PoolStore, PoolTarget
 from cairn._engine.store import Store
 from cairn.client import StagedPush
 from cairn.types import OpaqueLayout, Part, PooledLayout, Rect
-from cairn.vllm.metadata import NO_BLOCK, LoadJob, PoolLoadJob, SaveJob
+from cairn.vllm.metadata import LoadJob, PoolLoadJob, SaveJob, check_places
 from cairn.vllm.namespace import Plan
-from cairn.vllm.pools import PoolPlan
+from cairn.vllm.pools import layers_of
 from cairn.vllm.save_queue import SaveQueue
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class HostPages:
         layout = store.spec.layout
         if isinstance(layout, PooledLayout):
             self._pools = [
-                _Pool(_layers_of(pool, kv_caches), plan.blocks, number, rank, pool.block_tokens)
+                _Pool(layers_of(pool, kv_caches), plan.blocks, number, rank, pool.block_tokens)
                 for number, pool in enumerate(plan.pools)
             ]
             expected = [pool.max_part_bytes for pool in layout.pools]
@@ -71,8 +71,7 @@ class HostPages:
             [pool] = self._pools
             return self._store.load(job.keys, job.first, pool.pages(job.blocks), pool.rect)
         assert isinstance(self._store, PoolStore)
-        if any(NO_BLOCK in blocks.blocks for blocks in job.pools):
-            raise ValueError(f"request {job.request}: the engine has no place for a block")
+        check_places(job)
         targets = [
             PoolTarget(
                 blocks.pool,
@@ -102,13 +101,6 @@ class HostPages:
     def close(self) -> None:
         """Stores what was copied, for a short time at most."""
         self._saver.close()
-
-
-def _layers_of(pool: PoolPlan, kv_caches: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    missing = [name for name in pool.layers if name not in kv_caches]
-    if missing:
-        raise ValueError(f"the engine has no KV cache of '{missing[0]}', which '{pool.name}' has")
-    return {name: kv_caches[name] for name in pool.layers}
 
 
 class _Pool:

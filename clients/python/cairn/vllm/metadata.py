@@ -8,7 +8,15 @@ from typing import Union
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 
-__all__ = ["NO_BLOCK", "LoadJob", "Metadata", "PoolBlocks", "PoolLoadJob", "SaveJob"]
+__all__ = [
+    "NO_BLOCK",
+    "LoadJob",
+    "Metadata",
+    "PoolBlocks",
+    "PoolLoadJob",
+    "SaveJob",
+    "check_places",
+]
 
 NO_BLOCK = 0
 """The number that stands where a KV cache group of several keeps nothing."""
@@ -48,6 +56,16 @@ class PoolLoadJob:
     def blocks(self) -> list[int]:
         """The engine's blocks."""
         return [block for pool in self.pools for block in pool.blocks]
+
+
+def check_places(job: PoolLoadJob) -> None:
+    """ValueError: the engine keeps no place for a block of the load."""
+    for pool in job.pools:
+        if NO_BLOCK in pool.blocks:
+            raise ValueError(
+                f"request {job.request}: the engine has no place for block "
+                f"{pool.first + list(pool.blocks).index(NO_BLOCK)} of pool {pool.pool}"
+            )
 
 
 @dataclass

@@ -167,20 +167,13 @@ def _pooled_plan(
     vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: ConnectorOptions
 ) -> Plan:
     """A pool for each group."""
-    from vllm.platforms import current_platform
-
     groups = kv_cache_config.kv_cache_groups
     pools = make_pools(groups)
-    if current_platform.is_cuda():
-        names = ", ".join(type(group.kv_cache_spec).__name__ for group in groups)
-        raise ValueError(
-            f"the model's KV cache groups are {names}, expected one of full attention: "
-            "on a GPU, the connector stores no windows, and the tier (CairnTier) does"
-        )
     if options.codec:
         raise ValueError(
             f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
-            "the model has layers with windows, whose KV is stored as vLLM packed it"
+            "KV of several kinds of layers is stored as vLLM packed it. With vLLM's setting "
+            "disable_hybrid_kv_cache_manager, layers with windows may be of one kind with others"
         )
     for pool in pools:
         _check_block(pool.block_tokens, pool.block_bytes)

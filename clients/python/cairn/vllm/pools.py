@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cairn.types import Pool, PoolNeed
 
-__all__ = ["MAX_POOLS", "PoolPlan", "make_pools", "step_of"]
+__all__ = ["MAX_POOLS", "PoolPlan", "layers_of", "make_pools", "step_of"]
 
 MAX_POOLS = 32  # In a layout.
 
@@ -88,6 +88,14 @@ def make_pools(groups: Sequence[Any]) -> tuple[PoolPlan, ...]:
             )
         )
     return tuple(pools)
+
+
+def layers_of(pool: PoolPlan, kv_caches: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of a pool's layers. ValueError: one is not there."""
+    missing = [name for name in pool.layers if name not in kv_caches]
+    if missing:
+        raise ValueError(f"the engine has no KV cache of '{missing[0]}', which '{pool.name}' has")
+    return {name: kv_caches[name] for name in pool.layers}
 
 
 def step_of(pools: Collection[PoolPlan]) -> int:

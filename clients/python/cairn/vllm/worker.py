@@ -8,6 +8,7 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Union
 
+from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.types import Rect
 from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
     from cairn.vllm.device_pages import AccessOf, DevicePages
     from cairn.vllm.host_pages import HostPages
+    from cairn.vllm.pooled_device_pages import PooledDevicePages
 
-    Pages = Union[DevicePages, HostPages]
+    Pages = Union[DevicePages, HostPages, PooledDevicePages]
 
 __all__ = ["WorkerHalf"]
 
@@ -61,7 +63,12 @@ class WorkerHalf:
                     "the engine's pages are in host memory, where nothing encodes them"
                 )
             self._pages = HostPages(self._store, kv_caches, self._rank, self._plan)
-        elif kinds == {"cuda"} and not self._plan.pools:
+        elif kinds == {"cuda"} and self._plan.pools:
+            from cairn.vllm.pooled_device_pages import PooledDevicePages
+
+            assert isinstance(self._store, PoolStore)
+            self._pages = PooledDevicePages(self._store, kv_caches, self._rank, self._plan)
+        elif kinds == {"cuda"}:
             from cairn.vllm.device_pages import DevicePages
 
             rect = Rect(0, 1, self._rank, self._rank + 1)
@@ -69,8 +76,7 @@ class WorkerHalf:
         else:
             raise ValueError(
                 f"the KV cache is on {', '.join(sorted(kinds)) or 'no device'}, "
-                f"expected cpu{'' if self._plan.pools else ' or cuda'}: "
-                "see docs/program/engines/vllm.md"
+                "expected cpu or cuda: see docs/program/engines/vllm.md"
             )
 
     def start_loads(self, metadata: Metadata) -> None:
