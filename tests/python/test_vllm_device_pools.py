@@ -1,5 +1,5 @@
-"""The vLLM connector's worker with KV of several KV cache groups on the fake device: the groups have
-the same memory, and a block of it belongs to one of them at a time."""
+"""The vLLM connector's worker with several KV cache groups on the fake device: the groups have the
+same memory, and a block of it belongs to one of them at a time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An engine's pages on a GPU, for models with several KV cache groups: one `DevicePages` for each."""
+"""An engine's pages on a GPU, for models with several KV cache groups: `DevicePages` for each."""
 
 from __future__ import annotations
 

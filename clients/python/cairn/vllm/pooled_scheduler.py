@@ -86,8 +86,8 @@ class PooledSchedulerHalf(SchedulerHalf):
     # ---- before a request runs ----
 
     def _begin_lookup(self, state: RequestState, keys: Sequence[bytes]) -> PoolLookup:
-        # The last token is always computed, so no key covers it. Of a prompt that is too long for
-        # one question, the beginning may be found.
+        # The last token is always computed, so no key covers it. If a prompt is too long for one
+        # question, its beginning may be found.
         keys = keys[: self._most_keys]
         most = min(len(keys) * self._plan.block_tokens, self._of(state.request).most)
         return self._pool_store.begin_pool_lookup(
