@@ -104,8 +104,8 @@ def test_one_group_s_blocks_are_lost_or_wrong(model, engine_log, start_node, exp
             engines = [stack.enter_context(engine) for engine in pool.map(start, nodes)]
         counts = stack.enter_context(Counts(whole))
         same(engines[0].ask(FIRST), expected(FIRST))
-        # Windows before 128, 256 and 288.
-        counts.wait_blocks(9 + 5 * 8)
+        # The 7 blocks of each window that prompts need after 128, 256 and 288 tokens.
+        counts.wait_blocks(9 + 5 * 7)
         engines[0].send(namespace=True)
         spec = pickle.loads(bytes.fromhex(engines[0].receive()))
         copy_blocks(spec, *nodes)
