@@ -3,7 +3,6 @@ copy the engine's pages."""
 
 import pytest
 
-import layout_models
 from conftest import CROWD, CROWD_TOKENS, A_LONGER, A, B, Counts, ENGINE, Engine, same, tail
 
 
@@ -26,20 +25,6 @@ def test_answers_are_those_without_a_cache(tiny, engine_log, start_node, referen
             same(longer, reference(A_LONGER))
             assert longer[0]["cached"] == 960
             same(engine.ask(B), reference(B))
-
-
-def test_a_model_with_windows(engine_log, start_node, tmp_path):
-    """Six KV cache groups in one memory."""
-    layout_models.make("gemma3").save_pretrained(tmp_path / "gemma3")
-    model, ids = tmp_path / "gemma3", layout_models.prompt(1)[0].tolist()
-    with Engine(model, engine_log(), **ENGINE) as engine:
-        expected = engine.ask(ids)
-    options = on_device(start_node(), revision="seed 20")
-    for cached in (0, 288):
-        with Engine(model, engine_log(), **options) as engine:
-            answers = engine.ask(ids)
-        same(answers, expected)
-        assert answers[0]["cached"] == cached
 
 
 @pytest.mark.parametrize("path", ["host first", "device first"])

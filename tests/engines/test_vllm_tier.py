@@ -121,8 +121,6 @@ def stored_keys(client):
 HYBRIDS = [
     # Five layers with windows of 96 tokens and one without: a group for each.
     pytest.param("gemma3", 6, {}, id="windows"),
-    # Two layers with windows and two without.
-    pytest.param("gpt_oss", 2, {}, id="sinks"),
     # Three layers with a state and one with attention, in blocks of a size that vLLM chooses.
     pytest.param("qwen3_next", 4, {"block_size": None}, id="states"),
 ]
