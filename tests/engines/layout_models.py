@@ -180,6 +180,18 @@ def qwen3_next():
     )  # fmt: skip
 
 
+def gpt_oss():
+    """Every other layer has a window, all heads have sinks, and experts compute."""
+    return transformers.GptOssForCausalLM(
+        transformers.GptOssConfig(
+            **(COMMON | {"hidden_size": 128, "intermediate_size": 64}), num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, sliding_window=WINDOW,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            num_local_experts=4, num_experts_per_tok=2,
+        )
+    )  # fmt: skip
+
+
 def cla():
     """Cross-layer attention (Brandon et al., arXiv 2405.12981): pairs of layers share KV."""
     model = qwen2(["full_attention"] * 6)
@@ -232,7 +244,7 @@ MODELS = {
 }
 
 # Several KV cache groups in an engine.
-HYBRID = {"gemma3": gemma3, "qwen3_next": qwen3_next}
+HYBRID = {"gemma3": gemma3, "gpt_oss": gpt_oss, "qwen3_next": qwen3_next}
 
 
 def make(name):

@@ -13,9 +13,11 @@ import torch
 import cairn
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
+from cairn._engine.pool_store import PoolQuestion, PoolStore
 from cairn._engine.store import Store
-from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
+from cairn.vllm.metadata import LoadJob, Metadata, PoolBlocks, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
+from cairn.vllm.pools import PoolPlan
 from cairn.vllm.scheduler import SchedulerHalf
 from cairn.vllm.worker import WorkerHalf
 from conftest import wait_until
@@ -541,6 +543,164 @@ def test_bytes_come_back_for_every_element_type(start_node):
         assert load(half, store, keys_of(7, 3), 0, [5, 6, 7]) == set()
         for page in pages:
             assert torch.equal(page[5:8].view(torch.uint8), page[1:4].view(torch.uint8))
+
+
+# ---- workers of models with several KV cache groups, with a real node ----
+
+FULL, WINDOW, SHORT = range(3)
+UNITS = 12  # Blocks of 16 tokens.
+GROUPS = (
+    PoolPlan("full", ("a0", "a1", "a2"), SIZE, LAYERS * PAGE, 0),
+    PoolPlan("window", ("b0", "b1", "b2"), SIZE, LAYERS * PAGE, 40),
+    PoolPlan("short", ("c0",), 2 * SIZE, PAGE, 33),
+)
+
+
+def pooled_worker(node, model, rank=0, ranks=1, **options):
+    """Layers of all groups lie in the same memory, as vLLM has them."""
+    layout = cairn.PooledLayout("groups of a test", [pool.pool(ranks) for pool in GROUPS], SIZE)
+    spec = cairn.NamespaceSpec(
+        model=model, revision="1", numerics="n", layout=layout, key_scheme="test"
+    )
+    store = PoolStore(Options(address=node.grpc, **options), spec, "worker-test")
+    assert store.wait_open(10)
+    half = WorkerHalf(store, Plan(spec, SIZE, True, 60, pools=GROUPS), rank)
+    memory = [torch.randint(0, 255, (60, PAGE), dtype=torch.uint8) for _ in range(LAYERS)]
+    half.register({name: memory[int(name[1])] for pool in GROUPS for name in pool.layers})
+    return half, store, memory
+
+
+def prompt_blocks(first_block):
+    """By pool, the engine's block of each block of a prompt of UNITS units."""
+    ids = iter(range(first_block, 60))
+    return [[next(ids) for _ in range(UNITS * SIZE // pool.block_tokens)] for pool in GROUPS]
+
+
+def save_pools(half, store, units, ids, leave_out=()):
+    """`leave_out`: (pool, block) that are not stored."""
+    jobs = []
+    for number, pool in enumerate(GROUPS):
+        keys = cairn.pool_keys(units, pool.block_tokens // SIZE, number)
+        jobs += [
+            SaveJob([key], i, [block], keys[i - 1] if pool.chained and i else None, number)
+            for i, (key, block) in enumerate(zip(keys, ids[number], strict=True))
+            if (number, i) not in leave_out
+        ]
+    half.start_saves(Metadata(store.namespace, [], jobs))
+    assert half.drain(20)
+
+
+def load_pools(half, store, units, ids, tokens, local=0):
+    """Whether all came."""
+    pools = []
+    for number, pool in enumerate(GROUPS):
+        needed = pool.needed(tokens)
+        first = max(needed.start, local // pool.block_tokens)
+        pools.append(PoolBlocks(number, first, ids[number][first : needed.stop]))
+    job = PoolLoadJob("r", units[: tokens // SIZE], tokens, pools)
+    half.start_loads(Metadata(store.namespace, [job]))
+    ended = set()
+    wait_until(lambda: ended.update(half.finished(idle=False)) or ended, 20, "the load's end")
+    assert ended == {"r"} and half.take_bad_blocks() == set()
+    failed = half.take_failed()
+    assert failed <= {"r"} and half.take_failed() == set()
+    return not failed
+
+
+def equal(one, other, ids, others, tokens, local=0):
+    for number, pool in enumerate(GROUPS):
+        for i, (mine, theirs) in enumerate(zip(ids[number], others[number], strict=True)):
+            if i in pool.needed(tokens) and i >= local // pool.block_tokens:
+                for name in pool.layers:
+                    page = int(name[1])
+                    assert torch.equal(one[page][mine], other[page][theirs]), (pool.name, i)
+
+
+def test_all_groups_of_a_prompt_come_back_to_blocks_of_their_own(start_node):
+    node = start_node()
+    half, store, memory = pooled_worker(node, "pools")
+    other, other_store, others = pooled_worker(node, "pools")
+    units, ids, back = keys_of(1, UNITS), prompt_blocks(1), prompt_blocks(25)
+    save_pools(half, store, units, ids)
+    untouched = [page.clone() for page in others]
+    assert load_pools(other, other_store, units, back, 160)
+    equal(others, memory, back, ids, 160)
+    assert load_pools(other, other_store, units, back, 192, local=96)
+    equal(others, memory, back, ids, 192, local=96)
+    used = {block for pool in back for block in pool}
+    for page, before in zip(others, untouched, strict=True):
+        for block in set(range(60)) - used:
+            assert torch.equal(page[block], before[block])
+    assert store.counters.totals()["saved_bytes"] == (12 + 12) * LAYERS * PAGE + 6 * PAGE
+
+
+@pytest.mark.parametrize("lost", [(FULL, 3), (WINDOW, 9), (SHORT, 4)])
+def test_without_a_block_of_one_group_the_request_has_failed(start_node, lost):
+    node = start_node()
+    half, store, _ = pooled_worker(node, f"lost {lost}")
+    units, ids = keys_of(2, UNITS), prompt_blocks(1)
+    save_pools(half, store, units, ids, leave_out=[lost])
+    assert not load_pools(half, store, units, prompt_blocks(25), 160)
+    assert store.counters.totals()["failed_load_blocks"] > 0
+    assert store.counters.totals()["loaded_blocks"] == 0
+    # Lengths that do not need it can be restored.
+    length = {FULL: 32, WINDOW: 64, SHORT: 96}[lost[0]]
+    assert load_pools(half, store, units, prompt_blocks(25), length)
+
+
+def test_a_place_that_the_engine_does_not_have_is_not_written_to(start_node):
+    half, store, memory = pooled_worker(start_node(), "no place")
+    units, ids = keys_of(3, UNITS), prompt_blocks(1)
+    save_pools(half, store, units, ids)
+    before = memory[0][0].clone()
+    back = prompt_blocks(25)
+    back[WINDOW][9] = 0
+    assert not load_pools(half, store, units, back, 160)
+    assert torch.equal(memory[0][0], before)
+    assert store.counters.totals()["internal_errors"] == 1
+
+
+def test_ranks_have_parts_of_their_own_in_every_pool(start_node):
+    node = start_node()
+    writers = [pooled_worker(node, "ranks", rank, 2) for rank in range(2)]
+    reader, store, memory = pooled_worker(node, "ranks", 1, 2)
+    units, ids, back = keys_of(4, UNITS), prompt_blocks(1), prompt_blocks(25)
+    save_pools(*writers[0][:2], units, ids)
+    assert not load_pools(reader, store, units, back, 160)
+    save_pools(*writers[1][:2], units, ids)
+    assert load_pools(reader, store, units, back, 160)
+    equal(memory, writers[1][2], back, ids, 160)
+
+
+def test_a_dead_node_fails_the_loads_of_all_groups_soon(start_node):
+    node = start_node()
+    half, store, _ = pooled_worker(node, "dead pools")
+    units, ids = keys_of(5, UNITS), prompt_blocks(1)
+    save_pools(half, store, units, ids)
+    node.kill()
+    begin = time.monotonic()
+    assert not load_pools(half, store, units, prompt_blocks(25), 160)
+    question = PoolQuestion(units, [pool.need(i) for i, pool in enumerate(GROUPS)], 32, 160)
+    assert store.begin_pool_lookup(question).result() is None
+    assert time.monotonic() - begin < 10
+    counts = store.counters.totals()
+    assert counts["internal_errors"] == 0 and counts["lookup_failures"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda caches: caches.pop("b1"), "no KV cache of 'b1', which 'window' has"),
+        (lambda caches: caches.update(b1=caches["b0"]), "1024 bytes.*expected 1536"),
+        (lambda caches: caches.update(b1=torch.zeros(61, PAGE)), "61 blocks.*multiple of 60"),
+    ],
+)
+def test_groups_whose_pages_are_not_as_planned_are_refused(start_node, change, text):
+    half, _, memory = pooled_worker(start_node(), "planned")
+    caches = {name: memory[int(name[1])] for pool in GROUPS for name in pool.layers}
+    change(caches)
+    with pytest.raises(ValueError, match=text):
+        half.register(caches)
 
 
 def test_many_threads_may_look_up_at_once():

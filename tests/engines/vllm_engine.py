@@ -144,6 +144,7 @@ class Driver:
         """For an engine whose scheduler is in this process."""
         from cairn._engine.store import Store
 
+        gc.unfreeze()  # vLLM hides what is there after the start.
         [spec, *_] = [item.spec for item in gc.get_objects() if isinstance(item, Store)]
         return pickle.dumps(spec).hex()
 

@@ -1,6 +1,7 @@
 """As much of vLLM 0.32 and torch as `cairn.vllm` imports, for machines with neither. The real ones
 run in tests/engines."""
 
+import abc
 import contextlib
 import dataclasses
 import enum
@@ -38,6 +39,18 @@ class KVConnectorBase_V1:
         pass
 
 
+@dataclasses.dataclass
+class KVConnectorTransferResults:
+    finished_sending: set = dataclasses.field(default_factory=set)
+    finished_recving: set = dataclasses.field(default_factory=set)
+    failed_recving: set = dataclasses.field(default_factory=set)
+
+
+class SupportsHMA(abc.ABC):
+    @abc.abstractmethod
+    def request_finished_all_groups(self, request, block_ids): ...
+
+
 class CacheHitSource(enum.Enum):
     HOST = "host"
     DISK = "disk"
@@ -73,6 +86,17 @@ class FullAttentionSpec:
         return self.block_size * self.num_kv_heads * self.head_size * 2 * 2
 
 
+@dataclasses.dataclass
+class SlidingWindowSpec(FullAttentionSpec):
+    sliding_window: int = 0
+    extra_retained_tokens: int = 0
+
+
+@dataclasses.dataclass
+class MambaSpec:
+    block_size: int
+
+
 def sha256(value):
     return hashlib.sha256(repr(value).encode()).digest()
 
@@ -100,6 +124,8 @@ def _modules(stream):
             "KVConnectorBase_V1": KVConnectorBase_V1,
             "KVConnectorMetadata": KVConnectorMetadata,
             "KVConnectorRole": KVConnectorRole,
+            "KVConnectorTransferResults": KVConnectorTransferResults,
+            "SupportsHMA": SupportsHMA,
         },
         f"{v1}.metrics": {"KVConnectorStats": KVConnectorStats, "KVConnectorPromMetrics": nothing},
         "vllm.v1.metrics.cache_hit_source": {"CacheHitSource": CacheHitSource},
@@ -133,7 +159,9 @@ def _modules(stream):
         },
         "vllm.v1.kv_cache_interface": {
             "FullAttentionSpec": FullAttentionSpec,
+            "MambaSpec": MambaSpec,
             "MLAAttentionSpec": nothing,
+            "SlidingWindowSpec": SlidingWindowSpec,
         },
         "vllm.platforms": {"current_platform": Platform()},
         "vllm.utils.hashing": {"get_hash_fn_by_name": lambda name: sha256},

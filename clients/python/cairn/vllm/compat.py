@@ -90,6 +90,8 @@ SURFACE = Surface(
             ),
             "KVConnectorMetadata": None,
             "KVConnectorRole": ("SCHEDULER", "WORKER"),
+            "KVConnectorTransferResults": "finished_recving=, failed_recving=",
+            "SupportsHMA": ("request_finished_all_groups(request, block_ids)",),
         },
         _METRICS: {
             "KVConnectorStats": ("data",),
@@ -182,6 +184,13 @@ SURFACE = Surface(
             "KVCacheConfig": ("kv_cache_groups", "kv_cache_layout", "num_blocks"),
             "KVCacheGroupSpec": ("kv_cache_spec", "layer_names"),
             "MLAAttentionSpec": ("block_size", "page_size_bytes"),
+            "MambaSpec": None,
+            "SlidingWindowSpec": (
+                "block_size",
+                "extra_retained_tokens",
+                "page_size_bytes",
+                "sliding_window",
+            ),
         },
         f"{_OFFLOAD}.base": {
             "Locality": ("REMOTE",),
@@ -223,7 +232,9 @@ SURFACE = Surface(
             "SecondaryTierManager": ("_primary_kv_view",),
             "TransferJob": ("chunk_ids", "is_promotion", "job_id", "keys"),
         },
-        "vllm.v1.outputs": {"KVConnectorOutput": ("finished_recving", "invalid_block_ids")},
+        "vllm.v1.outputs": {
+            "KVConnectorOutput": ("failed_recving", "finished_recving", "invalid_block_ids")
+        },
         "vllm.v1.request": {
             "Request": (
                 "all_token_ids",
@@ -237,6 +248,7 @@ SURFACE = Surface(
                 "pooling_params",
                 "prompt_embeds",
                 "request_id",
+                "shared_prefix_boundary",
                 "skip_reading_prefix_cache",
             ),
         },
@@ -247,7 +259,11 @@ SURFACE = Surface(
             "KVConnectorBase_V1",
             "cairn.vllm.connector",
             "CairnConnector",
-            only_some=("get_external_cache_hit_sources", "supports_sleep_mode"),
+            only_some=(
+                "get_external_cache_hit_sources",
+                "request_finished_all_groups",  # SupportsHMA has it.
+                "supports_sleep_mode",
+            ),
         ),
         Implements(_METRICS, "KVConnectorStats", "cairn.vllm.metrics", "CairnStats"),
         Implements(_METRICS, "KVConnectorPromMetrics", "cairn.vllm.metrics", "PromMetrics"),

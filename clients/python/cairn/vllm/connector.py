@@ -11,14 +11,18 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
 )
 
+from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.vllm import compat
 from cairn.vllm.events import EventFeed, block_event
 from cairn.vllm.metadata import Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
 from cairn.vllm.namespace import check_config, make_plan, read_options
+from cairn.vllm.pooled_scheduler import PooledSchedulerHalf
 from cairn.vllm.scheduler import SchedulerHalf
 from cairn.vllm.worker import WorkerHalf
 
@@ -78,7 +82,7 @@ def _device(options: ConnectorOptions) -> tuple[str, int] | None:
     return options.device_library, torch.cuda.current_device()
 
 
-class CairnConnector(KVConnectorBase_V1):
+class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's
     steps.
 
@@ -100,19 +104,27 @@ class CairnConnector(KVConnectorBase_V1):
         self._plan = plan = make_plan(vllm_config, kv_cache_config, options)
         transfer = vllm_config.kv_transfer_config
         who = "scheduler" if role == KVConnectorRole.SCHEDULER else "worker"
-        self._store = Store(
+        store = PoolStore if plan.pools else Store
+        self._store = store(
             options, plan.spec, f"vllm-{who}", device=_device(options) if who == "worker" else None
         )
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
         self._events: EventFeed[KVCacheEvent] | None = None
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = SchedulerHalf(
+            half = PooledSchedulerHalf if plan.pools else SchedulerHalf
+            self._scheduler = half(
                 self._store, plan, reads=transfer.is_kv_consumer, writes=transfer.is_kv_producer
             )
             self._store.wait_open(2.0)
             events = vllm_config.kv_events_config
-            if plan.engine_keys and events is not None and events.enable_kv_cache_events:
+            wanted = events is not None and events.enable_kv_cache_events
+            if wanted and plan.pools:
+                _LOG.warning(
+                    "cairn: the model has several KV cache groups; the node's blocks are not "
+                    "among the engine's events"
+                )
+            elif wanted and plan.engine_keys:
                 self._events = EventFeed(self._store, block_event(plan.block_tokens))
         else:
             from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
@@ -193,6 +205,12 @@ class CairnConnector(KVConnectorBase_V1):
         self._scheduler.on_finished(request)
         return False, None
 
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """As `request_finished`, with the blocks of all KV cache groups."""
+        return self.request_finished(request, [])
+
     @_guarded(tuple)
     def take_events(self) -> Iterable[KVCacheEvent]:
         """The blocks that the node stored and lost since the last step, if the engine publishes
@@ -246,8 +264,16 @@ class CairnConnector(KVConnectorBase_V1):
         assert self._worker is not None
         return None, self._worker.finished(self._step().idle) or None
 
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """Loads that have ended, and with several KV cache groups those that failed."""
+        _, ended = self.get_finished(finished_req_ids)
+        assert self._worker is not None
+        return KVConnectorTransferResults(
+            finished_recving=ended or set(), failed_recving=self._worker.take_failed()
+        )
+
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """The blocks that these loads did not bring."""
+        """The blocks that these loads did not bring, with one KV cache group."""
         assert self._worker is not None
         return self._worker.take_bad_blocks()
 

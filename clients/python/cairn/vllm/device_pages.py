@@ -19,12 +19,13 @@ from cairn import _native
 from cairn._engine.memory import memory_at
 from cairn._engine.store import DeviceRead, Fetching, Store
 from cairn.errors import Error, InvalidArgumentError, error_for
-from cairn.types import Part, Rect
-from cairn.vllm.metadata import LoadJob, SaveJob
+from cairn.types import OpaqueLayout, Part, Rect
+from cairn.vllm.metadata import LoadJob, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.number_places import PageAccess, PlaneShape, find_numbers
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.page_runs import DevicePlace, find_pages
+from cairn.vllm.pools import PoolPlan
 from cairn.vllm.save_queue import SaveQueue
 
 __all__ = ["AccessOf", "DevicePages"]
@@ -62,21 +63,30 @@ class DevicePages:
         rect: Rect,
         plan: Plan,
         access_of: AccessOf | None,
+        pool: PoolPlan | None = None,
     ) -> None:
         """ValueError: pages that cannot be taken as bytes, or of which it is not proved where their
         numbers lie. `cairn.Error`: no library, no driver, no such GPU, no kernels for a codec, or
-        no memory for one block. `access_of` is needed for a codec alone.
+        no memory for one block. `access_of` is needed for a codec alone. `pool`: of several, whose
+        layers alone are in `kv_caches`. Each gets the same share of the buffers.
         """
         assert isinstance(store.options, ConnectorOptions)
         options = store.options
         place = find_pages(kv_caches, plan.blocks)
-        size = store.spec.layout.max_part_bytes  # type: ignore[union-attr]
+        layout = store.spec.layout
+        if pool is None:
+            assert isinstance(layout, OpaqueLayout)
+            size = layout.max_part_bytes
+        else:
+            size = pool.block_bytes
         self._store = store
         self._rect = rect
-        self._block_tokens = plan.block_tokens
+        self._block_tokens = plan.block_tokens if pool is None else pool.block_tokens
+        self._chained = pool is None or pool.chained
         self._device = place.device
         self._fetch_at_once = max(1, _FETCH_BYTES // size)
-        wanted = (max(1, options.save_buffer // size), max(1, options.load_buffer // size))
+        shares = size * max(1, len(plan.pools))
+        wanted = (max(1, options.save_buffer // shares), max(1, options.load_buffer // shares))
         where = (options.device_library, place.device, *wanted)
         if plan.coding is None:
             if place.block_bytes != size:
@@ -118,12 +128,21 @@ class DevicePages:
         """A point behind what the engine has launched so far. `cairn.Error`: there is none."""
         return self._moves.fence(self._stream())
 
-    def load(self, job: LoadJob, fence: _native.Fence) -> set[int]:
+    def load(self, job: LoadJob | PoolLoadJob, fence: _native.Fence) -> set[int]:
         """Indices of `job.blocks` that did not come."""
-        failed = set(range(len(job.blocks)))
+        assert isinstance(job, LoadJob)
+        with self._store.loading(job.keys, job.first, len(job.blocks), self._rect) as fetch:
+            return self.load_blocks(job.blocks, job.first, fence, fetch)
+
+    def load_blocks(
+        self, blocks: Sequence[int], first: int, fence: _native.Fence, fetch: Fetching
+    ) -> set[int]:
+        """Moves what `fetch` brings to `blocks` of the engine, the prompt's `first` and those after
+        it. Returns the indices of those that did not come."""
+        failed = set(range(len(blocks)))
         launched: list[tuple[_native.Transfer, list[int]]] = []
         try:
-            failed -= self._launch(job, fence, launched)
+            failed -= self._launch(blocks, first, fence, fetch, launched)
         except Error as error:
             self._store.complain("load", error)
         finally:
@@ -141,45 +160,52 @@ class DevicePages:
 
     def _launch(
         self,
-        job: LoadJob,
+        blocks: Sequence[int],
+        first: int,
         fence: _native.Fence,
+        fetch: Fetching,
         launched: list[tuple[_native.Transfer, list[int]]],
     ) -> set[int]:
         """Returns the indices of blocks that are in their pages already. `launched` gets those that
         are on their way there, also before an error."""
         until = time.monotonic() + self._store.options.load_timeout
-        count, index = len(job.blocks), 0
+        count, index = len(blocks), 0
         arrived: set[int] = set()
-        with self._store.loading(job.keys, job.first, count, self._rect) as fetch:
-            while index < count:
-                slots = self._moves.await_load_slots(
-                    min(count - index, self._fetch_at_once), until - time.monotonic()
+        while index < count:
+            slots = self._moves.await_load_slots(
+                min(count - index, self._fetch_at_once), until - time.monotonic()
+            )
+            if not slots:
+                break
+            to = list(blocks[index : index + len(slots)])
+            positions = [self._position(first + index + i) for i in range(len(slots))]
+            bad, came = self._fetch(index, slots, to, positions, fence, fetch)
+            arrived.update(index + i for i in came)
+            good = [i for i in range(len(slots)) if i not in bad and i not in came]
+            if good:
+                transfer = self._moves.load(
+                    fence,
+                    [slots[i] for i in good],
+                    [to[i] for i in good],
+                    [positions[i] for i in good],
                 )
-                if not slots:
-                    break
-                bad, came = self._fetch(job, index, slots, fence, fetch)
-                arrived.update(index + i for i in came)
-                good = [i for i in range(len(slots)) if i not in bad and i not in came]
-                if good:
-                    transfer = self._moves.load(
-                        fence,
-                        [slots[i] for i in good],
-                        [job.blocks[index + i] for i in good],
-                        [self._position(job.first + index + i) for i in good],
-                    )
-                    launched.append((transfer, [index + i for i in good]))
-                if bad:
-                    break  # Blocks after a missing block have no use.
-                index += len(slots)
+                launched.append((transfer, [index + i for i in good]))
+            if bad:
+                break  # Blocks after a missing block have no use.
+            index += len(slots)
         return arrived
 
     def _fetch(
-        self, job: LoadJob, index: int, slots: list[int], fence: _native.Fence, fetch: Fetching
+        self,
+        index: int,
+        slots: list[int],
+        blocks: list[int],
+        positions: list[int],
+        fence: _native.Fence,
+        fetch: Fetching,
     ) -> tuple[set[int], set[int]]:
         """Which blocks from the index on did not come, and which came to their pages. The others
         are in their slots, and only theirs stay taken."""
-        blocks = list(job.blocks[index : index + len(slots)])
-        positions = [self._position(job.first + index + i) for i in range(len(slots))]
         memory = [
             memory_at(self._moves.load_slot(slot), self._moves.block_bytes(position))
             for slot, position in zip(slots, positions)
@@ -212,7 +238,7 @@ class DevicePages:
             for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
                 if self._queue.claim(key):
                     wanted.append(_Block(key, parent, self._position(job.first + i), block))
-                parent = key
+                parent = key if self._chained else None
         if not wanted:
             return
         transfer: _native.Transfer | None = None

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from cairn._engine.pool_store import PoolStore, PoolTarget
 from cairn._engine.store import Store
 from cairn.client import StagedPush
-from cairn.types import Part, Rect
-from cairn.vllm.metadata import LoadJob, SaveJob
+from cairn.types import OpaqueLayout, Part, PooledLayout, Rect
+from cairn.vllm.metadata import LoadJob, PoolLoadJob, SaveJob, check_places
+from cairn.vllm.namespace import Plan
+from cairn.vllm.pools import layers_of
 from cairn.vllm.save_queue import SaveQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,13 +36,92 @@ class HostPages:
     """As `DevicePages`. `load` is called by several threads, everything else by the engine's."""
 
     def __init__(
-        self, store: Store, kv_caches: dict[str, torch.Tensor], rect: Rect, block_tokens: int
+        self, store: Store, kv_caches: dict[str, torch.Tensor], rank: int, plan: Plan
     ) -> None:
         """ValueError: a page is not one run of bytes, or a block has not the bytes of the
         namespace's layout."""
         self._store = store
-        self._rect = rect
-        self._pages: list[NDArray[np.uint8]] = []
+        self._needs = [pool.need(number) for number, pool in enumerate(plan.pools)]
+        layout = store.spec.layout
+        if isinstance(layout, PooledLayout):
+            self._pools = [
+                _Pool(layers_of(pool, kv_caches), plan.blocks, number, rank, pool.block_tokens)
+                for number, pool in enumerate(plan.pools)
+            ]
+            expected = [pool.max_part_bytes for pool in layout.pools]
+            for pool, own in zip(plan.pools, self._pools):
+                own.chained = pool.chained
+        else:
+            assert isinstance(layout, OpaqueLayout)
+            self._pools = [_Pool(kv_caches, plan.blocks, 0, rank, plan.block_tokens)]
+            expected = [layout.max_part_bytes]
+        for own, size in zip(self._pools, expected):
+            if own.block_bytes != size:
+                raise ValueError(
+                    f"a block has {own.block_bytes} bytes in the engine's pages, expected {size}"
+                )
+        self._saver = _Saver(store, expected)
+
+    def fence(self) -> None:
+        """Memory of the host needs none."""
+
+    def load(self, job: LoadJob | PoolLoadJob, fence: None) -> set[int]:
+        """Indices of `job.blocks` that did not come."""
+        if isinstance(job, LoadJob):
+            [pool] = self._pools
+            return self._store.load(job.keys, job.first, pool.pages(job.blocks), pool.rect)
+        assert isinstance(self._store, PoolStore)
+        check_places(job)
+        targets = [
+            PoolTarget(
+                blocks.pool,
+                blocks.first,
+                self._pools[blocks.pool].pages(blocks.blocks),
+                self._pools[blocks.pool].rect,
+            )
+            for blocks in job.pools
+        ]
+        came = self._store.load_pools(job.keys, self._needs, job.tokens, targets)
+        return set() if came else set(range(len(job.blocks)))
+
+    def save(self, jobs: Sequence[SaveJob]) -> None:
+        """Copies the blocks, because the engine may use their pages again. A thread stores them."""
+        for job in jobs:
+            pool, parent = self._pools[job.pool], job.parent
+            for i, (key, pieces) in enumerate(zip(job.keys, pool.pages(job.blocks))):
+                position = (job.first + i) * pool.block_tokens
+                self._saver.add(Part(key, pieces, parent, position, pool.rect))
+                parent = key if pool.chained else None
+        self._saver.send()
+
+    def drain(self, seconds: float) -> bool:
+        """Waits until everything that was copied is stored. False: it takes longer."""
+        return self._saver.drain(seconds)
+
+    def close(self) -> None:
+        """Stores what was copied, for a short time at most."""
+        self._saver.close()
+
+
+class _Pool:
+    """The pages of layers whose blocks have the same numbers. Other layers may have theirs in the
+    same memory, in blocks with other numbers."""
+
+    def __init__(
+        self,
+        kv_caches: Mapping[str, torch.Tensor],
+        blocks: int,
+        number: int,
+        rank: int,
+        block_tokens: int,
+    ) -> None:
+        """`blocks`: how many the engine has, if the tensors may have more by a factor. 0: as the
+        first axis says. ValueError: a page is not one run of bytes."""
+        self.rect = Rect(number, number + 1, rank, rank + 1)
+        self.block_tokens = block_tokens
+        self.chained = True
+        """Each block has the one before it as its parent."""
+        self._rows: list[NDArray[np.uint8]] = []
         seen: set[int] = set()
         for name, cache in kv_caches.items():
             if cache.data_ptr() in seen:
@@ -52,40 +134,25 @@ class HostPages:
                     f"and strides {cache.stride()}, "
                     "expected blocks that are contiguous and follow each other"
                 )
+            count = blocks or cache.shape[0]
+            if cache.shape[0] % count:
+                raise ValueError(
+                    f"the KV cache of '{name}' has {cache.shape[0]} blocks, "
+                    f"expected a multiple of {count}"
+                )
             # numpy copies on this thread alone; torch would use the model's.
-            self._pages.append(cache.view(torch.uint8).view(cache.shape[0], size).numpy())
-        total = sum(page.shape[1] for page in self._pages)
-        expected = store.spec.layout.max_part_bytes  # type: ignore[union-attr]
-        if total != expected:
-            raise ValueError(
-                f"a block has {total} bytes in the engine's pages, expected {expected}"
+            self._rows.append(
+                cache.view(torch.uint8).view(count, cache.shape[0] // count * size).numpy()
             )
-        self._saver = _Saver(store, total, rect, block_tokens)
 
-    def fence(self) -> None:
-        """Memory of the host needs none."""
+    @property
+    def block_bytes(self) -> int:
+        """The bytes of all layers."""
+        return sum(row.shape[1] for row in self._rows)
 
-    def load(self, job: LoadJob, fence: None) -> set[int]:
-        """Indices of `job.blocks` that did not come."""
-        into = [[page[block] for page in self._pages] for block in job.blocks]
-        return self._store.load(job.keys, job.first, into, self._rect)
-
-    def save(self, jobs: Sequence[SaveJob]) -> None:
-        """Copies the blocks, because the engine may use their pages again. A thread stores them."""
-        for job in jobs:
-            parent = job.parent
-            for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
-                self._saver.add(key, parent, job.first + i, [page[block] for page in self._pages])
-                parent = key
-        self._saver.send()
-
-    def drain(self, seconds: float) -> bool:
-        """Waits until everything that was copied is stored. False: it takes longer."""
-        return self._saver.drain(seconds)
-
-    def close(self) -> None:
-        """Stores what was copied, for a short time at most."""
-        self._saver.close()
+    def pages(self, blocks: Sequence[int]) -> list[list[NDArray[np.uint8]]]:
+        """The pieces of each block."""
+        return [[row[block] for row in self._rows] for block in blocks]
 
 
 class _Batches:
@@ -107,11 +174,11 @@ class _Batches:
 
     def in_order(
         self, turn: int, staged: StagedPush | None
-    ) -> Iterator[tuple[StagedPush | None, list[bytes]]]:
-        """With `turn`, what has its turn now, and its keys. By one thread at a time."""
+    ) -> Iterator[tuple[StagedPush | None, list[Part]]]:
+        """With `turn`, what has its turn now, and its parts. By one thread at a time."""
         self._staged[turn] = staged
         while self._next in self._staged:
-            yield self._staged.pop(self._next), [part.key for part in self._batches[self._next]]
+            yield self._staged.pop(self._next), self._batches[self._next]
             self._next += 1
 
 
@@ -119,34 +186,23 @@ class _Saver:
     """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are
     dropped: a later miss."""
 
-    def __init__(self, store: Store, block_bytes: int, rect: Rect, block_tokens: int) -> None:
+    def __init__(self, store: Store, sizes: Sequence[int]) -> None:
+        """`sizes`: the bytes of a block, by pool."""
         self._store = store
-        self._rect = rect
-        self._block_tokens = block_tokens
-        self._block_bytes = block_bytes
+        self._sizes = sizes
+        block_bytes = max(sizes)
         self._at_once = max(1, min(_PUSH_PARTS, _PUSH_BYTES // block_bytes))
         self._parts: list[Part] = []
-        self._queue: SaveQueue[tuple[StagedPush, int]] = SaveQueue(
+        self._queue: SaveQueue[tuple[StagedPush, list[int]]] = SaveQueue(
             store.counters, self._commit, max(1, store.options.save_buffer // block_bytes)
         )
         self._order = threading.Lock()
         self._helper = ThreadPoolExecutor(1, "cairn-stage")
 
-    def add(
-        self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]
-    ) -> None:
-        """A block, of `pieces` that follow each other, for the next `send`. Called by one
-        thread."""
-        if self._queue.claim(key):
-            self._parts.append(
-                Part(
-                    key,
-                    pieces,
-                    parent=parent,
-                    first_position=index * self._block_tokens,
-                    rect=self._rect,
-                )
-            )
+    def add(self, part: Part) -> None:
+        """A block, of pieces that follow each other, for the next `send`. Called by one thread."""
+        if self._queue.claim(part.key):
+            self._parts.append(part)
 
     def send(self) -> None:
         """Copies the added blocks to the place from which they are stored. Then their memory may
@@ -168,15 +224,21 @@ class _Saver:
         for turn, batch in batches.take():
             staged = self._store.stage(batch)
             with self._order:
-                for push, keys in batches.in_order(turn, staged):
+                for push, parts in batches.in_order(turn, staged):
+                    keys = [part.key for part in parts]
                     if push is None:
                         self._queue.forget(keys)
                     else:
-                        self._queue.put((push, len(keys)), keys)
+                        sizes = [self._size(part) for part in parts]
+                        self._queue.put((push, sizes), keys)
 
-    def _commit(self, staged: tuple[StagedPush, int]) -> None:
-        push, count = staged
-        self._store.commit(push, [self._block_bytes] * count)
+    def _size(self, part: Part) -> int:
+        assert part.rect is not None
+        return self._sizes[part.rect.layer_begin]
+
+    def _commit(self, staged: tuple[StagedPush, list[int]]) -> None:
+        push, sizes = staged
+        self._store.commit(push, sizes)
 
     def drain(self, seconds: float) -> bool:
         return self._queue.drain(seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from cairn import _native
 from cairn._engine.options import Options
 from cairn._engine.weights import weights_revision
 from cairn.errors import Error
-from cairn.types import NamespaceSpec, OpaqueLayout
+from cairn.types import NamespaceSpec, OpaqueLayout, PooledLayout
 from cairn.vllm import compat
 from cairn.vllm.options import ConnectorOptions
+from cairn.vllm.pools import PoolPlan, make_pools
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -68,11 +70,14 @@ class Plan:
 
     spec: NamespaceSpec
     block_tokens: int
+    """With pools: of a unit. A prompt has a key for each unit."""
     engine_keys: bool
     """Keys are vLLM's own block hashes; False: ours, over tokens and salt."""
     blocks: int = 0
     """How many the engine has. 0: as many as the first axis of its tensors."""
     coding: Coding | None = None
+    pools: tuple[PoolPlan, ...] = ()
+    """Empty: all layers have full attention and the same blocks."""
 
 
 def read_options(vllm_config: VllmConfig) -> ConnectorOptions:
@@ -131,44 +136,96 @@ def make_plan(
     groups = kv_cache_config.kv_cache_groups
     kinds = [type(group.kv_cache_spec) for group in groups]
     if len(groups) != 1 or kinds[0] not in (FullAttentionSpec, MLAAttentionSpec):
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"the model's KV cache groups are {names}, expected one of full attention")
+        return _pooled_plan(vllm_config, kv_cache_config, options)
     kv = groups[0].kv_cache_spec
-    if kv.block_size > MAX_BLOCK_TOKENS:
-        raise ValueError(
-            f"setting 'block_size': got {kv.block_size}, expected at most {MAX_BLOCK_TOKENS}"
-        )
     layers = len(groups[0].layer_names)
     part_bytes = kv.page_size_bytes * layers
-    if part_bytes > MAX_PART:
-        raise ValueError(
-            f"setting 'block_size': a block of {kv.block_size} tokens "
-            f"has {part_bytes} bytes on each rank, expected at most {MAX_PART}"
-        )
+    _check_block(kv.block_size, part_bytes)
     coding, stored_as = None, ""
     if options.codec:
         coding, part_bytes = _coding(options.codec, kv, layers)
         stored_as = f"codec={coding.codec} "
-    engine_keys = (
-        vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES
-        and compat.hash_tokens(vllm_config, kv_cache_config) in (None, kv.block_size)
+    engine_keys = _has_engine_keys(vllm_config, kv_cache_config, kv.block_size)
+    layout = OpaqueLayout(
+        description=stored_as
+        + _layout(
+            vllm_config,
+            kv_cache_config,
+            f"page_bytes={kv.page_size_bytes} layers={layers}",
+            repr(kv),
+            stored_as,
+        ),
+        max_part_bytes=part_bytes,
+        parts=vllm_config.parallel_config.tensor_parallel_size,
+        block_tokens=kv.block_size,
     )
-    spec = NamespaceSpec(
+    spec = _spec(vllm_config, options, layout, engine_keys)
+    return Plan(spec, kv.block_size, engine_keys, kv_cache_config.num_blocks, coding)
+
+
+def _pooled_plan(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: ConnectorOptions
+) -> Plan:
+    """A pool for each group."""
+    groups = kv_cache_config.kv_cache_groups
+    pools = make_pools(groups)
+    if options.codec:
+        raise ValueError(
+            f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
+            "KV of several kinds of layers is stored as vLLM packed it. With vLLM's setting "
+            "disable_hybrid_kv_cache_manager, layers with windows may be of one kind with others"
+        )
+    for pool in pools:
+        _check_block(pool.block_tokens, pool.block_bytes)
+    unit = math.gcd(*(pool.block_tokens for pool in pools))
+    engine_keys = _has_engine_keys(vllm_config, kv_cache_config, unit)
+    layout = PooledLayout(
+        description=_layout(
+            vllm_config,
+            kv_cache_config,
+            "pools",
+            " ".join(f"{len(group.layer_names)}*{group.kv_cache_spec!r}" for group in groups),
+            "",
+        ),
+        pools=[pool.pool(vllm_config.parallel_config.tensor_parallel_size) for pool in pools],
+        block_tokens=unit,
+    )
+    spec = _spec(vllm_config, options, layout, engine_keys)
+    return Plan(spec, unit, engine_keys, kv_cache_config.num_blocks, pools=pools)
+
+
+def _check_block(tokens: int, part_bytes: int) -> None:
+    if tokens > MAX_BLOCK_TOKENS:
+        raise ValueError(f"setting 'block_size': got {tokens}, expected at most {MAX_BLOCK_TOKENS}")
+    if part_bytes > MAX_PART:
+        raise ValueError(
+            f"setting 'block_size': a block of {tokens} tokens "
+            f"has {part_bytes} bytes on each rank, expected at most {MAX_PART}"
+        )
+
+
+def _has_engine_keys(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, unit: int) -> bool:
+    return vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES and compat.hash_tokens(
+        vllm_config, kv_cache_config
+    ) in (None, unit)
+
+
+def _spec(
+    vllm_config: VllmConfig,
+    options: ConnectorOptions,
+    layout: OpaqueLayout | PooledLayout,
+    engine_keys: bool,
+) -> NamespaceSpec:
+    return NamespaceSpec(
         model=os.path.basename(os.path.normpath(vllm_config.model_config.model)),
         revision=revision_of(vllm_config, options),
         numerics=numerics_of(vllm_config),
         tenant=options.tenant,
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,
-        layout=OpaqueLayout(
-            description=stored_as + _layout(vllm_config, kv_cache_config, kv, layers, stored_as),
-            max_part_bytes=part_bytes,
-            parts=vllm_config.parallel_config.tensor_parallel_size,
-            block_tokens=kv.block_size,
-        ),
+        layout=layout,
         key_scheme=_key_scheme(vllm_config) if engine_keys else "cairn",
     )
-    return Plan(spec, kv.block_size, engine_keys, kv_cache_config.num_blocks, coding)
 
 
 def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
@@ -236,15 +293,15 @@ def machine() -> str:
 
 
 def _layout(
-    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int, before: str
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, sizes: str, groups: str, before: str
 ) -> str:
     """Everything that decides the bytes of a page, in a text that follows `before`."""
     text = (
-        f"vllm page_bytes={kv.page_size_bytes} layers={layers} "
+        f"vllm {sizes} "
         f"layout={kv_cache_config.kv_cache_layout} "
         f"cache_dtype={vllm_config.cache_config.cache_dtype} "
         f"tp={vllm_config.parallel_config.tensor_parallel_size} "
-        f"on {machine()} {kv!r}"
+        f"on {machine()} {groups}"
     )
     most = _MAX_DESCRIPTION - len(before)
     if len(text) <= most:

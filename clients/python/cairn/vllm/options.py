@@ -21,3 +21,7 @@ class ConnectorOptions(Options):
     codec: str = ""
     """KV on a GPU: the codec of a recipe in which blocks are stored, such as "turbo:bits=4". Empty:
     as the engine packed them."""
+    window_interval: int = 4096
+    """Models with windows: prompts can be taken up again at their ends, where prompts part, and
+    after each multiple of this many tokens. 0: not at these. Blocks that windows need elsewhere are
+    not stored."""

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cairn._engine.pool_store import PoolFound, PoolLookup
 from cairn._engine.store import Lookup, Store
 from cairn.keys import block_key, block_keys
 from cairn.types import Match, TierKind, TierRun
-from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
+from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-__all__ = ["SchedulerHalf"]
+__all__ = ["Loading", "RequestState", "SchedulerHalf"]
 
 _LOG = logging.getLogger("cairn")
 _FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
@@ -33,15 +34,15 @@ _IDLE = 0.005  # Seconds that a step without work waits for an answer.
 
 
 @dataclass(slots=True)
-class _Request:
+class RequestState:
     """The state of one request. Blocks are counted from the prompt's first."""
 
     request: Request
     bypass: bool
     save_limit: int | None
     keys: list[bytes] = field(default_factory=list)
-    question: Lookup | None = None
-    answer: Match | None = None
+    question: Lookup | PoolLookup | None = None
+    answer: Match | PoolFound | None = None
     answered: float = -math.inf
     preemptions: int = 0
     first: int = 0
@@ -50,7 +51,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class _Load:
+class Loading:
     """Blocks on their way into the engine, the prompt's `first` and those after it."""
 
     tiers: Sequence[TierRun]
@@ -66,9 +67,9 @@ class SchedulerHalf:
         self._plan = plan
         self._reads = reads
         self._writes = writes
-        self._requests: dict[str, _Request] = {}
-        self._loading: dict[str, _Load] = {}
-        self._jobs: list[LoadJob] = []
+        self._requests: dict[str, RequestState] = {}
+        self._loading: dict[str, Loading] = {}
+        self._jobs: list[LoadJob | PoolLoadJob] = []
         self._mix = b""
 
     # ---- before a request runs ----
@@ -99,14 +100,18 @@ class SchedulerHalf:
             state.answered = -math.inf
         if not self._answered(state):
             return None
+        return self._loadable(state, computed)
+
+    def _loadable(self, state: RequestState, computed: int) -> int:
+        """Tokens after the first `computed` ones that the answer has."""
         size = self._plan.block_tokens
         # The last token is always computed: its logits are wanted.
-        most = (request.num_tokens - 1) // size
-        blocks = min(state.answer.matched_blocks if state.answer else 0, most)
+        most = (state.request.num_tokens - 1) // size
+        found = state.answer.matched_blocks if isinstance(state.answer, Match) else 0
         state.first = computed // size
-        return max(0, blocks - state.first) * size
+        return max(0, min(found, most) - state.first) * size
 
-    def _answered(self, state: _Request) -> bool:
+    def _answered(self, state: RequestState) -> bool:
         """True if `state.answer` is valid. Takes answers that came, and asks again when they are
         too old."""
         now = time.monotonic()
@@ -123,7 +128,7 @@ class SchedulerHalf:
             self._ask(state)
         return now - state.answered <= _USABLE
 
-    def _ask(self, state: _Request) -> None:
+    def _ask(self, state: RequestState) -> None:
         blocks = (state.request.num_tokens - 1) // self._plan.block_tokens
         keys: Sequence[bytes] = state.request.block_hashes
         if not self._plan.engine_keys or self._mix or len(keys) != blocks:
@@ -133,11 +138,14 @@ class SchedulerHalf:
         if not keys:
             state.answered = time.monotonic()
             return
-        state.question = self._store.begin_lookup(keys)
+        state.question = self._begin_lookup(state, keys)
+
+    def _begin_lookup(self, state: RequestState, keys: Sequence[bytes]) -> Lookup | PoolLookup:
+        return self._store.begin_lookup(keys)
 
     # ---- keys ----
 
-    def _state(self, request: Request) -> _Request:
+    def _state(self, request: Request) -> RequestState:
         state = self._requests.get(request.request_id)
         if state is None:
             bypass = _bypass(request)
@@ -148,10 +156,10 @@ class SchedulerHalf:
                 if self._store.options.save_generated
                 else request.num_prompt_tokens // self._plan.block_tokens
             )
-            state = self._requests[request.request_id] = _Request(request, bypass, limit)
+            state = self._requests[request.request_id] = RequestState(request, bypass, limit)
         return state
 
-    def _keys(self, state: _Request, blocks: int) -> list[bytes]:
+    def _keys(self, state: RequestState, blocks: int) -> list[bytes]:
         """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more.
 
         The list is never changed later: a load on its way has it.
@@ -194,8 +202,8 @@ class SchedulerHalf:
         """The engine has room for the tokens that `matched_tokens` promised, or wants none of them
         (0 tokens)."""
         state = self._state(request)
-        answer, state.answer = state.answer, None
-        state.answered, state.question = -math.inf, None
+        answer = self._take_answer(state)
+        assert isinstance(answer, (Match, type(None)))
         if tokens <= 0:
             if answer is not None:
                 state.saved = max(state.saved, answer.matched_blocks)
@@ -203,8 +211,14 @@ class SchedulerHalf:
         first, count = state.first, tokens // self._plan.block_tokens
         ids = list(blocks.get_block_ids()[0][first : first + count])
         self._jobs.append(LoadJob(request.request_id, self._keys(state, first + count), first, ids))
-        self._loading[request.request_id] = _Load(answer.tiers if answer else (), first, ids)
+        self._loading[request.request_id] = Loading(answer.tiers if answer else (), first, ids)
         state.saved = max(state.saved, first + count)
+
+    def _take_answer(self, state: RequestState) -> Match | PoolFound | None:
+        """It is not used again."""
+        answer, state.answer = state.answer, None
+        state.answered, state.question = -math.inf, None
+        return answer
 
     def hit_tiers(self, request: Request, tokens: int) -> dict[TierKind, int]:
         """How many of the `tokens` that are being loaded came from which tier. Blocks that the node
@@ -255,7 +269,12 @@ class SchedulerHalf:
                 self._save_filled(state, name, computed[name] + scheduled, output, metadata)
 
     def _save_filled(
-        self, state: _Request, name: str, tokens: int, output: SchedulerOutput, metadata: Metadata
+        self,
+        state: RequestState,
+        name: str,
+        tokens: int,
+        output: SchedulerOutput,
+        metadata: Metadata,
     ) -> None:
         # Drafted tokens are not among the request's.
         full = min(tokens, state.request.num_tokens) // self._plan.block_tokens

@@ -8,9 +8,10 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Union
 
+from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.types import Rect
-from cairn.vllm.metadata import LoadJob, Metadata
+from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob
 from cairn.vllm.namespace import Plan
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
     from cairn.vllm.device_pages import AccessOf, DevicePages
     from cairn.vllm.host_pages import HostPages
+    from cairn.vllm.pooled_device_pages import PooledDevicePages
 
-    Pages = Union[DevicePages, HostPages]
+    Pages = Union[DevicePages, HostPages, PooledDevicePages]
 
 __all__ = ["WorkerHalf"]
 
@@ -33,12 +35,13 @@ class WorkerHalf:
     def __init__(self, store: Store, plan: Plan, rank: int) -> None:
         self._store = store
         self._plan = plan
-        self._rect = Rect(0, 1, rank, rank + 1)
+        self._rank = rank
         self._pages: Pages | None = None
         self._loads = ThreadPoolExecutor(2, "cairn-load")
         self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
         self._under_way = 0
         self._bad: set[int] = set()
+        self._failed: set[str] = set()
         self._mismatch = False
 
     def register(
@@ -59,11 +62,17 @@ class WorkerHalf:
                     f"setting 'codec': got '{self._plan.coding.codec}', expected none: "
                     "the engine's pages are in host memory, where nothing encodes them"
                 )
-            self._pages = HostPages(self._store, kv_caches, self._rect, self._plan.block_tokens)
+            self._pages = HostPages(self._store, kv_caches, self._rank, self._plan)
+        elif kinds == {"cuda"} and self._plan.pools:
+            from cairn.vllm.pooled_device_pages import PooledDevicePages
+
+            assert isinstance(self._store, PoolStore)
+            self._pages = PooledDevicePages(self._store, kv_caches, self._rank, self._plan)
         elif kinds == {"cuda"}:
             from cairn.vllm.device_pages import DevicePages
 
-            self._pages = DevicePages(self._store, kv_caches, self._rect, self._plan, access_of)
+            rect = Rect(0, 1, self._rank, self._rank + 1)
+            self._pages = DevicePages(self._store, kv_caches, rect, self._plan, access_of)
         else:
             raise ValueError(
                 f"the KV cache is on {', '.join(sorted(kinds)) or 'no device'}, "
@@ -92,7 +101,7 @@ class WorkerHalf:
             _LOG.warning("cairn: nothing can be loaded, the engine computes: %s", error)
             return False
 
-    def _load(self, job: LoadJob, fence: Any) -> None:
+    def _load(self, job: LoadJob | PoolLoadJob, fence: Any) -> None:
         failed = set(range(len(job.blocks)))
         try:
             if not self._mismatch and fence is not False:
@@ -119,13 +128,22 @@ class WorkerHalf:
             wait = False
             self._under_way -= 1
             ended.add(request)
-            self._bad.update(bad)
+            if not self._plan.pools:
+                self._bad.update(bad)
+            elif bad:
+                self._failed.add(request)
         return ended
 
     def take_bad_blocks(self) -> set[int]:
-        """The engine's blocks that `finished` loads did not bring."""
+        """The engine's blocks that `finished` loads did not bring. None with pools, where a number
+        names a block of some group and does not say of which."""
         bad, self._bad = self._bad, set()
         return bad
+
+    def take_failed(self) -> set[str]:
+        """With pools: the requests whose `finished` loads did not bring everything."""
+        failed, self._failed = self._failed, set()
+        return failed
 
     def start_saves(self, metadata: Metadata) -> None:
         """Copies the full blocks of the step to a place of ours, because the engine may use their
