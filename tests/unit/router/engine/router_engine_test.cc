@@ -340,6 +340,26 @@ TEST_F(RouterEngineTest, AShortPromptWaitsForAPieceOfALongOneAtMost) {
   EXPECT_NE(Open().second, nullptr);  // The long one has come through, too.
 }
 
+TEST_F(RouterEngineTest, AShortPromptWaitsForNoLongOneThatHasThreadsOfItsOwn) {
+  ManualExecutor long_texts;
+  long_texts_ = &long_texts;
+  Make({.piece_bytes = 16});
+  ReachBoth();
+  GenerateRequest text;
+  text.prompt = std::string(400, 'q');
+  calls_.push_back(engine_->Generate(std::move(text), std::make_shared<Got>()));
+  EXPECT_EQ(executor_.Pending(), 0u);
+  calls_.push_back(engine_->Generate(Tokens(5), std::make_shared<Got>()));
+  EXPECT_TRUE(executor_.RunOne());
+  ASSERT_NE(Open().second, nullptr);
+  EXPECT_EQ(Open().second->request.tokens->size(), 5u);
+  Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
+  EXPECT_EQ(Open().second, nullptr);
+  EXPECT_GT(long_texts.RunAll(), 20u);  // In pieces, with the decision after the last one.
+  EXPECT_EQ(executor_.Pending(), 0u);
+  EXPECT_NE(Open().second, nullptr);
+}
+
 TEST_F(RouterEngineTest, WhoGoesWhileItsTextWaitsCostsNoMoreWork) {
   Make({.piece_bytes = 16});
   ReachBoth();
