@@ -275,10 +275,10 @@ class Node final : public service::Service {
 
   Status ServeLocal(int port) {
     if (config_.local_socket != "off") {
-      auto server = StartLocalServer(
-          config_, port,
-          {engine_.get(), host_.get(), &clock_, &local_lookups_, &memory_, devices_.tier.get()},
-          rpc_.node_epoch);
+      auto server = StartLocalServer(config_, port,
+                                     {engine_.get(), host_.get(), &clock_, &local_lookups_,
+                                      &memory_, devices_.tier.get(), &calls_},
+                                     rpc_.node_epoch);
       if (server.ok()) {
         local_ = *std::move(server);
         rpc_.local.store(local_.get(), std::memory_order_release);
