@@ -234,7 +234,7 @@ class Node final : public service::Service {
                                          .listen_unix = config_.listen_unix,
                                          .tls = config_.rpc.tls,
                                          .max_message_bytes = largest,
-                                         .memory_bytes = config_.rpc_memory / 8 * 3,
+                                         .memory_bytes = config_.receive_bytes(),
                                          .keepalive = config_.keepalive,
                                          .max_connection_age = config_.max_connection_age}));
     if (server_.port() != 0) {
