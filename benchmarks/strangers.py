@@ -7,9 +7,10 @@ docs/operate/security-model.md promises.
     python3 benchmarks/strangers.py rows --model MODEL.gguf --text TEXT
     python3 benchmarks/strangers.py spill
 
-router-memory  200 requests of 8 MB before an engine that does not answer: the router's memory
-               against its account.
-long-texts     a small request alone, and next to six texts of 8 MB each.
+router-memory  200 requests of 8 MB before an engine that does not answer, and 240 next to 80 long
+               prompts before a worker: the router's memory against its account.
+long-texts     a small request alone, next to six texts of 8 MB each at another router, and next to
+               six at its own.
 rows           a context on a node's disk that decode steps read by rows: bytes that the device
                reads for the bytes of rows that are asked, and the speed next to resident KV.
 spill          a prompt of 12,288 tokens that does not fit into a worker: spilt to a node's memory,
@@ -17,10 +18,13 @@ spill          a prompt of 12,288 tokens that does not fit into a worker: spilt 
 """
 
 import argparse
+import collections
+import concurrent.futures
 import contextlib
 import http.client
 import json
 import multiprocessing
+import os
 import pathlib
 import random
 import shlex
@@ -41,9 +45,8 @@ from rows.processes import Server, cairn, node_command, wait_until, worker_comma
 from run import machine
 
 MIB = 1 << 20
-# The memory of a router besides its settings: docs/operate/operations.md.
-PROCESS = 128 * MIB
 PATIENCE = 600
+TENANT = "x-tenant"  # The header that names it, where a router trusts one.
 
 
 # --- An engine that costs next to nothing, in a process of its own.
@@ -88,9 +91,15 @@ def serve_engine(listener, context, silent):
                     f"Content-Length: {len(text)}\r\n\r\n{text}".encode()
                 )
 
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         connection, _ = listener.accept()
-        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        # Threads of one interpreter would wait for each other.
+        if os.fork() == 0:
+            listener.close()
+            serve(connection)
+            os._exit(0)
+        connection.close()
 
 
 @contextlib.contextmanager
@@ -135,13 +144,16 @@ def memory_of(pid):
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
 
 
-def send(address, body):
+def send(address, body, tenant=""):
     """One POST; its status, or None if the connection ended before an answer."""
     connection = http.client.HTTPConnection(address, timeout=PATIENCE)
     with contextlib.closing(connection):
         try:
             connection.request(
-                "POST", "/v1/completions", body, {"Content-Type": "application/json"}
+                "POST",
+                "/v1/completions",
+                body,
+                {"Content-Type": "application/json", TENANT: tenant},
             )
             answer = connection.getresponse()
             answer.read()
@@ -196,10 +208,11 @@ def router_memory(options):
             wait_until(settled, PATIENCE, "all are accepted or refused")
             held, most = memory_of(router.pid)
             used, bounds = items(router, "used_bytes"), items(router, "bound_bytes")
-            account = sum(bounds.values()) + PROCESS
+            account = sum(bounds.values())
             rows.append(
                 {
                     "settings": name,
+                    "before": "an engine that does not answer",
                     "accepted": int(router.metric("cairn_router_active_requests")),
                     "refused": len(statuses),
                     "statuses": {str(s): statuses.count(s) for s in set(statuses)},
@@ -215,7 +228,45 @@ def router_memory(options):
                     "refusals": items(router, "refusals_total"),
                 }
             )
-    return rows
+    return [*rows, memory_before_a_worker(options, body)]
+
+
+def memory_before_a_worker(options, body):
+    """Long prompts keep the threads that tokenise busy, and large bodies come meanwhile."""
+    letters = random.Random(8)
+    prompts = [
+        json.dumps({"prompt": "".join(letters.choices(string.ascii_lowercase, k=655_000))}).encode()
+        for _ in range(80)
+    ]
+    body = body.replace(b'"model":"fake",', b'"max_tokens":1,')
+    command = worker_command(options.build, options.model, "--threads", "1")
+    with Server(command, options.work / "worker.log") as worker:
+        settings = ("--model", options.model)
+        command = router_before(options.build, worker.grpc, *settings)
+        with Server(command, options.work / "router.log") as router:
+            ready(router)
+            before, _ = memory_of(router.pid)
+            statuses = []
+            senders = [
+                threading.Thread(target=collect, args=(router.http, text, statuses), daemon=True)
+                for text in [*prompts, *([body] * 240)]
+            ]
+            for sender in senders:
+                sender.start()
+            for sender in senders:
+                sender.join()
+            _, most = memory_of(router.pid)
+            account = sum(items(router, "bound_bytes").values())
+            return {
+                "settings": "defaults",
+                "before": "a worker",
+                "statuses": count(statuses),
+                "resident_before_mib": before / MIB,
+                "resident_most_mib": most / MIB,
+                "account_mib": account / MIB,
+                "most_over_account": most / account,
+                "refusals": items(router, "refusals_total"),
+            }
 
 
 def long_texts(options):
@@ -234,53 +285,84 @@ def long_texts(options):
     ]
     small = json.dumps({"model": "fake", "prompt": "hi", "max_tokens": 1}).encode()
     cases = {"engine of 16M tokens": 16_000_000, "engine that names no context": None}
+    # Two tenants: whoever sends a lot waits for it.
+    settings = ("--model", options.model, "--http.tenant_header", TENANT)
     for name, context in cases.items():
         with (
             engine(context) as url,
             Server(
-                router_before(options.build, url, "--model", options.model),
-                options.work / "router.log",
+                router_before(options.build, url, *settings), options.work / "router.log"
             ) as router,
+            # The same work takes the same part of the machine there.
+            engine(context) as other_url,
+            Server(
+                router_before(options.build, other_url, *settings), options.work / "other.log"
+            ) as other,
         ):
             ready(router)
+            ready(other)
 
             def ask(router=router):
                 begin = time.monotonic()
-                status = send(router.http, small)
+                status = send(router.http, small, "small")
                 return status, (time.monotonic() - begin) * 1000
+
+            def ask_next_to(busy, ask=ask):
+                asked, began = [], time.monotonic()
+                with concurrent.futures.ProcessPoolExecutor(len(texts)) as senders:
+                    waits = [senders.submit(send, busy.http, body, "long") for body in texts]
+                    while not all(wait.done() for wait in waits):
+                        asked.append(ask())
+                        time.sleep(0.005)
+                    return asked, [wait.result() for wait in waits], time.monotonic() - began
 
             for _ in range(20):
                 ask()
-            alone = [ask() for _ in range(300)]
-            beside, ends = [], []
+            alone, elsewhere, here, ends, rounds = [], [], [], [], []
+            # All three in each round, so that they meet the same load of the machine.
             for _ in range(options.rounds):
-                began = time.monotonic()
-                senders = [
-                    threading.Thread(target=collect, args=(router.http, body, ends))
-                    for body in texts
-                ]
-                for sender in senders:
-                    sender.start()
-                while any(sender.is_alive() for sender in senders):
-                    beside.append(ask())
-                    time.sleep(0.005)
-                took = time.monotonic() - began
+                alone_now = [ask() for _ in range(300)]
+                elsewhere_now, _, _ = ask_next_to(other)
+                here_now, ends_now, seconds = ask_next_to(router)
+                rounds.append(
+                    {
+                        "p50_over_alone": median_ms(here_now) / median_ms(alone_now),
+                        "p50_over_elsewhere": median_ms(here_now) / median_ms(elsewhere_now),
+                        "six_long_ones_s": seconds,
+                    }
+                )
+                alone += alone_now
+                elsewhere += elsewhere_now
+                here += here_now
+                ends += ends_now
             rows.append(
                 {
                     "case": name,
-                    "alone_ms": summary([ms for _, ms in alone]),
-                    "beside_ms": summary([ms for _, ms in beside]),
-                    "failed_alone": sum(status != 200 for status, _ in alone),
-                    "failed_beside": sum(status != 200 for status, _ in beside),
-                    "long_statuses": {str(s): ends.count(s) for s in set(ends)},
-                    "six_long_ones_s": took,
+                    "alone_ms": summary(alone),
+                    "texts_at_another_router_ms": summary(elsewhere),
+                    "texts_at_this_router_ms": summary(here),
+                    "p50_over_alone": statistics.median(r["p50_over_alone"] for r in rounds),
+                    "p50_over_elsewhere": statistics.median(
+                        r["p50_over_elsewhere"] for r in rounds
+                    ),
+                    "statuses": count(status for status, _ in alone + elsewhere + here),
+                    "long_statuses": count(ends),
+                    "rounds": rounds,
                 }
             )
     return rows
 
 
-def summary(times):
-    ordered = sorted(times)
+def median_ms(asked):
+    return statistics.median(ms for _, ms in asked)
+
+
+def count(statuses):
+    return {str(s): n for s, n in sorted(collections.Counter(statuses).items(), key=str)}
+
+
+def summary(asked):
+    ordered = sorted(ms for _, ms in asked)
     return {
         "n": len(ordered),
         "p50": round(statistics.median(ordered), 3),
@@ -302,6 +384,7 @@ def stop(server):
         raise RuntimeError(f"the server ended with {code}")
 
 
+CAPACITIES = ("32MiB", "512MiB")
 POLICIES = ("quest:rows=0.2", "infinigen:rows=0.2", "precision:near=turbo3,rows=0.02")
 
 
@@ -335,8 +418,8 @@ def rows_from_disk(options):
         bench(server, "--trials", "1", "--steps", "1")
         stop(server)
     rows = []
-    for capacity in ("32MiB", "512MiB"):
-        for policy in POLICIES:
+    for capacity in options.capacity:
+        for policy in options.policy:
             with node(capacity) as server:
                 before = device_reads(server.pid)
                 report = bench(
@@ -436,6 +519,8 @@ def main():
         default=ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf",
     )
     parser.add_argument("--text", type=pathlib.Path, help="of more than 8,200 tokens, for rows")
+    parser.add_argument("--capacity", nargs="+", default=CAPACITIES, help="of the node, for rows")
+    parser.add_argument("--policy", nargs="+", default=POLICIES, help="of decode steps, for rows")
     parser.add_argument("--node", nargs="*", default=[], help="more settings of the node")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=pathlib.Path, help="where the report goes; else stdout")

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "common/concurrency/thread_priority.h"
+
 namespace cairn {
 
 ThreadPool::ThreadPool(Options options) : options_(std::move(options)) {
@@ -42,6 +44,7 @@ size_t ThreadPool::QueueDepth() const {
 
 void ThreadPool::Run() {
   pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
+  if (options_.niceness != 0) (void)SetThreadNiceness(options_.niceness);
   for (;;) {
     std::function<void()> task;
     {

@@ -29,6 +29,8 @@ class ThreadPool final : public Executor {
     std::string name = "pool";     // Thread name (at most 15 characters are kept).
     size_t threads = 1;            // At least 1.
     size_t queue_capacity = 1024;  // Tasks waiting, not counting the running ones.
+    // The threads give way to others by that much: 0 (as usual) to 19. Only a hint.
+    int niceness = 0;
   };
   explicit ThreadPool(Options options);
   ~ThreadPool() override;  // Stop().

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/log/log.h"
+
 namespace cairn::membership {
 namespace {
 
@@ -23,6 +25,12 @@ View MakeView(std::vector<Member> members) {
   });
   members.erase(std::unique(members.begin(), members.end(), SameProcessPlace), members.end());
   return members;
+}
+
+void DiscoveryHealth::Note(const Status& status, TimePoint now) {
+  if (!status.ok() && last.ok()) log::Warn("discovery_failed", {{"error", Message(status)}});
+  last = status;
+  if (status.ok()) last_success = now;
 }
 
 }  // namespace cairn::membership

@@ -37,13 +37,17 @@ using View = std::vector<Member>;
 // the largest incarnation. Among those without an id, one of each address stays.
 View MakeView(std::vector<Member> members);
 
-// The state of a discovery, for operators.
+// The state of a discovery, for operators. The discovery's lock protects it.
 struct DiscoveryHealth {
   bool complete = false;  // It has had at least one full answer.
   // OK: the last attempt worked. Otherwise its error, with what was asked.
   Status last = OkStatus();
   // Time of the last attempt that succeeded, on the clock of the discovery.
   TimePoint last_success{};
+
+  // Keeps how an attempt ended. Writes one line to the log for a time without answers, however many
+  // attempts fail in it.
+  void Note(const Status& status, TimePoint now);
 };
 
 // Thread-safe, except that Start and Stop are called once, in this order.

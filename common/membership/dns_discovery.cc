@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log/log.h"
 #include "common/net/address.h"
 
 namespace cairn::membership {
@@ -150,15 +149,10 @@ void DnsDiscovery::Finish(const std::shared_ptr<State>& state, Round& round) {
     if (error.ok()) {
       for (auto& [address, absences] : state->absences) ++absences;
       state->health.complete = true;
-      state->health.last_success = state->clock->Now();
     }
     for (const std::string& address : addresses) state->absences[address] = 0;
     std::erase_if(state->absences, [](const auto& entry) { return entry.second >= kAbsences; });
-    // Once for a time without answers, not for each question.
-    if (!error.ok() && state->health.last.ok()) {
-      log::Warn("discovery_failed", {{"error", Message(error)}});
-    }
-    state->health.last = error;
+    state->health.Note(error, state->clock->Now());
     for (const auto& [address, absences] : state->absences) members.push_back({.address = address});
     state->timer =
         state->timers->At(state->clock->Now() + state->options.interval, [state] { Ask(state); });

@@ -16,6 +16,14 @@
 namespace cairn::rpc {
 namespace {
 
+// Connections that may receive as much as they can at once, and stay within the memory. Beyond its
+// memory gRPC breaks calls off (RST_STREAM, ENHANCE_YOUR_CALM) instead of letting them wait.
+constexpr size_t kReceiversAtOnce = 64;
+constexpr size_t kLeastRead = 16 << 10, kMostRead = 4 << 20;
+// With less, gRPC must not let a connection send more than the message that is being read because
+// the network is fast.
+constexpr size_t kAmpleMemory = 128 << 20;
+
 int Milliseconds(Duration duration) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   return static_cast<int>(std::min<int64_t>(ms, INT_MAX));
@@ -32,6 +40,13 @@ void SetConnections(const Server::Options& options, grpc::ServerBuilder* builder
   if (options.keepalive.count() > 0) {
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  }
+  if (options.memory_bytes > 0) {
+    const size_t read = std::clamp(options.memory_bytes / kReceiversAtOnce, kLeastRead, kMostRead);
+    builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, static_cast<int>(read));
+    if (options.memory_bytes < kAmpleMemory) {
+      builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    }
   }
   if (options.max_connection_age.count() > 0) {
     // The grace is endless by default: streams go on over the old connection.

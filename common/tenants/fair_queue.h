@@ -8,7 +8,9 @@
 //
 // The tenant that was served least goes next (tenant_accounts.h), and of its work what has the
 // least left, with ageing. This is asked again after each piece. So short work waits for the pieces
-// that are being done when it comes, and for no more, however much long work there is.
+// that are being done when it comes, and for no more, however much long work there is. It does not
+// even wait for these if long work has an executor of its own, whose threads should give way to
+// others. Tenants have one account for both.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,10 +35,14 @@ class FairQueue {
     virtual ~Work() = default;
     // Does about `bytes` of it. Returns how many are left; 0: it is done.
     virtual uint64_t Step(uint64_t bytes) = 0;
+    // True: it is done on Options::long_work. Does not change.
+    virtual bool is_long() const { return false; }
   };
   struct Options {
-    size_t threads = 1;  // Pieces that are done at the same time.
+    size_t threads = 1;  // Pieces that are done at the same time, on each executor.
     uint64_t piece_bytes = 16 << 10;
+    // The executor of long work. It must outlive what it was posted. nullptr: all work has one.
+    Executor* long_work = nullptr;
     // Limit for the work of one tenant that is not done. Work of at most a piece is taken beyond
     // that: whoever posts bounds its number.
     uint64_t tenant_bytes = 64 << 20;

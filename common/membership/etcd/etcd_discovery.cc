@@ -206,13 +206,9 @@ void EtcdDiscovery::Apply(const std::vector<EtcdEvent>& events) {
 void EtcdDiscovery::Note(const Status& status) {
   if (status.code() == StatusCode::kCancelled) return;
   MutexLock lock(mu_);
-  if (!status.ok() && health_.last.ok()) {
-    log::Warn("discovery_failed", {{"error", Message(status)}});
-  }
   // Meanwhile nobody could write a record.
   if (status.ok() && !health_.last.ok()) table_.BeginAgain(Now());
-  health_.last = status;
-  if (status.ok()) health_.last_success = Now();
+  health_.Note(status, Now());
 }
 
 TimePoint EtcdDiscovery::Publish() {

@@ -28,7 +28,7 @@ std::optional<GenerateError> CheckSampling(const GenerateRequest& request) {
     return FieldError("top_p", fmt::format("got {}, expected 0 to 1", request.top_p));
   }
   if (request.max_tokens && *request.max_tokens < 1) {
-    return FieldError("max_tokens", "got 0, expected at least 1");
+    return FieldError(std::string(request.max_tokens_name), "got 0, expected at least 1");
   }
   return std::nullopt;
 }

@@ -418,7 +418,7 @@ void GenerateRun::OnError(const Status& status) {
 }
 
 void GenerateRun::OnExecutor(std::function<void()> work) {
-  const Status posted = services_.parts.executor->Post(std::move(work));
+  const Status posted = services_.ExecutorOf(request_)->Post(std::move(work));
   if (!posted.ok()) Refuse(Annotate(posted, "too many requests wait"));
 }
 

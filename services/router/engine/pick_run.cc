@@ -53,7 +53,8 @@ void PickRun::Begin() {
             self->prompt_ = std::get<PreparedPrompt>(std::move(prompt));
             if (!elsewhere) return self->Decide();
             // Calls that ask engines must not do more than that.
-            const Status posted = self->services_.parts.executor->Post([self] { self->Decide(); });
+            const Status posted =
+                self->services_.ExecutorOf(self->ask_.request)->Post([self] { self->Decide(); });
             if (!posted.ok()) self->Refuse(Annotate(posted, "too many requests wait"));
           });
 }

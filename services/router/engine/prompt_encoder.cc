@@ -58,7 +58,7 @@ size_t PromptEncoding::memory() const {
 
 Status PromptEncoding::TooLong() const {
   const size_t tokens = ids_.size() + (encoding_ == nullptr ? 0 : encoding_->ids().size());
-  return Errorf(StatusCode::kOutOfRange, "got {} tokens or more, expected 1 to {}", tokens,
+  return Errorf(StatusCode::kOutOfRange, "got at least {} tokens, expected 1 to {}", tokens,
                 context_tokens_ - 1);
 }
 

@@ -19,8 +19,9 @@ std::optional<GenerateError> CheckBefore(const RunServices& services,
   if (auto error = CheckRequest(request, services.parts.clock->Now())) return error;
   if (services.parts.prompts == nullptr) {
     if (request.max_tokens > services.options.context_tokens) {
-      return FieldError("max_tokens", fmt::format("got {}, expected 1 to {}", *request.max_tokens,
-                                                  services.options.context_tokens));
+      return FieldError(std::string(request.max_tokens_name),
+                        fmt::format("got {}, expected 1 to {}", *request.max_tokens,
+                                    services.options.context_tokens));
     }
     return std::nullopt;
   }

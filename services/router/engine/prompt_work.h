@@ -37,6 +37,7 @@ class PromptWork final : public FairQueue::Work {
   PromptWork(RunServices& services, GenerateRequest* request, Gone gone, Done done);
 
   uint64_t Step(uint64_t bytes) override;
+  bool is_long() const override { return services_.IsLong(*request_); }
   // Instead of Step: it is not done at all.
   void Refuse(const GenerateError& error) { Finish(error); }
 

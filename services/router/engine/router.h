@@ -34,9 +34,11 @@ struct GenerateRequest {
   std::variant<std::vector<model::ChatMessage>, std::string, std::vector<model::TokenId>> prompt =
       {};
   std::optional<uint32_t> max_tokens = {};  // nullopt: the worker's default.
-  double temperature = 0;                   // 0: greedy.
-  uint32_t top_k = 0;                       // 0: off.
-  double top_p = 0;                         // 0: off.
+  // The caller's name for max_tokens, for errors. Text that lives as long as the process.
+  std::string_view max_tokens_name = "max_tokens";
+  double temperature = 0;  // 0: greedy.
+  uint32_t top_k = 0;      // 0: off.
+  double top_p = 0;        // 0: off.
   uint64_t seed = 0;
   std::vector<std::string> stop = {};
   bool ignore_eos = false;

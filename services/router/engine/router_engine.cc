@@ -119,10 +119,12 @@ std::vector<ServedModel> RouterEngine::Models() {
   for (const RegisteredWorker& worker : services_.parts.registry->Workers()) {
     if (worker.answers()) ++ready;
   }
-  std::vector<ServedModel> models = {
-      {services_.options.model_id, services_.options.context_tokens, ready, {}}};
+  // A worker may have less room than the model. A prompt goes where it fits.
+  uint32_t context = services_.LongestContextOf(services_.options.model_id);
+  if (context == 0) context = services_.options.context_tokens;
+  std::vector<ServedModel> models = {{services_.options.model_id, context, ready, {}}};
   for (const std::string& alias : services_.options.aliases) {
-    models.push_back({alias, services_.options.context_tokens, ready, {}});
+    models.push_back({alias, context, ready, {}});
   }
   return models;
 }

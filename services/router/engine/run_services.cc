@@ -20,10 +20,22 @@ RunServices::RunServices(RouterOptions given, const RouterParts& all, RouterObse
       observers(std::move(watching)),
       queue({.threads = options.threads,
              .piece_bytes = options.piece_bytes,
+             .long_work = parts.long_texts,
              .tenant_bytes = options.tenant_bytes,
              .setting = "tenant_text",
              .tenants = options.tenants},
             parts.executor, parts.clock) {}
+
+Executor* RunServices::ExecutorOf(const GenerateRequest& request) const {
+  return parts.long_texts != nullptr && IsLong(request) ? parts.long_texts : parts.executor;
+}
+
+bool RunServices::IsLong(const GenerateRequest& request) const {
+  // An engine that is asked for tokens gets the body, which is read for that.
+  const bool has_body = request.raw != nullptr && request.raw->body != nullptr;
+  const uint64_t body = has_body ? request.raw->body->size() : 0;
+  return std::max(PromptBytes(request), body) > options.piece_bytes;
+}
 
 uint32_t RunServices::LongestContextOf(const std::string& model) const {
   return LongestContext(parts.registry->Workers(), model);

@@ -34,8 +34,9 @@ struct RouterOptions {
   uint32_t max_tries = 3;                 // Workers that may get one request.
   bool exact_index = false;               // Nodes send their events to the index.
   bool pairing = true;                    // Workers of the role prefill compute prompts for others.
-  // Threads of RouterParts::executor that make tokens at the same time; bytes of a piece of that
-  // work; and bytes of all texts of one tenant that wait for it. More than that is refused.
+  // Threads of each executor of RouterParts that make tokens at the same time; bytes of a piece of
+  // that work, and a longer text is a long one; and bytes of all texts of one tenant that wait for
+  // it. More than that is refused.
   size_t threads = 1;
   uint64_t piece_bytes = 16 << 10;
   uint64_t tenant_bytes = 64 << 20;
@@ -56,6 +57,8 @@ struct RouterParts {
   PrefixIndex* index = nullptr;
   Dispatcher* dispatcher = nullptr;
   Executor* executor = nullptr;
+  // Makes tokens of long texts and decides on them, and gives way to others. nullptr: `executor`.
+  Executor* long_texts = nullptr;
   const Clock* clock = nullptr;
 };
 
@@ -78,6 +81,10 @@ struct RunServices {
                                          bool exact) const;
   // Most tokens of prompt and answer that any worker takes for this model. 0: not known.
   uint32_t LongestContextOf(const std::string& model) const;
+  // Tokens of the request or its JSON take more than a piece of work.
+  bool IsLong(const GenerateRequest& request) const;
+  // The executor of what has to be done for the prompt.
+  Executor* ExecutorOf(const GenerateRequest& request) const;
   // The worker has been sent the prompt with these keys.
   void NoteSent(const RegisteredWorker& worker, PromptKeys* keys);
   // The reason why the router cannot answer anything yet; empty: a worker is ready.

@@ -236,6 +236,7 @@ void ReadLength(Endpoint endpoint, Fields& fields, GenerateRequest& generate) {
   }
   if (newer.has_value() || older.has_value()) {
     generate.max_tokens = static_cast<uint32_t>(newer.has_value() ? *newer : *older);
+    if (!older.has_value()) generate.max_tokens_name = "max_completion_tokens";
   } else if (endpoint == Endpoint::kCompletions) {
     generate.max_tokens = kDefaultCompletionTokens;
   }

@@ -61,7 +61,9 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
                  "Most workers that get one request, one after the other, before its first token. "
                  "Those that cannot be connected to do not count.",
                  {.min = 1, .max = 64, .unit = "workers"});
-  schema.Integer("threads", &c.threads, "Threads that tokenise and decide.",
+  schema.Integer("threads", &c.threads,
+                 "Threads that tokenise and decide, and as many for long texts, which give way to "
+                 "others.",
                  {.min = 1, .max = 64, .unit = "threads"});
   schema.Bytes("index", &c.index_bytes, "Memory for the index of who holds what.",
                {.min = 1 << 20});
@@ -297,7 +299,8 @@ void Register(config::Schema& schema, RouterConfig& c) {
 
 size_t Threads(const RouterConfig& c) {
   constexpr size_t kAlways = 10;  // Pollers of workers, followers of nodes, engines and names.
-  return kAlways + c.threads + 2 * size_t{c.http.threads} + (c.relays() ? c.engines.threads : 0);
+  return kAlways + 2 * size_t{c.threads} + 2 * size_t{c.http.threads} +
+         (c.relays() ? c.engines.threads : 0);
 }
 
 Result<std::map<std::string, TenantTerms>> TermsOfTenants(const RouterConfig& config) {

@@ -41,6 +41,9 @@ constexpr size_t kPollers = 2;
 // Limit for requests that wait for the threads that tokenise and decide. Prompts wait in a queue of
 // their own.
 constexpr size_t kWaitingRequests = 1024;
+// The threads of long bodies and long texts get a tenth of the CPU next to those of all other
+// requests. On idle CPUs they are as fast.
+constexpr int kLongNiceness = 10;
 constexpr int kMaxMessageBytes = 16 << 20;
 // Requests have ended or were cancelled by then: what is left is sending their last messages.
 constexpr Duration kLastMessages = std::chrono::milliseconds(500);
@@ -110,8 +113,14 @@ struct Core {
                    std::random_device()()),
         poller(kPollers),
         executor({.name = "route", .threads = config.threads, .queue_capacity = kWaitingRequests}),
-        readers(
-            {.name = "read", .threads = config.http.threads, .queue_capacity = kWaitingRequests}),
+        long_texts({.name = "route-long",
+                    .threads = config.threads,
+                    .queue_capacity = kWaitingRequests,
+                    .niceness = kLongNiceness}),
+        readers({.name = "read",
+                 .threads = config.http.threads,
+                 .queue_capacity = kWaitingRequests,
+                 .niceness = kLongNiceness}),
         reads(ReadOptions(config), &readers, &SteadyClock::Get()),
         times(RouterTimes(registry)) {
     if (model != nullptr) encoder.emplace(*model, config.token_cache);
@@ -134,7 +143,8 @@ struct Core {
   std::unique_ptr<WorkerFollower> worker_follower;  // nullptr: DNS names no worker.
   std::optional<PromptReader> prompts;              // Before engines.
   ThreadPool executor;
-  ThreadPool readers;  // The readers of bodies.
+  ThreadPool long_texts;
+  ThreadPool readers;  // The readers of long bodies.
   BodyReads reads;
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
@@ -185,6 +195,7 @@ class RouterProcess final : public service::Service {
                                               .index = &core_->index,
                                               .dispatcher = &core_->dispatcher,
                                               .executor = &core_->executor,
+                                              .long_texts = &core_->long_texts,
                                               .clock = &SteadyClock::Get()},
                           core_->times);
     if (!config_.cache.empty()) {
@@ -395,6 +406,7 @@ class RouterProcess final : public service::Service {
     if (core_ && core_->engine) {
       // Cancelled ones end when their workers' calls do.
       (void)core_->engine->Drain(SteadyClock::Get().Now() + std::chrono::hours(24));
+      core_->long_texts.Stop();
       core_->executor.Stop();
     }
   }

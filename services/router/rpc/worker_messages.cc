@@ -1,7 +1,8 @@
 #include "services/router/rpc/worker_messages.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "protocol/wire/request_deadline.h"
 
 namespace cairn::router {
 namespace {
@@ -37,11 +38,7 @@ void ToProto(const WorkerRequest& request, TimePoint now,
   out->set_ignore_eos(request.ignore_eos);
   out->set_priority(request.priority);
   out->set_tenant(request.tenant);
-  if (request.deadline) {
-    const auto at =
-        wall + duration_cast<std::chrono::system_clock::duration>(*request.deadline - now);
-    out->set_deadline_unix_ms(duration_cast<milliseconds>(at.time_since_epoch()).count());
-  }
+  if (request.deadline) wire::SetDeadline(*request.deadline, now, wall, out);
   out->set_next(static_cast<v1::NextUse>(request.next));
   out->set_prefill_only(request.prefill_only);
   out->set_await_prefill_ms(
@@ -177,16 +174,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& in, TimePoint now,
                            kNextUseCount - 1);
   }
   out.next = static_cast<NextUse>(in.next());
-  if (in.deadline_unix_ms() != 0) {
-    const int64_t wall_ms = duration_cast<milliseconds>(wall.time_since_epoch()).count();
-    if (in.deadline_unix_ms() <= wall_ms) {
-      return InvalidArgument("field 'deadline_unix_ms': got {}, expected a time after {} (now)",
-                             in.deadline_unix_ms(), wall_ms);
-    }
-    // Beyond this a deadline says nothing, and sums of times must not overflow.
-    constexpr int64_t kMostMs = 7LL * 24 * 3600 * 1000;
-    out.deadline = now + milliseconds(std::min(in.deadline_unix_ms() - wall_ms, kMostMs));
-  }
+  CAIRN_ASSIGN_OR_RETURN(out.deadline, wire::DeadlineOf(in, now, wall));
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "common/config/config.h"
 #include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
+#include "protocol/wire/request_deadline.h"
 
 namespace cairn::worker {
 namespace {
@@ -40,20 +41,6 @@ Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
   sampling.top_p = proto.top_p() == 0 ? 1.0f : std::max(static_cast<float>(proto.top_p()), 1e-30f);
   sampling.seed = proto.seed();
   return sampling;
-}
-
-Result<std::optional<TimePoint>> DeadlineFromProto(int64_t unix_ms, TimePoint now,
-                                                   std::chrono::system_clock::time_point wall) {
-  if (unix_ms == 0) return std::optional<TimePoint>();
-  const int64_t wall_ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(wall.time_since_epoch()).count();
-  if (unix_ms <= wall_ms) {
-    return InvalidArgument("field 'deadline_unix_ms': got {}, expected a time after {} (now)",
-                           unix_ms, wall_ms);
-  }
-  // Beyond this a deadline says nothing, and sums of times must not overflow.
-  constexpr int64_t kMostMs = 7LL * 24 * 3600 * 1000;
-  return std::optional(now + std::chrono::milliseconds(std::min(unix_ms - wall_ms, kMostMs)));
 }
 
 }  // namespace
@@ -93,7 +80,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto, TimePoint no
   request.stop.assign(proto.stop().begin(), proto.stop().end());
   request.priority = proto.priority();
   request.tenant = proto.tenant();
-  CAIRN_ASSIGN_OR_RETURN(request.deadline, DeadlineFromProto(proto.deadline_unix_ms(), now, wall));
+  CAIRN_ASSIGN_OR_RETURN(request.deadline, wire::DeadlineOf(proto, now, wall));
   CAIRN_ASSIGN_OR_RETURN(request.next, wire::ToNextUse(proto.next(), "next"));
   return request;
 }

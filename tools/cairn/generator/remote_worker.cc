@@ -4,6 +4,7 @@
 #include "clients/cpp/src/grpc/channel.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "protocol/wire/request_deadline.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/generator/summary_proto.h"
@@ -49,10 +50,8 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_priority(request.priority);
   proto.set_tenant(request.tenant);
   if (request.deadline) {
-    const auto wall = std::chrono::system_clock::now().time_since_epoch();
-    const auto left = *request.deadline - SteadyClock::Get().Now();
-    proto.set_deadline_unix_ms(
-        std::chrono::duration_cast<std::chrono::milliseconds>(wall + left).count());
+    wire::SetDeadline(*request.deadline, SteadyClock::Get().Now(), std::chrono::system_clock::now(),
+                      &proto);
   }
   proto.set_next(static_cast<v1::NextUse>(request.next));
   return proto;

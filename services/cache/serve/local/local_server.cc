@@ -447,7 +447,8 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     connection->session = std::make_unique<LocalServerSession>(
         LocalServerSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
                                      &stats_, &buffers_, dependencies_.observer,
-                                     dependencies_.devices, &left_chunks_},
+                                     dependencies_.devices, &left_chunks_, dependencies_.executor,
+                                     dependencies_.memory},
         std::move(options), std::move(ring), connection);
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);

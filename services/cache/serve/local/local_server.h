@@ -67,6 +67,8 @@ class LocalServer {
     // Rings are charged to it, as MemoryItem::kSessions. nullptr: nothing bounds them.
     MemoryAccount* memory = nullptr;
     DeviceTier* devices = nullptr;  // Or none.
+    // Looks at calls of many keys. It stops before the engine ends. nullptr: the thread does.
+    Executor* executor = nullptr;
   };
 
   // FAILED_PRECONDITION: another process listens on the path.

@@ -73,7 +73,9 @@ LocalServerSession::LocalServerSession(const Services& services, LocalServerSess
       exposed_(services.host->segment_count(), 0) {}
 
 LocalServerSession::~LocalServerSession() {
-  for (const WaitingMatch& match : waiting_matches_) match.answer->Abandon();
+  for (const WaitingMatch& match : waiting_matches_) {
+    if (match.answer != nullptr) match.answer->Abandon();
+  }
   std::vector<uint64_t> ids;
   for (const auto& [id, lease] : leases_) ids.push_back(id);
   if (!ids.empty()) (void)services_.engine->Release(options_.session, ids);
@@ -128,7 +130,7 @@ Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
     case Op::kMatch:
       return Match(call, cookie, done, wait);
     case Op::kMatchPools:
-      return MatchPools(call, done);
+      return MatchPools(call, cookie, done, wait);
     case Op::kExists:
       return Exists(call, done);
     case Op::kLocate: {

@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/concurrency/executor.h"
 #include "protocol/shm/decode.h"
 #include "protocol/shm/ring.h"
 #include "services/cache/serve/local/late_match.h"
 #include "services/cache/serve/local/local_stats.h"
 #include "services/cache/serve/local/session_chunks.h"
 #include "services/cache/store/engine/in_place.h"
+#include "services/cache/store/state/memory_account.h"
 #include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cache {
@@ -67,6 +69,10 @@ struct LocalServerSessionOptions {
 
 class LocalServerSession {
  public:
+  // A match over pools looks at the blocks of all its pools, and one of more keys would hold the
+  // server's thread for milliseconds.
+  static constexpr size_t kPoolKeysHere = 8192;
+
   struct Services {
     CacheEngine* engine = nullptr;  // With an in-place side.
     HostTier* host = nullptr;
@@ -76,6 +82,10 @@ class LocalServerSession {
     MatchObserver* observer = nullptr;  // Or none.
     DeviceTier* devices = nullptr;      // Or none.
     LeftChunks* left = nullptr;         // With devices.
+    // Looks at many keys, one call of a session at a time. The engine outlives its tasks. nullptr:
+    // the server's thread does.
+    Executor* executor = nullptr;
+    MemoryAccount* memory = nullptr;  // These keys are charged to it. Or none.
   };
 
   LocalServerSession(const Services& services, LocalServerSessionOptions options,
@@ -128,20 +138,30 @@ class LocalServerSession {
 
   Status Run(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
              bool* wait);
-  // A match that asks a source.
+  // A match that asks a source, or the executor.
   struct WaitingMatch {
     uint64_t cookie = 0;
     shm::DecodedSubmission call;
     uint32_t block_tokens = 0;
-    std::optional<LeaseId> lease;  // On the blocks that are here.
-    std::shared_ptr<LateMatch> answer;
+    std::optional<LeaseId> lease;       // On the blocks that are here.
+    std::shared_ptr<LateMatch> answer;  // nullptr: it waits for another one of this session.
+    std::optional<JointQuestion> question = {};  // For a match over pools.
   };
 
   // `wait`: set when it asks a source and is answered by RetryWaiting.
   Status Match(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
                bool* wait);
-  // The tiers alone are asked, so it is answered at once.
-  Status MatchPools(const shm::DecodedSubmission& call, shm::Completion* done);
+  // The tiers alone are asked. `wait`: set when it has many keys and is answered by RetryWaiting.
+  Status MatchPools(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
+                    bool* wait);
+  void CopyPoolKeys(const shm::DecodedSubmission& call, std::vector<BlockKey>* keys);
+  MatchRequest PoolsRequest(const shm::DecodedSubmission& call, const JointQuestion& question,
+                            std::span<const BlockKey> keys) const;
+  // Hands it to the executor. RESOURCE_EXHAUSTED: too much waits there, or sessions take too much.
+  Status BeginPools(WaitingMatch* waiting);
+  // Writes the answer, and keeps its lease.
+  Status AnswerPools(const shm::DecodedSubmission& call, const JointQuestion& question,
+                     uint32_t unit_tokens, const MatchResult& match, shm::Completion* done);
   // The lease of a match is the session's now. RESOURCE_EXHAUSTED: it holds too much; the lease is
   // given back.
   Status KeepLease(const MatchResult& match);
@@ -202,7 +222,8 @@ class LocalServerSession {
   std::unique_ptr<SessionChunks> chunks_;  // nullptr: the client imports nothing.
   std::deque<Waiting> waiting_;
   std::deque<WaitingMatch> waiting_matches_;
-  TimePoint matches_looked_;  // At waiting_matches_, last.
+  bool pools_under_way_ = false;  // One of waiting_matches_ is with the executor.
+  TimePoint matches_looked_;      // At waiting_matches_, last.
 };
 
 }  // namespace cairn::cache

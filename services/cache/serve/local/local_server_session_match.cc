@@ -1,4 +1,4 @@
-// Matches of a same-node session: answered at once, or when a source has answered.
+// Matches of a same-node session: answered at once, or when a source or the executor has answered.
 
 #include <bit>
 
@@ -57,28 +57,75 @@ Status LocalServerSession::KeepLease(const MatchResult& match) {
   return OkStatus();
 }
 
-Status LocalServerSession::MatchPools(const DecodedSubmission& call, shm::Completion* done) {
+Status LocalServerSession::MatchPools(const DecodedSubmission& call, uint64_t cookie,
+                                      shm::Completion* done, bool* wait) {
   CAIRN_ASSIGN_OR_RETURN(const uint32_t unit_tokens, CheckTenant(call.fingerprint));
-  LocalBuffers& buffers = *services_.buffers;
   shm::PoolQuestion asked;
   shm::CopyIn(ring_.scratch(), call.input, &asked, 1);
-  CAIRN_ASSIGN_OR_RETURN(JointQuestion question, shm::DecodeQuestion(asked));
-  buffers.keys.resize(call.count);
-  const shm::Area keys = {call.input.offset + static_cast<uint32_t>(sizeof(asked)),
-                          call.input.bytes - static_cast<uint32_t>(sizeof(asked))};
-  shm::CopyIn(ring_.scratch(), keys, buffers.keys.data(), call.count);
+  CAIRN_ASSIGN_OR_RETURN(const JointQuestion question, shm::DecodeQuestion(asked));
+  if (call.count > kPoolKeysHere && services_.executor != nullptr) {
+    WaitingMatch waiting = {cookie, call, unit_tokens, std::nullopt, nullptr, question};
+    if (!pools_under_way_) CAIRN_RETURN_IF_ERROR(BeginPools(&waiting));
+    matches_looked_ = services_.clock->Now();
+    waiting_matches_.push_back(std::move(waiting));
+    *wait = true;
+    return OkStatus();
+  }
+  std::vector<BlockKey>& keys = services_.buffers->keys;
+  CopyPoolKeys(call, &keys);
   CAIRN_ASSIGN_OR_RETURN(
       const MatchResult match,
-      in_place_.MatchInPlace(
-          {.session = options_.session,
-           .fingerprint = call.fingerprint,
-           .keys = buffers.keys,
-           .lease = (call.flags & shm::kNoLease) == 0,
-           .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
-           .trace = {},
-           .next = static_cast<NextUse>((call.flags & shm::kNextUse) >> shm::kNextUseShift),
-           .joint = question},
-          0, nullptr, nullptr));
+      in_place_.MatchInPlace(PoolsRequest(call, question, keys), 0, nullptr, nullptr));
+  return AnswerPools(call, question, unit_tokens, match, done);
+}
+
+void LocalServerSession::CopyPoolKeys(const DecodedSubmission& call, std::vector<BlockKey>* keys) {
+  const auto question = static_cast<uint32_t>(sizeof(shm::PoolQuestion));
+  const shm::Area area = {call.input.offset + question, call.input.bytes - question};
+  keys->resize(call.count);
+  shm::CopyIn(ring_.scratch(), area, keys->data(), call.count);
+}
+
+MatchRequest LocalServerSession::PoolsRequest(const DecodedSubmission& call,
+                                              const JointQuestion& question,
+                                              std::span<const BlockKey> keys) const {
+  return {.session = options_.session,
+          .fingerprint = call.fingerprint,
+          .keys = keys,
+          .lease = (call.flags & shm::kNoLease) == 0,
+          .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
+          .trace = {},
+          .next = static_cast<NextUse>((call.flags & shm::kNextUse) >> shm::kNextUseShift),
+          .joint = question};
+}
+
+Status LocalServerSession::BeginPools(WaitingMatch* waiting) {
+  // The client may change its keys meanwhile, and the session may end.
+  struct Match {
+    MemoryCharge charge;
+    std::vector<BlockKey> keys;
+    MatchRequest request;
+  };
+  auto match = std::make_shared<Match>();
+  if (services_.memory != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(
+        match->charge,
+        services_.memory->Charge(MemoryItem::kSessions, waiting->call.count * sizeof(BlockKey)));
+  }
+  CopyPoolKeys(waiting->call, &match->keys);
+  match->request = PoolsRequest(waiting->call, *waiting->question, match->keys);
+  auto answer = std::make_shared<LateMatch>(services_.engine, options_.session);
+  CAIRN_RETURN_IF_ERROR(services_.executor->Post([in_place = &in_place_, match, answer] {
+    answer->Set(in_place->MatchInPlace(match->request, 0, nullptr, nullptr));
+  }));
+  waiting->answer = std::move(answer);
+  pools_under_way_ = true;
+  return OkStatus();
+}
+
+Status LocalServerSession::AnswerPools(const DecodedSubmission& call, const JointQuestion& question,
+                                       uint32_t unit_tokens, const MatchResult& match,
+                                       shm::Completion* done) {
   CAIRN_RETURN_IF_ERROR(KeepLease(match));
   const JointAnswer& joint = match.joint;
   shm::PoolAnswer answer{.restorable_tokens = joint.restorable_tokens,
@@ -133,6 +180,9 @@ Status LocalServerSession::AnswerLate(const WaitingMatch& waiting, const Result<
     }
     return match.status();
   }
+  if (waiting.question) {
+    return AnswerPools(waiting.call, *waiting.question, waiting.block_tokens, *match, done);
+  }
   services_.buffers->placed.clear();
   if (match->lease) {
     // Blocks of a source are not held here. A lease that has only such blocks is new.
@@ -153,13 +203,21 @@ void LocalServerSession::AnswerMatches() {
   for (size_t left = waiting_matches_.size(); left > 0; --left) {
     WaitingMatch waiting = std::move(waiting_matches_.front());
     waiting_matches_.pop_front();
-    std::optional<Result<MatchResult>> match = waiting.answer->Take();
+    shm::Completion done;
+    done.cookie = waiting.cookie;
+    if (waiting.answer == nullptr && !pools_under_way_) {
+      if (const Status begun = BeginPools(&waiting); !begun.ok()) {
+        Finish(waiting.call, begun, &done);
+        continue;
+      }
+    }
+    std::optional<Result<MatchResult>> match;
+    if (waiting.answer != nullptr) match = waiting.answer->Take();
     if (!match) {
       waiting_matches_.push_back(std::move(waiting));
       continue;
     }
-    shm::Completion done;
-    done.cookie = waiting.cookie;
+    if (waiting.question) pools_under_way_ = false;
     const Status status = AnswerLate(waiting, *match, &done);
     Finish(waiting.call, status, &done);
   }

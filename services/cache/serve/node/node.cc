@@ -234,7 +234,7 @@ class Node final : public service::Service {
                                          .listen_unix = config_.listen_unix,
                                          .tls = config_.rpc.tls,
                                          .max_message_bytes = largest,
-                                         .memory_bytes = config_.rpc_memory / 8 * 3,
+                                         .memory_bytes = config_.receive_bytes(),
                                          .keepalive = config_.keepalive,
                                          .max_connection_age = config_.max_connection_age}));
     if (server_.port() != 0) {
@@ -275,10 +275,10 @@ class Node final : public service::Service {
 
   Status ServeLocal(int port) {
     if (config_.local_socket != "off") {
-      auto server = StartLocalServer(
-          config_, port,
-          {engine_.get(), host_.get(), &clock_, &local_lookups_, &memory_, devices_.tier.get()},
-          rpc_.node_epoch);
+      auto server = StartLocalServer(config_, port,
+                                     {engine_.get(), host_.get(), &clock_, &local_lookups_,
+                                      &memory_, devices_.tier.get(), &calls_},
+                                     rpc_.node_epoch);
       if (server.ok()) {
         local_ = *std::move(server);
         rpc_.local.store(local_.get(), std::memory_order_release);

@@ -470,7 +470,10 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
                {.env = "CAIRN_NODE_ID", .max_length = 64});
   service::Settings::RegisterLog(&config->process, schema);
   schema->Check([config] {
-    config->rpc.max_frame_bytes = static_cast<uint32_t>(config->rpc_max_frame);
+    // The number of pushes whose frames may come at once. Clients are told the size.
+    constexpr uint64_t kPushesAtOnce = 32, kLeastFrame = 64 << 10;
+    const uint64_t frame = std::max(kLeastFrame, config->receive_bytes() / kPushesAtOnce);
+    config->rpc.max_frame_bytes = static_cast<uint32_t>(std::min(config->rpc_max_frame, frame));
     config->rpc.fetch_frame_bytes = static_cast<uint32_t>(config->rpc_fetch_frame);
     return OkStatus();
   });

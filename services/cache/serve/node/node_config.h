@@ -121,6 +121,8 @@ struct NodeConfig {
   // `config` must outlive the schema.
   static void Register(NodeConfig* config, config::Schema* schema);
 
+  // The part of rpc_memory for frames and messages that gRPC receives.
+  uint64_t receive_bytes() const { return rpc_memory / 8 * 3; }
   // About how many threads these settings ask for.
   size_t Threads() const;
 

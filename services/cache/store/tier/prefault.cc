@@ -3,15 +3,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "common/concurrency/thread_priority.h"
 #include "common/log/log.h"
 
 namespace cairn::cache {
@@ -80,7 +78,7 @@ void Prefault::TouchAll() {
 void Prefault::Run() {
   pthread_setname_np(pthread_self(), "cairn-prefault");
   // Requests go first. Only a hint, so a refusal does not matter.
-  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10);
+  (void)SetThreadNiceness(10);
   TouchAll();
   {
     MutexLock lock(mu_);

@@ -1,5 +1,9 @@
 #include "common/concurrency/executor.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <latch>
 #include <memory>
@@ -27,6 +31,23 @@ TEST(ThreadPoolTest, OneThreadKeepsTheOrder) {
   for (int i = 0; i < 5; ++i) ASSERT_OK(pool.Post([&order, i] { order.push_back(i); }));
   pool.Stop();
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(ThreadPoolTest, ThreadsGiveWayAsFarAsTheyAreTold) {
+  const auto niceness = [] {
+    return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+  };
+  const int mine = niceness();
+  std::atomic<int> usual{-100}, nice{-100};
+  ThreadPool pool({.name = "usual"});
+  ThreadPool giving_way({.name = "nice", .niceness = 19});
+  ASSERT_OK(pool.Post([&] { usual = niceness(); }));
+  ASSERT_OK(giving_way.Post([&] { nice = niceness(); }));
+  pool.Stop();
+  giving_way.Stop();
+  EXPECT_EQ(usual, mine);
+  EXPECT_EQ(nice, 19);
+  EXPECT_EQ(niceness(), mine);
 }
 
 TEST(ThreadPoolTest, FullQueueRefusesAndDestroysTheTask) {

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
+
+#include "common/log/log.h"
 #include "common/membership/static_discovery.h"
 #include "common/status/matchers.h"
 
@@ -24,6 +28,35 @@ TEST(ViewTest, OfOneIdTheNewestProcessStays) {
   const Member copy{.address = "c:1", .id = "n", .epoch = 2, .incarnation = 4};
   const Member other{.address = "d:1", .id = "m", .epoch = 1};
   EXPECT_THAT(MakeView({old, copy, restarted, other}), ElementsAre(other, copy));
+}
+
+TEST(DiscoveryHealthTest, KeepsTheLastAttemptAndTheLastSuccess) {
+  const TimePoint began{std::chrono::seconds(5)};
+  const Status failed = Errorf(StatusCode::kUnavailable, "no answer");
+  DiscoveryHealth health;
+  health.Note(OkStatus(), began);
+  EXPECT_OK(health.last);
+  EXPECT_EQ(health.last_success, began);
+  health.Note(failed, began + std::chrono::seconds(1));
+  EXPECT_THAT(health.last, StatusIs(StatusCode::kUnavailable, HasSubstr("no answer")));
+  EXPECT_EQ(health.last_success, began);
+  health.Note(OkStatus(), began + std::chrono::seconds(2));
+  EXPECT_OK(health.last);
+  EXPECT_EQ(health.last_success, began + std::chrono::seconds(2));
+}
+
+TEST(DiscoveryHealthTest, OneLineForATimeWithoutAnswers) {
+  const Status failed = Errorf(StatusCode::kUnavailable, "no answer");
+  DiscoveryHealth health;
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) health.Note(failed, TimePoint());
+  health.Note(OkStatus(), TimePoint());
+  health.Note(failed, TimePoint());
+  ASSERT_TRUE(log::Flush(std::chrono::seconds(10)));
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 2) << lines;
+  EXPECT_THAT(lines, HasSubstr("discovery_failed"));
+  EXPECT_THAT(lines, HasSubstr("no answer"));
 }
 
 TEST(StaticDiscoveryTest, TheListIsTheView) {

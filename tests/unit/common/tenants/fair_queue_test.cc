@@ -33,7 +33,7 @@ class FairQueueTest : public ::testing::Test {
   class Named final : public FairQueue::Work {
    public:
     Named(std::string name, uint64_t bytes, std::vector<std::string>* log)
-        : name_(std::move(name)), left_(bytes), log_(log) {}
+        : name_(std::move(name)), is_long_(bytes > 10), left_(bytes), log_(log) {}
     uint64_t Step(uint64_t bytes) override {
       log_->push_back(name_);
       left_ -= std::min(left_, bytes);
@@ -41,7 +41,10 @@ class FairQueueTest : public ::testing::Test {
     }
 
    private:
+    bool is_long() const override { return is_long_; }
+
     const std::string name_;
+    const bool is_long_;
     uint64_t left_;
     std::vector<std::string>* const log_;
   };
@@ -62,6 +65,47 @@ class FairQueueTest : public ::testing::Test {
   std::vector<std::string> log_;
   std::unique_ptr<FairQueue> queue_;
 };
+
+TEST_F(FairQueueTest, ShortWorkWaitsForNoLongWorkThatHasAnExecutorOfItsOwn) {
+  ManualExecutor long_work;
+  Make({.long_work = &long_work});
+  ASSERT_OK(Post("a", "long", 30));
+  ASSERT_OK(Post("a", "short", 5));
+  EXPECT_EQ(executor_.inner.Pending(), 1u);
+  EXPECT_EQ(long_work.Pending(), 1u);
+  executor_.inner.RunAll();
+  EXPECT_THAT(log_, ElementsAre("short"));
+  long_work.RunAll();
+  EXPECT_THAT(log_, ElementsAre("short", "long", "long", "long"));
+  EXPECT_EQ(queue_->numbers().works, 0u);
+  EXPECT_EQ(queue_->numbers().bytes, 0u);
+}
+
+TEST_F(FairQueueTest, ATenantHasOneAccountForShortAndLongWork) {
+  ManualExecutor long_work;
+  Make({.long_work = &long_work});
+  ASSERT_OK(Post("a", "a long", 100));
+  ASSERT_OK(Post("b", "b long", 100));
+  EXPECT_TRUE(long_work.RunOne());
+  ASSERT_OK(Post("a", "a", 5));
+  ASSERT_OK(Post("b", "b", 5));
+  executor_.inner.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a long", "b", "a"));
+  long_work.RunAll();
+  EXPECT_EQ(queue_->numbers().works, 0u);
+}
+
+TEST_F(FairQueueTest, LongWorkThatFindsItsExecutorFullIsRefused) {
+  FullExecutor long_work;
+  long_work.full = true;
+  Make({.long_work = &long_work});
+  EXPECT_THAT(Post("a", "long", 30), StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
+  ASSERT_OK(Post("a", "short", 5));
+  executor_.inner.RunAll();
+  EXPECT_THAT(log_, ElementsAre("short"));
+  EXPECT_EQ(queue_->numbers().works, 0u);
+  EXPECT_EQ(queue_->numbers().refused, 1u);
+}
 
 TEST_F(FairQueueTest, ShortWorkWaitsForOnePieceOfLongWork) {
   Make({});

@@ -45,6 +45,7 @@ class EngineFixture : public ::testing::Test {
                                                                  .index = &index_,
                                                                  .dispatcher = dispatcher_.get(),
                                                                  .executor = &executor_,
+                                                                 .long_texts = long_texts_,
                                                                  .clock = &clock_},
                                              RouterEngine::Observers());
   }
@@ -72,6 +73,7 @@ class EngineFixture : public ::testing::Test {
   FakeClock clock_;
   FakeWorkers workers_;
   ManualExecutor executor_;
+  Executor* long_texts_ = nullptr;  // Before MakeEngine.
   std::vector<std::string> addresses_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<PromptEncoder> encoder_;

@@ -284,6 +284,18 @@ TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
   EXPECT_EQ(pick->candidates[1].held_tokens, 192u);
 }
 
+TEST_F(RouterEngineTest, ListsTheContextThatAWorkerHasRoomFor) {
+  WorkerInfo small = Info();
+  small.context_tokens = kContext / 2;
+  EXPECT_EQ(engine_->Models()[0].context_tokens, kContext);
+  workers_.Reach("a:1", small);
+  for (const ServedModel& model : engine_->Models()) {
+    EXPECT_EQ(model.context_tokens, small.context_tokens) << model.id;
+  }
+  workers_.Reach("b:1", Info());
+  EXPECT_EQ(engine_->Models()[0].context_tokens, kContext);
+}
+
 TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   WorkerInfo small = Info();
   small.context_tokens = kContext / 2;
@@ -310,8 +322,12 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   GenerateRequest endless = Tokens(5);
   endless.max_tokens = kContext + 1;
   EXPECT_EQ(field(std::move(endless)), "max_tokens");
+  GenerateRequest newer = Tokens(5);
+  newer.max_tokens = kContext + 1;
+  newer.max_tokens_name = "max_completion_tokens";
+  EXPECT_EQ(field(std::move(newer)), "max_completion_tokens");
   EXPECT_EQ(Open().second, nullptr);
-  EXPECT_EQ(engine_->numbers().rejected, 8u);
+  EXPECT_EQ(engine_->numbers().rejected, 9u);
   GenerateRequest alias = Tokens(5);
   alias.model = "tiny";
   alias.max_tokens = kContext;
@@ -338,6 +354,26 @@ TEST_F(RouterEngineTest, AShortPromptWaitsForAPieceOfALongOneAtMost) {
   Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
   EXPECT_EQ(engine_->waiting_prompts().works, 0u);
   EXPECT_NE(Open().second, nullptr);  // The long one has come through, too.
+}
+
+TEST_F(RouterEngineTest, AShortPromptWaitsForNoLongOneThatHasThreadsOfItsOwn) {
+  ManualExecutor long_texts;
+  long_texts_ = &long_texts;
+  Make({.piece_bytes = 16});
+  ReachBoth();
+  GenerateRequest text;
+  text.prompt = std::string(400, 'q');
+  calls_.push_back(engine_->Generate(std::move(text), std::make_shared<Got>()));
+  EXPECT_EQ(executor_.Pending(), 0u);
+  calls_.push_back(engine_->Generate(Tokens(5), std::make_shared<Got>()));
+  EXPECT_TRUE(executor_.RunOne());
+  ASSERT_NE(Open().second, nullptr);
+  EXPECT_EQ(Open().second->request.tokens->size(), 5u);
+  Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
+  EXPECT_EQ(Open().second, nullptr);
+  EXPECT_GT(long_texts.RunAll(), 20u);  // In pieces, with the decision after the last one.
+  EXPECT_EQ(executor_.Pending(), 0u);
+  EXPECT_NE(Open().second, nullptr);
 }
 
 TEST_F(RouterEngineTest, WhoGoesWhileItsTextWaitsCostsNoMoreWork) {

@@ -75,6 +75,8 @@ TEST(ApiRequestTest, ReadsEachField) {
   EXPECT_TRUE(all.generate.ignore_eos);
   EXPECT_THAT(Chat(R"("stop":"end")").generate.stop, ElementsAre("end"));
   EXPECT_EQ(Chat(R"("max_completion_tokens":3)").generate.max_tokens, 3u);
+  EXPECT_EQ(Chat(R"("max_completion_tokens":3)").generate.max_tokens_name, "max_completion_tokens");
+  EXPECT_EQ(Chat(R"("max_tokens":3)").generate.max_tokens_name, "max_tokens");
 }
 
 TEST(ApiRequestTest, NullMeansAbsent) {

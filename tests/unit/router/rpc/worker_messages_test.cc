@@ -26,6 +26,21 @@ TEST(WorkerMessagesTest, ARequestSaysWhichHalfItIs) {
   EXPECT_EQ(Sent({.await_prefill = milliseconds(2500)}).await_prefill_ms(), 2500u);
 }
 
+TEST(WorkerMessagesTest, ADeadlineIsATimeThatIsLeft) {
+  const v1::GenerateRequest sent = Sent({.deadline = TimePoint() + milliseconds(2500)});
+  EXPECT_EQ(sent.timeout_ms(), 2500u);
+  EXPECT_EQ(sent.deadline_unix_ms(), 2500) << "for workers of earlier versions";
+  EXPECT_EQ(Sent({}).timeout_ms(), 0u);
+
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(1);
+  request.set_timeout_ms(2500);
+  request.set_deadline_unix_ms(1);  // A caller whose clock is far behind.
+  const auto got = FromProto(request, TimePoint(), std::chrono::system_clock::now());
+  ASSERT_OK(got);
+  EXPECT_EQ(got->deadline, TimePoint() + milliseconds(2500));
+}
+
 TEST(WorkerMessagesTest, RolesOfWorkers) {
   v1::WorkerInfo info;
   EXPECT_EQ(FromProto(info).role, WorkerRole::kBoth) << "a worker from before there were roles";

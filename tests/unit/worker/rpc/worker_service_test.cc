@@ -69,6 +69,16 @@ TEST(FromProtoTest, ADeadlineIsATimeOfTheWall) {
   EXPECT_EQ(request->tenant, "t");
 }
 
+TEST(FromProtoTest, TheTimeThatIsLeftCountsBeforeATimeOfTheWall) {
+  v1::GenerateRequest proto;
+  proto.set_raw_text("x");
+  proto.set_timeout_ms(1500);
+  proto.set_deadline_unix_ms(999'999'999);  // A router whose clock is behind.
+  const auto request = FromProto(proto);
+  ASSERT_OK(request);
+  EXPECT_EQ(request->deadline, FakeClock().Now() + std::chrono::milliseconds(1500));
+}
+
 TEST(FromProtoTest, ZeroMeansTheDefault) {
   v1::GenerateRequest proto;
   proto.mutable_tokens()->add_ids(7);

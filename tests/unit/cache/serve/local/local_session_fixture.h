@@ -16,9 +16,10 @@ class LocalServerSessionTest : public ::testing::Test {
 
   // One client of the tenant: its session at the node, and its end of the ring.
   struct Client {
-    Client(LocalServerSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20) {
+    Client(LocalServerSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20,
+           uint32_t scratch_bytes = 256 << 10) {
       int fd = -1;
-      const shm::RingShape shape{.entries = 8, .scratch_bytes = 256 << 10};
+      const shm::RingShape shape{.entries = 8, .scratch_bytes = scratch_bytes};
       auto node = shm::RingMemory::Create(shape, &fd);
       auto client = shm::RingMemory::Map(fd, shape);
       close(fd);
@@ -31,7 +32,9 @@ class LocalServerSessionTest : public ::testing::Test {
                                        .host = test->node_.host.get(),
                                        .clock = &test->clock_,
                                        .stats = &test->stats_,
-                                       .buffers = &test->buffers_},
+                                       .buffers = &test->buffers_,
+                                       .executor = &test->long_calls_,
+                                       .memory = test->memory_},
           LocalServerSessionOptions{.session = id,
                                     .owner = *test->node_.host->AddOwner(tenant),
                                     .tenant = tenant,
@@ -91,6 +94,8 @@ class LocalServerSessionTest : public ::testing::Test {
   LocalEngine node_;
   LocalStats stats_;
   LocalBuffers buffers_;
+  ManualExecutor long_calls_;        // Runs matches of many keys.
+  MemoryAccount* memory_ = nullptr;  // Their keys are charged to it.
   const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
 };
 
