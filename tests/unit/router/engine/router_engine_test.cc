@@ -365,10 +365,10 @@ TEST_F(RouterEngineTest, AShortPromptWaitsForNoLongOneThatHasThreadsOfItsOwn) {
   text.prompt = std::string(400, 'q');
   calls_.push_back(engine_->Generate(std::move(text), std::make_shared<Got>()));
   EXPECT_EQ(executor_.Pending(), 0u);
-  calls_.push_back(engine_->Generate(Tokens(5), std::make_shared<Got>()));
+  calls_.push_back(engine_->Generate(Tokens(3), std::make_shared<Got>()));
   EXPECT_TRUE(executor_.RunOne());
   ASSERT_NE(Open().second, nullptr);
-  EXPECT_EQ(Open().second->request.tokens->size(), 5u);
+  EXPECT_EQ(Open().second->request.tokens->size(), 3u);
   Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
   EXPECT_EQ(Open().second, nullptr);
   EXPECT_GT(long_texts.RunAll(), 20u);  // In pieces, with the decision after the last one.
