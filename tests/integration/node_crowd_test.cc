@@ -41,8 +41,10 @@ TEST(NodeCrowdTest, StoppedReadersHoldLittleAndHarmNobody) {
   ASSERT_TRUE(node.ok());
   NodeClient writer((*node)->address());
   const std::string fingerprint = writer.Open(NodeClient::Spec());
-  constexpr int kBlocks = 32;
-  for (int i = 0; i < kBlocks; ++i) ASSERT_TRUE(writer.Store(fingerprint, i, kMiB).ok());
+  // Each fits into one frame of a node of little memory.
+  constexpr size_t kBytes = kMiB / 4;
+  constexpr int kBlocks = 128;
+  for (int i = 0; i < kBlocks; ++i) ASSERT_TRUE(writer.Store(fingerprint, i, kBytes).ok());
   const auto match = writer.Match(fingerprint, kBlocks, 600'000);
   ASSERT_EQ(match.matched_blocks(), static_cast<uint32_t>(kBlocks));
 
@@ -72,7 +74,7 @@ TEST(NodeCrowdTest, StoppedReadersHoldLittleAndHarmNobody) {
   for (int i = 0; i < 3; ++i) {
     const auto blocks = writer.Fetch(match.lease_id());
     ASSERT_EQ(blocks.size(), static_cast<size_t>(kBlocks));
-    EXPECT_EQ(blocks.at(kBlocks - 1), NodeClient::Payload(kBlocks - 1, kMiB));
+    EXPECT_EQ(blocks.at(kBlocks - 1), NodeClient::Payload(kBlocks - 1, kBytes));
   }
   // Frames are the arena's own bytes: 64 x 1 MiB would show if they were copied.
   const uint64_t after = (*node)->process().ResidentBytes();

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -132,6 +133,14 @@ def test_the_default_list_refuses_what_it_should(image):
     assert re.search("Operation not permitted|Function not implemented", done.stderr)
 
 
+def healthy(router):
+    try:
+        with urllib.request.urlopen(f"http://{router.http}/health", timeout=60) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError:
+        return False
+
+
 def chat(router, text):
     request = urllib.request.Request(
         f"http://{router.http}/v1/chat/completions",
@@ -177,6 +186,7 @@ def test_node_worker_and_router_serve(image, started, programs, tmp_path):
         + ["--workers", worker.grpc, "--cache", node.grpc],
         binds=[model],
     )
+    wait_until(lambda: healthy(router), 60, "a router that has its worker")
     text = "Why is the sky blue? " * 40
     chat(router, text)
     wait_until(

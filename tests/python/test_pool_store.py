@@ -2,6 +2,7 @@
 fail, nodes that hang, end, come back from disk and have lost a block."""
 
 import os
+import struct
 import time
 
 import pytest
@@ -20,7 +21,7 @@ LENGTH = UNIT * UNITS
 
 class Prompt:
     def __init__(self, seed):
-        self.units = [bytes([seed, i]) * 16 for i in range(UNITS)]
+        self.units = [struct.pack(">HH", seed, i) * 8 for i in range(UNITS)]
         self.data = {
             (number, i): os.urandom(pool.max_part_bytes)
             for number, pool in enumerate(POOLS)
