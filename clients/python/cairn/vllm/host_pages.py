@@ -45,15 +45,20 @@ class HostPages:
         layout = store.spec.layout
         if isinstance(layout, PooledLayout):
             self._pools = [
-                _Pool(layers_of(pool, kv_caches), plan.blocks, number, rank, pool.block_tokens)
+                _Pool(
+                    layers_of(pool, kv_caches),
+                    plan.blocks,
+                    Rect(number, number + 1, rank, rank + 1),
+                    pool.block_tokens,
+                    pool.chained,
+                )
                 for number, pool in enumerate(plan.pools)
             ]
             expected = [pool.max_part_bytes for pool in layout.pools]
-            for pool, own in zip(plan.pools, self._pools):
-                own.chained = pool.chained
         else:
             assert isinstance(layout, OpaqueLayout)
-            self._pools = [_Pool(kv_caches, plan.blocks, 0, rank, plan.block_tokens)]
+            rect = Rect(0, 1, rank, rank + 1)
+            self._pools = [_Pool(kv_caches, plan.blocks, rect, plan.block_tokens, chained=True)]
             expected = [layout.max_part_bytes]
         for own, size in zip(self._pools, expected):
             if own.block_bytes != size:
@@ -111,15 +116,15 @@ class _Pool:
         self,
         kv_caches: Mapping[str, torch.Tensor],
         blocks: int,
-        number: int,
-        rank: int,
+        rect: Rect,
         block_tokens: int,
+        chained: bool,
     ) -> None:
         """`blocks`: how many the engine has, if the tensors may have more by a factor. 0: as the
         first axis says. ValueError: a page is not one run of bytes."""
-        self.rect = Rect(number, number + 1, rank, rank + 1)
+        self.rect = rect
         self.block_tokens = block_tokens
-        self.chained = True
+        self.chained = chained
         """Each block has the one before it as its parent."""
         self._rows: list[NDArray[np.uint8]] = []
         seen: set[int] = set()

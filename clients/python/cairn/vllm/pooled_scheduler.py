@@ -150,11 +150,8 @@ class PooledSchedulerHalf(SchedulerHalf):
         output: SchedulerOutput,
         metadata: Metadata,
     ) -> None:
-        # Drafted tokens are not among the request's.
         unit = self._plan.block_tokens
-        full = min(tokens, state.request.num_tokens) // unit
-        if state.save_limit is not None:
-            full = min(full, state.save_limit)
+        full = self._full(state, tokens)
         progress = self._of(state.request)
         if all(
             full * unit < (saved + 1) * pool.block_tokens

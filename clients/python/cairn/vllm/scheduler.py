@@ -268,6 +268,12 @@ class SchedulerHalf:
             if state is not None and not state.bypass:
                 self._save_filled(state, name, computed[name] + scheduled, output, metadata)
 
+    def _full(self, state: RequestState, tokens: int) -> int:
+        """Blocks that are full after `tokens` tokens and may be stored."""
+        # Drafted tokens are not among the request's.
+        full = min(tokens, state.request.num_tokens) // self._plan.block_tokens
+        return full if state.save_limit is None else min(full, state.save_limit)
+
     def _save_filled(
         self,
         state: RequestState,
@@ -276,10 +282,7 @@ class SchedulerHalf:
         output: SchedulerOutput,
         metadata: Metadata,
     ) -> None:
-        # Drafted tokens are not among the request's.
-        full = min(tokens, state.request.num_tokens) // self._plan.block_tokens
-        if state.save_limit is not None:
-            full = min(full, state.save_limit)
+        full = self._full(state, tokens)
         if full <= state.saved:
             return
         keys = self._keys(state, full)
