@@ -166,7 +166,9 @@ check-all: ## The whole tree: Clang's checks, ASan, UBSan, TSan, and what check-
 	@CAIRN_DISK_SEEDS=2000 $(STEP) --quiet "2000 seeds of the disk" -- \
 	  $(BUILD)/tests/disk_simulation_test
 	$(call build_targets,programs for the chart,cairn-cache cairn-worker cairn-router)
-	@CAIRN_CHART_SETS=2000 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "2000 sets of values" -- \
+	@$(STEP) --quiet "Helm's program" -- $(PYTHON) tools/fetch_helm.py build/helm
+	@CAIRN_CHART_SETS=2000 CAIRN_HELM=$(CURDIR)/build/helm/helm CAIRN_BUILD=$(BUILD) \
+	  $(STEP) --quiet "2000 sets of values" -- \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_chart_random.py
 	$(check_arm)
 	$(END)
