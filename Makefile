@@ -170,6 +170,8 @@ check-all: ## The whole tree: Clang's checks, ASan, UBSan, TSan, and what check-
 	@CAIRN_CHART_SETS=2000 CAIRN_HELM=$(CURDIR)/build/helm/helm CAIRN_BUILD=$(BUILD) \
 	  $(STEP) --quiet "2000 sets of values" -- \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_chart_random.py
+	@CAIRN_BOUNDS_SECONDS=600 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "ten minutes without room" -- \
+	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_cluster_memory.py
 	$(check_arm)
 	$(END)
 
