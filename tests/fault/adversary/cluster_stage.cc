@@ -18,6 +18,8 @@ namespace {
 
 constexpr size_t kNodes = 3;
 constexpr size_t kWorkers = 2;
+// Of a node's log, when it holds what is nobody's.
+constexpr size_t kSessionLines = 40;
 constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
 // What a router or worker needs beside the items that have a setting: the program, its threads, the
 // vocabulary, and memory that the allocator keeps.
@@ -118,6 +120,8 @@ class ClusterStage final : public Stage {
   Result<uint64_t> Active(const TestedServer& router) const;
   // Until `server` has `workers` that are ready.
   Status WaitReady(const TestedServer& router, int workers) const;
+  // Until the router has a session at each node, so that later ones are not its own.
+  Status WaitFollowed() const;
   std::string File(const std::string& name, const std::string& text) const;
 
   const testing::TemporaryDirectory directory_;
@@ -152,6 +156,8 @@ Status ClusterStage::StartNodes() {
     TestedServer::Options options{.address = addresses[i]};
     options.args = {"--node.id",
                     fmt::format("node-{}", i),
+                    "--log.level",
+                    "debug",  // It names the sessions.
                     "--local.socket",
                     folder + ".sock",
                     "--disk.path",
@@ -230,7 +236,25 @@ Status ClusterStage::StartRouter() {
                   "5s"};
   AddFlags(kRouterMemory, &options.args);
   CAIRN_ASSIGN_OR_RETURN(places_.router, Add("router", options, AccountOf(kRouterMemory)));
-  return WaitReady(*places_.router, kWorkers);
+  CAIRN_RETURN_IF_ERROR(WaitReady(*places_.router, kWorkers));
+  return WaitFollowed();
+}
+
+Status ClusterStage::WaitFollowed() const {
+  for (size_t i = 0; i < kNodes; ++i) {
+    // The operator, the router, and perhaps a worker.
+    const uint64_t expected = i < kWorkers ? 3 : 2;
+    const bool followed = WaitUntil(
+        [&] {
+          const auto stats = operators_[i]->Stat({.deadline = seconds(5)});
+          return stats.ok() && stats->sessions >= expected;
+        },
+        seconds(60));
+    if (!followed) {
+      return Errorf(StatusCode::kUnavailable, "node-{} has no {} sessions", i, expected);
+    }
+  }
+  return OkStatus();
 }
 
 Status ClusterStage::StartRelay() {
@@ -320,9 +344,7 @@ std::unique_ptr<HonestLoad> ClusterStage::NewLoad(const std::string& port,
 std::string ClusterStage::HeldAt(size_t node) {
   const auto stats = operators_[node]->Stat({.deadline = seconds(5)});
   if (!stats.ok()) return fmt::format("node-{}: {}", node, ToString(stats.status()));
-  // Members open a session at each other with their first read.
-  const bool counted = sessions_.size() == kNodes;
-  const uint64_t most = counted ? sessions_[node] + kNodes - 1 : UINT64_MAX;
+  const uint64_t most = sessions_.size() == kNodes ? sessions_[node] : UINT64_MAX;
   if (stats->leases == 0 && stats->reservations == 0 && stats->sessions <= most) return "";
   return fmt::format("node-{}: {}", node, Describe(*stats));
 }
@@ -357,10 +379,15 @@ std::string ClusterStage::StillHeld(size_t, milliseconds timeout) {
     for (size_t i = 0; i < kNodes; ++i) held += HeldAt(i);
     return held.empty();
   };
-  WaitUntil(find, timeout);
+  if (!WaitUntil(find, timeout)) {
+    for (const TestedServer* node : places_.nodes) {
+      held += fmt::format("\n  {}", fmt::join(node->LogLines(" session_", kSessionLines), "\n  "));
+    }
+  }
   for (size_t i = sessions_.size(); i < kNodes; ++i) {
     const auto stats = operators_[i]->Stat({.deadline = seconds(5)});
-    sessions_.push_back(stats.ok() ? stats->sessions : 0);
+    if (!stats.ok()) break;  // Counted next time.
+    sessions_.push_back(stats->sessions);
   }
   return held;
 }
