@@ -61,6 +61,8 @@ SINCE := $(if $(BASE),--base $(BASE)) $(if $(MOST),--most $(MOST))
 
 help: ## Shows this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@echo 'Variables, as in `make build JOBS=2`: JOBS, MODEL, BASE, MOST, HOURS, FUZZ_SECONDS,'
+	@echo 'FUZZ_TARGETS, IMAGE_BASE. The head of the Makefile says what they are.'
 
 clean: ## Removes what was built (downloaded models too)
 	rm -rf build
