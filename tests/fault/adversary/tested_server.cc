@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include "tests/support/etcd_cluster.h"
 
@@ -18,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr size_t kLogBytes = 256 << 10;
+constexpr size_t kLogBytes = 16 << 10;
 // Clients need a moment until they are connected again.
 constexpr Duration kComeBack = seconds(2);
 
@@ -192,19 +191,6 @@ void TestedServer::ReadLog() {
     log_.append(buffer.data(), static_cast<size_t>(got));
     if (log_.size() > kLogBytes) log_.erase(0, log_.size() - kLogBytes);
   }
-}
-
-std::vector<std::string> TestedServer::LogLines(std::string_view text, size_t most) const {
-  std::vector<std::string> lines;
-  {
-    MutexLock lock(notes_mu_);
-    std::istringstream log(log_);
-    for (std::string line; std::getline(log, line);) {
-      if (line.find(text) != std::string::npos) lines.push_back(std::move(line));
-    }
-  }
-  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(most));
-  return lines;
 }
 
 std::string TestedServer::EndOfLog() const {

@@ -54,8 +54,6 @@ class TestedServer {
   // The largest resident set of all its lives, in bytes.
   uint64_t peak_bytes() const { return peak_bytes_.load(); }
   uint64_t open_descriptors() const;
-  // The last lines of its log that have `text`, at most `most` of them.
-  std::vector<std::string> LogLines(std::string_view text, size_t most) const;
 
  private:
   explicit TestedServer(Options options)

@@ -44,9 +44,7 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
     MutexLock lock(beat_mu_);
     last_beat_ = rpc.clock->Now();
   }
-  log::Debug("session_opened", {{"client", request.client_name()},
-                                {"session", log::Num(*session_)},
-                                {"trace", call_.trace()}});
+  log::Debug("session_opened", {{"client", request.client_name()}, {"trace", call_.trace()}});
   return OkStatus();
 }
 
@@ -83,7 +81,6 @@ void SessionStream::OnOver(const grpc::Status& status) {
   if (session_) {
     // First the token, so that no call finds a session that is being closed.
     rpc.sessions->Remove(token_);
-    log::Debug("session_closed", {{"session", log::Num(*session_)}});
     // Processes that still read and write in place keep the engine's session until they are gone.
     if (local_ == nullptr || !local_->Retire(local_token_)) rpc.engine->CloseSession(*session_);
     all_.open->Remove(this);
