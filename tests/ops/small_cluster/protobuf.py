@@ -1,5 +1,5 @@
-"""Reads a Secret or Namespace as `kubectl create` sends it: in Kubernetes' envelope of protocol buffers,
-which begins with k8s and a zero."""
+"""Reads a Secret or Namespace as `kubectl create` sends it: in Kubernetes' envelope of protocol
+buffers, which begins with k8s and a zero."""
 
 import base64
 
