@@ -61,6 +61,13 @@ TEST(DiskSimulationTest, KeepsItsPromisesOnADiskInTrouble) {
   EXPECT_GT(sum.power_losses, 0u);
 }
 
+// Room that comes when records are gone does not come from a disk that is gone. Writes waited for it
+// for ever.
+TEST(DiskSimulationTest, WritesThatWaitForRoomEndWhenTheDatabaseFails) {
+  const DiskOutcome outcome = Play(PlayOf(866));
+  EXPECT_TRUE(outcome.problems.empty()) << outcome.problems.front();
+}
+
 TEST(DiskSimulationTest, ASeedTakesTheSameCourseEachTime) {
   const DiskOutcome first = Play(PlayOf(5));
   const DiskOutcome second = Play(PlayOf(5));

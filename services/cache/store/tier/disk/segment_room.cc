@@ -66,9 +66,13 @@ bool SegmentRoom::Step() {
 
 bool SegmentRoom::Take(const RoomStep& step) {
   wants_file_ |= step.no_file;
+  const Status records = parts_.records.failure();
   switch (step.what) {
     case RoomStep::What::kNothing:
-      return false;
+      // Writes that waited for room which comes when records are gone waited for ever once the
+      // database failed, and so did the end of the node.
+      if (!step.waiting || records.ok()) return false;
+      break;
     case RoomStep::What::kDelete:
       parts_.files.Delete(step.segment);
       (void)parts_.store.DeleteSmall(SizeKey(step.segment));  // The next file writes it again.
@@ -81,11 +85,12 @@ bool SegmentRoom::Take(const RoomStep& step) {
     case RoomStep::What::kRefuse:
       break;
   }
-  if (parts_.table.Starve(step)) {
-    parts_.refuse(step.no_file ? make_failure_
-                               : Errorf(StatusCode::kResourceExhausted,
-                                        "disk tier: no segment file is free, and none can be "
-                                        "emptied"));
+  if (parts_.table.Starve(step, !records.ok())) {
+    parts_.refuse(step.no_file    ? make_failure_
+                  : !records.ok() ? records
+                                  : Errorf(StatusCode::kResourceExhausted,
+                                           "disk tier: no segment file is free, and none can be "
+                                           "emptied"));
   }
   return false;
 }
