@@ -105,7 +105,7 @@ class Schema {
   // itself, such as a file that cannot be used.
   void CheckOnRequest(std::function<Status()> check);
 
-  // Adds a line that --check-config prints if nothing is wrong.
+  // Adds a line that --check-config prints if nothing is wrong. Empty: none.
   void TellOnRequest(std::function<std::string()> line);
 
   // INVALID_ARGUMENT naming field, value, expectation and `source` ("flag", "cairn.yaml line 3").

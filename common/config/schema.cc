@@ -336,7 +336,9 @@ Status Schema::RunChecksOnRequest() const {
 
 std::string Schema::Tell() const {
   std::string lines;
-  for (const auto& line : lines_on_request_) lines += line() + '\n';
+  for (const auto& line : lines_on_request_) {
+    if (const std::string text = line(); !text.empty()) lines += text + '\n';
+  }
   return lines;
 }
 

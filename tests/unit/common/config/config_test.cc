@@ -221,6 +221,7 @@ TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
 
 TEST_F(ConfigTest, WhatACheckTellsFollowsTheSettings) {
   schema.TellOnRequest([this] { return fmt::format("threads: {}", options.threads); });
+  schema.TellOnRequest([] { return std::string(); });
   schema.TellOnRequest([] { return std::string("more"); });
   const auto told = Load(schema, {"--check-config", "--rpc.threads", "7"});
   ASSERT_OK(told);
