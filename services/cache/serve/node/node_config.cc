@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -296,10 +297,13 @@ Status CheckBeforeStart(const NodeConfig& config) {
     return Errorf(StatusCode::kFailedPrecondition, "disk.path: '{}' is not a folder",
                   there.string());
   }
-  if (access(there.c_str(), W_OK | X_OK) != 0) {
+  // Permissions do not tell: nobody can make a folder in /proc.
+  std::string made = (there / ".cairn-check-XXXXXX").string();
+  if (mkdtemp(made.data()) == nullptr) {
     return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot write to '{}': {}",
                   there.string(), std::strerror(errno));
   }
+  rmdir(made.c_str());
   return OkStatus();
 }
 
