@@ -132,6 +132,8 @@ class Schema {
   struct SwitchField;
   Field* Find(std::string_view name) const;
   Status Unknown(std::string_view name, std::string_view source) const;
+  // The error of a check, after the file or variable of the setting that it begins with.
+  Status WithSource(const Status& status) const;
   void Add(Field field);
 
   const std::string program_, summary_, example_;

@@ -311,6 +311,7 @@ Status Schema::Set(std::string_view name, std::string_view value, std::string_vi
   if (!field->parse(value).ok()) {
     return InvalidArgument("{}: {}: got '{}', expected {}", source, name, value, field->expected);
   }
+  field->source = source;
   return OkStatus();
 }
 
@@ -325,13 +326,22 @@ Status Schema::ApplyEnvironment(const std::function<const char*(const char*)>& g
 }
 
 Status Schema::RunChecks() const {
-  for (const auto& check : checks_) CAIRN_RETURN_IF_ERROR(check());
+  for (const auto& check : checks_) CAIRN_RETURN_IF_ERROR(WithSource(check()));
   return OkStatus();
 }
 
 Status Schema::RunChecksOnRequest() const {
-  for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(check());
+  for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(WithSource(check()));
   return OkStatus();
+}
+
+Status Schema::WithSource(const Status& status) const {
+  if (status.ok()) return status;
+  const std::string text = Message(status);
+  const Field* const field = Find(std::string_view(text).substr(0, text.find(':')));
+  // Whoever typed a flag sees it.
+  if (field == nullptr || field->source.empty() || field->source == "flag") return status;
+  return Annotate(status, field->source);
 }
 
 std::string Schema::Tell() const {

@@ -13,11 +13,10 @@ std::string ListenAddress::WithPort(int with_port) const {
   return fmt::format("{}:{}", host, with_port);
 }
 
-Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field) {
+Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field,
+                                         std::string_view expected) {
   const auto bad = [&] {
-    return InvalidArgument(
-        "{}: got '{}', expected host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path", field,
-        text);
+    return InvalidArgument("{}: got '{}', expected {}", field, text, expected);
   };
   // A 0 would end the path that the kernel sees, and a control character a line of the log.
   const bool control = std::any_of(text.begin(), text.end(), [](char c) {

@@ -148,10 +148,11 @@ void Settings::RegisterJson(Settings* settings, config::Schema* schema) {
 }
 
 Result<net::ListenAddress> ParseAdminListen(const Settings& settings) {
+  constexpr std::string_view kExpected = "host:port such as 127.0.0.1:7401";
   CAIRN_ASSIGN_OR_RETURN(net::ListenAddress admin,
-                         net::ParseListenAddress(settings.admin_listen, "admin.listen"));
+                         net::ParseListenAddress(settings.admin_listen, "admin.listen", kExpected));
   if (admin.is_unix) {
-    return InvalidArgument("admin.listen: got '{}', expected host:port", settings.admin_listen);
+    return InvalidArgument("admin.listen: got '{}', expected {}", settings.admin_listen, kExpected);
   }
   return admin;
 }

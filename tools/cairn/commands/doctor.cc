@@ -34,7 +34,7 @@ Check CheckCacheNode(const std::string& address, const TlsFlags& tls) {
   }
   const std::string reason = Message(status);
   const auto about = [&](std::string_view word) { return reason.find(word) != std::string::npos; };
-  check.found = fmt::format("{}: {}", address, reason);
+  check.found = fmt::format("{}: {}", address, InFlags(reason));
   // Something answers there, if it is about these.
   check.fix = about("TLS") || about("certificate") ? "correct --cache, or the flags --tls-*"
               : about("HTTP port")                 ? "correct --cache"

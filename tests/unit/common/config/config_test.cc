@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 struct Options {
   std::string listen = "127.0.0.1:7400";
@@ -205,6 +206,17 @@ TEST_F(ConfigTest, ChecksRunAfterAllSources) {
   EXPECT_OK(Load(schema, {"--check-config"}));
   EXPECT_THAT(Load(schema, {"--check-config", "--rpc.threads", "7"}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
+}
+
+TEST_F(ConfigTest, TheErrorOfACheckNamesTheSourceOfTheSetting) {
+  schema.Check([this] { return InvalidArgument("listen: got '{}', expected it", options.listen); });
+  EXPECT_THAT(Load(schema, {}), StatusIs(StatusCode::kInvalidArgument, StartsWith("listen: got")))
+      << "a default";
+  ASSERT_OK(schema.ApplyYaml("host: {capacity: 3MiB}\nlisten: x", "f.yaml"));
+  EXPECT_THAT(schema.RunChecks(),
+              StatusIs(StatusCode::kInvalidArgument, StartsWith("f.yaml line 2: listen: got 'x'")));
+  EXPECT_THAT(Load(schema, {"--listen", "y"}),
+              StatusIs(StatusCode::kInvalidArgument, StartsWith("listen: got 'y'")));
 }
 
 TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
