@@ -21,8 +21,9 @@ class Loader {
     if (version_) return Exit(fmt::format("{} {} ({})\n", schema_.program_, Version(), Revision()));
     if (print_docs_) return Exit(schema_.PrintMarkdown());
     if (!file_.empty()) CAIRN_RETURN_IF_ERROR(schema_.ApplyYamlFile(file_));
-    CAIRN_RETURN_IF_ERROR(
-        schema_.ApplyEnvironment([](const char* name) { return std::getenv(name); }));
+    const auto get = [](const char* name) { return std::getenv(name); };
+    CAIRN_RETURN_IF_ERROR(schema_.ApplyEnvironment(get));
+    line_.warnings = schema_.UnreadVariables(get);
     for (const auto& [key, value] : settings_) {
       CAIRN_RETURN_IF_ERROR(schema_.Set(key, value, "flag"));
     }

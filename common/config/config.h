@@ -115,6 +115,10 @@ class Schema {
   Status ApplyYamlFile(const std::string& path);
   // `get` is ::getenv except in tests. It returns nullptr for a variable that is not set.
   Status ApplyEnvironment(const std::function<const char*(const char*)>& get);
+  // A line for each variable that is named like a setting, such as CAIRN_HOST_CAPACITY, and that
+  // nothing reads. Not for all unknown CAIRN_*: Kubernetes sets some of them.
+  std::vector<std::string> UnreadVariables(
+      const std::function<const char*(const char*)>& get) const;
   Status RunChecks() const;
   Status RunChecksOnRequest() const;
   // The lines of TellOnRequest, each with its end.
@@ -150,6 +154,8 @@ struct CommandLine {
   std::string output;
   // Words that are not flags, in order.
   std::vector<std::string> words;
+  // Lines for people.
+  std::vector<std::string> warnings;
 };
 
 // Reads all sources (--config FILE, the environment, --set a.b=c, --a.b c, --a.b=c) and then runs

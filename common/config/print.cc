@@ -95,7 +95,8 @@ std::string Schema::PrintHelp() const {
   out += "\nSettings (default < file < environment < flags)\n";
   for (const auto& field : fields_) {
     out += fmt::format("  --{} ({})\n", field->name, field->default_yaml);
-    AppendWrapped(&out, "      ", field->doc, 100);
+    const std::string env = field->env.empty() ? "" : fmt::format(" Environment: {}.", field->env);
+    AppendWrapped(&out, "      ", field->doc + env, 100);
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "common/config/schema.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 
@@ -323,6 +324,22 @@ Status Schema::ApplyEnvironment(const std::function<const char*(const char*)>& g
     CAIRN_RETURN_IF_ERROR(Set(field->name, value, "environment variable " + field->env));
   }
   return OkStatus();
+}
+
+std::vector<std::string> Schema::UnreadVariables(
+    const std::function<const char*(const char*)>& get) const {
+  std::vector<std::string> lines;
+  for (const auto& field : fields_) {
+    std::string variable = "CAIRN_" + field->name;
+    std::ranges::transform(variable, variable.begin(), [](unsigned char c) {
+      return c == '.' ? '_' : static_cast<char>(std::toupper(c));
+    });
+    if (variable == field->env || get(variable.c_str()) == nullptr) continue;
+    lines.push_back(fmt::format("environment variable {}: nothing reads it, expected --{}{}",
+                                variable, field->name,
+                                field->env.empty() ? "" : " or " + field->env));
+  }
+  return lines;
 }
 
 Status Schema::RunChecks() const {

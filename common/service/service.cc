@@ -175,6 +175,9 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   program.add_settings(&schema);
   const Result<config::CommandLine> line = config::Load(schema, args);
   if (!line.ok()) return fail(line.status(), 2);
+  for (const std::string& warning : line->warnings) {
+    std::fprintf(stderr, "%s: warning: %s\n", program.name.c_str(), warning.c_str());
+  }
   const bool health = line->words == std::vector<std::string>{"health"};
   // A mistyped value of a boolean is such a word, so --check-config has to refuse it, too.
   if (!health && !line->words.empty()) {

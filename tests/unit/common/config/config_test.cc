@@ -219,6 +219,19 @@ TEST_F(ConfigTest, TheErrorOfACheckNamesTheSourceOfTheSetting) {
               StatusIs(StatusCode::kInvalidArgument, StartsWith("listen: got 'y'")));
 }
 
+TEST_F(ConfigTest, AVariableThatIsNamedLikeASettingIsNotIgnoredSilently) {
+  const auto with = [&](const std::string& name) {
+    return schema.UnreadVariables([&](const char* asked) { return asked == name ? "x" : nullptr; });
+  };
+  EXPECT_THAT(with("CAIRN_HOST_CAPACITY"),
+              ElementsAre("environment variable CAIRN_HOST_CAPACITY: nothing reads it, expected "
+                          "--host.capacity"));
+  EXPECT_THAT(with("CAIRN_NODE_ID"), ElementsAre(HasSubstr("--node.id or CAIRN_NODE_ID_FOR_TEST")));
+  EXPECT_THAT(with("CAIRN_NODE_ID_FOR_TEST"), IsEmpty()) << "it is read";
+  EXPECT_THAT(with("CAIRN_CACHE_PORT"), IsEmpty()) << "Kubernetes sets it";
+  EXPECT_THAT(schema.PrintHelp(), HasSubstr("Environment: CAIRN_NODE_ID_FOR_TEST."));
+}
+
 TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
   schema.CheckOnRequest([this] {
     return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another")
