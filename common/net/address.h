@@ -34,4 +34,8 @@ Status CheckDistinct(const std::vector<NamedAddress>& addresses);
 // True for 127.0.0.0/8, ::1, "localhost" and Unix sockets, which other machines cannot reach.
 bool IsLocal(const ListenAddress& address);
 
+// Why this process cannot bind the address now, as the system says it. Empty: it can. For those
+// whose library does not say it.
+std::string BindError(const ListenAddress& address);
+
 }  // namespace cairn::net
