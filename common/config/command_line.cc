@@ -55,6 +55,10 @@ class Loader {
 
   Status Scan() {
     for (size_t i = 0; i < args_.size(); ++i) {
+      if (args_[i] == "-h") {
+        help_ = true;
+        continue;
+      }
       if (args_[i].rfind("--", 0) != 0) {
         line_.words.push_back(args_[i]);
         continue;

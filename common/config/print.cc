@@ -88,7 +88,7 @@ std::string Schema::PrintHelp() const {
       "  --print-config          Print the settings in force as YAML and exit.\n"
       "  --check-config          Check the settings and exit.\n"
       "  --print-config-docs     Print the table of all settings as Markdown and exit.\n"
-      "  --version, --help\n";
+      "  --version, --help, -h\n";
   for (const SwitchField& field : switches_) {
     out += fmt::format("  --{:<20}  {}\n", field.name, field.doc);
   }

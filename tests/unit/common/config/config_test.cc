@@ -53,6 +53,13 @@ class ConfigTest : public ::testing::Test {
   Schema schema{"cairn-test", "A test.", "cairn-test --listen :1"};
 };
 
+TEST_F(ConfigTest, AShortFlagAsksForHelpToo) {
+  const auto line = Load(schema, {"-h"});
+  ASSERT_OK(line);
+  EXPECT_EQ(line->output, schema.PrintHelp());
+  EXPECT_THAT(line->words, IsEmpty());
+}
+
 TEST_F(ConfigTest, HelpSeparatesALongSwitchFromItsMeaning) {
   bool target = false;
   schema.Switch("a-switch-with-quite-a-long-name", &target, "Meaning.");
