@@ -132,6 +132,10 @@ std::string InFlags(std::string text, std::string_view address) {
   return text;
 }
 
+Status InFlags(const Status& status, std::string_view address) {
+  return status.ok() ? status : Status(status.code(), InFlags(Message(status), address));
+}
+
 void AddJson(CLI::App& command, bool& json, const char* what) {
   command.add_flag("--json", json, what);
 }

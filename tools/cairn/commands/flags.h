@@ -25,6 +25,7 @@ Result<uint64_t> ParseSize(const char* flag, const std::string& text);
 // An error's text with flags instead of the names that the libraries give to options. `address` is
 // the flag of the address that the error is about.
 std::string InFlags(std::string text, std::string_view address = "--cache");
+Status InFlags(const Status& status, std::string_view address);
 // --json; `what` is its help text.
 void AddJson(CLI::App& command, bool& json, const char* what);
 

@@ -43,7 +43,7 @@ Result<std::unique_ptr<Generator>> ConnectTo(const char* flag, const std::string
                                              const TlsFlags& tls) {
   auto worker = ConnectWorker(address, tls);
   if (worker.ok()) return worker;
-  return Status(worker.status().code(), InFlags(Message(worker.status()), flag));
+  return InFlags(worker.status(), flag);
 }
 
 }  // namespace
