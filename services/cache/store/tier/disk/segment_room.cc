@@ -111,9 +111,9 @@ Status SegmentRoom::TryMakeFile(uint32_t segment) {
   const uint64_t free = parts_.files.FreeBytes();
   if (free < bytes || free - bytes < parts_.min_free_bytes) {
     return Errorf(StatusCode::kResourceExhausted,
-                  "disk tier: the file system has {} free bytes; a segment of {} would leave fewer "
-                  "than option 'min_free_bytes' ({})",
-                  free, bytes, parts_.min_free_bytes);
+                  "disk.path: the file system of '{}' has {} bytes free, expected {} for another "
+                  "value file and disk.min_free, {}, more",
+                  parts_.files.folder(), free, bytes, parts_.min_free_bytes);
   }
   // First its size: a file that a power loss cut is filled up again.
   CAIRN_RETURN_IF_ERROR(parts_.store.PutSmall(
