@@ -68,7 +68,7 @@ def transfer_config(connector, offload, lmcache=False, on_device=False):
     }
 
 
-def answer(output, first, end):
+def answer(output, first, end, turns):
     [out] = output.outputs
     return {
         "ids": list(out.token_ids),
@@ -76,6 +76,7 @@ def answer(output, first, end):
             round(step[token].logprob, 5) for step, token in zip(out.logprobs, out.token_ids)
         ],
         "cached": output.num_cached_tokens,
+        "turns": turns,
         "ttft": first,
         "seconds": end,
         "finish": out.finish_reason,
@@ -121,6 +122,7 @@ class Driver:
             extra_args=extra,
         )
         engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
+        turns = {}
         for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
             self.count += 1
             names.append(str(self.count))
@@ -134,8 +136,11 @@ class Driver:
                 now = time.monotonic() - begin
                 if output.outputs and output.outputs[0].token_ids:
                     first.setdefault(output.request_id, now)
+                    turns.setdefault(output.request_id, set()).add(len(output.outputs[0].token_ids))
                 last[output.request_id] = (output, now)
-        return [answer(last[name][0], first[name], last[name][1]) for name in names]
+        return [
+            answer(last[name][0], first[name], last[name][1], len(turns[name])) for name in names
+        ]
 
     def reset(self, command):
         return self.llm.llm_engine.reset_prefix_cache(reset_connector=True)

@@ -24,6 +24,9 @@ COUNTERS = {
     "save_seconds": "Time that storing took, in the background.",
     "failed_save_blocks": "Blocks that the node did not take.",
     "dropped_save_blocks": "Blocks not stored since the buffer was full.",
+    "draft_shortened_lookups": (
+        "Look-ups whose answer was made shorter because a draft's layers need a further block."
+    ),
     "bypassed_requests": "Requests that the cache has no right key for.",
     "internal_errors": (
         "Exceptions in the adapter, caught before the engine saw them. Each is a bug."

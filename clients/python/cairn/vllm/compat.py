@@ -142,7 +142,14 @@ SURFACE = Surface(
                 "tensor_parallel_size",
             ),
         },
-        "vllm.config.speculative": {"SpeculativeConfig": ("method",)},
+        "vllm.config.speculative": {
+            "SpeculativeConfig": (
+                "draft_model_config",
+                "method",
+                "num_speculative_tokens",
+                "use_eagle_block_drop()",
+            ),
+        },
         "vllm.distributed.kv_events": {
             "MEDIUM_CPU": None,
             "MEDIUM_STORAGE": None,
@@ -182,7 +189,7 @@ SURFACE = Surface(
                 "page_size_bytes",
             ),
             "KVCacheConfig": ("kv_cache_groups", "kv_cache_layout", "num_blocks"),
-            "KVCacheGroupSpec": ("kv_cache_spec", "layer_names"),
+            "KVCacheGroupSpec": ("is_eagle_group", "kv_cache_spec", "layer_names"),
             "MLAAttentionSpec": ("block_size", "page_size_bytes"),
             "MambaSpec": None,
             "SlidingWindowSpec": (

@@ -15,6 +15,8 @@ class ConnectorOptions(Options):
 
     load_buffer: int = 64 << 20
     """KV on a GPU: bytes of pinned memory through which loads pass."""
+    draft_revision: str = ""
+    """Digest or exact revision of the weights of a draft model; empty: found out from its files."""
     device_library: str = ""
     """KV on a GPU: the library that drives it. Empty: libcairn_cuda.so of this package, next to the
     interpreter, or where the linker looks."""

@@ -71,6 +71,10 @@ class SchedulerHalf:
         self._loading: dict[str, Loading] = {}
         self._jobs: list[LoadJob | PoolLoadJob] = []
         self._mix = b""
+        # Tokens of the prompt that no key is needed for: the last one is computed. As the proof of
+        # what is before it, its block counts nevertheless.
+        proven = plan.proof_blocks or any(pool.proof_blocks for pool in plan.pools)
+        self._unasked = 0 if proven else 1
 
     # ---- before a request runs ----
 
@@ -109,7 +113,7 @@ class SchedulerHalf:
         most = (state.request.num_tokens - 1) // size
         found = state.answer.matched_blocks if isinstance(state.answer, Match) else 0
         state.first = computed // size
-        return max(0, min(found, most) - state.first) * size
+        return max(0, min(found - self._plan.proof_blocks, most) - state.first) * size
 
     def _answered(self, state: RequestState) -> bool:
         """True if `state.answer` is valid. Takes answers that came, and asks again when they are
@@ -129,7 +133,7 @@ class SchedulerHalf:
         return now - state.answered <= _USABLE
 
     def _ask(self, state: RequestState) -> None:
-        blocks = (state.request.num_tokens - 1) // self._plan.block_tokens
+        blocks = (state.request.num_tokens - self._unasked) // self._plan.block_tokens
         keys: Sequence[bytes] = state.request.block_hashes
         if not self._plan.engine_keys or self._mix or len(keys) != blocks:
             keys = self._keys(state, blocks)
@@ -204,15 +208,21 @@ class SchedulerHalf:
         state = self._state(request)
         answer = self._take_answer(state)
         assert isinstance(answer, (Match, type(None)))
+        if answer is not None:
+            state.saved = max(state.saved, answer.matched_blocks)
+            self._count_shortened(state, answer.matched_blocks)
         if tokens <= 0:
-            if answer is not None:
-                state.saved = max(state.saved, answer.matched_blocks)
             return
         first, count = state.first, tokens // self._plan.block_tokens
         ids = list(blocks.get_block_ids()[0][first : first + count])
         self._jobs.append(LoadJob(request.request_id, self._keys(state, first + count), first, ids))
         self._loading[request.request_id] = Loading(answer.tiers if answer else (), first, ids)
         state.saved = max(state.saved, first + count)
+
+    def _count_shortened(self, state: RequestState, found: int) -> None:
+        most = (state.request.num_tokens - 1) // self._plan.block_tokens
+        if found > 0 and found - self._plan.proof_blocks < min(found, most):
+            self._store.counters.add("draft_shortened_lookups")
 
     def _take_answer(self, state: RequestState) -> Match | PoolFound | None:
         """It is not used again."""
@@ -268,10 +278,19 @@ class SchedulerHalf:
             if state is not None and not state.bypass:
                 self._save_filled(state, name, computed[name] + scheduled, output, metadata)
 
-    def _full(self, state: RequestState, tokens: int) -> int:
-        """Blocks that are full after `tokens` tokens and may be stored."""
-        # Drafted tokens are not among the request's.
-        full = min(tokens, state.request.num_tokens) // self._plan.block_tokens
+    def _settled(self, state: RequestState, tokens: int, size: int, proof: int) -> int:
+        """Blocks of `size` tokens whose KV does not change any more, after `tokens` tokens were
+        computed.
+
+        Drafted tokens are not among the request's, so their KV never counts. While tokens are
+        drafted, layers whose blocks need a proof may write the last one again.
+        """
+        full = min(tokens, state.request.num_tokens) // size
+        return full - proof if tokens > state.request.num_prompt_tokens else full
+
+    def _full(self, state: RequestState, tokens: int, proof: int) -> int:
+        """Blocks, or units, that may be stored after `tokens` tokens."""
+        full = self._settled(state, tokens, self._plan.block_tokens, proof)
         return full if state.save_limit is None else min(full, state.save_limit)
 
     def _save_filled(
@@ -282,7 +301,7 @@ class SchedulerHalf:
         output: SchedulerOutput,
         metadata: Metadata,
     ) -> None:
-        full = self._full(state, tokens)
+        full = self._full(state, tokens, self._plan.proof_blocks)
         if full <= state.saved:
             return
         keys = self._keys(state, full)
