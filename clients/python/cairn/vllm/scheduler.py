@@ -3,21 +3,19 @@ the engine computes."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cairn._engine.pool_store import PoolFound, PoolLookup
 from cairn._engine.store import Lookup, Store
-from cairn.keys import block_key, block_keys
 from cairn.types import Match, TierKind, TierRun
 from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
+from cairn.vllm.request_keys import RequestKeys, has_no_key
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -70,7 +68,7 @@ class SchedulerHalf:
         self._requests: dict[str, RequestState] = {}
         self._loading: dict[str, Loading] = {}
         self._jobs: list[LoadJob | PoolLoadJob] = []
-        self._mix = b""
+        self._request_keys = RequestKeys(store, plan)
         # Tokens of the prompt that no key is needed for: the last one is computed. As the proof of
         # what is before it, its block counts nevertheless.
         proven = plan.proof_blocks or any(pool.proof_blocks for pool in plan.pools)
@@ -135,7 +133,7 @@ class SchedulerHalf:
     def _ask(self, state: RequestState) -> None:
         blocks = (state.request.num_tokens - self._unasked) // self._plan.block_tokens
         keys: Sequence[bytes] = state.request.block_hashes
-        if not self._plan.engine_keys or self._mix or len(keys) != blocks:
+        if not self._request_keys.are_the_engine_s or len(keys) != blocks:
             keys = self._keys(state, blocks)
         # Else asked with the engine's own list: a copy of a thousand keys costs a quarter of what a
         # question does.
@@ -152,7 +150,7 @@ class SchedulerHalf:
     def _state(self, request: Request) -> RequestState:
         state = self._requests.get(request.request_id)
         if state is None:
-            bypass = _bypass(request)
+            bypass = has_no_key(request)
             if bypass:
                 self._store.counters.add("bypassed_requests")
             limit = (
@@ -169,36 +167,9 @@ class SchedulerHalf:
         The list is never changed later: a load on its way has it.
         """
         if len(state.keys) < blocks:
-            if self._plan.engine_keys:
-                new = state.request.block_hashes[len(state.keys) : blocks]
-                if self._mix:
-                    new = [self._mixed(key) for key in new]
-                state.keys = state.keys + new if state.keys else new
-            else:
-                state.keys = self._own_keys(state.request, blocks)
+            state.keys = self._request_keys.extended(state.request, state.keys, blocks)
         # Copies of thousands of keys would be most of what a look-up costs the engine's thread.
         return state.keys if len(state.keys) <= blocks else state.keys[:blocks]
-
-    def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
-        """Keys over tokens and the salt. The engine would hash more, but such requests are
-        bypassed."""
-        size = self._plan.block_tokens
-        tokens = request.all_token_ids[: blocks * size]
-        extra = (request.cache_salt or "").encode() + self._mix
-        if not extra:
-            return block_keys(self._store.namespace, tokens, size)
-        keys: list[bytes] = []
-        for i in range(blocks):
-            part = tokens[i * size : (i + 1) * size]
-            keys.append(
-                block_key(self._store.namespace, part, keys[-1], b"")
-                if keys
-                else block_key(self._store.namespace, part, None, extra)
-            )
-        return keys
-
-    def _mixed(self, key: bytes) -> bytes:
-        return hashlib.sha256(b"cairn.vllm.reset.v1" + self._mix + key).digest()
 
     # ---- while it runs ----
 
@@ -339,7 +310,7 @@ class SchedulerHalf:
         other engine has: from now on KV is shared only within this process, until `weight_epoch`
         names the new weights.
         """
-        self._mix = os.urandom(16)
+        self._request_keys.reset()
         for state in self._requests.values():
             state.bypass = True
             state.keys = []
@@ -347,20 +318,3 @@ class SchedulerHalf:
             "cairn: the engine's cache was reset; nothing stored before is used "
             "by this process from now on"
         )
-
-
-def _bypass(request: Request) -> bool:
-    """True if the KV depends on something that the keys do not identify with certainty.
-
-    The engine's hashes have an adapter's name, which may be given to other weights, and identifiers
-    of images that a client may have chosen. Prompts as embeddings and sessions that change have no
-    tokens to go by.
-    """
-    anything: list[Any] = [
-        request.lora_request is not None,
-        bool(request.mm_features),
-        request.prompt_embeds is not None,
-        getattr(request, "resumable", False),
-        request.pooling_params is not None,
-    ]
-    return any(anything)

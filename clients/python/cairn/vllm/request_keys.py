@@ -1,0 +1,83 @@
+"""The keys of a request's blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from cairn._engine.store import Store
+from cairn.keys import block_key, block_keys
+from cairn.vllm.namespace import Plan
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
+
+__all__ = ["RequestKeys", "has_no_key"]
+
+
+class RequestKeys:
+    """Keys are vLLM's own block hashes, or ours over tokens and salt. Called by the engine's one
+    scheduler thread."""
+
+    def __init__(self, store: Store, plan: Plan) -> None:
+        self._store = store
+        self._plan = plan
+        self._mix = b""
+
+    @property
+    def are_the_engine_s(self) -> bool:
+        """Whether the keys of a request are its `block_hashes` as they are."""
+        return self._plan.engine_keys and not self._mix
+
+    def reset(self) -> None:
+        """From now on, keys are others than before, and no other process has them."""
+        self._mix = os.urandom(16)
+
+    def extended(self, request: Request, known: list[bytes], blocks: int) -> list[bytes]:
+        """The keys of the first `blocks` full blocks, of which `known` are the first ones. Fewer if
+        the engine has hashed no more. `known` is not changed."""
+        if not self._plan.engine_keys:
+            return self._own_keys(request, blocks)
+        new = request.block_hashes[len(known) : blocks]
+        if self._mix:
+            new = [self._mixed(key) for key in new]
+        return known + new if known else new
+
+    def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
+        """Keys over tokens and the salt. The engine would hash more, but such requests are
+        bypassed."""
+        size = self._plan.block_tokens
+        tokens = request.all_token_ids[: blocks * size]
+        extra = (request.cache_salt or "").encode() + self._mix
+        if not extra:
+            return block_keys(self._store.namespace, tokens, size)
+        keys: list[bytes] = []
+        for i in range(blocks):
+            part = tokens[i * size : (i + 1) * size]
+            keys.append(
+                block_key(self._store.namespace, part, keys[-1], b"")
+                if keys
+                else block_key(self._store.namespace, part, None, extra)
+            )
+        return keys
+
+    def _mixed(self, key: bytes) -> bytes:
+        return hashlib.sha256(b"cairn.vllm.reset.v1" + self._mix + key).digest()
+
+
+def has_no_key(request: Request) -> bool:
+    """True if the KV depends on something that the keys do not identify with certainty.
+
+    The engine's hashes have an adapter's name, which may be given to other weights, and identifiers
+    of images that a client may have chosen. Prompts as embeddings and sessions that change have no
+    tokens to go by.
+    """
+    anything: list[Any] = [
+        request.lora_request is not None,
+        bool(request.mm_features),
+        request.prompt_embeds is not None,
+        getattr(request, "resumable", False),
+        request.pooling_params is not None,
+    ]
+    return any(anything)
