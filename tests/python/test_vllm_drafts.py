@@ -377,8 +377,10 @@ def test_drafts_that_are_refused_are_named(speculative, settings, text):
         CairnConnector(config, KVConnectorRole.SCHEDULER, caches_of(groups_of((BLOCK, None))))
 
 
-def test_layers_of_one_group_may_have_blocks_of_different_sizes(node, serial):
-    """vLLM groups a narrow draft's layers with the target's."""
+@pytest.mark.parametrize("stride", [1, 64])
+def test_layers_of_one_group_may_have_blocks_of_different_sizes(stride):
+    """vLLM groups a narrow draft's layers with the target's. It tells workers each layer's spec,
+    and the scheduler the first one's. `stride`: bytes between layers for a byte of a block."""
     from cairn.vllm.namespace import make_plan, read_options
 
     config = engine_config("127.0.0.1:1", draft_revision="1")
@@ -387,21 +389,31 @@ def test_layers_of_one_group_may_have_blocks_of_different_sizes(node, serial):
         "layer0": FullAttentionSpec(BLOCK, 4, 4, "torch.float16"),
         "draft0": FullAttentionSpec(BLOCK, 1, 4, "torch.float16"),
     }
-    both = types.SimpleNamespace(
-        block_size=BLOCK,
-        kv_cache_specs=layers,
-        page_size_bytes=sum(spec.page_size_bytes for spec in layers.values()),
-    )
-    group = types.SimpleNamespace(kv_cache_spec=both, layer_names=list(layers))
-    plan = make_plan(config, caches_of([group]), read_options(config))
-    assert plan.pools == ()
-    assert plan.spec.layout.max_part_bytes == BLOCK * (4 + 1) * 4 * 2 * 2
+    both = types.SimpleNamespace(block_size=BLOCK, kv_cache_specs=layers)
+    workers = types.SimpleNamespace(kv_cache_spec=both, layer_names=list(layers))
+    scheduler = types.SimpleNamespace(kv_cache_spec=layers["layer0"], layer_names=list(layers))
     other = types.SimpleNamespace(
         kv_cache_spec=FullAttentionSpec(BLOCK, 1, 4, "torch.float16"), layer_names=["layer1"]
     )
-    pools = make_plan(config, caches_of([group, other]), read_options(config)).pools
-    assert [pool.block_bytes for pool in pools] == [BLOCK * 5 * 4 * 4, BLOCK * 4 * 4]
+    names = {**layers, "layer1": other.kv_cache_spec}
+
+    def plan_of(*groups):
+        caches = caches_of(list(groups))
+        caches.kv_cache_tensors = [
+            types.SimpleNamespace(layers=[name], layer_stride=spec.page_size_bytes * stride)
+            for name, spec in names.items()
+        ]
+        return make_plan(config, caches, read_options(config))
+
+    plans = [plan_of(group) for group in (workers, scheduler)]
+    assert plans[0] == plans[1]
+    assert plans[0].pools == ()
+    assert plans[0].spec.layout.max_part_bytes == BLOCK * (4 + 1) * 4 * 2 * 2
+    plans = [plan_of(group, other) for group in (workers, scheduler)]
+    assert plans[0] == plans[1]
+    assert [pool.block_bytes for pool in plans[0].pools] == [BLOCK * 5 * 4 * 4, BLOCK * 4 * 4]
     config.kv_transfer_config.kv_connector_extra_config["codec"] = "turbo:bits=4"
     config.speculative_config = None
-    with pytest.raises(ValueError, match="codec'.*layers have KV of different sizes"):
-        make_plan(config, caches_of([group]), read_options(config))
+    for group in (workers, scheduler):
+        with pytest.raises(ValueError, match="codec'.*layers have KV of different sizes"):
+            plan_of(group)

@@ -243,6 +243,7 @@ def cache_config(layers, blocks, block_tokens, heads, width, layout, dtype="torc
         num_blocks=blocks,
         hash_block_size=None,
         kv_cache_layout=layout,
+        kv_cache_tensors=[],
         kv_cache_groups=[
             types.SimpleNamespace(
                 kv_cache_spec=FullAttentionSpec(block_tokens, heads, width // 2, dtype),

@@ -21,7 +21,7 @@ from cairn.types import NamespaceSpec, OpaqueLayout, PooledLayout
 from cairn.vllm import compat
 from cairn.vllm.drafts import check_drafts, draft_identity, has_draft_kv, needs_proof
 from cairn.vllm.options import ConnectorOptions
-from cairn.vllm.pools import PoolPlan, block_bytes_of, is_full_attention, make_pools
+from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -133,9 +133,9 @@ def make_plan(
     proofs = needs_proof(vllm_config, groups)
     if len(groups) != 1 or not is_full_attention(groups[0]):
         return _pooled_plan(vllm_config, kv_cache_config, options, proofs)
-    kv = groups[0].kv_cache_spec
-    layers = len(groups[0].layer_names)
-    part_bytes = block_bytes_of(groups[0])
+    kv = first_spec(groups[0])
+    layers = layer_bytes(groups[0], kv_cache_config)
+    part_bytes = sum(layers)
     _check_block(kv.block_size, part_bytes)
     coding, stored_as = None, ""
     if options.codec:
@@ -152,7 +152,7 @@ def make_plan(
         + _layout(
             vllm_config,
             kv_cache_config,
-            f"page_bytes={kv.page_size_bytes} layers={layers}",
+            _sizes(layers),
             repr(kv),
             stored_as,
         ),
@@ -174,7 +174,7 @@ def _pooled_plan(
 ) -> Plan:
     """A pool for each group."""
     groups = kv_cache_config.kv_cache_groups
-    pools = make_pools(groups, proofs)
+    pools = make_pools(kv_cache_config, proofs)
     if options.codec:
         raise ValueError(
             f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
@@ -190,7 +190,7 @@ def _pooled_plan(
             vllm_config,
             kv_cache_config,
             "pools",
-            " ".join(f"{len(group.layer_names)}*{group.kv_cache_spec!r}" for group in groups),
+            " ".join(_described(group, kv_cache_config) for group in groups),
             "",
         ),
         pools=[pool.pool(vllm_config.parallel_config.tensor_parallel_size) for pool in pools],
@@ -198,6 +198,18 @@ def _pooled_plan(
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
     return Plan(spec, unit, engine_keys, kv_cache_config.num_blocks, pools=pools)
+
+
+def _described(group: Any, kv_cache_config: KVCacheConfig) -> str:
+    sizes = layer_bytes(group, kv_cache_config)
+    text = f"{len(sizes)}*{first_spec(group)!r}"
+    return text if len(set(sizes)) == 1 else f"{text} {_sizes(sizes)}"
+
+
+def _sizes(layers: Sequence[int]) -> str:
+    """Of a block in each layer."""
+    sizes = [layers[0]] if len(set(layers)) == 1 else layers
+    return f"page_bytes={','.join(str(size) for size in sizes)} layers={len(layers)}"
 
 
 def _check_block(tokens: int, part_bytes: int) -> None:
@@ -235,10 +247,10 @@ def _spec(
     )
 
 
-def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
+def _coding(codec: str, kv: Any, layers: Sequence[int]) -> tuple[Coding, int]:
     """And the bytes of a block, at most."""
     name = f"setting '{EXTRA}codec': got '{codec}'"
-    if hasattr(kv, "kv_cache_specs"):
+    if len(set(layers)) > 1:
         raise ValueError(f"{name}, expected none: the model's layers have KV of different sizes")
     dtype = str(kv.dtype)
     if dtype not in ("torch.float16", "torch.bfloat16"):
@@ -254,7 +266,7 @@ def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
             f"{name}, expected none: a block of a layer has {kv.page_size_bytes} bytes, "
             f"and keys and values alone would have {planes}"
         )
-    shape = (layers, kv.num_kv_heads, kv.head_size, kv.head_size_v, kv.block_size)
+    shape = (len(layers), kv.num_kv_heads, kv.head_size, kv.head_size_v, kv.block_size)
     try:
         canonical, most = _native.coded_block(codec, shape)
     except Error as error:

@@ -12,8 +12,9 @@ from cairn.types import Pool, PoolNeed
 __all__ = [
     "MAX_POOLS",
     "PoolPlan",
-    "block_bytes_of",
+    "first_spec",
     "is_full_attention",
+    "layer_bytes",
     "layers_of",
     "make_pools",
     "step_of",
@@ -66,30 +67,45 @@ class PoolPlan:
         return PoolNeed(number, self.tail, self.proof_blocks)
 
 
-def _layer_specs(group: Any) -> Sequence[Any]:
-    """One for each layer. Layers of one group may have blocks of different sizes, such as a draft's
-    next to the target's."""
+def _specs(group: Any) -> Sequence[Any]:
+    """Those that are known of a group's layers, the first layer's first. Blocks may be of different
+    sizes, such as a draft's next to the target's: then workers are told all of them, and the
+    scheduler only the first one."""
     spec = group.kv_cache_spec
     by_layer = getattr(spec, "kv_cache_specs", None)
-    if by_layer is None:
-        return [spec] * len(group.layer_names)
-    return [by_layer[name] for name in group.layer_names]
+    return [spec] if by_layer is None else [by_layer[name] for name in group.layer_names]
 
 
-def block_bytes_of(group: Any) -> int:
-    """The bytes of a block in all layers of a group, on each rank."""
-    return sum(spec.page_size_bytes for spec in _layer_specs(group))
+def first_spec(group: Any) -> Any:
+    """What vLLM says of the first layer of a group, to scheduler and workers alike."""
+    return _specs(group)[0]
+
+
+def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
+    """The bytes of a block in each layer of a group, on each rank.
+
+    Scheduler and workers must find the same, so layers of other sizes than the first one's are
+    known by their distances in memory, which grow as their blocks do.
+    """
+    strides = {
+        name: tensor.layer_stride
+        for tensor in kv_cache_config.kv_cache_tensors
+        for name in tensor.layers
+    }
+    size = first_spec(group).page_size_bytes
+    own = [strides.get(name, 1) for name in group.layer_names]
+    return [size * stride // own[0] for stride in own]
 
 
 def is_full_attention(group: Any) -> bool:
     """Whether all layers need all tokens before."""
     from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
-    return all(type(spec) in (FullAttentionSpec, MLAAttentionSpec) for spec in _layer_specs(group))
+    return all(type(spec) in (FullAttentionSpec, MLAAttentionSpec) for spec in _specs(group))
 
 
-def make_pools(groups: Sequence[Any], proofs: Sequence[bool] = ()) -> tuple[PoolPlan, ...]:
-    """`proofs`: by group, whether its blocks need a proof; empty: none does.
+def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, ...]:
+    """`proofs`: by group, whether its blocks need a proof.
 
     ValueError: groups of which it is not known what their layers need.
     """
@@ -100,9 +116,10 @@ def make_pools(groups: Sequence[Any], proofs: Sequence[bool] = ()) -> tuple[Pool
         SlidingWindowSpec,
     )
 
+    groups = kv_cache_config.kv_cache_groups
     # The kinds of layers by group, of which a group should have one.
     kinds = [
-        sorted({type(spec) for spec in _layer_specs(group)}, key=lambda kind: kind.__name__)
+        sorted({type(spec) for spec in _specs(group)}, key=lambda kind: kind.__name__)
         for group in groups
     ]
     flat = [kind for group in kinds for kind in group]
@@ -124,7 +141,7 @@ def make_pools(groups: Sequence[Any], proofs: Sequence[bool] = ()) -> tuple[Pool
     for number, group in enumerate(groups):
         window, tail = None, 0
         if kinds[number] == [SlidingWindowSpec]:
-            specs = _layer_specs(group)
+            specs = _specs(group)
             window = max(spec.sliding_window for spec in specs)
             # A window of one token needs nothing before it, which no question can say.
             tail = max(1, window - 1 + max(spec.extra_retained_tokens for spec in specs))
@@ -133,9 +150,9 @@ def make_pools(groups: Sequence[Any], proofs: Sequence[bool] = ()) -> tuple[Pool
                 name=f"group{number}_" + ("full" if window is None else f"window_{window}"),
                 layers=tuple(group.layer_names),
                 block_tokens=group.kv_cache_spec.block_size,
-                block_bytes=block_bytes_of(group),
+                block_bytes=sum(layer_bytes(group, kv_cache_config)),
                 tail=tail,
-                proof_blocks=int(bool(proofs) and proofs[number]),
+                proof_blocks=int(proofs[number]),
             )
         )
     return tuple(pools)
