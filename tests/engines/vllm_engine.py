@@ -5,10 +5,10 @@ vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments
   offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
   on_device   true: the connector takes the engine's pages as if they lay on a GPU
   lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
-{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for
-each prompt {"reset": true}                                                -> engine's reset of
-prefix cache and connector {"namespace": true}                                            -> what
-the KV is stored under, pickled, as hex
+{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...},
+ "lora": [name, number, path]}   -> one answer for each prompt
+{"reset": true}                  -> engine's reset of prefix cache and connector
+{"namespace": true}              -> what the KV is stored under, pickled, as hex
 """
 
 import gc
@@ -110,6 +110,7 @@ class Driver:
 
     def prompts(self, command):
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
 
         prompts = command["prompts"]
         extra = {"kv_transfer_params": command["transfer"]} if "transfer" in command else None
@@ -122,7 +123,7 @@ class Driver:
             extra_args=extra,
         )
         engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
-        turns = {}
+        turns, lora = {}, LoRARequest(*command["lora"]) if command.get("lora") else None
         for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
             self.count += 1
             names.append(str(self.count))
@@ -130,6 +131,7 @@ class Driver:
                 names[-1],
                 {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})},
                 sampling,
+                lora_request=lora,
             )
         while engine.has_unfinished_requests():
             for output in engine.step():

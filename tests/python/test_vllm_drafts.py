@@ -42,6 +42,7 @@ class OneGroup:
             **{"lookup_timeout": SLOW, "revision": str(serial), "draft_revision": "1", **settings},
         )
         config.speculative_config = speculative
+        self.configure(config)
         self.connector = CairnConnector(
             config, KVConnectorRole.SCHEDULER, caches_of(groups_of((BLOCK, None)))
         )
@@ -52,6 +53,9 @@ class OneGroup:
             self.connector._plan.spec, deadline=SLOW
         ).fingerprint
         self.names = iter(range(1 << 30))
+
+    def configure(self, config):
+        """More of vLLM's configuration."""
 
     def close(self):
         assert self.count("internal_errors") == 0
@@ -95,9 +99,16 @@ class OneGroup:
 
     def step(self, request, computed, tokens):
         """What is stored after a step: (block's number, key)."""
+        found = []
+        for save in self.metadata(request, computed, tokens).saves:
+            assert save.blocks == [*range(1 + save.first, 1 + save.first + len(save.keys))]
+            found += [(save.first + i, key) for i, key in enumerate(save.keys)]
+        return found
+
+    def metadata(self, request, computed, tokens):
         ids = [*range(1, 2 + (computed + tokens) // BLOCK)]
         name = request.request_id
-        saves = self.half.build_metadata(
+        return self.half.build_metadata(
             types.SimpleNamespace(
                 scheduled_new_reqs=[
                     types.SimpleNamespace(req_id=name, num_computed_tokens=computed)
@@ -107,24 +118,21 @@ class OneGroup:
                 total_num_scheduled_tokens=tokens,
                 kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda name: [ids]),
             )
-        ).saves
-        found = []
-        for save in saves:
-            assert save.blocks == ids[save.first : save.first + len(save.keys)]
-            found += [(save.first + i, key) for i, key in enumerate(save.keys)]
-        return found
+        )
 
     def store(self, tokens):
         """A whole prompt, computed in one step."""
         request = self.request(tokens)
         self.half.on_new_request(request)
+        wait_until(lambda: self.half.matched_tokens(request, 0) is not None, SLOW, "an answer")
         saved = self.step(request, 0, len(tokens))
         self.half.on_finished(request)
         data, parent, parts = bytes(self.layout.max_part_bytes), None, []
         for _, key in saved:
             parts.append(cairn.Part(key, data, parent=parent))
             parent = key
-        assert self.client.push(self.namespace, parts, deadline=SLOW) == [None] * len(parts)
+        if parts:
+            assert self.client.push(self.namespace, parts, deadline=SLOW) == [None] * len(parts)
         return len(parts)
 
 

@@ -225,6 +225,7 @@ def engine_config(address, **settings):
             tensor_parallel_size=1,
         ),
         speculative_config=None,
+        lora_config=None,
         kv_events_config=None,
         load_config=types.SimpleNamespace(load_format="auto"),
         model_config=types.SimpleNamespace(

@@ -107,6 +107,7 @@ SURFACE = Surface(
                 "kv_events_config",
                 "kv_transfer_config",
                 "load_config",
+                "lora_config",
                 "model_config",
                 "parallel_config",
                 "speculative_config",
@@ -160,6 +161,9 @@ SURFACE = Surface(
             ),
         },
         "vllm.distributed.parallel_state": {"get_tensor_model_parallel_rank": ""},
+        "vllm.lora.request": {
+            "LoRARequest": ("load_inplace", "lora_int_id", "lora_name", "lora_path"),
+        },
         "vllm.platforms": {"current_platform": None},
         "vllm.utils.hashing": {"get_hash_fn_by_name": "hash_fn_name"},
         "vllm.v1.core.kv_cache_manager": {"KVCacheBlocks": ("get_block_ids()",)},

@@ -19,6 +19,7 @@ from cairn._engine.weights import weights_revision
 from cairn.errors import Error
 from cairn.types import NamespaceSpec, OpaqueLayout, PooledLayout
 from cairn.vllm import compat
+from cairn.vllm.adapters import AdapterRules, adapter_rules
 from cairn.vllm.drafts import check_drafts, draft_identity, has_draft_kv, needs_proof
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
@@ -78,6 +79,7 @@ class Plan:
     blocks: int = 0
     """How many the engine has. 0: as many as the first axis of its tensors."""
     coding: Coding | None = None
+    adapters: AdapterRules = AdapterRules()
     proof_blocks: int = 0
     """Without pools: this many blocks after those that are offered must be at the node, too."""
     pools: tuple[PoolPlan, ...] = ()
@@ -162,7 +164,13 @@ def make_plan(
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
     return Plan(
-        spec, kv.block_size, engine_keys, kv_cache_config.num_blocks, coding, int(proofs[0])
+        spec,
+        kv.block_size,
+        engine_keys,
+        kv_cache_config.num_blocks,
+        coding,
+        adapter_rules(vllm_config.lora_config, options.fixed_adapters),
+        int(proofs[0]),
     )
 
 
@@ -197,7 +205,14 @@ def _pooled_plan(
         block_tokens=unit,
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
-    return Plan(spec, unit, engine_keys, kv_cache_config.num_blocks, pools=pools)
+    return Plan(
+        spec,
+        unit,
+        engine_keys,
+        kv_cache_config.num_blocks,
+        adapters=adapter_rules(vllm_config.lora_config, options.fixed_adapters),
+        pools=pools,
+    )
 
 
 def _described(group: Any, kv_cache_config: KVCacheConfig) -> str:
@@ -207,7 +222,7 @@ def _described(group: Any, kv_cache_config: KVCacheConfig) -> str:
 
 
 def _sizes(layers: Sequence[int]) -> str:
-    """Of a block in each layer."""
+    """The bytes of a block in each layer, as a text."""
     sizes = [layers[0]] if len(set(layers)) == 1 else layers
     return f"page_bytes={','.join(str(size) for size in sizes)} layers={len(layers)}"
 

@@ -23,7 +23,7 @@ from cairn.vllm.metadata import NO_BLOCK, Metadata, PoolBlocks, PoolLoadJob, Sav
 from cairn.vllm.namespace import Plan
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import step_of
-from cairn.vllm.scheduler import Loading, RequestState, SchedulerHalf
+from cairn.vllm.scheduler import Loading, RequestState, SchedulerHalf, files_of
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -215,7 +215,14 @@ class PooledSchedulerHalf(SchedulerHalf):
         wanted = self._wanted(state, progress, number, range(first, last))
         for begin, end in _runs(block for block in wanted if ids[block] != NO_BLOCK):
             metadata.saves.append(
-                SaveJob(own[begin - first : end - first], begin, ids[begin:end], parent, number)
+                SaveJob(
+                    own[begin - first : end - first],
+                    begin,
+                    ids[begin:end],
+                    parent,
+                    number,
+                    files_of(state),
+                )
             )
 
     def _wanted(

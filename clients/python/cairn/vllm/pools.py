@@ -77,7 +77,7 @@ def _specs(group: Any) -> Sequence[Any]:
 
 
 def first_spec(group: Any) -> Any:
-    """What vLLM says of the first layer of a group, to scheduler and workers alike."""
+    """The spec of a group's first layer, which vLLM tells scheduler and workers alike."""
     return _specs(group)[0]
 
 

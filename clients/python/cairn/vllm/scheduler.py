@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cairn._engine.pool_store import PoolFound, PoolLookup
 from cairn._engine.store import Lookup, Store
 from cairn.types import Match, TierKind, TierRun
+from cairn.vllm.adapters import Adapter, AdapterFiles, Adapters, Naming
 from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.request_keys import RequestKeys, has_no_key
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-__all__ = ["Loading", "RequestState", "SchedulerHalf"]
+__all__ = ["Loading", "RequestState", "SchedulerHalf", "files_of"]
 
 _LOG = logging.getLogger("cairn")
 _FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
@@ -38,6 +39,9 @@ class RequestState:
     request: Request
     bypass: bool
     save_limit: int | None
+    naming: Naming | None = None
+    """Its LoRA adapter, until that is known."""
+    adapter: Adapter | None = None
     keys: list[bytes] = field(default_factory=list)
     question: Lookup | PoolLookup | None = None
     answer: Match | PoolFound | None = None
@@ -69,6 +73,7 @@ class SchedulerHalf:
         self._loading: dict[str, Loading] = {}
         self._jobs: list[LoadJob | PoolLoadJob] = []
         self._request_keys = RequestKeys(store, plan)
+        self._adapters = Adapters(plan.adapters, store.options.lookup_timeout)
         # Tokens of the prompt that no key is needed for: the last one is computed. As the proof of
         # what is before it, its block counts nevertheless.
         proven = plan.proof_blocks or any(pool.proof_blocks for pool in plan.pools)
@@ -79,7 +84,7 @@ class SchedulerHalf:
     def on_new_request(self, request: Request) -> None:
         """Asks the node, so that the answer is there when the request's turn comes."""
         state = self._state(request)
-        if self._reads and not state.bypass and not request.skip_reading_prefix_cache:
+        if self._reads and not request.skip_reading_prefix_cache and self._named(state):
             self._ask(state)
 
     def matched_tokens(self, request: Request, computed: int) -> int | None:
@@ -96,13 +101,20 @@ class SchedulerHalf:
             or request.skip_reading_prefix_cache
         ):
             return 0
+        if not self._named(state):
+            return 0 if state.bypass else None
         if request.num_preemptions != state.preemptions:
             # It may find what it computed itself before.
             state.preemptions = request.num_preemptions
             state.answered = -math.inf
         if not self._answered(state):
             return None
-        return self._loadable(state, computed)
+        found = self._loadable(state, computed)
+        if found and state.adapter is not None and not state.adapter.files.unchanged():
+            # It may have waited for long, and the engine may have read other files since.
+            self._refuse(state, "changed_adapter_requests")
+            return 0
+        return found
 
     def _loadable(self, state: RequestState, computed: int) -> int:
         """Tokens after the first `computed` ones that the answer has."""
@@ -133,7 +145,7 @@ class SchedulerHalf:
     def _ask(self, state: RequestState) -> None:
         blocks = (state.request.num_tokens - self._unasked) // self._plan.block_tokens
         keys: Sequence[bytes] = state.request.block_hashes
-        if not self._request_keys.are_the_engine_s or len(keys) != blocks:
+        if not self._request_keys.are_the_engine_s(state.adapter) or len(keys) != blocks:
             keys = self._keys(state, blocks)
         # Else asked with the engine's own list: a copy of a thousand keys costs a quarter of what a
         # question does.
@@ -159,7 +171,24 @@ class SchedulerHalf:
                 else request.num_prompt_tokens // self._plan.block_tokens
             )
             state = self._requests[request.request_id] = RequestState(request, bypass, limit)
+            if request.lora_request is not None and not bypass:
+                state.naming = self._adapters.name(request.lora_request)
         return state
+
+    def _named(self, state: RequestState) -> bool:
+        """Whether the request has keys: now, or with `bypass` never."""
+        naming = state.naming
+        if naming is not None and not naming.pending():
+            state.naming, state.adapter = None, naming.adapter
+            if state.adapter is None:
+                self._refuse(state, naming.refusal)
+        return state.naming is None and not state.bypass
+
+    def _refuse(self, state: RequestState, reason: str) -> None:
+        """`reason`: the counter of an adapter that cannot be trusted."""
+        state.bypass = True
+        self._store.counters.add("bypassed_requests")
+        self._store.counters.add(reason)
 
     def _keys(self, state: RequestState, blocks: int) -> list[bytes]:
         """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more.
@@ -167,7 +196,9 @@ class SchedulerHalf:
         The list is never changed later: a load on its way has it.
         """
         if len(state.keys) < blocks:
-            state.keys = self._request_keys.extended(state.request, state.keys, blocks)
+            state.keys = self._request_keys.extended(
+                state.request, state.adapter, state.keys, blocks
+            )
         # Copies of thousands of keys would be most of what a look-up costs the engine's thread.
         return state.keys if len(state.keys) <= blocks else state.keys[:blocks]
 
@@ -239,6 +270,10 @@ class SchedulerHalf:
         asked = [state.question for state in self._requests.values() if state.question is not None]
         if asked and not any(question.done() for question in asked):
             asked[0].wait(_IDLE)  # The first is answered first, mostly.
+            return
+        named = [state.naming for state in self._requests.values() if state.naming is not None]
+        if not asked and named:
+            named[0].wait(_IDLE)
 
     def _save_all_filled(self, output: SchedulerOutput, metadata: Metadata) -> None:
         cached = output.scheduled_cached_reqs
@@ -246,7 +281,7 @@ class SchedulerHalf:
         computed.update(zip(cached.req_ids, cached.num_computed_tokens))
         for name, scheduled in output.num_scheduled_tokens.items():
             state = self._requests.get(name)
-            if state is not None and not state.bypass:
+            if state is not None and self._named(state):
                 self._save_filled(state, name, computed[name] + scheduled, output, metadata)
 
     def _settled(self, state: RequestState, tokens: int, size: int, proof: int) -> int:
@@ -282,7 +317,15 @@ class SchedulerHalf:
         if full > first and groups is not None:
             ids = groups[0]
             parent = keys[first - 1] if first else None
-            metadata.saves.append(SaveJob(keys[first:full], first, list(ids[first:full]), parent))
+            metadata.saves.append(
+                SaveJob(
+                    keys[first:full],
+                    first,
+                    list(ids[first:full]),
+                    parent,
+                    adapter=files_of(state),
+                )
+            )
             state.saved = full
 
     def on_output(self, output: KVConnectorOutput) -> None:
@@ -318,3 +361,12 @@ class SchedulerHalf:
             "cairn: the engine's cache was reset; nothing stored before is used "
             "by this process from now on"
         )
+
+    def close(self) -> None:
+        """Ends its thread."""
+        self._adapters.close()
+
+
+def files_of(state: RequestState) -> AdapterFiles | None:
+    """The files of the request's LoRA adapter."""
+    return state.adapter.files if state.adapter is not None else None
