@@ -1,5 +1,6 @@
 """Tiny random models that draft tokens for conftest's `tiny`. Seeded.
 
+wide     a Llama of one layer, whose KV is as wide as a layer's of `tiny`
 narrow   a Llama of one layer, whose KV is half as wide as a layer's of `tiny`
 eagle    a head of one layer over the hidden states of `tiny`
 """
@@ -25,6 +26,11 @@ def _config(kv_heads):
         max_position_embeddings=4096,
         tie_word_embeddings=True,
     )
+
+
+def wide(out, seed=3):
+    torch.manual_seed(seed)
+    LlamaForCausalLM(_config(2)).to(torch.float32).save_pretrained(out)
 
 
 def narrow(out, seed=3):

@@ -4,7 +4,8 @@ target, one whose KV is narrower, and an EAGLE head. Answers are those of the ta
 import pytest
 
 import draft_models
-from conftest import ALONE, A, A_LONGER, BLOCK, ENGINE, Counts, Engine, same, stored
+import layout_models
+from conftest import ALONE, A, A_LONGER, BLOCK, ENGINE, Counts, Engine, numbers, same, stored
 
 LAYER = 2 * BLOCK * 2 * 32 * 4  # A layer's block of `tiny`: K and V, tokens, heads, numbers.
 # Method, the layers' bytes of a block, and blocks that are held back without a proof.
@@ -61,6 +62,38 @@ def test_cold_warm_and_in_a_new_process(tiny, engine_log, start_node, reference,
     assert len(set(turns)) == 1
     if kind == "copy":
         assert turns[0] <= 3  # 8 tokens, 4 of them at a time.
+
+
+@pytest.mark.parametrize(
+    ("method", "hybrid", "restored"), [("eagle", True, 256), ("draft_model", False, 288)]
+)
+def test_next_to_windows(engine_log, start_node, tmp_path, method, hybrid, restored):
+    """A target of several KV cache groups, among which vLLM finds a place for the head's layer. It
+    marks no group, so each of them needs a block more. A draft model is refused then: vLLM without
+    the connector gives other log-probabilities with it. It may be next to windows in one group."""
+    model, folder = tmp_path / "gemma3", tmp_path / "draft"
+    layout_models.make("gemma3").save_pretrained(model)
+    {"draft_model": draft_models.wide, "eagle": draft_models.eagle}[method](folder)
+    node, prompt = start_node(), numbers(1, 300)
+    with Engine(model, engine_log(), **ENGINE, **ALONE) as alone:
+        expected = alone.ask(prompt)
+    for cached in (0, restored):
+        with Engine(
+            model,
+            engine_log(),
+            connector={"address": node.grpc, "revision": "seed 20", "lookup_timeout": 5.0},
+            speculative_config={
+                "method": method,
+                "model": str(folder),
+                "num_speculative_tokens": 3,
+            },
+            disable_hybrid_kv_cache_manager=not hybrid,
+            **ENGINE,
+            **ALONE,
+        ) as engine:
+            answers = engine.ask(prompt)
+            same(answers, expected)
+            assert answers[0]["cached"] == cached
 
 
 def test_tokens_that_were_drafted_in_vain_and_a_draft_that_is_replaced(

@@ -385,6 +385,17 @@ def test_drafts_that_are_refused_are_named(speculative, settings, text):
         CairnConnector(config, KVConnectorRole.SCHEDULER, caches_of(groups_of((BLOCK, None))))
 
 
+def test_a_draft_model_next_to_several_groups_is_refused():
+    """vLLM would write its KV over the target's: see tests/engines."""
+    from cairn.vllm import CairnConnector
+
+    config = engine_config("127.0.0.1:1", draft_revision="1")
+    config.speculative_config = draft("draft_model")
+    caches = caches_of(groups_of((16, None), (16, 40)))
+    with pytest.raises(ValueError, match="'draft_model' for a model with 2 KV cache groups"):
+        CairnConnector(config, KVConnectorRole.SCHEDULER, caches)
+
+
 @pytest.mark.parametrize("stride", [1, 64])
 def test_layers_of_one_group_may_have_blocks_of_different_sizes(stride):
     """vLLM groups a narrow draft's layers with the target's. It tells workers each layer's spec,
@@ -392,7 +403,7 @@ def test_layers_of_one_group_may_have_blocks_of_different_sizes(stride):
     from cairn.vllm.namespace import make_plan, read_options
 
     config = engine_config("127.0.0.1:1", draft_revision="1")
-    config.speculative_config = draft("draft_model")
+    config.speculative_config = draft("eagle")
     layers = {
         "layer0": FullAttentionSpec(BLOCK, 4, 4, "torch.float16"),
         "draft0": FullAttentionSpec(BLOCK, 1, 4, "torch.float16"),

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from cairn.vllm.options import ConnectorOptions
 
-__all__ = ["check_drafts", "check_no_draft_kv", "draft_identity", "has_draft_kv", "needs_proof"]
+__all__ = [
+    "check_drafts",
+    "check_groups",
+    "check_no_draft_kv",
+    "draft_identity",
+    "has_draft_kv",
+    "needs_proof",
+]
 
 _WITHOUT_KV = ("ngram", "suffix")
 _WITH_KV = ("draft_model", "eagle", "eagle3", "mtp")
@@ -37,6 +44,18 @@ def check_drafts(vllm_config: VllmConfig) -> None:
             f"setting 'speculative_config.method': got '{speculative.method}', "
             f"expected {', '.join(_WITHOUT_KV + _WITH_KV)} or none, "
             "since it is not known what the KV of other drafts depends on"
+        )
+
+
+def check_groups(vllm_config: VllmConfig, groups: Sequence[Any]) -> None:
+    """ValueError: the engine would write the draft's KV over the target's."""
+    speculative = vllm_config.speculative_config
+    if speculative is not None and speculative.method == "draft_model" and len(groups) > 1:
+        raise ValueError(
+            f"setting 'speculative_config.method': got 'draft_model' for a model with {len(groups)} "
+            "KV cache groups, expected one group, since vLLM gives the draft the blocks of the "
+            "first group, whichever its layers are in. With vLLM's setting "
+            "disable_hybrid_kv_cache_manager there is one group"
         )
 
 

@@ -20,7 +20,13 @@ from cairn.errors import Error
 from cairn.types import NamespaceSpec, OpaqueLayout, PooledLayout
 from cairn.vllm import compat
 from cairn.vllm.adapters import AdapterRules, adapter_rules
-from cairn.vllm.drafts import check_drafts, draft_identity, has_draft_kv, needs_proof
+from cairn.vllm.drafts import (
+    check_drafts,
+    check_groups,
+    draft_identity,
+    has_draft_kv,
+    needs_proof,
+)
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
 
@@ -132,6 +138,7 @@ def make_plan(
 ) -> Plan:
     """ValueError: a model or setting whose KV this adapter cannot name, or cannot encode."""
     groups = kv_cache_config.kv_cache_groups
+    check_groups(vllm_config, groups)
     proofs = needs_proof(vllm_config, groups)
     if len(groups) != 1 or not is_full_attention(groups[0]):
         return _pooled_plan(vllm_config, kv_cache_config, options, proofs)
