@@ -52,9 +52,9 @@ def check_groups(vllm_config: VllmConfig, groups: Sequence[Any]) -> None:
     speculative = vllm_config.speculative_config
     if speculative is not None and speculative.method == "draft_model" and len(groups) > 1:
         raise ValueError(
-            f"setting 'speculative_config.method': got 'draft_model' for a model with {len(groups)} "
-            "KV cache groups, expected one group, since vLLM gives the draft the blocks of the "
-            "first group, whichever its layers are in. With vLLM's setting "
+            "setting 'speculative_config.method': got 'draft_model' for a model with "
+            f"{len(groups)} KV cache groups, expected one group, since vLLM gives the draft the "
+            "blocks of the first group, whichever its layers are in. With vLLM's setting "
             "disable_hybrid_kv_cache_manager there is one group"
         )
 
