@@ -1,5 +1,5 @@
 """The connector in the real vLLM with models that draft tokens: a draft model as good as the
-target, one whose KV is narrower, and an EAGLE head. Answers are those of the target alone."""
+target, one whose KV is narrower, and EAGLE heads. Answers are those of the target alone."""
 
 import pytest
 
@@ -13,6 +13,7 @@ KINDS = {
     "copy": ("draft_model", 4 * LAYER, 0),
     "narrow": ("draft_model", 2 * LAYER + LAYER // 2, 0),
     "eagle": ("eagle", 3 * LAYER, 1),
+    "eagle3": ("eagle3", 3 * LAYER, 1),
 }
 
 
