@@ -401,7 +401,8 @@ def rows_from_disk(options):
     def bench(server, *arguments):
         command = [
             *(options.build / "benchmarks/reading_bench", "--model", options.model),
-            *("--text", options.text, "--threads", "1", "--node", server.grpc, *arguments),
+            *("--text", options.text, "--tokens", options.tokens, "--threads", "1"),
+            *("--node", server.grpc, *arguments),
         ]
         done = subprocess.run(
             [str(part) for part in command],
@@ -519,6 +520,7 @@ def main():
         default=ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf",
     )
     parser.add_argument("--text", type=pathlib.Path, help="of more than 8,200 tokens, for rows")
+    parser.add_argument("--tokens", type=int, default=8064, help="of the context, for rows")
     parser.add_argument("--capacity", nargs="+", default=CAPACITIES, help="of the node, for rows")
     parser.add_argument("--policy", nargs="+", default=POLICIES, help="of decode steps, for rows")
     parser.add_argument("--node", nargs="*", default=[], help="more settings of the node")
@@ -531,10 +533,14 @@ def main():
     with tempfile.TemporaryDirectory(prefix="cairn-strangers-") as work:
         options.work = pathlib.Path(work)
         rows = RECIPES[options.recipe](options)
+    command = ["benchmarks/strangers.py", options.recipe, "--rounds", str(options.rounds)]
+    if options.recipe == "rows":
+        command += ["--tokens", str(options.tokens), "--capacity", *options.capacity]
+        command += ["--policy", *options.policy]
     report = {
         "machine": machine(),
         "commit": revision(options.build),
-        "command": f"benchmarks/strangers.py {options.recipe} --rounds {options.rounds}",
+        "command": shlex.join(command),
         "rows": rows,
     }
     text = json.dumps(report, indent=1) + "\n"

@@ -85,6 +85,7 @@ TEST(DiskSimulationTest, AFlushFailsWhereASegmentCannotBeSynced) {
     cache::disk::IoLanes lanes;
     lanes.writer = disk.NewBackend();
     lanes.readers.push_back(disk.NewBackend());
+    lanes.ranges = disk.NewBackend();
     ExtentStore store({.capacity_bytes = kCapacity},
                       {.store = disk.records(),
                        .files = disk.files(),

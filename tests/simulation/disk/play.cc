@@ -98,6 +98,7 @@ class Player {
     IoLanes lanes;
     lanes.writer = disk_->NewBackend();
     lanes.readers.push_back(disk_->NewBackend());
+    lanes.ranges = disk_->NewBackend();
     {
       auto map = ExtentStore::MapFor(kCapacity);
       store_.emplace(cache::disk::ExtentStoreOptions{.capacity_bytes = kCapacity,

@@ -245,7 +245,8 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           "How the node reads and writes the disk. auto: the best one that works here.",
           {.choices = {"auto", "io_uring", "aio", "threads"}});
   s->Integer("disk.queue_depth", &c->disk_queue_depth,
-             "Most reads, and most writes, that are at the device at the same time.",
+             "Most reads, and most writes, that are at the device at the same time. Reads of parts "
+             "of blocks are small: eight times as many, but at most 64.",
              {.min = 1, .max = 64, .unit = "requests"});
   s->Bytes("disk.scrub_rate", &c->disk_scrub_rate,
            "Bytes per second of stored blocks that the node verifies in the background. 0: none.");

@@ -30,7 +30,7 @@ struct DiskTierOptions {
   // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
   std::string node_id = {};
   uint32_t max_extent_bytes = 64u << 20;  // Never more than a new segment.
-  size_t queue_depth = 8;  // Most reads, and most writes, at the device at the same time. 1 to 64.
+  size_t queue_depth = 8;  // Most reads, and most writes, at the device at once; of ranges 8 x.
   // Most reads, and most writes, that wait for their turn. RESOURCE_EXHAUSTED for more.
   size_t queue_capacity = 1024;
   // O_DIRECT. Falls back to buffered I/O if the file system refuses it.

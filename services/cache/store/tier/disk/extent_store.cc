@@ -188,7 +188,7 @@ void ExtentStore::Read(const Extent& extent, std::span<std::byte> destination, I
   const Result<Resident> resident = table_.BeginRead(extent);
   if (!resident.ok()) return done(resident.status());
   StartRead(
-      *resident, 0, destination,
+      parts_.lanes.reader(extent.id), *resident, 0, destination,
       [hash = resident->hash, id = extent.id, destination] {
         return Xxh3(destination) == hash
                    ? OkStatus()
@@ -217,7 +217,7 @@ void ExtentStore::ReadRange(const Extent& extent, uint64_t offset, std::span<std
                    done);
   }
   StartRead(
-      *resident, offset, destination,
+      parts_.lanes.ranges.get(), *resident, offset, destination,
       [head = has_head ? resident->head : 0, id = extent.id, destination] {
         return head == 0 || ExtentTable::HeadOf(destination) == head
                    ? OkStatus()
@@ -229,7 +229,7 @@ void ExtentStore::ReadRange(const Extent& extent, uint64_t offset, std::span<std
       /*learn_head=*/false, std::move(done));
 }
 
-void ExtentStore::StartRead(const Resident& extent, uint64_t offset,
+void ExtentStore::StartRead(IoBackend* lane, const Resident& extent, uint64_t offset,
                             std::span<std::byte> destination, std::function<Status()> check,
                             bool learn_head, IoCallback done) {
   pending_.Begin();
@@ -237,14 +237,13 @@ void ExtentStore::StartRead(const Resident& extent, uint64_t offset,
   if (!file.ok()) return EndRead(extent, 0, 0, file.status(), done);
   auto* const io = FullIo::NewRead((*file)->fd(), OffsetOf(extent.place) + offset);
   io->AddDestination(destination);
-  io->Start(parts_.lanes.reader(extent.id),
-            [this, file = *file, extent, destination, check = std::move(check), learn_head,
-             done = std::move(done)](Status status) {
-              if (status.ok()) status = check();
-              const bool known = status.ok() && learn_head;
-              const uint32_t head = known ? ExtentTable::HeadOf(destination) : 0;
-              EndRead(extent, destination.size(), head, std::move(status), done);
-            });
+  io->Start(lane, [this, file = *file, extent, destination, check = std::move(check), learn_head,
+                   done = std::move(done)](Status status) {
+    if (status.ok()) status = check();
+    const bool known = status.ok() && learn_head;
+    const uint32_t head = known ? ExtentTable::HeadOf(destination) : 0;
+    EndRead(extent, destination.size(), head, std::move(status), done);
+  });
 }
 
 void ExtentStore::EndRead(const Resident& extent, uint64_t bytes, uint32_t head, Status status,

@@ -113,8 +113,9 @@ class ExtentStore {
   void Refuse(std::span<const QueuedWrite> writes, const Status& status);
   // Reads bytes from `offset` on, of an extent that is held. `check`: a look at them on their way
   // to the caller. `learn_head`: it looks at the whole extent.
-  void StartRead(const Resident& extent, uint64_t offset, std::span<std::byte> destination,
-                 std::function<Status()> check, bool learn_head, IoCallback done);
+  void StartRead(IoBackend* lane, const Resident& extent, uint64_t offset,
+                 std::span<std::byte> destination, std::function<Status()> check, bool learn_head,
+                 IoCallback done);
   // `head`: as of ExtentTable::EndRead.
   void EndRead(const Resident& extent, uint64_t bytes, uint32_t head, Status status,
                const IoCallback& done);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,14 @@
 
 namespace cairn::cache::disk {
 namespace {
+
+// Reads of ranges that are at the device at the same time. A thread of its own for each would cost
+// more than it gains.
+size_t RangesAtOnce(IoKind kind, size_t depth) {
+  constexpr size_t kForOne = 8;
+  constexpr size_t kMost = 64;
+  return kind == IoKind::kThreads ? depth : std::max(depth, std::min(kForOne * depth, kMost));
+}
 
 // Some sandboxes let a ring be made and refuse its use: only a request that came back counts.
 Status TryOneRead(IoBackend& backend) {
@@ -76,7 +85,7 @@ Result<IoLanes> MakeIoLanes(std::span<const IoKind> kinds, const IoLanesOptions&
   Status failure = InvalidArgument("option 'kinds': got none, expected at least one");
   for (const IoKind kind : kinds) {
     const auto make_all = [&]() -> Result<IoLanes> {
-      IoLanes lanes{.kind = kind, .writer = nullptr, .readers = {}};
+      IoLanes lanes{.kind = kind, .writer = nullptr, .readers = {}, .ranges = nullptr};
       CAIRN_ASSIGN_OR_RETURN(lanes.writer,
                              options.make(kind, {.depth = options.depth, .name = "disk-write"}));
       for (size_t i = 0; i < options.readers; ++i) {
@@ -85,6 +94,9 @@ Result<IoLanes> MakeIoLanes(std::span<const IoKind> kinds, const IoLanesOptions&
             options.make(kind, {.depth = options.depth / options.readers, .name = "disk-read"}));
         lanes.readers.push_back(std::move(reader));
       }
+      CAIRN_ASSIGN_OR_RETURN(
+          lanes.ranges,
+          options.make(kind, {.depth = RangesAtOnce(kind, options.depth), .name = "disk-ranges"}));
       return lanes;
     };
     Result<IoLanes> lanes = make_all();

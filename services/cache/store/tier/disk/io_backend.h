@@ -60,15 +60,18 @@ Result<std::unique_ptr<IoBackend>> MakeAioBackend(const IoBackendOptions& option
 Result<std::unique_ptr<IoBackend>> MakeThreadBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeIoBackend(IoKind kind, const IoBackendOptions& options);
 
-// One backend for writes, and some for reads.
+// One backend for writes, some for reads, and one for reads of ranges. These are small: a device
+// takes many of them in the time of a large one, and they do not wait behind large ones here.
 struct IoLanes {
   IoKind kind = IoKind::kThreads;
   std::unique_ptr<IoBackend> writer;
   std::vector<std::unique_ptr<IoBackend>> readers;
+  std::unique_ptr<IoBackend> ranges;
   // The reader of the extent.
   IoBackend* reader(uint64_t id) const { return readers[id % readers.size()].get(); }
 };
 struct IoLanesOptions {
+  // For ranges, eight times as many requests, but at most 64, and as many if they take threads.
   size_t depth = 8;
   size_t readers = 1;  // At most `depth`.
   // Makes one backend.
