@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kNodes = 3;
 constexpr size_t kWorkers = 2;
-// Sessions that a node opens itself: for each other member, for callers that are none, and for calls
-// of Locate. They end when they were not used for a while, the last one never.
+// Sessions that a node opens itself: for each other member, for callers that are none, and for
+// calls of Locate. They end when they were not used for a while, the last one never.
 constexpr uint64_t kOwnSessions = kNodes - 1 + 2;
 constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
 // What a router or worker needs beside the items that have a setting: the program, its threads, the

@@ -79,8 +79,8 @@ bool SegmentRoom::Take(const RoomStep& step) {
   wants_file_ |= step.no_file;
   switch (step.what) {
     case RoomStep::What::kNothing:
-      // Writes that waited for room which comes when records are gone waited for ever once the
-      // database failed, and so did the end of the node.
+      // Room that comes when records are gone never came once the database failed. Neither the
+      // writes that waited for it ended, nor the node.
       if (!step.waiting || WhyNoneComesFree().ok()) return false;
       break;
     case RoomStep::What::kDelete:
