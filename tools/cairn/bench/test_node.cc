@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cairn/client/connect.h"
+#include "tools/cairn/process/ports.h"
 
 namespace cairn::cli::bench {
 namespace {
@@ -43,6 +44,9 @@ Result<std::unique_ptr<TestNode>> TestNode::Start(const BenchOptions& options,
     return node;
   }
   CAIRN_ASSIGN_OR_RETURN(node->directory_, TemporaryDirectory::Make(options.directory));
+  // A port of the kernel's choice may be somebody's outgoing connection when the node starts again.
+  CAIRN_ASSIGN_OR_RETURN(const auto addresses, FreeLoopbackAddresses(1));
+  node->start_.address = addresses.front();
   node->start_.host_bytes = needs.host_bytes;
   if (needs.disk_bytes > 0) {
     node->start_.disk_directory = node->directory_.path() + "/disk";
@@ -66,7 +70,6 @@ Result<std::unique_ptr<TestNode>> TestNode::Start(const BenchOptions& options,
 
 Status TestNode::Restart() {
   process_.child->Kill();
-  start_.address = address_;
   CAIRN_ASSIGN_OR_RETURN(process_, StartCacheNode(start_));
   return OkStatus();
 }

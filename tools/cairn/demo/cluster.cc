@@ -2,6 +2,7 @@
 
 #include "cairn/client/connect.h"
 #include "tools/cairn/generator/connection.h"
+#include "tools/cairn/process/ports.h"
 #include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
@@ -79,6 +80,11 @@ Status DemoNode::Start(uint64_t host_bytes) {
   if (external()) {
     address_ = options_.external;
   } else {
+    if (address_.empty()) {
+      // A port of the kernel's choice may be somebody's outgoing connection at the next start.
+      CAIRN_ASSIGN_OR_RETURN(const auto addresses, FreeLoopbackAddresses(1));
+      address_ = addresses.front();
+    }
     CAIRN_ASSIGN_OR_RETURN(process_, StartCacheNode({.address = address_,
                                                      .host_bytes = host_bytes,
                                                      .disk_directory = options_.disk_directory,

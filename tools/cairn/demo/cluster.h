@@ -68,8 +68,8 @@ class DemoNode {
     std::string disk_directory;
     std::string log_path;
     std::string external;  // Address of a node that runs already; empty: start one.
-    // Where the node that is started listens.
-    std::string address = "127.0.0.1:0";
+    // Where the node that is started listens. Empty: a free port, the same after each Kill.
+    std::string address = {};
     std::vector<std::string> settings = {};  // More flags of this node.
   };
   explicit DemoNode(Options options) : options_(std::move(options)), address_(options_.address) {}
