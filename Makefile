@@ -61,6 +61,8 @@ SINCE := $(if $(BASE),--base $(BASE)) $(if $(MOST),--most $(MOST))
 
 help: ## Shows this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@echo 'Variables, as in `make build JOBS=2`: JOBS, MODEL, BASE, MOST, HOURS, FUZZ_SECONDS,'
+	@echo 'FUZZ_TARGETS, IMAGE_BASE. The head of the Makefile says what they are.'
 
 clean: ## Removes what was built (downloaded models too)
 	rm -rf build
@@ -166,8 +168,12 @@ check-all: ## The whole tree: Clang's checks, ASan, UBSan, TSan, and what check-
 	@CAIRN_DISK_SEEDS=2000 $(STEP) --quiet "2000 seeds of the disk" -- \
 	  $(BUILD)/tests/disk_simulation_test
 	$(call build_targets,programs for the chart,cairn-cache cairn-worker cairn-router)
-	@CAIRN_CHART_SETS=2000 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "2000 sets of values" -- \
+	@$(STEP) --quiet "Helm's program" -- $(PYTHON) tools/fetch_helm.py build/helm
+	@CAIRN_CHART_SETS=2000 CAIRN_HELM=$(CURDIR)/build/helm/helm CAIRN_BUILD=$(BUILD) \
+	  $(STEP) --quiet "2000 sets of values" -- \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_chart_random.py
+	@CAIRN_BOUNDS_SECONDS=600 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "ten minutes without room" -- \
+	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_cluster_memory.py
 	$(check_arm)
 	$(END)
 
@@ -194,8 +200,8 @@ torture: $(BUILD)/build.ninja
 # Versions of vLLM's CPU build next to the one of tests/engines/requirements.txt, and the tests that
 # run with each of them.
 VLLM_TOO := 0.30.0 0.31.0
-VLLM_TESTS := $(addprefix tests/engines/test_,versions.py vllm.py vllm_events.py vllm_halves.py \
-  vllm_pools.py vllm_tier.py layouts_vllm.py)
+VLLM_TESTS := $(addprefix tests/engines/test_,versions.py vllm.py vllm_events.py \
+  vllm_halves.py vllm_lora.py vllm_pools.py vllm_tier.py layouts_vllm.py)
 ENGINE_TESTS := CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)

@@ -56,7 +56,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::span<std::byte> Pool(int fill) {
+std::span<std::byte> FilledPool(int fill) {
   void* const p = mmap(nullptr, kPool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) std::abort();
   madvise(p, kPool, MADV_HUGEPAGE);
@@ -234,8 +234,8 @@ int main(int argc, char** argv) {
   const size_t rounds = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 5;
   if (argc > 2) g_seconds = std::strtod(argv[2], nullptr);
   const std::string only = argc > 3 ? argv[3] : "";
-  g_from = Pool(1);
-  g_to = Pool(2);
+  g_from = FilledPool(1);
+  g_to = FilledPool(2);
   auto node = Must(
       testing::CacheNode::Start({"--host.capacity", "2GiB", "--host.prefault", "true"}), "node");
   const uint64_t idle_rss = node->process().ResidentBytes();

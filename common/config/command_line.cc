@@ -21,8 +21,9 @@ class Loader {
     if (version_) return Exit(fmt::format("{} {} ({})\n", schema_.program_, Version(), Revision()));
     if (print_docs_) return Exit(schema_.PrintMarkdown());
     if (!file_.empty()) CAIRN_RETURN_IF_ERROR(schema_.ApplyYamlFile(file_));
-    CAIRN_RETURN_IF_ERROR(
-        schema_.ApplyEnvironment([](const char* name) { return std::getenv(name); }));
+    const auto get = [](const char* name) { return std::getenv(name); };
+    CAIRN_RETURN_IF_ERROR(schema_.ApplyEnvironment(get));
+    line_.warnings = schema_.UnreadVariables(get);
     for (const auto& [key, value] : settings_) {
       CAIRN_RETURN_IF_ERROR(schema_.Set(key, value, "flag"));
     }
@@ -54,6 +55,10 @@ class Loader {
 
   Status Scan() {
     for (size_t i = 0; i < args_.size(); ++i) {
+      if (args_[i] == "-h") {
+        help_ = true;
+        continue;
+      }
       if (args_[i].rfind("--", 0) != 0) {
         line_.words.push_back(args_[i]);
         continue;

@@ -105,7 +105,7 @@ class Schema {
   // itself, such as a file that cannot be used.
   void CheckOnRequest(std::function<Status()> check);
 
-  // Adds a line that --check-config prints if nothing is wrong.
+  // Adds a line that --check-config prints if nothing is wrong. Empty: none.
   void TellOnRequest(std::function<std::string()> line);
 
   // INVALID_ARGUMENT naming field, value, expectation and `source` ("flag", "cairn.yaml line 3").
@@ -115,6 +115,10 @@ class Schema {
   Status ApplyYamlFile(const std::string& path);
   // `get` is ::getenv except in tests. It returns nullptr for a variable that is not set.
   Status ApplyEnvironment(const std::function<const char*(const char*)>& get);
+  // A line for each variable that is named like a setting, such as CAIRN_HOST_CAPACITY, and that
+  // nothing reads. Not for all unknown CAIRN_*: Kubernetes sets some of them.
+  std::vector<std::string> UnreadVariables(
+      const std::function<const char*(const char*)>& get) const;
   Status RunChecks() const;
   Status RunChecksOnRequest() const;
   // The lines of TellOnRequest, each with its end.
@@ -132,6 +136,8 @@ class Schema {
   struct SwitchField;
   Field* Find(std::string_view name) const;
   Status Unknown(std::string_view name, std::string_view source) const;
+  // The error of a check, after the file or variable of the setting that it begins with.
+  Status WithSource(const Status& status) const;
   void Add(Field field);
 
   const std::string program_, summary_, example_;
@@ -148,6 +154,8 @@ struct CommandLine {
   std::string output;
   // Words that are not flags, in order.
   std::vector<std::string> words;
+  // Lines for people.
+  std::vector<std::string> warnings;
 };
 
 // Reads all sources (--config FILE, the environment, --set a.b=c, --a.b c, --a.b=c) and then runs

@@ -88,14 +88,15 @@ std::string Schema::PrintHelp() const {
       "  --print-config          Print the settings in force as YAML and exit.\n"
       "  --check-config          Check the settings and exit.\n"
       "  --print-config-docs     Print the table of all settings as Markdown and exit.\n"
-      "  --version, --help\n";
+      "  --version, --help, -h\n";
   for (const SwitchField& field : switches_) {
     out += fmt::format("  --{:<20}  {}\n", field.name, field.doc);
   }
   out += "\nSettings (default < file < environment < flags)\n";
   for (const auto& field : fields_) {
     out += fmt::format("  --{} ({})\n", field->name, field->default_yaml);
-    AppendWrapped(&out, "      ", field->doc, 100);
+    const std::string env = field->env.empty() ? "" : fmt::format(" Environment: {}.", field->env);
+    AppendWrapped(&out, "      ", field->doc + env, 100);
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "common/config/schema.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 
@@ -311,6 +312,7 @@ Status Schema::Set(std::string_view name, std::string_view value, std::string_vi
   if (!field->parse(value).ok()) {
     return InvalidArgument("{}: {}: got '{}', expected {}", source, name, value, field->expected);
   }
+  field->source = source;
   return OkStatus();
 }
 
@@ -324,19 +326,46 @@ Status Schema::ApplyEnvironment(const std::function<const char*(const char*)>& g
   return OkStatus();
 }
 
+std::vector<std::string> Schema::UnreadVariables(
+    const std::function<const char*(const char*)>& get) const {
+  std::vector<std::string> lines;
+  for (const auto& field : fields_) {
+    std::string variable = "CAIRN_" + field->name;
+    std::ranges::transform(variable, variable.begin(), [](unsigned char c) {
+      return c == '.' ? '_' : static_cast<char>(std::toupper(c));
+    });
+    if (variable == field->env || get(variable.c_str()) == nullptr) continue;
+    lines.push_back(fmt::format("environment variable {}: nothing reads it, expected --{}{}",
+                                variable, field->name,
+                                field->env.empty() ? "" : " or " + field->env));
+  }
+  return lines;
+}
+
 Status Schema::RunChecks() const {
-  for (const auto& check : checks_) CAIRN_RETURN_IF_ERROR(check());
+  for (const auto& check : checks_) CAIRN_RETURN_IF_ERROR(WithSource(check()));
   return OkStatus();
 }
 
 Status Schema::RunChecksOnRequest() const {
-  for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(check());
+  for (const auto& check : checks_on_request_) CAIRN_RETURN_IF_ERROR(WithSource(check()));
   return OkStatus();
+}
+
+Status Schema::WithSource(const Status& status) const {
+  if (status.ok()) return status;
+  const std::string text = Message(status);
+  const Field* const field = Find(std::string_view(text).substr(0, text.find(':')));
+  // Whoever typed a flag sees it.
+  if (field == nullptr || field->source.empty() || field->source == "flag") return status;
+  return Annotate(status, field->source);
 }
 
 std::string Schema::Tell() const {
   std::string lines;
-  for (const auto& line : lines_on_request_) lines += line() + '\n';
+  for (const auto& line : lines_on_request_) {
+    if (const std::string text = line(); !text.empty()) lines += text + '\n';
+  }
   return lines;
 }
 

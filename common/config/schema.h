@@ -18,6 +18,7 @@ struct Schema::Field {
   std::function<Status(const std::vector<std::string>&)> parse_list = {};  // Lists only.
   bool is_bool = false;
   std::string default_yaml = {};
+  std::string source = {};  // The source of the current value. Empty: it is the default.
 };
 
 // true, yes, on; false, no, off. INVALID_ARGUMENT: anything else.

@@ -123,6 +123,7 @@ Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
         return InvalidArgument("{}: {}: got a list, expected {}", leaf.source, leaf.name,
                                field->expected);
       }
+      field->source = leaf.source;
       continue;
     }
     // A template that lost its value must not turn something off without a word.

@@ -86,8 +86,8 @@ Status Server::Impl::Bind() {
     CAIRN_ASSIGN_OR_RETURN(tls, MakeTlsContext(options.tls));
   }
   const auto failed = [&](const error_code& ec) {
-    return Errorf(StatusCode::kUnavailable, "{}: cannot bind '{}': {}: is the port taken?",
-                  options.field, options.listen, ec.message());
+    return Errorf(StatusCode::kUnavailable, "{}: cannot bind '{}': {}", options.field,
+                  options.listen, ec.message());
   };
   error_code ec;
   tcp::resolver resolver(shared->io);

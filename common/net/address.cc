@@ -1,9 +1,17 @@
 #include "common/net/address.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+
+#include "common/lifecycle/descriptor.h"
 
 namespace cairn::net {
 
@@ -13,11 +21,10 @@ std::string ListenAddress::WithPort(int with_port) const {
   return fmt::format("{}:{}", host, with_port);
 }
 
-Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field) {
+Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field,
+                                         std::string_view expected) {
   const auto bad = [&] {
-    return InvalidArgument(
-        "{}: got '{}', expected host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path", field,
-        text);
+    return InvalidArgument("{}: got '{}', expected {}", field, text, expected);
   };
   // A 0 would end the path that the kernel sees, and a control character a line of the log.
   const bool control = std::any_of(text.begin(), text.end(), [](char c) {
@@ -83,6 +90,40 @@ bool IsLocal(const ListenAddress& address) {
   in6_addr v6{};
   if (inet_pton(AF_INET6, address.host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
   return false;
+}
+
+namespace {
+
+std::string TryToBind(const sockaddr* address, socklen_t bytes) {
+  const Descriptor probe(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  const bool bound = probe.valid() &&
+                     setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                     bind(probe.get(), address, bytes) == 0 && listen(probe.get(), 1) == 0;
+  return bound ? "" : std::strerror(errno);
+}
+
+}  // namespace
+
+std::string BindError(const ListenAddress& address) {
+  if (address.is_unix) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    address.host.copy(at.sun_path, sizeof at.sun_path - 1);
+    const std::string error = TryToBind(reinterpret_cast<const sockaddr*>(&at), sizeof at);
+    if (error.empty()) unlink(address.host.c_str());
+    return error;
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failed =
+      getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (failed != 0) return gai_strerror(failed);
+  const std::string error = TryToBind(found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  return error;
 }
 
 }  // namespace cairn::net

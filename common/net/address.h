@@ -2,6 +2,7 @@
 // Addresses to listen on: "host:port", "[v6]:port", "unix:/path".
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cairn/common/status.h"
@@ -16,8 +17,10 @@ struct ListenAddress {
   std::string WithPort(int port) const;
 };
 
-// INVALID_ARGUMENT naming `field`.
-Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field);
+// INVALID_ARGUMENT naming `field` and what is `expected` there.
+Result<ListenAddress> ParseListenAddress(
+    const std::string& text, const std::string& field,
+    std::string_view expected = "host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path");
 
 // A process's setting and its address.
 struct NamedAddress {
@@ -30,5 +33,9 @@ Status CheckDistinct(const std::vector<NamedAddress>& addresses);
 
 // True for 127.0.0.0/8, ::1, "localhost" and Unix sockets, which other machines cannot reach.
 bool IsLocal(const ListenAddress& address);
+
+// Why this process cannot bind the address now, as the system says it. Empty: it can. For those
+// whose library does not say it.
+std::string BindError(const ListenAddress& address);
 
 }  // namespace cairn::net

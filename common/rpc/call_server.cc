@@ -1,8 +1,11 @@
 #include "common/rpc/call_server.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace cairn::rpc {
@@ -119,8 +122,9 @@ void CallServer::Take(std::unique_ptr<RawCall> call) {
   RequestCall(call->poller_);
   const auto method = methods_.find(call->context_.method());
   if (method == methods_.end()) {
-    const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED,
-                              "no method " + call->context_.method());
+    const grpc::Status status(
+        grpc::StatusCode::UNIMPLEMENTED,
+        fmt::format("no method {}, only those of {}", call->context_.method(), Services()));
     new Refusal(std::move(call), status);
   } else if (method->second.open_stream) {
     method->second.open_stream(std::move(call));
@@ -129,6 +133,14 @@ void CallServer::Take(std::unique_ptr<RawCall> call) {
     raw->pending_.fetch_add(1, std::memory_order_relaxed);
     raw->io_.Read(&raw->request_, &raw->opened_);
   }
+}
+
+std::string CallServer::Services() const {
+  std::set<std::string_view> services;  // The method is "/package.Service/Method".
+  for (const auto& [method, code] : methods_) {
+    services.insert(std::string_view(method).substr(1, method.rfind('/') - 1));
+  }
+  return fmt::format("{}", fmt::join(services, ", "));
 }
 
 void CallServer::Open(std::unique_ptr<RawCall> call, bool got_request) {

@@ -64,6 +64,8 @@ class CallServer {
   // The call has arrived.
   void Take(std::unique_ptr<RawCall> call);
   void Gone();
+  // All that it has, for a caller of the wrong server: "cairn.v1.Admin, cairn.v1.Cache".
+  std::string Services() const;
   // Its request has, too.
   void Open(std::unique_ptr<RawCall> call, bool got_request);
 

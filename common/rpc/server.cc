@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <vector>
 
 #include "common/net/address.h"
 #include "common/net/credentials.h"
@@ -55,6 +56,18 @@ void SetConnections(const Server::Options& options, grpc::ServerBuilder* builder
   }
 }
 
+// gRPC does not say it.
+Status WhyNotBound(const std::vector<net::NamedAddress>& addresses) {
+  for (const auto& [setting, address] : addresses) {
+    const std::string error = net::BindError(address);
+    if (error.empty()) continue;
+    return Errorf(StatusCode::kUnavailable, "{}: cannot bind '{}': {}", setting,
+                  address.WithPort(address.port), error);
+  }
+  return Errorf(StatusCode::kUnavailable, "listen: cannot start a gRPC server at '{}'",
+                addresses.front().address.WithPort(addresses.front().address.port));
+}
+
 }  // namespace
 
 Server::~Server() { Shutdown(Duration(0)); }
@@ -68,10 +81,12 @@ Status Server::Start(const Options& options) {
   if (listen.is_unix) {
     CAIRN_RETURN_IF_ERROR(Annotate(net::FreeUnixPath(listen.host), "listen"));
   }
+  std::vector<net::NamedAddress> all = {{"listen", listen}};
   if (!options.listen_unix.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress local,
                            net::ParseListenAddress(options.listen_unix, "listen_unix"));
     CAIRN_RETURN_IF_ERROR(Annotate(net::FreeUnixPath(local.host), "listen_unix"));
+    all.push_back({"listen_unix", local});
   }
   grpc::ServerBuilder builder;
   builder.AddListeningPort(listen.is_unix ? options.listen : listen.WithPort(listen.port),
@@ -87,11 +102,7 @@ Status Server::Start(const Options& options) {
   }
   SetConnections(options, &builder);
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr) {
-    return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?",
-                  options.listen,
-                  options.listen_unix.empty() ? "" : " and '" + options.listen_unix + "'");
-  }
+  if (server_ == nullptr) return WhyNotBound(all);
   calls_.Start();
   FollowClockSteps();
   if (listen.is_unix) port_ = 0;

@@ -9,7 +9,8 @@
 namespace cairn::rpc {
 
 grpc::Status ToGrpc(const Status& status);
-// Codes that this version does not know read as UNKNOWN.
+// Codes that this version does not know read as UNKNOWN. If an attempt to connect failed because of
+// TLS or another protocol, the meaning follows gRPC's own words.
 Status FromGrpc(const grpc::Status& status);
 
 }  // namespace cairn::rpc

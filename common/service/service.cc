@@ -148,10 +148,11 @@ void Settings::RegisterJson(Settings* settings, config::Schema* schema) {
 }
 
 Result<net::ListenAddress> ParseAdminListen(const Settings& settings) {
+  constexpr std::string_view kExpected = "host:port such as 127.0.0.1:7401";
   CAIRN_ASSIGN_OR_RETURN(net::ListenAddress admin,
-                         net::ParseListenAddress(settings.admin_listen, "admin.listen"));
+                         net::ParseListenAddress(settings.admin_listen, "admin.listen", kExpected));
   if (admin.is_unix) {
-    return InvalidArgument("admin.listen: got '{}', expected host:port", settings.admin_listen);
+    return InvalidArgument("admin.listen: got '{}', expected {}", settings.admin_listen, kExpected);
   }
   return admin;
 }
@@ -174,6 +175,9 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   program.add_settings(&schema);
   const Result<config::CommandLine> line = config::Load(schema, args);
   if (!line.ok()) return fail(line.status(), 2);
+  for (const std::string& warning : line->warnings) {
+    std::fprintf(stderr, "%s: warning: %s\n", program.name.c_str(), warning.c_str());
+  }
   const bool health = line->words == std::vector<std::string>{"health"};
   // A mistyped value of a boolean is such a word, so --check-config has to refuse it, too.
   if (!health && !line->words.empty()) {

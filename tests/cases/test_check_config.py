@@ -36,6 +36,7 @@ CASES = {
     "node: relative socket": ("cairn-cache", "--local.socket", "x.sock"),
     "node: long socket": ("cairn-cache", "--admin.socket", "/" + "x" * 99 + "/" + "x" * 20),
     "node: a file as folder": ("cairn-cache", "--disk.path", f"{MODEL}/x"),
+    "node: a folder in /proc": ("cairn-cache", "--disk.path", "/proc/cairn"),
     "two documents": ("cairn-cache", "--config", "TWO"),
 }
 

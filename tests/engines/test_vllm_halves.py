@@ -252,7 +252,6 @@ def test_requests_that_end_early_leave_nothing():
 @pytest.mark.parametrize(
     "change",
     [
-        {"lora_request": object()},
         {"mm_features": [1]},
         {"prompt_embeds": 1},
         {"resumable": True},

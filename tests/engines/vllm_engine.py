@@ -5,10 +5,10 @@ vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments
   offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
   on_device   true: the connector takes the engine's pages as if they lay on a GPU
   lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
-{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for
-each prompt {"reset": true}                                                -> engine's reset of
-prefix cache and connector {"namespace": true}                                            -> what
-the KV is stored under, pickled, as hex
+{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...},
+ "lora": [name, number, path]}   -> one answer for each prompt
+{"reset": true}                  -> engine's reset of prefix cache and connector
+{"namespace": true}              -> what the KV is stored under, pickled, as hex
 """
 
 import gc
@@ -68,7 +68,7 @@ def transfer_config(connector, offload, lmcache=False, on_device=False):
     }
 
 
-def answer(output, first, end):
+def answer(output, first, end, turns):
     [out] = output.outputs
     return {
         "ids": list(out.token_ids),
@@ -76,6 +76,7 @@ def answer(output, first, end):
             round(step[token].logprob, 5) for step, token in zip(out.logprobs, out.token_ids)
         ],
         "cached": output.num_cached_tokens,
+        "turns": turns,
         "ttft": first,
         "seconds": end,
         "finish": out.finish_reason,
@@ -109,6 +110,7 @@ class Driver:
 
     def prompts(self, command):
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
 
         prompts = command["prompts"]
         extra = {"kv_transfer_params": command["transfer"]} if "transfer" in command else None
@@ -121,6 +123,7 @@ class Driver:
             extra_args=extra,
         )
         engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
+        turns, lora = {}, LoRARequest(*command["lora"]) if command.get("lora") else None
         for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
             self.count += 1
             names.append(str(self.count))
@@ -128,14 +131,18 @@ class Driver:
                 names[-1],
                 {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})},
                 sampling,
+                lora_request=lora,
             )
         while engine.has_unfinished_requests():
             for output in engine.step():
                 now = time.monotonic() - begin
                 if output.outputs and output.outputs[0].token_ids:
                     first.setdefault(output.request_id, now)
+                    turns.setdefault(output.request_id, set()).add(len(output.outputs[0].token_ids))
                 last[output.request_id] = (output, now)
-        return [answer(last[name][0], first[name], last[name][1]) for name in names]
+        return [
+            answer(last[name][0], first[name], last[name][1], len(turns[name])) for name in names
+        ]
 
     def reset(self, command):
         return self.llm.llm_engine.reset_prefix_cache(reset_connector=True)

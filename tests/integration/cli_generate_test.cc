@@ -218,7 +218,7 @@ TEST(CliGenerateTest, WhatNoModelCanDoIsAWrongCommandLine) {
        "which selects tokens"},
       {{"--read-policy", "precision", "--kv-budget", "much"}, "--kv-budget"},
       {{"--read-policy", "precision", "--kv-budget", "64"}, "a unit, such as 64MiB"},
-      {{"--recipe", "int9"}, "option 'recipe': codec: got 'int9'"},
+      {{"--recipe", "int9"}, "--recipe: codec: got 'int9'"},
       {{"--device", "gpu"}, "option 'device': got 'gpu', expected cpu, or cuda:N"},
   };
   for (const auto& [flags, message] : wrong) {

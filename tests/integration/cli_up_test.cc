@@ -585,7 +585,8 @@ TEST_F(CliUpTest, AHostileStateHarmsNobody) {
 
 TEST_F(CliUpTest, TheCommandsOfTheReadmeRunAsTheyAreWritten) {
   const std::string readme = ReadFile("README.md");
-  const std::string title = "## A cluster on this machine, after `make build`\n```sh\n";
+  const std::string title =
+      "## A cluster on this machine, after `make demo` and `make build`\n```sh\n";
   const size_t begin = readme.find(title);
   ASSERT_NE(begin, readme.npos);
   std::string script = readme.substr(begin + title.size());

@@ -144,6 +144,28 @@ TEST_F(NodeTlsTest, MutualTlsAsksEveryClientForAGoodCertificate) {
   EXPECT_FALSE(plain.error().ok());
 }
 
+// gRPC's own words say what its code saw, and not what is wrong.
+TEST_F(NodeTlsTest, AClientThatIsSetWronglyIsToldWhatIsWrong) {
+  auto node = CacheNode::Start(MutualFlags(""));
+  ASSERT_OK(node);
+  const auto said = [&](const std::string& address, const client::TlsOptions& tls) {
+    auto client = client::Connect({.address = address, .client_name = "test", .tls = tls});
+    EXPECT_OK(client);
+    const auto stats = (*client)->Stat({.deadline = std::chrono::seconds(120), .trace = ""});
+    return stats.ok() ? "OK" : Message(stats.status());
+  };
+  const std::string wants = "the server wants TLS, or a certificate from its clients";
+  EXPECT_THAT(said((*node)->address(), {}), HasSubstr(wants));
+  EXPECT_THAT(said((*node)->address(), {.ca_file = Path("ca.pem")}), HasSubstr(wants));
+  EXPECT_THAT(said((*node)->address(), {.ca_file = Path("evil.pem")}),
+              HasSubstr("not from an authority that the client trusts"));
+  EXPECT_THAT(said((*node)->address(), {.ca_file = Path("ca.pem"), .server_name = "other.example"}),
+              HasSubstr("has another name than the address"));
+  EXPECT_THAT(said((*node)->admin(), {}), HasSubstr("this is an HTTP port"));
+  EXPECT_THAT(said((*node)->admin(), {.ca_file = Path("ca.pem")}),
+              HasSubstr("the server has no TLS at this port"));
+}
+
 TEST_F(NodeTlsTest, OnlyNamedIdentitiesAreAdmins) {
   for (const char* identity :
        {"ops.example", "spiffe://example/ops", "cn:ops-cn", "x,ops.example"}) {

@@ -51,12 +51,15 @@ def caches_of(groups):
 class World:
     """A scheduler's half, the node, and the blocks that were stored, by pool and key."""
 
-    def __init__(self, node, groups, serial, **settings):
+    def __init__(self, node, groups, serial, speculative=None, proofs=None, **settings):
+        """`proofs`: by pool, the blocks after a length that must be there."""
         from cairn.vllm import CairnConnector
 
         config = engine_config(
             node.grpc, **{"lookup_timeout": SLOW, "revision": str(serial), **settings}
         )
+        config.speculative_config = speculative
+        self.proofs = proofs or [0] * len(groups)
         self.connector = CairnConnector(config, KVConnectorRole.SCHEDULER, caches_of(groups))
         self.half = self.connector._scheduler
         self.plan = self.connector._plan
@@ -87,10 +90,15 @@ class World:
         return sorted({token // size for token in range(begin, tokens)})
 
     def restorable(self, keys, tokens):
+        return all(self.pool_has(pool, keys, tokens) for pool in range(len(self.plan.pools)))
+
+    def pool_has(self, pool, keys, tokens):
+        end = tokens // self.plan.pools[pool].block_tokens
+        blocks = [*self.needed(pool, tokens), *range(end, end + self.proofs[pool])]
+        units = self.plan.pools[pool].block_tokens // self.plan.block_tokens
         return all(
-            (pool, self.key(keys, pool, block)) in self.stored
-            for pool in range(len(self.plan.pools))
-            for block in self.needed(pool, tokens)
+            (block + 1) * units <= len(keys) and (pool, self.key(keys, pool, block)) in self.stored
+            for block in blocks
         )
 
     def longest(self, keys, below):

@@ -225,6 +225,7 @@ def engine_config(address, **settings):
             tensor_parallel_size=1,
         ),
         speculative_config=None,
+        lora_config=None,
         kv_events_config=None,
         load_config=types.SimpleNamespace(load_format="auto"),
         model_config=types.SimpleNamespace(
@@ -243,6 +244,7 @@ def cache_config(layers, blocks, block_tokens, heads, width, layout, dtype="torc
         num_blocks=blocks,
         hash_block_size=None,
         kv_cache_layout=layout,
+        kv_cache_tensors=[],
         kv_cache_groups=[
             types.SimpleNamespace(
                 kv_cache_spec=FullAttentionSpec(block_tokens, heads, width // 2, dtype),

@@ -1,5 +1,7 @@
 #include "tools/cairn/app.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -49,14 +51,36 @@ std::vector<CommandSpec> Describe(const CLI::App& app) {
   return commands;
 }
 
+// The error of a command line that ends, or has an unknown word, where a command has to be. Empty:
+// it names one. CLI11 says only that there is none.
+std::string MissingCommand(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  std::string path;  // The words so far, with a space at its end.
+  int word = 1;
+  for (; !at->get_subcommands().empty() && word < argc; ++word) {
+    at = at->get_subcommands().front();
+    path += at->get_name() + " ";
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* sub : at->get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  if (names.empty()) return "";
+  const std::string got = word < argc && argv[word][0] != '-'
+                              ? fmt::format("unknown command '{}'", argv[word])
+                              : "got no command";
+  const std::string prefix = path.empty() ? "" : path.substr(0, path.size() - 1) + ": ";
+  return fmt::format("{}{}, expected one of {}; see cairn {}--help", prefix, got,
+                     fmt::join(names, ", "), path);
+}
+
 // The exit code if there is no command to run.
 std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
-    // CLI11 only says that a command is missing, not which word it did not know.
-    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      return FailUsage(std::string("unknown command '") + argv[1] + "', see cairn --help");
+    if (const std::string text = MissingCommand(app, argc, argv); !text.empty()) {
+      return FailUsage(text);
     }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   } catch (const CLI::ParseError& error) {

@@ -52,6 +52,7 @@ ApiError FromRouter(const GenerateError& error) {
                   .message = Message(error.status),
                   .param = error.field,
                   .retry_after = error.retry_after};
+  if (answer.status == 400 && !error.field.empty()) answer.code = "invalid_value";
   if (error.prompt_too_long) answer.code = "context_length_exceeded";
   // Clients take a 404 for a wrong model. For anything else that was not found, the server is at
   // fault.

@@ -280,11 +280,13 @@ void ApiService::Health(http::Responder& responder) {
   if (serves && !draining_) {
     return Answer(Route::kHealth, responder, JsonResponse("{\"status\":\"ok\"}"));
   }
-  Answer(
-      Route::kHealth, responder,
-      ErrorResponse({.status = 503,
-                     .message = draining_ ? "the router is about to stop" : "no worker can answer",
-                     .code = "unavailable"}));
+  Answer(Route::kHealth, responder,
+         ErrorResponse({.status = 503,
+                        // Nobody needs a key to ask, so it names no worker.
+                        .message = draining_
+                                       ? "the router is about to stop"
+                                       : "no worker can answer; /readyz at admin.listen says why",
+                        .code = "unavailable"}));
 }
 
 }  // namespace cairn::router

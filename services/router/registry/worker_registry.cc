@@ -31,7 +31,8 @@ struct WorkerRegistry::State {
     TimePoint reported_at = {};
     std::string error = "it has not answered yet";
     bool suitable = true;
-    bool watched = false;     // A watch is under way.
+    bool logged_away = false;  // Since it was last reached, a line of the log said why it is away.
+    bool watched = false;      // A watch is under way.
     uint64_t generation = 0;  // The generation of that watch. Reports of older watches are ignored.
     uint64_t connects = 0;
     TimePoint heard_at = {};  // When the watch began or last told something.
@@ -90,6 +91,7 @@ class WorkerRegistry::Watch final : public WorkerWatchObserver {
       if (worker->report == nullptr) {
         ++worker->connects;
         worker->backoff = Duration(0);
+        worker->logged_away = false;
         log::Info("router_worker_reached", {{"worker", worker->address}});
       }
       worker->report = std::make_shared<const WorkerReport>(report);
@@ -105,8 +107,9 @@ class WorkerRegistry::Watch final : public WorkerWatchObserver {
       MutexLock lock(state_->mu);
       State::Worker* const worker = state_->Current(index_, generation_);
       if (worker == nullptr) return;
-      if (worker->report != nullptr) {
-        log::Warn("router_worker_lost", {{"worker", worker->address}, {"error", ToString(status)}});
+      if (!std::exchange(worker->logged_away, true)) {
+        log::Warn(worker->report != nullptr ? "router_worker_lost" : "router_worker_not_reached",
+                  {{"worker", worker->address}, {"error", ToString(status)}});
       }
       state_->EndWatch(worker, status.ok() ? "it ended its load reports" : ToString(status));
       address = worker->address;
@@ -194,7 +197,9 @@ void WorkerRegistry::Tick() {
       address = worker.address;
       if (worker.watched && now - worker.heard_at > options_.silent_after) {
         silent = worker.call;
-        log::Warn("router_worker_silent", {{"worker", address}});
+        if (!std::exchange(worker.logged_away, true)) {
+          log::Warn("router_worker_silent", {{"worker", address}});
+        }
         state_->EndWatch(
             &worker, fmt::format("it has told nothing for {}s", Seconds(options_.silent_after)));
       } else if (!worker.watched && now >= worker.next_try) {

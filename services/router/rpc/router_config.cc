@@ -128,14 +128,16 @@ Status CheckAddresses(RouterConfig& c) {
   if (c.accept_plaintext) c.tls.allow_plaintext_beyond_loopback = true;
   CAIRN_RETURN_IF_ERROR(net::Check(c.tls));
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
-                         net::ParseListenAddress(c.listen, "listen"));
+                         net::ParseListenAddress(c.listen, "listen",
+                                                 "host:port such as 127.0.0.1:7600 or unix:/path"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
   std::vector<net::NamedAddress> all = {{"listen", listen}};
   if (!c.http.listen.empty()) {
+    constexpr std::string_view kExpected = "host:port such as 127.0.0.1:8000";
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress http,
-                           net::ParseListenAddress(c.http.listen, "http.listen"));
+                           net::ParseListenAddress(c.http.listen, "http.listen", kExpected));
     if (http.is_unix) {
-      return InvalidArgument("http.listen: got '{}', expected host:port", c.http.listen);
+      return InvalidArgument("http.listen: got '{}', expected {}", c.http.listen, kExpected);
     }
     CAIRN_RETURN_IF_ERROR(net::CheckBind(http, c.tls, "http.listen"));
     all.push_back({"http.listen", http});
@@ -162,8 +164,11 @@ Result<std::string> OneSpelling(const std::string& worker) {
     CAIRN_ASSIGN_OR_RETURN(const http::Origin origin, http::ParseOrigin(worker, "workers"));
     spelling = (origin.tls ? "https://" : "http://") + origin.Authority();
   } else {
-    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress address,
-                           net::ParseListenAddress(worker, "workers"));
+    CAIRN_ASSIGN_OR_RETURN(
+        const net::ListenAddress address,
+        net::ParseListenAddress(worker, "workers",
+                                "HOST:PORT of a worker, such as 127.0.0.1:7500, or "
+                                "http://HOST:PORT of an engine"));
     spelling = address.WithPort(address.port);
     if (address.is_unix) return spelling;  // Paths have a case.
   }

@@ -25,9 +25,14 @@ Result<std::shared_ptr<device::Device>> OpenWorkerDevice(const std::string& name
                                                          const std::string& library) {
   CAIRN_ASSIGN_OR_RETURN(const std::optional<uint32_t> ordinal, ParseWorkerDevice(name));
   if (!ordinal) return std::shared_ptr<device::Device>();
-  CAIRN_ASSIGN_OR_RETURN(const auto driver, device::Driver::Load(library));
-  CAIRN_ASSIGN_OR_RETURN(const device::DeviceInfo info, driver->Find(std::to_string(*ordinal)));
-  return driver->Open(info.ordinal);
+  const auto open = [&]() -> Result<std::shared_ptr<device::Device>> {
+    CAIRN_ASSIGN_OR_RETURN(const auto driver, device::Driver::Load(library));
+    CAIRN_ASSIGN_OR_RETURN(const device::DeviceInfo info, driver->Find(std::to_string(*ordinal)));
+    return driver->Open(info.ordinal);
+  };
+  auto opened = open();
+  if (!opened.ok()) return Annotate(opened.status(), fmt::format("device: got '{}'", name));
+  return opened;
 }
 
 Result<std::shared_ptr<client::DeviceImporter>> OpenWorkerImporter(const std::string& name,

@@ -196,7 +196,8 @@ std::vector<std::string> SplitRecipes(const std::string& text) {
 Status CheckAddresses(WorkerConfig& c) {
   if (c.accept_plaintext) c.tls.allow_plaintext_beyond_loopback = true;
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
-                         net::ParseListenAddress(c.listen, "listen"));
+                         net::ParseListenAddress(c.listen, "listen",
+                                                 "host:port such as 127.0.0.1:7500 or unix:/path"));
   CAIRN_RETURN_IF_ERROR(net::Check(c.tls));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
   // Probes and metrics only, nothing that changes anything: never behind TLS.

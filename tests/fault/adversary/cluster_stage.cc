@@ -18,6 +18,9 @@ namespace {
 
 constexpr size_t kNodes = 3;
 constexpr size_t kWorkers = 2;
+// Sessions that a node opens itself: for each other member, for callers that are none, and for
+// calls of Locate. They end when they were not used for a while, the last one never.
+constexpr uint64_t kOwnSessions = kNodes - 1 + 2;
 constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
 // What a router or worker needs beside the items that have a setting: the program, its threads, the
 // vocabulary, and memory that the allocator keeps.
@@ -118,6 +121,8 @@ class ClusterStage final : public Stage {
   Result<uint64_t> Active(const TestedServer& router) const;
   // Until `server` has `workers` that are ready.
   Status WaitReady(const TestedServer& router, int workers) const;
+  // Until the router has a session at each node, so that later ones are not its own.
+  Status WaitFollowed() const;
   std::string File(const std::string& name, const std::string& text) const;
 
   const testing::TemporaryDirectory directory_;
@@ -230,7 +235,25 @@ Status ClusterStage::StartRouter() {
                   "5s"};
   AddFlags(kRouterMemory, &options.args);
   CAIRN_ASSIGN_OR_RETURN(places_.router, Add("router", options, AccountOf(kRouterMemory)));
-  return WaitReady(*places_.router, kWorkers);
+  CAIRN_RETURN_IF_ERROR(WaitReady(*places_.router, kWorkers));
+  return WaitFollowed();
+}
+
+Status ClusterStage::WaitFollowed() const {
+  for (size_t i = 0; i < kNodes; ++i) {
+    // The operator, the router, and perhaps a worker.
+    const uint64_t expected = i < kWorkers ? 3 : 2;
+    const bool followed = WaitUntil(
+        [&] {
+          const auto stats = operators_[i]->Stat({.deadline = seconds(5)});
+          return stats.ok() && stats->sessions >= expected;
+        },
+        seconds(60));
+    if (!followed) {
+      return Errorf(StatusCode::kUnavailable, "node-{} has no {} sessions", i, expected);
+    }
+  }
+  return OkStatus();
 }
 
 Status ClusterStage::StartRelay() {
@@ -320,9 +343,8 @@ std::unique_ptr<HonestLoad> ClusterStage::NewLoad(const std::string& port,
 std::string ClusterStage::HeldAt(size_t node) {
   const auto stats = operators_[node]->Stat({.deadline = seconds(5)});
   if (!stats.ok()) return fmt::format("node-{}: {}", node, ToString(stats.status()));
-  // Members open a session at each other with their first read.
   const bool counted = sessions_.size() == kNodes;
-  const uint64_t most = counted ? sessions_[node] + kNodes - 1 : UINT64_MAX;
+  const uint64_t most = counted ? sessions_[node] + kOwnSessions : UINT64_MAX;
   if (stats->leases == 0 && stats->reservations == 0 && stats->sessions <= most) return "";
   return fmt::format("node-{}: {}", node, Describe(*stats));
 }
@@ -360,7 +382,8 @@ std::string ClusterStage::StillHeld(size_t, milliseconds timeout) {
   WaitUntil(find, timeout);
   for (size_t i = sessions_.size(); i < kNodes; ++i) {
     const auto stats = operators_[i]->Stat({.deadline = seconds(5)});
-    sessions_.push_back(stats.ok() ? stats->sessions : 0);
+    if (!stats.ok()) break;  // Counted next time.
+    sessions_.push_back(stats->sessions);
   }
   return held;
 }

@@ -18,6 +18,7 @@ from small_cluster.view import LIVE, View
 
 KINDS = {  # group/version: {plural: kind}
     "v1": {
+        "namespaces": "Namespace",
         "nodes": "Node",
         "pods": "Pod",
         "services": "Service",
@@ -70,7 +71,7 @@ def _resources(version):
         {
             "name": plural,
             "singularName": kind.lower(),
-            "namespaced": kind != "Node",
+            "namespaced": kind not in ("Namespace", "Node"),
             "kind": kind,
             "verbs": VERBS,
             "shortNames": SHORT.get(plural, []),
@@ -219,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "DELETE":
             return 200, self._delete(kind, old, yaml.safe_load(body) if body else {}, query)
         binary = body.startswith(protobuf.MAGIC)
-        obj = protobuf.secret(body) if binary else yaml.safe_load(body)
+        obj = protobuf.read(body) if binary else yaml.safe_load(body)
         dry = "dryRun" in query
         if kind == "Node":
             obj = _merge(old, obj)

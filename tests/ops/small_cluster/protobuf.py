@@ -1,5 +1,5 @@
-"""Reads a Secret as `kubectl create secret` sends it: in Kubernetes' envelope of protocol buffers,
-which begins with k8s and a zero."""
+"""Reads a Secret or Namespace as `kubectl create` sends it: in Kubernetes' envelope of protocol
+buffers, which begins with k8s and a zero."""
 
 import base64
 
@@ -41,19 +41,21 @@ def _entry(data):
     return entry[1].decode(), entry.get(2, b"")
 
 
-def secret(body):
+def read(body):
     """The object of a request's body. NotImplementedError: it is another kind."""
     envelope = dict(_fields(body.removeprefix(MAGIC)))
     about = _texts(envelope[1], {1: "apiVersion", 2: "kind"})
-    if about != {"apiVersion": "v1", "kind": "Secret"}:
+    if about not in ({"apiVersion": "v1", "kind": kind} for kind in ("Namespace", "Secret")):
         raise NotImplementedError(f"protocol buffers of {about}")
-    made = {**about, "metadata": {}, "data": {}}
+    made = {**about, "metadata": {}}
     for number, value in _fields(envelope[2]):
         if number == 1:
             made["metadata"] = _texts(value, {1: "name", 3: "namespace"})
+        elif about["kind"] == "Namespace":
+            continue  # Its spec has finalizers.
         elif number == 2:
             name, data = _entry(value)
-            made["data"][name] = base64.b64encode(data).decode()
+            made.setdefault("data", {})[name] = base64.b64encode(data).decode()
         elif number == 3:
             made["type"] = value.decode()
     return made

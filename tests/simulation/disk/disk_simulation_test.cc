@@ -101,6 +101,38 @@ TEST(DiskSimulationTest, AFlushFailsWhereASegmentCannotBeSynced) {
   simulation.Run();
 }
 
+// A process that was killed between making a file and syncing its name left it to the next one,
+// whose blocks were gone with the file after a power loss.
+TEST(DiskSimulationTest, FilesThatAKilledProcessMadeSurviveAPowerLoss) {
+  using cache::disk::ExtentStore;
+  Simulation simulation(1);
+  simulation.Start([&] {
+    constexpr uint64_t kCapacity = 6 << 20;
+    constexpr uint32_t kFiles = 6;
+    auto map = ExtentStore::MapFor(kCapacity);
+    const uint64_t bytes = map.segment_bytes();
+    FaultyDisk before(simulation, {}, {});
+    for (uint32_t file = 0; file < kFiles; ++file) {
+      ASSERT_TRUE(before.files().Make(file, bytes).ok());
+    }
+    FaultyDisk disk(simulation, before.Kill(), {});
+    cache::disk::IoLanes lanes;
+    lanes.writer = disk.NewBackend();
+    lanes.readers.push_back(disk.NewBackend());
+    ExtentStore store({.capacity_bytes = kCapacity},
+                      {.store = disk.records(),
+                       .files = disk.files(),
+                       .lanes = lanes,
+                       .clock = simulation.clock(),
+                       .start = TasksOf(simulation)},
+                      std::move(map));
+    for (const auto& [file, size] : disk.FilesFound()) store.AddFile(file, size);
+    ASSERT_TRUE(store.Recover([](const cache::Extent&, std::string_view) { return true; }).ok());
+    EXPECT_EQ(disk.LosePower().files.size(), kFiles);
+  });
+  simulation.Run();
+}
+
 class DiskLieTest : public ::testing::TestWithParam<DiskLie> {};
 
 // Each stands for a mistake of the tier: a sync that is forgotten, that comes after the records, an

@@ -195,6 +195,7 @@ class FaultyDisk::Files final : public cache::disk::SegmentFiles {
     return OkStatus();
   }
   uint64_t FreeBytes() const override { return kRoom; }
+  std::string folder() const override { return "simulated"; }
 
  private:
   const std::shared_ptr<State> state_;

@@ -32,8 +32,13 @@ Check CheckCacheNode(const std::string& address, const TlsFlags& tls) {
       return check;
     }
   }
-  check.found = fmt::format("{}: {}", address, Message(status));
-  check.fix = "start cairn-cache there, or correct --cache";
+  const std::string reason = Message(status);
+  const auto about = [&](std::string_view word) { return reason.find(word) != std::string::npos; };
+  check.found = fmt::format("{}: {}", address, InFlags(reason));
+  // Something answers there, if it is about these.
+  check.fix = about("TLS") || about("certificate") ? "correct --cache, or the flags --tls-*"
+              : about("HTTP port")                 ? "correct --cache"
+                                                   : "start cairn-cache there, or correct --cache";
   return check;
 }
 

@@ -113,6 +113,29 @@ Result<uint64_t> ParseSize(const char* flag, const std::string& text) {
                          *bytes);
 }
 
+std::string InFlags(std::string text, std::string_view address) {
+  const std::pair<std::string_view, std::string_view> flags[] = {
+      {"field 'address'", address},
+      {"field 'tls.ca_file'", "--tls-ca"},
+      {"field 'tls.cert_file'", "--tls-cert"},
+      {"field 'tls.key_file'", "--tls-key"},
+      {"option 'recipe'", "--recipe"},
+      {"option 'read_policy'", "--read-policy"},
+      {"option 'kv_budget'", "--kv-budget"},
+      {"option 'device'", "--device"},
+      {"lower host.capacity", "lower --ram"},
+  };
+  for (const auto& [name, flag] : flags) {
+    const size_t at = text.find(name);
+    if (at != std::string::npos) text.replace(at, name.size(), flag);
+  }
+  return text;
+}
+
+Status InFlags(const Status& status, std::string_view address) {
+  return status.ok() ? status : Status(status.code(), InFlags(Message(status), address));
+}
+
 void AddJson(CLI::App& command, bool& json, const char* what) {
   command.add_flag("--json", json, what);
 }

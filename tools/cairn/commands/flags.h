@@ -1,6 +1,9 @@
 #pragma once
 // Flags that several commands share.
 
+#include <string>
+#include <string_view>
+
 #include "cairn/common/status.h"
 #include "tools/cairn/options.h"
 
@@ -19,6 +22,10 @@ void AddSamplingFlags(CLI::App& command, SamplingFlags& flags);
 // A size that a person typed after `flag`: of a bare number below 1024 the unit was forgotten.
 // INVALID_ARGUMENT naming the flag.
 Result<uint64_t> ParseSize(const char* flag, const std::string& text);
+// An error's text with flags instead of the names that the libraries give to options. `address` is
+// the flag of the address that the error is about.
+std::string InFlags(std::string text, std::string_view address = "--cache");
+Status InFlags(const Status& status, std::string_view address);
 // --json; `what` is its help text.
 void AddJson(CLI::App& command, bool& json, const char* what);
 

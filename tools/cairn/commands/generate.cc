@@ -62,7 +62,8 @@ std::string StartedWorker(const WorkerOptions& options) {
     return "";
   }
   std::error_code error;
-  if (options.model_given && !std::filesystem::equivalent(options.model, target->model, error)) {
+  if (options.model_given && !target->address.empty() &&
+      !std::filesystem::equivalent(options.model, target->model, error)) {
     return "";
   }
   Say(*target);

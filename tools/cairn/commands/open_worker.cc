@@ -37,11 +37,23 @@ Status CheckWorker(const WorkerOptions& options) {
   return CheckLocalWorker(local);
 }
 
+namespace {
+
+Result<std::unique_ptr<Generator>> ConnectTo(const char* flag, const std::string& address,
+                                             const TlsFlags& tls) {
+  auto worker = ConnectWorker(address, tls);
+  if (worker.ok()) return worker;
+  return InFlags(worker.status(), flag);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
   if (!options.worker.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(auto worker, ConnectWorker(options.worker, options.tls));
+    CAIRN_ASSIGN_OR_RETURN(auto worker, ConnectTo("--worker", options.worker, options.tls));
     if (options.prefill_worker.empty()) return worker;
-    CAIRN_ASSIGN_OR_RETURN(auto prefill, ConnectWorker(options.prefill_worker, options.tls));
+    CAIRN_ASSIGN_OR_RETURN(auto prefill,
+                           ConnectTo("--prefill-worker", options.prefill_worker, options.tls));
     return PairWorkers(std::move(prefill), std::move(worker));
   }
   CAIRN_ASSIGN_OR_RETURN(const LocalWorkerOptions local, LocalOptions(options));

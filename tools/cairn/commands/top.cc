@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "clients/cpp/src/core/node_list.h"
 #include "tools/cairn/cluster/grpc_nodes.h"
 #include "tools/cairn/commands/addresses.h"
 #include "tools/cairn/commands/commands.h"
@@ -42,12 +43,16 @@ Status AddRouter(const std::string& address, const TlsFlags& tls, Targets* targe
 
 Result<Targets> TargetsOf(const TopOptions& options) {
   Targets targets;
-  for (const std::string& address : SplitAddresses(options.cache)) targets.nodes[address] = "";
+  for (const std::string& address : SplitAddresses(options.cache)) {
+    // It would look like a node that is away.
+    CAIRN_RETURN_IF_ERROR(client::CheckAddress(address));
+    targets.nodes[address] = "";
+  }
   for (const std::string& address : options.workers) {
-    CAIRN_RETURN_IF_ERROR(AddWorker(address, address, options.tls, &targets));
+    CAIRN_RETURN_IF_ERROR(InFlags(AddWorker(address, address, options.tls, &targets), "--worker"));
   }
   if (!options.router.empty()) {
-    CAIRN_RETURN_IF_ERROR(AddRouter(options.router, options.tls, &targets));
+    CAIRN_RETURN_IF_ERROR(InFlags(AddRouter(options.router, options.tls, &targets), "--router"));
   }
   if (!options.cache.empty() || !options.workers.empty() || !options.router.empty()) {
     return targets;

@@ -324,7 +324,7 @@ Check CheckProgram(std::string_view name, std::string_view path, bool executable
     check.verdict = Verdict::kWarn;
     check.found = fmt::format("not in the folder of this program ({})", path);
     check.fix =
-        fmt::format("run `make build`, or copy {} there, because demo and chat start it", name);
+        fmt::format("run `make build`, or copy {} there, because other commands start it", name);
   }
   return check;
 }

@@ -181,7 +181,7 @@ std::vector<Check> ProbeMachine(const ProbeOptions& options) {
     if (error) bytes = 0;
   }
   checks.push_back(CheckModel(options.model_path, head, bytes));
-  for (const char* name : {"cairn-cache", "cairn-worker"}) {
+  for (const char* name : {"cairn-cache", "cairn-worker", "cairn-router"}) {
     const std::string path = SiblingProgram(name);
     checks.push_back(CheckProgram(name, path, access(path.c_str(), X_OK) == 0));
   }

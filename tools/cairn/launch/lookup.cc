@@ -76,6 +76,27 @@ Status Several(const std::vector<const LaunchedProcess*>& nodes, const std::stri
                 kDefaultNode, directory, fmt::join(names, ", "));
 }
 
+// A node that somebody started by hand wins, which surprises whoever has started others since.
+std::string NotUsed(Seek seek, const LookupMachine& machine) {
+  const auto directory = machine.directory();
+  if (!directory.ok()) return "";
+  const auto state = ReadLaunchState(*directory);
+  if (!state.ok()) return "";
+  const auto nodes = Serving(*state, Role::kNode);
+  if (nodes.empty() || std::ranges::any_of(nodes, [](const LaunchedProcess* node) {
+        return node->grpc == kDefaultNode;
+      })) {
+    return "";
+  }
+  return seek == Seek::kWorker
+             ? fmt::format(
+                   "computes in this process, and not by what `cairn up` started in {}, "
+                   "because a node listens at {}; --worker names a worker",
+                   *directory, kDefaultNode)
+             : fmt::format("uses the node at {}, and not what `cairn up` started in {}",
+                           kDefaultNode, *directory);
+}
+
 }  // namespace
 
 LookupMachine ThisMachine() {
@@ -85,7 +106,8 @@ LookupMachine ThisMachine() {
 
 Result<DefaultTarget> FindDefault(Seek seek, const LookupMachine& machine) {
   if (machine.listens(kDefaultNode)) {
-    return DefaultTarget{.address = seek == Seek::kWorker ? "" : kDefaultNode};
+    return DefaultTarget{.address = seek == Seek::kWorker ? "" : kDefaultNode,
+                         .note = NotUsed(seek, machine)};
   }
   const auto directory = machine.directory();
   // Without a folder of this user's own nothing was started there.

@@ -20,7 +20,7 @@ enum class Seek {
 
 struct DefaultTarget {
   std::string address = {};  // Several with commas. Empty: no worker is meant.
-  std::string note = {};     // For stderr, one line. Empty: it is the default address.
+  std::string note = {};     // For stderr, one line. Empty: nothing that may surprise.
   std::string model = {};    // For the worker: path of its model.
 };
 

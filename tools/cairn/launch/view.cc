@@ -79,6 +79,7 @@ std::string NextSteps(const LaunchState& state, const std::string& given_directo
       "curl {0}/chat/completions -H 'content-type: application/json' \\\n"
       "  -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}}]}}'\n"
       "export OPENAI_BASE_URL={0} OPENAI_API_KEY=none  # for clients of OpenAI\n"
+      "curl {0}/models  # has the model's name, which they must send\n"
       "{1} top{2}\n"
       "{1} down{2}\n",
       Endpoint(state), ShellWord(program), dir);

@@ -55,7 +55,12 @@ EndedProgram ReadStream(const std::vector<std::string>& argv, int stream) {
 }
 
 Status CannotRun(const std::vector<std::string>& argv) {
-  return Errorf(StatusCode::kUnavailable, "'{}' failed", argv.empty() ? "" : argv[0]);
+  const std::string program = argv.empty() ? "" : argv[0];
+  // After `make demo` alone there is no router.
+  if (program.starts_with('/') && access(program.c_str(), X_OK) != 0) {
+    return Errorf(StatusCode::kUnavailable, "'{}' is not there: `make build` makes it", program);
+  }
+  return Errorf(StatusCode::kUnavailable, "'{}' failed", program);
 }
 
 }  // namespace

@@ -24,7 +24,19 @@ COUNTERS = {
     "save_seconds": "Time that storing took, in the background.",
     "failed_save_blocks": "Blocks that the node did not take.",
     "dropped_save_blocks": "Blocks not stored since the buffer was full.",
+    "draft_shortened_lookups": (
+        "Look-ups whose answer was made shorter because a draft's layers need a further block."
+    ),
     "bypassed_requests": "Requests that the cache has no right key for.",
+    "unread_adapter_requests": (
+        "Requests of these with a LoRA adapter whose files could not be read, or not in time."
+    ),
+    "changed_adapter_requests": (
+        "Requests of these with a LoRA adapter whose files may not be those that the engine has."
+    ),
+    "changed_adapter_blocks": (
+        "Blocks not stored since the files of their LoRA adapter changed during the step."
+    ),
     "internal_errors": (
         "Exceptions in the adapter, caught before the engine saw them. Each is a bug."
     ),

@@ -44,6 +44,8 @@ class PoolFound(NamedTuple):
     with the same ones. At least `tokens`, and 0 if no pool is of this kind."""
     tiers: Sequence[TierRun]
     """The places of the blocks that `tokens` needs."""
+    limiting_pool: int | None = None
+    """The pool that keeps `tokens` from being longer. None: none does."""
 
 
 class PoolTarget(NamedTuple):
@@ -120,7 +122,10 @@ class PoolStore(Store):
         unit = self._unit()
         self.counters.add("matched_blocks", found.restorable_tokens // unit)
         return PoolFound(
-            found.restorable_tokens, self._shared_tokens(question, found, until), found.tiers
+            found.restorable_tokens,
+            self._shared_tokens(question, found, until),
+            found.tiers,
+            found.limiting_pool,
         )
 
     def _unit(self) -> int:

@@ -7,8 +7,9 @@ import json
 import os
 import pathlib
 import struct
+from collections.abc import Sequence
 
-__all__ = ["weights_revision"]
+__all__ = ["files_digest", "weights_revision"]
 
 _SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".py")
 _CHUNK = 8 << 20
@@ -40,7 +41,7 @@ def weights_revision(model: str, revision: str | None = None) -> str:
             return str(remembered["revision"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # Not there, or of no use.
-    digest = "sha256:" + _digest(files)
+    digest = "sha256:" + files_digest(files)
     try:
         memory.parent.mkdir(parents=True, exist_ok=True)
         draft = memory.with_suffix(f".{os.getpid()}")
@@ -57,8 +58,8 @@ def _memory(path: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(cache) / "cairn/weights" / f"{name}.json"
 
 
-def _digest(files: list[pathlib.Path]) -> str:
-    """Names and bytes, each with its length, so that they cannot run into each other."""
+def files_digest(files: Sequence[pathlib.Path]) -> str:
+    """SHA-256 over names and bytes, each with its length: they cannot run into each other."""
     digest = hashlib.sha256()
     for path in files:
         name = path.name.encode()

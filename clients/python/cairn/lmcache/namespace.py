@@ -91,9 +91,11 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
     vllm_config = _vllm_config()
     if vllm_config is None:
         return
+    from cairn.vllm.drafts import check_no_draft_kv
     from cairn.vllm.namespace import check_config
 
     check_config(vllm_config)
+    check_no_draft_kv(vllm_config)
     # LMCache loads between a look-up's promise and the step that needs it, and not every load
     # brings what was promised.
     reason = (

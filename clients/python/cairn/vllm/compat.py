@@ -107,6 +107,7 @@ SURFACE = Surface(
                 "kv_events_config",
                 "kv_transfer_config",
                 "load_config",
+                "lora_config",
                 "model_config",
                 "parallel_config",
                 "speculative_config",
@@ -142,7 +143,14 @@ SURFACE = Surface(
                 "tensor_parallel_size",
             ),
         },
-        "vllm.config.speculative": {"SpeculativeConfig": ("method",)},
+        "vllm.config.speculative": {
+            "SpeculativeConfig": (
+                "draft_model_config",
+                "method",
+                "num_speculative_tokens",
+                "use_eagle_block_drop()",
+            ),
+        },
         "vllm.distributed.kv_events": {
             "MEDIUM_CPU": None,
             "MEDIUM_STORAGE": None,
@@ -153,6 +161,9 @@ SURFACE = Surface(
             ),
         },
         "vllm.distributed.parallel_state": {"get_tensor_model_parallel_rank": ""},
+        "vllm.lora.request": {
+            "LoRARequest": ("load_inplace", "lora_int_id", "lora_name", "lora_path"),
+        },
         "vllm.platforms": {"current_platform": None},
         "vllm.utils.hashing": {"get_hash_fn_by_name": "hash_fn_name"},
         "vllm.v1.core.kv_cache_manager": {"KVCacheBlocks": ("get_block_ids()",)},
@@ -181,8 +192,14 @@ SURFACE = Surface(
                 "num_kv_heads",
                 "page_size_bytes",
             ),
-            "KVCacheConfig": ("kv_cache_groups", "kv_cache_layout", "num_blocks"),
-            "KVCacheGroupSpec": ("kv_cache_spec", "layer_names"),
+            "KVCacheConfig": (
+                "kv_cache_groups",
+                "kv_cache_layout",
+                "kv_cache_tensors",
+                "num_blocks",
+            ),
+            "KVCacheTensor": ("layer_stride", "layers"),
+            "KVCacheGroupSpec": ("is_eagle_group", "kv_cache_spec", "layer_names"),
             "MLAAttentionSpec": ("block_size", "page_size_bytes"),
             "MambaSpec": None,
             "SlidingWindowSpec": (

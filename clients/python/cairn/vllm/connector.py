@@ -312,6 +312,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         """Stores what was copied out, then ends the session."""
         if self._worker is not None:
             self._worker.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
         if self._events is not None:
             self._events.close()
         self._store.close()

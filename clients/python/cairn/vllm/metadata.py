@@ -8,6 +8,8 @@ from typing import Union
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 
+from cairn.vllm.adapters import AdapterFiles
+
 __all__ = [
     "NO_BLOCK",
     "LoadJob",
@@ -78,6 +80,8 @@ class SaveJob:
     blocks: Sequence[int]
     parent: bytes | None
     pool: int = 0
+    adapter: AdapterFiles | None = None
+    """They are stored only if these files are still the same after the step."""
 
 
 @dataclass

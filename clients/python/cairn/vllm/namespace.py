@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,16 @@ from cairn._engine.weights import weights_revision
 from cairn.errors import Error
 from cairn.types import NamespaceSpec, OpaqueLayout, PooledLayout
 from cairn.vllm import compat
+from cairn.vllm.adapters import AdapterRules, adapter_rules
+from cairn.vllm.drafts import (
+    check_drafts,
+    check_groups,
+    draft_identity,
+    has_draft_kv,
+    needs_proof,
+)
 from cairn.vllm.options import ConnectorOptions
-from cairn.vllm.pools import PoolPlan, make_pools
+from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -76,6 +85,9 @@ class Plan:
     blocks: int = 0
     """How many the engine has. 0: as many as the first axis of its tensors."""
     coding: Coding | None = None
+    adapters: AdapterRules = AdapterRules()
+    proof_blocks: int = 0
+    """Without pools: this many blocks after those that are offered must be at the node, too."""
     pools: tuple[PoolPlan, ...] = ()
     """Empty: all layers have full attention and the same blocks."""
 
@@ -114,13 +126,7 @@ def check_config(vllm_config: VllmConfig) -> None:
             "setting 'calculate_kv_scales': got true, expected false, "
             "since scales then differ by engine"
         )
-    speculative = vllm_config.speculative_config
-    if speculative is not None and speculative.method not in ("ngram", "suffix"):
-        raise ValueError(
-            f"setting 'speculative_config.method': got '{speculative.method}', "
-            "expected ngram, suffix or none, "
-            "since a draft model has KV of its own"
-        )
+    check_drafts(vllm_config)
     if vllm_config.model_config.runner_type != "generate":
         raise ValueError(
             f"setting 'runner': got '{vllm_config.model_config.runner_type}', expected 'generate'"
@@ -131,18 +137,22 @@ def make_plan(
     vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: ConnectorOptions
 ) -> Plan:
     """ValueError: a model or setting whose KV this adapter cannot name, or cannot encode."""
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
-
     groups = kv_cache_config.kv_cache_groups
-    kinds = [type(group.kv_cache_spec) for group in groups]
-    if len(groups) != 1 or kinds[0] not in (FullAttentionSpec, MLAAttentionSpec):
-        return _pooled_plan(vllm_config, kv_cache_config, options)
-    kv = groups[0].kv_cache_spec
-    layers = len(groups[0].layer_names)
-    part_bytes = kv.page_size_bytes * layers
+    check_groups(vllm_config, groups)
+    proofs = needs_proof(vllm_config, groups)
+    if len(groups) != 1 or not is_full_attention(groups[0]):
+        return _pooled_plan(vllm_config, kv_cache_config, options, proofs)
+    kv = first_spec(groups[0])
+    layers = layer_bytes(groups[0], kv_cache_config)
+    part_bytes = sum(layers)
     _check_block(kv.block_size, part_bytes)
     coding, stored_as = None, ""
     if options.codec:
+        if has_draft_kv(vllm_config):
+            raise ValueError(
+                f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
+                "the KV of a draft model is stored as vLLM packed it, and the target's with it"
+            )
         coding, part_bytes = _coding(options.codec, kv, layers)
         stored_as = f"codec={coding.codec} "
     engine_keys = _has_engine_keys(vllm_config, kv_cache_config, kv.block_size)
@@ -151,7 +161,7 @@ def make_plan(
         + _layout(
             vllm_config,
             kv_cache_config,
-            f"page_bytes={kv.page_size_bytes} layers={layers}",
+            _sizes(layers),
             repr(kv),
             stored_as,
         ),
@@ -160,15 +170,26 @@ def make_plan(
         block_tokens=kv.block_size,
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
-    return Plan(spec, kv.block_size, engine_keys, kv_cache_config.num_blocks, coding)
+    return Plan(
+        spec,
+        kv.block_size,
+        engine_keys,
+        kv_cache_config.num_blocks,
+        coding,
+        adapter_rules(vllm_config.lora_config, options.fixed_adapters),
+        int(proofs[0]),
+    )
 
 
 def _pooled_plan(
-    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: ConnectorOptions
+    vllm_config: VllmConfig,
+    kv_cache_config: KVCacheConfig,
+    options: ConnectorOptions,
+    proofs: Sequence[bool],
 ) -> Plan:
     """A pool for each group."""
     groups = kv_cache_config.kv_cache_groups
-    pools = make_pools(groups)
+    pools = make_pools(kv_cache_config, proofs)
     if options.codec:
         raise ValueError(
             f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
@@ -184,14 +205,33 @@ def _pooled_plan(
             vllm_config,
             kv_cache_config,
             "pools",
-            " ".join(f"{len(group.layer_names)}*{group.kv_cache_spec!r}" for group in groups),
+            " ".join(_described(group, kv_cache_config) for group in groups),
             "",
         ),
         pools=[pool.pool(vllm_config.parallel_config.tensor_parallel_size) for pool in pools],
         block_tokens=unit,
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
-    return Plan(spec, unit, engine_keys, kv_cache_config.num_blocks, pools=pools)
+    return Plan(
+        spec,
+        unit,
+        engine_keys,
+        kv_cache_config.num_blocks,
+        adapters=adapter_rules(vllm_config.lora_config, options.fixed_adapters),
+        pools=pools,
+    )
+
+
+def _described(group: Any, kv_cache_config: KVCacheConfig) -> str:
+    sizes = layer_bytes(group, kv_cache_config)
+    text = f"{len(sizes)}*{first_spec(group)!r}"
+    return text if len(set(sizes)) == 1 else f"{text} {_sizes(sizes)}"
+
+
+def _sizes(layers: Sequence[int]) -> str:
+    """The bytes of a block in each layer, as a text."""
+    sizes = [layers[0]] if len(set(layers)) == 1 else layers
+    return f"page_bytes={','.join(str(size) for size in sizes)} layers={len(layers)}"
 
 
 def _check_block(tokens: int, part_bytes: int) -> None:
@@ -216,9 +256,10 @@ def _spec(
     layout: OpaqueLayout | PooledLayout,
     engine_keys: bool,
 ) -> NamespaceSpec:
+    draft = draft_identity(vllm_config, options)
     return NamespaceSpec(
         model=os.path.basename(os.path.normpath(vllm_config.model_config.model)),
-        revision=revision_of(vllm_config, options),
+        revision=revision_of(vllm_config, options) + (f" draft:{draft}" if draft else ""),
         numerics=numerics_of(vllm_config),
         tenant=options.tenant,
         salt=options.salt.encode(),
@@ -228,9 +269,11 @@ def _spec(
     )
 
 
-def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
+def _coding(codec: str, kv: Any, layers: Sequence[int]) -> tuple[Coding, int]:
     """And the bytes of a block, at most."""
     name = f"setting '{EXTRA}codec': got '{codec}'"
+    if len(set(layers)) > 1:
+        raise ValueError(f"{name}, expected none: the model's layers have KV of different sizes")
     dtype = str(kv.dtype)
     if dtype not in ("torch.float16", "torch.bfloat16"):
         raise ValueError(f"{name}, expected none: KV of {dtype} is not encoded, only of 16 bits")
@@ -245,7 +288,7 @@ def _coding(codec: str, kv: Any, layers: int) -> tuple[Coding, int]:
             f"{name}, expected none: a block of a layer has {kv.page_size_bytes} bytes, "
             f"and keys and values alone would have {planes}"
         )
-    shape = (layers, kv.num_kv_heads, kv.head_size, kv.head_size_v, kv.block_size)
+    shape = (len(layers), kv.num_kv_heads, kv.head_size, kv.head_size_v, kv.block_size)
     try:
         canonical, most = _native.coded_block(codec, shape)
     except Error as error:

@@ -15,12 +15,17 @@ class ConnectorOptions(Options):
 
     load_buffer: int = 64 << 20
     """KV on a GPU: bytes of pinned memory through which loads pass."""
+    draft_revision: str = ""
+    """Digest or exact revision of the weights of a draft model; empty: found out from its files."""
     device_library: str = ""
     """KV on a GPU: the library that drives it. Empty: libcairn_cuda.so of this package, next to the
     interpreter, or where the linker looks."""
     codec: str = ""
     """KV on a GPU: the codec of a recipe in which blocks are stored, such as "turbo:bits=4". Empty:
     as the engine packed them."""
+    fixed_adapters: bool = False
+    """The operator's word that the files of a LoRA adapter never change once the engine can read
+    them. Then adapters whose files are younger than the engine are cached, too."""
     window_interval: int = 4096
     """Models with windows: prompts can be taken up again at their ends, where prompts part, and
     after each multiple of this many tokens. 0: not at these. Blocks that windows need elsewhere are

@@ -23,7 +23,7 @@ from cairn.vllm.metadata import NO_BLOCK, Metadata, PoolBlocks, PoolLoadJob, Sav
 from cairn.vllm.namespace import Plan
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import step_of
-from cairn.vllm.scheduler import Loading, RequestState, SchedulerHalf
+from cairn.vllm.scheduler import Loading, RequestState, SchedulerHalf, files_of
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -65,7 +65,7 @@ class PooledSchedulerHalf(SchedulerHalf):
         self._interval = self._floor(store.options.window_interval)
         if 0 < store.options.window_interval < self._step:
             self._interval = self._step
-        self._needs = [pool.need(number) for number, pool in enumerate(plan.pools)]
+        self._needs = [pool.proven_need(number) for number, pool in enumerate(plan.pools)]
         blocks_of_step = sum(self._step // pool.block_tokens for pool in plan.pools)
         units_of_step = self._step // plan.block_tokens
         self._most_keys = min(_MOST_KEYS, _MOST_BLOCKS // blocks_of_step * units_of_step)
@@ -74,11 +74,24 @@ class PooledSchedulerHalf(SchedulerHalf):
     def _floor(self, tokens: int) -> int:
         return tokens // self._step * self._step
 
+    def _provable(self, tokens: int) -> int:
+        """The longest length that a prompt which begins with these tokens alone can prove."""
+        return self._floor(
+            max(
+                0,
+                min(
+                    tokens // pool.block_tokens * pool.block_tokens - pool.proof_tokens
+                    for pool in self._plan.pools
+                ),
+            )
+        )
+
     def _of(self, request: Request) -> _Progress:
         progress = self._progress.get(request.request_id)
         if progress is None:
             # The same prompt again needs its last token computed. A longer one does not.
-            ends = {self._floor(request.num_prompt_tokens - n) for n in (0, 1)}
+            end = request.num_prompt_tokens
+            ends = {min(self._provable(end), self._floor(end - n)) for n in (0, 1)}
             progress = _Progress([0] * len(self._plan.pools), ends)
             self._progress[request.request_id] = progress
         return progress
@@ -89,7 +102,11 @@ class PooledSchedulerHalf(SchedulerHalf):
         # The last token is always computed, so no key covers it. If a prompt is too long for one
         # question, its beginning may be found.
         keys = keys[: self._most_keys]
-        most = min(len(keys) * self._plan.block_tokens, self._of(state.request).most)
+        most = min(
+            len(keys) * self._plan.block_tokens,
+            state.request.num_tokens - 1,
+            self._of(state.request).most,
+        )
         return self._pool_store.begin_pool_lookup(
             PoolQuestion(keys, self._needs, self._step, self._floor(int(most)))
         )
@@ -107,7 +124,7 @@ class PooledSchedulerHalf(SchedulerHalf):
         answer = self._take_answer(state)
         if isinstance(answer, PoolFound):
             self._know(progress, answer)
-        progress.boundaries.add(self._floor(request.shared_prefix_boundary))
+        self._add_boundary(progress, request.shared_prefix_boundary)
         if tokens <= 0:
             return
         begin = state.first * self._plan.block_tokens
@@ -129,7 +146,15 @@ class PooledSchedulerHalf(SchedulerHalf):
         for number, pool in enumerate(self._plan.pools):
             there = answer.shared_tokens if pool.chained else answer.tokens
             progress.saved[number] = max(progress.saved[number], there // pool.block_tokens)
-        progress.boundaries.add(self._floor(answer.shared_tokens))
+        self._add_boundary(progress, answer.shared_tokens)
+        limiting = answer.limiting_pool
+        if answer.shared_tokens > 0 and limiting is not None:
+            if self._plan.pools[limiting].proof_blocks:
+                self._store.counters.add("draft_shortened_lookups")
+
+    def _add_boundary(self, progress: _Progress, tokens: int) -> None:
+        """Another prompt begins with these tokens and goes on with others."""
+        progress.boundaries.update((self._floor(tokens), self._provable(tokens)))
 
     def hit_tiers(self, request: Request, tokens: int) -> dict[TierKind, int]:
         """All tokens count for the slowest tier that has a block of theirs: a prompt waits for
@@ -151,7 +176,7 @@ class PooledSchedulerHalf(SchedulerHalf):
         metadata: Metadata,
     ) -> None:
         unit = self._plan.block_tokens
-        full = self._full(state, tokens)
+        full = self._full(state, tokens, 0)
         progress = self._of(state.request)
         if all(
             full * unit < (saved + 1) * pool.block_tokens
@@ -163,7 +188,9 @@ class PooledSchedulerHalf(SchedulerHalf):
             return
         keys = self._keys(state, full)
         for number, ids in enumerate(groups):
-            self._save_pool(state, progress, number, ids, keys, metadata)
+            pool = self._plan.pools[number]
+            settled = self._settled(state, tokens, pool.block_tokens, pool.proof_blocks)
+            self._save_pool(state, progress, number, ids, keys, settled, metadata)
 
     def _save_pool(
         self,
@@ -172,11 +199,12 @@ class PooledSchedulerHalf(SchedulerHalf):
         number: int,
         ids: Sequence[int],
         keys: Sequence[bytes],
+        settled: int,
         metadata: Metadata,
     ) -> None:
         pool, unit = self._plan.pools[number], self._plan.block_tokens
         units = pool.block_tokens // unit
-        first, last = progress.saved[number], len(keys) // units
+        first, last = progress.saved[number], min(settled, len(keys) // units)
         if first >= last:
             return
         progress.saved[number] = last
@@ -187,7 +215,14 @@ class PooledSchedulerHalf(SchedulerHalf):
         wanted = self._wanted(state, progress, number, range(first, last))
         for begin, end in _runs(block for block in wanted if ids[block] != NO_BLOCK):
             metadata.saves.append(
-                SaveJob(own[begin - first : end - first], begin, ids[begin:end], parent, number)
+                SaveJob(
+                    own[begin - first : end - first],
+                    begin,
+                    ids[begin:end],
+                    parent,
+                    number,
+                    files_of(state),
+                )
             )
 
     def _wanted(
@@ -199,7 +234,7 @@ class PooledSchedulerHalf(SchedulerHalf):
             return blocks
         size, boundaries = pool.block_tokens, set(progress.boundaries)
         if self._interval > 0:
-            first = blocks.start * size // self._interval + 1
+            first = max(1, (blocks.start * size - pool.proof_tokens) // self._interval + 1)
             last = (blocks.stop * size + pool.tail) // self._interval
             boundaries.update(n * self._interval for n in range(first, last + 1))
         # Where the answer ends is not known yet, so all of it is needed.

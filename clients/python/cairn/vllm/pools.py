@@ -9,7 +9,16 @@ from typing import Any
 
 from cairn.types import Pool, PoolNeed
 
-__all__ = ["MAX_POOLS", "PoolPlan", "layers_of", "make_pools", "step_of"]
+__all__ = [
+    "MAX_POOLS",
+    "PoolPlan",
+    "first_spec",
+    "is_full_attention",
+    "layer_bytes",
+    "layers_of",
+    "make_pools",
+    "step_of",
+]
 
 MAX_POOLS = 32  # In a layout.
 
@@ -25,28 +34,81 @@ class PoolPlan:
     """On each rank."""
     tail: int
     """After n tokens, the layers need this many tokens before n. 0: all of them."""
+    proof_blocks: int = 0
+    """And this many blocks after n must be at the node, which are not loaded. For a draft's layers,
+    whose KV depends on the next token."""
 
     @property
     def chained(self) -> bool:
         """Blocks are of use only with all blocks before them."""
         return self.tail == 0
 
+    @property
+    def proof_tokens(self) -> int:
+        """The length of the proof."""
+        return self.proof_blocks * self.block_tokens
+
     def needed(self, tokens: int) -> range:
-        """The blocks of a prompt that the layers need to go on after `tokens` tokens."""
+        """The blocks of a prompt that the node must have to go on after `tokens` tokens."""
         begin = 0 if self.chained else max(0, tokens - self.tail)
-        return range(begin // self.block_tokens, -(-tokens // self.block_tokens))
+        end = -(-tokens // self.block_tokens) + self.proof_blocks
+        return range(begin // self.block_tokens, end)
 
     def pool(self, parts: int) -> Pool:
         """Its place in the layout. `parts`: ranks, each of which stores its own."""
         return Pool(self.name, self.block_tokens, self.block_bytes, parts, self.chained)
 
     def need(self, number: int) -> PoolNeed:
-        """For the question of a match."""
+        """For a load, which needs no proof again."""
         return PoolNeed(number, self.tail)
 
+    def proven_need(self, number: int) -> PoolNeed:
+        """For the question of a match."""
+        return PoolNeed(number, self.tail, self.proof_blocks)
 
-def make_pools(groups: Sequence[Any]) -> tuple[PoolPlan, ...]:
-    """ValueError: groups of which it is not known what their layers need."""
+
+def _specs(group: Any) -> Sequence[Any]:
+    """Those that are known of a group's layers, the first layer's first. Blocks may be of different
+    sizes, such as a draft's next to the target's: then workers are told all of them, and the
+    scheduler only the first one."""
+    spec = group.kv_cache_spec
+    by_layer = getattr(spec, "kv_cache_specs", None)
+    return [spec] if by_layer is None else [by_layer[name] for name in group.layer_names]
+
+
+def first_spec(group: Any) -> Any:
+    """The spec of a group's first layer, which vLLM tells scheduler and workers alike."""
+    return _specs(group)[0]
+
+
+def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
+    """The bytes of a block in each layer of a group, on each rank.
+
+    Scheduler and workers must find the same, so layers of other sizes than the first one's are
+    known by their distances in memory, which grow as their blocks do.
+    """
+    strides = {
+        name: tensor.layer_stride
+        for tensor in kv_cache_config.kv_cache_tensors
+        for name in tensor.layers
+    }
+    size = first_spec(group).page_size_bytes
+    own = [strides.get(name, 1) for name in group.layer_names]
+    return [size * stride // own[0] for stride in own]
+
+
+def is_full_attention(group: Any) -> bool:
+    """Whether all layers need all tokens before."""
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
+
+    return all(type(spec) in (FullAttentionSpec, MLAAttentionSpec) for spec in _specs(group))
+
+
+def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, ...]:
+    """`proofs`: by group, whether its blocks need a proof.
+
+    ValueError: groups of which it is not known what their layers need.
+    """
     from vllm.v1.kv_cache_interface import (
         FullAttentionSpec,
         MambaSpec,
@@ -54,17 +116,22 @@ def make_pools(groups: Sequence[Any]) -> tuple[PoolPlan, ...]:
         SlidingWindowSpec,
     )
 
-    kinds = [type(group.kv_cache_spec) for group in groups]
-    names = ", ".join(kind.__name__ for kind in kinds)
+    groups = kv_cache_config.kv_cache_groups
+    # The kinds of layers by group, of which a group should have one.
+    kinds = [
+        sorted({type(spec) for spec in _specs(group)}, key=lambda kind: kind.__name__)
+        for group in groups
+    ]
+    flat = [kind for group in kinds for kind in group]
+    names = ", ".join(" and ".join(kind.__name__ for kind in group) for group in kinds)
     got = f"the model's KV cache groups are {names}, expected "
-    if MambaSpec in kinds:
+    if MambaSpec in flat:
         raise ValueError(
             f"{got}full attention and sliding windows: layers that keep a state are stored by the "
             "tier (CairnTier), not by the connector"
         )
-    if not kinds or any(
-        kind not in (FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec) for kind in kinds
-    ):
+    full = {FullAttentionSpec, MLAAttentionSpec}
+    if not kinds or any(not (set(kind) <= full or kind == [SlidingWindowSpec]) for kind in kinds):
         raise ValueError(f"{got}full attention and sliding windows")
     if len(groups) > MAX_POOLS:
         raise ValueError(
@@ -72,19 +139,20 @@ def make_pools(groups: Sequence[Any]) -> tuple[PoolPlan, ...]:
         )
     pools = []
     for number, group in enumerate(groups):
-        spec = group.kv_cache_spec
-        window = (
-            getattr(spec, "sliding_window", None) if kinds[number] is SlidingWindowSpec else None
-        )
-        # A window of one token needs nothing before it, which no question can say.
-        tail = 0 if window is None else max(1, window - 1 + spec.extra_retained_tokens)
+        window, tail = None, 0
+        if kinds[number] == [SlidingWindowSpec]:
+            specs = _specs(group)
+            window = max(spec.sliding_window for spec in specs)
+            # A window of one token needs nothing before it, which no question can say.
+            tail = max(1, window - 1 + max(spec.extra_retained_tokens for spec in specs))
         pools.append(
             PoolPlan(
                 name=f"group{number}_" + ("full" if window is None else f"window_{window}"),
                 layers=tuple(group.layer_names),
-                block_tokens=spec.block_size,
-                block_bytes=spec.page_size_bytes * len(group.layer_names),
+                block_tokens=group.kv_cache_spec.block_size,
+                block_bytes=sum(layer_bytes(group, kv_cache_config)),
                 tail=tail,
+                proof_blocks=int(proofs[number]),
             )
         )
     return tuple(pools)

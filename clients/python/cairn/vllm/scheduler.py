@@ -3,21 +3,20 @@ the engine computes."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cairn._engine.pool_store import PoolFound, PoolLookup
 from cairn._engine.store import Lookup, Store
-from cairn.keys import block_key, block_keys
 from cairn.types import Match, TierKind, TierRun
+from cairn.vllm.adapters import Adapter, AdapterFiles, Adapters, Naming
 from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
+from cairn.vllm.request_keys import RequestKeys, has_no_key
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-__all__ = ["Loading", "RequestState", "SchedulerHalf"]
+__all__ = ["Loading", "RequestState", "SchedulerHalf", "files_of"]
 
 _LOG = logging.getLogger("cairn")
 _FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
@@ -40,6 +39,9 @@ class RequestState:
     request: Request
     bypass: bool
     save_limit: int | None
+    naming: Naming | None = None
+    """Its LoRA adapter, until that is known."""
+    adapter: Adapter | None = None
     keys: list[bytes] = field(default_factory=list)
     question: Lookup | PoolLookup | None = None
     answer: Match | PoolFound | None = None
@@ -70,14 +72,19 @@ class SchedulerHalf:
         self._requests: dict[str, RequestState] = {}
         self._loading: dict[str, Loading] = {}
         self._jobs: list[LoadJob | PoolLoadJob] = []
-        self._mix = b""
+        self._request_keys = RequestKeys(store, plan)
+        self._adapters = Adapters(plan.adapters, store.options.lookup_timeout)
+        # Tokens of the prompt that no key is needed for: the last one is computed. As the proof of
+        # what is before it, its block counts nevertheless.
+        proven = plan.proof_blocks or any(pool.proof_blocks for pool in plan.pools)
+        self._unasked = 0 if proven else 1
 
     # ---- before a request runs ----
 
     def on_new_request(self, request: Request) -> None:
         """Asks the node, so that the answer is there when the request's turn comes."""
         state = self._state(request)
-        if self._reads and not state.bypass and not request.skip_reading_prefix_cache:
+        if self._reads and not request.skip_reading_prefix_cache and self._named(state):
             self._ask(state)
 
     def matched_tokens(self, request: Request, computed: int) -> int | None:
@@ -94,13 +101,20 @@ class SchedulerHalf:
             or request.skip_reading_prefix_cache
         ):
             return 0
+        if not self._named(state):
+            return 0 if state.bypass else None
         if request.num_preemptions != state.preemptions:
             # It may find what it computed itself before.
             state.preemptions = request.num_preemptions
             state.answered = -math.inf
         if not self._answered(state):
             return None
-        return self._loadable(state, computed)
+        found = self._loadable(state, computed)
+        if found and state.adapter is not None and not state.adapter.files.unchanged():
+            # It may have waited for long, and the engine may have read other files since.
+            self._refuse(state, "changed_adapter_requests")
+            return 0
+        return found
 
     def _loadable(self, state: RequestState, computed: int) -> int:
         """Tokens after the first `computed` ones that the answer has."""
@@ -109,7 +123,7 @@ class SchedulerHalf:
         most = (state.request.num_tokens - 1) // size
         found = state.answer.matched_blocks if isinstance(state.answer, Match) else 0
         state.first = computed // size
-        return max(0, min(found, most) - state.first) * size
+        return max(0, min(found - self._plan.proof_blocks, most) - state.first) * size
 
     def _answered(self, state: RequestState) -> bool:
         """True if `state.answer` is valid. Takes answers that came, and asks again when they are
@@ -129,9 +143,9 @@ class SchedulerHalf:
         return now - state.answered <= _USABLE
 
     def _ask(self, state: RequestState) -> None:
-        blocks = (state.request.num_tokens - 1) // self._plan.block_tokens
+        blocks = (state.request.num_tokens - self._unasked) // self._plan.block_tokens
         keys: Sequence[bytes] = state.request.block_hashes
-        if not self._plan.engine_keys or self._mix or len(keys) != blocks:
+        if not self._request_keys.are_the_engine_s(state.adapter) or len(keys) != blocks:
             keys = self._keys(state, blocks)
         # Else asked with the engine's own list: a copy of a thousand keys costs a quarter of what a
         # question does.
@@ -148,7 +162,7 @@ class SchedulerHalf:
     def _state(self, request: Request) -> RequestState:
         state = self._requests.get(request.request_id)
         if state is None:
-            bypass = _bypass(request)
+            bypass = has_no_key(request)
             if bypass:
                 self._store.counters.add("bypassed_requests")
             limit = (
@@ -157,7 +171,24 @@ class SchedulerHalf:
                 else request.num_prompt_tokens // self._plan.block_tokens
             )
             state = self._requests[request.request_id] = RequestState(request, bypass, limit)
+            if request.lora_request is not None and not bypass:
+                state.naming = self._adapters.name(request.lora_request)
         return state
+
+    def _named(self, state: RequestState) -> bool:
+        """Whether the request has keys: now, or with `bypass` never."""
+        naming = state.naming
+        if naming is not None and not naming.pending():
+            state.naming, state.adapter = None, naming.adapter
+            if state.adapter is None:
+                self._refuse(state, naming.refusal)
+        return state.naming is None and not state.bypass
+
+    def _refuse(self, state: RequestState, reason: str) -> None:
+        """`reason`: the counter of an adapter that cannot be trusted."""
+        state.bypass = True
+        self._store.counters.add("bypassed_requests")
+        self._store.counters.add(reason)
 
     def _keys(self, state: RequestState, blocks: int) -> list[bytes]:
         """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more.
@@ -165,36 +196,11 @@ class SchedulerHalf:
         The list is never changed later: a load on its way has it.
         """
         if len(state.keys) < blocks:
-            if self._plan.engine_keys:
-                new = state.request.block_hashes[len(state.keys) : blocks]
-                if self._mix:
-                    new = [self._mixed(key) for key in new]
-                state.keys = state.keys + new if state.keys else new
-            else:
-                state.keys = self._own_keys(state.request, blocks)
+            state.keys = self._request_keys.extended(
+                state.request, state.adapter, state.keys, blocks
+            )
         # Copies of thousands of keys would be most of what a look-up costs the engine's thread.
         return state.keys if len(state.keys) <= blocks else state.keys[:blocks]
-
-    def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
-        """Keys over tokens and the salt. The engine would hash more, but such requests are
-        bypassed."""
-        size = self._plan.block_tokens
-        tokens = request.all_token_ids[: blocks * size]
-        extra = (request.cache_salt or "").encode() + self._mix
-        if not extra:
-            return block_keys(self._store.namespace, tokens, size)
-        keys: list[bytes] = []
-        for i in range(blocks):
-            part = tokens[i * size : (i + 1) * size]
-            keys.append(
-                block_key(self._store.namespace, part, keys[-1], b"")
-                if keys
-                else block_key(self._store.namespace, part, None, extra)
-            )
-        return keys
-
-    def _mixed(self, key: bytes) -> bytes:
-        return hashlib.sha256(b"cairn.vllm.reset.v1" + self._mix + key).digest()
 
     # ---- while it runs ----
 
@@ -204,15 +210,21 @@ class SchedulerHalf:
         state = self._state(request)
         answer = self._take_answer(state)
         assert isinstance(answer, (Match, type(None)))
+        if answer is not None:
+            state.saved = max(state.saved, answer.matched_blocks)
+            self._count_shortened(state, answer.matched_blocks)
         if tokens <= 0:
-            if answer is not None:
-                state.saved = max(state.saved, answer.matched_blocks)
             return
         first, count = state.first, tokens // self._plan.block_tokens
         ids = list(blocks.get_block_ids()[0][first : first + count])
         self._jobs.append(LoadJob(request.request_id, self._keys(state, first + count), first, ids))
         self._loading[request.request_id] = Loading(answer.tiers if answer else (), first, ids)
         state.saved = max(state.saved, first + count)
+
+    def _count_shortened(self, state: RequestState, found: int) -> None:
+        most = (state.request.num_tokens - 1) // self._plan.block_tokens
+        if found > 0 and found - self._plan.proof_blocks < min(found, most):
+            self._store.counters.add("draft_shortened_lookups")
 
     def _take_answer(self, state: RequestState) -> Match | PoolFound | None:
         """It is not used again."""
@@ -258,6 +270,10 @@ class SchedulerHalf:
         asked = [state.question for state in self._requests.values() if state.question is not None]
         if asked and not any(question.done() for question in asked):
             asked[0].wait(_IDLE)  # The first is answered first, mostly.
+            return
+        named = [state.naming for state in self._requests.values() if state.naming is not None]
+        if not asked and named:
+            named[0].wait(_IDLE)
 
     def _save_all_filled(self, output: SchedulerOutput, metadata: Metadata) -> None:
         cached = output.scheduled_cached_reqs
@@ -265,13 +281,22 @@ class SchedulerHalf:
         computed.update(zip(cached.req_ids, cached.num_computed_tokens))
         for name, scheduled in output.num_scheduled_tokens.items():
             state = self._requests.get(name)
-            if state is not None and not state.bypass:
+            if state is not None and self._named(state):
                 self._save_filled(state, name, computed[name] + scheduled, output, metadata)
 
-    def _full(self, state: RequestState, tokens: int) -> int:
-        """Blocks that are full after `tokens` tokens and may be stored."""
-        # Drafted tokens are not among the request's.
-        full = min(tokens, state.request.num_tokens) // self._plan.block_tokens
+    def _settled(self, state: RequestState, tokens: int, size: int, proof: int) -> int:
+        """Blocks of `size` tokens whose KV does not change any more, after `tokens` tokens were
+        computed.
+
+        Drafted tokens are not among the request's, so their KV never counts. While tokens are
+        drafted, layers whose blocks need a proof may write the last one again.
+        """
+        full = min(tokens, state.request.num_tokens) // size
+        return full - proof if tokens > state.request.num_prompt_tokens else full
+
+    def _full(self, state: RequestState, tokens: int, proof: int) -> int:
+        """Blocks, or units, that may be stored after `tokens` tokens."""
+        full = self._settled(state, tokens, self._plan.block_tokens, proof)
         return full if state.save_limit is None else min(full, state.save_limit)
 
     def _save_filled(
@@ -282,7 +307,7 @@ class SchedulerHalf:
         output: SchedulerOutput,
         metadata: Metadata,
     ) -> None:
-        full = self._full(state, tokens)
+        full = self._full(state, tokens, self._plan.proof_blocks)
         if full <= state.saved:
             return
         keys = self._keys(state, full)
@@ -292,7 +317,15 @@ class SchedulerHalf:
         if full > first and groups is not None:
             ids = groups[0]
             parent = keys[first - 1] if first else None
-            metadata.saves.append(SaveJob(keys[first:full], first, list(ids[first:full]), parent))
+            metadata.saves.append(
+                SaveJob(
+                    keys[first:full],
+                    first,
+                    list(ids[first:full]),
+                    parent,
+                    adapter=files_of(state),
+                )
+            )
             state.saved = full
 
     def on_output(self, output: KVConnectorOutput) -> None:
@@ -320,7 +353,7 @@ class SchedulerHalf:
         other engine has: from now on KV is shared only within this process, until `weight_epoch`
         names the new weights.
         """
-        self._mix = os.urandom(16)
+        self._request_keys.reset()
         for state in self._requests.values():
             state.bypass = True
             state.keys = []
@@ -329,19 +362,11 @@ class SchedulerHalf:
             "by this process from now on"
         )
 
+    def close(self) -> None:
+        """Ends its thread."""
+        self._adapters.close()
 
-def _bypass(request: Request) -> bool:
-    """True if the KV depends on something that the keys do not identify with certainty.
 
-    The engine's hashes have an adapter's name, which may be given to other weights, and identifiers
-    of images that a client may have chosen. Prompts as embeddings and sessions that change have no
-    tokens to go by.
-    """
-    anything: list[Any] = [
-        request.lora_request is not None,
-        bool(request.mm_features),
-        request.prompt_embeds is not None,
-        getattr(request, "resumable", False),
-        request.pooling_params is not None,
-    ]
-    return any(anything)
+def files_of(state: RequestState) -> AdapterFiles | None:
+    """The files of the request's LoRA adapter."""
+    return state.adapter.files if state.adapter is not None else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 import queue
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Union
 
 from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.types import Rect
-from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob
+from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 
 if TYPE_CHECKING:
@@ -148,8 +149,25 @@ class WorkerHalf:
     def start_saves(self, metadata: Metadata) -> None:
         """Copies the full blocks of the step to a place of ours, because the engine may use their
         pages again. A thread stores them."""
-        if self._pages is not None and metadata.saves and not self._mismatch:
-            self._pages.save(metadata.saves)
+        if self._pages is None or self._mismatch:
+            return
+        saves = self._certain(metadata.saves)
+        if saves:
+            self._pages.save(saves)
+
+    def _certain(self, saves: Sequence[SaveJob]) -> Sequence[SaveJob]:
+        """Those without a LoRA adapter whose files have changed: it may be that the engine has read
+        the new ones in this step."""
+        unchanged = {
+            files: files.unchanged()
+            for files in {job.adapter for job in saves}
+            if files is not None
+        }
+        certain = [job for job in saves if job.adapter is None or unchanged[job.adapter]]
+        lost = sum(len(job.keys) for job in saves) - sum(len(job.keys) for job in certain)
+        if lost:
+            self._store.counters.add("changed_adapter_blocks", lost)
+        return certain
 
     def drain(self, seconds: float) -> bool:
         """Waits until everything that was copied is stored. False: it takes longer."""

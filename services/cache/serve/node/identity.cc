@@ -21,6 +21,10 @@ Result<uint64_t> NextEpoch(const std::string& directory) {
   if (directory.empty()) return epoch;
   std::error_code error;
   std::filesystem::create_directories(directory, error);
+  if (error) {
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot make '{}': {}", directory,
+                  error.message());
+  }
   const std::string path = directory + "/epoch", next = path + ".new";
   if (std::ifstream file(path); file) {
     const std::string text{std::istreambuf_iterator<char>(file), {}};

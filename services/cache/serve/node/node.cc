@@ -156,6 +156,9 @@ class Node final : public service::Service {
     options.wipe_on_mismatch = config_.disk_wipe_on_mismatch;
     options.take_over = config_.disk_take_over;
     options.wipe_on_damage = config_.disk_wipe_on_damage;
+    if (const std::string reason = config_.DiskTooFull(); !reason.empty()) {
+      log::Warn("disk_too_full", {{"reason", reason}});
+    }
     CAIRN_ASSIGN_OR_RETURN(disk_, DiskTier::Open(options));
     rpc_.node_id = disk_->node_id();
     return OkStatus();

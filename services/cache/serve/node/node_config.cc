@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -14,10 +15,13 @@
 #include "services/cache/serve/node/cluster_config.h"
 #include "services/cache/serve/node/descriptors.h"
 #include "services/cache/serve/node/link_config.h"
+#include "services/cache/store/tier/disk/disk_tier.h"
 #include "services/cache/store/tier/host_tier.h"
 
 namespace cairn::cache {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The memory of the disk tier: RocksDB's buffers, blocks that are moved, and blocks that are
 // encoded again (EngineOptions::max_copy_bytes).
@@ -276,24 +280,31 @@ Status CheckDevices(const NodeConfig& config) {
                          config::FormatBytes(config.device_chunk));
 }
 
+// The folder itself, or the nearest one above it: a start makes those that are missing.
+fs::path NearestThere(const std::string& folder) {
+  std::error_code error;
+  fs::path there = fs::absolute(folder, error);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  return there;
+}
+
 // The errors that a start would find, without starting anything.
 Status CheckBeforeStart(const NodeConfig& config) {
   CAIRN_RETURN_IF_ERROR(CheckDescriptorLimit());
   if (config.disk_path.empty()) return OkStatus();
-  // A start makes the folders that are missing.
   std::error_code error;
-  std::filesystem::path there = std::filesystem::absolute(config.disk_path, error);
-  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
-    there = there.parent_path();
-  }
-  if (!std::filesystem::is_directory(there, error)) {
+  const fs::path there = NearestThere(config.disk_path);
+  if (!fs::is_directory(there, error)) {
     return Errorf(StatusCode::kFailedPrecondition, "disk.path: '{}' is not a folder",
                   there.string());
   }
-  if (access(there.c_str(), W_OK | X_OK) != 0) {
+  // Permissions do not tell: nobody can make a folder in /proc.
+  std::string made = (there / ".cairn-check-XXXXXX").string();
+  if (mkdtemp(made.data()) == nullptr) {
     return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot write to '{}': {}",
                   there.string(), std::strerror(errno));
   }
+  rmdir(made.c_str());
   return OkStatus();
 }
 
@@ -485,6 +496,26 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   schema->Check([config] { return CheckMemory(*config); });
   schema->CheckOnRequest([config] { return CheckBeforeStart(*config); });
   schema->TellOnRequest([config] { return DescribeMemory(*config); });
+  schema->TellOnRequest([config] {
+    const std::string reason = config->DiskTooFull();
+    return reason.empty() ? "" : "warning: " + reason;
+  });
+}
+
+std::string NodeConfig::DiskTooFull() const {
+  if (disk_path.empty()) return "";
+  std::error_code error;
+  // Room of blocks that are there is used again.
+  const fs::path values = fs::path(disk_path) / "tier" / "values";
+  if (fs::exists(values, error) && !fs::is_empty(values, error)) return "";
+  const fs::path there = NearestThere(disk_path);
+  const fs::space_info room = fs::space(there, error);
+  const uint64_t need = disk_min_free + DiskTier::LeastRoom(disk_capacity);
+  if (error || room.available >= need) return "";
+  return fmt::format(
+      "disk.path: the file system of '{}' has {} free, expected at least {}, the sum of "
+      "disk.min_free and a value file; no block is written to disk before there is more room",
+      there.string(), config::FormatBytesUp(room.available), config::FormatBytesUp(need));
 }
 
 }  // namespace cairn::cache

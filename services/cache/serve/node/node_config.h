@@ -128,6 +128,9 @@ struct NodeConfig {
 
   // The limits of the node for each kind of memory.
   MemoryAccount::Bounds MemoryBounds() const;
+  // Why an empty disk tier would take no block now. Empty: nothing is against it, or there is no
+  // disk tier or one that has blocks.
+  std::string DiskTooFull() const;
 };
 
 }  // namespace cairn::cache

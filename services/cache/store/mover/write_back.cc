@@ -381,7 +381,15 @@ void WriteBack::CountGivenUp(const Operation& op, const Status& status) {
   if (op.failure.parked_before) return;
   Counters& counters = context_.counters;
   (op.copied.unencodable() ? counters.unencodable_copies : counters.failed_copies).Add();
-  log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
+  unreported_.fetch_add(1, std::memory_order_relaxed);
+  const Duration::rep now = context_.clock->Now().time_since_epoch().count();
+  Duration::rep due = report_at_.load(std::memory_order_relaxed);
+  if (now < due || !report_at_.compare_exchange_strong(due, now + kReportEvery.count())) {
+    return;
+  }
+  log::Warn("blocks_not_written", {{"blocks", log::Num(unreported_.exchange(0))},
+                                   {"last_key", op.move.key.Hex()},
+                                   {"error", Message(status)}});
 }
 
 Status WriteBack::Flush(const FlushRequest& request) {

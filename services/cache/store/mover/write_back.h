@@ -31,6 +31,7 @@
 // without locks, into buffers that end with the write (copied_parts.h); a few blocks at a time,
 // within the bounds of copy_memory.h.
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -49,6 +50,7 @@ namespace cairn::cache {
 
 class WriteBack {
  public:
+  static constexpr Duration kReportEvery = std::chrono::seconds(10);     // Lines of the log.
   static constexpr Duration kCopyPause = std::chrono::milliseconds(20);  // Before it asks again.
 
   WriteBack(NodeContext* context, Evictor* evictor, const Route& route);
@@ -117,6 +119,8 @@ class WriteBack {
   MoveQueue queue_;
   UnwrittenBlocks blocks_;
   Pump pump_;
+  std::atomic<uint64_t> unreported_{0};      // Given up since the last line of the log about it.
+  std::atomic<Duration::rep> report_at_{0};  // No such line before that time.
 };
 
 }  // namespace cairn::cache

@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 struct Options {
   std::string listen = "127.0.0.1:7400";
@@ -51,6 +52,13 @@ class ConfigTest : public ::testing::Test {
   bool json = false;
   Schema schema{"cairn-test", "A test.", "cairn-test --listen :1"};
 };
+
+TEST_F(ConfigTest, AShortFlagAsksForHelpToo) {
+  const auto line = Load(schema, {"-h"});
+  ASSERT_OK(line);
+  EXPECT_EQ(line->output, schema.PrintHelp());
+  EXPECT_THAT(line->words, IsEmpty());
+}
 
 TEST_F(ConfigTest, HelpSeparatesALongSwitchFromItsMeaning) {
   bool target = false;
@@ -207,6 +215,30 @@ TEST_F(ConfigTest, ChecksRunAfterAllSources) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
 }
 
+TEST_F(ConfigTest, TheErrorOfACheckNamesTheSourceOfTheSetting) {
+  schema.Check([this] { return InvalidArgument("listen: got '{}', expected it", options.listen); });
+  EXPECT_THAT(Load(schema, {}), StatusIs(StatusCode::kInvalidArgument, StartsWith("listen: got")))
+      << "a default";
+  ASSERT_OK(schema.ApplyYaml("host: {capacity: 3MiB}\nlisten: x", "f.yaml"));
+  EXPECT_THAT(schema.RunChecks(),
+              StatusIs(StatusCode::kInvalidArgument, StartsWith("f.yaml line 2: listen: got 'x'")));
+  EXPECT_THAT(Load(schema, {"--listen", "y"}),
+              StatusIs(StatusCode::kInvalidArgument, StartsWith("listen: got 'y'")));
+}
+
+TEST_F(ConfigTest, AVariableThatIsNamedLikeASettingIsNotIgnoredSilently) {
+  const auto with = [&](const std::string& name) {
+    return schema.UnreadVariables([&](const char* asked) { return asked == name ? "x" : nullptr; });
+  };
+  EXPECT_THAT(with("CAIRN_HOST_CAPACITY"),
+              ElementsAre("environment variable CAIRN_HOST_CAPACITY: nothing reads it, expected "
+                          "--host.capacity"));
+  EXPECT_THAT(with("CAIRN_NODE_ID"), ElementsAre(HasSubstr("--node.id or CAIRN_NODE_ID_FOR_TEST")));
+  EXPECT_THAT(with("CAIRN_NODE_ID_FOR_TEST"), IsEmpty()) << "it is read";
+  EXPECT_THAT(with("CAIRN_CACHE_PORT"), IsEmpty()) << "Kubernetes sets it";
+  EXPECT_THAT(schema.PrintHelp(), HasSubstr("Environment: CAIRN_NODE_ID_FOR_TEST."));
+}
+
 TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
   schema.CheckOnRequest([this] {
     return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another")
@@ -221,6 +253,7 @@ TEST_F(ConfigTest, ChecksOnRequestRunWithCheckConfigOnly) {
 
 TEST_F(ConfigTest, WhatACheckTellsFollowsTheSettings) {
   schema.TellOnRequest([this] { return fmt::format("threads: {}", options.threads); });
+  schema.TellOnRequest([] { return std::string(); });
   schema.TellOnRequest([] { return std::string("more"); });
   const auto told = Load(schema, {"--check-config", "--rpc.threads", "7"});
   ASSERT_OK(told);

@@ -17,6 +17,25 @@ using cairn::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+TEST(ListenAddressTest, TheSystemSaysWhyAnAddressCannotBeBound) {
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof at;
+  ASSERT_EQ(bind(taken, reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  const auto error = [](const std::string& address) {
+    return BindError(*ParseListenAddress(address, "listen"));
+  };
+  EXPECT_EQ(error(fmt::format("127.0.0.1:{}", ntohs(at.sin_port))), "Address already in use");
+  close(taken);
+  EXPECT_EQ(error("192.0.2.1:0"), "Cannot assign requested address");
+  EXPECT_EQ(error("unix:/no/such/folder/x"), "No such file or directory");
+  EXPECT_EQ(error("127.0.0.1:0"), "");
+}
+
 TEST(ListenAddressTest, ReadsHostsPortsAndUnixPaths) {
   EXPECT_EQ(ParseListenAddress("127.0.0.1:7400", "listen")->port, 7400);
   EXPECT_EQ(ParseListenAddress("[::1]:0", "listen")->host, "::1");

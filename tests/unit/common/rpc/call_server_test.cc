@@ -88,6 +88,8 @@ class CallServerTest : public ::testing::TestWithParam<size_t> {
     calls_.Add("/Patient", [this](std::unique_ptr<RawCall> call, const auto&) {
       new Patient(std::move(call), &patients_);
     });
+    calls_.AddStream("/some.Service/Sum",
+                     [](std::unique_ptr<RawCall> call) { new Sum(std::move(call)); });
     calls_.Add("/Stuck", [this](std::unique_ptr<RawCall> call, const auto& request) {
       release_stuck_.wait(false);
       new Echo(std::move(call), request);
@@ -193,7 +195,8 @@ TEST_P(CallServerTest, AnUnknownMethodIsNamed) {
   client.Start("/Other");
   const grpc::Status status = client.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(status.error_message(), "no method /Other");
+  EXPECT_EQ(status.error_message(),
+            "no method /Other, only those of Echo, Patient, Stuck, Sum, some.Service");
 }
 
 TEST_P(CallServerTest, ACancelledCallIsTold) {

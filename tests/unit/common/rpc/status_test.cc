@@ -18,6 +18,18 @@ TEST(RpcStatusTest, EveryCodeGoesThereAndBack) {
             2048u);
 }
 
+TEST(RpcStatusTest, AFailedAttemptToConnectIsExplained) {
+  const auto read = [](const std::string& text) {
+    return Message(FromGrpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, text)));
+  };
+  EXPECT_EQ(read("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7401: "
+                 "Trying to connect an http1.x server"),
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7401: "
+            "Trying to connect an http1.x server: this is an HTTP port, such as that of probes; "
+            "expected the one of gRPC");
+  EXPECT_EQ(read("Socket closed"), "Socket closed") << "of a call that had a connection";
+}
+
 TEST(RpcTraceTest, IsShortAndPlain) {
   EXPECT_TRUE(IsTrace("abc-DEF-123"));
   EXPECT_FALSE(IsTrace(""));

@@ -369,7 +369,10 @@ TEST_F(ApiServiceTest, ListsModels) {
 TEST_F(ApiServiceTest, HealthSaysWhetherAWorkerCanAnswer) {
   EXPECT_EQ(Ask("GET", "/health")->head->status, 200);
   router_.models.front().workers = 0;
-  EXPECT_EQ(Ask("GET", "/health")->head->status, 503);
+  const auto away = Ask("GET", "/health");
+  EXPECT_EQ(away->head->status, 503);
+  EXPECT_EQ(away->json()["error"]["message"],
+            "no worker can answer; /readyz at admin.listen says why");
   router_.models.front().workers = 1;
   service_->StartDrain();
   EXPECT_EQ(Ask("GET", "/health")->head->status, 503);

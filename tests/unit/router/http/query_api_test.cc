@@ -123,6 +123,11 @@ TEST_F(AnswerQueryTest, ErrorsOfTheRouterAreTheApis) {
   const ApiError error = std::get<ApiError>(Ask(""));
   EXPECT_EQ(error.status, 404);
   EXPECT_EQ(error.code, "model_not_found");
+  router_.on_holders = [](const HoldersQuery&) {
+    return GenerateError{.status = InvalidArgument("block_size: got 1, expected 64"),
+                         .field = "block_size"};
+  };
+  EXPECT_EQ(std::get<ApiError>(Ask("")).code, "invalid_value");
 }
 
 }  // namespace

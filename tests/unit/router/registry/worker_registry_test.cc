@@ -1,7 +1,11 @@
 #include "services/router/registry/worker_registry.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "common/log/log.h"
 #include "tests/unit/router/fake_link.h"
 
 namespace cairn::router {
@@ -9,6 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 class WorkerRegistryTest : public ::testing::Test {
  protected:
@@ -72,6 +77,30 @@ TEST_F(WorkerRegistryTest, LostWorkerIsTriedAgainWithAGrowingPause) {
   workers_.Reach("a:1", Info());
   EXPECT_EQ(At(0).condition, WorkerCondition::kReady);
   EXPECT_EQ(At(0).connects, 2u);
+}
+
+TEST_F(WorkerRegistryTest, AWorkerThatIsAwayIsOneLineOfTheLog) {
+  registry_->SetAddresses({"a:1"});
+  auto& watches = workers_["a:1"].watches;
+  const auto lines = [&](int attempts) {
+    EXPECT_TRUE(log::Flush(seconds(60)));
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < attempts; ++i) {
+      watches.back().observer->OnEnd(Errorf(StatusCode::kUnavailable, "refused"));
+      clock_.Advance(seconds(5));
+      registry_->Tick();
+    }
+    EXPECT_TRUE(log::Flush(seconds(60)));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string never = lines(3);
+  EXPECT_THAT(never,
+              HasSubstr("router_worker_not_reached worker=a:1 error=\"UNAVAILABLE: refused\""));
+  EXPECT_EQ(std::ranges::count(never, '\n'), 1) << never;
+  workers_.Reach("a:1", Info());
+  const std::string lost = lines(3);
+  EXPECT_THAT(lost, HasSubstr("router_worker_lost worker=a:1"));
+  EXPECT_EQ(std::ranges::count(lost, '\n'), 1) << lost;
 }
 
 TEST_F(WorkerRegistryTest, WorkerOfOtherWeightsOrThatDrainsGetsNothing) {

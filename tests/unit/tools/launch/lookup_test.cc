@@ -58,7 +58,6 @@ class LookupTest : public ::testing::Test {
 };
 
 TEST_F(LookupTest, ANodeAtTheDefaultAddressIsUsedAsEver) {
-  WriteTwoNodes();
   listens_ = true;
   for (const Seek seek : {Seek::kNode, Seek::kOnlyNode, Seek::kNodes}) {
     const auto target = Find(seek);
@@ -67,6 +66,28 @@ TEST_F(LookupTest, ANodeAtTheDefaultAddressIsUsedAsEver) {
     EXPECT_EQ(target->note, "");
   }
   EXPECT_EQ(Find(Seek::kWorker)->address, "");
+  EXPECT_EQ(Find(Seek::kWorker)->note, "");
+}
+
+TEST_F(LookupTest, ANodeThatIsUsedInsteadOfWhatUpStartedIsNamed) {
+  WriteTwoNodes();
+  listens_ = true;
+  for (const Seek seek : {Seek::kNode, Seek::kOnlyNode, Seek::kNodes}) {
+    const auto target = Find(seek);
+    ASSERT_TRUE(target.ok()) << target.status();
+    EXPECT_EQ(target->address, kDefaultNode);
+    EXPECT_EQ(target->note,
+              "uses the node at 127.0.0.1:7400, and not what `cairn up` started in " + directory_);
+  }
+  EXPECT_EQ(Find(Seek::kWorker)->address, "");
+  EXPECT_THAT(Find(Seek::kWorker)->note,
+              AllOf(HasSubstr("computes in this process"), HasSubstr("--worker")));
+}
+
+TEST_F(LookupTest, ANodeOfUpAtTheDefaultAddressIsNoSurprise) {
+  Write({Process(Role::kNode, "node-1", kDefaultNode)});
+  listens_ = true;
+  EXPECT_EQ(Find(Seek::kNode)->note, "");
 }
 
 TEST_F(LookupTest, OtherwiseWhatUpStartedIsUsedAndSaid) {

@@ -208,6 +208,10 @@ Result<uint64_t> DiskTier::Impl::NextEpoch() {
   return epoch;
 }
 
+uint64_t DiskTier::LeastRoom(uint64_t capacity_bytes) {
+  return disk::ExtentStore::MapFor(capacity_bytes).segment_bytes();
+}
+
 Result<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskTierOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::Open(options));
   return std::unique_ptr<DiskTier>(new DiskTier(std::move(impl)));

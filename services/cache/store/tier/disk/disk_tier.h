@@ -77,6 +77,9 @@ class DiskTier final : public PersistentTier {
   // INVALID_ARGUMENT names the option. FAILED_PRECONDITION: the directory has another format or
   // node, or is in use. DATA_LOSS: the directory is damaged, and the message says what to do.
   static Result<std::unique_ptr<DiskTier>> Open(const DiskTierOptions& options);
+  // Room in the file system, in addition to min_free_bytes, that the first write to an empty
+  // directory needs.
+  static uint64_t LeastRoom(uint64_t capacity_bytes);
   // Finishes queued work, closes.
   ~DiskTier() override;
 

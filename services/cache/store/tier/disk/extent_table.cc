@@ -338,9 +338,10 @@ void ExtentTable::FileMade(uint32_t segment) {
   starved_ = false;
 }
 
-bool ExtentTable::Starve(const RoomStep& step) {
+bool ExtentTable::Starve(const RoomStep& step, bool records_fail) {
   MutexLock lock(mu_);
-  if (!step.waiting || map_.nearly_free() > 0) return false;
+  if (!step.waiting) return false;
+  if (map_.nearly_free() > 0) return records_fail;
   starved_ = !step.no_file;
   return true;
 }

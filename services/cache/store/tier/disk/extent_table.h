@@ -136,8 +136,8 @@ class ExtentTable {
   RoomStep NextRoomStep(bool may_make, bool leaving);
   void FileMade(uint32_t segment);
   // Nothing came of a step, and writes wait: they can only be helped by evicting. False: they need
-  // not be refused.
-  bool Starve(const RoomStep& step);
+  // not be refused. `records_fail`: room that comes when records are gone does not come now.
+  bool Starve(const RoomStep& step, bool records_fail);
   // Holds the segment until EndMove.
   std::vector<Resident> BeginMove(uint32_t segment);
   // A place to move it to. nullopt: there is no room. An error: it was released.

@@ -65,6 +65,11 @@ uint64_t RecordWriter::waiting_bytes() const {
   return waiting_bytes_;
 }
 
+Status RecordWriter::failure() const {
+  MutexLock lock(mu_);
+  return failing_ ? last_failure_ : OkStatus();
+}
+
 void RecordWriter::Run() {
   TimePoint again{};
   for (;;) {
@@ -133,6 +138,7 @@ void RecordWriter::Settle(const Batch& batch, const Status& status) {
   {
     MutexLock lock(mu_);
     done_ += batch.placed.size();
+    failing_ = !status.ok();
     if (status.ok()) {
       done_ += batch.forgotten.size();
     } else {

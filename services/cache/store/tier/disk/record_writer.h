@@ -46,6 +46,8 @@ class RecordWriter {
   // The bytes of extents that were written, whose record is not.
   uint64_t waiting_bytes() const;
   uint64_t failures() const { return failures_; }
+  // Why the last batch was not written. OK: it was.
+  Status failure() const;
 
  private:
   struct Batch {
@@ -70,6 +72,7 @@ class RecordWriter {
   uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t failed_batches_ ABSL_GUARDED_BY(mu_) = 0;
   Status last_failure_ ABSL_GUARDED_BY(mu_);
+  bool failing_ ABSL_GUARDED_BY(mu_) = false;  // The last batch was not written.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<Loop> loop_;
 };

@@ -95,6 +95,9 @@ Status ExtentStore::Recover(const PersistentTier::RecoverVisitor& visitor) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "disk tier: call Recover once, before any other call");
   }
+  // The process before may have died before it synced the name of a file that it made. Blocks that
+  // this one wrote there were gone with the file after a power loss.
+  CAIRN_RETURN_IF_ERROR(parts_.files.SyncNames());
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Trim> trim, ChooseTrim());
   // Without all records nothing may be written: what was not seen would be overwritten.
   CAIRN_RETURN_IF_ERROR(

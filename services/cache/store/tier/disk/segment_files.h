@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "cairn/common/status.h"
 
@@ -39,6 +40,8 @@ class SegmentFiles {
   virtual Status SyncNames() = 0;
   // Bytes that can still be written to the file system. UINT64_MAX: unknown.
   virtual uint64_t FreeBytes() const = 0;
+  // The folder of the files, for messages.
+  virtual std::string folder() const = 0;
 };
 
 }  // namespace cairn::cache::disk

@@ -20,8 +20,8 @@ struct SegmentIo {
   SegmentFiles& files;
   const Clock& clock;
 
-  // Each into the buffer of its number, which is made here. DATA_LOSS: the hash is wrong, and the
-  // buffer has the bytes.
+  // Each into the buffer of its number, which is made here, and has no memory if the bytes could
+  // not be read. DATA_LOSS: they could not, or their hash is wrong.
   std::vector<Status> Read(std::span<const Resident> residents,
                            std::vector<PageBuffer>* buffers) const;
   // Each where it is placed, from the buffer of its number.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,8 +10,8 @@
 namespace cairn::cache::disk {
 namespace {
 
-constexpr uint64_t kMoveBytes = 8 << 20;  // In memory at a time.
-constexpr std::chrono::milliseconds kMakeAgain{200};
+constexpr uint64_t kMoveBytes = 8 << 20;          // In memory at a time.
+constexpr std::chrono::milliseconds kAgain{200};  // After a failure.
 
 }  // namespace
 
@@ -39,7 +40,7 @@ void SegmentRoom::Run() {
   for (;;) {
     {
       MutexLock lock(mu_);
-      changed_.WaitUntil(mu_, parts_.io.clock, wants_file_ ? make_again_ : TimePoint::max(),
+      changed_.WaitUntil(mu_, parts_.io.clock, DueAt(),
                          [this]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || wanted_; });
       if (stopping_) return;
@@ -57,7 +58,17 @@ void SegmentRoom::Run() {
   }
 }
 
+TimePoint SegmentRoom::DueAt() const {
+  return std::min(wants_file_ ? make_again_ : TimePoint::max(),
+                  moved_out_.empty() ? TimePoint::max() : end_again_);
+}
+
+Status SegmentRoom::WhyNoneComesFree() const {
+  return moved_out_.empty() ? parts_.records.failure() : moves_failure_;
+}
+
 bool SegmentRoom::Step() {
+  if (!moved_out_.empty() && parts_.io.clock.Now() >= end_again_) EndMoves();
   const RoomStep step = parts_.table.NextRoomStep(MayMake(), /*leaving=*/true);
   if (Take(step)) return true;
   // Extents that leave may find no room. Then those that wait need it more.
@@ -68,7 +79,10 @@ bool SegmentRoom::Take(const RoomStep& step) {
   wants_file_ |= step.no_file;
   switch (step.what) {
     case RoomStep::What::kNothing:
-      return false;
+      // Room that comes when records are gone never came once the database failed. Neither the
+      // writes that waited for it ended, nor the node.
+      if (!step.waiting || WhyNoneComesFree().ok()) return false;
+      break;
     case RoomStep::What::kDelete:
       parts_.files.Delete(step.segment);
       (void)parts_.store.DeleteSmall(SizeKey(step.segment));  // The next file writes it again.
@@ -81,8 +95,10 @@ bool SegmentRoom::Take(const RoomStep& step) {
     case RoomStep::What::kRefuse:
       break;
   }
-  if (parts_.table.Starve(step)) {
+  const Status none = WhyNoneComesFree();
+  if (parts_.table.Starve(step, !none.ok())) {
     parts_.refuse(step.no_file ? make_failure_
+                  : !none.ok() ? none
                                : Errorf(StatusCode::kResourceExhausted,
                                         "disk tier: no segment file is free, and none can be "
                                         "emptied"));
@@ -96,7 +112,7 @@ bool SegmentRoom::MakeFile(uint32_t segment) {
     parts_.table.FileMade(segment);
   } else {
     make_failure_ = made;
-    make_again_ = parts_.io.clock.Now() + kMakeAgain;
+    make_again_ = parts_.io.clock.Now() + kAgain;
   }
   return made.ok();
 }
@@ -106,9 +122,9 @@ Status SegmentRoom::TryMakeFile(uint32_t segment) {
   const uint64_t free = parts_.files.FreeBytes();
   if (free < bytes || free - bytes < parts_.min_free_bytes) {
     return Errorf(StatusCode::kResourceExhausted,
-                  "disk tier: the file system has {} free bytes; a segment of {} would leave fewer "
-                  "than option 'min_free_bytes' ({})",
-                  free, bytes, parts_.min_free_bytes);
+                  "disk.path: the file system of '{}' has {} bytes free, expected {} for another "
+                  "value file and disk.min_free, {}, more",
+                  parts_.files.folder(), free, bytes, parts_.min_free_bytes);
   }
   // First its size: a file that a power loss cut is filled up again.
   CAIRN_RETURN_IF_ERROR(parts_.store.PutSmall(
@@ -131,14 +147,28 @@ bool SegmentRoom::MoveOut(uint32_t segment) {
     moving = MoveSome(std::span(residents).subspan(begin, end - begin));
     begin = end;
   }
-  // Before the segment is used again, a power loss may not bring back records that say that it
-  // holds what was moved.
-  Status recorded = parts_.records.WaitWritten({});
-  if (recorded.ok()) recorded = parts_.syncs.Sync({});
   const bool moved = parts_.table.moved_bytes() > before;
+  moved_out_.push_back(segment);
   // Also when all were released meanwhile.
-  const bool empty = parts_.table.EndMove(segment);
-  return recorded.ok() && (moved || empty);
+  const bool empty = EndMoves();
+  return moves_failure_.ok() && (moved || empty);
+}
+
+bool SegmentRoom::EndMoves() {
+  // Before a segment is used again, a power loss may not bring back records that say that it holds
+  // what was moved. A segment that was let go of after a sync that failed was written over, and
+  // the power loss brought them back.
+  moves_failure_ = parts_.records.WaitWritten({});
+  if (moves_failure_.ok()) moves_failure_ = parts_.syncs.Sync({});
+  if (!moves_failure_.ok()) {
+    end_again_ = parts_.io.clock.Now() + kAgain;
+    return false;
+  }
+  bool empty = false;
+  for (const uint32_t segment : std::exchange(moved_out_, {})) {
+    empty |= parts_.table.EndMove(segment);
+  }
+  return empty;
 }
 
 bool SegmentRoom::MoveSome(std::span<const Resident> residents) {
@@ -149,8 +179,9 @@ bool SegmentRoom::MoveSome(std::span<const Resident> residents) {
   for (size_t i = 0; i < residents.size(); ++i) {
     const Resident& r = residents[i];
     if (read[i].code() == StatusCode::kDataLoss) parts_.damage.Report(r, read[i]);
-    // Damaged bytes move as they are, if their owner keeps them: they still fail their hash.
-    if (!read[i].ok() && read[i].code() != StatusCode::kDataLoss) continue;
+    // Damaged bytes move as they are, if their owner keeps them: they still fail their hash. Those
+    // that could not be read stay, because the device may give them next time.
+    if (!read[i].ok() && buffers[i].data() == nullptr) continue;
     auto record = parts_.store.RecordOf(r.id);
     if (!record.ok()) continue;  // Released and forgotten.
     auto placed = parts_.table.PlaceMoved(r, *std::move(record), parts_.io.clock.Now());

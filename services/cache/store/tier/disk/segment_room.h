@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
@@ -57,6 +58,13 @@ class SegmentRoom {
   bool MakeFile(uint32_t segment);
   Status TryMakeFile(uint32_t segment);
   bool MoveOut(uint32_t segment);
+  // Lets go of the segments that were moved out. True: one of them is empty. If that fails,
+  // moves_failure_ says why, and it is tried again.
+  bool EndMoves();
+  // When there may be something to do even if nothing changes.
+  TimePoint DueAt() const;
+  // Why segments in which nothing lives do not become free now. OK: they do.
+  Status WhyNoneComesFree() const;
   bool MoveSome(std::span<const Resident> residents);
   // Until it returns OK, what was there may come back after a power loss.
   std::vector<Status> WriteMoved(std::span<const PlacedExtent> moved,
@@ -68,6 +76,9 @@ class SegmentRoom {
   TimePoint make_again_{};   // A file could not be made: not before.
   bool wants_file_ = false;  // Then.
   Status make_failure_;
+  std::vector<uint32_t> moved_out_;  // Held until a power loss cannot undo the moves.
+  Status moves_failure_;
+  TimePoint end_again_{};  // After a failure: not before.
   Mutex mu_;
   CondVar changed_;
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;

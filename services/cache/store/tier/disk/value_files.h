@@ -52,6 +52,7 @@ class ValueFiles final : public SegmentFiles {
   Status SyncNames() override;
   // That an unprivileged process can write.
   uint64_t FreeBytes() const override;
+  std::string folder() const override { return options_.path; }
 
  private:
   struct Slot {

@@ -46,5 +46,14 @@ TEST_F(NextEpochTest, NeverStartsAgainFromTheBeginning) {
   }
 }
 
+TEST_F(NextEpochTest, SaysWhyThereIsNoFolder) {
+  EXPECT_THAT(NextEpoch("/proc/none/x"),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("disk.path: cannot make '/proc/none/x': No such file")));
+  Write("");
+  EXPECT_THAT(NextEpoch(directory_ + "/epoch/x"),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("Not a directory")));
+}
+
 }  // namespace
 }  // namespace cairn::cache

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "common/config/config.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cache {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -62,6 +64,24 @@ TEST(NodeConfigTest, LinksNeedOtherMembersAndADeviceTier) {
 
 TEST(NodeConfigTest, AGpuIsNamedOnce) {
   EXPECT_THAT(SaidAbout("device.ids", "0,1,0"), HasSubstr("device.ids: got '0' twice"));
+}
+
+TEST(NodeConfigTest, ADiskThatIsTooFullIsToldOnRequest) {
+  std::string folder = ::testing::TempDir();
+  if (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const auto told = [&](const std::string& min_free) {
+    NodeConfig config;
+    config::Schema schema("cairn-cache", "Summary.");
+    NodeConfig::Register(&config, &schema);
+    EXPECT_OK(schema.Set("disk.path", folder + "/no/such", "flag"));
+    EXPECT_OK(schema.Set("disk.capacity", "16MiB", "flag"));
+    EXPECT_OK(schema.Set("disk.min_free", min_free, "flag"));
+    return schema.Tell();
+  };
+  EXPECT_THAT(told("1024TiB"),
+              AllOf(HasSubstr("warning: disk.path: the file system of '" + folder),
+                    HasSubstr(" free, expected at least 1025TiB"), HasSubstr("disk.min_free")));
+  EXPECT_THAT(told("0"), Not(HasSubstr("warning")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "common/log/log.h"
 #include "tests/unit/cache/store/engine/engine_fixture.h"
 
 namespace cairn::cache::testing {
@@ -103,6 +104,21 @@ TEST_F(FlushTest, ABlockThatNoDiskCouldTakeFailsNobodysFlush) {
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 1u);
   EXPECT_EQ(engine_->GetStats().failed_copies, 1u) << "tried once";
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
+}
+
+TEST_F(FlushTest, BlocksThatTheDiskDoesNotTakeAreOneLineOfTheLog) {
+  disk_ = std::make_unique<FakeTier>(
+      FakeTier::Options{.capacity_bytes = 64 << 20, .max_extent_bytes = 10 << 10});
+  StartWithoutDevice();
+  ::testing::internal::CaptureStderr();
+  for (int i = 1; i <= 5; ++i) EXPECT_OK(Store(i, std::nullopt));  // Each is too large.
+  EXPECT_OK(engine_->Flush(clock_.Now() + seconds(5)));
+  EXPECT_TRUE(log::Flush(seconds(60)));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(engine_->GetStats().failed_copies, 5u);
+  const size_t first = log.find("blocks_not_written");
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("blocks_not_written", first + 1), std::string::npos) << log;
 }
 
 TEST_F(FlushTest, EndsWhenItsCallerIsGone) {

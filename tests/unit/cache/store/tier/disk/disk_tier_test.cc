@@ -543,7 +543,9 @@ TEST_F(DiskTierTest, LittleRoomOnTheFileSystemIsRefused) {
   const auto tier = Open(options);
   const Extent extent = *tier->Reserve(1000);
   EXPECT_THAT(WriteAndWait(*tier, extent, "r", Pattern(1, 1000)),
-              StatusIs(StatusCode::kResourceExhausted, HasSubstr("'min_free_bytes'")));
+              StatusIs(StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("disk.path: the file system of '" + options.directory),
+                             HasSubstr("disk.min_free, 1152921504606846976, more"))));
 }
 
 // A file system of 40 MiB that fills up for real, below the tier's own guard.
