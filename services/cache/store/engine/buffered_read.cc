@@ -8,30 +8,38 @@
 namespace cairn::cache {
 namespace {
 
+constexpr uint64_t kPage = Tier::kRangeGrain;
+uint64_t PagesIn(uint64_t bytes) { return (bytes + kPage - 1) / kPage; }
+
 // Shared by the callbacks of a block's reads. It keeps the pins, since an extent must not be
 // released while it is read.
 struct ReadOperation {
-  ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
-                std::shared_ptr<BufferedRead> read_in, TierKind tier_in, uint64_t bytes_in)
+  ReadOperation(NodeContext* context_in, LeasePtr lease_in, std::shared_ptr<BufferedRead> read_in,
+                const FetchSlot& slot)
       : context(*context_in),
         token(&context_in->in_flight),
-        pins(std::move(pins_in)),
+        lease(std::move(lease_in)),
+        pins(slot.pins),
         read(std::move(read_in)),
-        tier(tier_in),
-        bytes(bytes_in) {
+        reads(slot.reads),
+        tier(slot.tier),
+        bytes(slot.buffer_bytes()) {
+    if (reads != nullptr) reads->fetch_add(1);
     if (!read->apart) context.pace[tier].Begin();
   }
   void PartEnded(const Status& status) {
     if (!read->PartEnded(status)) return;
     // Small reads say little about the pace of whole blocks.
     if (!read->apart) context.pace[tier].End(read->Outcome().ok() ? bytes : 0);
-    context.progress.Notify();
+    if (reads == nullptr || reads->fetch_sub(1) == 1) context.progress.Notify();
   }
 
   NodeContext& context;
   InFlight::Token token;  // First made, last gone.
+  const LeasePtr lease;
   const std::shared_ptr<PathPins> pins;
   const std::shared_ptr<BufferedRead> read;
+  const std::shared_ptr<std::atomic<uint32_t>> reads;
   const TierKind tier;
   const uint64_t bytes;
 };
@@ -54,19 +62,18 @@ bool PinPlace(NodeContext& context, const NamespacePtr& ns, FetchSlot& slot) {
 }  // namespace
 
 Status BufferedRead::Add(const Stretch& stretch) {
-  const size_t rounded = std::max<uint64_t>(1, (stretch.size + 4095) / 4096) * 4096;
-  buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
+  const size_t rounded = std::max<uint64_t>(1, PagesIn(stretch.size)) * kPage;
+  buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
   stretches.push_back(stretch);
   if (buffers.back() != nullptr) return OkStatus();
   return Errorf(StatusCode::kResourceExhausted, "no memory for {} bytes", rounded);
 }
 
-void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
+void ReadStretches(const FetchServices& services, const LeasePtr& lease,
                    const std::shared_ptr<BufferedRead>& read, FetchSlot& slot) {
   slot.read = read;
   slot.state = FetchSlot::State::kReading;
-  auto operation = std::make_shared<ReadOperation>(services.context, slot.pins, read, slot.tier,
-                                                   slot.buffer_bytes());
+  auto operation = std::make_shared<ReadOperation>(services.context, lease, read, slot);
   std::vector<ReadLine::Part> reads;
   std::vector<size_t> place_of;
   reads.reserve(read->buffers.size());
@@ -79,17 +86,31 @@ void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
   }
   services.context->reads[slot.tier].Read(
       services.context->tiers.Get(slot.tier), std::move(reads),
-      [operation, ns, key = slot.key, places = slot.places, place_of = std::move(place_of),
-       kind = slot.tier](size_t part, Status status) {
-        // For slices, the read of the header has asked.
-        if (status.ok() && operation->read->headers == nullptr) {
-          status = operation->context.CheckOwner(*ns, key, places[place_of[part]], kind);
+      [operation, key = slot.key, places = slot.places, place_of = std::move(place_of),
+       learn = slot.whole && slot.rows != nullptr](size_t part, Status status) {
+        NodeContext& context = operation->context;
+        const NamespaceState& ns = *operation->lease->ns;
+        const PartPlace& place = places[place_of[part]];
+        // For slices, the read of the header has asked, perhaps in an earlier fetch of the lease.
+        if (status.ok() && !operation->read->slices) {
+          status = context.CheckOwner(ns, key, place, operation->tier);
+        }
+        // On the thread of the tier, which hashes what it reads.
+        if (status.ok() && learn) {
+          LearnPart(operation->lease, operation->tier, place, operation->read->bytes(part),
+                    &context.memory);
         }
         operation->PartEnded(status);
       });
 }
 
 void StartRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  std::optional<std::vector<BufferedRead::Stretch>> known;
+  if (slot.apart_bytes > 0) known = KnownSlices(lease, slot);
+  if (known) {
+    slot.apart_bytes = 0;
+    for (const auto& stretch : *known) slot.apart_bytes += PagesIn(stretch.size) * kPage;
+  }
   // Their answers are small, so nothing else slows down who asks for many of them.
   const SessionId reader = slot.apart_bytes > 0 ? services.reader : 0;
   auto share = services.budget->TryTake(slot.buffer_bytes(), reader);
@@ -101,7 +122,11 @@ void StartRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& 
   auto read = std::make_shared<BufferedRead>(services.context);
   read->share = std::move(share);
   read->apart = slot.apart_bytes > 0;
-  for (size_t i = 0; i < slot.places.size(); ++i) {
+  read->slices = known.has_value();
+  for (size_t i = 0; known && i < known->size(); ++i) {
+    if (!read->Add((*known)[i]).ok()) return slot.Fail(MissReason::kRefused);
+  }
+  for (size_t i = 0; !known && i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
     const uint64_t bytes = place.bytes[slot.tier];
     BufferedRead::Stretch stretch{.place = i, .size = bytes};
@@ -111,7 +136,7 @@ void StartRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& 
     }
     if (!read->Add(stretch).ok()) return slot.Fail(MissReason::kRefused);
   }
-  ReadStretches(services, lease->ns, read, slot);
+  ReadStretches(services, lease, read, slot);
   if (slot.apart_bytes > 0) NoteApart(services, lease, slot);
 }
 
@@ -119,8 +144,8 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   Status status = slot.read->Outcome();
   NamespaceState& ns = *lease->ns;
   const std::shared_ptr<BufferedRead> read = std::move(slot.read);
-  if (read->apart && status.ok() && read->headers == nullptr) {
-    status = ReadSlices(services, lease->ns, read, slot);
+  if (read->apart && status.ok() && !read->slices) {
+    status = ReadSlices(services, lease, read, slot);
     if (status.ok()) return;
   }
   slot.pins.reset();  // The bytes are in buffers.

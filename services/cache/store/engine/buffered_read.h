@@ -27,16 +27,19 @@ struct BufferedRead {
   std::shared_ptr<TransferBudget::Share> share;
   std::vector<std::unique_ptr<std::byte, Free>> buffers;
   // A part of the places' bytes in the buffers: [begin, begin + size). If the block is read apart,
-  // these are headers first, and then slices, of a read that keeps that of the headers.
+  // these are headers first, unless the lease knows them, and then slices or pages of them.
   struct Stretch {
     size_t place = 0;
     uint64_t begin = 0;
     uint64_t size = 0;
-    format::Codec codec = format::Codec::kRaw;  // The codec of slices, as the header says.
+    std::shared_ptr<const KnownPart> known = nullptr;  // If it is of slices.
+    // If this is not empty, it is some pages of a slice, and these are their hashes.
+    std::vector<uint64_t> hashes = {};
   };
   std::vector<Stretch> stretches;
   bool apart = false;
-  std::shared_ptr<BufferedRead> headers;
+  bool slices = false;                    // Read apart, and not the headers.
+  std::shared_ptr<BufferedRead> headers;  // Keeps the share of the budget.
   std::span<std::byte> bytes(size_t i) const { return {buffers[i].get(), stretches[i].size}; }
   // RESOURCE_EXHAUSTED: no memory.
   Status Add(const Stretch& stretch);
@@ -65,7 +68,7 @@ void StartRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& 
 // REQUIRES: the read of the slot is finished.
 void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot);
 // Reads the stretches of `read` into its buffers.
-void ReadStretches(const FetchServices& services, const NamespacePtr& ns,
+void ReadStretches(const FetchServices& services, const LeasePtr& lease,
                    const std::shared_ptr<BufferedRead>& read, FetchSlot& slot);
 
 }  // namespace cairn::cache

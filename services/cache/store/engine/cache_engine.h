@@ -123,10 +123,14 @@ struct FetchRequest {
   std::span<const RowGroup> rows = {};
 };
 
+class SlicePieces;
+
 // `slice_bytes` bytes at `data`, which stay valid as long as `hold`.
 struct FetchedSlice : SliceInfo {
   std::span<const std::byte> data;
   std::shared_ptr<const void> hold;
+  // Within the engine, for fetches of rows: `data` is empty, and the pages with the rows are here.
+  std::shared_ptr<const SlicePieces> pieces = nullptr;
 };
 
 // The bytes of a group of rows, at `data`, which stay valid as long as `hold`.

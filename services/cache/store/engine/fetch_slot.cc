@@ -185,8 +185,13 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
 std::optional<format::SliceEntry> FetchSlot::Part::SliceOf(uint32_t layer,
                                                            std::span<const std::byte>* data) const {
   const uint32_t number = layer - rect.layer_begin;
-  const auto entry =
-      header.empty() ? format::SliceAt(bytes, number) : format::SliceEntryAt(header, number);
+  std::optional<format::SliceEntry> entry;
+  if (known == nullptr) {
+    entry = format::SliceAt(bytes, number);
+  } else if (number < known->slices.size()) {
+    entry = known->slices[number];
+  }
+  if (entry && pieces != nullptr) return entry;
   if (!entry || entry->offset < begin || entry->offset - begin > bytes.size() ||
       entry->length > bytes.size() - (entry->offset - begin)) {
     return std::nullopt;

@@ -8,7 +8,8 @@
 //      │ └─ faster, not mapped ──────────────────► kWantBuffer
 //      │                                              └─► kReading ─► kReady
 //      │                                                     └ failed ─► kLocate without that tier
-//      ├─ slower, few layers are wanted ─► kWantBuffer ─► kReading (header, then slices) ─► kReady
+//      ├─ slower, few layers are wanted ─► kWantBuffer ─► kReading (header, then slices or pages of
+//      │                                                     │  them) ─► kReady
 //      │                                                     └ cannot ─► kLocate, the whole block
 //      ├─ nowhere, located in a source ─► kWantSource ─► kArriving ─┬─ in host ───► kLocate
 //      │                                      ▲                    ├─ in a buffer ► kReady
@@ -20,12 +21,14 @@
 // and the last one to the source, if a source located the block for the lease.
 //
 // If a fetch wants few of a block's layers, and the tier reads ranges, header and slices are read
-// apart (apart_read.h). Both kinds of reads into buffers are in buffered_read.h.
+// apart (apart_read.h), and of slices that were compared under the lease before, the pages with
+// wanted rows alone. Both kinds of reads into buffers are in buffered_read.h.
 //
 // Its place is pinned only while the slot has it: from the look-up to the last slice, where bytes
 // are mapped, else as long as they are read into a buffer. A slot that waits is kept by the lease
 // alone, and may leave host memory meanwhile.
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +36,7 @@
 #include <vector>
 
 #include "services/cache/store/engine/path_pins.h"
+#include "services/cache/store/engine/row_pages.h"
 #include "services/cache/store/engine/source_reads.h"
 #include "services/cache/store/engine/window_room.h"
 #include "services/cache/store/lease/session_table.h"
@@ -71,11 +75,13 @@ struct FetchSlot {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> buffer;  // Keeps the bytes. nullptr: they are mapped, and pinned.
     uint64_t extent = 0;                 // In `tier`.
-    // Read apart: then `bytes` are those of the part from `begin` on.
-    std::span<const std::byte> header = {};
+    // Read apart: then `bytes` are those of the part from `begin` on, or there are pieces of the
+    // one wanted slice instead.
+    std::shared_ptr<const KnownPart> known = nullptr;
     uint64_t begin = 0;
+    std::shared_ptr<const SlicePieces> pieces = nullptr;
 
-    // nullopt: the slice does not lie within the bytes.
+    // nullopt: the slice does not lie within the bytes. `data` stays empty if there are pieces.
     std::optional<format::SliceEntry> SliceOf(uint32_t layer,
                                               std::span<const std::byte>* data) const;
   };
@@ -100,6 +106,8 @@ struct FetchSlot {
   uint64_t bytes = 0;
   // Wanted layers; [0, 0): all.
   uint32_t layer_begin = 0, layer_end = 0;
+  // If not null, only these rows are wanted, of one layer.
+  const WantedRows* rows = nullptr;
   // The most bytes that are read if it is read apart. 0: it is read whole.
   uint64_t apart_bytes = 0;
   PartPlaces places;
@@ -109,6 +117,9 @@ struct FetchSlot {
   size_t begun = 0, begun_end = 0;
   std::optional<uint32_t> in_layer;
   std::shared_ptr<BufferedRead> read;
+  // Reads of all slots of a window that are under way: only the end of the last one is told. The
+  // window waits for all of them. nullptr: each is told.
+  std::shared_ptr<std::atomic<uint32_t>> reads;
   std::shared_ptr<ArrivingBlock> arriving;
   // The pins of its place, and of those that were looked up with it.
   std::shared_ptr<PathPins> pins;

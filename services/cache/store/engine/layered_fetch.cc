@@ -65,12 +65,15 @@ void LayeredFetch::EndWindow(Window& window) {
 std::span<FetchSlot> LayeredFetch::AddSlots(Window& window, uint32_t count) {
   auto& slots = window.slots;
   const size_t begin = slots.size();
+  if (window.reads == nullptr) window.reads = std::make_shared<std::atomic<uint32_t>>(0);
   for (uint32_t i = 0; i < count; ++i) {
     FetchSlot& slot = slots.emplace_back();
     slot.block = BlockAt(next_block_ + i);
     slot.key = keys_[next_block_ + i - first_block_];
     slot.layer_begin = layers_.first;
     slot.layer_end = layers_.second;
+    slot.rows = rows_;
+    slot.reads = window.reads;
     if (slot.block >= lease_->blocks) {
       slot.located = true;
       slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
@@ -277,7 +280,8 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
                        .xxh3 = entry.xxh3,
                        .tier = tier},
                       data,
-                      std::move(hold)};
+                      std::move(hold),
+                      part.pieces};
 }
 
 bool LayeredFetch::MayChange(const FetchSlot& slot, const FetchSlot::Part& part) const {
@@ -293,6 +297,11 @@ bool LayeredFetch::Check(const FetchSlot& slot, const FetchSlot::Part& part,
   if (checks_ == Checks::kSample && in_memory && !sample) return true;
   if (checks_ != Checks::kOncePerLease) return format::VerifySlice(entry, *data);
   Counters& counters = services_.context->counters;
+  if (part.pieces != nullptr) {
+    counters.row_checked_bytes.Add(part.pieces->bytes());
+    checked_bytes_ += part.pieces->bytes();
+    return part.pieces->Verify();
+  }
   if (MayChange(slot, part)) {
     // A hash of what somebody can change says nothing about what is read after it.
     const auto copy = std::make_shared<std::vector<std::byte>>(data->begin(), data->end());
@@ -309,6 +318,10 @@ bool LayeredFetch::Check(const FetchSlot& slot, const FetchSlot::Part& part,
   counters.row_checked_bytes.Add(entry.length);
   checked_bytes_ += entry.length;
   if (!format::VerifySlice(entry, *data)) return false;
+  if (part.known != nullptr && rows_ != nullptr) {
+    lease_->known.AddPages(slot.tier, part.extent, layer_ - part.rect.layer_begin, *data,
+                           &services_.context->memory);
+  }
   if (remember) {
     lease_->verified.Add(slot.block, layer_, lease_->blocks, lease_->ns->spec.layout.Layers(),
                          &services_.context->memory);

@@ -15,6 +15,8 @@
 // of a block that has more than 1 MiB of them: such windows are not made on a polling thread.
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -44,6 +46,9 @@ class LayeredFetch final : public FetchStream {
     std::vector<uint32_t> only = {};
     Range layers = {};
     Checks checks = Checks::kAll;
+    // If not null: rows of the one layer. Slices may then come as pieces that have them. It must
+    // outlive the fetch.
+    const WantedRows* rows = nullptr;
     std::string trace = {};
   };
   static Result<std::unique_ptr<LayeredFetch>> Start(const FetchServices& services,
@@ -62,7 +67,8 @@ class LayeredFetch final : public FetchStream {
   struct Window {
     std::vector<FetchSlot> slots;
     std::optional<WindowRoom> room;
-    bool whole = false;  // No block is added any more.
+    std::shared_ptr<std::atomic<uint32_t>> reads = nullptr;  // As in FetchSlot.
+    bool whole = false;                                      // No block is added any more.
     bool settled = false;
     size_t failures_told = 0;
 
@@ -81,6 +87,7 @@ class LayeredFetch final : public FetchStream {
         lease_(std::move(lease)),
         layers_(wanted.layers),
         checks_(wanted.checks),
+        rows_(wanted.rows),
         trace_(std::move(wanted.trace)),
         only_(std::move(wanted.only)) {}
 
@@ -123,6 +130,7 @@ class LayeredFetch final : public FetchStream {
   const LeasePtr lease_;
   const Range layers_;
   const Checks checks_;
+  const WantedRows* const rows_;
   const std::string trace_;
   MemoryCharge memory_;  // The charge of the keys, and of the least that a window needs.
   // Blocks are counted by their places: those of the lease, or those of only_ from first_block_ on.

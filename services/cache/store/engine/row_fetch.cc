@@ -1,6 +1,7 @@
 #include "services/cache/store/engine/row_fetch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace cairn::cache {
@@ -8,6 +9,19 @@ namespace {
 
 // Hashed by a caller that cannot wait: some 50 us.
 constexpr uint64_t kCheckedInHurry = 1 << 20;
+
+// DATA_LOSS: the rows are not all in the pieces.
+Status GatherPieces(const SlicePieces& pieces, const SliceRows& rows, const RowGroup& group,
+                    std::byte* out) {
+  bool all = true;
+  rows.ForEachRun(group.head, group.mask, [&](uint64_t offset, uint64_t bytes) {
+    const std::span<const std::byte> run = pieces.At(offset, bytes);
+    all &= run.size() == bytes;
+    std::memcpy(out, run.data(), run.size());
+    out += run.size();
+  });
+  return all ? OkStatus() : Errorf(StatusCode::kDataLoss, "rows that were not read");
+}
 
 }  // namespace
 
@@ -39,6 +53,7 @@ Result<std::unique_ptr<FetchStream>> RowFetch::Start(const FetchServices& servic
                                              {.only = std::move(blocks),
                                               .layers = {layer, layer + 1},
                                               .checks = LayeredFetch::Checks::kOncePerLease,
+                                              .rows = fetch.get(),
                                               .trace = std::move(trace)}));
   return fetch;
 }
@@ -64,33 +79,52 @@ Result<std::optional<FetchStream::Item>> RowFetch::Next(TimePoint deadline) {
   }
 }
 
+std::span<const RowGroup> RowFetch::GroupsOf(uint32_t block) const {
+  const auto [begin, end] =
+      std::equal_range(groups_.begin(), groups_.end(), RowGroup{.block = block},
+                       [](const RowGroup& a, const RowGroup& b) { return a.block < b.block; });
+  return {begin, end};
+}
+
+bool RowFetch::EachRun(uint32_t block, uint32_t layer, const format::PartRect& part,
+                       format::Codec codec, uint64_t slice_bytes, const Use& use) const {
+  const auto rows = layout_.In(layer, part, codec, slice_bytes);
+  if (!rows.ok()) return false;
+  for (const RowGroup& group : GroupsOf(block)) {
+    if (rows->has(group.head)) rows->ForEachRun(group.head, group.mask, use);
+  }
+  return true;
+}
+
 Status RowFetch::Gather(const FetchedSlice& slice) {
   CAIRN_ASSIGN_OR_RETURN(const SliceRows rows,
                          layout_.In(layer_, slice.part, slice.codec, slice.slice_bytes));
-  const auto [begin, end] =
-      std::equal_range(groups_.begin(), groups_.end(), RowGroup{.block = slice.block},
-                       [](const RowGroup& a, const RowGroup& b) { return a.block < b.block; });
+  const std::span<const RowGroup> groups = GroupsOf(slice.block);
   uint64_t bytes = 0;
-  for (auto group = begin; group != end; ++group) {
-    if (rows.has(group->head)) bytes += rows.Bytes(group->head, group->mask);
+  for (const RowGroup& group : groups) {
+    if (rows.has(group.head)) bytes += rows.Bytes(group.head, group.mask);
   }
   const auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
   uint64_t at = 0;
-  for (auto group = begin; group != end; ++group) {
-    if (!rows.has(group->head)) continue;
+  for (const RowGroup& group : groups) {
+    if (!rows.has(group.head)) continue;
     FetchedRows& out = ready_.emplace_back();
     static_cast<RowsInfo&>(out) = {.block = slice.block,
                                    .layer = layer_,
-                                   .head = group->head,
+                                   .head = group.head,
                                    .codec = slice.codec,
                                    .slice_xxh3 = slice.xxh3};
     out.tier = slice.tier;
-    out.data = std::span(*buffer).subspan(at, rows.Bytes(group->head, group->mask));
+    out.data = std::span(*buffer).subspan(at, rows.Bytes(group.head, group.mask));
     out.hold = buffer;
-    rows.Gather(slice.data, group->head, group->mask, buffer->data() + at);
+    if (slice.pieces == nullptr) {
+      rows.Gather(slice.data, group.head, group.mask, buffer->data() + at);
+    } else {
+      CAIRN_RETURN_IF_ERROR(GatherPieces(*slice.pieces, rows, group, buffer->data() + at));
+    }
     at += out.data.size();
-    out.xxh3 = HashRows(out, group->mask, out.data);
-    services_.context->counters.fetched_rows.Add(group->rows());
+    out.xxh3 = HashRows(out, group.mask, out.data);
+    services_.context->counters.fetched_rows.Add(group.rows());
   }
   Counters& counters = services_.context->counters;
   counters.fetched_bytes.Add(bytes);

@@ -4,6 +4,9 @@
 //   LayeredFetch, of the wanted blocks ─ verified slice ─► rows of each wanted head, in one buffer
 //                                                          ─► one item for each group
 //
+// A block on disk gives the pages that have wanted rows (row_pages.h), once its slice was compared
+// under the lease.
+//
 // Work: a slice is hashed once for each lease, or each time if it lies where writers can change it
 // (then a copy of it). A call of Next whose deadline has passed hashes a few slices at most before
 // it says that it must wait: a few rows of each of many slices are long work, and not that of a
@@ -18,11 +21,12 @@
 #include "services/cache/store/engine/cache_engine.h"
 #include "services/cache/store/engine/fetch_slot.h"
 #include "services/cache/store/engine/layered_fetch.h"
+#include "services/cache/store/engine/row_pages.h"
 
 namespace cairn::cache {
 
 // Not thread-safe: belongs to one reader.
-class RowFetch final : public FetchStream {
+class RowFetch final : public FetchStream, private WantedRows {
  public:
   // INVALID_ARGUMENT, UNIMPLEMENTED: as RowLayout. RESOURCE_EXHAUSTED: no memory for the groups.
   static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
@@ -36,6 +40,9 @@ class RowFetch final : public FetchStream {
  private:
   RowFetch(const FetchServices& services, RowLayout layout, uint32_t layer)
       : services_(services), layout_(std::move(layout)), layer_(layer) {}
+  std::span<const RowGroup> GroupsOf(uint32_t block) const;
+  bool EachRun(uint32_t block, uint32_t layer, const format::PartRect& part, format::Codec codec,
+               uint64_t slice_bytes, const Use& use) const override;
   // Takes the rows of the slice's heads into buffer_. DATA_LOSS: it has no rows.
   Status Gather(const FetchedSlice& slice);
 

@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/kv/miss_reason.h"
+#include "services/cache/store/lease/known_parts.h"
 #include "services/cache/store/lease/slice_set.h"
 #include "services/cache/store/lease/written_ranges.h"
 #include "services/cache/store/state/memory_account.h"
@@ -62,6 +63,7 @@ struct Lease {
   SliceSet verified;
   // Read from a slower tier by themselves.
   SliceSet read_apart;
+  KnownParts known;
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
 };

@@ -58,12 +58,14 @@ class ApartReadsTest : public EngineTest {
     EXPECT_OK(stream);
     return stream.ok() ? Drain(**stream) : Fetched{};
   }
-  // Rows of both heads of each block.
-  size_t FetchRows(LeaseId lease, uint32_t layer, uint32_t blocks, uint64_t mask) {
+  // Rows of the first heads of each block, which are then in rows_.
+  size_t FetchRows(LeaseId lease, uint32_t layer, uint32_t blocks, uint64_t mask,
+                   uint32_t heads = kHeads) {
     std::vector<RowGroup> groups;
     for (uint32_t b = 0; b < blocks; ++b) {
-      for (uint32_t h = 0; h < kHeads; ++h) groups.push_back({b, h, {&mask, 1}});
+      for (uint32_t h = 0; h < heads; ++h) groups.push_back({b, h, {&mask, 1}});
     }
+    rows_.clear();
     auto stream = engine_->Fetch({.session = session_,
                                   .lease = lease,
                                   .layer_begin = layer,
@@ -83,12 +85,29 @@ class ApartReadsTest : public EngineTest {
       const auto& rows = std::get<FetchedRows>(**item);
       EXPECT_EQ(rows.xxh3, HashRows(rows, {&mask, 1}, rows.data));
       bytes += rows.data.size();
+      rows_[{rows.block, rows.head}].assign(rows.data.begin(), rows.data.end());
     }
     return bytes;
   }
   void Release(LeaseId lease) { ASSERT_OK(engine_->Release(session_, {&lease, 1})); }
 
+  using Rows = std::map<std::pair<uint32_t, uint32_t>, std::vector<std::byte>>;
+  // These rows of all those of a block.
+  static std::vector<std::byte> Chosen(const std::vector<std::byte>& all, uint64_t mask) {
+    std::vector<std::byte> out;
+    for (const size_t plane : {size_t{0}, all.size() / 2}) {
+      const size_t row_bytes = all.size() / 2 / kTokens;
+      for (uint32_t t = 0; t < kTokens; ++t) {
+        if ((mask >> t & 1) == 0) continue;
+        const auto row = all.begin() + static_cast<ptrdiff_t>(plane + t * row_bytes);
+        out.insert(out.end(), row, row + static_cast<ptrdiff_t>(row_bytes));
+      }
+    }
+    return out;
+  }
+
   LeaseId full_ = 0;
+  Rows rows_;
   std::map<uint32_t, MissReason> failures_;
 };
 
@@ -107,6 +126,57 @@ TEST_F(ApartReadsTest, RowsReadHeaderAndSlice) {
   FetchRows(lease, 7, 20, 1);
   EXPECT_LE(ReadFromDisk() - before, 20 * (kSlice + 2 * kPage));
   EXPECT_TRUE(failures_.empty());
+  Release(lease);
+}
+
+// Once a slice was compared, its pages have hashes of their own.
+TEST_F(ApartReadsTest, RowsOfASliceThatWasReadTakeTheirPagesAlone) {
+  StartWithBlocksOnDisk(20);
+  const LeaseId lease = Lease(1, 20);
+  EXPECT_EQ(FetchRows(lease, 5, 20, UINT64_MAX), 20 * kSlice);
+  const Rows all = rows_;
+  for (const uint64_t mask : {uint64_t{1}, uint64_t{0xff} << 8, uint64_t{1} << 63 | 1}) {
+    const auto units = static_cast<uint64_t>(2 * std::popcount(mask & 0x80000001'00000001));
+    const uint64_t before = ReadFromDisk();
+    FetchRows(lease, 5, 20, mask, /*heads=*/1);
+    EXPECT_LE(ReadFromDisk() - before, 20 * 3 * std::max<uint64_t>(2, units) * kPage) << mask;
+    EXPECT_GT(ReadFromDisk(), before);
+    ASSERT_EQ(rows_.size(), 20u);
+    for (const auto& [group, rows] : rows_) {
+      EXPECT_EQ(rows, Chosen(all.at(group), mask)) << group.first;
+    }
+  }
+  EXPECT_TRUE(failures_.empty());
+  // Another lease has compared nothing yet.
+  const LeaseId other = Lease(1, 20);
+  const uint64_t before = ReadFromDisk();
+  FetchRows(other, 5, 20, 1, /*heads=*/1);
+  EXPECT_GE(ReadFromDisk() - before, 20 * kSlice);
+  Release(other);
+  Release(lease);
+}
+
+// The budget is charged for what is read.
+TEST_F(ApartReadsTest, TheHeaderIsReadOnceForALease) {
+  StartWithBlocksOnDisk(20);
+  const LeaseId lease = Lease(1, 20);
+  FetchRows(lease, 4, 20, UINT64_MAX);
+  const uint64_t before = ReadFromDisk();
+  FetchRows(lease, 6, 20, UINT64_MAX);
+  EXPECT_LE(ReadFromDisk() - before, 20 * (kSlice + kPage));
+  Release(lease);
+}
+
+TEST_F(ApartReadsTest, DamageOfAPageIsSeenAndTheCopyGoes) {
+  StartWithBlocksOnDisk(4);
+  const LeaseId lease = Lease(1, 4);
+  FetchRows(lease, 5, 4, UINT64_MAX);
+  disk_->CorruptReads(1);
+  FetchRows(lease, 5, 4, 1, /*heads=*/1);
+  EXPECT_EQ(rows_.size(), 3u);
+  ASSERT_EQ(failures_.size(), 1u);
+  EXPECT_EQ(failures_.begin()->second, MissReason::kCorrupt);
+  EXPECT_EQ(engine_->GetStats().corrupt_blocks, 1u);
   Release(lease);
 }
 
@@ -182,6 +252,22 @@ TEST_F(ApartReadsTest, WhatWasNotReadSinceTheStartIsReadWholeOnce) {
   const uint64_t before = ReadFromDisk();
   EXPECT_EQ(FetchLayers(lease, 5, 6).slices.size(), 4u);
   EXPECT_LE(ReadFromDisk() - before, 4 * (kSlice + 2 * kPage));
+  Release(lease);
+}
+
+TEST_F(ApartReadsTest, RowsOfABlockThatWasReadWholeTakeTheirPagesAlone) {
+  StartWithBlocksOnDisk(4);
+  CrashAndRestart();
+  FillHost();
+  const LeaseId lease = Lease(1, 4);
+  FetchRows(lease, 4, 4, 1, /*heads=*/1);
+  const uint64_t before = ReadFromDisk();
+  for (const uint32_t layer : {4u, 17u}) {
+    FetchRows(lease, layer, 4, uint64_t{1} << 40, /*heads=*/1);
+    EXPECT_EQ(rows_.size(), 4u);
+  }
+  EXPECT_LE(ReadFromDisk() - before, 2 * 4 * 3 * 2 * kPage);
+  EXPECT_TRUE(failures_.empty());
   Release(lease);
 }
 
