@@ -12,36 +12,24 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch  # noqa: E402  (reads the variable)
 from safetensors.torch import save_file  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+from transformers import LlamaForCausalLM  # noqa: E402
 
-
-def _config(kv_heads):
-    return LlamaConfig(
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=kv_heads,
-        head_dim=32,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-    )
+from make_model import llama_config  # noqa: E402
 
 
 def wide(out, seed=3):
     torch.manual_seed(seed)
-    LlamaForCausalLM(_config(2)).to(torch.float32).save_pretrained(out)
+    LlamaForCausalLM(llama_config(layers=1)).to(torch.float32).save_pretrained(out)
 
 
 def narrow(out, seed=3):
     torch.manual_seed(seed)
-    LlamaForCausalLM(_config(1)).to(torch.float32).save_pretrained(out)
+    LlamaForCausalLM(llama_config(layers=1, kv_heads=1)).to(torch.float32).save_pretrained(out)
 
 
 def eagle(out, seed=3):
     torch.manual_seed(seed)
-    config = _config(2)
+    config = llama_config(layers=1)
     head = LlamaForCausalLM(config)
     # Embeddings are the target's.
     weights = {
@@ -55,7 +43,7 @@ def eagle(out, seed=3):
 
 def eagle3(out, seed=3):
     torch.manual_seed(seed)
-    config, hidden = _config(2), 128
+    config, hidden = llama_config(layers=1), 128
     head = LlamaForCausalLM(config).state_dict()
     layer = "model.layers.0."
     weights = {

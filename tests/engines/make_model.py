@@ -34,23 +34,27 @@ def smollm2(gguf, out):
     AutoTokenizer.from_pretrained(folder, gguf_file=file).save_pretrained(out)
 
 
+def llama_config(layers=2, kv_heads=2):
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=512,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=kv_heads,
+        head_dim=32,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+
+
 def tiny(out):
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     torch.manual_seed(1)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=512,
-            hidden_size=128,
-            intermediate_size=256,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
-            max_position_embeddings=4096,
-            tie_word_embeddings=True,
-        )
-    )
+    model = LlamaForCausalLM(llama_config())
     for weights in model.parameters():
         if weights.dim() > 1:
             # Tokens must depend on the KV, or wrong bytes would go unnoticed.

@@ -63,8 +63,9 @@ std::vector<Status> SegmentIo::Read(std::span<const Resident> residents,
   std::vector<Status> read = reads.Wait();
   for (size_t i = 0; i < residents.size(); ++i) {
     const Resident& r = residents[i];
-    if (!read[i].ok()) (*buffers)[i] = PageBuffer();
-    if (read[i].ok() && Xxh3({(*buffers)[i].data(), r.length}) != r.hash) {
+    if (!read[i].ok()) {
+      (*buffers)[i] = PageBuffer();
+    } else if (Xxh3({(*buffers)[i].data(), r.length}) != r.hash) {
       read[i] = Errorf(StatusCode::kDataLoss, "hash is wrong");
     }
   }

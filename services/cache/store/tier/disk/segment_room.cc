@@ -181,7 +181,7 @@ bool SegmentRoom::MoveSome(std::span<const Resident> residents) {
     if (read[i].code() == StatusCode::kDataLoss) parts_.damage.Report(r, read[i]);
     // Damaged bytes move as they are, if their owner keeps them: they still fail their hash. Those
     // that could not be read stay, because the device may give them next time.
-    if (!read[i].ok() && buffers[i].data() == nullptr) continue;
+    if (buffers[i].data() == nullptr) continue;
     auto record = parts_.store.RecordOf(r.id);
     if (!record.ok()) continue;  // Released and forgotten.
     auto placed = parts_.table.PlaceMoved(r, *std::move(record), parts_.io.clock.Now());
