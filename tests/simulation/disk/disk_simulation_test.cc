@@ -75,10 +75,7 @@ TEST(DiskSimulationTest, AFlushFailsWhereASegmentCannotBeSynced) {
   simulation.Start([&] {
     constexpr uint64_t kCapacity = 6 << 20;
     FaultyDisk disk(simulation, {}, {.syncs_fail = 1000});
-    cache::disk::IoLanes lanes;
-    lanes.writer = disk.NewBackend();
-    lanes.readers.push_back(disk.NewBackend());
-    lanes.ranges = disk.NewBackend();
+    const cache::disk::IoLanes lanes = disk.NewLanes();
     ExtentStore store({.capacity_bytes = kCapacity},
                       {.store = disk.records(),
                        .files = disk.files(),
@@ -116,9 +113,7 @@ TEST(DiskSimulationTest, FilesThatAKilledProcessMadeSurviveAPowerLoss) {
       ASSERT_TRUE(before.files().Make(file, bytes).ok());
     }
     FaultyDisk disk(simulation, before.Kill(), {});
-    cache::disk::IoLanes lanes;
-    lanes.writer = disk.NewBackend();
-    lanes.readers.push_back(disk.NewBackend());
+    const cache::disk::IoLanes lanes = disk.NewLanes();
     ExtentStore store({.capacity_bytes = kCapacity},
                       {.store = disk.records(),
                        .files = disk.files(),

@@ -315,8 +315,12 @@ FaultyDisk::~FaultyDisk() = default;
 cache::disk::RecordStore& FaultyDisk::records() { return *records_; }
 cache::disk::SegmentFiles& FaultyDisk::files() { return *files_; }
 
-std::unique_ptr<cache::disk::IoBackend> FaultyDisk::NewBackend() {
-  return std::make_unique<Backend>(state_);
+cache::disk::IoLanes FaultyDisk::NewLanes() {
+  cache::disk::IoLanes lanes;
+  lanes.writer = std::make_unique<Backend>(state_);
+  lanes.readers.push_back(std::make_unique<Backend>(state_));
+  lanes.ranges = std::make_unique<Backend>(state_);
+  return lanes;
 }
 
 std::vector<std::pair<uint32_t, uint64_t>> FaultyDisk::FilesFound() const {

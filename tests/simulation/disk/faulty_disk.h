@@ -68,7 +68,7 @@ class FaultyDisk {
 
   cache::disk::RecordStore& records();
   cache::disk::SegmentFiles& files();
-  std::unique_ptr<cache::disk::IoBackend> NewBackend();
+  cache::disk::IoLanes NewLanes();
   // Segment and size of each file.
   std::vector<std::pair<uint32_t, uint64_t>> FilesFound() const;
 

@@ -95,10 +95,7 @@ class Player {
   // One process, from its start to its end. The last one only looks.
   void Live() {
     disk_ = std::make_unique<FaultyDisk>(simulation_, std::move(image_), DiskTroubles{});
-    IoLanes lanes;
-    lanes.writer = disk_->NewBackend();
-    lanes.readers.push_back(disk_->NewBackend());
-    lanes.ranges = disk_->NewBackend();
+    const IoLanes lanes = disk_->NewLanes();
     {
       auto map = ExtentStore::MapFor(kCapacity);
       store_.emplace(cache::disk::ExtentStoreOptions{.capacity_bytes = kCapacity,
