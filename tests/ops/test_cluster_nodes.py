@@ -102,8 +102,9 @@ def test_a_bad_update_stops_at_its_first_pod_and_is_rolled_back(release):
     release.apply(PLAINTEXT, nodes(3), {"cache": {"config": {"memory": {"limit": "1MiB"}}}})
 
     def crashes():
-        pod = cluster.pod("test-cache-2")
-        return pod is not before["test-cache-2"] and pod.container("cache").restarts > 1
+        # There is none between the old one's end and the new one's beginning.
+        pod = {p.name: p for p in cluster.pods()}.get("test-cache-2")
+        return pod not in (None, before["test-cache-2"]) and pod.container("cache").restarts > 1
 
     cluster.wait(crashes, "the new pod ends again and again")
     assert "memory.limit" in cluster.pod("test-cache-2").container("cache").log.read_text()

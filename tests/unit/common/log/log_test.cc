@@ -11,10 +11,12 @@
 #include "common/log/line_limiter.h"
 #include "common/log/line_queue.h"
 #include "common/status/matchers.h"
+#include "tests/support/captured_log.h"
 
 namespace cairn::log {
 namespace {
 
+using ::cairn::testing::CapturedLog;
 using ::cairn::testing::StatusIs;
 using ::testing::HasSubstr;
 
@@ -23,10 +25,9 @@ class LogTest : public ::testing::Test {
   ~LogTest() override { Configure({}); }
   template <typename F>
   std::string Capture(F log) {
-    ::testing::internal::CaptureStderr();
+    CapturedLog captured;
     log();
-    EXPECT_TRUE(Flush(std::chrono::seconds(60)));
-    return ::testing::internal::GetCapturedStderr();
+    return captured.Take();
   }
 };
 

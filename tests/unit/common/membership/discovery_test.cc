@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <string>
 
-#include "common/log/log.h"
 #include "common/membership/static_discovery.h"
 #include "common/status/matchers.h"
+#include "tests/support/captured_log.h"
 
 namespace cairn::membership {
 namespace {
 
+using cairn::testing::CapturedLog;
 using cairn::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -48,12 +49,11 @@ TEST(DiscoveryHealthTest, KeepsTheLastAttemptAndTheLastSuccess) {
 TEST(DiscoveryHealthTest, OneLineForATimeWithoutAnswers) {
   const Status failed = Errorf(StatusCode::kUnavailable, "no answer");
   DiscoveryHealth health;
-  ::testing::internal::CaptureStderr();
+  CapturedLog captured;
   for (int i = 0; i < 3; ++i) health.Note(failed, TimePoint());
   health.Note(OkStatus(), TimePoint());
   health.Note(failed, TimePoint());
-  ASSERT_TRUE(log::Flush(std::chrono::seconds(10)));
-  const std::string lines = ::testing::internal::GetCapturedStderr();
+  const std::string lines = captured.Take();
   EXPECT_EQ(std::ranges::count(lines, '\n'), 2) << lines;
   EXPECT_THAT(lines, HasSubstr("discovery_failed"));
   EXPECT_THAT(lines, HasSubstr("no answer"));

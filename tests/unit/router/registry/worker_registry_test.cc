@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
-#include "common/log/log.h"
+#include "tests/support/captured_log.h"
 #include "tests/unit/router/fake_link.h"
 
 namespace cairn::router {
 namespace {
 
+using ::cairn::testing::CapturedLog;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -83,15 +84,13 @@ TEST_F(WorkerRegistryTest, AWorkerThatIsAwayIsOneLineOfTheLog) {
   registry_->SetAddresses({"a:1"});
   auto& watches = workers_["a:1"].watches;
   const auto lines = [&](int attempts) {
-    EXPECT_TRUE(log::Flush(seconds(60)));
-    ::testing::internal::CaptureStderr();
+    CapturedLog captured;
     for (int i = 0; i < attempts; ++i) {
       watches.back().observer->OnEnd(Errorf(StatusCode::kUnavailable, "refused"));
       clock_.Advance(seconds(5));
       registry_->Tick();
     }
-    EXPECT_TRUE(log::Flush(seconds(60)));
-    return ::testing::internal::GetCapturedStderr();
+    return captured.Take();
   };
   const std::string never = lines(3);
   EXPECT_THAT(never,

@@ -1,12 +1,13 @@
 #include "services/worker/session/prefix_session.h"
 
 #include "cairn/common/part.h"
-#include "common/log/log.h"
+#include "tests/support/captured_log.h"
 #include "tests/unit/worker/session/session_fixture.h"
 
 namespace cairn::worker {
 namespace {
 
+using ::cairn::testing::CapturedLog;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -230,11 +231,10 @@ TEST_F(PrefixSessionTest, WarnsOfANamespaceThatDiffersOnlyWhileItsOwnIsEmpty) {
   NamespaceSpec other = spec_;
   other.numerics = "toy-2";
   const auto logged = [&](const NamespaceSpec& spec) {
-    ::testing::internal::CaptureStderr();
+    CapturedLog captured;
     PrefixSession session(Parts(client_), *CheckNamespace(spec), kKv, Options());
     session.Lookup(session.Keys(Tokens(kBlocks * 16)), 0, "");
-    EXPECT_TRUE(log::Flush(seconds(60)));
-    return ::testing::internal::GetCapturedStderr();
+    return captured.Take();
   };
   EXPECT_EQ(logged(other), "") << "neither has blocks";
   Store(keys_);

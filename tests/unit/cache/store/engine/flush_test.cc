@@ -4,12 +4,13 @@
 #include <atomic>
 #include <thread>
 
-#include "common/log/log.h"
+#include "tests/support/captured_log.h"
 #include "tests/unit/cache/store/engine/engine_fixture.h"
 
 namespace cairn::cache::testing {
 namespace {
 
+using ::cairn::testing::CapturedLog;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -110,11 +111,10 @@ TEST_F(FlushTest, BlocksThatTheDiskDoesNotTakeAreOneLineOfTheLog) {
   disk_ = std::make_unique<FakeTier>(
       FakeTier::Options{.capacity_bytes = 64 << 20, .max_extent_bytes = 10 << 10});
   StartWithoutDevice();
-  ::testing::internal::CaptureStderr();
+  CapturedLog captured;
   for (int i = 1; i <= 5; ++i) EXPECT_OK(Store(i, std::nullopt));  // Each is too large.
   EXPECT_OK(engine_->Flush(clock_.Now() + seconds(5)));
-  EXPECT_TRUE(log::Flush(seconds(60)));
-  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string log = captured.Take();
   EXPECT_EQ(engine_->GetStats().failed_copies, 5u);
   const size_t first = log.find("blocks_not_written");
   ASSERT_NE(first, std::string::npos) << log;
