@@ -6,7 +6,9 @@
 # FUZZ_SECONDS=n and FUZZ_TARGETS="a b" are for `make fuzz`. IMAGE_BASE=NAME@sha256:DIGEST is what
 # `make image` begins with, in place of Debian's packages.
 
-JOBS ?= $(shell nproc)
+ifeq ($(origin JOBS),undefined)
+JOBS := $(shell sh tools/make/jobs.sh)
+endif
 BUILD := build/release
 BASE ?=
 MOST ?=
@@ -23,7 +25,7 @@ AARCH64_ROOT := build/aarch64-root
 AARCH64_TESTS := kernels_conformance_test codecs_conformance_test selections_conformance_test \
   kernels_test
 # Programs with real processes wait more than they compute.
-TESTS_AT_ONCE = $$((2 * $(JOBS)))
+TESTS_AT_ONCE = $$((2 * ($(JOBS) < $$(nproc) ? $(JOBS) : $$(nproc))))
 
 GOALS := demo build test check check-all check-arm lint test-asan test-tsan torture wheel wheels \
   test-engines bench gpu-bundle image fuzz setup

@@ -116,6 +116,21 @@ def test_a_full_disk_is_said_before_anything_is_built(clone):
     assert "make test: build/ has 2 MB free, and this takes about" in done.stderr
 
 
+@pytest.mark.parametrize(("gibibytes", "jobs"), [(0, 1), (1, 1), (2, 2), (3, 3), (64, 3)])
+def test_as_many_compilers_as_memory_has_room_for(clone, gibibytes, jobs):
+    meminfo = clone / "meminfo"
+    meminfo.write_text(f"MemTotal: 999999999 kB\nMemAvailable: {gibibytes << 20} kB\n")
+    program(clone, "nproc", "echo 2")
+    done = subprocess.run(
+        ["sh", ROOT / "tools/make/jobs.sh", meminfo],
+        env={"PATH": f"{clone / 'bin'}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{jobs}\n"
+
+
 @pytest.mark.parametrize(
     ("printed", "advice"),
     [
