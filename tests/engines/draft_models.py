@@ -1,9 +1,10 @@
-"""Tiny random models that draft tokens for conftest's `tiny`. Seeded.
+"""Tiny random models that draft tokens. Seeded. All but the last do so for conftest's `tiny`.
 
 wide     a Llama of one layer, whose KV is as wide as a layer's of `tiny`
 narrow   a Llama of one layer, whose KV is half as wide as a layer's of `tiny`
 eagle    a head of one layer over the hidden states of `tiny`
 eagle3   the same, over those after several of its layers
+mtp      a GLM-4.5 of two layers, whose third one drafts
 """
 
 import json
@@ -11,8 +12,8 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch  # noqa: E402  (reads the variable)
-from safetensors.torch import save_file  # noqa: E402
-from transformers import LlamaForCausalLM  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, LlamaForCausalLM  # noqa: E402
 
 from make_model import llama_config  # noqa: E402
 
@@ -60,6 +61,46 @@ def eagle3(out, seed=3):
     weights["lm_head.weight"] = torch.randn(512, hidden) * 0.05
     layers = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
     _save(out, config, weights, "LlamaForCausalLMEagle3", {**layers, "eagle_config": layers})
+
+
+def mtp(out, seed=3):
+    torch.manual_seed(seed)
+    hidden, vocabulary = 128, 512
+    # As a model of three layers, whose last one gets what a head has besides.
+    model = Glm4MoeForCausalLM(
+        Glm4MoeConfig(
+            vocab_size=vocabulary,
+            hidden_size=hidden,
+            intermediate_size=256,
+            moe_intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            n_routed_experts=4,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            first_k_dense_replace=1,
+            n_group=1,
+            topk_group=1,
+            max_position_embeddings=4096,
+        )
+    )
+    for weights in model.parameters():
+        if weights.dim() > 1:
+            torch.nn.init.normal_(weights, std=0.2)
+    model.to(torch.float32).save_pretrained(out)
+    file, layer = out / "model.safetensors", "model.layers.2."
+    weights = load_file(file)
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        weights[f"{layer}{norm}.weight"] = torch.ones(hidden)
+    weights[f"{layer}eh_proj.weight"] = torch.randn(hidden, 2 * hidden) * 0.05
+    weights[f"{layer}shared_head.head.weight"] = weights["lm_head.weight"].clone()
+    weights[f"{layer}embed_tokens.weight"] = weights["model.embed_tokens.weight"].clone()
+    save_file(weights, file, {"format": "pt"})
+    settings = json.loads((out / "config.json").read_text())
+    settings |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    (out / "config.json").write_text(json.dumps(settings))
 
 
 def _save(out, config, weights, architecture, more):

@@ -16,13 +16,13 @@ LONG = 400  # Seconds that a start takes at most.
 
 class Serve:
     """On a port of its own. Use as a context manager. `wait=False`: it may not be ready yet, and
-    `wait_ready` waits: several start at a time."""
+    `wait_ready` waits: several start at a time. `command`: in place of `vllm serve`."""
 
-    def __init__(self, arguments, log, port=None, wait=True, environment=None):
+    def __init__(self, arguments, log, port=None, wait=True, environment=None, command=None):
         self._log = open(log, "ab")
         self._path = log
         self.port = port or 18000 + os.getpid() % 2000
-        binary = os.path.join(os.path.dirname(sys.executable), "vllm")
+        command = command or [os.path.join(os.path.dirname(sys.executable), "vllm"), "serve"]
         environment = {
             **ENVIRONMENT,
             **os.environ,
@@ -32,7 +32,7 @@ class Serve:
         # With it, servers that run at the same time add up their metrics in one folder.
         environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         self._process = subprocess.Popen(
-            [binary, "serve", *map(str, arguments), "--port", str(self.port)],
+            [*map(str, command), *map(str, arguments), "--port", str(self.port)],
             stdout=self._log,
             stderr=self._log,
             env=environment,

@@ -1,5 +1,6 @@
 """The connector in the real vLLM with models that draft tokens: a draft model as good as the
-target, one whose KV is narrower, and EAGLE heads. Answers are those of the target alone."""
+target, one whose KV is narrower, EAGLE heads, and a head of the target's own. Answers are those of
+the target alone."""
 
 import pytest
 
@@ -95,6 +96,46 @@ def test_next_to_windows(engine_log, start_node, tmp_path, method, hybrid, resto
             answers = engine.ask(prompt)
             same(answers, expected)
             assert answers[0]["cached"] == cached
+
+
+def test_the_model_s_own_head(engine_log, start_node, tmp_path):
+    """Multi-token prediction. Its layer's KV is a third one next to those of the model's two."""
+    folder, node = tmp_path / "mtp", start_node()
+    draft_models.mtp(folder)
+    with Engine(folder, engine_log(), **ENGINE, **ALONE) as alone:
+        expected = alone.ask(A)
+        longer = alone.ask(A_LONGER)
+
+    def start():
+        return Engine(
+            folder,
+            engine_log(),
+            connector={"address": node.grpc},
+            speculative_config={"method": "mtp", "num_speculative_tokens": 1},
+            **ENGINE,
+            **ALONE,
+        )
+
+    turns = []
+    with Counts(node) as counts:
+        with start() as first:
+            for hits in (0, 30):
+                before = counts.since()["fetched_bytes"]
+                answers = first.ask(A)
+                same(answers, expected)
+                turns.append(answers[0]["turns"])
+                fetched = counts.since()["fetched_bytes"] - before
+                assert fetched == hits * stored(3 * LAYER)
+                counts.wait_blocks(31)
+        with start() as second:
+            answers = second.ask(A)
+            same(answers, expected)
+            turns.append(answers[0]["turns"])
+            assert answers[0]["cached"] == 960
+            answers = second.ask(A_LONGER)
+            same(answers, longer)
+            assert answers[0]["cached"] == 960 - BLOCK
+    assert len(set(turns)) == 1
 
 
 def test_tokens_that_were_drafted_in_vain_and_a_draft_that_is_replaced(

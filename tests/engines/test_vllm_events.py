@@ -1,19 +1,25 @@
 """The node's events in vLLM's own stream: read as routers read them, with vLLM's own types."""
 
+import types
+
 import msgspec
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 import cairn
+import layout_models
 from cairn._engine.options import Options
 from cairn._engine.store import Store
 from cairn.vllm.events import EventFeed, block_event
-from conftest import ALONE, ENGINE, A, B, C, Counts, Engine, wait_until
+from conftest import ALONE, ENGINE, A, B, C, Counts, Engine, numbers, wait_until
 from kv_events import Published
 
 
 # As vLLM writes hashes into events, by default the last 64 bits.
 KEYS = {maybe_convert_block_hash(bytes([i]) * 32): bytes([i]) * 32 for i in range(256)}
+
+
+GROUPS = [types.SimpleNamespace(kv_cache_spec=types.SimpleNamespace(block_size=16))]
 
 
 def spec(**changes):
@@ -54,7 +60,7 @@ def test_stores_moves_removals_and_breaks(start_node, tmp_path):
     assert store.wait_open(10)
     keys = [bytes([i]) * 32 for i in range(8)]
     assert store.save([cairn.Part(keys[0], b"x" * 1000)], [1000]) == [True]
-    feed = EventFeed(store, block_event(16))
+    feed = EventFeed(store, block_event(GROUPS))
     reader = Reader(feed)
     # Blocks that were there before, in their fastest tier; then those that come, in memory first.
     assert (BlockStored, keys[0], "CPU") in reader.wait(1)
@@ -130,6 +136,38 @@ def test_routers_read_them_from_the_engine(tiny, engine_log, start_node):
     assert stored["CPU"] == stored["GPU"]
 
 
+def test_blocks_of_several_groups_have_their_group_s_name(engine_log, start_node, tmp_path):
+    """A Gemma-3 form: full attention, and windows of which the node keeps the ends."""
+    model, node, prompt = tmp_path / "model", start_node(), numbers(1, 300)
+    layout_models.make("gemma3").save_pretrained(model)
+    told = {"CPU": {}, "GPU": {}}
+    with (
+        Published() as published,
+        Counts(node) as counts,
+        Engine(
+            model,
+            engine_log(),
+            connector={"address": node.grpc, "revision": "seed 20"},
+            kv_events_config=published.config,
+            **{**ENGINE, **ALONE, "enable_prefix_caching": True},
+        ) as engine,
+    ):
+        engine.ask(prompt)
+        counts.wait_blocks(9 + 5 * 3)
+        while len(told["CPU"]) < 9 + 5 * 3:
+            engine.ask(prompt)
+            for event in published.stored():
+                for hash in event.block_hashes:
+                    told[event.medium][event.group_idx, hash] = (
+                        event.kv_cache_spec_kind,
+                        event.kv_cache_spec_sliding_window,
+                        event.block_size,
+                    )
+    # Names and kinds are those of the engine's own events.
+    assert told["CPU"].items() <= told["GPU"].items()
+    assert {kind for kind, _, _ in told["CPU"].values()} == {"full_attention", "sliding_window"}
+
+
 def test_after_a_reset_nothing_of_the_node_is_told(tiny, engine_log, start_node):
     """This process does not use what was stored before."""
     node = start_node()
@@ -159,7 +197,7 @@ def test_after_a_reset_nothing_of_the_node_is_told(tiny, engine_log, start_node)
 def test_a_feed_ends_with_its_store(start_node):
     store = Store(Options(address=start_node().grpc), spec(salt=b"end"), "events")
     assert store.wait_open(10)
-    feed = EventFeed(store, block_event(16))
+    feed = EventFeed(store, block_event(GROUPS))
     feed.close()
     assert not feed._thread.is_alive()
     store.close()

@@ -6,7 +6,9 @@ vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments
   on_device   true: the connector takes the engine's pages as if they lay on a GPU
   lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
 {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...},
- "lora": [name, number, path]}   -> one answer for each prompt
+ "lora": [name, number, path]}   -> one answer for each prompt, which may be, in place of tokens:
+                {"embeddings": file of torch.save}, or
+                {"text": "...", "sound": file of numpy, "uuid": the caller's name of it, or absent}
 {"reset": true}                  -> engine's reset of prefix cache and connector
 {"namespace": true}              -> what the KV is stored under, pickled, as hex
 """
@@ -68,6 +70,25 @@ def transfer_config(connector, offload, lmcache=False, on_device=False):
     }
 
 
+def prompt_of(item):
+    """A prompt as vLLM takes it."""
+    if isinstance(item, list):
+        return {"prompt_token_ids": item}
+    if "embeddings" in item:
+        import torch
+
+        return {"prompt_embeds": torch.load(item["embeddings"])}
+    import numpy
+
+    prompt = {
+        "prompt": item["text"],
+        "multi_modal_data": {"audio": [(numpy.load(item["sound"]), 16000)]},
+    }
+    if "uuid" in item:
+        prompt["multi_modal_uuids"] = {"audio": [item["uuid"]]}
+    return prompt
+
+
 def answer(output, first, end, turns):
     [out] = output.outputs
     return {
@@ -124,12 +145,12 @@ class Driver:
         )
         engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
         turns, lora = {}, LoRARequest(*command["lora"]) if command.get("lora") else None
-        for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
+        for item, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
             self.count += 1
             names.append(str(self.count))
             engine.add_request(
                 names[-1],
-                {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})},
+                {**prompt_of(item), **({"cache_salt": salt} if salt else {})},
                 sampling,
                 lora_request=lora,
             )

@@ -23,8 +23,8 @@ class Stream:
         self._events = queue.SimpleQueue()
         self._idle = threading.Event()
 
-    def put(self, kind, key=b"", tier=TierKind.HOST):
-        self._events.put(CacheEvent(kind, 1, 1, bytes(32), key, None, tier))
+    def put(self, kind, key=b"", tier=TierKind.HOST, pool=0):
+        self._events.put(CacheEvent(kind, 1, 1, bytes(32), key, None, tier, pool))
 
     def next(self, seconds):
         try:
@@ -99,3 +99,24 @@ def test_a_block_that_left_is_not_told_when_its_name_comes(feed):
     stream.put(EventKind.STORED, b"c")
     stream.caught_up()
     assert feed.take() == [("C", "HOST", True)]
+
+
+def test_a_block_keeps_the_pool_that_it_was_stored_in(feed):
+    """The node says it once, and a removal says it, too."""
+    feed, stream, _ = feed
+    feed._render = lambda move: (move.key, move.tier.name, move.entered, move.pool)
+    stream.put(EventKind.STORED, b"a", pool=2)
+    stream.put(EventKind.STORED, b"b")
+    stream.put(EventKind.SNAPSHOT_END)
+    stream.put(EventKind.TIER_ADDED, b"a", TierKind.DISK)
+    stream.put(EventKind.REMOVED, b"a")
+    stream.put(EventKind.STORED, b"a", pool=1)
+    stream.caught_up()
+    assert feed.take() == [
+        (b"a", "HOST", True, 2),
+        (b"b", "HOST", True, 0),
+        (b"a", "DISK", True, 2),
+        (b"a", "HOST", False, 2),
+        (b"a", "DISK", False, 2),
+        (b"a", "HOST", True, 1),
+    ]

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from cairn.types import Tls
 
-__all__ = ["TIER_WITHOUT", "Options"]
+__all__ = ["TIER_WITHOUT", "Options", "choice"]
 
 _O = TypeVar("_O", bound="Options")
 TIER_WITHOUT = (
@@ -19,6 +19,11 @@ TIER_WITHOUT = (
     "save_generated",
 )  # vLLM itself decides what goes to its tiers, and when.
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def choice(default: str, *others: str) -> Any:
+    """A field with one of these texts."""
+    return dataclasses.field(default=default, metadata={"choices": (default, *others)})
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Options:
     home_key: str = ""
     """If there are several nodes, all processes with the same text prefer the same one, and so must
     all processes of one engine. Empty: the name of the machine."""
-    path: Literal["auto", "grpc", "local"] = "auto"
+    path: Literal["auto", "grpc", "local"] = choice("auto", "local", "grpc")
     """How bytes come: "auto" (shared memory where the node is a neighbour), "local" or "grpc"."""
     tls_ca: str = ""
     tls_cert: str = ""
@@ -93,12 +98,12 @@ class Options:
                     f"setting '{prefix}{name}' does not exist, "
                     f"expected one of {', '.join(sorted(fields))}"
                 )
-            values[name] = _convert(prefix + name, value, fields[name].default)
+            values[name] = _convert(prefix + name, value, fields[name])
         return cls(**values)
 
 
-def _convert(name: str, value: Any, default: Any) -> Any:
-    wanted = type(default)
+def _convert(name: str, value: Any, field: dataclasses.Field[Any]) -> Any:
+    wanted = type(field.default)
     if (
         wanted is int
         and isinstance(value, str)
@@ -119,6 +124,8 @@ def _convert(name: str, value: Any, default: Any) -> Any:
         raise ValueError(f"setting '{name}': got {value!r}, expected a finite number of at least 0")
     if name.endswith("tenant") and not value:
         raise ValueError(f"setting '{name}': got an empty text, expected a name")
-    if name.endswith("path") and value not in ("auto", "local", "grpc"):
-        raise ValueError(f"setting '{name}': got {value!r}, expected auto, local or grpc")
+    choices = field.metadata.get("choices")
+    if choices and value not in choices:
+        *others, last = choices
+        raise ValueError(f"setting '{name}': got {value!r}, expected {', '.join(others)} or {last}")
     return value

@@ -113,7 +113,9 @@ SURFACE = Surface(
                 "speculative_config",
             ),
         },
-        "vllm.config.cache": {"CacheConfig": ("cache_dtype", "prefix_caching_hash_algo")},
+        "vllm.config.cache": {
+            "CacheConfig": ("cache_dtype", "enable_prefix_caching", "prefix_caching_hash_algo"),
+        },
         "vllm.config.compilation": {"CompilationConfig": ("static_forward_context",)},
         "vllm.config.kv_events": {"KVEventsConfig": ("enable_kv_cache_events",)},
         "vllm.config.kv_transfer": {
@@ -130,11 +132,13 @@ SURFACE = Surface(
                 "dtype",
                 "hf_config",
                 "model",
+                "multimodal_config",
                 "quantization",
                 "revision",
                 "runner_type",
             ),
         },
+        "vllm.config.multimodal": {"MultiModalConfig": ("mm_processor_cache_gb",)},
         "vllm.config.parallel": {
             "ParallelConfig": (
                 "decode_context_parallel_size",
@@ -154,16 +158,18 @@ SURFACE = Surface(
         "vllm.distributed.kv_events": {
             "MEDIUM_CPU": None,
             "MEDIUM_STORAGE": None,
-            "BlockRemoved": "block_hashes=, medium=, locality=, ownership=",
+            "BlockRemoved": "block_hashes=, medium=, group_idx=, locality=, ownership=",
             "BlockStored": (
                 "block_hashes=, parent_block_hash=, token_ids=, block_size=, lora_id=, medium=, "
-                "lora_name=, locality=, ownership="
+                "lora_name=, group_idx=, kv_cache_spec_kind=, kv_cache_spec_sliding_window=, "
+                "locality=, ownership="
             ),
         },
         "vllm.distributed.parallel_state": {"get_tensor_model_parallel_rank": ""},
         "vllm.lora.request": {
             "LoRARequest": ("load_inplace", "lora_int_id", "lora_name", "lora_path"),
         },
+        "vllm.multimodal.inputs": {"MultiModalFeatureSpec": ("identifier",)},
         "vllm.platforms": {"current_platform": None},
         "vllm.utils.hashing": {"get_hash_fn_by_name": "hash_fn_name"},
         "vllm.v1.core.kv_cache_manager": {"KVCacheBlocks": ("get_block_ids()",)},
@@ -208,6 +214,8 @@ SURFACE = Surface(
                 "page_size_bytes",
                 "sliding_window",
             ),
+            "get_kv_cache_spec_kind": "kv_cache_spec",
+            "get_kv_cache_spec_sliding_window": "kv_cache_spec",
         },
         f"{_OFFLOAD}.base": {
             "Locality": ("REMOTE",),
@@ -264,6 +272,7 @@ SURFACE = Surface(
                 "num_tokens",
                 "pooling_params",
                 "prompt_embeds",
+                "prompt_token_ids",
                 "request_id",
                 "shared_prefix_boundary",
                 "skip_reading_prefix_cache",

@@ -118,14 +118,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
             )
             self._store.wait_open(2.0)
             events = vllm_config.kv_events_config
-            wanted = events is not None and events.enable_kv_cache_events
-            if wanted and plan.pools:
-                _LOG.warning(
-                    "cairn: the model has several KV cache groups; the node's blocks are not "
-                    "among the engine's events"
-                )
-            elif wanted and plan.engine_keys:
-                self._events = EventFeed(self._store, block_event(plan.block_tokens))
+            if events is not None and events.enable_kv_cache_events and plan.engine_keys:
+                self._events = EventFeed(self._store, block_event(kv_cache_config.kv_cache_groups))
         else:
             from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 

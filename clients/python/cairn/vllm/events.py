@@ -12,8 +12,8 @@ import dataclasses
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from vllm.distributed.kv_events import (
     MEDIUM_CPU,
@@ -26,6 +26,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash as event_hash
 
 from cairn._engine.store import Store
 from cairn.errors import CancelledError, Error, FailedPreconditionError
+from cairn.keys import pool_keys
 from cairn.types import CacheEvent, EventKind, TierKind
 
 __all__ = ["OWNER", "EventFeed", "Move", "block_event"]
@@ -50,32 +51,56 @@ class Move:
     entered: bool
     parent: bytes | None = None
     """The block before one that came, if the node knows it."""
+    pool: int = 0
+    """The number of the block's pool. 0 without pools."""
 
 
-def block_event(block_tokens: int) -> Callable[[Move], KVCacheEvent]:
-    """Renders a move of a block of `block_tokens` tokens for vLLM's own stream."""
+def block_event(groups: Sequence[Any]) -> Callable[[Move], KVCacheEvent]:
+    """Renders moves for vLLM's own stream. `groups`: the engine's KV cache groups. Of several, each
+    is the pool of the same number."""
+    kinds = [_kind(group.kv_cache_spec) for group in groups] if len(groups) > 1 else [(None, None)]
+
+    def name(key: bytes, pool: int) -> Any:
+        # The mask of a pool, put on twice, is gone: what is left is vLLM's hash.
+        return event_hash(pool_keys([key], 1, pool)[0])
 
     def render(move: Move) -> KVCacheEvent:
+        group = move.pool if len(groups) > 1 else None
         if not move.entered:
             return BlockRemoved(
-                block_hashes=[event_hash(move.key)],
+                block_hashes=[name(move.key, move.pool)],
                 medium=_MEDIA[move.tier],
+                group_idx=group,
                 locality="REMOTE",
                 ownership=OWNER,
             )
+        kind, window = kinds[move.pool]
         return BlockStored(
-            block_hashes=[event_hash(move.key)],
-            parent_block_hash=None if move.parent is None else event_hash(move.parent),
+            block_hashes=[name(move.key, move.pool)],
+            parent_block_hash=None if move.parent is None else name(move.parent, move.pool),
             token_ids=[],
-            block_size=block_tokens,
+            block_size=groups[move.pool].kv_cache_spec.block_size,
             lora_id=None,
             medium=_MEDIA[move.tier],
             lora_name=None,
+            group_idx=group,
+            kv_cache_spec_kind=kind,
+            kv_cache_spec_sliding_window=window,
             locality="REMOTE",
             ownership=OWNER,
         )
 
     return render
+
+
+def _kind(spec: Any) -> tuple[str, int | None]:
+    """What vLLM's own events say of a group: the kind of its layers, and their window."""
+    from vllm.v1.kv_cache_interface import (
+        get_kv_cache_spec_kind,
+        get_kv_cache_spec_sliding_window,
+    )
+
+    return get_kv_cache_spec_kind(spec).value, get_kv_cache_spec_sliding_window(spec)
 
 
 class EventFeed(Generic[_Event]):
@@ -95,6 +120,8 @@ class EventFeed(Generic[_Event]):
         self._waiting: deque[_Event] = deque()
         # The tiers by block that the node told of.
         self._told: dict[bytes, set[TierKind]] = {}
+        # The pools of these blocks, but for the first pool's.
+        self._pools: dict[bytes, int] = {}
         # The blocks of these that `render` could not name.
         self._nameless: set[bytes] = set()
         self._named: deque[bytes] = deque(maxlen=_MOST)
@@ -179,21 +206,24 @@ class EventFeed(Generic[_Event]):
 
     def _entered(self, event: CacheEvent) -> None:
         tiers = self._told.setdefault(event.key, set())
+        if event.pool:  # The node says it when it stores the block, and not again.
+            self._pools[event.key] = event.pool
         if event.tier in tiers:
             return
         tiers.add(event.tier)
-        self._say(Move(event.key, event.tier, True, event.parent))
+        self._say(event.key, event.tier, True, event.parent)
 
     def _left(self, key: bytes, tier: TierKind) -> None:
         tiers = self._told.get(key, set())
         if tier in tiers:
             tiers.remove(tier)
-            self._say(Move(key, tier, False))
+            self._say(key, tier, False)
 
     def _forget(self, key: bytes) -> None:
         for tier in list(self._told.get(key, ())):
             self._left(key, tier)
         self._told.pop(key, None)
+        self._pools.pop(key, None)
         self._nameless.discard(key)
 
     def _say_named(self) -> None:
@@ -202,14 +232,14 @@ class EventFeed(Generic[_Event]):
             if key in self._nameless:
                 self._nameless.discard(key)
                 for tier in self._told.get(key, ()):
-                    self._say(Move(key, tier, True))
+                    self._say(key, tier, True)
 
-    def _say(self, move: Move) -> None:
-        if move.key in self._nameless:
+    def _say(self, key: bytes, tier: TierKind, entered: bool, parent: bytes | None = None) -> None:
+        if key in self._nameless:
             return
-        event = self._render(move)
+        event = self._render(Move(key, tier, entered, parent, self._pools.get(key, 0)))
         if event is None:
-            self._nameless.add(move.key)
+            self._nameless.add(key)
             return
         with self._lock:
             if not self._closed.is_set():

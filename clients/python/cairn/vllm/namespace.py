@@ -27,6 +27,7 @@ from cairn.vllm.drafts import (
     has_draft_kv,
     needs_proof,
 )
+from cairn.vllm.inputs import KnownInputs, known_inputs
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
 
@@ -88,6 +89,7 @@ class Plan:
     adapters: AdapterRules = AdapterRules()
     proof_blocks: int = 0
     """Without pools: this many blocks after those that are offered must be at the node, too."""
+    inputs: KnownInputs = KnownInputs()
     pools: tuple[PoolPlan, ...] = ()
     """Empty: all layers have full attention and the same blocks."""
 
@@ -178,6 +180,7 @@ def make_plan(
         coding,
         adapter_rules(vllm_config.lora_config, options.fixed_adapters),
         int(proofs[0]),
+        known_inputs(vllm_config, options, EXTRA + "media", engine_keys),
     )
 
 
@@ -218,6 +221,7 @@ def _pooled_plan(
         engine_keys,
         kv_cache_config.num_blocks,
         adapters=adapter_rules(vllm_config.lora_config, options.fixed_adapters),
+        inputs=known_inputs(vllm_config, options, EXTRA + "media", engine_keys),
         pools=pools,
     )
 

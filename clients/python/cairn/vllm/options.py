@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from cairn._engine.options import Options
+from cairn._engine.options import Options, choice
 
 __all__ = ["ConnectorOptions"]
 
@@ -26,6 +27,9 @@ class ConnectorOptions(Options):
     fixed_adapters: bool = False
     """The operator's word that the files of a LoRA adapter never change once the engine can read
     them. Then adapters whose files are younger than the engine are cached, too."""
+    media: Literal["bypass", "engine"] = choice("bypass", "engine")
+    """Requests with images or other media: "bypass", or "engine", the operator's word that callers
+    pass no identifiers for media. Then vLLM's identifiers are digests of contents."""
     window_interval: int = 4096
     """Models with windows: prompts can be taken up again at their ends, where prompts part, and
     after each multiple of this many tokens. 0: not at these. Blocks that windows need elsewhere are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cairn._engine.store import Store
 from cairn.keys import block_key, block_keys
@@ -14,7 +14,7 @@ from cairn.vllm.namespace import Plan
 if TYPE_CHECKING:
     from vllm.v1.request import Request
 
-__all__ = ["RequestKeys", "has_no_key"]
+__all__ = ["RequestKeys"]
 
 
 class RequestKeys:
@@ -52,8 +52,7 @@ class RequestKeys:
     def _own_keys(
         self, request: Request, adapter: Adapter | None, known: list[bytes], blocks: int
     ) -> list[bytes]:
-        """Keys over tokens, the adapter and the salt. The engine would hash more, but such requests
-        are bypassed."""
+        """Keys over tokens, the adapter and the salt. Requests with other inputs are bypassed."""
         size, namespace = self._plan.block_tokens, self._store.namespace
         extra = (request.cache_salt or "").encode() + self._mix
         if adapter is not None:
@@ -73,18 +72,3 @@ class RequestKeys:
 
     def _mixed(self, key: bytes) -> bytes:
         return hashlib.sha256(b"cairn.vllm.reset.v1" + self._mix + key).digest()
-
-
-def has_no_key(request: Request) -> bool:
-    """True if the KV depends on something that the keys do not identify with certainty.
-
-    The engine's hashes have identifiers of images that a client may have chosen. Prompts as
-    embeddings and sessions that change have no tokens to go by. Adapters are `Adapters`' concern.
-    """
-    anything: list[Any] = [
-        bool(request.mm_features),
-        request.prompt_embeds is not None,
-        getattr(request, "resumable", False),
-        request.pooling_params is not None,
-    ]
-    return any(anything)

@@ -16,7 +16,7 @@ from cairn.types import Match, TierKind, TierRun
 from cairn.vllm.adapters import Adapter, AdapterFiles, Adapters, Naming
 from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
-from cairn.vllm.request_keys import RequestKeys, has_no_key
+from cairn.vllm.request_keys import RequestKeys
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -162,7 +162,7 @@ class SchedulerHalf:
     def _state(self, request: Request) -> RequestState:
         state = self._requests.get(request.request_id)
         if state is None:
-            bypass = has_no_key(request)
+            bypass = not self._plan.inputs.identified(request)
             if bypass:
                 self._store.counters.add("bypassed_requests")
             limit = (
