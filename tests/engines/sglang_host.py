@@ -18,6 +18,7 @@ with standins.installed():
         PoolName,
         PoolTransfer,
     )
+    from sglang.srt.mem_cache.memory_pool_host import DeepSeekV4PagedHostPool
     from sglang.srt.mem_cache.pool_host import base as pool_base
     from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
     from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
@@ -41,6 +42,7 @@ __all__ = [
     "little_memory",
     "mamba_pool",
     "page_of",
+    "paged_pool",
     "refill",
     "settings",
     "sglang_finds_its_packages",
@@ -130,6 +132,22 @@ def mamba_pool(seed=0, *, layers=2, slots=8, side=False):
     )
     for buffer in made.kv_buffer:
         buffer.copy_(torch.randn(buffer.shape, generator=generator).to(buffer.dtype))
+    return made
+
+
+def paged_pool(layout="page_first", seed=0, *, layers=3, row_bytes=40, page=64, pages=16):
+    """A real host pool of DeepSeek V4 with random bytes."""
+    generator = torch.Generator().manual_seed(seed)
+    made = DeepSeekV4PagedHostPool(
+        "paged",
+        [torch.zeros(pages, row_bytes, dtype=torch.uint8) for _ in range(layers)],
+        row_bytes,
+        pages,
+        page,
+        layout,
+        pin_memory=False,
+    )
+    refill(made, range(pages), generator)
     return made
 
 

@@ -27,6 +27,7 @@ from sglang_host import (  # noqa: F401  (fixtures too)
     little_memory,
     mamba_pool,
     page_of,
+    paged_pool,
     refill,
     settings,
     sglang_finds_its_packages,
@@ -65,6 +66,10 @@ KINDS = {
     "indexer and draft": lambda: {
         PoolName.INDEXER: rows(4, page=PAGE, says_where=True),
         PoolName.DRAFT: kv_pool("layer_first", 5, layers=1, heads=1, dim=4, page=PAGE, pages=20),
+    },
+    "deepseek v4": lambda: {
+        PoolName.DEEPSEEK_V4_C4: paged_pool("page_first", 12, page=PAGE, pages=3 * SPAN),
+        PoolName.SWA: paged_pool("layer_first", 13, page=PAGE, pages=3 * SPAN),
     },
     "many": lambda: {
         PoolName.SWA: small_kv(6),
@@ -933,6 +938,8 @@ def test_other_forms_of_a_pool_share_nothing(node):
     ]
     made = [storage(node, small_kv(1), others=form, salt=salt) for form in forms]
     assert len({backend._opened.store.namespace for backend in made}) == len(forms)
+    direct = [backend._opened.pools["mamba"].pages.direct for backend in made[:3]]
+    assert direct == [True, True, False]
     assert made[0].batch_set_v1(names, indices(small_kv(1), [0, 1])) == [True] * 2
     assert [backend.batch_exists(names) for backend in made] == [2, 0, 0, 0, 0]
     # In which order they were told is of no account.
