@@ -215,7 +215,7 @@ def test_lengths_pools_and_bytes_are_those_of_sglang_s_file_backend(twins, kind)
     pair, draw = twins(KINDS[kind]()), random.Random(kind)
     others = [name for name in pair.pools if name != PoolName.KV]
     hits = set()
-    for _ in range(40):
+    for _ in range(150):
         names = prompt()
         for pool in pair.pools.values():
             refill(pool, range(SPAN), torch.Generator().manual_seed(next(_numbers)))
@@ -884,7 +884,7 @@ def test_a_pool_that_comes_later_is_in_a_namespace_with_the_others(node):
 def test_a_model_with_its_kv_alone_has_the_namespace_that_it_always_had(node):
     """And the same one in versions of SGLang that register it a second time."""
     kv = kv_pool("page_first")
-    backend = storage(node, kv, salt="alone")
+    backend = storage(node, kv, salt=f"alone {next(_numbers)}", **PATIENT)
     backend.register_mem_host_pool_v2(kv, PoolName.KV)
     opened = backend._open()
     layout = opened.store.spec.layout
@@ -936,7 +936,7 @@ def test_other_forms_of_a_pool_share_nothing(node):
         {PoolName.MAMBA: mamba_pool(1), PoolName.DRAFT: rows(1)},
         {PoolName.SWA: mamba_pool(1)},
     ]
-    made = [storage(node, small_kv(1), others=form, salt=salt) for form in forms]
+    made = [storage(node, small_kv(1), others=form, salt=salt, **PATIENT) for form in forms]
     assert len({backend._opened.store.namespace for backend in made}) == len(forms)
     direct = [backend._opened.pools["mamba"].pages.direct for backend in made[:3]]
     assert direct == [True, True, False]
