@@ -4,115 +4,31 @@ The engine itself needs a GPU."""
 import pytest
 import torch
 
-import standins
 from cairn._engine import versions
 from conftest import Counts, stored, wait_until
-
-with standins.installed():
-    from sglang.srt.mem_cache import device_pool_info
-    from sglang.srt.mem_cache.hicache_storage import (
-        HiCacheStorage,
-        HiCacheStorageConfig,
-        HiCacheStorageExtraInfo,
-    )
-    from sglang.srt.mem_cache.pool_host import base as pool_base
-    from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
-    from sglang.srt.mem_cache.storage import StorageBackendFactory
-    from sglang.srt.mem_cache.utils import get_hash_str
+from sglang_host import (  # noqa: F401  (fixtures too)
+    HiCacheStorage,
+    HiCacheStorageExtraInfo,
+    hashes,
+    kv_pool,
+    little_memory,
+    sglang_finds_its_packages,
+    storage,
+)
 
 LAYERS, HEADS, DIM, PAGE, PAGES = 3, 2, 32, 64, 8
 PAYLOAD = 2 * LAYERS * HEADS * DIM * PAGE * 4
 LAYOUTS = ["layer_first", "page_first", "page_first_direct", "page_head"]
 
 
-@pytest.fixture(autouse=True)
-def sglang_finds_its_packages():
-    """SGLang imports some of them when they are used."""
-    with standins.installed():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def little_memory(monkeypatch):
-    """SGLang wants 10 GB left over; these pools have less than one MB."""
-    monkeypatch.setattr(pool_base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0)
-
-
 def pool(layout, seed=0):
     """A real host pool with random KV."""
-    generator = torch.Generator().manual_seed(seed)
-    k, v = (
-        [torch.randn(PAGE * PAGES, HEADS, DIM, generator=generator) for _ in range(LAYERS)]
-        for _ in range(2)
-    )
-
-    def addresses(tensors):
-        return torch.tensor([t.data_ptr() for t in tensors], dtype=torch.uint64)
-
-    info = device_pool_info.MHABufferInfo(
-        buffers=device_pool_info.KVBuffers(
-            k=k,
-            v=v,
-            k_data_ptrs=addresses(k),
-            v_data_ptrs=addresses(v),
-            layout=device_pool_info.KVBufferLayout.NHD,
-        ),
-        page_size=PAGE,
-        head_num=HEADS,
-        head_dim=DIM,
-        v_head_dim=DIM,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
-    )
-    made = MHATokenToKVPoolHost(
-        info,
-        2.0,
-        0,
-        PAGE,
-        layout,
-        pin_memory=False,
-        device="cpu",
-        device_capacity_tokens=PAGE * PAGES,
-        start_layer=0,
-        end_layer=LAYERS,
-    )
-    made.kv_buffer.copy_(torch.randn(made.kv_buffer.shape, generator=generator))
-    return made
-
-
-def storage(node, host_pool, rank=0, ranks=1, v1=True, mla=False, **settings):
-    """As SGLang makes it."""
-    extra = {
-        "backend_name": "cairn",
-        "module_path": "cairn.sglang",
-        "class_name": "CairnStorage",
-        "interface_v1": int(v1),
-        "address": node.grpc,
-        "revision": "r",
-        **settings,
-    }
-    config = HiCacheStorageConfig(
-        tp_rank=rank,
-        tp_size=ranks,
-        pp_rank=0,
-        pp_size=1,
-        attn_cp_rank=0,
-        attn_cp_size=1,
-        is_mla_model=mla,
-        enable_storage_metrics=False,
-        is_page_first_layout=False,
-        model_name="m",
-        extra_config=extra,
-    )
-    made = StorageBackendFactory.create_backend("dynamic", config, host_pool)
-    made.register_mem_pool_host(host_pool)
-    made.on_host_pools_registered()
-    return made
+    return kv_pool(layout, seed, layers=LAYERS, heads=HEADS, dim=DIM, page=PAGE, pages=PAGES)
 
 
 def keys(seed, pages=4):
     """A chain of SGLang's own page hashes."""
-    return get_hash_str(list(range(seed * 10000, seed * 10000 + pages * PAGE)), page_size=PAGE)
+    return hashes(seed, PAGE, pages)
 
 
 def indices(*pages):
@@ -278,7 +194,7 @@ def test_wrong_settings_are_named(start_node, settings, text):
 
 def test_what_is_not_supported_is_refused_at_the_start(start_node, monkeypatch):
     backend = storage(start_node(), pool("page_first"))
-    with pytest.raises(ValueError, match="mamba"):
+    with pytest.raises(ValueError, match="pool 'mamba' .NoneType. gives no pages"):
         backend.register_mem_host_pool_v2(None, "mamba")
     assert isinstance(backend, HiCacheStorage)
     monkeypatch.setitem(versions.TESTED, "sglang", versions.Range("98", "99"))

@@ -128,6 +128,30 @@ def test_a_lost_block_of_one_pool_makes_the_length_shorter(node, stores, serial,
     assert prompt.load(store, found[0])
 
 
+def test_all_lengths_are_told_and_counted_once(node, stores, serial):
+    store, prompt = stores(node), Prompt(serial())
+    prompt.save(store, [(WINDOW, 2)])
+    assert store.lengths(prompt.question()).lengths == [32, 64, 128]
+    assert store.lengths(prompt.question(most=100)).lengths == [32, 64]
+    before = store.counters.totals()
+    assert store.details(prompt.question(), time.monotonic() + SLOW).lengths == [32, 64, 128]
+    assert store.details(prompt.question(), time.monotonic() - 1) is None
+    assert store.counters.totals() == before
+    assert (before["lookups"], before["matched_blocks"]) == (2, 12)
+
+
+def test_blocks_of_one_pool_come_around_a_hole(node, stores, serial):
+    store, prompt = stores(node), Prompt(serial())
+    prompt.save(store, [(FULL, 2), (FULL, 7)])
+    into = [bytearray(POOLS[FULL].max_part_bytes) for _ in prompt.units]
+    failed = store.load_any_of_pool(FULL, prompt.units, into, cairn.Rect(FULL, FULL + 1, 0, 1))
+    assert failed == {2, 7}
+    for i, memory in enumerate(into):
+        assert i in failed or memory == prompt.data[FULL, i]
+    counts = store.counters.totals()
+    assert (counts["loads"], counts["loaded_blocks"], counts["failed_load_blocks"]) == (1, 6, 2)
+
+
 def test_a_node_that_comes_back_from_disk_and_one_with_damaged_bytes(start_node, stores, tmp_path):
     disk = tmp_path / "disk"
     node = start_node("--disk.path", str(disk))

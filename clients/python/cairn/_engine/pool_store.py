@@ -112,6 +112,31 @@ class PoolStore(Store):
         """Asks in the background, without a lease."""
         return PoolLookup(self, len(question.keys), self._lookups.submit(self._look_up, question))
 
+    def lengths(self, question: PoolQuestion) -> PoolMatch | None:
+        """All lengths that can be restored, without a lease. Waits. None: there was no answer in
+        time."""
+        begin = time.monotonic()
+        try:
+            found = self._ask(question, question.needs, begin + self.options.lookup_timeout, True)
+        except Error as error:
+            self._lookup_failed(error)
+            return None
+        finally:
+            self._count_lookup(len(question.keys), time.monotonic() - begin)
+        self.counters.add("matched_blocks", found.restorable_tokens // self._unit())
+        return found
+
+    def details(self, question: PoolQuestion, until: float) -> PoolMatch | None:
+        """As `lengths`, for more about what was asked already: it is not counted. `until`: as
+        time.monotonic tells."""
+        if time.monotonic() >= until:
+            return None
+        try:
+            return self._ask(question, question.needs, until, True)
+        except Error as error:
+            self.complain("look-up", error)
+            return None
+
     def _look_up(self, question: PoolQuestion) -> PoolFound | None:
         until = time.monotonic() + self.options.lookup_timeout
         try:
@@ -131,13 +156,20 @@ class PoolStore(Store):
     def _unit(self) -> int:
         return self.spec.layout.block_tokens
 
-    def _ask(self, question: PoolQuestion, needs: Sequence[PoolNeed], until: float) -> PoolMatch:
+    def _ask(
+        self,
+        question: PoolQuestion,
+        needs: Sequence[PoolNeed],
+        until: float,
+        all_lengths: bool = False,
+    ) -> PoolMatch:
         return self._client.match_pools(
             self.namespace,
             question.keys,
             needs,
             step=question.step,
             most=question.most,
+            all_lengths=all_lengths,
             lease=False,
             deadline=max(0.001, until - time.monotonic()),
         )
@@ -175,6 +207,19 @@ class PoolStore(Store):
                     return False
             load.came = True
         return True
+
+    def load_any_of_pool(
+        self, pool: int, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect
+    ) -> set[int]:
+        """As `load_any`, of one pool, whose blocks are as long as a unit. `keys`: those of the
+        units."""
+
+        def match(namespace: bytes, rest: Sequence[bytes], *, deadline: float) -> PoolMatch:
+            return self._client.match_pools(
+                namespace, rest, [PoolNeed(pool)], step=self._unit(), deadline=deadline
+            )
+
+        return self._load_runs(keys, into, rect, match)
 
     @contextlib.contextmanager
     def loading_pools(

@@ -290,13 +290,24 @@ class Store:
     ) -> set[int]:
         """Like `load`, for blocks that do not need to follow each other. A missing block leaves a
         hole."""
+        return self._load_runs(keys, into, rect, self._client.match)
+
+    def _load_runs(
+        self,
+        keys: Sequence[bytes],
+        into: Sequence[Memory],
+        rect: Rect | None,
+        match: Callable[..., Match],
+    ) -> set[int]:
+        """`match`: called with the namespace, keys and a deadline, tells and leases the blocks that
+        are there from the first key on."""
         begin, next_key = time.monotonic(), 0
         self.counters.add("loads")
         failed: set[int] = set()
         try:
             while next_key < len(keys):
                 rest = keys[next_key:]
-                with self._client.match(
+                with match(
                     self.namespace, rest, deadline=min(1.0, self.options.load_timeout)
                 ) as found:
                     end = next_key + found.matched_blocks

@@ -20,6 +20,7 @@ def check() -> None:
 SURFACE = Surface(
     package="sglang",
     uses={
+        "sglang.srt.runtime_context": {"get_server_args": None},
         _STORAGE: {
             "HiCacheStorageConfig": (
                 "extra_config",
@@ -31,6 +32,17 @@ SURFACE = Surface(
                 "tp_size",
             ),
             "HiCacheStorageExtraInfo": ("prefix_keys",),
+            "PoolHitPolicy": ("ALL_PAGES", "TRAILING_PAGES"),
+            "PoolTransfer": ("hit_policy", "host_indices", "keys", "name"),
+            "PoolTransferResult": "kv_hit_pages, extra_pool_hit_pages, restorable_prefix_pages",
+        },
+        "sglang.srt.mem_cache.pool_host.base": {
+            "HostKVCache": (
+                "get_data_page(index, flat=)",
+                "get_dummy_flat_data_page()",
+                "page_size",
+                "set_from_flat_data_page(index, data_page)",
+            ),
         },
         "sglang.srt.mem_cache.pool_host.mha": {
             "MHATokenToKVPoolHost": ("dtype", "get_page_buffer_meta", "layout", "page_size"),
@@ -42,7 +54,7 @@ SURFACE = Surface(
             "HiCacheStorage",
             "cairn.sglang.storage",
             "CairnStorage",
-            only_some=("close", "counters"),
+            only_some=("close", "counters", "on_host_pools_registered"),
         ),
     ),
 )
