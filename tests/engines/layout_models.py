@@ -167,15 +167,18 @@ def gemma3():
 
 
 def qwen3_next():
-    """Three layers with a gated delta net, which keep one state, for each one with attention."""
+    """Three layers with a gated delta net, which keep one state, for each one with attention. vLLM
+    runs the architecture only with experts and an output layer of its own, and on a CPU with heads
+    of this size."""
     return transformers.Qwen3NextForCausalLM(
         transformers.Qwen3NextConfig(
-            **(COMMON | {"hidden_size": 128}), num_hidden_layers=4, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=32, linear_num_value_heads=4, linear_num_key_heads=2,
-            linear_key_head_dim=32, linear_value_head_dim=32, linear_conv_kernel_dim=4,
+            **(COMMON | {"hidden_size": 128, "tie_word_embeddings": False}), num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=4, head_dim=128,
+            linear_num_value_heads=2, linear_num_key_heads=1, linear_key_head_dim=128,
+            linear_value_head_dim=128, linear_conv_kernel_dim=4,
             layer_types=["linear_attention"] * 3 + ["full_attention"],
             num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64,
-            shared_expert_intermediate_size=64, mlp_only_layers=[0, 1, 2, 3],
+            shared_expert_intermediate_size=64, mlp_only_layers=[0, 1, 2],
         )
     )  # fmt: skip
 

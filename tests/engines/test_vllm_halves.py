@@ -702,6 +702,79 @@ def test_groups_whose_pages_are_not_as_planned_are_refused(start_node, change, t
         half.register(caches)
 
 
+# ---- layers that keep a state, whose blocks have padding behind them ----
+
+STATE, PADDED = 40, 64
+WITH_STATES = (
+    PoolPlan("full", ("a0", "a1"), SIZE, 2 * PADDED, 0),
+    PoolPlan("state", ("b0", "b1"), 4 * SIZE, 2 * STATE, 1, page_bytes=PADDED, states=True),
+)
+
+
+def state_worker(node, model):
+    """The states of the second group lie in the pages of the first, as vLLM has them."""
+    layout = cairn.PooledLayout("states of a test", [pool.pool(1) for pool in WITH_STATES], SIZE)
+    spec = cairn.NamespaceSpec(
+        model=model, revision="1", numerics="n", layout=layout, key_scheme="test"
+    )
+    store = PoolStore(Options(address=node.grpc), spec, "worker-test")
+    assert store.wait_open(10)
+    half = WorkerHalf(store, Plan(spec, SIZE, True, 20, pools=WITH_STATES), 0)
+    memory = [torch.randint(1, 127, (20, PADDED), dtype=torch.int8) for _ in range(2)]
+    caches = {f"a{i}": page for i, page in enumerate(memory)}
+    caches |= {
+        f"b{i}": page.as_strided((20, 1, 1, STATE), (PADDED, STATE, STATE, 1))
+        for i, page in enumerate(memory)
+    }
+    half.register(caches)
+    return half, store, memory, caches
+
+
+def test_states_come_back_without_their_padding(start_node):
+    half, store, memory, _ = state_worker(start_node(), "states")
+    units = keys_of(8, 4)
+    full, [state] = cairn.pool_keys(units, 1, 0), cairn.pool_keys(units, 4, 1)
+    saves = [
+        SaveJob(full, 0, [1, 2, 3, 4], None),
+        SaveJob([state], 0, [5], None, 1),
+    ]
+    half.start_saves(Metadata(store.namespace, [], saves))
+    assert half.drain(20)
+    assert store.counters.totals()["saved_bytes"] == 4 * 2 * PADDED + 2 * STATE
+    before = [page.clone() for page in memory]
+    job = PoolLoadJob(
+        "r", units, 4 * SIZE, [PoolBlocks(0, 0, [11, 12, 13, 14]), PoolBlocks(1, 0, [15])]
+    )
+    half.start_loads(Metadata(store.namespace, [job]))
+    ended = set()
+    wait_until(lambda: ended.update(half.finished(idle=False)) or ended, 20, "the load's end")
+    assert half.take_failed() == set()
+    for page, old in zip(memory, before, strict=True):
+        assert torch.equal(page[11:15], old[1:5])
+        assert torch.equal(page[15, :STATE], old[5, :STATE])
+        # Blocks go from one group to the other, and vLLM does not clear those that a load fills.
+        assert not page[15, STATE:].any()
+        for block in {*range(20)} - {*range(11, 16)}:
+            assert torch.equal(page[block], old[block])
+
+
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        # A gap that is no padding may have other layers' bytes.
+        ((20, 1, 1, STATE), "'b1'.*or 64 bytes from one to the next"),
+        ((40, 1, 1, STATE), "'b1' has 40 blocks, expected 20"),
+    ],
+)
+def test_states_that_lie_elsewhere_are_refused(start_node, layer, text):
+    half, _, _, caches = state_worker(start_node(), "states elsewhere")
+    memory = torch.zeros(40 * 2 * PADDED, dtype=torch.int8)
+    stride = 2 * PADDED if layer[0] == 20 else PADDED
+    caches["b1"] = memory.as_strided(layer, (stride, STATE, STATE, 1))
+    with pytest.raises(ValueError, match=text):
+        half.register(caches)
+
+
 def test_many_threads_may_look_up_at_once():
     store = FakeStore(blocks=3)
     scheduler = half(store)

@@ -5,8 +5,8 @@ import pytest
 
 import cairn
 from conftest import SLOW, wait_until
-from fake_gpu import LIBRARY
-from vllm_device_engine import BLOCK, LAYERS, SIZE, tensors
+from fake_gpu import LIBRARY, FakeTensor
+from vllm_device_engine import BLOCK, LAYERS, PAGE, SIZE, tensors
 
 FULL, WINDOW = range(2)
 UNITS = 6
@@ -36,10 +36,7 @@ class Worker:
         self.gpu = gpu
         self.tensors = tensors(gpu, layout)
         names = {pool: tuple(f"{pool}{i}" for i in range(LAYERS)) for pool in ("full", "window")}
-        self.pools = (
-            PoolPlan("full", names["full"], SIZE, BLOCK, 0),
-            PoolPlan("window", names["window"], SIZE, BLOCK, 20),
-        )
+        self.pools = (PoolPlan("full", names["full"], SIZE, BLOCK, 0), self.second(names["window"]))
         spec = cairn.NamespaceSpec(
             model=f"device pools {serial}",
             revision="1",
@@ -54,13 +51,19 @@ class Worker:
         self.store = PoolStore(options, spec, "worker-test")
         assert self.store.wait_open(SLOW)
         self.half = WorkerHalf(self.store, Plan(spec, SIZE, True, 24, pools=self.pools), 0)
-        self.half.register(
-            {
-                name: tensor
-                for layers in names.values()
-                for name, tensor in zip(layers, self.tensors.values(), strict=True)
-            }
-        )
+        caches = dict(zip(names["full"], self.tensors.values(), strict=True))
+        second = (self.second_page(tensor) for tensor in self.tensors.values())
+        self.half.register(caches | dict(zip(names["window"], second, strict=True)))
+
+    def second(self, layers):
+        """The plan of the second group."""
+        from cairn.vllm.pools import PoolPlan
+
+        return PoolPlan("window", layers, SIZE, BLOCK, 20)
+
+    def second_page(self, tensor):
+        """What lies in the second group where the first has this tensor."""
+        return tensor
 
     def pages(self, block):
         """(layer, address) of the rows of a block that are surely together."""
@@ -90,12 +93,15 @@ class Worker:
 
         jobs = []
         for pool, places in enumerate(blocks):
-            keys = cairn.pool_keys(units, 1, pool)
+            keys = self.keys(units, pool)
             jobs += [
                 SaveJob([keys[i]], i, [block], keys[i - 1] if pool == FULL and i else None, pool)
                 for i, block in places.items()
             ]
         self.half.start_saves(Metadata(self.store.namespace, [], jobs))
+
+    def keys(self, units, pool):
+        return cairn.pool_keys(units, 1, pool)
 
     def load(self, units, blocks):
         """Whether all came."""
@@ -198,3 +204,50 @@ def test_a_group_s_layer_that_is_not_there_is_named(worker):
     tensors = dict(zip(("full0", "full1", "full2"), one.tensors.values(), strict=True))
     with pytest.raises(ValueError, match="no KV cache of 'window0', which 'window' has"):
         one.half.register(tensors)
+
+
+STATE = PAGE - 64  # Bytes of a layer's state, in a page with padding behind it.
+
+
+class StateWorker(Worker):
+    """The second group keeps a state for each two blocks of tokens."""
+
+    def second(self, layers):
+        from cairn.vllm.pools import PoolPlan
+
+        return PoolPlan("state", layers, 2 * SIZE, LAYERS * STATE, 1, page_bytes=PAGE, states=True)
+
+    def second_page(self, tensor):
+        numbers = STATE // 2
+        return FakeTensor(
+            tensor.data_ptr(),
+            [tensor.shape[0], 1, 1, numbers],
+            [tensor.stride()[0], numbers, numbers, 1],
+        )
+
+    def keys(self, units, pool):
+        return cairn.pool_keys(units, pool + 1, pool)
+
+
+def test_states_come_back_although_the_engine_used_their_pages_at_once(gpu, node, layout, serial):
+    here, there = ({i: 1 + i for i in range(UNITS)}, {2: 10}), (THERE[0], {2: 3})
+    number, workers = serial(), []
+    try:
+        workers += [StateWorker(gpu, node, layout, number) for _ in range(2)]
+        one, other = workers
+        fill(one, here)
+        one.save(units_of(9), here)
+        one.compute(10, 100)  # Later on its stream.
+        assert one.half.drain(SLOW)
+        other.compute(3, 101)  # Before the load, which waits for that.
+        assert other.load(units_of(9), there)
+        gpu.finish()
+        for layer, tensor in enumerate(other.tensors.values()):
+            page = tensor.data_ptr() + 3 * tensor.stride()[0] * 2
+            assert gpu.read(page, STATE) == bytes([(22 * 7 + layer * 50) % 251 + 1]) * STATE
+            # Nothing reads the padding, and nothing writes to it.
+            assert gpu.read(page + STATE, 64) == bytes([(101 * 7 + layer * 50) % 251 + 1]) * 64
+        assert all(other.holds(block, i) for i, block in there[0].items())
+    finally:
+        for worker in workers:
+            worker.close()

@@ -95,6 +95,13 @@ class SlidingWindowSpec(FullAttentionSpec):
 @dataclasses.dataclass
 class MambaSpec:
     block_size: int
+    state_content_size_bytes: int = 100
+    page_size_padded: int = 128
+    mamba_cache_mode: str = "align"
+
+    @property
+    def page_size_bytes(self):
+        return self.page_size_padded
 
 
 def sha256(value):
@@ -216,7 +223,11 @@ def engine_config(address, **settings):
             is_kv_producer=True,
         ),
         cache_config=types.SimpleNamespace(
-            calculate_kv_scales=False, prefix_caching_hash_algo="sha256", cache_dtype="auto"
+            calculate_kv_scales=False,
+            prefix_caching_hash_algo="sha256",
+            cache_dtype="auto",
+            enable_prefix_caching=True,
+            use_replayssm=False,
         ),
         parallel_config=types.SimpleNamespace(
             pipeline_parallel_size=1,

@@ -180,6 +180,7 @@ SURFACE = Surface(
         },
         "vllm.v1.core.sched.output": {
             "CachedRequestData": ("num_computed_tokens", "req_ids"),
+            "KVConnectorBlockState": ("boundary_state_offloads", "get_block_ids(req_id)"),
             "NewRequestData": ("num_computed_tokens", "req_id"),
             "SchedulerOutput": (
                 "kv_connector_block_state",
@@ -207,7 +208,12 @@ SURFACE = Surface(
             "KVCacheTensor": ("layer_stride", "layers"),
             "KVCacheGroupSpec": ("is_eagle_group", "kv_cache_spec", "layer_names"),
             "MLAAttentionSpec": ("block_size", "page_size_bytes"),
-            "MambaSpec": None,
+            "MambaSpec": (
+                "block_size",
+                "mamba_cache_mode",
+                "page_size_bytes",
+                "state_content_size_bytes",
+            ),
             "SlidingWindowSpec": (
                 "block_size",
                 "extra_retained_tokens",

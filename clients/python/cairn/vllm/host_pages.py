@@ -51,6 +51,7 @@ class HostPages:
                     Rect(number, number + 1, rank, rank + 1),
                     pool.block_tokens,
                     pool.chained,
+                    pool.page_bytes,
                 )
                 for number, pool in enumerate(plan.pools)
             ]
@@ -77,6 +78,8 @@ class HostPages:
             return self._store.load(job.keys, job.first, pool.pages(job.blocks), pool.rect)
         assert isinstance(self._store, PoolStore)
         check_places(job)
+        for blocks in job.pools:
+            self._pools[blocks.pool].clear_padding(blocks.blocks)
         targets = [
             PoolTarget(
                 blocks.pool,
@@ -119,36 +122,50 @@ class _Pool:
         rect: Rect,
         block_tokens: int,
         chained: bool,
+        page_bytes: int = 0,
     ) -> None:
         """`blocks`: how many the engine has, if the tensors may have more by a factor. 0: as the
-        first axis says. ValueError: a page is not one run of bytes."""
+        first axis says. `page_bytes`: from one block of a layer to the next, if padding may be
+        between them. ValueError: a page is not one run of bytes."""
         self.rect = rect
         self.block_tokens = block_tokens
         self.chained = chained
         """Each block has the one before it as its parent."""
         self._rows: list[NDArray[np.uint8]] = []
+        self._padding: list[NDArray[np.uint8]] = []
         seen: set[int] = set()
         for name, cache in kv_caches.items():
             if cache.data_ptr() in seen:
                 continue  # Shared with another layer.
             seen.add(cache.data_ptr())
             size = cache[0].numel() * cache.element_size()
-            if not cache[0].is_contiguous() or cache.stride(0) * cache.element_size() != size:
+            stride = cache.stride(0) * cache.element_size()
+            if not cache[0].is_contiguous() or stride not in (size, page_bytes):
                 raise ValueError(
                     f"the KV cache of '{name}' has shape {tuple(cache.shape)} "
                     f"and strides {cache.stride()}, "
                     "expected blocks that are contiguous and follow each other"
+                    + (f", or {page_bytes} bytes from one to the next" if page_bytes else "")
                 )
             count = blocks or cache.shape[0]
-            if cache.shape[0] % count:
+            # Padding is after each block of the engine, which then is not split.
+            if cache.shape[0] % count or (stride > size and cache.shape[0] != count):
                 raise ValueError(
-                    f"the KV cache of '{name}' has {cache.shape[0]} blocks, "
-                    f"expected a multiple of {count}"
+                    f"the KV cache of '{name}' has {cache.shape[0]} blocks, expected "
+                    + (f"a multiple of {count}" if stride == size else f"{count}")
                 )
+            split = cache.shape[0] // count
+            pages = cache.view(torch.uint8).as_strided((count, split * stride), (split * stride, 1))
             # numpy copies on this thread alone; torch would use the model's.
-            self._rows.append(
-                cache.view(torch.uint8).view(count, cache.shape[0] // count * size).numpy()
-            )
+            self._rows.append(pages[:, : split * size].numpy())
+            if stride > size:
+                self._padding.append(pages[:, size:].numpy())
+
+    def clear_padding(self, blocks: Sequence[int]) -> None:
+        """vLLM does not clear blocks that a load is to fill, which may have been of another kind
+        before."""
+        for padding in self._padding:
+            padding[list(blocks)] = 0
 
     @property
     def block_bytes(self) -> int:

@@ -63,6 +63,12 @@ class PoolLoadJob:
 def check_places(job: PoolLoadJob) -> None:
     """ValueError: the engine keeps no place for a block of the load."""
     for pool in job.pools:
+        if not pool.blocks:
+            # Each pool has at least the block that ends there.
+            raise ValueError(
+                f"request {job.request}: the engine has no place for the blocks of pool "
+                f"{pool.pool} before token {job.tokens}"
+            )
         if NO_BLOCK in pool.blocks:
             raise ValueError(
                 f"request {job.request}: the engine has no place for block "

@@ -30,6 +30,7 @@ from cairn.vllm.drafts import (
 from cairn.vllm.inputs import KnownInputs, known_inputs
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
+from cairn.vllm.states import check_states
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -141,6 +142,7 @@ def make_plan(
     """ValueError: a model or setting whose KV this adapter cannot name, or cannot encode."""
     groups = kv_cache_config.kv_cache_groups
     check_groups(vllm_config, groups)
+    check_states(vllm_config, groups)
     proofs = needs_proof(vllm_config, groups)
     if len(groups) != 1 or not is_full_attention(groups[0]):
         return _pooled_plan(vllm_config, kv_cache_config, options, proofs)
@@ -196,10 +198,18 @@ def _pooled_plan(
     if options.codec:
         raise ValueError(
             f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
-            "KV of several kinds of layers is stored as vLLM packed it. With vLLM's setting "
-            "disable_hybrid_kv_cache_manager, layers with windows may be of one kind with others"
+            "KV of several kinds of layers, or states, is stored as vLLM packed it. With vLLM's "
+            "setting disable_hybrid_kv_cache_manager, layers with windows may be of one kind with "
+            "others"
         )
     for pool in pools:
+        if pool.states and pool.block_bytes > MAX_PART:
+            raise ValueError(
+                "setting 'tensor_parallel_size': got "
+                f"{vllm_config.parallel_config.tensor_parallel_size}, expected more: the states of "
+                f"{len(pool.layers)} layers have {pool.block_bytes} bytes on each rank, expected "
+                f"at most {MAX_PART}"
+            )
         _check_block(pool.block_tokens, pool.block_bytes)
     unit = math.gcd(*(pool.block_tokens for pool in pools))
     engine_keys = _has_engine_keys(vllm_config, kv_cache_config, unit)

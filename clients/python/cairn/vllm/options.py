@@ -34,3 +34,6 @@ class ConnectorOptions(Options):
     """Models with windows: prompts can be taken up again at their ends, where prompts part, and
     after each multiple of this many tokens. 0: not at these. Blocks that windows need elsewhere are
     not stored."""
+    state_interval: int = 4096
+    """Models whose layers keep a state: of what vLLM hands over between these places, one state is
+    stored after each multiple of this many tokens. 0: none."""

@@ -3,9 +3,12 @@ layout.
 
     node    after how many tokens does every pool have what its layers need?      one number
     engine  may be told a multiple of all block sizes, less than the whole prompt
-    store   full attention: every block. Windows: what a prompt needs that goes on at a boundary
+    store   full attention: every block. Windows: what a prompt needs that goes on at a boundary.
+            States: the checkpoints at boundaries, when the engine hands them over
 
-Boundaries are the ends of prompts, the places where prompts part, and each `window_interval`.
+Boundaries are the ends of prompts, the places where prompts part, and each `window_interval`. If
+layers keep states, only places with a checkpoint are boundaries: the first of them after each
+`state_interval` is one.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from cairn.vllm.namespace import Plan
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import step_of
 from cairn.vllm.scheduler import Loading, RequestState, SchedulerHalf, files_of
+from cairn.vllm.states import Checkpoint, checkpoints
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -46,6 +50,8 @@ class _Progress:
     """By pool: blocks that are stored or need not be."""
     boundaries: set[int] = field(default_factory=set)
     """Tokens after which another prompt may go on."""
+    checkpoint: int = 0
+    """States after this many tokens are stored or need not be, and those before."""
     most: float = math.inf
     """Tokens that may still be offered."""
     offers: int = _OFFERS
@@ -65,6 +71,13 @@ class PooledSchedulerHalf(SchedulerHalf):
         self._interval = self._floor(store.options.window_interval)
         if 0 < store.options.window_interval < self._step:
             self._interval = self._step
+        self._states = {number for number, pool in enumerate(plan.pools) if pool.states}
+        self._by_position = [
+            (number, pool) for number, pool in enumerate(plan.pools) if not pool.states
+        ]
+        self._state_interval = store.options.state_interval
+        if self._states:
+            self._interval = 0  # Windows are of no use where there are no states.
         self._needs = [pool.proven_need(number) for number, pool in enumerate(plan.pools)]
         blocks_of_step = sum(self._step // pool.block_tokens for pool in plan.pools)
         units_of_step = self._step // plan.block_tokens
@@ -114,6 +127,8 @@ class PooledSchedulerHalf(SchedulerHalf):
     def _loadable(self, state: RequestState, computed: int) -> int:
         state.first = computed // self._plan.block_tokens
         found = state.answer.tokens if isinstance(state.answer, PoolFound) else 0
+        if computed % self._step:
+            return 0  # A load would write into a block that has the last of these tokens.
         # It may not be restorable to shorter lengths.
         return found - computed if computed < found < state.request.num_tokens else 0
 
@@ -146,6 +161,7 @@ class PooledSchedulerHalf(SchedulerHalf):
         for number, pool in enumerate(self._plan.pools):
             there = answer.shared_tokens if pool.chained else answer.tokens
             progress.saved[number] = max(progress.saved[number], there // pool.block_tokens)
+        progress.checkpoint = max(progress.checkpoint, answer.tokens)
         self._add_boundary(progress, answer.shared_tokens)
         limiting = answer.limiting_pool
         if answer.shared_tokens > 0 and limiting is not None:
@@ -178,19 +194,76 @@ class PooledSchedulerHalf(SchedulerHalf):
         unit = self._plan.block_tokens
         full = self._full(state, tokens, 0)
         progress = self._of(state.request)
-        if all(
-            full * unit < (saved + 1) * pool.block_tokens
-            for saved, pool in zip(progress.saved, self._plan.pools)
+        made = self._save_states(state, progress, name, full, output, metadata)
+        if not made and all(
+            full * unit < (progress.saved[number] + 1) * pool.block_tokens
+            for number, pool in self._by_position
         ):
             return
         groups = output.kv_connector_block_state.get_block_ids(name)
         if groups is None:
             return
         keys = self._keys(state, full)
-        for number, ids in enumerate(groups):
-            pool = self._plan.pools[number]
+        for number, pool in self._by_position:
+            if not pool.chained:
+                # The windows before new checkpoints may begin in blocks that were passed over.
+                firsts = [pool.needed(length).start for length in made]
+                progress.saved[number] = min([progress.saved[number], *firsts])
             settled = self._settled(state, tokens, pool.block_tokens, pool.proof_blocks)
-            self._save_pool(state, progress, number, ids, keys, settled, metadata)
+            self._save_pool(state, progress, number, groups[number], keys, settled, metadata)
+
+    def _save_states(
+        self,
+        state: RequestState,
+        progress: _Progress,
+        name: str,
+        full: int,
+        output: SchedulerOutput,
+        metadata: Metadata,
+    ) -> list[int]:
+        """The lengths of the checkpoints that are stored after this step. Those of requests that do
+        not run in it have just been loaded."""
+        if not self._states:
+            return []
+        unit = self._plan.block_tokens
+        offers = output.kv_connector_block_state.boundary_state_offloads.get(name, ())
+        made = []
+        for checkpoint in checkpoints(offers, self._states, self._step):
+            end = checkpoint.tokens // unit
+            if end > full or not self._wants(state, progress, checkpoint):
+                continue
+            keys = self._keys(state, end)
+            if len(keys) < end:
+                continue
+            for number, block in checkpoint.blocks.items():
+                size = self._plan.pools[number].block_tokens
+                own = pool_keys(keys[end - size // unit :], size // unit, number)
+                metadata.saves.append(
+                    SaveJob(
+                        own,
+                        checkpoint.tokens // size - 1,
+                        [block],
+                        None,
+                        number,
+                        files_of(state),
+                    )
+                )
+            progress.checkpoint = checkpoint.tokens
+            progress.boundaries.add(checkpoint.tokens)
+            made.append(checkpoint.tokens)
+        return made
+
+    def _wants(self, state: RequestState, progress: _Progress, checkpoint: Checkpoint) -> bool:
+        """Whether a prompt may go on there."""
+        tokens, last, interval = checkpoint.tokens, progress.checkpoint, self._state_interval
+        if tokens <= last:
+            return False
+        return (
+            tokens in progress.boundaries
+            # Where the answer ends is not known yet.
+            or tokens > state.request.num_prompt_tokens
+            or (interval > 0 and tokens // interval > last // interval)
+        )
 
     def _save_pool(
         self,
@@ -258,6 +331,7 @@ class PooledSchedulerHalf(SchedulerHalf):
             progress.most = progress.offered - 1
             state.load_failed = progress.offers <= 0 or progress.most < self._step
             progress.saved = [0] * len(progress.saved)
+            progress.checkpoint = 0
 
     def on_finished(self, request: Request) -> None:
         """Forgets it. A load under way is awaited by the engine, and `on_output` hears of it."""

@@ -14,9 +14,11 @@ __all__ = [
     "PoolPlan",
     "first_spec",
     "is_full_attention",
+    "keeps_states",
     "layer_bytes",
     "layers_of",
     "make_pools",
+    "specs_of",
     "step_of",
 ]
 
@@ -31,12 +33,18 @@ class PoolPlan:
     layers: tuple[str, ...]
     block_tokens: int
     block_bytes: int
-    """On each rank."""
+    """On each rank, without padding."""
     tail: int
-    """After n tokens, the layers need this many tokens before n. 0: all of them."""
+    """After n tokens, the layers need the blocks of this many tokens before n. 0: all of them."""
     proof_blocks: int = 0
     """And this many blocks after n must be at the node, which are not loaded. For a draft's layers,
     whose KV depends on the next token."""
+    page_bytes: int = 0
+    """From a block of a layer to its next one in the engine's memory, if padding is between them.
+    0: there is none."""
+    states: bool = False
+    """A block is a checkpoint of the layers' states after its last token. vLLM says which of its
+    blocks has it, and when."""
 
     @property
     def chained(self) -> bool:
@@ -67,7 +75,7 @@ class PoolPlan:
         return PoolNeed(number, self.tail, self.proof_blocks)
 
 
-def _specs(group: Any) -> Sequence[Any]:
+def specs_of(group: Any) -> Sequence[Any]:
     """Those that are known of a group's layers, the first layer's first. Blocks may be of different
     sizes, such as a draft's next to the target's: then workers are told all of them, and the
     scheduler only the first one."""
@@ -78,11 +86,19 @@ def _specs(group: Any) -> Sequence[Any]:
 
 def first_spec(group: Any) -> Any:
     """The spec of a group's first layer, which vLLM tells scheduler and workers alike."""
-    return _specs(group)[0]
+    return specs_of(group)[0]
+
+
+def keeps_states(group: Any) -> bool:
+    """Whether all layers keep a state instead of KV."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    return all(type(spec) is MambaSpec for spec in specs_of(group))
 
 
 def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
-    """The bytes of a block in each layer of a group, on each rank.
+    """The bytes of a block in each layer of a group, on each rank, without the padding after a
+    state.
 
     Scheduler and workers must find the same, so layers of other sizes than the first one's are
     known by their distances in memory, which grow as their blocks do.
@@ -92,7 +108,8 @@ def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
         for tensor in kv_cache_config.kv_cache_tensors
         for name in tensor.layers
     }
-    size = first_spec(group).page_size_bytes
+    first = first_spec(group)
+    size = first.state_content_size_bytes if keeps_states(group) else first.page_size_bytes
     own = [strides.get(name, 1) for name in group.layer_names]
     return [size * stride // own[0] for stride in own]
 
@@ -101,7 +118,7 @@ def is_full_attention(group: Any) -> bool:
     """Whether all layers need all tokens before."""
     from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
-    return all(type(spec) in (FullAttentionSpec, MLAAttentionSpec) for spec in _specs(group))
+    return all(type(spec) in (FullAttentionSpec, MLAAttentionSpec) for spec in specs_of(group))
 
 
 def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, ...]:
@@ -109,53 +126,53 @@ def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, 
 
     ValueError: groups of which it is not known what their layers need.
     """
-    from vllm.v1.kv_cache_interface import (
-        FullAttentionSpec,
-        MambaSpec,
-        MLAAttentionSpec,
-        SlidingWindowSpec,
-    )
-
     groups = kv_cache_config.kv_cache_groups
-    # The kinds of layers by group, of which a group should have one.
-    kinds = [
-        sorted({type(spec) for spec in _specs(group)}, key=lambda kind: kind.__name__)
-        for group in groups
-    ]
-    flat = [kind for group in kinds for kind in group]
-    names = ", ".join(" and ".join(kind.__name__ for kind in group) for group in kinds)
-    got = f"the model's KV cache groups are {names}, expected "
-    if MambaSpec in flat:
+    if not groups or any(_kind(group) is None for group in groups):
+        # The kinds of layers by group, of which a group should have one.
+        kinds = (sorted({type(spec).__name__ for spec in specs_of(group)}) for group in groups)
         raise ValueError(
-            f"{got}full attention and sliding windows: layers that keep a state are stored by the "
-            "tier (CairnTier), not by the connector"
+            f"the model's KV cache groups are {', '.join(' and '.join(kind) for kind in kinds)}, "
+            "expected full attention, sliding windows and states"
         )
-    full = {FullAttentionSpec, MLAAttentionSpec}
-    if not kinds or any(not (set(kind) <= full or kind == [SlidingWindowSpec]) for kind in kinds):
-        raise ValueError(f"{got}full attention and sliding windows")
     if len(groups) > MAX_POOLS:
         raise ValueError(
             f"the model has {len(groups)} KV cache groups, expected at most {MAX_POOLS}"
         )
     pools = []
     for number, group in enumerate(groups):
-        window, tail = None, 0
-        if kinds[number] == [SlidingWindowSpec]:
-            specs = _specs(group)
-            window = max(spec.sliding_window for spec in specs)
-            # A window of one token needs nothing before it, which no question can say.
-            tail = max(1, window - 1 + max(spec.extra_retained_tokens for spec in specs))
+        name, tail = _kind(group) or ("", 0)
+        states = keeps_states(group)
         pools.append(
             PoolPlan(
-                name=f"group{number}_" + ("full" if window is None else f"window_{window}"),
+                name=f"group{number}_{name}",
                 layers=tuple(group.layer_names),
                 block_tokens=group.kv_cache_spec.block_size,
                 block_bytes=sum(layer_bytes(group, kv_cache_config)),
                 tail=tail,
                 proof_blocks=int(proofs[number]),
+                page_bytes=first_spec(group).page_size_bytes if states else 0,
+                states=states,
             )
         )
     return tuple(pools)
+
+
+def _kind(group: Any) -> tuple[str, int] | None:
+    """The name of what the layers of a group keep, and the length of the tail that they need. None:
+    it is not known what they need."""
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+    specs = specs_of(group)
+    if is_full_attention(group):
+        return "full", 0
+    if keeps_states(group):
+        return "state", 1
+    if any(type(spec) is not SlidingWindowSpec for spec in specs):
+        return None
+    window = max(spec.sliding_window for spec in specs)
+    # A window of one token needs nothing before it, which no question can say.
+    tail = max(1, window - 1 + max(spec.extra_retained_tokens for spec in specs))
+    return f"window_{window}", tail
 
 
 def layers_of(pool: PoolPlan, kv_caches: Mapping[str, Any]) -> dict[str, Any]:
