@@ -1,6 +1,6 @@
 #!/bin/sh
-# sglang.sh MODEL [ARGUMENT...]     SGLang's hierarchical cache, with Cairn as its storage. ARGUMENTs
-# are those of `sglang.launch_server`.
+# sglang.sh MODEL [ARGUMENT...]     SGLang's hierarchical cache, with Cairn as its storage.
+#                                   ARGUMENTs are those of `sglang.launch_server`.
 set -eu
 [ $# -ge 1 ] || { echo "usage: $0 MODEL [ARGUMENT of sglang.launch_server...]" >&2; exit 2; }
 model=$1

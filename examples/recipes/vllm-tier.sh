@@ -1,8 +1,8 @@
 #!/bin/sh
 # vllm-tier.sh MODEL [ARGUMENT...]     vLLM's own offloading to host memory, with Cairn below it.
-# BYTES: of host memory that vLLM takes.
+# BYTES: of host memory that vLLM takes, by default 8 GiB.
 set -eu
-[ $# -ge 1 ] || { echo "usage: [BYTES=8589934592] $0 MODEL [ARGUMENT of vllm serve...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: [BYTES=N] $0 MODEL [ARGUMENT of vllm serve...]" >&2; exit 2; }
 exec vllm serve "$@" --kv-transfer-config '{
   "kv_connector": "OffloadingConnector",
   "kv_role": "kv_both",

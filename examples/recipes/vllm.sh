@@ -1,5 +1,6 @@
 #!/bin/sh
-# vllm.sh MODEL [ARGUMENT...]     vLLM whose KV is kept in Cairn. ARGUMENTs are those of `vllm serve`.
+# vllm.sh MODEL [ARGUMENT...]     vLLM whose KV is kept in Cairn.
+#                                 ARGUMENTs are those of `vllm serve`.
 #
 # Models with sliding windows next to full attention, with LoRA adapters (--enable-lora) and with
 # draft models (--speculative-config) need nothing more.

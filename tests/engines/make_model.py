@@ -3,7 +3,7 @@
 make_model.py smollm2 GGUF OUT    weights and tokenizer of a GGUF file, in float32
 make_model.py tiny OUT            a random Llama of 2 layers, without a tokenizer
 make_model.py bytes OUT           the same with a tokenizer, of one token for each byte
-make_model.py sounds OUT          a random Qwen2-Audio with a tokenizer of bytes; a second is 25 tokens
+make_model.py sounds OUT          a random Qwen2-Audio with that tokenizer; a second is 25 tokens
 """
 
 import os

@@ -1,5 +1,5 @@
-"""A plug-in of vLLM that lets commands for users run on a CPU: where vLLM or LMCache refuse CPUs, it
-puts the tests' stand-ins. Needs tests/engines in PYTHONPATH."""
+"""A plug-in of vLLM that lets commands for users run on a CPU: where vLLM or LMCache refuse CPUs,
+it puts the tests' stand-ins. Needs tests/engines in PYTHONPATH."""
 
 import importlib
 

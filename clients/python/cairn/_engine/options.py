@@ -103,7 +103,8 @@ class Options:
 
 
 def _convert(name: str, value: Any, field: dataclasses.Field[Any]) -> Any:
-    wanted = type(field.default)
+    default: Any = field.default
+    wanted = type(default)
     if (
         wanted is int
         and isinstance(value, str)

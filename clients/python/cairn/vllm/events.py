@@ -56,8 +56,8 @@ class Move:
 
 
 def block_event(groups: Sequence[Any]) -> Callable[[Move], KVCacheEvent]:
-    """Renders moves for vLLM's own stream. `groups`: the engine's KV cache groups. Of several, each
-    is the pool of the same number."""
+    """Renders moves for vLLM's own stream. `groups`: the engine's KV cache groups. If there are
+    several, each is the pool of the same number."""
     kinds = [_kind(group.kv_cache_spec) for group in groups] if len(groups) > 1 else [(None, None)]
 
     def name(key: bytes, pool: int) -> Any:
@@ -94,7 +94,7 @@ def block_event(groups: Sequence[Any]) -> Callable[[Move], KVCacheEvent]:
 
 
 def _kind(spec: Any) -> tuple[str, int | None]:
-    """What vLLM's own events say of a group: the kind of its layers, and their window."""
+    """The kind of a group's layers and their window, as vLLM's own events say them."""
     from vllm.v1.kv_cache_interface import (
         get_kv_cache_spec_kind,
         get_kv_cache_spec_sliding_window,
