@@ -72,7 +72,8 @@ TEST_F(SmolLm2TokenizerTest, EncodesTheReferenceTexts) {
 
 TEST_F(SmolLm2TokenizerTest, StepsOfAnyLengthMakeTheSameTokens) {
   std::vector<std::string> texts = {"", " ", "<|im_start|>user\n<|im_end|>", "\u00e9\u4e2d a"};
-  for (const auto& entry : ReadJson("reference.json").at("encode")) {
+  const nlohmann::json reference = ReadJson("reference.json");
+  for (const auto& entry : reference.at("encode")) {
     texts.push_back(entry.at("text").get<std::string>());
   }
   // One long word, and many spaces: nothing at which a text could be cut.

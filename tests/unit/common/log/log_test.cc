@@ -179,6 +179,8 @@ TEST_F(LogTest, AFullPipeCostsLinesAndNoTime) {
 }
 
 TEST_F(LogTest, TheLastLinesOfACrashComeOut) {
+  // A process of its own: the log begins a thread, which TSan refuses in a forked one.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto crash = [](void (*end)()) {
     Configure({});
     for (int i = 0; i < 50; ++i) Info("before", {{"i", Num(i)}});
