@@ -99,14 +99,21 @@ def mask(group):
 
 def groups_of(keys, groups):
     """The group of each key: the chunks of one place in a prompt have one hash in all groups."""
-    by_number = {int.from_bytes(key, "big"): key for key in keys}
-    # Two keys alone do not say which of them is of which group; all of a place do.
-    return {
-        key: group
-        for group in range(groups)
-        for number, key in by_number.items()
-        if all(number ^ mask(group) ^ mask(other) in by_number for other in range(groups))
-    }
+    numbers = {int.from_bytes(key, "big") for key in keys}
+
+    def others(number, group):
+        """The other groups' chunks of the same place, if the key is of this group."""
+        hash = number ^ mask(group)
+        return sum(hash ^ mask(other) in numbers for other in range(groups) if other != group)
+
+    # For a wrong group there is one at most, which is the key's own group's.
+    found = {}
+    for key in keys:
+        number = int.from_bytes(key, "big")
+        best = max(range(groups), key=lambda group: others(number, group))
+        if others(number, best) > 1:
+            found[key] = best
+    return found
 
 
 def stored_keys(client):
@@ -136,7 +143,7 @@ HYBRIDS = [
 @pytest.mark.parametrize(("name", "groups", "engine"), HYBRIDS)
 def test_models_with_several_groups(name, groups, engine, engine_log, start_node, tmp_path):
     """A second process restores what the first one stored. If a node has lost the chunks of one
-    group, it computes. Other bytes of one group change the tokens: they do reach the model."""
+    group, it computes. Other bytes of one group change the answer: they do reach the model."""
     layout_models.make(name).save_pretrained(tmp_path / name)
     model, ids = tmp_path / name, layout_models.prompt(1)[0].tolist()
 
@@ -170,13 +177,15 @@ def test_models_with_several_groups(name, groups, engine, engine_log, start_node
             fingerprint = client.open_namespace(spec, deadline=10.0).fingerprint
         group_of = groups_of(stored_keys(source), groups)
         assert set(group_of.values()) == set(range(groups))
-        for key, group in group_of.items():
+        for key in stored_keys(source):
+            # A chunk alone at its place is of full attention, which is not the first group.
+            group = group_of.get(key)
             row = bytearray(spec.layout.max_part_bytes)
             with source.match(fingerprint, [key], deadline=10.0) as found:
                 assert not source.fetch(found.lease, [row]).failed
             for client, data in (
-                (fewer, row if group else None),
-                (broken, row if group else bytes(byte ^ 0x55 for byte in row)),
+                (fewer, None if group == 0 else row),
+                (broken, bytes(byte ^ 0x55 for byte in row) if group == 0 else row),
             ):
                 if data is not None:
                     part = cairn.Part(key, bytes(data))
@@ -186,4 +195,6 @@ def test_models_with_several_groups(name, groups, engine, engine_log, start_node
     assert without["cached"] == 0
     with_others = ask(wrong)
     assert with_others["cached"] == warm["cached"]
-    assert with_others["ids"] != expected["ids"]
+    # A state's bytes move log-probabilities by 30 times what `same` allows, and no token.
+    moved = [abs(a - b) for a, b in zip(with_others["logprobs"], expected["logprobs"])]
+    assert with_others["ids"] != expected["ids"] or max(moved) > 0.01
