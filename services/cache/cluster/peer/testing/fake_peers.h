@@ -29,7 +29,7 @@ class FakePeers final : public PeerLinks {
     std::vector<Holder> made_up;      // Its Find names these for each waymark, too.
     // It lends what it has, if it is asked so: where the parts of a block lie.
     std::map<BlockKey, LentBlock> lends;
-    int finds = 0, matches = 0, leases = 0, reads = 0, lent = 0;
+    std::atomic<int> finds = 0, matches = 0, leases = 0, reads = 0, lent = 0;
   };
   Member& Add(const std::string& id) {
     auto& member = members_[id];
