@@ -13,6 +13,12 @@ from make_model import SOUND
 BYPASSED = 0
 
 
+def ask(engine, prompt, cached, answer):
+    [found] = engine.ask(prompt)
+    same([found], [answer])
+    assert found["cached"] == cached
+
+
 @pytest.fixture(scope="module")
 def prompts_of_embeddings(tmp_path_factory):
     """Two that differ in one number, and the first in another type."""
@@ -34,11 +40,6 @@ def test_embeddings(tiny, engine_log, start_node, prompts_of_embeddings):
     with Engine(tiny, engine_log(), **options) as engine:
         expected = [engine.ask(prompt)[0] for prompt in (one, other)]
     assert expected[0]["ids"] != expected[1]["ids"]
-
-    def ask(engine, prompt, cached, answer):
-        [found] = engine.ask(prompt)
-        same([found], [answer])
-        assert found["cached"] == cached
 
     with Counts(node) as counts:
         with Engine(tiny, engine_log(), connector={"address": node.grpc}, **options) as engine:
@@ -79,11 +80,6 @@ def test_sounds(engine_log, start_node, recordings):
     with Engine(model, engine_log(), **options) as engine:
         expected = [engine.ask(prompt)[0] for prompt in (one, other)]
     assert expected[0]["ids"] != expected[1]["ids"]
-
-    def ask(engine, prompt, cached, answer):
-        [found] = engine.ask(prompt)
-        same([found], [answer])
-        assert found["cached"] == cached
 
     node = start_node()
     with Counts(node) as counts:

@@ -354,6 +354,28 @@ def test_generated_tokens(world):
         assert one.prompt([*tokens, 1]) == (288 if generated else 96)
 
 
+def random_prompts(one, draw, most, most_local):
+    """Prompts of which some go on where others were, each with what plain Python expects: `most`
+    tokens more, after at most `most_local` steps that the engine has itself. How many were hits."""
+    known, hits = [tokens_of(draw.randrange(1000), draw.randint(1, 700))], 0
+    for _ in range(5):
+        parent = draw.choice(known)
+        tokens = parent[: draw.randint(0, len(parent))] + tokens_of(
+            draw.randrange(1000), draw.randint(1, most)
+        )
+        known.append(tokens)
+        expected = one.longest(one.unit_keys(tokens), len(tokens))
+        local = one.step * draw.randint(0, most_local)
+        local = local if local < len(tokens) else 0
+        found = one.prompt(tokens, local, draw.choice((64, 100, 1 << 20)))
+        assert found == max(0, expected - local), one.plan.pools
+        hits += found > 0
+        if local == 0:
+            end = (len(tokens) - 1) // one.step * one.step
+            assert one.longest(one.unit_keys(tokens), len(tokens)) == end, one.plan.pools
+    return hits
+
+
 def test_random_models_prompts_and_losses(world):
     """What is offered is the longest length at which every pool has what plain Python says that it
     needs. A prompt that was stored comes back to its end."""
@@ -367,22 +389,7 @@ def test_random_models_prompts_and_losses(world):
         ]
         draw.shuffle(sizes)
         one = world(*sizes, window_interval=draw.choice((0, 1, 100, 4096)))
-        known = [tokens_of(draw.randrange(1000), draw.randint(1, 700))]
-        for _ in range(5):
-            parent = draw.choice(known)
-            tokens = parent[: draw.randint(0, len(parent))] + tokens_of(
-                draw.randrange(1000), draw.randint(1, 400)
-            )
-            known.append(tokens)
-            expected = one.longest(one.unit_keys(tokens), len(tokens))
-            local = one.step * draw.randint(0, 3)
-            local = local if local < len(tokens) else 0
-            found = one.prompt(tokens, local, draw.choice((64, 100, 1 << 20)))
-            assert found == max(0, expected - local), sizes
-            hits += found > 0
-            if local == 0:
-                end = (len(tokens) - 1) // one.step * one.step
-                assert one.longest(one.unit_keys(tokens), len(tokens)) == end, sizes
+        hits += random_prompts(one, draw, most=400, most_local=3)
     assert hits > 25
 
 

@@ -7,7 +7,14 @@ import types
 
 import pytest
 
-from test_vllm_pools import World, caches_of, groups_of, standins, tokens_of  # noqa: F401
+from test_vllm_pools import (  # noqa: F401
+    World,
+    caches_of,
+    groups_of,
+    random_prompts,
+    standins,
+    tokens_of,
+)
 from vllm_standins import FullAttentionSpec, KVConnectorRole, MambaSpec, engine_config
 
 NOWHERE = 0
@@ -280,22 +287,7 @@ def test_random_models_prompts_and_losses(world):
         sizes += [(16, draw.choice((2, 17, 100)))] * draw.randint(0, 1)
         draw.shuffle(sizes)
         one = world(*sizes, state_interval=draw.choice((0, 1, 100, 4096)))
-        known = [tokens_of(draw.randrange(1000), draw.randint(1, 700))]
-        for _ in range(5):
-            parent = draw.choice(known)
-            tokens = parent[: draw.randint(0, len(parent))] + tokens_of(
-                draw.randrange(1000), draw.randint(1, 700)
-            )
-            known.append(tokens)
-            expected = one.longest(one.unit_keys(tokens), len(tokens))
-            local = one.step * draw.randint(0, 2)
-            local = local if local < len(tokens) else 0
-            found = one.prompt(tokens, local, draw.choice((64, 100, 1 << 20)))
-            assert found == max(0, expected - local), sizes
-            hits += found > 0
-            if local == 0:
-                end = (len(tokens) - 1) // one.step * one.step
-                assert one.longest(one.unit_keys(tokens), len(tokens)) == end, sizes
+        hits += random_prompts(one, draw, most=700, most_local=2)
     assert hits > 25
 
 

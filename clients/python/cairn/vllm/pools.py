@@ -127,11 +127,12 @@ def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, 
     ValueError: groups of which it is not known what their layers need.
     """
     groups = kv_cache_config.kv_cache_groups
-    if not groups or any(_kind(group) is None for group in groups):
-        # The kinds of layers by group, of which a group should have one.
-        kinds = (sorted({type(spec).__name__ for spec in specs_of(group)}) for group in groups)
+    kinds = [kind for group in groups if (kind := _kind(group)) is not None]
+    if not kinds or len(kinds) < len(groups):
+        # A group should have one kind of layers.
+        names = (sorted({type(spec).__name__ for spec in specs_of(group)}) for group in groups)
         raise ValueError(
-            f"the model's KV cache groups are {', '.join(' and '.join(kind) for kind in kinds)}, "
+            f"the model's KV cache groups are {', '.join(' and '.join(name) for name in names)}, "
             "expected full attention, sliding windows and states"
         )
     if len(groups) > MAX_POOLS:
@@ -139,8 +140,7 @@ def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, 
             f"the model has {len(groups)} KV cache groups, expected at most {MAX_POOLS}"
         )
     pools = []
-    for number, group in enumerate(groups):
-        name, tail = _kind(group) or ("", 0)
+    for number, (group, (name, tail)) in enumerate(zip(groups, kinds)):
         states = keeps_states(group)
         pools.append(
             PoolPlan(
