@@ -10,7 +10,7 @@ import torch
 
 from cairn._engine.memory import memory_at
 
-__all__ = ["HostPages", "PageMemory", "cut"]
+__all__ = ["HostPages", "PageMemory", "bytes_of", "cut"]
 
 _LOG = logging.getLogger("cairn")
 _FORM = (  # SGLang's classes of host pools say this of their bytes; each has some of these.
@@ -70,14 +70,15 @@ class HostPages:
         if self.direct:
             return page_memory(self.pool, host_indices, self.index_tokens)
         pages = [self.pool.get_data_page(at, flat=True) for at in self._starts(host_indices)]
-        return [[_bytes_of(page)] for page in pages]
+        return [[bytes_of(page.contiguous().view(-1))] for page in pages]
 
     def to_fill(self, host_indices: torch.Tensor) -> list[PageMemory]:
         """Memory for the pages at these indices. Call `filled` when it has their bytes."""
         if self.direct:
             return page_memory(self.pool, host_indices, self.index_tokens)
         count = len(host_indices) // self.index_tokens
-        return [[_bytes_of(self.pool.get_dummy_flat_data_page())] for _ in range(count)]
+        made = (self.pool.get_dummy_flat_data_page() for _ in range(count))
+        return [[bytes_of(page.contiguous().view(-1))] for page in made]
 
     def filled(
         self, host_indices: torch.Tensor, pages: Sequence[PageMemory], failed: Collection[int]
@@ -143,6 +144,6 @@ def _piece_sizes(pool: Any, index_tokens: int) -> list[int]:
     return list(sizes)
 
 
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    flat = tensor.contiguous().view(-1).view(torch.uint8)
-    return memoryview(flat.numpy())
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a tensor, which must be contiguous: never a copy of it."""
+    return memoryview(tensor.view(torch.uint8).numpy())

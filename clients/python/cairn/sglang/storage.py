@@ -26,7 +26,7 @@ from cairn._engine.weights import weights_revision
 from cairn.sglang import compat
 from cairn.sglang.lengths import find_lengths
 from cairn.sglang.opened import Opened
-from cairn.sglang.pages import HostPages
+from cairn.sglang.pages import HostPages, bytes_of
 from cairn.sglang.pools import (
     ALL_PAGES,
     KV,
@@ -341,7 +341,7 @@ class CairnStorage(HiCacheStorage):
         opened = self._open()
         if KV not in opened.pools:
             return list(target_locations)
-        pages = [[_bytes_of(target)] for target in target_locations]
+        pages = [[bytes_of(target)] for target in target_locations]
         failed = opened.load(opened.pools[KV], _hashes(keys), pages)
         return [None if i in failed else target for i, target in enumerate(target_locations)]
 
@@ -364,7 +364,7 @@ class CairnStorage(HiCacheStorage):
         opened = self._open()
         if KV not in opened.pools:
             return True
-        pages = [[_bytes_of(value.contiguous())] for value in values]
+        pages = [[bytes_of(value.contiguous())] for value in values]
         return all(opened.save(opened.pools[KV], _hashes(keys), pages, None, True))
 
     # ---- the rest ----
@@ -437,7 +437,3 @@ def _kinds_of_bytes() -> str:
 
 def _hashes(keys: Sequence[str]) -> list[bytes]:
     return [bytes.fromhex(key) for key in keys]
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.view(torch.uint8).numpy())
