@@ -83,7 +83,7 @@ class FakePeers final : public PeerLinks {
     ++member.finds;
     member.answers.Locate(
         {}, {}, patience.deadline,
-        [&member, waymarks, done = std::move(done)](Result<Located> answer) {
+        [&member, waymarks, done = std::move(done)](const Result<Located>& answer) {
           if (!answer.ok()) return done(answer.status());
           FoundHolders found{.holders = member.directory.Find(waymarks), .young = member.young};
           for (auto& holders : found.holders) {
