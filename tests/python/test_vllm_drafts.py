@@ -430,7 +430,7 @@ def test_layers_of_one_group_may_have_blocks_of_different_sizes(stride):
     assert plans[0].spec.layout.max_part_bytes == BLOCK * (4 + 1) * 4 * 2 * 2
     plans = [plan_of(group, other) for group in (workers, scheduler)]
     assert plans[0] == plans[1]
-    assert [pool.block_bytes for pool in plans[0].pools] == [BLOCK * 5 * 4 * 4, BLOCK * 4 * 4]
+    assert [pool.own_bytes for pool in plans[0].pools] == [BLOCK * 5 * 4 * 4, BLOCK * 4 * 4]
     config.kv_transfer_config.kv_connector_extra_config["codec"] = "turbo:bits=4"
     config.speculative_config = None
     for group in (workers, scheduler):

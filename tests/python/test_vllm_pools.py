@@ -218,7 +218,7 @@ class World:
                 assert key == self.key(request.block_hashes, save.pool, number)
                 self.stored.add((save.pool, key))
                 rect = cairn.Rect(save.pool, save.pool + 1, 0, 1)
-                parts.append(cairn.Part(key, bytes(pool.block_bytes), parent=parent, rect=rect))
+                parts.append(cairn.Part(key, bytes(pool.own_bytes), parent=parent, rect=rect))
                 parent = key if pool.chained else None
         if parts:
             assert self.client.push(self.namespace, parts, deadline=SLOW) == [None] * len(parts)

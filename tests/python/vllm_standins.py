@@ -108,6 +108,11 @@ def sha256(value):
     return hashlib.sha256(repr(value).encode()).digest()
 
 
+def stage_of(layers, stage, stages):
+    """The layers of a stage of a pipeline; the last ones have more of them."""
+    return layers * stage // stages, layers * (stage + 1) // stages
+
+
 class Platform:
     device_name = "Fake device"
 
@@ -172,7 +177,7 @@ def _modules(stream):
         },
         "vllm.platforms": {"current_platform": Platform()},
         "vllm.utils.hashing": {"get_hash_fn_by_name": lambda name: sha256},
-        "vllm.distributed.parallel_state": {"get_tensor_model_parallel_rank": lambda: 0},
+        "vllm.distributed.utils": {"get_pp_indices": stage_of},
         "torch": {
             "__version__": "2.13.0",
             "cuda": types.SimpleNamespace(
@@ -234,6 +239,8 @@ def engine_config(address, **settings):
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
             tensor_parallel_size=1,
+            cp_kv_cache_interleave_size=1,
+            rank=0,
         ),
         speculative_config=None,
         lora_config=None,
@@ -245,6 +252,7 @@ def engine_config(address, **settings):
             dtype="torch.bfloat16",
             quantization=None,
             hf_config=types.SimpleNamespace(to_dict=dict),
+            get_total_num_hidden_layers=lambda: 5,
         ),
     )
 

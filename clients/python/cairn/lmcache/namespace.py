@@ -93,8 +93,10 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
         return
     from cairn.vllm.drafts import check_no_draft_kv
     from cairn.vllm.namespace import check_config
+    from cairn.vllm.ranks import check_one_rank_only
 
     check_config(vllm_config)
+    check_one_rank_only(vllm_config)
     check_no_draft_kv(vllm_config)
     # LMCache loads between a look-up's promise and the step that needs it, and not every load
     # brings what was promised.

@@ -130,6 +130,7 @@ SURFACE = Surface(
         "vllm.config.model": {
             "ModelConfig": (
                 "dtype",
+                "get_total_num_hidden_layers()",
                 "hf_config",
                 "model",
                 "multimodal_config",
@@ -141,9 +142,11 @@ SURFACE = Surface(
         "vllm.config.multimodal": {"MultiModalConfig": ("mm_processor_cache_gb",)},
         "vllm.config.parallel": {
             "ParallelConfig": (
+                "cp_kv_cache_interleave_size",
                 "decode_context_parallel_size",
                 "pipeline_parallel_size",
                 "prefill_context_parallel_size",
+                "rank",
                 "tensor_parallel_size",
             ),
         },
@@ -165,7 +168,7 @@ SURFACE = Surface(
                 "locality=, ownership="
             ),
         },
-        "vllm.distributed.parallel_state": {"get_tensor_model_parallel_rank": ""},
+        "vllm.distributed.utils": {"get_pp_indices": "num_hidden_layers, pp_rank, pp_size"},
         "vllm.lora.request": {
             "LoRARequest": ("load_inplace", "lora_int_id", "lora_name", "lora_path"),
         },

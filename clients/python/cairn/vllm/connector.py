@@ -23,6 +23,7 @@ from cairn.vllm.metadata import Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
 from cairn.vllm.namespace import check_config, make_plan, read_options
 from cairn.vllm.pooled_scheduler import PooledSchedulerHalf
+from cairn.vllm.ranks import rank_of
 from cairn.vllm.scheduler import SchedulerHalf
 from cairn.vllm.worker import WorkerHalf
 
@@ -121,9 +122,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
             if events is not None and events.enable_kv_cache_events and plan.engine_keys:
                 self._events = EventFeed(self._store, block_event(kv_cache_config.kv_cache_groups))
         else:
-            from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
-
-            self._worker = WorkerHalf(self._store, plan, get_tensor_model_parallel_rank())
+            self._worker = WorkerHalf(self._store, plan, rank_of(vllm_config))
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:

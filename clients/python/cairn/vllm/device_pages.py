@@ -76,9 +76,9 @@ class DevicePages:
         layout = store.spec.layout
         if pool is None:
             assert isinstance(layout, OpaqueLayout)
-            size = layout.max_part_bytes
+            size = plan.own_bytes or layout.max_part_bytes
         else:
-            size = pool.block_bytes
+            size = pool.own_bytes
         self._store = store
         self._rect = rect
         self._block_tokens = plan.block_tokens if pool is None else pool.block_tokens

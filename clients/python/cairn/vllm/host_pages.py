@@ -55,12 +55,12 @@ class HostPages:
                 )
                 for number, pool in enumerate(plan.pools)
             ]
-            expected = [pool.max_part_bytes for pool in layout.pools]
+            expected = [pool.own_bytes for pool in plan.pools]
         else:
             assert isinstance(layout, OpaqueLayout)
             rect = Rect(0, 1, rank, rank + 1)
             self._pools = [_Pool(kv_caches, plan.blocks, rect, plan.block_tokens, chained=True)]
-            expected = [layout.max_part_bytes]
+            expected = [plan.own_bytes or layout.max_part_bytes]
         for own, size in zip(self._pools, expected):
             if own.block_bytes != size:
                 raise ValueError(

@@ -30,6 +30,7 @@ from cairn.vllm.drafts import (
 from cairn.vllm.inputs import KnownInputs, known_inputs
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import PoolPlan, first_spec, is_full_attention, layer_bytes, make_pools
+from cairn.vllm.ranks import Ranks, ranks_of
 from cairn.vllm.states import check_states
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Coding:
 
 @dataclass(frozen=True)
 class Plan:
-    """The values on which scheduler and workers of one engine agree."""
+    """What scheduler and workers of one engine must know. They agree on all of it, except for
+    `own_bytes` here and in pools."""
 
     spec: NamespaceSpec
     block_tokens: int
@@ -93,6 +95,9 @@ class Plan:
     inputs: KnownInputs = KnownInputs()
     pools: tuple[PoolPlan, ...] = ()
     """Empty: all layers have full attention and the same blocks."""
+    ranks: Ranks = Ranks()
+    own_bytes: int = 0
+    """Without pools: of a block at this worker. 0: as many as the layout says."""
 
 
 def read_options(vllm_config: VllmConfig) -> ConnectorOptions:
@@ -107,23 +112,12 @@ def check_config(vllm_config: VllmConfig) -> None:
     from the cache would be wrong, or a failed load would fail its request.
     """
     compat.check()
-    transfer, cache, parallel = (
-        vllm_config.kv_transfer_config,
-        vllm_config.cache_config,
-        vllm_config.parallel_config,
-    )
+    transfer, cache = vllm_config.kv_transfer_config, vllm_config.cache_config
     if transfer.kv_load_failure_policy != "recompute":
         raise ValueError(
             f"setting 'kv_load_failure_policy': got '{transfer.kv_load_failure_policy}', "
             "expected 'recompute', since else a cache that fails would fail requests"
         )
-    for name, size in (
-        ("pipeline_parallel_size", parallel.pipeline_parallel_size),
-        ("decode_context_parallel_size", parallel.decode_context_parallel_size),
-        ("prefill_context_parallel_size", parallel.prefill_context_parallel_size),
-    ):
-        if size != 1:
-            raise ValueError(f"setting '{name}': got {size}, expected 1")
     if getattr(cache, "calculate_kv_scales", False):
         raise ValueError(
             "setting 'calculate_kv_scales': got true, expected false, "
@@ -144,12 +138,15 @@ def make_plan(
     check_groups(vllm_config, groups)
     check_states(vllm_config, groups)
     proofs = needs_proof(vllm_config, groups)
+    ranks = ranks_of(vllm_config, kv_cache_config)
     if len(groups) != 1 or not is_full_attention(groups[0]):
-        return _pooled_plan(vllm_config, kv_cache_config, options, proofs)
+        return _pooled_plan(vllm_config, kv_cache_config, options, proofs, ranks)
     kv = first_spec(groups[0])
     layers = layer_bytes(groups[0], kv_cache_config)
-    part_bytes = sum(layers)
-    _check_block(kv.block_size, part_bytes)
+    own_bytes = sum(layers)
+    part_bytes = ranks.most_bytes(layers[0], own_bytes)
+    block_tokens = kv.block_size * ranks.token_shards
+    _check_block(block_tokens, part_bytes)
     coding, stored_as = None, ""
     if options.codec:
         if has_draft_kv(vllm_config):
@@ -157,32 +154,41 @@ def make_plan(
                 f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
                 "the KV of a draft model is stored as vLLM packed it, and the target's with it"
             )
+        if ranks.stages or ranks.context:
+            raise ValueError(
+                f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
+                "with pipeline or context parallelism, KV is stored as vLLM packed it"
+            )
         coding, part_bytes = _coding(options.codec, kv, layers)
+        own_bytes = 0
         stored_as = f"codec={coding.codec} "
-    engine_keys = _has_engine_keys(vllm_config, kv_cache_config, kv.block_size)
+    engine_keys = _has_engine_keys(vllm_config, kv_cache_config, block_tokens)
     layout = OpaqueLayout(
         description=stored_as
         + _layout(
             vllm_config,
             kv_cache_config,
-            _sizes(layers),
+            f"page_bytes={layers[0]}" if ranks.stages else _sizes(layers),
             repr(kv),
             stored_as,
+            ranks,
         ),
         max_part_bytes=part_bytes,
-        parts=vllm_config.parallel_config.tensor_parallel_size,
-        block_tokens=kv.block_size,
+        parts=ranks.parts,
+        block_tokens=block_tokens,
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
     return Plan(
         spec,
-        kv.block_size,
+        block_tokens,
         engine_keys,
         kv_cache_config.num_blocks,
         coding,
         adapter_rules(vllm_config.lora_config, options.fixed_adapters),
         int(proofs[0]),
         known_inputs(vllm_config, options, EXTRA + "media", engine_keys),
+        ranks=ranks,
+        own_bytes=own_bytes,
     )
 
 
@@ -191,10 +197,11 @@ def _pooled_plan(
     kv_cache_config: KVCacheConfig,
     options: ConnectorOptions,
     proofs: Sequence[bool],
+    ranks: Ranks,
 ) -> Plan:
     """A pool for each group."""
     groups = kv_cache_config.kv_cache_groups
-    pools = make_pools(kv_cache_config, proofs)
+    pools = make_pools(kv_cache_config, proofs, ranks)
     if options.codec:
         raise ValueError(
             f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
@@ -203,14 +210,14 @@ def _pooled_plan(
             "others"
         )
     for pool in pools:
-        if pool.states and pool.block_bytes > MAX_PART:
+        if pool.states and pool.part_bytes > MAX_PART:
             raise ValueError(
                 "setting 'tensor_parallel_size': got "
                 f"{vllm_config.parallel_config.tensor_parallel_size}, expected more: the states of "
-                f"{len(pool.layers)} layers have {pool.block_bytes} bytes on each rank, expected "
+                f"{len(pool.layers)} layers have {pool.part_bytes} bytes on each rank, expected "
                 f"at most {MAX_PART}"
             )
-        _check_block(pool.block_tokens, pool.block_bytes)
+        _check_block(pool.block_tokens, pool.part_bytes)
     unit = math.gcd(*(pool.block_tokens for pool in pools))
     engine_keys = _has_engine_keys(vllm_config, kv_cache_config, unit)
     layout = PooledLayout(
@@ -218,10 +225,11 @@ def _pooled_plan(
             vllm_config,
             kv_cache_config,
             "pools",
-            " ".join(_described(group, kv_cache_config) for group in groups),
+            " ".join(_described(group, kv_cache_config, ranks) for group in groups),
             "",
+            ranks,
         ),
-        pools=[pool.pool(vllm_config.parallel_config.tensor_parallel_size) for pool in pools],
+        pools=[pool.pool(ranks.parts) for pool in pools],
         block_tokens=unit,
     )
     spec = _spec(vllm_config, options, layout, engine_keys)
@@ -233,10 +241,13 @@ def _pooled_plan(
         adapters=adapter_rules(vllm_config.lora_config, options.fixed_adapters),
         inputs=known_inputs(vllm_config, options, EXTRA + "media", engine_keys),
         pools=pools,
+        ranks=ranks,
     )
 
 
-def _described(group: Any, kv_cache_config: KVCacheConfig) -> str:
+def _described(group: Any, kv_cache_config: KVCacheConfig, ranks: Ranks) -> str:
+    if ranks.stages:
+        return repr(first_spec(group))
     sizes = layer_bytes(group, kv_cache_config)
     text = f"{len(sizes)}*{first_spec(group)!r}"
     return text if len(set(sizes)) == 1 else f"{text} {_sizes(sizes)}"
@@ -350,14 +361,19 @@ def machine() -> str:
 
 
 def _layout(
-    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, sizes: str, groups: str, before: str
+    vllm_config: VllmConfig,
+    kv_cache_config: KVCacheConfig,
+    sizes: str,
+    groups: str,
+    before: str,
+    ranks: Ranks,
 ) -> str:
     """Everything that decides the bytes of a page, in a text that follows `before`."""
     text = (
         f"vllm {sizes} "
         f"layout={kv_cache_config.kv_cache_layout} "
         f"cache_dtype={vllm_config.cache_config.cache_dtype} "
-        f"tp={vllm_config.parallel_config.tensor_parallel_size} "
+        f"tp={vllm_config.parallel_config.tensor_parallel_size}{ranks.described()} "
         f"on {machine()} {groups}"
     )
     most = _MAX_DESCRIPTION - len(before)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn.types import Pool, PoolNeed
+
+if TYPE_CHECKING:
+    from cairn.vllm.ranks import Ranks
 
 __all__ = [
     "MAX_POOLS",
@@ -32,8 +35,8 @@ class PoolPlan:
     name: str
     layers: tuple[str, ...]
     block_tokens: int
-    block_bytes: int
-    """On each rank, without padding."""
+    own_bytes: int
+    """Of a block at this worker, without padding."""
     tail: int
     """After n tokens, the layers need the blocks of this many tokens before n. 0: all of them."""
     proof_blocks: int = 0
@@ -42,9 +45,16 @@ class PoolPlan:
     page_bytes: int = 0
     """From a block of a layer to its next one in the engine's memory, if padding is between them.
     0: there is none."""
+    most_bytes: int = 0
+    """Of a block at any worker, at most. 0: `own_bytes`."""
     states: bool = False
     """A block is a checkpoint of the layers' states after its last token. vLLM says which of its
     blocks has it, and when."""
+
+    @property
+    def part_bytes(self) -> int:
+        """Of a block at any worker, at most."""
+        return self.most_bytes or self.own_bytes
 
     @property
     def chained(self) -> bool:
@@ -64,7 +74,7 @@ class PoolPlan:
 
     def pool(self, parts: int) -> Pool:
         """Its place in the layout. `parts`: ranks, each of which stores its own."""
-        return Pool(self.name, self.block_tokens, self.block_bytes, parts, self.chained)
+        return Pool(self.name, self.block_tokens, self.part_bytes, parts, self.chained)
 
     def need(self, number: int) -> PoolNeed:
         """For a load, which needs no proof again."""
@@ -97,7 +107,7 @@ def keeps_states(group: Any) -> bool:
 
 
 def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
-    """The bytes of a block in each layer of a group, on each rank, without the padding after a
+    """The bytes of a block in each layer of a group at this worker, without the padding after a
     state.
 
     Scheduler and workers must find the same, so layers of other sizes than the first one's are
@@ -121,7 +131,7 @@ def is_full_attention(group: Any) -> bool:
     return all(type(spec) in (FullAttentionSpec, MLAAttentionSpec) for spec in specs_of(group))
 
 
-def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, ...]:
+def make_pools(kv_cache_config: Any, proofs: Sequence[bool], ranks: Ranks) -> tuple[PoolPlan, ...]:
     """`proofs`: by group, whether its blocks need a proof.
 
     ValueError: groups of which it is not known what their layers need.
@@ -141,16 +151,17 @@ def make_pools(kv_cache_config: Any, proofs: Sequence[bool]) -> tuple[PoolPlan, 
         )
     pools = []
     for number, (group, (name, tail)) in enumerate(zip(groups, kinds)):
-        states = keeps_states(group)
+        states, sizes = keeps_states(group), layer_bytes(group, kv_cache_config)
         pools.append(
             PoolPlan(
                 name=f"group{number}_{name}",
                 layers=tuple(group.layer_names),
                 block_tokens=group.kv_cache_spec.block_size,
-                block_bytes=sum(layer_bytes(group, kv_cache_config)),
+                own_bytes=sum(sizes),
                 tail=tail,
                 proof_blocks=int(proofs[number]),
                 page_bytes=first_spec(group).page_size_bytes if states else 0,
+                most_bytes=ranks.most_bytes(sizes[0], sum(sizes)),
                 states=states,
             )
         )

@@ -36,7 +36,8 @@ class WorkerHalf:
     def __init__(self, store: Store, plan: Plan, rank: int) -> None:
         self._store = store
         self._plan = plan
-        self._rank = rank
+        self._part = plan.ranks.part_of(rank)
+        self._stores = plan.ranks.stores(rank)
         self._pages: Pages | None = None
         self._loads = ThreadPoolExecutor(2, "cairn-load")
         self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
@@ -63,16 +64,16 @@ class WorkerHalf:
                     f"setting 'codec': got '{self._plan.coding.codec}', expected none: "
                     "the engine's pages are in host memory, where nothing encodes them"
                 )
-            self._pages = HostPages(self._store, kv_caches, self._rank, self._plan)
+            self._pages = HostPages(self._store, kv_caches, self._part, self._plan)
         elif kinds == {"cuda"} and self._plan.pools:
             from cairn.vllm.pooled_device_pages import PooledDevicePages
 
             assert isinstance(self._store, PoolStore)
-            self._pages = PooledDevicePages(self._store, kv_caches, self._rank, self._plan)
+            self._pages = PooledDevicePages(self._store, kv_caches, self._part, self._plan)
         elif kinds == {"cuda"}:
             from cairn.vllm.device_pages import DevicePages
 
-            rect = Rect(0, 1, self._rank, self._rank + 1)
+            rect = Rect(0, 1, self._part, self._part + 1)
             self._pages = DevicePages(self._store, kv_caches, rect, self._plan, access_of)
         else:
             raise ValueError(
@@ -149,7 +150,7 @@ class WorkerHalf:
     def start_saves(self, metadata: Metadata) -> None:
         """Copies the full blocks of the step to a place of ours, because the engine may use their
         pages again. A thread stores them."""
-        if self._pages is None or self._mismatch:
+        if self._pages is None or self._mismatch or not self._stores:
             return
         saves = self._certain(metadata.saves)
         if saves:
