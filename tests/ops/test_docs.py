@@ -151,3 +151,29 @@ def test_code_at_the_top_of_the_client_stands_in_the_example():
     example = code((ROOT / "examples/cpp/get_and_push.cc").read_text(encoding="utf-8"))
     assert len(quoted) > 4
     assert not [line for line in quoted if line.strip() not in example]
+
+
+TEST = re.compile(r"`((?:tests/[\w/]+)\.py)::(\w+)`")
+NAMED_TESTS = [
+    (page, path, name)
+    for page in PAGES
+    for path, name in TEST.findall(page.read_text(encoding="utf-8"))
+]
+
+
+def test_tests_that_pages_name_exist():
+    assert NAMED_TESTS
+    for page, path, name in NAMED_TESTS:
+        where = f"{page.relative_to(ROOT)}: {path}::{name}"
+        assert (ROOT / path).is_file(), where
+        assert re.search(rf"^ *def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), where
+
+
+def test_each_family_of_models_has_tests_behind_it():
+    text = (ROOT / "docs/program/models.md").read_text(encoding="utf-8")
+    section = text.split("## Families of models\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (?!family|-)(.*) \|$", section, re.M)
+    rows = [row for row in rows if not row.startswith("---")]
+    assert len(rows) >= 12
+    for row in rows:
+        assert TEST.search(row), row
