@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from cairn._engine.limits import MAX_PART
 from cairn._engine.options import Options
 from cairn._engine.store import Store
 from cairn.lmcache import compat
@@ -21,7 +22,6 @@ from cairn.types import NamespaceSpec, OpaqueLayout, Part
 __all__ = ["CairnClient"]
 
 _LOG = logging.getLogger("cairn")
-_MAX_PART = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class CairnClient:
             layout=OpaqueLayout(
                 f"lmcache {importlib.metadata.version('lmcache')} "
                 f"memory object of {options.engine}",
-                max_part_bytes=_MAX_PART,
+                max_part_bytes=MAX_PART,
                 block_tokens=options.chunk_tokens,
             ),
             key_scheme="lmcache",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lmcache.v1.token_database import ChunkedTokenDatabase
 
+from cairn._engine.limits import MAX_BLOCK_TOKENS, MAX_PART
 from cairn._engine.options import Options
 from cairn.types import NamespaceSpec, OpaqueLayout
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["ConnectorOptions", "check_setup", "hash_scheme", "make_spec", "read_settings"]
 
 _LOG = logging.getLogger("cairn")
-_MAX_CHUNK_TOKENS = 65535
-_MAX_PART = 64 << 20
 # The keys of LMCache among our settings.
 _FOREIGN = ("module_path", "class_name")
 
@@ -77,16 +76,16 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
             raise ValueError(
                 f"setting '{name}': got {getattr(config, name)!r}, expected {wanted!r}, {reason}"
             )
-    if metadata.chunk_size > _MAX_CHUNK_TOKENS:
+    if metadata.chunk_size > MAX_BLOCK_TOKENS:
         raise ValueError(
-            f"setting 'chunk_size': got {metadata.chunk_size}, expected at most {_MAX_CHUNK_TOKENS}"
+            f"setting 'chunk_size': got {metadata.chunk_size}, expected at most {MAX_BLOCK_TOKENS}"
         )
     if metadata.get_num_groups() != 1:
         raise ValueError(f"the model has {metadata.get_num_groups()} groups of layers, expected 1")
-    if (size := _chunk_bytes(metadata)) > _MAX_PART:
+    if (size := _chunk_bytes(metadata)) > MAX_PART:
         raise ValueError(
             f"setting 'chunk_size': a chunk of {metadata.chunk_size} tokens "
-            f"has {size} bytes on each rank, expected at most {_MAX_PART}"
+            f"has {size} bytes on each rank, expected at most {MAX_PART}"
         )
     vllm_config = _vllm_config()
     if vllm_config is None:

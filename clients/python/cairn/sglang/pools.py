@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cairn._engine.limits import MAX_COLUMNS, MAX_PART, MAX_POOLS
 from cairn.keys import pool_keys
 from cairn.sglang.pages import HostPages, PageMemory, cut
 from cairn.types import OpaqueLayout, Part, Pool, PooledLayout, PoolNeed, Rect
@@ -34,9 +35,6 @@ __all__ = [
 ]
 
 KV = "kv"
-MAX_PART = 64 << 20
-_MAX_POOLS = 32  # In a layout.
-_MAX_COLUMNS = 1024
 
 # Policies, as their values: not every version has all of them as names.
 ALL_PAGES, TRAILING_PAGES, BLOCK_GROUPS = "all_pages", "trailing_pages", "block_groups"
@@ -163,8 +161,8 @@ def stored_pools(
     None: it has no bytes of its own. ValueError: a pool that the node cannot keep."""
     named = [kv] if kv is not None else []
     named += [others[name] for name in sorted(others)]
-    if len(named) > _MAX_POOLS:
-        raise ValueError(f"the model has {len(named)} pools, expected at most {_MAX_POOLS}")
+    if len(named) > MAX_POOLS:
+        raise ValueError(f"the model has {len(named)} pools, expected at most {MAX_POOLS}")
     pools = []
     for number, pages in enumerate(named):
         rank, parts, writes = ranks.shard(pages.name)
@@ -178,10 +176,10 @@ def stored_pools(
                 "alike"
             )
         cuts = -(-pages.page_bytes // MAX_PART)
-        if parts * cuts > _MAX_COLUMNS:
+        if parts * cuts > MAX_COLUMNS:
             raise ValueError(
                 f"the model's pool '{pages.name}' has pages of {pages.page_bytes} bytes on each "
-                f"of {parts} ranks, expected at most {_MAX_COLUMNS // parts * MAX_PART}"
+                f"of {parts} ranks, expected at most {MAX_COLUMNS // parts * MAX_PART}"
             )
         pools.append(StoredPool(pages, number, rank, parts, writes, cuts))
     return tuple(pools)

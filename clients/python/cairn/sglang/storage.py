@@ -19,6 +19,7 @@ from sglang.srt.mem_cache.hicache_storage import (
 )
 
 from cairn._engine.counters import Counters
+from cairn._engine.limits import MAX_BLOCK_TOKENS
 from cairn._engine.options import Options
 from cairn._engine.pool_store import PoolQuestion, PoolStore
 from cairn._engine.store import Store
@@ -56,7 +57,6 @@ _FOREIGN = (
     "prefetch_timeout_per_ki_token",
     "hicache_storage_pass_prefix_keys",
 )
-_MAX_PAGE_TOKENS = 65535
 _MOST_KEYS = 65536  # In one question to a node.
 _MOST_BLOCKS = 4 * _MOST_KEYS  # Over all pools.
 
@@ -124,9 +124,9 @@ class CairnStorage(HiCacheStorage):
                 f"{mem_pool_host.shard_size} ranks, expected pages that each rank has its part of"
             )
         page_tokens = self._page_tokens()
-        if page_tokens > _MAX_PAGE_TOKENS:
+        if page_tokens > MAX_BLOCK_TOKENS:
             raise ValueError(
-                f"setting '--page-size': got {page_tokens}, expected at most {_MAX_PAGE_TOKENS}"
+                f"setting '--page-size': got {page_tokens}, expected at most {MAX_BLOCK_TOKENS}"
             )
         meta = mem_pool_host.get_page_buffer_meta(torch.arange(page_tokens))
         # Without: an anchor that only counts the tokens of other pools' pages.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cairn import _native
+from cairn._engine.limits import MAX_BLOCK_TOKENS, MAX_PART
 from cairn._engine.options import Options
 from cairn._engine.weights import weights_revision
 from cairn.errors import Error
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTRA",
     "Coding",
-    "MAX_BLOCK_TOKENS",
-    "MAX_PART",
     "Plan",
     "check_config",
     "machine",
@@ -53,8 +52,6 @@ __all__ = [
 
 EXTRA = "kv_connector_extra_config."
 
-MAX_BLOCK_TOKENS = 65535
-MAX_PART = 64 << 20
 _CODED_TOKENS = (16, 32, 64, 128, 256)
 _MAX_DESCRIPTION = 1024
 # Hashes that nobody can find a second input for; they cover tokens, salt and all before the block.

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cairn._engine.limits import MAX_POOLS
 from cairn.types import Pool, PoolNeed
 
 if TYPE_CHECKING:
     from cairn.vllm.ranks import Ranks
 
 __all__ = [
-    "MAX_POOLS",
     "PoolPlan",
     "first_spec",
     "is_full_attention",
@@ -24,8 +24,6 @@ __all__ = [
     "specs_of",
     "step_of",
 ]
-
-MAX_POOLS = 32  # In a layout.
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,14 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
+from cairn._engine.limits import MAX_BLOCK_TOKENS, MAX_COLUMNS, MAX_PART
 from cairn._engine.options import TIER_WITHOUT, Options
 from cairn._engine.store import Store
 from cairn._engine.weights import weights_revision
 from cairn.types import NamespaceSpec, OpaqueLayout, Part, Rect, TierKind
 from cairn.vllm import compat
 from cairn.vllm.events import OWNER, EventFeed, Move
-from cairn.vllm.namespace import MAX_BLOCK_TOKENS, MAX_PART, machine
+from cairn.vllm.namespace import machine
 
 if TYPE_CHECKING:
     from vllm.v1.kv_offload.base import OffloadingSpec, ScheduleEndContext
@@ -50,7 +51,6 @@ _LOG = logging.getLogger("cairn")
 _KEY_BYTES = 32 + 4  # A SHA-256 and the number of a KV cache group.
 _PUSH_CHUNKS = 16  # In one call to the node.
 _KNOWN = 1 << 20  # Keys whose groups are known.
-_MOST_COLUMNS = 1024  # In a layout.
 _MEDIA = {TierKind.HOST: Medium.CPU, TierKind.DISK: Medium.STORAGE}
 
 
@@ -314,10 +314,10 @@ def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> Names
             f"expected at most {MAX_BLOCK_TOKENS}"
         )
     columns = _columns(row_bytes)
-    if len(columns) > _MOST_COLUMNS:
+    if len(columns) > MAX_COLUMNS:
         raise ValueError(
             f"setting 'blocks_per_chunk': a chunk has {row_bytes} bytes, "
-            f"expected at most {_MOST_COLUMNS * MAX_PART}"
+            f"expected at most {MAX_COLUMNS * MAX_PART}"
         )
     parallel = config.parallel
     layers = hashlib.sha256(repr(config.groups).encode()).hexdigest()[:32]
