@@ -23,7 +23,7 @@ static_assert(sizeof(Barrier) == sizeof(uint64_t));
 struct NamedState {
   unsigned arrived = 0;
   unsigned generation = 0;
-  char order = 0;  // Its address is what TSan orders the barrier by.
+  char orders[2] = {};  // Their addresses are what TSan orders generations by, in turn.
 };
 struct PendingCopy {
   uint64_t* barrier;
@@ -60,6 +60,10 @@ int32_t Land(const BoxCopy& c) {
   return static_cast<int32_t>(m.box_rows) * 128;
 }
 
+// What TSan orders a phase by. With one address for all phases, whoever is late to leave one would
+// see what others had done before they came to the next one.
+char* OrderOf(uint64_t* at, unsigned phase) { return reinterpret_cast<char*>(at) + phase; }
+
 // Ends the phase if all have arrived and everything that was announced has been issued.
 void Advance(uint64_t* at, bool lands) {
   auto& barrier = *reinterpret_cast<Barrier*>(at);
@@ -87,7 +91,7 @@ void InitialiseBarrier(uint64_t* at, unsigned arrivals) {
 
 void Arrive(uint64_t* at, uint32_t bytes) {
   auto& barrier = *reinterpret_cast<Barrier*>(at);
-  sanitizers::Release(at);
+  sanitizers::Release(OrderOf(at, barrier.phase));
   barrier.bytes += static_cast<int32_t>(bytes);
   --barrier.pending;
   // Bytes land when somebody waits for them, as late as possible.
@@ -96,7 +100,7 @@ void Arrive(uint64_t* at, uint32_t bytes) {
 
 void IssueBoxCopy(const BoxCopy& copy, uint64_t* barrier) {
   // Whoever waits for the bytes comes behind whoever had them copied.
-  sanitizers::Release(barrier);
+  sanitizers::Release(OrderOf(barrier, reinterpret_cast<const Barrier*>(barrier)->phase));
   if (pending_count == kMostCopies) std::abort();
   pending_copies[pending_count++] = {barrier, copy};
 }
@@ -114,12 +118,13 @@ void WaitPhase(uint64_t* at, unsigned parity) {
         return barrier.phase != w.parity;
       },
       &wait);
-  sanitizers::Acquire(at);
+  sanitizers::Acquire(OrderOf(at, parity));
 }
 
 void NamedBarrier(unsigned id, unsigned threads) {
   NamedState& barrier = named[id];
-  sanitizers::Release(&barrier.order);
+  char* const order = &barrier.orders[barrier.generation % 2];
+  sanitizers::Release(order);
   struct Wait {
     NamedState* barrier;
     unsigned generation;
@@ -134,7 +139,7 @@ void NamedBarrier(unsigned id, unsigned threads) {
         return w.barrier->generation != w.generation;
       },
       &wait);
-  sanitizers::Acquire(&barrier.order);
+  sanitizers::Acquire(order);
 }
 
 }  // namespace cairn::kernels::cuda::on_cpu

@@ -38,11 +38,25 @@ struct Thread {
   ThreadCopies copies;
 };
 
+// The addresses that TSan orders barriers by. They take turns: with one for all, a thread that is
+// the last to leave a barrier would see what others had done before they came to the next one, and
+// TSan would miss races between the two.
+class BarrierOrder {
+ public:
+  // Of the barrier that is not open yet.
+  char* address() { return &addresses_[turn_ % 2]; }
+  void Open() { ++turn_; }
+
+ private:
+  char addresses_[2] = {};
+  unsigned turn_ = 0;
+};
+
 struct Warp {
   unsigned live = 0;
   unsigned arrived = 0;
   alignas(16) char handed_over[2][kLanes][64];
-  char order = 0;  // Its address is what TSan orders barriers by.
+  BarrierOrder order;
 };
 
 // Runs grids, one at a time.
@@ -79,7 +93,8 @@ class Grid {
   Thread* self_ = nullptr;
   unsigned live_ = 0;
   unsigned arrived_ = 0;
-  char launched_ = 0, ended_ = 0, block_order_ = 0;  // Addresses for TSan.
+  char launched_ = 0, ended_ = 0;  // Addresses for TSan.
+  BarrierOrder block_order_;
 };
 
 void Grid::Fail(const char* what) const {
@@ -172,6 +187,7 @@ void Grid::RunThread() {
 
 void Grid::OpenBlock() {
   arrived_ = 0;
+  block_order_.Open();
   for (unsigned i = 0; i < shape_.threads; ++i) {
     Thread& t = *threads_[i];
     if (t.waits == Waits::kForBlock) t.waits = Waits::kForNothing;
@@ -180,6 +196,7 @@ void Grid::OpenBlock() {
 
 void Grid::OpenWarp(unsigned index) {
   warps_[index].arrived = 0;
+  warps_[index].order.Open();
   const unsigned end = std::min((index + 1) * kLanes, shape_.threads);
   for (unsigned i = index * kLanes; i < end; ++i) {
     Thread& t = *threads_[i];
@@ -188,14 +205,15 @@ void Grid::OpenWarp(unsigned index) {
 }
 
 void Grid::BlockBarrier() {
-  sanitizers::Release(&block_order_);
+  char* const order = block_order_.address();
+  sanitizers::Release(order);
   if (++arrived_ == live_) {
     OpenBlock();
   } else {
     self_->waits = Waits::kForBlock;
     self_->fibre->Pause();
   }
-  sanitizers::Acquire(&block_order_);
+  sanitizers::Acquire(order);
 }
 
 void Grid::MeetWarp() {
@@ -247,7 +265,7 @@ const Place& Here() { return TheGrid().place(); }
 void BlockBarrier() { TheGrid().BlockBarrier(); }
 
 void WarpBarrier() {
-  char* const order = &TheGrid().warp().order;
+  char* const order = TheGrid().warp().order.address();
   testing::sanitizers::Release(order);
   TheGrid().MeetWarp();
   testing::sanitizers::Acquire(order);
