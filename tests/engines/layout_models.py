@@ -183,6 +183,29 @@ def qwen3_next():
     )  # fmt: skip
 
 
+def falcon_h1():
+    """Attention and a state of Mamba 2 in each layer."""
+    return transformers.FalconH1ForCausalLM(
+        transformers.FalconH1Config(
+            **(COMMON | {"hidden_size": 128}), num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, mamba_d_ssm=128, mamba_n_heads=4,
+            mamba_d_head=32, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
+            mamba_chunk_size=64,
+        )
+    )  # fmt: skip
+
+
+def lfm2():
+    """Short convolutions, whose last inputs are all that they keep, and attention."""
+    return transformers.Lfm2ForCausalLM(
+        transformers.Lfm2Config(
+            **(COMMON | {"hidden_size": 128}), num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, conv_L_cache=3,
+            layer_types=["conv", "full_attention", "conv", "full_attention"],
+        )
+    )  # fmt: skip
+
+
 def gpt_oss():
     """Every other layer has a window, all heads have sinks, and experts compute."""
     return transformers.GptOssForCausalLM(
@@ -248,13 +271,15 @@ MODELS = {
 
 # Several KV cache groups in an engine.
 HYBRID = {"gemma3": gemma3, "gpt_oss": gpt_oss, "qwen3_next": qwen3_next}
+# Layers with a state, for transformers.
+STATES = {"qwen3_next": qwen3_next, "falcon_h1": falcon_h1, "lfm2": lfm2}
 
 
 def make(name):
     """The model, in float32."""
     torch.manual_seed(20)
     torch.set_num_threads(1)
-    model = (MODELS | HYBRID)[name]()
+    model = (MODELS | HYBRID | STATES)[name]()
     for weights in model.parameters():
         if weights.dim() > 1:
             # Tokens must depend on the KV, or wrong bytes would go unnoticed.

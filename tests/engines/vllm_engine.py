@@ -2,6 +2,7 @@
 
 vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
   connector   kv_connector_extra_config of CairnConnector; absent: no connector
+  role        kv_role of CairnConnector, kv_both if absent
   offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
   on_device   true: the connector takes the engine's pages as if they lay on a GPU
   lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
@@ -37,7 +38,7 @@ ENVIRONMENT = {
 }
 
 
-def transfer_config(connector, offload, lmcache=False, on_device=False):
+def transfer_config(connector, offload, lmcache=False, on_device=False, role="kv_both"):
     """The value that users give to --kv-transfer-config."""
     if on_device:
         return {
@@ -64,7 +65,7 @@ def transfer_config(connector, offload, lmcache=False, on_device=False):
     return {
         "kv_connector": "CairnConnector",
         "kv_connector_module_path": "cairn.vllm",
-        "kv_role": "kv_both",
+        "kv_role": role,
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": connector,
     }
@@ -114,8 +115,11 @@ class Driver:
             options.pop("lmcache", False),
             options.pop("on_device", False),
         )
+        role = options.pop("role", "kv_both")
         if connector is not None or offload is not None or lmcache:
-            options["kv_transfer_config"] = transfer_config(connector, offload, lmcache, on_device)
+            options["kv_transfer_config"] = transfer_config(
+                connector, offload, lmcache, on_device, role
+            )
         text = os.path.exists(os.path.join(options["model"], "tokenizer.json"))
         self.llm = LLM(
             **{

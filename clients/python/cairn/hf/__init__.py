@@ -3,7 +3,8 @@
 prefixes = cairn.hf.PrefixCache(model, address="127.0.0.1:7400")
 output = prefixes.generate(input_ids, max_new_tokens=50)
 
-`EncoderCache` does the same for models with an encoder and a decoder.
+`EncoderCache` does the same for models with an encoder and a decoder, and `HybridCache` for those
+some of whose layers keep a state.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cairn.hf.encoder import EncoderCache
+    from cairn.hf.hybrid import HybridCache
     from cairn.hf.prefix import PrefixCache
 
-__all__ = ["EncoderCache", "PrefixCache"]
+__all__ = ["EncoderCache", "HybridCache", "PrefixCache"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from cairn.hf.encoder import EncoderCache
 
         return EncoderCache
+    if name == "HybridCache":
+        from cairn.hf.hybrid import HybridCache
+
+        return HybridCache
     from cairn.hf.prefix import PrefixCache
 
     return PrefixCache

@@ -10,47 +10,59 @@ from transformers.cache_utils import Cache
 
 from cairn._engine.store import Store
 from cairn.hf.layers import KeptLayer, block_bytes
-from cairn.types import Match, Part
+from cairn.types import Match, Part, Rect
 
-__all__ = ["load_blocks", "save_blocks"]
+__all__ = ["EmptyBlocks", "load_blocks", "save_blocks"]
 
 _PUSH_PARTS = 16  # Parts in one call to the node.
+
+
+class EmptyBlocks:
+    """Tensors of the form that the model uses, where the tokens of a head follow each other, for
+    blocks to be loaded into."""
+
+    def __init__(self, layers: Sequence[KeptLayer], blocks: int, block_tokens: int) -> None:
+        self._layers = layers
+        self._block_tokens = block_tokens
+        self._kept = [
+            [torch.empty((1, p.heads, blocks * block_tokens, p.dim), dtype=p.dtype) for p in layer]
+            for layer in layers
+        ]
+        self.into = [
+            [
+                plane[0, head, i * block_tokens : (i + 1) * block_tokens]
+                for planes in self._kept
+                for plane in planes
+                for head in range(plane.shape[1])
+            ]
+            for i in range(blocks)
+        ]
+        """The memory of each block."""
+
+    def layers(self, blocks: int) -> list[tuple[torch.Tensor, torch.Tensor] | None]:
+        """What each layer keeps of the first `blocks` blocks, on its device, if it keeps
+        anything."""
+        tensors: list[tuple[torch.Tensor, torch.Tensor] | None] = []
+        for layer, planes in zip(self._layers, self._kept):
+            if not layer:
+                tensors.append(None)
+                continue
+            k, v = (
+                plane[:, :, : blocks * self._block_tokens].to(facts.device)
+                for facts, plane in zip(layer, planes)
+            )
+            tensors.append((k, v))
+        return tensors
 
 
 def load_blocks(
     store: Store, keys: list[bytes], found: Match, layers: Sequence[KeptLayer], block_tokens: int
 ) -> tuple[int, list[tuple[torch.Tensor, torch.Tensor] | None]]:
-    """How many blocks came, and for each layer what it keeps of them, if it keeps anything.
-
-    Loads directly into tensors of the form that the model uses, where the tokens of a head follow
-    each other.
-    """
-    kept = [
-        [torch.empty((1, p.heads, len(keys) * block_tokens, p.dim), dtype=p.dtype) for p in layer]
-        for layer in layers
-    ]
-    into = [
-        [
-            plane[0, head, i * block_tokens : (i + 1) * block_tokens]
-            for planes in kept
-            for plane in planes
-            for head in range(plane.shape[1])
-        ]
-        for i in range(len(keys))
-    ]
-    failed = store.load(keys, 0, into, found=found)
+    """How many blocks came, and for each layer what it keeps of them, if it keeps anything."""
+    empty = EmptyBlocks(layers, len(keys), block_tokens)
+    failed = store.load(keys, 0, empty.into, found=found)
     blocks = min(failed, default=len(keys))
-    tensors: list[tuple[torch.Tensor, torch.Tensor] | None] = []
-    for layer, planes in zip(layers, kept):
-        if not layer:
-            tensors.append(None)
-            continue
-        k, v = (
-            plane[:, :, : blocks * block_tokens].to(facts.device)
-            for facts, plane in zip(layer, planes)
-        )
-        tensors.append((k, v))
-    return blocks, tensors
+    return blocks, empty.layers(blocks)
 
 
 def save_blocks(
@@ -60,8 +72,10 @@ def save_blocks(
     cache: Cache,
     layers: Sequence[KeptLayer],
     block_tokens: int,
+    rect: Rect | None = None,
 ) -> int:
-    """Stores the blocks from `keys[first]` on. Returns how many the node has now.
+    """Stores the blocks from `keys[first]` on. Returns how many the node has now. `rect`: their
+    place in a layout of several pools.
 
     The last block may be filled in part: what is missing is stored as zeros. ValueError: the cache
     has other KV than `layers`, or has dropped some.
@@ -76,6 +90,7 @@ def save_blocks(
                 list(_pieces(cache, layers, i * block_tokens, block_tokens)),
                 parent=keys[i - 1] if i else None,
                 first_position=i * block_tokens,
+                rect=rect,
             )
             for i in batch
         ]

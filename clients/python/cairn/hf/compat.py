@@ -24,6 +24,15 @@ SURFACE = Surface(
             "DynamicLayer": ("is_initialized", "keys", "update", "values"),
             "DynamicSlidingWindowLayer": ("activate_past_recording", "is_initialized", "update"),
             "EncoderDecoderCache": ("cross_attention_cache",),
+            "LinearAttentionAndFullAttentionLayer": (),
+            "LinearAttentionLayer": (
+                "conv_states",
+                "has_previous_state",
+                "number_of_states",
+                "recurrent_states",
+                "update_conv_state(conv_states, state_idx=)",
+                "update_recurrent_state(recurrent_states, state_idx=)",
+            ),
         },
         "transformers.generation.utils": {
             "GenerationMixin": ("_prepare_generation_config", "generate"),

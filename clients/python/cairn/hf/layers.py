@@ -12,13 +12,29 @@ from typing import Any
 
 import torch
 import transformers
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
 
 from cairn._engine.options import Options
 from cairn._engine.weights import weights_revision
-from cairn.types import DType, LayerGroup, NamespaceSpec, NativeLayout, Plane
+from cairn.types import DType, LayerGroup, Layout, NamespaceSpec, NativeLayout, Plane
 
-__all__ = ["KeptPlane", "block_bytes", "layers_of", "namespace_of", "recording_cache"]
+__all__ = [
+    "KeptLayer",
+    "KeptPlane",
+    "block_bytes",
+    "cache_of_a_token",
+    "layers_of",
+    "namespace_of",
+    "native_layout",
+    "recording_cache",
+]
 
 _DTYPES = {torch.float16: DType.F16, torch.bfloat16: DType.BF16, torch.float32: DType.F32}
 
@@ -40,7 +56,7 @@ class KeptPlane:
 
 
 KeptLayer = tuple[KeptPlane, ...]
-"""Two planes, or none: such a layer reads the KV of another one."""
+"""Two planes, or none: such a layer reads the KV of another one, or keeps a state alone."""
 
 
 def recording_cache(config: Any) -> DynamicCache:
@@ -56,20 +72,44 @@ def recording_cache(config: Any) -> DynamicCache:
     return cache
 
 
-def layers_of(cache: Cache, config: Any) -> list[KeptLayer]:
-    """The layers of a cache that one token went through.
+def cache_of_a_token(model: Any) -> DynamicCache:
+    """What a decoder itself makes of one token. ValueError: it has an encoder, too."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(
+            "the model has an encoder and a decoder, expected a decoder alone: use EncoderCache"
+        )
+    cache = recording_cache(model.config)
+    with torch.no_grad():
+        model(
+            torch.zeros((1, 1), dtype=torch.int64, device=model.device),
+            past_key_values=cache,
+            use_cache=True,
+        )
+    return cache
+
+
+_WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
+
+
+def layers_of(cache: Cache, config: Any, with_states: bool = False) -> list[KeptLayer]:
+    """The layers of a cache that one token went through. `with_states`: layers may keep states too.
 
     ValueError names a layer that keeps something other than keys and values of each token.
     """
     latent = getattr(config, "kv_lora_rank", None)
     layers: list[KeptLayer] = []
     for index, layer in enumerate(cache.layers):
-        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+        if type(layer) in _WITH_STATES and not with_states:
+            raise ValueError(
+                f"layer {index} of the model keeps a state, "
+                "expected keys and values of each token in all layers: use HybridCache"
+            )
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, *_WITH_STATES):
             raise ValueError(
                 f"layer {index} of the model keeps a {type(layer).__name__}, "
                 "expected keys and values of each token in all layers"
             )
-        if not layer.is_initialized:
+        if not isinstance(layer, DynamicLayer) or not layer.is_initialized:
             layers.append(())
             continue
         # Multi-head latent attention: transformers keeps the latent where keys are, and the one key
@@ -87,7 +127,7 @@ def layers_of(cache: Cache, config: Any) -> list[KeptLayer]:
                 )
         layers.append(tuple(planes))
     if not any(layers):
-        raise ValueError("the model keeps no KV")
+        raise ValueError("no layer of the model keeps KV of each token")
     return layers
 
 
@@ -96,10 +136,22 @@ def block_bytes(layers: Sequence[KeptLayer], block_tokens: int) -> int:
     return block_tokens * sum(plane.row_bytes for layer in layers for plane in layer)
 
 
+def native_layout(layers: Sequence[KeptLayer], block_tokens: int) -> NativeLayout:
+    """A layer for each of the model's, without planes if it keeps nothing of its own."""
+    return NativeLayout(
+        [
+            LayerGroup(1, [Plane(p.name, p.heads, p.dim, _DTYPES[p.dtype]) for p in planes])
+            for planes in layers
+        ],
+        kv_heads=max(plane.heads for layer in layers for plane in layer),
+        block_tokens=block_tokens,
+    )
+
+
 def namespace_of(
-    model: Any, layers: Sequence[KeptLayer], block_tokens: int, options: Options, kind: str = ""
+    model: Any, device: torch.device, layout: Layout, options: Options, kind: str = ""
 ) -> NamespaceSpec:
-    """`kind`: what else than the KV of a sequence this is.
+    """`device`: where KV is computed. `kind`: what else than the KV of a sequence this is.
 
     ValueError: nobody knows which weights the model has.
     """
@@ -119,16 +171,11 @@ def namespace_of(
         if k not in ("_name_or_path", "transformers_version")
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
-    device = next(plane.device for layer in layers for plane in layer)
     where = (
         torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     )
-    groups = [
-        LayerGroup(1, [Plane(p.name, p.heads, p.dim, _DTYPES[p.dtype]) for p in planes])
-        for planes in layers
-    ]
     return NamespaceSpec(
         model=os.path.basename(os.path.normpath(config._name_or_path)) or config.model_type,
         revision=f"{revision} config:{digest[:32]}" + (f" {kind}" if kind else ""),
@@ -140,9 +187,5 @@ def namespace_of(
         tenant=options.tenant,
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,
-        layout=NativeLayout(
-            groups,
-            kv_heads=max(plane.heads for layer in layers for plane in layer),
-            block_tokens=block_tokens,
-        ),
+        layout=layout,
     )

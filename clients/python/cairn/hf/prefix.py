@@ -9,7 +9,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from cairn.hf.blocks import load_blocks, save_blocks
-from cairn.hf.layers import KeptLayer, layers_of, recording_cache
+from cairn.hf.layers import KeptLayer, cache_of_a_token, layers_of, recording_cache
 from cairn.hf.requests import is_plain
 from cairn.hf.session import ModelCache
 from cairn.keys import block_keys
@@ -106,15 +106,4 @@ class PrefixCache(ModelCache):
 
 def _probe(model: Any) -> list[KeptLayer]:
     """Planes by layer, from what the model itself makes of one token."""
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(
-            "the model has an encoder and a decoder, expected a decoder alone: use EncoderCache"
-        )
-    cache = recording_cache(model.config)
-    with torch.no_grad():
-        model(
-            torch.zeros((1, 1), dtype=torch.int64, device=model.device),
-            past_key_values=cache,
-            use_cache=True,
-        )
-    return layers_of(cache, model.config.get_text_config(decoder=True))
+    return layers_of(cache_of_a_token(model), model.config.get_text_config(decoder=True))

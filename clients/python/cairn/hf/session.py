@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cairn._engine.options import Options
+from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.hf import compat
-from cairn.hf.layers import KeptLayer, namespace_of
+from cairn.hf.layers import KeptLayer, namespace_of, native_layout
+from cairn.types import Layout, PooledLayout
 
 __all__ = ["ModelCache"]
 
@@ -25,18 +27,20 @@ class ModelCache:
         block_tokens: int,
         settings: dict[str, Any],
         kind: str = "",
+        layout_of: Callable[[list[KeptLayer], int], Layout] = native_layout,
     ) -> None:
-        """`probe` runs the model once. `kind`: as in namespace_of. Errors: those of PrefixCache."""
+        """`probe` runs the model once. `kind`: as in namespace_of. `layout_of`: of its layers and
+        the tokens of a block. Errors: those of PrefixCache."""
         compat.check()
         options = Options.read(settings)
         self._model = model
         self._block_tokens = block_tokens
         self._layers = probe(model)
-        self._store = Store(
-            options,
-            namespace_of(model, self._layers, block_tokens, options, kind),
-            "huggingface",
-        )
+        device = next(plane.device for layer in self._layers for plane in layer)
+        layout = layout_of(self._layers, block_tokens)
+        store = PoolStore if isinstance(layout, PooledLayout) else Store
+        spec = namespace_of(model, device, layout, options, kind)
+        self._store = store(options, spec, "huggingface")
         self._store.wait_open(2.0)
 
     def counters(self) -> dict[str, float]:
