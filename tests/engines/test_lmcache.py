@@ -6,7 +6,8 @@ import time
 
 import pytest
 import torch
-from lmcache.v1.distributed.api import ObjectKey
+from lmcache.v1.distributed.api import FULL_ATTENTION_WINDOW_CHUNKS, ObjectKey
+from lmcache.v1.distributed.bitmap_ops import fold_unfold_grouped
 from lmcache.v1.distributed.l2_adapters.native_plugin_l2_adapter import (
     NativePluginL2AdapterConfig,
     _create_native_plugin_l2_adapter,
@@ -50,14 +51,14 @@ def keys(seed, count, **changes):
     ]
 
 
-def objects(count, seed=None):
+def objects(count, seed=None, shape=SHAPE):
     allocator = AdHocMemoryAllocator("cpu")
-    made = [allocator.allocate(SHAPE, torch.bfloat16, MemoryFormat.KV_2LTD) for _ in range(count)]
+    made = [allocator.allocate(shape, torch.bfloat16, MemoryFormat.KV_2LTD) for _ in range(count)]
     for i, item in enumerate(made):
         item.tensor.copy_(
-            torch.zeros(SHAPE)
+            torch.zeros(shape)
             if seed is None
-            else torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed * 100 + i))
+            else torch.randn(shape, generator=torch.Generator().manual_seed(seed * 100 + i))
         )
     return made
 
@@ -76,9 +77,14 @@ def store(a, names, items):
     return ended(a.get_store_event_fd(), a.pop_completed_store_tasks)[task]
 
 
-def lookup(a, names):
+def found_by(a, names):
+    """LMCache's bits."""
     task = a.submit_lookup_and_lock_task(names, {})
-    found = ended(a.get_lookup_and_lock_event_fd(), lambda: a.query_lookup_and_lock_result(task))
+    return ended(a.get_lookup_and_lock_event_fd(), lambda: a.query_lookup_and_lock_result(task))
+
+
+def lookup(a, names):
+    found = found_by(a, names)
     return [found.test(i) for i in range(len(names))]
 
 
@@ -140,6 +146,34 @@ def test_models_ranks_groups_and_salts_share_nothing(start_node):
         other = adapter(node, **settings)
         assert lookup(other, keys(3, 1)) == [False]
         other.close()
+    a.close()
+
+
+@pytest.mark.parametrize(
+    ("lost", "length"),
+    [((), 6), ([(0, 5)], 5), ([(1, 5)], 5), ([(1, 3)], 6), ([(1, 4)], 4), ([(0, 0)], 0)],
+)
+def test_groups_of_layers_go_on_where_lmcache_finds_that_they_can(start_node, lost, length):
+    """The second group has a window of two chunks, and other objects. LMCache asks for its own
+    bits, and says which of them to load."""
+    windows, shapes = [FULL_ATTENTION_WINDOW_CHUNKS, 2], [SHAPE, torch.Size([2, 1, 256, 128])]
+    names = [keys(6, 6, object_group_id=group) for group in range(2)]
+    sources = [objects(6, 60 + group, shape) for group, shape in enumerate(shapes)]
+    a = adapter(start_node())
+    for group in range(2):
+        there = [i for i in range(6) if (group, i) not in lost]
+        store(a, [names[group][i] for i in there], [sources[group][i] for i in there])
+    found, needed = fold_unfold_grouped([found_by(a, row) for row in names], windows)
+    assert found == length
+    for group, bits in enumerate(needed):
+        chunks = [i for i in range(6) if bits.test(i)]
+        begin = 0 if group == 0 else max(0, length - 2)
+        assert chunks == list(range(begin, length))
+        into = objects(len(chunks), shape=shapes[group])
+        if chunks:
+            assert load(a, [names[group][i] for i in chunks], into) == [True] * len(chunks)
+        for i, item in zip(chunks, into):
+            assert torch.equal(item.tensor, sources[group][i].tensor)
     a.close()
 
 
