@@ -1,6 +1,6 @@
 // cairn_adversary: real servers between hostile clients and honest ones.
 //
-//   cairn_adversary --seconds 180              all recipes, in seeded mixtures
+//   cairn_adversary                            all recipes, in seeded mixtures
 //   cairn_adversary --only squatting           one recipe, which is the test of its finding
 //   cairn_adversary --stage cluster            routers, workers and three nodes instead of a node
 //
@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
   uint64_t seed = 0;
-  double seconds = 180;
+  double seconds = 75;
   std::string only;
   std::string skip;
   bool json = false;
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
                         "cairn_adversary --seconds 60 --only squatting");
   schema.Integer("seed", &options.seed, "Of all random choices. 0: the number of today.");
   schema.Real("seconds", &options.seconds, "How long it runs. Each recipe has its turn once.",
-              {.min = 1, .unit = "seconds"});
+              {.min = 1, .unit = "seconds", .env = "CAIRN_ADVERSARY_SECONDS"});
   schema.Text("only", &options.only, "Names of recipes, divided by commas. Empty: all.");
   schema.Text("skip", &options.skip, "Names of recipes that do not run.");
   schema.Switch("json", &options.json, "One line of JSON instead of text.");
