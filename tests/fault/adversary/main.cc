@@ -8,6 +8,7 @@
 // something is.
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 
 #include "common/config/config.h"
@@ -93,12 +94,15 @@ int Run(const Options& options) {
 int main(int argc, char** argv) {
   using namespace cairn;
   fault::Options options;
+  if (const char* seconds = std::getenv("CAIRN_ADVERSARY_SECONDS"); seconds != nullptr) {
+    options.seconds = std::strtod(seconds, nullptr);
+  }
   config::Schema schema("cairn_adversary",
                         "Hostile clients and honest ones against real servers, with invariants.",
                         "cairn_adversary --seconds 60 --only squatting");
   schema.Integer("seed", &options.seed, "Of all random choices. 0: the number of today.");
   schema.Real("seconds", &options.seconds, "How long it runs. Each recipe has its turn once.",
-              {.min = 1, .unit = "seconds", .env = "CAIRN_ADVERSARY_SECONDS"});
+              {.min = 1, .unit = "seconds"});
   schema.Text("only", &options.only, "Names of recipes, divided by commas. Empty: all.");
   schema.Text("skip", &options.skip, "Names of recipes that do not run.");
   schema.Switch("json", &options.json, "One line of JSON instead of text.");

@@ -25,6 +25,8 @@ constexpr double kLeastRate = 0.1;
 // Other programs may take this share of the processors. A round in which they took more is judged
 // by all but its time: this test must not fail because a machine has something else to do.
 constexpr double kMostForeign = 0.2;
+// Nor because it stood still for longer than this.
+constexpr Duration kLongestPause = milliseconds(250);
 
 TimePoint Now() { return SteadyClock::Get().Now(); }
 
@@ -265,6 +267,7 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
   const bool alone = recipes[0]->alone;
   (void)TakeHonest();
   (void)foreign_.Take();
+  (void)pauses_.Take();
   const TimePoint begin = Now();
   std::stop_source stop;
   const std::vector<std::unique_ptr<Player>> players = StartPlayers(recipes, stop);
@@ -289,11 +292,13 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
   const Windows windows = TakeHonest();
   const double lasted = Seconds(Now() - begin);
   const double foreign = foreign_.Take();
-  machine_busy_ = foreign > kMostForeign;
+  const Duration pause = pauses_.Take();
+  machine_busy_ = foreign > kMostForeign || pause > kLongestPause;
   ++report_.rounds;
   report_.busy_rounds += machine_busy_;
   if (machine_busy_) {
-    Say(fmt::format("other programs took {:.0f} % of the processors", foreign * 100));
+    Say(fmt::format("other programs took {:.0f} % of the processors, and nothing ran for {:.0f} ms",
+                    foreign * 100, Seconds(pause) * 1e3));
   }
   const std::vector<std::string> found = CheckRound(recipes, windows, lasted);
   NoteRound(recipes, players, found);

@@ -10,6 +10,7 @@
 #include "cairn/common/status.h"
 #include "tests/fault/adversary/foreign_load.h"
 #include "tests/fault/adversary/liveness.h"
+#include "tests/fault/adversary/pauses.h"
 #include "tests/fault/adversary/recipes.h"
 #include "tests/fault/adversary/report.h"
 #include "tests/fault/adversary/stage.h"
@@ -21,7 +22,7 @@ class Runner {
  public:
   struct Options {
     uint64_t seed = 1;
-    double seconds = 180;
+    double seconds = 75;
     std::vector<const Recipe*> recipes;
     bool quiet = false;  // No progress on stdout.
   };
@@ -65,6 +66,7 @@ class Runner {
   std::vector<std::unique_ptr<Liveness>> liveness_;  // One for each server.
   std::string holders_;  // Who had much in memory at the end of the last round.
   ForeignLoad foreign_;
+  Pauses pauses_;
   bool machine_busy_ = false;  // In the last round: nothing is said about its time.
 };
 
