@@ -279,34 +279,36 @@ def test_tensor_parallel_ranks_keep_their_own_parts(tiny, engine_log, start_node
 def test_one_engine_prefills_and_another_one_decodes(tiny, engine_log, start_node, reference):
     node = start_node()
     more = {"connector": settings(node), **ENGINE, **ALONE}
-    with (
-        Counts(node) as counts,
-        Engine(tiny, engine_log(), role="kv_producer", **more) as prefills,
-        Engine(tiny, engine_log(), role="kv_consumer", **more) as decodes,
-    ):
-        [first] = prefills.ask(A, tokens=1)
-        assert first["ids"] == reference(A)[0]["ids"][:1]
-        counts.wait_blocks(31)
-        answers = decodes.ask(A)
-        same(answers, reference(A))
-        assert answers[0]["cached"] == 960
-        # One only stores, and the other one only loads.
-        before = counts.since()["fetched_bytes"]
-        same(prefills.ask(A), reference(A))
-        assert counts.since()["fetched_bytes"] == before
-        same(decodes.ask(B), reference(B))
-    assert counts.blocks() == 31
+    with Counts(node) as counts:
+        with (
+            Engine(tiny, engine_log(), role="kv_producer", **more) as prefills,
+            Engine(tiny, engine_log(), role="kv_consumer", **more) as decodes,
+        ):
+            [first] = prefills.ask(A, tokens=1)
+            assert first["ids"] == reference(A)[0]["ids"][:1]
+            counts.wait_blocks(31)
+            answers = decodes.ask(A)
+            same(answers, reference(A))
+            assert answers[0]["cached"] == 960
+            # One only stores, and the other one only loads.
+            before = counts.since()["fetched_bytes"]
+            same(prefills.ask(A), reference(A))
+            assert counts.since()["fetched_bytes"] == before
+            same(decodes.ask(B), reference(B))
+        # The engines have ended: what they stored is there.
+        assert counts.blocks() == 31
 
 
 def test_stages_of_a_pipeline_keep_their_own_layers(tiny, engine_log, start_node, reference):
     """vLLM's runner for CPUs makes what stages hand over when it warms up, which it skips in eager
     mode."""
-    node = start_node()
+    node, compiles_nothing = start_node(), {"VLLM_USE_AOT_COMPILE": "0"}
     with Counts(node) as counts:
         for hits in (0, 30):
             with Engine(
                 tiny,
                 engine_log(),
+                compiles_nothing,
                 connector=settings(node),
                 pipeline_parallel_size=2,
                 enforce_eager=False,

@@ -69,6 +69,7 @@ def request(name="r", tokens=100, prompt=None, **changes):
         "num_prompt_tokens": prompt or tokens,
         "num_preemptions": 0,
         "all_token_ids": list(range(tokens)),
+        "prompt_token_ids": list(range(tokens)),
         "block_hashes": [bytes([i]) * 32 for i in range(tokens // SIZE)],
         "skip_reading_prefix_cache": False,
         "lora_request": None,
