@@ -110,10 +110,16 @@ def test_steps_that_say_nothing(parts, seconds):
     assert not model.known and model.seconds(0, 64) == 0
 
 
-def test_a_long_prompt_is_added_up_in_few_steps():
+def test_a_prompt_costs_as_much_as_its_steps():
     model = PrefillModel()
-    model.observe([(0, 32)], 0.01)
-    assert model.range_seconds(0, 1 << 20) == pytest.approx((1 << 20) / 32 * 0.01, rel=0.1)
+    assert model.range_seconds(0, 100) == 0
+    for begin in range(0, 4096, 300):
+        model.observe([(begin, 300)], compute_seconds([(begin, 300)]))
+    for begin, end in ((0, 100), (0, 300), (17, 1000), (500, 4001), (10, 10), (10, 5)):
+        steps = [(at, min(300, end - at)) for at in range(begin, end, 300)]
+        assert model.range_seconds(begin, end) == pytest.approx(
+            sum(model.seconds(*step) for step in steps)
+        )
 
 
 # ---- loading ----
@@ -170,9 +176,26 @@ def test_what_is_not_known_is_taken_as_it_always_was(clock):
     assert takes(chooser) == WHOLE.tokens
     assert chooser.choose(0, TOKENS, [WHOLE]).limit == float("inf")
     assert chooser.wait(TOKENS) == float("inf")
-    load(chooser, 1e4)
-    assert takes(chooser) == WHOLE.tokens  # What computing costs is not known.
+    load(chooser, 0.04)
+    assert takes(chooser) == WHOLE.tokens
     assert chooser.is_worth_asking(TOKENS, WHOLE) and chooser.answers_in_time(TOKENS)
+
+
+def test_a_short_prompt_is_computed_to_learn_what_that_costs_if_the_store_seems_slow(clock):
+    chooser = FetchChooser(clock)
+    load(chooser, 1e4)
+    assert takes(chooser) == 0
+    # Nobody knows how long this one takes.
+    assert takes(chooser, tokens=100_000) == WHOLE.tokens
+    chooser.observe_step([(0, 512)], 1e5, alone=True)
+    assert takes(chooser) == WHOLE.tokens
+
+
+def test_no_prompt_is_computed_to_learn_what_nobody_will_tell(clock):
+    chooser = FetchChooser(clock)
+    load(chooser, 1e4)
+    chooser.steps_are_unknown()
+    assert takes(chooser) == WHOLE.tokens
 
 
 def test_the_first_load_takes_as_long_as_computing_at_most(chooser):
@@ -218,6 +241,22 @@ def test_a_store_that_gives_nothing_at_all_is_noticed(chooser):
         if not takes(chooser):
             break
     assert slow <= 5
+
+
+def test_loads_that_stall_and_bring_nothing_are_not_tried_forever(chooser):
+    """They end before they would be given up: the client waits no longer for a piece."""
+    for _ in range(10):
+        load(chooser, saved() / 50)
+    for slow in range(1, 20):
+        load(chooser, saved() / 10, came=0.0)
+        if not takes(chooser):
+            break
+    assert slow <= 6
+
+
+def test_the_first_load_of_all_stalls(chooser):
+    load(chooser, 1.0, came=0.0)
+    assert takes(chooser) == 0
 
 
 def test_blocks_that_are_lost_are_no_slow_store(chooser):

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 
 __all__ = ["LinearFit", "PrefillModel"]
 
-_KEEP = 0.97  # Of a step's weight, after the next step.
-# Keeps at zero what the steps do not say. Tokens carry the least, so one step becomes a speed.
+_KEEP = 0.97  # The share of a step's weight that is left after the next step.
+# These keep at zero what steps do not say. Tokens carry the least, so one step becomes a speed.
 _RIDGE = (1e-3, 1e-9, 1e-4)
 _FAR = 4.0  # A measurement is far if it differs by this factor.
 _NOISE = 0.002  # Seconds: smaller differences are never far.
-_MOST_STEPS = 64  # That are added up for a prompt.
 
 
 class PrefillModel:
@@ -60,22 +59,25 @@ class PrefillModel:
 
     def seconds(self, begin: int, tokens: int) -> float:
         """A step with this part alone. 0 while nothing is known."""
-        return self._of([(begin, tokens)]) if tokens > 0 else 0.0
+        return self._at(_features([(begin, tokens)])) if tokens > 0 else 0.0
 
     def step_seconds(self, parts: Sequence[tuple[int, int]]) -> float:
         """A step with these parts. 0 while nothing is known."""
-        return self._of(parts)
+        return self._at(_features(parts))
 
     def range_seconds(self, begin: int, end: int) -> float:
         """The tokens [begin, end) of a prompt, computed in steps as long as the longest that was
-        seen, or in longer ones if they would be too many."""
-        chunk = max(1, self._chunk, (end - begin) // _MOST_STEPS)
-        return sum(self.seconds(at, min(chunk, end - at)) for at in range(begin, end, chunk))
+        seen."""
+        if end <= begin or not self.known:
+            return 0.0
+        # Pairs do not depend on where steps end.
+        _, tokens, pairs = _features([(begin, end - begin)])
+        return self._at((-(-(end - begin) // self._chunk), tokens, pairs))
 
-    def _of(self, parts: Sequence[tuple[int, int]]) -> float:
+    def _at(self, features: tuple[float, float, float]) -> float:
         if not self._solved:
             self._solve()
-        return sum(w * x for w, x in zip(self._weights, _features(parts)))
+        return sum(weight * value for weight, value in zip(self._weights, features))
 
     def _solve(self) -> None:
         """The best weights of 0 or more: those of the best set of weights that are not 0."""
@@ -109,7 +111,7 @@ class PrefillModel:
 
 
 def _features(parts: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
-    """Of about the same size, so that one ridge serves all."""
+    """Features of about the same size, so that one ridge serves all."""
     tokens = pairs = 0.0
     for begin, count in parts:
         tokens += count / 256
@@ -118,7 +120,7 @@ def _features(parts: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
 
 
 def _solution(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Of linear equations with a symmetric matrix. None: it has no inverse."""
+    """Solves linear equations with a symmetric matrix. None: it has no inverse."""
     rows = [[*row, value] for row, value in zip(matrix, right)]
     for i, row in enumerate(rows):
         if row[i] <= 0:

@@ -6,7 +6,8 @@
     loads, by where the node had the blocks   how much of what the node has is loaded
     probes, once nothing is loaded any more   after how long a load is given up
 
-While a cost is not known, the hit is taken, and measured by that.
+While a cost is not known, the hit is taken, and measured by that. If all of what an engine is asked
+is hits, it never computes: then a short prompt is computed, once, if the store seems to be slow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _LEAST_WAIT = 0.002  # ... or this many seconds if that is more.
 _EXPECTED = 4.0  # A load is given up after this many times what was expected, ...
 _SAVED = 0.25  # ... or this share of what computing takes if that is more.
 _LEAST_LIMIT = 0.05  # Seconds: no load is given up earlier.
+_UNKNOWN = 4.0  # A load of which nothing came takes this many times as long.
 _LEAST_STEP = 32  # Tokens of a prompt in a step. Smaller steps say little of a token's cost.
+_LEARN = 2048  # Tokens that are computed to learn what that costs, ...
+_SLOW = 0.05  # ... if loading them takes this many seconds.
 _MEMORY = 4.0  # Measurements that count.
 _PROBE = 1.0  # Seconds until the first probe. Each one doubles it, ...
 _MOST_PROBE = 30.0  # ... up to this.
@@ -72,15 +76,20 @@ class Choice(NamedTuple):
 class FetchChooser:
     """The costs of one engine and its store, and what follows from them. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds; it decides only when the next probe is due."""
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, timeout: float = math.inf
+    ) -> None:
+        """`clock`: seconds; it decides only when the next probe is due. `timeout`: seconds that no
+        request waits longer for an answer."""
         self._clock = clock
+        self._timeout = timeout
         self._lock = threading.Lock()
         self._prefill = PrefillModel()
         self._lookup = LinearFit(_MEMORY)
         self._loads = {place: LinearFit(_MEMORY) for place in Place}
         self._interval = _PROBE
         self._probe_at = -math.inf
+        self._learns = True
 
     # ---- what is measured ----
 
@@ -96,6 +105,11 @@ class FetchChooser:
             if alone or not self._prefill.known or seconds < self._prefill.step_seconds(parts):
                 self._prefill.observe(parts, seconds)
 
+    def steps_are_unknown(self) -> None:
+        """The cost of computing will never be known: no prompt is computed to learn it."""
+        with self._lock:
+            self._learns = False
+
     def observe_lookup(self, seconds: float) -> None:
         """A look-up, answered or not."""
         with self._lock:
@@ -105,11 +119,16 @@ class FetchChooser:
         """A load that has ended. `came`: the share of its bytes. `given_up`: it took too long."""
         with self._lock:
             fit = self._loads[offer.place]
-            if given_up:
-                # All of it takes at least twice as long if nothing came.
-                seconds /= came if came > 0 else 0.5
-            elif came < 1 and not (fit.known and seconds > fit.at(offer.bytes)):
-                return  # Blocks that are lost say nothing about the others.
+            expected = fit.at(offer.bytes)
+            if came < 1:
+                # Blocks that are lost say nothing about the others, and are found out soon: by the
+                # load's own look-up if they are the first ones.
+                soon = expected if came > 0 else _UNKNOWN * self._lookup.at(0.0)
+                if not given_up and seconds < max(_LEAST_LIMIT, soon):
+                    return
+                # If nothing came, nobody knows how long all of it takes. Loads that bring nothing
+                # must not be tried forever.
+                seconds = seconds / came if came > 0 else _UNKNOWN * max(seconds, expected)
             fit.add(float(offer.bytes), seconds)
 
     def observe_probe(self, offer: Offer, lookup: float, load: float | None) -> None:
@@ -134,8 +153,9 @@ class FetchChooser:
 
     def _wait(self, tokens: int) -> float:
         if not self._prefill.known:
-            return math.inf
-        return max(_LEAST_WAIT, _SHARE * self._prefill.range_seconds(0, tokens))
+            return self._timeout
+        share = _SHARE * self._prefill.range_seconds(0, tokens)
+        return min(self._timeout, max(_LEAST_WAIT, share))
 
     def answers_in_time(self, tokens: int) -> bool:
         """Whether an answer comes while a request with this many tokens waits."""
@@ -152,6 +172,8 @@ class FetchChooser:
         """The best of `offers`, which are restorable, for a request with this many tokens of which
         the engine has `computed`. None: it is faster to compute."""
         with self._lock:
+            if self._learns and not self._prefill.known and tokens - computed <= _LEARN:
+                offers = [offer for offer in offers if self._load_seconds(offer) < _SLOW]
             good = [offer for offer in offers if self._is_worth_it(computed, tokens, offer)]
             if not good:
                 return None
