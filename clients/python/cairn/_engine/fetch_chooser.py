@@ -22,7 +22,9 @@ from typing import NamedTuple
 from cairn._engine.cost_model import LinearFit, PrefillModel
 from cairn.types import TierKind
 
-__all__ = ["Choice", "FetchChooser", "Offer", "Place", "place_of"]
+__all__ = ["LEAST_STEP", "Choice", "FetchChooser", "Offer", "Place", "place_of"]
+
+LEAST_STEP = 32  # Tokens of a prompt in a step. Smaller steps say little of a token's cost.
 
 _WORTH_IT = 0.97  # Loading takes less than this share of the time for computing, as in the worker.
 _SHARE = 0.05  # A request waits this share of what its prompt takes to compute for an answer, ...
@@ -31,7 +33,6 @@ _EXPECTED = 4.0  # A load is given up after this many times what was expected, .
 _SAVED = 0.25  # ... or this share of what computing takes if that is more.
 _LEAST_LIMIT = 0.05  # Seconds: no load is given up earlier.
 _UNKNOWN = 4.0  # A load of which nothing came takes this many times as long.
-_LEAST_STEP = 32  # Tokens of a prompt in a step. Smaller steps say little of a token's cost.
 _LEARN = 2048  # Tokens that are computed to learn what that costs, ...
 _SLOW = 0.05  # ... if loading them takes this many seconds.
 _MEMORY = 4.0  # Measurements that count.
@@ -98,7 +99,7 @@ class FetchChooser:
     ) -> None:
         """A step of the engine. `parts`: for each request the position of its first token in the
         step, and how many tokens it had there. `alone`: nothing was loaded meanwhile."""
-        if max((tokens for _, tokens in parts), default=0) < _LEAST_STEP:
+        if max((tokens for _, tokens in parts), default=0) < LEAST_STEP:
             return
         with self._lock:
             # Next to a load a step takes longer, so it only shows what computing takes at most.

@@ -21,7 +21,7 @@ from cairn.vllm import compat
 from cairn.vllm.events import EventFeed, block_event
 from cairn.vllm.metadata import LoadTimes, Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
-from cairn.vllm.namespace import check_config, make_plan, read_options
+from cairn.vllm.namespace import Plan, check_config, make_plan, read_options
 from cairn.vllm.pooled_scheduler import PooledSchedulerHalf
 from cairn.vllm.scheduler import SchedulerHalf
 from cairn.vllm.weighing import Weighing
@@ -73,6 +73,11 @@ def _nothing() -> None:
     return None
 
 
+def _weighing(store: Store, plan: Plan, options: ConnectorOptions) -> Weighing | None:
+    # The sizes of blocks in a codec are known to the workers alone, so that nobody here can probe.
+    return Weighing(store) if options.fetch == "measured" and plan.coding is None else None
+
+
 def _device(options: ConnectorOptions) -> tuple[str, int] | None:
     """The GPU that this worker computes on."""
     import torch
@@ -119,11 +124,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
                 plan,
                 reads=transfer.is_kv_consumer,
                 writes=transfer.is_kv_producer,
-                weighing=(
-                    Weighing(self._store)
-                    if options.fetch == "measured" and transfer.is_kv_consumer
-                    else None
-                ),
+                weighing=_weighing(self._store, plan, options) if transfer.is_kv_consumer else None,
             )
             self._store.wait_open(2.0)
             events = vllm_config.kv_events_config

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cairn._engine.fetch_chooser import Choice, Offer, Place, place_of
+from cairn._engine.fetch_chooser import LEAST_STEP, Choice, Offer, Place, place_of
 from cairn._engine.pool_store import PoolFound, PoolLookup
 from cairn._engine.store import Lookup, Store
 from cairn.types import Match, OpaqueLayout, Rect, TierKind, TierRun
@@ -497,7 +497,10 @@ class SchedulerHalf:
 
 
 def _parts(output: SchedulerOutput) -> list[tuple[int, int]]:
-    """For each request of a step the position of its first token in it, and how many it has."""
+    """For each request of a step the position of its first token in it, and how many it has. Empty:
+    it says nothing of what a prompt costs, as most steps."""
+    if max(output.num_scheduled_tokens.values(), default=0) < LEAST_STEP:
+        return []
     cached = output.scheduled_cached_reqs
     begin = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     begin.update(zip(cached.req_ids, cached.num_computed_tokens))
