@@ -4,8 +4,11 @@ computing, the node is not asked any more, and the answers stay what they are.""
 import time
 
 import pytest
+import torch
+import transformers
 
 import layout_models
+import make_model
 from conftest import ALONE, ENGINE, Counts, Engine, numbers, same, wait_until
 from rows.throttle import Throttle
 
@@ -16,13 +19,21 @@ LONG = 120  # Seconds.
 
 
 @pytest.fixture(params=["one group", "windows"])
-def model(request, tmp_path_factory):
-    if request.param == "one group":
-        return request.getfixturevalue("tiny")
-    folder = tmp_path_factory.mktemp("models") / "gemma3"
-    if not folder.exists():
-        layout_models.make("gemma3").save_pretrained(folder)
-    return folder
+def model(request, tmp_path, monkeypatch):
+    """Wide between its layers, so that it takes long to compute, and keeps little KV."""
+    if request.param == "windows":
+        monkeypatch.setitem(layout_models.COMMON, "intermediate_size", 8192)
+        made = layout_models.make("gemma3")
+    else:
+        torch.manual_seed(3)
+        config = make_model.llama_config()
+        config.intermediate_size = 16384
+        made = transformers.LlamaForCausalLM(config).to(torch.float32)
+    for name, weights in made.named_parameters():
+        if weights.dim() > 1:
+            torch.nn.init.normal_(weights, std=0.01 if "mlp" in name else 0.15)
+    made.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
 
 
 def counters(engine):

@@ -135,12 +135,12 @@ class FetchChooser:
     def observe_probe(self, offer: Offer, lookup: float, load: float | None) -> None:
         """A probe: its look-up, and its load with that if the node had something."""
         with self._lock:
+            faster = lookup < self._lookup.at(0.0) / 2
             self._lookup.add(0.0, lookup)
-            if load is None:
-                return
-            fit = self._loads[offer.place]
-            faster = fit.known and load < fit.at(offer.bytes) / 2
-            fit.add(float(offer.bytes), load)
+            if load is not None:
+                fit = self._loads[offer.place]
+                faster = faster or load < fit.at(offer.bytes) / 2
+                fit.add(float(offer.bytes), load)
             if faster:
                 # The store may be as it was: the next request asks again whether it is.
                 self._interval, self._probe_at = _PROBE, -math.inf
