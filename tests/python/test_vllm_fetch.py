@@ -72,8 +72,8 @@ class Question:
 
 
 class FakeStore:
-    """Has all blocks that it is asked for, or those of `tiers`. `lookup`, `block`, `disk_block`: the
-    seconds that a look-up and a block of a load take."""
+    """Has all blocks that it is asked for, or those of `tiers`. `lookup`, `block`, `disk_block`:
+    the seconds that a look-up and a block of a load take."""
 
     def __init__(self, clock):
         self.options, self.counters, self.namespace = Options(), Counters(), bytes(32)
