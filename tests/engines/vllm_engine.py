@@ -1,7 +1,8 @@
 """A vLLM engine in a process of its own, driven by JSON lines: one command in, one answer out.
 
 vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
-  connector   kv_connector_extra_config of CairnConnector; absent: no connector
+  connector   kv_connector_extra_config of CairnConnector; absent: no connector. Without "fetch",
+              every hit is taken, so that hits do not depend on how busy the machine is
   role        kv_role of CairnConnector, kv_both if absent
   offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
   on_device   true: the connector takes the engine's pages as if they lay on a GPU
@@ -12,6 +13,7 @@ vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments
                 {"text": "...", "sound": file of numpy, "uuid": the caller's name of it, or absent}
 {"reset": true}                  -> engine's reset of prefix cache and connector
 {"namespace": true}              -> what the KV is stored under, pickled, as hex
+{"counters": true}               -> the adapter's counters since the start, by name
 """
 
 import gc
@@ -40,6 +42,8 @@ ENVIRONMENT = {
 
 def transfer_config(connector, offload, lmcache=False, on_device=False, role="kv_both"):
     """The value that users give to --kv-transfer-config."""
+    if connector is not None:
+        connector = {"fetch": "always", **connector}
     if on_device:
         return {
             "kv_connector": "DeviceConnector",
@@ -172,13 +176,19 @@ class Driver:
     def reset(self, command):
         return self.llm.llm_engine.reset_prefix_cache(reset_connector=True)
 
-    def namespace(self, command):
-        """For an engine whose scheduler is in this process."""
+    def stores(self):
+        """Of an engine whose scheduler is in this process."""
         from cairn._engine.store import Store
 
         gc.unfreeze()  # vLLM hides what is there after the start.
-        [spec, *_] = [item.spec for item in gc.get_objects() if isinstance(item, Store)]
-        return pickle.dumps(spec).hex()
+        return [item for item in gc.get_objects() if isinstance(item, Store)]
+
+    def namespace(self, command):
+        return pickle.dumps(self.stores()[0].spec).hex()
+
+    def counters(self, command):
+        totals = [store.counters.totals() for store in self.stores()]
+        return {name: sum(one[name] for one in totals) for name in totals[0]}
 
 
 def main():
@@ -191,7 +201,8 @@ def main():
     print(json.dumps({"ready": True}), file=answers)
     for line in sys.stdin:
         command = json.loads(line)
-        name = next(name for name in ("prompts", "reset", "namespace") if name in command)
+        names = ("prompts", "reset", "namespace", "counters")
+        name = next(name for name in names if name in command)
         print(json.dumps({"answer": getattr(driver, name)(command)}), file=answers)
 
 

@@ -190,6 +190,7 @@ class World:
                 finished_recving=names,
                 failed_recving=names if failed else set(),
                 invalid_block_ids=set(),
+                kv_connector_worker_meta=None,
             )
         )
 

@@ -174,9 +174,12 @@ class Engine:
         self.worker.wait_for_save()
         _, finished = self.worker.get_finished(set())
         bad = self.worker.get_block_ids_with_load_errors()
+        times = self.worker.build_connector_worker_meta()
         self.worker.clear_connector_metadata()
         self.scheduler.update_connector_output(
-            types.SimpleNamespace(finished_recving=finished, invalid_block_ids=bad)
+            types.SimpleNamespace(
+                finished_recving=finished, invalid_block_ids=bad, kv_connector_worker_meta=times
+            )
         )
         return finished or set(), bad
 

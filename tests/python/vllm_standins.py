@@ -223,7 +223,13 @@ def engine_config(address, **settings):
     return types.SimpleNamespace(
         kv_transfer_config=types.SimpleNamespace(
             kv_load_failure_policy="recompute",
-            kv_connector_extra_config={"address": address, "revision": "1", **settings},
+            # Stand-ins take no time to compute, so that no hit would be worth its load.
+            kv_connector_extra_config={
+                "address": address,
+                "revision": "1",
+                "fetch": "always",
+                **settings,
+            },
             is_kv_consumer=True,
             is_kv_producer=True,
         ),

@@ -4,6 +4,7 @@ import datetime
 import json
 import pathlib
 import platform
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -20,6 +21,14 @@ def processor():
         (line.partition(": ")[2] for line in lines if line.startswith("model name")),
         platform.machine(),
     )
+
+
+def commit():
+    """With a `+` if files differ from it."""
+    git = ["git", "-C", ROOT]
+    name = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True)
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    return name.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def report(rows, foreign, out):
@@ -39,6 +48,7 @@ def report(rows, foreign, out):
         facts = {
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "processor": processor(),
+            "commit": commit(),
             "foreign_cores": foreign,
             "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
         }

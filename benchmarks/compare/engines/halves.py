@@ -22,6 +22,7 @@ from cairn._engine.store import Store
 from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.scheduler import SchedulerHalf
+from cairn.vllm.weighing import Weighing
 from cairn.vllm.worker import WorkerHalf
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -73,7 +74,8 @@ def lookups(node, repeat):
             [cairn.Part(k, b"x" * 64, parent=p) for k, p in zip(keys, [None, *keys])], [64] * count
         )
     )
-    half = SchedulerHalf(made, Plan(spec, 16, True), reads=True, writes=True)
+    weighing = Weighing(made)
+    half = SchedulerHalf(made, Plan(spec, 16, True), reads=True, writes=True, weighing=weighing)
     asked, taken = [], []
     for i in range(repeat):
         request = types.SimpleNamespace(

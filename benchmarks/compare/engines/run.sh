@@ -1,6 +1,6 @@
 #!/bin/sh
 # The engines' adapters next to the code that they replace; see README.md.
-#   benchmarks/compare/engines/run.sh BUILD_DIR [halves|ttft] [--out rows.json] [--repeat 7]
+#   run.sh BUILD_DIR [halves|ttft|slow_store] [--out rows.json] [--repeat 7]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -12,7 +12,7 @@ shift 2
   exit 3
 }
 model=$root/build/engines/models/smollm2
-if [ "$what" = ttft ] && [ ! -e "$model/config.json" ]; then
+if [ "$what" != halves ] && [ ! -e "$model/config.json" ]; then
   mkdir -p "$model"
   "$root/build/engines/venv/bin/python" "$root/tests/engines/make_model.py" smollm2 \
     "$root/build/models/SmolLM2-135M-Instruct.Q4_1.gguf" "$model"

@@ -38,7 +38,7 @@ def main():
         ) as node,
     ):
         log = pathlib.Path(folder) / "engine.log"
-        connector = {"address": node.grpc}
+        connector = {"address": node.grpc, "fetch": "measured"}
         with (
             Engine(log=log, **options, enable_prefix_caching=True) as plain,
             Engine(log=log, **options, connector=connector) as cached,

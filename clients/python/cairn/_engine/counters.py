@@ -27,6 +27,23 @@ COUNTERS = {
     "draft_shortened_lookups": (
         "Look-ups whose answer was made shorter because a draft's layers need a further block."
     ),
+    "late_lookups": (
+        "Look-ups without an answer that were given up before their timeout, because the request "
+        "would have waited too long for what it saves."
+    ),
+    "unasked_requests": (
+        "Requests that did not ask: all of their prompt is computed faster than loaded."
+    ),
+    "unasked_late_requests": (
+        "Requests that did not ask: an answer would take longer than they wait for one."
+    ),
+    "untaken_hits": "Answers of which some or all was computed, because that is faster.",
+    "untaken_blocks": "Blocks of these that were there and were not loaded.",
+    "late_loads": ("Loads that were given up before their timeout, because computing is faster."),
+    "probes": (
+        "Look-ups and loads of a few blocks in the background, while hits are not taken. No "
+        "request waits for them. Of the other counts, loaded_bytes alone has them."
+    ),
     "bypassed_requests": "Requests that the cache has no right key for.",
     "unread_adapter_requests": (
         "Requests of these with a LoRA adapter whose files could not be read, or not in time."

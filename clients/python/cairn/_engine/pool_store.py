@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
-from cairn._engine.store import DeviceRead, Fetching, Store
+from cairn._engine.fetch_chooser import Place
+from cairn._engine.store import DeviceRead, Fetching, Sample, Store
 from cairn.errors import Error
 from cairn.types import Memory, NamespaceSpec, PoolMatch, PoolNeed, Rect, TierRun
 
@@ -60,7 +62,7 @@ class PoolTarget(NamedTuple):
 class PoolLookup:
     """A running look-up, as `Lookup`. It continues even if nobody needs its answer any more."""
 
-    __slots__ = ("_future", "_store", "_units", "begin")
+    __slots__ = ("_future", "_store", "_units", "begin", "seconds")
 
     def __init__(self, store: PoolStore, units: int, future: Future[PoolFound | None]) -> None:
         self._store = store
@@ -68,6 +70,12 @@ class PoolLookup:
         self._future = future
         self.begin = time.monotonic()
         """When it was asked, as time.monotonic tells."""
+        self.seconds = 0.0
+        """The time that it took, after it is done."""
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: Future[PoolFound | None]) -> None:
+        self.seconds = time.monotonic() - self.begin
 
     def done(self) -> bool:
         """Whether `result` would not wait."""
@@ -192,15 +200,16 @@ class PoolStore(Store):
         needs: Sequence[PoolNeed],
         tokens: int,
         targets: Sequence[PoolTarget],
+        limit: float = math.inf,
     ) -> bool:
         """Fills memory with blocks that a prompt needs after its first `tokens` tokens. All bytes
         were verified.
 
         False: the node cannot restore this length any more, or a block did not come. Then all of
-        the memory has undefined bytes.
+        the memory has undefined bytes. `limit`: as of `load`.
         """
         with self.loading_pools(
-            keys, needs, tokens, sum(len(target.into) for target in targets)
+            keys, needs, tokens, sum(len(target.into) for target in targets), limit
         ) as load:
             for target in targets:
                 if load.fetching(target.pool, target.first, target.rect)(0, target.into):
@@ -223,12 +232,17 @@ class PoolStore(Store):
 
     @contextlib.contextmanager
     def loading_pools(
-        self, keys: Sequence[bytes], needs: Sequence[PoolNeed], tokens: int, blocks: int
+        self,
+        keys: Sequence[bytes],
+        needs: Sequence[PoolNeed],
+        tokens: int,
+        blocks: int,
+        limit: float = math.inf,
     ) -> Iterator[PoolLoad]:
         """As `load_pools` of `blocks` blocks, but some at a time. The caller sets `came` if all of
-        them came. After `load_timeout` no block comes."""
-        load = PoolLoad(self, time.monotonic() + self.options.load_timeout)
-        begin = time.monotonic()
+        them came. After `load_timeout`, or `limit` seconds, no block comes."""
+        begin, limit = time.monotonic(), min(limit, self.options.load_timeout)
+        load = PoolLoad(self, begin + limit)
         self.counters.add("loads")
         with contextlib.ExitStack() as stack:
             try:
@@ -238,7 +252,7 @@ class PoolStore(Store):
                     needs,
                     step=tokens,
                     most=tokens,
-                    deadline=min(_MATCH_TIME, self.options.load_timeout),
+                    deadline=min(_MATCH_TIME, limit),
                 )
                 stack.enter_context(found)
                 if found.restorable_tokens == tokens:
@@ -250,6 +264,37 @@ class PoolStore(Store):
             finally:
                 self.counters.add("load_seconds", time.monotonic() - begin)
                 self.counters.add("loaded_blocks" if load.came else "failed_load_blocks", blocks)
+
+    def sample_pools(
+        self,
+        question: PoolQuestion,
+        block_bytes: Sequence[int],
+        rects: Sequence[Rect],
+        most_bytes: int,
+        seconds: float,
+    ) -> Sample:
+        """As `sample`, of the first blocks of a lease that are of one pool. `block_bytes`, `rects`:
+        by pool."""
+        begin = time.monotonic()
+        try:
+            found = self._client.match_pools(
+                self.namespace,
+                question.keys,
+                question.needs,
+                step=question.step,
+                most=question.most,
+                deadline=seconds,
+            )
+        except Error as error:
+            self.complain("look-up", error)
+            return Sample(time.monotonic() - begin, None, 0, Place.MEMORY)
+        with found:
+            run = next((run for run in found.pool_runs if run.blocks), None)
+            if run is None:
+                return self._sample(found, begin, seconds, 0, 0, rects[0])
+            size = block_bytes[run.pool]
+            count = min(run.blocks, max(1, most_bytes // size))
+            return self._sample(found, begin, seconds, count, size, rects[run.pool])
 
     def close(self) -> None:
         """Ends all calls. You may call it again."""

@@ -5,23 +5,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cairn import _native
 from cairn._engine.counters import Counters
+from cairn._engine.fetch_chooser import Place, place_of
 from cairn._engine.options import Options
 from cairn.client import Client, EventStream, PendingMatch, StagedPush
 from cairn.errors import Action, Error
 from cairn.keys import fingerprint
 from cairn.types import Match, Memory, NamespaceSpec, Part, Rect
 
-__all__ = ["DeviceRead", "Fetching", "Lookup", "Store"]
+__all__ = ["DeviceRead", "Fetching", "Lookup", "Sample", "Store"]
 
 _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
@@ -60,10 +62,25 @@ class Lookup:
             return None
         return self._store._take_lookup(self._pending, self._blocks)
 
+    @property
+    def seconds(self) -> float:
+        """The time that it took, after it is done."""
+        return 0.0 if self._pending is None else self._pending.seconds
+
     def give_up(self) -> None:
         """Counts it as failed. Call it instead of `result`."""
         self._store._count_lookup(self._blocks, time.monotonic() - self.begin)
         self._store.counters.add("lookup_failures")
+
+
+class Sample(NamedTuple):
+    """The cost of a few blocks."""
+
+    lookup_seconds: float
+    seconds: float | None
+    """Look-up and load. None: no block came."""
+    bytes: int
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -224,14 +241,16 @@ class Store:
         into: Sequence[Memory],
         rect: Rect | None = None,
         found: Match | None = None,
+        limit: float = math.inf,
     ) -> set[int]:
         """Fills `into` with the blocks from `keys[first]` on. Returns the indices of `into` that
         did not come.
 
         Their memory has undefined bytes. All other bytes were verified. `found`: the result of
-        `match`, whose lease is used and not given back.
+        `match`, whose lease is used and not given back. `limit`: seconds after which it is given
+        up if that is earlier than `load_timeout`.
         """
-        with self.loading(keys, first, len(into), rect, found) as fetch:
+        with self.loading(keys, first, len(into), rect, found, limit) as fetch:
             return fetch(0, into)
 
     @contextlib.contextmanager
@@ -242,20 +261,23 @@ class Store:
         blocks: int,
         rect: Rect | None = None,
         found: Match | None = None,
+        limit: float = math.inf,
     ) -> Iterator[Fetching]:
         """As `load` of `blocks` blocks, but some at a time: gives a function that fills memory with
         the blocks from the i-th on, and returns the indices of those that did not come. With a
         `DeviceRead`, blocks may go to a GPU instead.
 
-        After `load_timeout` no block comes. The memory of a call is the caller's again after it.
+        After `load_timeout`, or `limit` seconds, no block comes. The memory of a call is the
+        caller's again after it.
         """
         begin, came = time.monotonic(), 0
+        limit = min(limit, self.options.load_timeout)
         self.counters.add("loads")
 
         def fetch(index: int, into: Sequence[Memory], device: DeviceRead | None = None) -> set[int]:
             nonlocal came
             failed = set(range(len(into)))
-            left = begin + self.options.load_timeout - time.monotonic()
+            left = begin + limit - time.monotonic()
             if found is not None and left > 0:
                 try:
                     failed = self._fetch_by_two(found, first + index, into, rect, left, device)
@@ -269,7 +291,7 @@ class Store:
         with contextlib.ExitStack() as stack:
             if found is None:
                 # Whoever looked up before had to be quick.
-                deadline = min(1.0, self.options.load_timeout)
+                deadline = min(1.0, limit)
                 try:
                     found = stack.enter_context(
                         self._client.match(
@@ -284,6 +306,43 @@ class Store:
                 self.counters.add("load_seconds", time.monotonic() - begin)
                 self.counters.add("loaded_blocks", came)
                 self.counters.add("failed_load_blocks", blocks - came)
+
+    def sample(self, keys: Sequence[bytes], block_bytes: int, rect: Rect, seconds: float) -> Sample:
+        """Loads the first blocks of `keys` that the node has into memory of nobody, and tells how
+        long that took. After `seconds` it is given up."""
+        begin = time.monotonic()
+        try:
+            found = self._client.match(self.namespace, keys, deadline=seconds)
+        except Error as error:
+            self.complain("look-up", error)
+            return Sample(time.monotonic() - begin, None, 0, Place.MEMORY)
+        with found:
+            return self._sample(found, begin, seconds, found.matched_blocks, block_bytes, rect)
+
+    def _sample(
+        self,
+        found: Match,
+        begin: float,
+        limit: float,
+        count: int,
+        block_bytes: int,
+        rect: Rect,
+    ) -> Sample:
+        """A sample of the first `count` blocks of a lease."""
+        lookup, place = time.monotonic() - begin, place_of(run.tier for run in found.tiers)
+        if count == 0:
+            return Sample(lookup, None, 0, place)
+        into = [bytearray(block_bytes) for _ in range(count)]
+        left = max(0.001, begin + limit - time.monotonic())
+        try:
+            failed = len(self._fetch_by_two(found, 0, into, rect, left, None))
+        except Error as error:
+            self.complain("load", error)
+            failed = count
+        seconds = time.monotonic() - begin
+        if failed == count:
+            return Sample(lookup, None, 0, place)
+        return Sample(lookup, seconds, (count - failed) * block_bytes, place)
 
     def load_any(
         self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None

@@ -267,7 +267,12 @@ SURFACE = Surface(
             "TransferJob": ("chunk_ids", "is_promotion", "job_id", "keys"),
         },
         "vllm.v1.outputs": {
-            "KVConnectorOutput": ("failed_recving", "finished_recving", "invalid_block_ids")
+            "KVConnectorOutput": (
+                "failed_recving",
+                "finished_recving",
+                "invalid_block_ids",
+                "kv_connector_worker_meta",
+            )
         },
         "vllm.v1.request": {
             "Request": (

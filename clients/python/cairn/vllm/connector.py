@@ -19,12 +19,13 @@ from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.vllm import compat
 from cairn.vllm.events import EventFeed, block_event
-from cairn.vllm.metadata import Metadata
+from cairn.vllm.metadata import LoadTimes, Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
-from cairn.vllm.namespace import check_config, make_plan, read_options
+from cairn.vllm.namespace import Plan, check_config, make_plan, read_options
 from cairn.vllm.pooled_scheduler import PooledSchedulerHalf
 from cairn.vllm.ranks import rank_of
 from cairn.vllm.scheduler import SchedulerHalf
+from cairn.vllm.weighing import Weighing
 from cairn.vllm.worker import WorkerHalf
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ def _nothing() -> None:
     return None
 
 
+def _weighing(store: Store, plan: Plan, options: ConnectorOptions) -> Weighing | None:
+    # The sizes of blocks in a codec are known to the workers alone, so that nobody here can probe.
+    return Weighing(store) if options.fetch == "measured" and plan.coding is None else None
+
+
 def _device(options: ConnectorOptions) -> tuple[str, int] | None:
     """The GPU that this worker computes on."""
     import torch
@@ -115,7 +121,11 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         if role == KVConnectorRole.SCHEDULER:
             half = PooledSchedulerHalf if plan.pools else SchedulerHalf
             self._scheduler = half(
-                self._store, plan, reads=transfer.is_kv_consumer, writes=transfer.is_kv_producer
+                self._store,
+                plan,
+                reads=transfer.is_kv_consumer,
+                writes=transfer.is_kv_producer,
+                weighing=_weighing(self._store, plan, options) if transfer.is_kv_consumer else None,
             )
             self._store.wait_open(2.0)
             events = vllm_config.kv_events_config
@@ -270,6 +280,12 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         assert self._worker is not None
         return self._worker.take_bad_blocks()
 
+    @_guarded(_nothing)
+    def build_connector_worker_meta(self) -> LoadTimes | None:
+        """How long the loads took that have ended, for the scheduler's half."""
+        assert self._worker is not None
+        return self._worker.take_times()
+
     def _step(self) -> Metadata:
         metadata = self._get_connector_metadata()
         assert isinstance(metadata, Metadata)
@@ -277,8 +293,12 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- both ----
 
+    @_guarded(_nothing)
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        """The counts of events since the last step."""
+        """The counts of events since the last step. vLLM's scheduler calls this once at the end of
+        each step, by which the step is measured."""
+        if self._scheduler is not None:
+            self._scheduler.on_step_end()
         data = self._store.counters.take()
         return CairnStats(data) if data else None
 

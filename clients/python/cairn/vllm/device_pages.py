@@ -131,18 +131,25 @@ class DevicePages:
     def load(self, job: LoadJob | PoolLoadJob, fence: _native.Fence) -> set[int]:
         """Indices of `job.blocks` that did not come."""
         assert isinstance(job, LoadJob)
-        with self._store.loading(job.keys, job.first, len(job.blocks), self._rect) as fetch:
-            return self.load_blocks(job.blocks, job.first, fence, fetch)
+        with self._store.loading(
+            job.keys, job.first, len(job.blocks), self._rect, limit=job.limit
+        ) as fetch:
+            return self.load_blocks(job.blocks, job.first, fence, fetch, job.limit)
 
     def load_blocks(
-        self, blocks: Sequence[int], first: int, fence: _native.Fence, fetch: Fetching
+        self,
+        blocks: Sequence[int],
+        first: int,
+        fence: _native.Fence,
+        fetch: Fetching,
+        limit: float,
     ) -> set[int]:
         """Moves what `fetch` brings to `blocks` of the engine, the prompt's `first` and those after
-        it. Returns the indices of those that did not come."""
+        it. Returns the indices of those that did not come within `limit` seconds."""
         failed = set(range(len(blocks)))
         launched: list[tuple[_native.Transfer, list[int]]] = []
         try:
-            failed -= self._launch(blocks, first, fence, fetch, launched)
+            failed -= self._launch(blocks, first, fence, fetch, launched, limit)
         except Error as error:
             self._store.complain("load", error)
         finally:
@@ -165,10 +172,11 @@ class DevicePages:
         fence: _native.Fence,
         fetch: Fetching,
         launched: list[tuple[_native.Transfer, list[int]]],
+        limit: float,
     ) -> set[int]:
         """Returns the indices of blocks that are in their pages already. `launched` gets those that
         are on their way there, also before an error."""
-        until = time.monotonic() + self._store.options.load_timeout
+        until = time.monotonic() + min(limit, self._store.options.load_timeout)
         count, index = len(blocks), 0
         arrived: set[int] = set()
         while index < count:

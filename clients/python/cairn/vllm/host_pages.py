@@ -75,7 +75,8 @@ class HostPages:
         """Indices of `job.blocks` that did not come."""
         if isinstance(job, LoadJob):
             [pool] = self._pools
-            return self._store.load(job.keys, job.first, pool.pages(job.blocks), pool.rect)
+            pages = pool.pages(job.blocks)
+            return self._store.load(job.keys, job.first, pages, pool.rect, limit=job.limit)
         assert isinstance(self._store, PoolStore)
         check_places(job)
         for blocks in job.pools:
@@ -89,7 +90,7 @@ class HostPages:
             )
             for blocks in job.pools
         ]
-        came = self._store.load_pools(job.keys, self._needs, job.tokens, targets)
+        came = self._store.load_pools(job.keys, self._needs, job.tokens, targets, job.limit)
         return set() if came else set(range(len(job.blocks)))
 
     def save(self, jobs: Sequence[SaveJob]) -> None:

@@ -1,7 +1,8 @@
-"""The message of the scheduler's half to the workers' half in each step."""
+"""The messages of the scheduler's half and the workers' half to each other in each step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Union
@@ -13,6 +14,7 @@ from cairn.vllm.adapters import AdapterFiles
 __all__ = [
     "NO_BLOCK",
     "LoadJob",
+    "LoadTimes",
     "Metadata",
     "PoolBlocks",
     "PoolLoadJob",
@@ -32,6 +34,8 @@ class LoadJob:
     keys: Sequence[bytes]
     first: int
     blocks: Sequence[int]
+    limit: float = math.inf
+    """Seconds after which it is given up if that is before its timeout."""
 
 
 @dataclass
@@ -53,6 +57,8 @@ class PoolLoadJob:
     """One for each unit of these tokens."""
     tokens: int
     pools: Sequence[PoolBlocks]
+    limit: float = math.inf
+    """As of `LoadJob`."""
 
     @property
     def blocks(self) -> list[int]:
@@ -99,3 +105,21 @@ class Metadata(KVConnectorMetadata):
     saves: list[SaveJob] = field(default_factory=list)
     idle: bool = False
     """The engine computes nothing in this step."""
+
+
+@dataclass
+class LoadTimes:
+    """Loads that have ended, as workers tell the scheduler, by request: the seconds that one took,
+    and how many of its blocks did not come.
+
+    vLLM brings it as `kv_connector_worker_meta`, and asks it for `aggregate` alone.
+    """
+
+    loads: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def aggregate(self, other: LoadTimes) -> LoadTimes:
+        """The slowest of several workers counts, and the one that got the least."""
+        for request, (seconds, failed) in other.loads.items():
+            own_seconds, own_failed = self.loads.get(request, (0.0, 0))
+            self.loads[request] = (max(own_seconds, seconds), max(own_failed, failed))
+        return self

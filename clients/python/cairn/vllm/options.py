@@ -14,6 +14,9 @@ __all__ = ["ConnectorOptions"]
 class ConnectorOptions(Options):
     """The connector's settings."""
 
+    fetch: Literal["measured", "always"] = choice("measured", "always")
+    """Which hits are taken: "measured" (those that are loaded faster than computed, by what both
+    have cost), or "always" (all of them)."""
     load_buffer: int = 64 << 20
     """KV on a GPU: bytes of pinned memory through which loads pass."""
     draft_revision: str = ""

@@ -49,11 +49,11 @@ class PooledDevicePages:
         assert isinstance(job, PoolLoadJob)
         check_places(job)
         count = len(job.blocks)
-        with self._store.loading_pools(job.keys, self._needs, job.tokens, count) as load:
+        with self._store.loading_pools(job.keys, self._needs, job.tokens, count, job.limit) as load:
             for blocks in job.pools:
                 fetch = load.fetching(blocks.pool, blocks.first, self._rects[blocks.pool])
                 pages = self._pages[blocks.pool]
-                if pages.load_blocks(blocks.blocks, blocks.first, fence, fetch):
+                if pages.load_blocks(blocks.blocks, blocks.first, fence, fetch, job.limit):
                     return set(range(count))
             load.came = True
         return set()

@@ -18,16 +18,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cairn._engine.fetch_chooser import Offer, Place, place_of
 from cairn._engine.pool_store import PoolFound, PoolLookup, PoolQuestion, PoolStore
 from cairn._engine.store import Store
 from cairn.keys import pool_keys
-from cairn.types import TierKind
+from cairn.types import Rect, TierKind
 from cairn.vllm.metadata import NO_BLOCK, Metadata, PoolBlocks, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.options import ConnectorOptions
 from cairn.vllm.pools import step_of
-from cairn.vllm.scheduler import Loading, RequestState, SchedulerHalf, files_of
+from cairn.vllm.scheduler import PROBE_BYTES, Loading, RequestState, SchedulerHalf, files_of
 from cairn.vllm.states import Checkpoint, checkpoints
+from cairn.vllm.weighing import Probe, Weighing
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -62,8 +64,17 @@ class _Progress:
 class PooledSchedulerHalf(SchedulerHalf):
     """Called by the engine's one scheduler thread."""
 
-    def __init__(self, store: Store, plan: Plan, *, reads: bool, writes: bool) -> None:
-        super().__init__(store, plan, reads=reads, writes=writes)
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        *,
+        reads: bool,
+        writes: bool,
+        weighing: Weighing | None = None,
+    ) -> None:
+        """As of `SchedulerHalf`."""
+        super().__init__(store, plan, reads=reads, writes=writes, weighing=weighing)
         assert isinstance(store, PoolStore) and isinstance(store.options, ConnectorOptions)
         self._pool_store = store
         self._step = step_of(plan.pools)
@@ -112,6 +123,9 @@ class PooledSchedulerHalf(SchedulerHalf):
     # ---- before a request runs ----
 
     def _begin_lookup(self, state: RequestState, keys: Sequence[bytes]) -> PoolLookup:
+        return self._pool_store.begin_pool_lookup(self._question(state, keys))
+
+    def _question(self, state: RequestState, keys: Sequence[bytes]) -> PoolQuestion:
         # The last token is always computed, so no key covers it. If a prompt is too long for one
         # question, its beginning may be found.
         keys = keys[: self._most_keys]
@@ -120,9 +134,36 @@ class PooledSchedulerHalf(SchedulerHalf):
             state.request.num_tokens - 1,
             self._of(state.request).most,
         )
-        return self._pool_store.begin_pool_lookup(
-            PoolQuestion(keys, self._needs, self._step, self._floor(int(most)))
-        )
+        return PoolQuestion(keys, self._needs, self._step, self._floor(int(most)))
+
+    def _offers(self, state: RequestState, computed: int, found: int) -> list[Offer]:
+        # The node is asked for the longest length alone. Since late tokens cost more to compute
+        # than early ones, a shorter one would be taken only if a place of it were faster.
+        assert isinstance(state.answer, PoolFound)
+        place = place_of(run.tier for run in state.answer.tiers if run.blocks)
+        return [Offer(found, self._bytes_between(computed, computed + found), place)]
+
+    def _most(self, state: RequestState) -> Offer:
+        tokens = self._floor(state.request.num_tokens - 1)
+        return Offer(tokens, self._bytes_between(0, tokens), Place.MEMORY)
+
+    def _bytes_between(self, computed: int, tokens: int) -> int:
+        """That are loaded to go on after `tokens` tokens, if the engine has the first `computed`
+        ones."""
+        total = 0
+        for pool in self._plan.pools:
+            needed = pool.needed(tokens)
+            first = max(needed.start, computed // pool.block_tokens)
+            total += max(0, needed.stop - pool.proof_blocks - first) * pool.block_bytes
+        return total
+
+    def _probe(self, state: RequestState) -> Probe | None:
+        question = self._question(state, list(self._lookup_keys(state)))
+        if question.most <= 0:
+            return None
+        sizes = [pool.block_bytes for pool in self._plan.pools]
+        rects = [Rect(number, number + 1, 0, 1) for number in range(len(sizes))]
+        return lambda s: self._pool_store.sample_pools(question, sizes, rects, PROBE_BYTES, s)
 
     def _loadable(self, state: RequestState, computed: int) -> int:
         state.first = computed // self._plan.block_tokens
@@ -139,6 +180,9 @@ class PooledSchedulerHalf(SchedulerHalf):
         answer = self._take_answer(state)
         if isinstance(answer, PoolFound):
             self._know(progress, answer)
+            left = answer.tokens - state.first * self._plan.block_tokens - tokens
+            if self._weighing is not None and tokens == 0 and left > 0:
+                self._weighing.left(left // self._plan.block_tokens)
         self._add_boundary(progress, request.shared_prefix_boundary)
         if tokens <= 0:
             return
@@ -151,7 +195,9 @@ class PooledSchedulerHalf(SchedulerHalf):
                 first += 1
             pools.append(PoolBlocks(number, first, list(ids[first:last])))
         keys = self._keys(state, end // self._plan.block_tokens)
-        self._jobs.append(PoolLoadJob(request.request_id, keys, end, pools))
+        count = sum(len(pool.blocks) for pool in pools)
+        limit = self._load_begins(request.request_id, state, count)
+        self._jobs.append(PoolLoadJob(request.request_id, keys, end, pools, limit))
         progress.offered = end
         self._loading[request.request_id] = Loading(answer.tiers if answer else (), 0, [])
 
@@ -320,8 +366,11 @@ class PooledSchedulerHalf(SchedulerHalf):
     def on_output(self, output: KVConnectorOutput) -> None:
         """Loads that ended, and those that did not bring everything."""
         failed = output.failed_recving or ()
+        if self._weighing is not None:
+            self._weighing.loads_told(output.kv_connector_worker_meta)
         for name in output.finished_recving or ():
             load = self._loading.pop(name, None)
+            given_up = self._weighing is not None and self._weighing.load_ended(name)
             state, progress = self._requests.get(name), self._progress.get(name)
             if load is None or name not in failed or state is None or progress is None:
                 continue
@@ -329,7 +378,7 @@ class PooledSchedulerHalf(SchedulerHalf):
             # knows which block is lost; the same one would be offered forever.
             progress.offers -= 1
             progress.most = progress.offered - 1
-            state.load_failed = progress.offers <= 0 or progress.most < self._step
+            state.load_failed = given_up or progress.offers <= 0 or progress.most < self._step
             progress.saved = [0] * len(progress.saved)
             progress.checkpoint = 0
 

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cairn._engine.fetch_chooser import LEAST_STEP, Choice, Offer, Place, place_of
 from cairn._engine.pool_store import PoolFound, PoolLookup
 from cairn._engine.store import Lookup, Store
-from cairn.types import Match, TierKind, TierRun
+from cairn.types import Match, OpaqueLayout, Rect, TierKind, TierRun
 from cairn.vllm.adapters import Adapter, AdapterFiles, Adapters, Naming
 from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.request_keys import RequestKeys
+from cairn.vllm.weighing import Probe, Weighing
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-__all__ = ["Loading", "RequestState", "SchedulerHalf", "files_of"]
+__all__ = ["PROBE_BYTES", "Loading", "RequestState", "SchedulerHalf", "files_of"]
 
 _LOG = logging.getLogger("cairn")
 _FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
 _USABLE = 10.0  # Seconds: older answers count no more.
 _IDLE = 0.005  # Seconds that a step without work waits for an answer.
+PROBE_BYTES = 4 << 20  # Bytes of a probe, or one block if that has more.
+_PROBE_BLOCKS = 16
 
 
 @dataclass(slots=True)
@@ -46,6 +50,10 @@ class RequestState:
     question: Lookup | PoolLookup | None = None
     answer: Match | PoolFound | None = None
     answered: float = -math.inf
+    wait: float = 0.0
+    """Seconds that it waits for the answer to `question`."""
+    choice: Choice | None = None
+    """The part of the last answer that was taken."""
     preemptions: int = 0
     first: int = 0
     saved: int = 0
@@ -64,9 +72,19 @@ class Loading:
 class SchedulerHalf:
     """Called by the engine's one scheduler thread."""
 
-    def __init__(self, store: Store, plan: Plan, *, reads: bool, writes: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        *,
+        reads: bool,
+        writes: bool,
+        weighing: Weighing | None = None,
+    ) -> None:
+        """`weighing`: None: all that the node has is taken."""
         self._store = store
         self._plan = plan
+        self._weighing = weighing
         self._reads = reads
         self._writes = writes
         self._requests: dict[str, RequestState] = {}
@@ -114,7 +132,59 @@ class SchedulerHalf:
             # It may have waited for long, and the engine may have read other files since.
             self._refuse(state, "changed_adapter_requests")
             return 0
-        return found
+        return self._taken(state, computed, found) if found else 0
+
+    def _taken(self, state: RequestState, computed: int, found: int) -> int:
+        """Those of the `found` tokens after the first `computed` ones that are loaded faster than
+        computed."""
+        if self._weighing is None:
+            return found
+        state.choice = self._weighing.choose(
+            computed,
+            state.request.num_tokens,
+            self._offers(state, computed, found),
+            lambda: self._probe(state),
+        )
+        return state.choice.offer.tokens if state.choice is not None else 0
+
+    def _offers(self, state: RequestState, computed: int, found: int) -> list[Offer]:
+        """The lengths to which the answer can be taken: all, or less where slower places
+        begin."""
+        assert isinstance(state.answer, Match)
+        size, first, blocks = self._plan.block_tokens, state.first, found // self._plan.block_tokens
+        offers: list[Offer] = []
+        end, place = 0, Place.MEMORY
+        for run in state.answer.tiers:
+            end = min(end + run.blocks, first + blocks)
+            if end <= first:
+                continue
+            place = max(place, place_of([run.tier]))
+            offer = Offer((end - first) * size, self._bytes(end - first), place)
+            if offers and offers[-1].place == place:
+                offers[-1] = offer
+            else:
+                offers.append(offer)
+        # An answer should not have more than its runs.
+        whole = Offer(found, self._bytes(blocks), place)
+        return offers if offers and offers[-1].tokens == found else [*offers, whole]
+
+    def _most(self, state: RequestState) -> Offer:
+        """The most that the node can have for a request."""
+        blocks = (state.request.num_tokens - 1) // self._plan.block_tokens
+        return Offer(blocks * self._plan.block_tokens, self._bytes(blocks), Place.MEMORY)
+
+    def _bytes(self, blocks: int) -> int:
+        """On each rank."""
+        layout = self._plan.spec.layout
+        assert isinstance(layout, OpaqueLayout)
+        return blocks * layout.max_part_bytes
+
+    def _probe(self, state: RequestState) -> Probe | None:
+        """A probe of the request's first blocks."""
+        size = self._bytes(1)
+        blocks = max(1, min(_PROBE_BLOCKS, PROBE_BYTES // size))
+        keys = list(self._lookup_keys(state)[:blocks])
+        return (lambda s: self._store.sample(keys, size, Rect(0, 1, 0, 1), s)) if keys else None
 
     def _loadable(self, state: RequestState, computed: int) -> int:
         """Tokens after the first `computed` ones that the answer has."""
@@ -131,28 +201,47 @@ class SchedulerHalf:
         now = time.monotonic()
         question = state.question
         if question is not None:
-            done = question.done()
-            if done or now - question.begin > self._store.options.lookup_timeout:
+            done, waited = question.done(), now - question.begin
+            if done or waited > state.wait:
                 # Too late is a miss.
                 state.question, state.answered = None, now
                 state.answer = question.result() if done else None
                 if not done:
                     question.give_up()
+                if self._weighing is not None and done:
+                    self._weighing.answered(question.seconds)
+                elif self._weighing is not None:
+                    self._weighing.gave_up(waited)
         if state.question is None and now - state.answered > _FRESH:
             self._ask(state)
         return now - state.answered <= _USABLE
 
     def _ask(self, state: RequestState) -> None:
+        keys = self._lookup_keys(state)
+        if not keys or not self._asks(state):
+            state.answer, state.answered = None, time.monotonic()
+            return
+        state.question = self._begin_lookup(state, keys)
+
+    def _asks(self, state: RequestState) -> bool:
+        """Whether an answer can be worth waiting for."""
+        if self._weighing is None:
+            state.wait = self._store.options.lookup_timeout
+            return True
+        tokens = state.request.num_tokens
+        state.wait = self._weighing.wait(tokens)
+        first = state.answered == -math.inf
+        return self._weighing.asks(
+            tokens, self._most(state), lambda: self._probe(state), first=first
+        )
+
+    def _lookup_keys(self, state: RequestState) -> Sequence[bytes]:
         blocks = (state.request.num_tokens - self._unasked) // self._plan.block_tokens
         keys: Sequence[bytes] = state.request.block_hashes
         if not self._request_keys.are_the_engine_s(state.adapter) or len(keys) != blocks:
-            keys = self._keys(state, blocks)
-        # Else asked with the engine's own list: a copy of a thousand keys costs a quarter of what a
-        # question does.
-        if not keys:
-            state.answered = time.monotonic()
-            return
-        state.question = self._begin_lookup(state, keys)
+            return self._keys(state, blocks)
+        # The engine's own list: a copy of a thousand keys costs a quarter of what a question does.
+        return keys
 
     def _begin_lookup(self, state: RequestState, keys: Sequence[bytes]) -> Lookup | PoolLookup:
         return self._store.begin_lookup(keys)
@@ -213,13 +302,34 @@ class SchedulerHalf:
         if answer is not None:
             state.saved = max(state.saved, answer.matched_blocks)
             self._count_shortened(state, answer.matched_blocks)
+            self._count_left(state, answer, tokens)
         if tokens <= 0:
             return
         first, count = state.first, tokens // self._plan.block_tokens
         ids = list(blocks.get_block_ids()[0][first : first + count])
-        self._jobs.append(LoadJob(request.request_id, self._keys(state, first + count), first, ids))
+        keys = self._keys(state, first + count)
+        limit = self._load_begins(request.request_id, state, len(ids))
+        self._jobs.append(LoadJob(request.request_id, keys, first, ids, limit))
         self._loading[request.request_id] = Loading(answer.tiers if answer else (), first, ids)
         state.saved = max(state.saved, first + count)
+
+    def _count_left(self, state: RequestState, answer: Match, tokens: int) -> None:
+        """`tokens` of the answer are loaded."""
+        if self._weighing is None:
+            return
+        most = (state.request.num_tokens - 1) // self._plan.block_tokens
+        found = min(answer.matched_blocks - self._plan.proof_blocks, most) - state.first
+        left = found - tokens // self._plan.block_tokens
+        if left > 0 and not state.load_failed:
+            self._weighing.left(left)
+
+    def _load_begins(self, name: str, state: RequestState, blocks: int) -> float:
+        """Returns the seconds after which the load is given up."""
+        choice, state.choice = state.choice, None
+        if self._weighing is None or choice is None:
+            return math.inf
+        self._weighing.load_begins(name, choice, blocks)
+        return choice.limit
 
     def _count_shortened(self, state: RequestState, found: int) -> None:
         most = (state.request.num_tokens - 1) // self._plan.block_tokens
@@ -254,6 +364,8 @@ class SchedulerHalf:
         metadata = Metadata(self._store.namespace, self._jobs, idle=idle)
         self._jobs = []
         try:
+            if self._weighing is not None:
+                self._weighing.step_begins(_parts(output))
             if self._writes:
                 self._save_all_filled(output, metadata)
             if idle and not self._loading:
@@ -267,9 +379,15 @@ class SchedulerHalf:
     def _wait_for_answer(self) -> None:
         """Waits a little, because otherwise the engine asks again and again and uses the core that
         the answer needs."""
-        asked = [state.question for state in self._requests.values() if state.question is not None]
-        if asked and not any(question.done() for question in asked):
-            asked[0].wait(_IDLE)  # The first is answered first, mostly.
+        asked = [
+            (state.question, state.wait)
+            for state in self._requests.values()
+            if state.question is not None
+        ]
+        if asked and not any(question.done() for question, _ in asked):
+            question, wait = asked[0]  # It is answered first, mostly.
+            left = question.begin + wait - time.monotonic()
+            question.wait(max(0.0, min(_IDLE, left)))
             return
         named = [state.naming for state in self._requests.values() if state.naming is not None]
         if not asked and named:
@@ -328,11 +446,20 @@ class SchedulerHalf:
             )
             state.saved = full
 
+    def on_step_end(self) -> None:
+        """A step has ended, the first of those that `build_metadata` was told of."""
+        if self._weighing is not None:
+            self._weighing.step_ended()
+
     def on_output(self, output: KVConnectorOutput) -> None:
         """Loads that ended, and blocks that they did not bring."""
         invalid = output.invalid_block_ids or ()
+        if self._weighing is not None:
+            self._weighing.loads_told(output.kv_connector_worker_meta)
         for name in output.finished_recving or ():
             load = self._loading.pop(name, None)
+            if self._weighing is not None:
+                self._weighing.load_ended(name)
             if load is None:
                 continue
             bad = [i for i, block in enumerate(load.blocks) if block in invalid]
@@ -363,8 +490,21 @@ class SchedulerHalf:
         )
 
     def close(self) -> None:
-        """Ends its thread."""
+        """Ends its threads."""
         self._adapters.close()
+        if self._weighing is not None:
+            self._weighing.close()
+
+
+def _parts(output: SchedulerOutput) -> list[tuple[int, int]]:
+    """For each request of a step the position of its first token in it, and how many it has. Empty:
+    it says nothing of what a prompt costs, as most steps."""
+    if max(output.num_scheduled_tokens.values(), default=0) < LEAST_STEP:
+        return []
+    cached = output.scheduled_cached_reqs
+    begin = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+    begin.update(zip(cached.req_ids, cached.num_computed_tokens))
+    return [(begin[name], count) for name, count in output.num_scheduled_tokens.items()]
 
 
 def files_of(state: RequestState) -> AdapterFiles | None:

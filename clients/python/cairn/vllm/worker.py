@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Union
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 from cairn._engine.pool_store import PoolStore
 from cairn._engine.store import Store
 from cairn.types import Rect
-from cairn.vllm.metadata import LoadJob, Metadata, PoolLoadJob, SaveJob
+from cairn.vllm.metadata import LoadJob, LoadTimes, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ class WorkerHalf:
         self._stores = plan.ranks.stores(rank)
         self._pages: Pages | None = None
         self._loads = ThreadPoolExecutor(2, "cairn-load")
-        self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[str, list[int], float]] = queue.SimpleQueue()
         self._under_way = 0
         self._bad: set[int] = set()
         self._failed: set[str] = set()
+        self._times = LoadTimes()
         self._mismatch = False
 
     def register(
@@ -104,7 +106,7 @@ class WorkerHalf:
             return False
 
     def _load(self, job: LoadJob | PoolLoadJob, fence: Any) -> None:
-        failed = set(range(len(job.blocks)))
+        begin, failed = time.monotonic(), set(range(len(job.blocks)))
         try:
             if not self._mismatch and fence is not False:
                 assert self._pages is not None
@@ -112,7 +114,8 @@ class WorkerHalf:
         except Exception:
             self._store.counters.add("internal_errors")
             _LOG.exception("cairn: a load failed, the engine computes")
-        self._done.put((job.request, [job.blocks[i] for i in sorted(failed)]))
+        seconds = time.monotonic() - begin
+        self._done.put((job.request, [job.blocks[i] for i in sorted(failed)], seconds))
 
     def finished(self, idle: bool) -> set[str]:
         """Requests whose loads have ended since the last call, well or not.
@@ -124,12 +127,13 @@ class WorkerHalf:
         wait = idle
         while self._under_way > 0:
             try:
-                request, bad = self._done.get(block=wait, timeout=_IDLE)
+                request, bad, seconds = self._done.get(block=wait, timeout=_IDLE)
             except queue.Empty:
                 break
             wait = False
             self._under_way -= 1
             ended.add(request)
+            self._times.loads[request] = (seconds, len(bad))
             if not self._plan.pools:
                 self._bad.update(bad)
             elif bad:
@@ -146,6 +150,13 @@ class WorkerHalf:
         """With pools: the requests whose `finished` loads did not bring everything."""
         failed, self._failed = self._failed, set()
         return failed
+
+    def take_times(self) -> LoadTimes | None:
+        """How long the loads took that have `finished` since the last call."""
+        if not self._times.loads:
+            return None
+        times, self._times = self._times, LoadTimes()
+        return times
 
     def start_saves(self, metadata: Metadata) -> None:
         """Copies the full blocks of the step to a place of ours, because the engine may use their
