@@ -154,14 +154,14 @@ class PooledSchedulerHalf(SchedulerHalf):
         for pool in self._plan.pools:
             needed = pool.needed(tokens)
             first = max(needed.start, computed // pool.block_tokens)
-            total += max(0, needed.stop - pool.proof_blocks - first) * pool.block_bytes
+            total += max(0, needed.stop - pool.proof_blocks - first) * pool.part_bytes
         return total
 
     def _probe(self, state: RequestState) -> Probe | None:
         question = self._question(state, list(self._lookup_keys(state)))
         if question.most <= 0:
             return None
-        sizes = [pool.block_bytes for pool in self._plan.pools]
+        sizes = [pool.part_bytes for pool in self._plan.pools]
         rects = [Rect(number, number + 1, 0, 1) for number in range(len(sizes))]
         return lambda s: self._pool_store.sample_pools(question, sizes, rects, PROBE_BYTES, s)
 
