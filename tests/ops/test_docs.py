@@ -166,7 +166,9 @@ def test_tests_that_pages_name_exist():
     for page, path, name in NAMED_TESTS:
         where = f"{page.relative_to(ROOT)}: {path}::{name}"
         assert (ROOT / path).is_file(), where
-        assert re.search(rf"^ *def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), where
+        assert re.search(rf"^ *def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), (
+            where
+        )
 
 
 def test_each_family_of_models_has_tests_behind_it():

@@ -1,6 +1,6 @@
 #pragma once
-// How long the machine did not run a thread that had nothing to do but to wake up. A virtual machine
-// may stop for a second: calls that were under way then say nothing about the servers under test.
+// How long the machine did not run a thread that only has to wake up. A virtual machine may stop
+// for a second: calls that were under way then say nothing about the servers under test.
 
 #include <atomic>
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""What a node takes of a layout whose bytes it does not know (common/keys/namespace_spec.cc)."""
+"""The limits of a layout whose bytes a node does not know (common/keys/namespace_spec.cc)."""
 
 __all__ = ["MAX_BLOCK_TOKENS", "MAX_COLUMNS", "MAX_PART", "MAX_POOLS"]
 

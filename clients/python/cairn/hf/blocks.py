@@ -40,8 +40,8 @@ class EmptyBlocks:
         """The memory of each block."""
 
     def layers(self, blocks: int) -> list[tuple[torch.Tensor, torch.Tensor] | None]:
-        """What each layer keeps of the first `blocks` blocks, on its device, if it keeps
-        anything."""
+        """The tensors of each layer with the first `blocks` blocks, on its device. None: it keeps
+        nothing."""
         tensors: list[tuple[torch.Tensor, torch.Tensor] | None] = []
         for layer, planes in zip(self._layers, self._kept):
             if not layer:

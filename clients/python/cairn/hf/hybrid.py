@@ -110,7 +110,7 @@ class HybridCache(ModelCache):
 
     def prefill(self, input_ids: torch.Tensor) -> DynamicCache:
         """A cache for `past_key_values` with the prompt up to its last full block, never its last
-        token. What the node does not have is computed and stored.
+        token. The model computes the blocks that the node does not have, and they are stored.
 
         `input_ids`: [1, tokens].
         """

@@ -73,7 +73,7 @@ def recording_cache(config: Any) -> DynamicCache:
 
 
 def cache_of_a_token(model: Any) -> DynamicCache:
-    """What a decoder itself makes of one token. ValueError: it has an encoder, too."""
+    """A cache with one token, as a decoder itself makes it. ValueError: it has an encoder, too."""
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(
             "the model has an encoder and a decoder, expected a decoder alone: use EncoderCache"

@@ -75,7 +75,7 @@ def states_of(cache: Cache) -> list[KeptState]:
 
 
 def checkpoint_bytes(states: Sequence[KeptState]) -> int:
-    """Of all of them."""
+    """The bytes of all of them."""
     return states[-1].end
 
 

@@ -75,8 +75,8 @@ class Coding:
 
 @dataclass(frozen=True)
 class Plan:
-    """What scheduler and workers of one engine must know. They agree on all of it, except for
-    `own_bytes` here and in pools."""
+    """The values that scheduler and workers of one engine need. They agree on all of them, except
+    for `own_bytes` here and in pools."""
 
     spec: NamespaceSpec
     block_tokens: int

@@ -34,7 +34,7 @@ class PoolPlan:
     layers: tuple[str, ...]
     block_tokens: int
     own_bytes: int
-    """Of a block at this worker, without padding."""
+    """The bytes of a block at this worker, without padding."""
     tail: int
     """After n tokens, the layers need the blocks of this many tokens before n. 0: all of them."""
     proof_blocks: int = 0
@@ -44,14 +44,14 @@ class PoolPlan:
     """From a block of a layer to its next one in the engine's memory, if padding is between them.
     0: there is none."""
     most_bytes: int = 0
-    """Of a block at any worker, at most. 0: `own_bytes`."""
+    """The bytes of a block at any worker, at most. 0: `own_bytes`."""
     states: bool = False
     """A block is a checkpoint of the layers' states after its last token. vLLM says which of its
     blocks has it, and when."""
 
     @property
     def part_bytes(self) -> int:
-        """Of a block at any worker, at most."""
+        """The bytes of a block at any worker, at most."""
         return self.most_bytes or self.own_bytes
 
     @property

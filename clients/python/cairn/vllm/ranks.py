@@ -38,13 +38,13 @@ class Ranks:
     """The workers of an engine, on which all of them agree."""
 
     parts: int = 1
-    """Of a block."""
+    """How many a block has."""
     stages: tuple[int, ...] = ()
     """How many of the model's layers each stage of a pipeline has. Empty: there is one stage."""
     replicas: int = 1
-    """So many workers after each other have the same part."""
+    """As many workers after each other have the same part."""
     token_shards: int = 1
-    """A block has so many times the tokens that a worker has of it."""
+    """A block has this many times the tokens that a worker has of it."""
     context: str = ""
     """How they are distributed, as a text. Empty: they are not."""
 
