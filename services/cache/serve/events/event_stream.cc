@@ -131,10 +131,9 @@ void EventStream::Count(const Followed& followed, int change) {
 void EventStream::WarnIfShared(const Fingerprint& fingerprint, const NamespaceForm& form) const {
   for (const auto& [other, followed] : namespaces_) {
     if (!followed.form || *followed.form->topic() != *form.topic()) continue;
-    // What leaves one of them counts as gone, though the other one may have it.
-    log::Warn("events_share_a_topic", {{"topic", *form.topic()},
-                                       {"namespace", fingerprint.Hex()},
-                                       {"other", other.Hex()}});
+    // A block that leaves one of them counts as gone, though the other one may have it.
+    log::Warn("events_share_a_topic",
+              {{"topic", *form.topic()}, {"namespace", fingerprint.Hex()}, {"other", other.Hex()}});
     return;
   }
 }

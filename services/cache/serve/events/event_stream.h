@@ -5,16 +5,16 @@
 //   engine's Watch ─► NamespaceForm ─► batches of a topic ─► sink
 //                                            └─► the last ones, for replays
 //
-// A stream begins with AllBlocksCleared and all blocks that are here, and goes on with what
-// happens. It begins again, with the next numbers, when readers know blocks of which nobody would
-// tell them that they are gone, or do not know all:
+// A stream begins with AllBlocksCleared and all blocks that are here. Everything that happens
+// follows. The stream begins again, with the next numbers, if readers know blocks that are gone and
+// would not be told, or if they do not know all blocks:
 //
 //   lagged    the node stored and moved faster than the stream was read
 //   dropped   a namespace is gone with all its blocks: readers get no removal for each of them
 //   asked     a reader asks for batches that are not kept, and the last beginning is not, either
 //
-// It keeps no table of blocks: events have all that is needed. Numbers count through all topics, so
-// who reads only some of them sees gaps.
+// The stream keeps no table of blocks: the engine's events have all that is needed. Numbers count
+// through all topics, so a reader of some of them sees gaps.
 
 #include <array>
 #include <cstdint>
@@ -44,21 +44,21 @@ struct EventBatch {
 // Not thread-safe.
 class EventStream {
  public:
-  // About the most bytes of a batch.
+  // The most bytes of a batch, about.
   static constexpr size_t kBatchBytes = 64 << 10;
-  // What a kept batch takes in addition to its bytes, about.
+  // The memory of a kept batch in addition to its bytes, about.
   static constexpr size_t kBatchOverhead = 256;
   // The least time between the end of a beginning and the next one: for those that the node itself
-  // needs, and for those that a reader asks for. A beginning that took long waits ten times as long.
+  // needs, and for those that a reader asks for. It is at least ten times what a beginning took.
   static constexpr Duration kPause = std::chrono::seconds(1);
   static constexpr Duration kPauseAsked = std::chrono::seconds(30);
 
   struct Options {
     std::string topic = "kv@{node}@{model}";  // CheckTopic.
     TopicNames names = {};
-    std::string tenant = "default";  // Of no other tenant's blocks anything is told.
+    std::string tenant = "default";  // Nothing is told about blocks of other tenants.
     EventEncoding encoding = EventEncoding::kMaps;
-    bool bytes = false;                // vLLM's hashes are written as all their bytes.
+    bool bytes = false;                 // vLLM's hashes are written as all their bytes.
     uint64_t kept_bytes = 32ull << 20;  // Limit for the batches that are kept.
   };
   struct Dependencies {
@@ -73,11 +73,11 @@ class EventStream {
   static constexpr size_t kCauses = 4;
   struct Numbers {
     uint64_t batches = 0;
-    uint64_t stored = 0;   // Blocks in events, by kind.
+    uint64_t stored = 0;  // Blocks in events of each kind.
     uint64_t removed = 0;
     std::array<uint64_t, kCauses> beginnings = {};
-    uint64_t replays = 0;  // Requests for them.
-    uint64_t incomplete_replays = 0;  // Of these, for batches that are not kept.
+    uint64_t replays = 0;             // Requests for them.
+    uint64_t incomplete_replays = 0;  // Those for batches that are not kept.
     uint64_t kept_batches = 0;
     uint64_t kept_bytes = 0;
     uint64_t namespaces = 0;          // Namespaces of the tenant that are published.
@@ -102,7 +102,7 @@ class EventStream {
   struct Open {
     std::shared_ptr<const std::string> topic = {};
     std::vector<KvEvent> events = {};
-    size_t bytes = 0;  // About.
+    size_t bytes = 0;    // About.
     bool again = false;  // The last two events are of one run: removed, and stored again.
   };
 
@@ -133,8 +133,8 @@ class EventStream {
   // An event may be about a block that the beginning has told already: the block was stored between
   // the watch and the page that has it. Some readers count how often a block was stored.
   bool repeats_ = false;
-  uint64_t next_ = 0;         // The number of the next batch.
-  uint64_t begun_with_ = 0;   // That of the first batch of the last beginning.
+  uint64_t next_ = 0;        // The number of the next batch.
+  uint64_t begun_with_ = 0;  // That of the first batch of the last beginning.
   Open open_;
   std::deque<EventBatch> kept_;
   Numbers numbers_;

@@ -32,7 +32,7 @@ struct EventGroup {
   bool operator==(const EventGroup&) const = default;
 };
 
-// What the blocks of one event have in common.
+// The fields that the blocks of one event share.
 struct EventShape {
   enum class Kind : uint8_t {
     kStored,   // The blocks are in this place.

@@ -1,7 +1,7 @@
 #pragma once
 // Which namespaces' blocks are published, and how routers read of them.
 //
-// Routers know blocks by the engine's own hashes. So a namespace is published if its keys are these:
+// Routers know blocks by the engine's own hashes. So a namespace is published if its keys are such:
 //
 //   key scheme    engine    a block's hash in events, its places
 //   vllm-...      vLLM      the last 64 bits of its key, or all of it; GPU, CPU, STORAGE
@@ -21,7 +21,7 @@
 
 namespace cairn::cache {
 
-// What stands for the words in braces of a topic: "kv@{node}@{model}".
+// The words that stand for those in braces of a topic: "kv@{node}@{model}".
 struct TopicNames {
   std::string node = {};
   std::string host = {};

@@ -45,8 +45,8 @@ std::string BindEndpoint(const net::ListenAddress& address) {
 }
 
 Status AppendEventsAddresses(const EventsConfig& config, std::vector<net::NamedAddress>* all) {
-  for (const auto& [setting, endpoint] : {std::pair("events.zmq", &config.zmq),
-                                          std::pair("events.zmq_replay", &config.zmq_replay)}) {
+  for (const auto& [setting, endpoint] :
+       {std::pair("events.zmq", &config.zmq), std::pair("events.zmq_replay", &config.zmq_replay)}) {
     if (endpoint->empty()) continue;
     CAIRN_ASSIGN_OR_RETURN(net::ListenAddress address, ParseEventsEndpoint(*endpoint, setting));
     if (!net::IsLocal(address) && !config.trusted_network) {

@@ -56,8 +56,8 @@ void ExportEvents(const ZmqPublisher* publisher, metrics::Registry* registry) {
                  Number(stats.dropped_batches));
     const auto begun = [&](const char* cause, EventStream::Cause index) {
       sink.Counter("cairn_zmq_beginnings_total",
-                   "Times that the stream began again with all blocks, by why.",
-                   {{"cause", cause}}, Number(stream.beginnings[static_cast<size_t>(index)]));
+                   "Times that the stream began again with all blocks, by why.", {{"cause", cause}},
+                   Number(stream.beginnings[static_cast<size_t>(index)]));
     };
     begun("start", EventStream::Cause::kStart);
     begun("lagged", EventStream::Cause::kLagged);
@@ -81,7 +81,8 @@ void ExportEvents(const ZmqPublisher* publisher, metrics::Registry* registry) {
     namespaces("skipped", stream.skipped_namespaces);
     sink.Gauge("cairn_zmq_kept_batches", "Batches that are kept for replays.", {},
                Number(stream.kept_batches));
-    sink.Gauge("cairn_zmq_kept_bytes", "Their memory.", {}, Number(stream.kept_bytes));
+    sink.Gauge("cairn_zmq_kept_bytes", "The memory of these batches.", {},
+               Number(stream.kept_bytes));
   });
 }
 

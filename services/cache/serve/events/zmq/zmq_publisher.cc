@@ -61,7 +61,7 @@ constexpr auto kLast = zmq::send_flags::dontwait;
 
 }  // namespace
 
-// The sockets, and what is known of those who read them.
+// The sockets, and what is known of their readers.
 class ZmqPublisher::Sockets {
  public:
   explicit Sockets(const Options& options)
@@ -76,7 +76,7 @@ class ZmqPublisher::Sockets {
     if (wake_ < 0) return Errorf(StatusCode::kUnavailable, "eventfd: error {}", errno);
     SetUp(publish_);
     publish_.set(zmq::sockopt::sndhwm, options_.most_waiting);
-    // Who connects and who leaves.
+    // Says which readers connect and leave.
     if (zmq_socket_monitor(publish_.handle(), kStateEndpoint,
                            ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0) {
       return Errorf(StatusCode::kUnavailable, "events.zmq: {}", zmq::error_t().what());
@@ -102,8 +102,7 @@ class ZmqPublisher::Sockets {
     items.push_back({.socket = nullptr, .fd = wake_, .events = ZMQ_POLLIN, .revents = 0});
     for (zmq::socket_t* socket : {&state_, replay_ ? &*replay_ : nullptr}) {
       if (socket == nullptr) continue;
-      items.push_back(
-          {.socket = socket->handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0});
+      items.push_back({.socket = socket->handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0});
     }
     zmq::poll(items, std::chrono::duration_cast<std::chrono::milliseconds>(most));
     eventfd_t woken = 0;
@@ -199,7 +198,8 @@ class ZmqPublisher::Sockets {
       if (!more) return true;
     }
   }
-  // False: the message would have to wait. A signal in between would cut a message of several frames.
+  // False: the frame would have to wait. It is sent again after a signal, which would otherwise cut
+  // a message of several frames.
   static bool Send(zmq::socket_t& socket, zmq::message_t&& frame, zmq::send_flags flags) {
     return Send(socket, frame, flags);
   }

@@ -20,9 +20,9 @@ using Kind = EventShape::Kind;
 constexpr double kTime = 1234.5;
 const std::vector<uint64_t> kNumbers = {
     0, 1, 127, 128, 255, 256, 65535, 65536, UINT32_MAX, 1ull << 32, 1ull << 63, UINT64_MAX};
-const std::vector<int64_t> kSigned = {
-    0,         -1,        -32,           -33,       -128, -129, -32768,   -32769,
-    INT32_MIN, INT64_C(-2147483649), INT64_MIN, 127,  128,  INT64_MAX};
+const std::vector<int64_t> kSigned = {0,         -1,     -32,    -33,       -128,
+                                      -129,      -32768, -32769, INT32_MIN, INT64_C(-2147483649),
+                                      INT64_MIN, 127,    128,    INT64_MAX};
 
 void Put(uint64_t bits, size_t first, BlockKey* key) {
   for (size_t i = 0; i < 8; ++i) {
@@ -78,13 +78,9 @@ std::map<std::string, std::vector<KvEvent>> Batches() {
   for (const int64_t number : kSigned) first.push_back(BeginningWith(number));
   const EventShape stored{.kind = Kind::kStored, .medium = "CPU", .block_tokens = 32};
   const auto vllm = [&](Kind kind, std::string_view medium, uint32_t tokens,
-                        std::optional<EventGroup> group = {},
-                        HashForm form = HashForm::kLastBits) {
-    return EventShape{.kind = kind,
-                      .hashes = form,
-                      .medium = medium,
-                      .block_tokens = tokens,
-                      .group = group};
+                        std::optional<EventGroup> group = {}, HashForm form = HashForm::kLastBits) {
+    return EventShape{
+        .kind = kind, .hashes = form, .medium = medium, .block_tokens = tokens, .group = group};
   };
   const auto sglang = [](Kind kind, std::string_view medium) {
     return EventShape{.kind = kind,
@@ -123,8 +119,8 @@ TEST(BatchEncoderTest, BytesAreThoseOfTheEnginesOwnClasses) {
   ASSERT_EQ(recorded.size(), 2 * batches.size());
   for (const auto& [name, events] : batches) {
     const size_t at = name.find('_');
-    for (const auto& [form, encoding] : {std::pair("maps", EventEncoding::kMaps),
-                                         std::pair("arrays", EventEncoding::kArrays)}) {
+    for (const auto& [form, encoding] :
+         {std::pair("maps", EventEncoding::kMaps), std::pair("arrays", EventEncoding::kArrays)}) {
       const std::string whole = name.substr(0, at) + "_" + form + name.substr(at);
       const auto found = recorded.find(whole);
       ASSERT_NE(found, recorded.end()) << whole;
@@ -177,8 +173,8 @@ TEST(BatchEncoderTest, ARouterReadsWhatWasWritten) {
             EXPECT_EQ(read.hashes[h].high, form == HashForm::kBytes ? bits(16) : 0);
           }
           const bool vllm = written.shape.engine == EventEngine::kVllm;
-          const auto medium = router::EngineMedium{
-              .tier = vllm ? TierKind::kDisk : TierKind::kHost, .remote = vllm};
+          const auto medium = router::EngineMedium{.tier = vllm ? TierKind::kDisk : TierKind::kHost,
+                                                   .remote = vllm};
           EXPECT_EQ(read.medium, medium);
           EXPECT_EQ(read.group.index, written.shape.group ? written.shape.group->index : 0);
         };

@@ -203,9 +203,8 @@ TEST_F(EventStreamTest, BeginsAgainForAReaderThatCameTooLate) {
   EXPECT_LT(kept, 50u);
   EventReader late;
   late.Expect(reader_.next() - kept);
-  stream_->Replay(0, [&](const EventBatch& batch) {
-    late.Take(batch.number, *batch.topic, *batch.bytes);
-  });
+  stream_->Replay(
+      0, [&](const EventBatch& batch) { late.Take(batch.number, *batch.topic, *batch.bytes); });
   EXPECT_EQ(late.next(), reader_.next());
   EXPECT_LT(late.known().size(), 100u);
   EXPECT_EQ(stream_->numbers().incomplete_replays, 1u);
@@ -254,8 +253,9 @@ TEST_F(EventStreamTest, OfOtherTenantsAndOtherKeysNothingIsTold) {
 
 TEST_F(EventStreamTest, BlocksOfPoolsHaveTheEnginesHashAndGroup) {
   spec_.layout.block_tokens = 32;
-  spec_.layout.form = OpaqueLayout{
-      .description = "pages", .pools = {{"full", 32, 1, 4000, true}, {"window", 32, 1, 4000, false}}};
+  spec_.layout.form =
+      OpaqueLayout{.description = "pages",
+                   .pools = {{"full", 32, 1, 4000, true}, {"window", 32, 1, 4000, false}}};
   StartWithoutDevice({.host_bytes = 1 << 20, .disk = false});
   Follow();
   const std::vector<uint64_t> lengths = {4000};

@@ -57,9 +57,8 @@ TEST(NamespaceFormTest, TiersAndHashesAreNamedAsTheEngineDoes) {
 TEST(NamespaceFormTest, APoolIsTheGroupOfTheSameNumber) {
   NamespaceSpec spec = Spec("vllm-sha256-00");
   spec.layout.block_tokens = 16;
-  spec.layout.form = OpaqueLayout{.description = "pages",
-                                  .pools = {{"window", 32, 1, 100, false},
-                                            {"full", 16, 1, 100, true}}};
+  spec.layout.form = OpaqueLayout{
+      .description = "pages", .pools = {{"window", 32, 1, 100, false}, {"full", 16, 1, 100, true}}};
   const auto vllm = NamespaceForm::Of(spec, "t", false);
   const auto window = vllm->ShapeOf(Kind::kStored, TierKind::kHost, 0);
   EXPECT_EQ(window->group, (EventGroup{.index = 0, .full_attention = false}));
@@ -93,7 +92,8 @@ TEST(TopicTest, AWrongTopicIsNamed) {
                 StatusIs(StatusCode::kInvalidArgument,
                          HasSubstr(fmt::format("events.topic: got '{}', expected braces", topic))));
   }
-  EXPECT_THAT(CheckTopic("a\nb", "t"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("control")));
+  EXPECT_THAT(CheckTopic("a\nb", "t"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("control")));
   EXPECT_THAT(CheckTopic(std::string(256, 'a'), "t"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("255 bytes")));
 }
