@@ -80,8 +80,8 @@ class Node final : public service::Service {
     CAIRN_RETURN_IF_ERROR(OpenEngine());
     if (cluster_ != nullptr) cluster_->Attach(engine_.get());
     CAIRN_RETURN_IF_ERROR(Serve());
-    if (cluster_ != nullptr) CAIRN_RETURN_IF_ERROR(cluster_->Start());
-    return PublishEvents();
+    CAIRN_RETURN_IF_ERROR(PublishEvents());
+    return cluster_ == nullptr ? OkStatus() : cluster_->Start();
   }
 
   std::string address() const override { return server_.address(); }

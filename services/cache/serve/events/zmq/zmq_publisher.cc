@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
@@ -24,8 +25,9 @@ constexpr int kReplaysARound = 4;
 constexpr int64_t kMostRequestBytes = 1024;
 // Requests that wait until others are answered, for each reader.
 constexpr int kWaitingRequests = 16;
-// A reader whose machine has gone says nothing at all.
-constexpr int kHeartbeatMs = 5000, kHeartbeatTimeoutMs = 15'000;
+// A reader whose machine has gone says nothing at all. ZeroMQ's own heartbeats are no help: not every
+// library of others knows them.
+constexpr int kKeepaliveSeconds = 30, kKeepaliveProbeSeconds = 10, kKeepaliveProbes = 3;
 constexpr std::string_view kIpc = "ipc://";
 constexpr char kStateEndpoint[] = "inproc://state";
 constexpr uint64_t kEnd = UINT64_MAX;
@@ -109,18 +111,23 @@ class ZmqPublisher::Sockets {
     (void)eventfd_read(wake_, &woken);
   }
 
+  // Never throws: the stream has more to tell. Readers notice by the numbers what they did not get.
   void Publish(const EventBatch& batch) {
-    // Refused for the sake of one reader whose queue is full: then the others get it alone.
-    publish_.set(zmq::sockopt::xpub_nodrop, true);
-    zmq::message_t topic = Share(batch.topic);
-    const bool all = Send(publish_, topic, kMore);
-    publish_.set(zmq::sockopt::xpub_nodrop, false);
-    if (!all) {
-      ++dropped_batches_;
-      Send(publish_, topic, kMore);
+    bool all = false;
+    try {
+      // Refused for the sake of one reader whose queue is full: then the others get it alone.
+      publish_.set(zmq::sockopt::xpub_nodrop, true);
+      zmq::message_t topic = Share(batch.topic);
+      all = Send(publish_, topic, kMore);
+      publish_.set(zmq::sockopt::xpub_nodrop, false);
+      if (!all) Send(publish_, topic, kMore);
+      Send(publish_, zmq::message_t(BytesOf(batch.number)), kMore);
+      Send(publish_, Share(batch.bytes), kLast);
+    } catch (const zmq::error_t& error) {
+      all = false;
+      log::Warn("events_zmq", {{"error", error.what()}});
     }
-    Send(publish_, zmq::message_t(BytesOf(batch.number)), kMore);
-    Send(publish_, Share(batch.bytes), kLast);
+    if (!all) ++dropped_batches_;
   }
 
   void ReadState() {
@@ -168,16 +175,18 @@ class ZmqPublisher::Sockets {
  private:
   static void SetUp(zmq::socket_t& socket) {
     socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::ipv6, true);
     socket.set(zmq::sockopt::maxmsgsize, kMostRequestBytes);
-    socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
-    socket.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
+    socket.set(zmq::sockopt::tcp_keepalive, 1);
+    socket.set(zmq::sockopt::tcp_keepalive_idle, kKeepaliveSeconds);
+    socket.set(zmq::sockopt::tcp_keepalive_intvl, kKeepaliveProbeSeconds);
+    socket.set(zmq::sockopt::tcp_keepalive_cnt, kKeepaliveProbes);
   }
   static Status Bind(zmq::socket_t& socket, const std::string& endpoint, const char* setting) {
     if (endpoint.starts_with(kIpc)) {
       const Status free = net::FreeUnixPath(endpoint.substr(kIpc.size()));
       if (!free.ok()) return Annotate(free, setting);
     }
+    socket.set(zmq::sockopt::ipv6, endpoint.find('[') != std::string::npos);
     try {
       socket.bind(endpoint);
     } catch (const zmq::error_t& error) {

@@ -118,7 +118,7 @@ class Follower {
 
 class ZmqPublisherTest : public OpaqueBlocksTest {
  protected:
-  ZmqPublisher::Options Options() const {
+  ZmqPublisher::Options Defaults() const {
     ZmqPublisher::Options options;
     options.endpoint = "ipc://" + directory_.path() + "/events";
     options.replay_endpoint = "ipc://" + directory_.path() + "/replay";
@@ -160,7 +160,7 @@ class ZmqPublisherTest : public OpaqueBlocksTest {
 
 TEST_F(ZmqPublisherTest, AReaderKnowsWhatTheNodeHolds) {
   StartWithoutDevice({.host_bytes = 1 << 20, .disk_bytes = 2 << 20});
-  Publish(Options());
+  Publish(Defaults());
   Follower follower(options_);
   Join(follower);
   for (uint64_t n = 1; n <= 1000; n += 50) {
@@ -176,7 +176,7 @@ TEST_F(ZmqPublisherTest, AReaderKnowsWhatTheNodeHolds) {
 
 TEST_F(ZmqPublisherTest, OverTcpToo) {
   StartWithoutDevice({.disk = false});
-  auto options = Options();
+  auto options = Defaults();
   options.endpoint = fmt::format("tcp://127.0.0.1:{}", cairn::testing::FreePort());
   options.replay_endpoint = fmt::format("tcp://127.0.0.1:{}", cairn::testing::FreePort());
   Publish(options);
@@ -196,7 +196,7 @@ TEST_F(ZmqPublisherTest, OverTcpToo) {
 TEST_F(ZmqPublisherTest, ALateReaderGetsAllByAReplay) {
   StartWithoutDevice({.disk = false});
   StoreAll(ns_, 1, 50);
-  Publish(Options());
+  Publish(Defaults());
   StoreAll(ns_, 51, 300);
   WaitFor([&] { return publisher_->stats().stream.stored == 300; });
   Follower follower(options_);
@@ -213,7 +213,7 @@ TEST_F(ZmqPublisherTest, ALateReaderGetsAllByAReplay) {
 TEST_F(ZmqPublisherTest, AReaderThatDoesNotReadLosesBatchesAlone) {
   StartWithoutDevice({.host_bytes = 1 << 20, .disk = false});
   const Fingerprint other = OpenAlso(Spec("other"));
-  Publish(Options());
+  Publish(Defaults());
   Follower quick(options_), slow(options_, 1);
   Join(quick);
   Join(slow);
@@ -236,7 +236,7 @@ TEST_F(ZmqPublisherTest, AReaderThatDoesNotReadLosesBatchesAlone) {
 TEST_F(ZmqPublisherTest, NonsenseIsCountedAndHarmsNobody) {
   StartWithoutDevice({.disk = false});
   StoreAll(ns_, 1, 10);
-  Publish(Options());
+  Publish(Defaults());
   Follower follower(options_);
   for (const Frames& frames : std::vector<Frames>{{""},
                                                   {"", "short"},
@@ -260,8 +260,8 @@ TEST_F(ZmqPublisherTest, NonsenseIsCountedAndHarmsNobody) {
 
 TEST_F(ZmqPublisherTest, WhereSomebodyListensIsNamed) {
   StartWithoutDevice({.disk = false});
-  Publish(Options());
-  auto options = Options();
+  Publish(Defaults());
+  auto options = Defaults();
   const auto start = [&] { return ZmqPublisher::Start(options, engine_.get(), &clock_).status(); };
   EXPECT_THAT(start(), StatusIs(StatusCode::kFailedPrecondition,
                                 HasSubstr("events.zmq: another process listens at")));
@@ -285,7 +285,7 @@ TEST_F(ZmqPublisherTest, WhereSomebodyListensIsNamed) {
 
 TEST_F(ZmqPublisherTest, ReplaysMayBeSwitchedOff) {
   StartWithoutDevice({.disk = false});
-  auto options = Options();
+  auto options = Defaults();
   options.replay_endpoint = "";
   Publish(options);
   WaitFor([&] { return publisher_->stats().stream.batches == 1; });
