@@ -73,7 +73,7 @@ void EventStream::Want(Cause cause, Duration pause) {
 }
 
 bool EventStream::Begin(Cause cause) {
-  auto queue = dependencies_.engine->Watch({.snapshot = true});
+  auto queue = dependencies_.engine->Watch({.snapshot = true, .tenant = options_.tenant});
   if (!queue.ok()) return false;
   queue_ = *std::move(queue);
   wanted_.reset();
@@ -112,18 +112,15 @@ EventStream::Followed* EventStream::Find(const Fingerprint& fingerprint) {
       return true;
     });
   }
-  Followed followed{.own = (*spec)->tenant == options_.tenant};
-  if (followed.own) {
-    followed.form = NamespaceForm::Of(
-        **spec, TopicOf(options_.topic, options_.names, (*spec)->model), options_.bytes);
-  }
+  Followed followed{
+      .form = NamespaceForm::Of(**spec, TopicOf(options_.topic, options_.names, (*spec)->model),
+                                options_.bytes)};
   if (followed.form) WarnIfShared(fingerprint, *followed.form);
   Count(followed, 1);
   return &namespaces_.emplace(fingerprint, std::move(followed)).first->second;
 }
 
 void EventStream::Count(const Followed& followed, int change) {
-  if (!followed.own) return;
   (followed.form ? numbers_.namespaces : numbers_.skipped_namespaces) +=
       static_cast<uint64_t>(change);
 }

@@ -94,7 +94,6 @@ class EventStream {
 
  private:
   struct Followed {
-    bool own = false;                        // The tenant's.
     std::optional<NamespaceForm> form = {};  // nullopt: it is not published.
     bool told = false;                       // A block of it, since the last beginning.
   };
