@@ -14,6 +14,8 @@ def settings(folder):
     return (
         *("--listen_unix", f"unix:{folder}/data.sock"),
         *("--local.socket", folder / "local.sock", "--admin.socket", folder / "admin.sock"),
+        *("--events.zmq", f"ipc://{folder}/events.sock"),
+        *("--events.zmq_replay", f"ipc://{folder}/replay.sock"),
     )
 
 
@@ -26,7 +28,7 @@ def works(programs, folder, node_id=None):
         ids.add(json.loads(told.stdout)["node_id"])
     assert len(ids) == 1
     names = sorted(path.name for path in folder.glob("*.sock"))
-    assert names == ["admin.sock", "data.sock", "local.sock"]
+    assert names == [f"{name}.sock" for name in ("admin", "data", "events", "local", "replay")]
     return ids.pop()
 
 
@@ -41,7 +43,7 @@ def test_all_sockets_stay_the_first_nodes(programs, tmp_path):
         assert second.wait() == 1
         assert works(programs, tmp_path) == node_id
     # Each socket alone.
-    for own in ("data", "local", "admin"):
+    for own in ("data", "local", "admin", "events", "replay"):
         folder = tmp_path / f"only-{own}"
         folder.mkdir()
         words = [str(word) for word in settings(folder)]

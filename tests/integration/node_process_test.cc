@@ -58,6 +58,7 @@ TEST(NodeSettings, MistakesAreNamedAndNothingStarts) {
        {"memory.limit:", "1GiB", "watch.memory 32MiB", "host.capacity"}},
       {{"--listen", "0.0.0.0:0"}, {"0.0.0.0:0", "--i-accept-plaintext-on-the-network"}},
       {{"--listen", "7400"}, {"listen: got '7400'", "expected host:port"}},
+      {{"--events.zmq", "tcp://*:5557"}, {"'tcp://*:5557'", "events.trusted_network"}},
       {{"--tls.cert", "/nowhere.pem", "--tls.key", "/nowhere.pem"}, {"tls.cert", "/nowhere.pem"}},
       {{"--lisen", "x"}, {"did you mean '--listen'?"}},
       {{"helth"}, {"unknown command 'helth'"}},
@@ -203,14 +204,30 @@ std::set<std::string> DocumentedNames(const std::string& text) {
 }
 
 TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
-  TemporaryDirectory directory;
+  TemporaryDirectory directory, sockets;
   // Its cluster is one in which it finds nobody else.
   const std::string nobody = "127.0.0.1:1";
-  auto node = CacheNode::Start(
-      {"--disk.path", directory.path(), "--cluster.discovery", "static", "--cluster.members",
-       nobody, "--cluster.advertise", nobody, "--device.library", device::fake::LibraryPath(),
-       "--device.capacity", "4MiB", "--device.chunk", "1MiB", "--link.enabled", "--link.library",
-       link::fake::LibraryPath(), "--link.buffer", "1MiB"});
+  auto node = CacheNode::Start({"--disk.path",
+                                directory.path(),
+                                "--cluster.discovery",
+                                "static",
+                                "--cluster.members",
+                                nobody,
+                                "--cluster.advertise",
+                                nobody,
+                                "--device.library",
+                                device::fake::LibraryPath(),
+                                "--device.capacity",
+                                "4MiB",
+                                "--device.chunk",
+                                "1MiB",
+                                "--link.enabled",
+                                "--link.library",
+                                link::fake::LibraryPath(),
+                                "--link.buffer",
+                                "1MiB",
+                                "--events.zmq",
+                                "ipc://" + sockets.path() + "/events"});
   ASSERT_OK(node);
   NodeClient client((*node)->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());

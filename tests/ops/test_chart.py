@@ -213,6 +213,11 @@ def test_the_overhead_follows_the_settings(chart):
     # and kept.
     assert limit({}) == "2628Mi"
     assert limit({"config": {"index": {"capacity": "1GiB"}}}) == "3396Mi"
+    # Batches of events, if they are published.
+    assert limit({"config": {"events": {"memory": "1GiB"}}}) == "2628Mi"
+    published = {"zmq": "tcp://127.0.0.1:5557"}
+    assert limit({"config": {"events": published}}) == "2692Mi"
+    assert limit({"config": {"events": {**published, "memory": "128MiB"}}}) == "2756Mi"
     with pytest.raises(helm.HelmError, match="cache.overheadMiB: got 1300, expected at least 1380"):
         limit({"overheadMiB": 1300})
 

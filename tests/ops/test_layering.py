@@ -68,7 +68,7 @@ ORDERS = {
         "engine",
     ],
     "services/cache/cluster": ["directory", "peer", "link", "members"],
-    "services/cache/serve": ["local", "rpc", "node"],
+    "services/cache/serve": ["local", "events", "rpc", "node"],
     "services/worker": ["kv", "compute", "scheduling", "session", "engine", "methods", "rpc"],
     "services/worker/methods": ["calibration", "selections", "reading", "turned"],
     "services/router": [
@@ -172,7 +172,10 @@ LIBRARIES = {
     ],
     r"envoy/": ["services/router/picker/messages.h"],
     r"etcd/v3/": ["common/membership/etcd/etcd_client.cc"],
-    r"zmq": ["services/router/events/zmq/zmq_follower.cc"],
+    r"zmq": [
+        "services/cache/serve/events/zmq/zmq_publisher.cc",
+        "services/router/events/zmq/zmq_follower.cc",
+    ],
     r"ares.h": ["common/membership/cares_resolver.cc"],
     r"rocksdb/": ["services/cache/store/tier/disk/"],
     r"prometheus/": ["common/metrics/metrics.cc"],

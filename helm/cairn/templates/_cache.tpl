@@ -159,6 +159,9 @@ worker's last blocks have arrived.
 {{- $arena := ternary 0 (include "cairn.arenaMiB" . | int) (ne (include "cairn.hugeMiB" .) "0") -}}
 {{- /* docs/operate/operations.md, "Memory": each bound beside the arena, and memory that is freed and kept. */ -}}
 {{- $sizes := dict "index.capacity" "256MiB" "limits.lease_memory" "64MiB" "limits.namespace_memory" "64MiB" "limits.fetch_headers" "32MiB" "limits.transfers" "64MiB" "rpc.memory" "512MiB" "watch.memory" "32MiB" "limits.session_memory" "128MiB" -}}
+{{- if ne (include "cairn.settingOr" (dict "settings" $cache.config "key" "events.zmq" "default" "")) "" -}}
+{{- $_ := set $sizes "events.memory" "64MiB" -}}
+{{- end -}}
 {{- $bounds := add (include "cairn.mebibytesOf" (dict "config" $cache.config "sizes" $sizes)) 100 (ternary 96 0 $cache.disk.enabled) -}}
 {{- /* At least, what the process has taken already when it looks whether the rest fits. */ -}}
 {{- $overhead := include "cairn.covers" (dict "name" "cache.overheadMiB" "given" $cache.overheadMiB "bounds" (add $bounds 32) "needed" (add $bounds 256)) -}}

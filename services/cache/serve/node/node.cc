@@ -16,6 +16,7 @@
 #include "services/cache/serve/node/descriptors.h"
 #include "services/cache/serve/node/device_setup.h"
 #include "services/cache/serve/node/engine_metrics.h"
+#include "services/cache/serve/node/events_setup.h"
 #include "services/cache/serve/node/exit_guard.h"
 #include "services/cache/serve/node/identity.h"
 #include "services/cache/serve/node/link_setup.h"
@@ -79,6 +80,7 @@ class Node final : public service::Service {
     CAIRN_RETURN_IF_ERROR(OpenEngine());
     if (cluster_ != nullptr) cluster_->Attach(engine_.get());
     CAIRN_RETURN_IF_ERROR(Serve());
+    CAIRN_RETURN_IF_ERROR(PublishEvents());
     return cluster_ == nullptr ? OkStatus() : cluster_->Start();
   }
 
@@ -295,6 +297,15 @@ class Node final : public service::Service {
     return OkStatus();
   }
 
+  Status PublishEvents() {
+    if (!config_.events.enabled()) return OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(events_memory_,
+                           memory_.Charge(MemoryItem::kEvents, config_.events.memory));
+    CAIRN_ASSIGN_OR_RETURN(events_, StartEvents(config_, rpc_.node_id, engine_.get(), &clock_));
+    ExportEvents(events_.get(), &registry_);
+    return OkStatus();
+  }
+
   // In the reverse order of Start; each step only where its counterpart happened.
   void Stop() {
     server_.Shutdown(Duration(0));  // Calls that end need the executors.
@@ -303,6 +314,7 @@ class Node final : public service::Service {
     flushes_.Stop();
     service_.reset();
     local_.reset();
+    events_.reset();
     if (cluster_ != nullptr) cluster_->StopThreads();
     mover_.Stop();
     engine_.reset();
@@ -341,6 +353,8 @@ class Node final : public service::Service {
     const LookupMetrics metrics;
   } local_lookups_{&registry_};
   std::unique_ptr<LocalServer> local_;
+  MemoryCharge events_memory_;
+  std::unique_ptr<ZmqPublisher> events_;  // nullptr: nothing is published.
   std::unique_ptr<CacheService> service_;
   rpc::HealthService grpc_health_{&rpc_, ServiceNames()};
   rpc::Server server_;

@@ -14,6 +14,7 @@
 #include "common/net/address.h"
 #include "services/cache/serve/node/cluster_config.h"
 #include "services/cache/serve/node/descriptors.h"
+#include "services/cache/serve/node/events_config.h"
 #include "services/cache/serve/node/link_config.h"
 #include "services/cache/store/tier/disk/disk_tier.h"
 #include "services/cache/store/tier/host_tier.h"
@@ -100,6 +101,7 @@ Status CheckNetwork(NodeConfig* config) {
     }
     all.push_back({setting, *socket});
   }
+  CAIRN_RETURN_IF_ERROR(AppendEventsAddresses(config->events, &all));
   return net::CheckDistinct(all);
 }
 
@@ -449,6 +451,7 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   at(MemoryItem::kWatches) = watch_memory;
   at(MemoryItem::kSessions) = session_memory;
   at(MemoryItem::kCluster) = cluster.enabled() ? cluster.memory : 0;
+  at(MemoryItem::kEvents) = events.enabled() ? events.memory : 0;
   at(MemoryItem::kDisk) = disk_path.empty() ? 0 : kDiskMemory;
   at(MemoryItem::kProcess) = kProcessMemory;
   if (device_capacity > 0) {
@@ -462,9 +465,11 @@ size_t NodeConfig::Threads() const {
   constexpr size_t kAlways = 6;  // flush, timers, operators, the same-node path, arena.
   constexpr size_t kDisk = 12;   // The database's, and one for each step of the tier.
   constexpr size_t kClusterAlways = 6;
+  constexpr size_t kEvents = 3;  // The publisher, and two of ZeroMQ.
   return kAlways + mover_threads + rpc_threads + rpc_fetch_threads +
          (disk_path.empty() ? 0 : kDisk) +
-         (cluster.enabled() ? kClusterAlways + cluster.threads : 0);
+         (cluster.enabled() ? kClusterAlways + cluster.threads : 0) +
+         (events.enabled() ? kEvents : 0);
 }
 
 void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
@@ -476,6 +481,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterRpc(config, schema);
   RegisterCluster(config, schema);
   RegisterLinks(config, schema);
+  RegisterEvents(config, schema);
   schema->Text("node.id", &config->node_id,
                "Name of the node in events and statistics. Empty: the name in the disk tier's "
                "directory, or a new one.",

@@ -50,6 +50,20 @@ struct LinkConfig {
   uint64_t buffer = 64ull << 20;
 };
 
+// events.*; registered in events_config.h.
+struct EventsConfig {
+  std::string zmq;  // Empty: nothing is published.
+  std::string zmq_replay;
+  std::string topic = "kv@{node}@{model}";
+  std::string tenant = "default";
+  std::string encoding = "maps";
+  std::string hashes = "integers";
+  uint64_t memory = 64ull << 20;
+  bool trusted_network = false;
+
+  bool enabled() const { return !zmq.empty(); }
+};
+
 struct NodeConfig {
   service::Settings process{.admin_listen = "127.0.0.1:7401"};
   std::string listen = "127.0.0.1:7400";
@@ -109,6 +123,7 @@ struct NodeConfig {
 
   ClusterConfig cluster;
   LinkConfig link;
+  EventsConfig events;
 
   Duration drain_grace = std::chrono::seconds(1);
   Duration drain_timeout = std::chrono::seconds(10);

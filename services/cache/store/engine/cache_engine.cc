@@ -342,6 +342,8 @@ Result<std::unique_ptr<EventQueue>> Engine::Watch(const WatchRequest& request) {
   }
   if (request.session) {
     CAIRN_ASSIGN_OR_RETURN(filter.tenant, sessions_.TenantOf(*request.session));
+  } else {
+    filter.tenant = request.tenant;
   }
   if (!request.snapshot) return context_.events.Subscribe(filter);
   // The namespaces are listed when the first page is made: one that is opened in between is told

@@ -176,6 +176,8 @@ struct WatchRequest {
   std::optional<SessionId> session = std::nullopt;        // nullopt: of nobody in particular.
   std::optional<Fingerprint> fingerprint = std::nullopt;  // nullopt: all that the session may see.
   bool snapshot = false;  // Begins with what is stored, then kSnapshotEnd.
+  // Without a session: only events of this tenant's namespaces. Empty: of all.
+  std::string tenant = {};
 };
 
 class CacheEngine {

@@ -59,8 +59,9 @@ void LostExtents::Remove(NamespaceState& ns, TierKind kind) {
     for (const BlockKey& key : lost) {
       const auto ref = ns.index.FindAlive(key);
       if (!ref || !ns.index.MetaAt(*ref).in(kind)) continue;
+      const uint32_t pool = ns.index.PoolAt(*ref);
       const bool left_all = ns.index.RemoveFromTier(*ref, kind, &lock.released);
-      context_.PublishLeft(ns, key, kind, left_all);
+      context_.PublishLeft(ns, key, kind, left_all, pool);
       ++removed;
     }
   }

@@ -112,6 +112,7 @@ class BlockIndex {
   };
   struct Evicted {
     BlockKey key;
+    uint32_t pool = 0;
     uint64_t bytes = 0;
     bool gone = false;     // Left its last tier.
     bool over = false;     // Its life was.

@@ -158,6 +158,7 @@ std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseLi
 BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released,
                                            uint32_t now) {
   Evicted evicted{.key = KeyAt(ref),
+                  .pool = PoolAt(ref),
                   .bytes = MetaAt(ref).bytes_in(tier),
                   .over = IsOver(ref, now),
                   .unused_prefetch =

@@ -268,7 +268,7 @@ void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicte
   } else if (tier == TierKind::kHost) {
     demoter_->Note(ns, evicted.key);
   }
-  context_.PublishLeft(ns, evicted.key, tier, evicted.gone);
+  context_.PublishLeft(ns, evicted.key, tier, evicted.gone, evicted.pool);
 }
 
 bool Evictor::EvictGroup() {

@@ -125,7 +125,8 @@ void Promoter::Finish(Operation& op) {
       ns.index.AddToTier(*ref, route_.target, op.targets);
       // It is no last copy any more.
       if (Faster(route_.source, route_.target)) ns.index.SetDirty(*ref, route_.source, false);
-      context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target);
+      context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target, std::nullopt,
+                       ns.index.PoolAt(*ref));
       if (op.move.priority == MovePriority::kPrefetch) ns.index.MarkPrefetched(*ref);
       shown = true;
     }

@@ -321,7 +321,8 @@ WriteBack::Ended WriteBack::Leave(Operation& op, const Status& status) {
     }
     if (ended == Ended::kWritten) {
       ns.index.AddToTier(*ref, route_.target, op.targets);
-      context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target);
+      context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target, std::nullopt,
+                       ns.index.PoolAt(*ref));
     }
     if (there && ended != Ended::kRetry) ns.index.SetDirty(*ref, route_.source, false);
     ns.index.Unpin(op.pin, &lock.released);

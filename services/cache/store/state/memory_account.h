@@ -24,10 +24,11 @@ enum class MemoryItem : uint8_t {
   kWatches,       // Events that wait for watchers.
   kSessions,      // Sessions, and the rings of the same-node path.
   kCluster,       // Waymarks: this node's own, and those of others that it keeps.
+  kEvents,        // Batches of events for routers: those that are kept, and those that wait.
   kDisk,          // RocksDB, blocks that are moved, copied or encoded again.
   kProcess,       // Code, threads, gRPC itself.
 };
-inline constexpr size_t kMemoryItems = 12;
+inline constexpr size_t kMemoryItems = 13;
 
 }  // namespace cairn::cache
 
@@ -44,6 +45,7 @@ struct cairn::MemoryItems<cairn::cache::MemoryItem> {
       {"watches", "watch.memory"},
       {"sessions", "limits.session_memory"},
       {"cluster", "cluster.memory"},
+      {"events", "events.memory"},
       {"disk", ""},
       {"process", ""},
   }};

@@ -51,10 +51,11 @@ void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const
 }
 
 void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier,
-                              bool left_all) {
+                              bool left_all, uint32_t pool) {
   // Blocks that were dropped with their namespace were announced with it.
   if (ns.dropped.load(std::memory_order_relaxed)) return;
-  Publish(left_all ? CacheEvent::Kind::kRemoved : CacheEvent::Kind::kTierRemoved, ns, key, tier);
+  Publish(left_all ? CacheEvent::Kind::kRemoved : CacheEvent::Kind::kTierRemoved, ns, key, tier,
+          std::nullopt, pool);
 }
 
 Status NodeContext::CheckOwner(const NamespaceState& ns, const BlockKey& key, const PartPlace& part,
@@ -95,7 +96,8 @@ bool NodeContext::DropIfOver(NamespaceState& ns, const BlockKey& key, ReleaseLis
     // Places change with each tier that it leaves.
     ref = ns.index.FindAlive(key);
     if (!ref || !ns.index.MetaAt(*ref).in(tier)) continue;
-    PublishLeft(ns, key, tier, ns.index.RemoveFromTier(*ref, tier, released));
+    const uint32_t pool = ns.index.PoolAt(*ref);
+    PublishLeft(ns, key, tier, ns.index.RemoveFromTier(*ref, tier, released), pool);
   }
   counters.expired_blocks.Add();
   return true;
@@ -113,9 +115,10 @@ bool NodeContext::RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKin
   }
   if (!same) return true;
   counters.corrupt_blocks.Add();
+  const uint32_t pool = ns.index.PoolAt(*ref);
   const bool left_all = ns.index.RemoveFromTier(*ref, tier, &lock.released);
   if (left_all) gone.Remember(ns.fingerprint, key, RecentlyGone::Why::kCorrupt);
-  PublishLeft(ns, key, tier, left_all);
+  PublishLeft(ns, key, tier, left_all, pool);
   return !left_all;
 }
 

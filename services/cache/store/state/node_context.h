@@ -45,8 +45,9 @@ struct NodeContext {
   // Called under the namespace's lock.
   void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
                const std::optional<BlockKey>& parent = std::nullopt, uint32_t pool = 0);
-  // A block left `tier`; `gone`: its last one.
-  void PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier, bool gone);
+  // A block of `pool` left `tier`; `gone`: its last one.
+  void PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier, bool gone,
+                   uint32_t pool);
   // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`
   // there, and is counted. Takes the namespace's lock. True when another tier still has it.
   bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);

@@ -28,7 +28,9 @@ struct CacheEvent {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};
   TierKind tier = TierKind::kHost;
-  uint32_t pool = 0;  // The number of the block's pool. 0 also in layouts without pools.
+  // The number of the block's pool. 0 also in layouts without pools. Clients of a node are told it
+  // with kStored alone.
+  uint32_t pool = 0;
 };
 
 }  // namespace cairn

@@ -447,6 +447,42 @@ TEST_F(PoolsTest, ABumpHidesEveryPool) {
   }
 }
 
+// Without it, nobody who has not kept the events before can tell which hash of an engine's it is.
+TEST_F(PoolsTest, EveryEventOfABlockSaysItsPool) {
+  StartWithoutDevice({.host_bytes = 1 << 20, .disk_bytes = 2 << 20});
+  std::map<BlockKey, uint32_t> pool_of;
+  auto queue = engine_->Watch({});
+  ASSERT_OK(queue);
+  std::map<CacheEvent::Kind, std::set<uint32_t>> pools;
+  const auto listen = [&] {
+    for (;;) {
+      const auto events = (*queue)->Next(256, TimePoint());
+      ASSERT_OK(events);
+      if (events->empty()) return;
+      for (const CacheEvent& event : *events) {
+        ASSERT_TRUE(pool_of.contains(event.key));
+        EXPECT_EQ(event.pool, pool_of[event.key]) << static_cast<int>(event.kind);
+        pools[event.kind].insert(event.pool);
+      }
+    }
+  };
+  // More than the memory holds, and then more than the disk does.
+  const std::set<uint32_t> all = {kFull, kWindow, kState};
+  for (uint64_t number = 0; number < 200 && pools[CacheEvent::Kind::kRemoved] != all; ++number) {
+    const Prompt prompt = PromptOf(number, 16);
+    for (const uint32_t pool : all) {
+      for (uint32_t b = 0; b < BlocksOf(prompt, pool); ++b) pool_of[KeyIn(prompt, pool, b)] = pool;
+    }
+    StoreLater(prompt);
+    Flush();
+    listen();
+  }
+  for (const auto kind : {CacheEvent::Kind::kStored, CacheEvent::Kind::kTierAdded,
+                          CacheEvent::Kind::kTierRemoved, CacheEvent::Kind::kRemoved}) {
+    EXPECT_EQ(pools[kind], all) << static_cast<int>(kind);
+  }
+}
+
 TEST_F(PoolsTest, APlaceSaysWhichPoolItIsOf) {
   StartWithoutDevice();
   const Prompt prompt = PromptOf(0, 4);

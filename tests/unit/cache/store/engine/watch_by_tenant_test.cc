@@ -86,6 +86,23 @@ TEST_F(WatchByTenantTest, WhoNamesNoTenantHearsOfAll) {
   EXPECT_EQ(Listen(*of_nobody).stored, (std::set<Fingerprint>{a_, b_}));
 }
 
+// For a part of the node that is about one tenant.
+TEST_F(WatchByTenantTest, ATenantMayBeNamedWithoutASession) {
+  uint64_t n = 0;
+  for (const Fingerprint& ns : {a_, b_}) StoreIn(ns, ++n);
+  auto watch = *engine_->Watch({.snapshot = true, .tenant = "b"});
+  EXPECT_EQ(Listen(*watch).stored, std::set<Fingerprint>{b_});
+  for (const Fingerprint& ns : {a_, b_}) StoreIn(ns, ++n);
+  ASSERT_OK(engine_->DropTenant("a"));
+  const Heard live = Listen(*watch);
+  EXPECT_EQ(live.stored, std::set<Fingerprint>{b_});
+  EXPECT_TRUE(live.dropped.empty());
+  // A session's own tenant is what counts.
+  auto of_session = *engine_->Watch({.session = of_b_, .tenant = "a"});
+  StoreIn(b_, ++n);
+  EXPECT_EQ(Listen(*of_session).stored, std::set<Fingerprint>{b_});
+}
+
 TEST_F(WatchByTenantTest, ASessionThatEndedBeginsNoWatchAndKeepsItsOwn) {
   auto watch = *engine_->Watch({.session = of_a_});
   engine_->CloseSession(of_a_);
