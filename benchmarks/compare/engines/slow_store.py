@@ -56,7 +56,8 @@ def ratio_row(name, pairs, goal):
     computed = statistics.median(plain for plain, _ in pairs)
     ratio = statistics.median(plain / stored for plain, stored in pairs)
     yardstick = f"without a store, {computed:.2f} s"
-    return row(name, [stored for _, stored in pairs], "s", yardstick, ratio, None, goal)
+    made = row(name, [stored for _, stored in pairs], "s", yardstick, ratio, None, goal)
+    return {**made, "pairs": pairs, "worst_pair": min(plain / stored for plain, stored in pairs)}
 
 
 def notice(engines, wire_rate, wire):
