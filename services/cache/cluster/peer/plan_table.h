@@ -65,7 +65,7 @@ class PlanTable {
 
   // Its bytes count for as long as anybody holds it.
   ReadPlan Counted(std::vector<std::string> members) const {
-    uint64_t bytes = sizeof(members) + members.capacity() * sizeof(std::string);
+    uint64_t bytes = sizeof(std::vector<std::string>) + members.capacity() * sizeof(std::string);
     for (const std::string& id : members) bytes += id.capacity();
     *plan_bytes_ += bytes;
     return ReadPlan(new std::vector<std::string>(std::move(members)),
