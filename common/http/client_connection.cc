@@ -1,8 +1,10 @@
 #include "common/http/client_connection.h"
 
 #include <boost/asio/connect.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <boost/system/system_error.hpp>
 #include <utility>
 
 namespace cairn::http {
@@ -117,15 +119,29 @@ void ClientConnection::Connect() {
                        origin_.Authority()));
   }
   SetDeadline(Now() + shared_->options.connect_timeout);
-  resolver_.async_resolve(
-      origin_.host, std::to_string(origin_.port), tcp::resolver::numeric_service,
-      [self = shared_from_this()](const error_code& ec, const tcp::resolver::results_type& found) {
-        if (self->state_ != State::kConnecting) return;
-        if (ec) return self->OnConnected(ec);
-        asio::async_connect(
-            self->socket_, found,
-            [self](const error_code& failed, const tcp::endpoint&) { self->OnConnected(failed); });
-      });
+  error_code not_an_address;
+  const asio::ip::address address = asio::ip::make_address(origin_.host, not_an_address);
+  if (!not_an_address) {
+    return socket_.async_connect(
+        tcp::endpoint(address, origin_.port),
+        [self = shared_from_this()](const error_code& failed) { self->OnConnected(failed); });
+  }
+  try {
+    resolver_.async_resolve(
+        origin_.host, std::to_string(origin_.port), tcp::resolver::numeric_service,
+        [self = shared_from_this()](const error_code& ec,
+                                    const tcp::resolver::results_type& found) {
+          if (self->state_ != State::kConnecting) return;
+          if (ec) return self->OnConnected(ec);
+          asio::async_connect(self->socket_, found,
+                              [self](const error_code& failed, const tcp::endpoint&) {
+                                self->OnConnected(failed);
+                              });
+        });
+  } catch (const boost::system::system_error& error) {
+    // The first name starts a thread of Boost's, which throws if there is no room for one.
+    OnConnected(error.code());
+  }
 }
 
 void ClientConnection::OnConnected(const error_code& ec) {
