@@ -97,6 +97,9 @@ class RouterNodeEventsTest : public ::testing::Test {
     ASSERT_OK(node);
     node_ = *std::move(node);
     client_ = std::make_unique<NodeClient>(node_->address());
+    OpenNamespace();
+  }
+  void OpenNamespace() {
     NamespaceSpec spec = NodeClient::Spec("default");
     spec.key_scheme = "vllm-sha256-00";
     fingerprint_ = client_->Open(spec);
@@ -177,7 +180,11 @@ TEST_F(RouterNodeEventsTest, ADroppedNamespaceIsForgotten) {
   v1::DropResponse response;
   request.set_fingerprint(fingerprint_);
   ASSERT_TRUE(client_->admin().DropNamespace(&context, request, &response).ok());
-  WaitForEntries(0);
+  WaitForMetric("cairn_router_engine_events_total{kind=\"cleared\"} 2\n");
+  // The index forgets as it takes in others.
+  OpenNamespace();
+  Store(0, 9);
+  WaitForEntries(10);
 }
 
 }  // namespace

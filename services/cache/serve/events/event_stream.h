@@ -88,6 +88,8 @@ class EventStream {
 
   // Tells the sink some of what has happened; never waits. True: there may be more.
   bool Step();
+  // Begins again for a reader that has come and cannot ask for a replay, with a pause.
+  void BeginAgain() { Want(Cause::kAsked, kPause); }
   // Gives all kept batches from this number on.
   void Replay(uint64_t from, const Sink& take);
   Numbers numbers() const;

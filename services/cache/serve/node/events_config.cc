@@ -55,7 +55,13 @@ Status AppendEventsAddresses(const EventsConfig& config, std::vector<net::NamedA
                     "it. Publish on 127.0.0.1 or a Unix socket, or set events.trusted_network",
                     setting, *endpoint);
     }
-    all->push_back({setting, std::move(address)});
+    // A router listens there.
+    const bool there = config.connect && endpoint == &config.zmq;
+    if (there && (address.host == "0.0.0.0" || address.host == "::")) {
+      return InvalidArgument("{}: got '{}', expected the router's machine with events.connect",
+                             setting, *endpoint);
+    }
+    if (!there) all->push_back({setting, std::move(address)});
   }
   return OkStatus();
 }
@@ -66,6 +72,9 @@ void RegisterEvents(NodeConfig* config, config::Schema* s) {
           "Where the node publishes which blocks it holds, over ZeroMQ in the form of vLLM's KV "
           "events, for routers: tcp://IP:PORT or ipc:///PATH. Empty: nowhere.",
           {.max_length = 255});
+  s->Bool("events.connect", &c->connect,
+          "A router listens at events.zmq: connect to it. It gets all blocks again whenever it "
+          "subscribes.");
   s->Text("events.zmq_replay", &c->zmq_replay,
           "Where routers ask for batches that they missed, as vLLM's replay_endpoint. Empty: "
           "nowhere.",

@@ -15,7 +15,8 @@ Result<std::unique_ptr<ZmqPublisher>> StartEvents(const NodeConfig& config,
   ZmqPublisher::Options options;
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress address,
                          ParseEventsEndpoint(events.zmq, "events.zmq"));
-  options.endpoint = BindEndpoint(address);
+  options.endpoint = events.connect ? events.zmq : BindEndpoint(address);
+  options.connect = events.connect;
   if (!events.zmq_replay.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress replay,
                            ParseEventsEndpoint(events.zmq_replay, "events.zmq_replay"));

@@ -60,6 +60,7 @@ struct EventsConfig {
   std::string hashes = "integers";
   uint64_t memory = 64ull << 20;
   bool trusted_network = false;
+  bool connect = false;
 
   bool enabled() const { return !zmq.empty(); }
 };

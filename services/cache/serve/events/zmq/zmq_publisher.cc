@@ -25,9 +25,10 @@ constexpr int kReplaysARound = 4;
 constexpr int64_t kMostRequestBytes = 1024;
 // Requests that wait until others are answered, for each reader.
 constexpr int kWaitingRequests = 16;
-// A reader whose machine has gone says nothing at all. ZeroMQ's own heartbeats are no help: not every
-// library of others knows them.
+// A reader whose machine has gone says nothing at all. ZeroMQ's own heartbeats are no help, since
+// not every library of others knows them.
 constexpr int kKeepaliveSeconds = 30, kKeepaliveProbeSeconds = 10, kKeepaliveProbes = 3;
+constexpr int kFirstReconnectMs = 100, kMostReconnectMs = 5000;
 constexpr std::string_view kIpc = "ipc://";
 constexpr char kStateEndpoint[] = "inproc://state";
 constexpr uint64_t kEnd = UINT64_MAX;
@@ -80,12 +81,23 @@ class ZmqPublisher::Sockets {
     publish_.set(zmq::sockopt::sndhwm, options_.most_waiting);
     // Says which readers connect and leave.
     if (zmq_socket_monitor(publish_.handle(), kStateEndpoint,
-                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0) {
+                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED) !=
+        0) {
       return Errorf(StatusCode::kUnavailable, "events.zmq: {}", zmq::error_t().what());
     }
     state_.set(zmq::sockopt::linger, 0);
     state_.connect(kStateEndpoint);
-    CAIRN_RETURN_IF_ERROR(Bind(publish_, options_.endpoint, "events.zmq"));
+    if (options_.connect) {
+      publish_.set(zmq::sockopt::ipv6, true);
+      // A router that comes back subscribes again, and gets nothing that is older.
+      publish_.set(zmq::sockopt::immediate, true);
+      publish_.set(zmq::sockopt::xpub_verbose, true);
+      publish_.set(zmq::sockopt::reconnect_ivl, kFirstReconnectMs);
+      publish_.set(zmq::sockopt::reconnect_ivl_max, kMostReconnectMs);
+      publish_.connect(options_.endpoint);
+    } else {
+      CAIRN_RETURN_IF_ERROR(Bind(publish_, options_.endpoint, "events.zmq"));
+    }
     if (options_.replay_endpoint.empty()) return OkStatus();
     replay_.emplace(context_, zmq::socket_type::router);
     SetUp(*replay_);
@@ -102,7 +114,7 @@ class ZmqPublisher::Sockets {
   void Wait(Duration most) {
     std::vector<zmq::pollitem_t> items;
     items.push_back({.socket = nullptr, .fd = wake_, .events = ZMQ_POLLIN, .revents = 0});
-    for (zmq::socket_t* socket : {&state_, replay_ ? &*replay_ : nullptr}) {
+    for (zmq::socket_t* socket : {&publish_, &state_, replay_ ? &*replay_ : nullptr}) {
       if (socket == nullptr) continue;
       items.push_back({.socket = socket->handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0});
     }
@@ -139,11 +151,20 @@ class ZmqPublisher::Sockets {
       if (message.empty() || message[0].size() < sizeof event + sizeof descriptor) continue;
       std::memcpy(&event, message[0].data(), sizeof event);
       std::memcpy(&descriptor, message[0].data<char>() + sizeof event, sizeof descriptor);
-      if (event == ZMQ_EVENT_ACCEPTED) {
-        readers_.insert(descriptor);
-      } else {
+      if (event == ZMQ_EVENT_DISCONNECTED) {
         readers_.erase(descriptor);
+      } else {
+        readers_.insert(descriptor);
       }
+    }
+  }
+
+  // Subscriptions of readers: a 1 and the topic's beginning, or a 0 when the last reader leaves.
+  void ReadSubscriptions(EventStream* stream) {
+    std::vector<zmq::message_t> message;
+    while (Receive(publish_, &message)) {
+      const bool begins = message[0].size() > 0 && message[0].data<char>()[0] == 1;
+      if (begins && options_.connect) stream->BeginAgain();
     }
   }
 
@@ -235,7 +256,7 @@ class ZmqPublisher::Sockets {
   const Options options_;
   const int wake_;
   zmq::context_t context_{1};
-  zmq::socket_t publish_{context_, zmq::socket_type::pub};
+  zmq::socket_t publish_{context_, zmq::socket_type::xpub};
   zmq::socket_t state_{context_, zmq::socket_type::pair};
   std::optional<zmq::socket_t> replay_;
   std::set<int32_t> readers_;  // The descriptors of their connections.
@@ -296,6 +317,7 @@ void ZmqPublisher::Run() {
 void ZmqPublisher::Round() {
   sockets_->Wait(busy_ ? Duration(0) : kRound);
   sockets_->ReadState();
+  sockets_->ReadSubscriptions(&stream_);
   sockets_->AnswerReplays(&stream_);
   busy_ = false;
   for (int i = 0; i < kStepsARound; ++i) {

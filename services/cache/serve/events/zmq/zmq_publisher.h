@@ -1,7 +1,7 @@
 #pragma once
 // Publishes the node's events over ZeroMQ as vLLM's ZmqEventPublisher does, on one thread.
 //
-//   EventStream ─► PUB     [topic, number, batch] to everybody who is connected
+//   EventStream ─► XPUB    [topic, number, batch] to everybody who is connected
 //   ROUTER ◄─► readers     [number] asks for a replay: [topic, number, batch] ..., [, -1, ]
 //
 // Numbers are of 8 bytes, the highest first. An event leaves within kRound. A reader that takes its
@@ -23,7 +23,10 @@ class ZmqPublisher {
   static constexpr Duration kRound = std::chrono::milliseconds(20);
 
   struct Options {
-    std::string endpoint;         // As ZeroMQ binds it: tcp://IP:PORT or ipc:///PATH.
+    std::string endpoint;  // As ZeroMQ binds it: tcp://IP:PORT or ipc:///PATH.
+    // A router listens at the endpoint. The stream begins again whenever it subscribes, since
+    // such a router asks for no replays.
+    bool connect = false;
     std::string replay_endpoint;  // The same. Empty: no replays.
     // Batches that wait for a reader that takes them slowly, at most. At least 1.
     int most_waiting = 1;
@@ -36,8 +39,9 @@ class ZmqPublisher {
     uint64_t bad_requests = 0;     // Messages that ask for nothing.
   };
 
-  // `engine` and `clock`, the engine's, must outlive it. UNAVAILABLE: an endpoint cannot be bound;
-  // the text names the setting. FAILED_PRECONDITION: somebody else listens at a path.
+  // `engine` and `clock`, the engine's, must outlive it. A router that is not there is waited for.
+  // UNAVAILABLE: an endpoint cannot be bound; the text names the setting. FAILED_PRECONDITION:
+  // somebody else listens at a path.
   static Result<std::unique_ptr<ZmqPublisher>> Start(const Options& options, CacheEngine* engine,
                                                      const Clock* clock);
   ~ZmqPublisher();

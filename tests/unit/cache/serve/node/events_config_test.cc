@@ -67,6 +67,21 @@ TEST(EventsConfigTest, NoTwoListenAtOnePlace) {
               HasSubstr("which events.zmq has already"));
 }
 
+TEST(EventsConfigTest, ARouterMayListenInstead) {
+  const std::pair<std::string, std::string> connect{"events.connect", "true"};
+  // Not an address of this process.
+  EXPECT_THAT(SaidAbout({connect, {"events.zmq", "tcp://127.0.0.1:7400"}}),
+              Not(HasSubstr("events.zmq")));
+  // What it sends there is as little of a secret.
+  EXPECT_THAT(SaidAbout({connect, {"events.zmq", "tcp://router.kv.svc:5557"}}),
+              HasSubstr("events.trusted_network"));
+  const std::pair<std::string, std::string> trusted{"events.trusted_network", "true"};
+  EXPECT_THAT(SaidAbout({connect, trusted, {"events.zmq", "tcp://router.kv.svc:5557"}}),
+              Not(HasSubstr("events.zmq")));
+  EXPECT_THAT(SaidAbout({connect, trusted, {"events.zmq", "tcp://*:5557"}}),
+              HasSubstr("events.zmq: got 'tcp://*:5557', expected the router's machine"));
+}
+
 TEST(EventsConfigTest, TopicAndTenantAreChecked) {
   EXPECT_THAT(
       SaidAbout({{"events.topic", "kv@{pod}"}}),

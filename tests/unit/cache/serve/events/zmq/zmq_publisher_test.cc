@@ -290,6 +290,38 @@ TEST_F(ZmqPublisherTest, WhereSomebodyListensIsNamed) {
   WaitUntilItKnowsAll(follower);
 }
 
+// Such as llm-d's, at an endpoint for all publishers.
+TEST_F(ZmqPublisherTest, ARouterThatListensGetsAllWheneverItComes) {
+  StartWithoutDevice({.disk = false});
+  StoreAll(ns_, 1, 50);
+  auto options = Defaults();
+  options.endpoint = fmt::format("tcp://127.0.0.1:{}", cairn::testing::FreePort());
+  options.replay_endpoint = "";
+  options.connect = true;
+  Publish(options);
+  for (int times = 1; times <= 2; ++times) {
+    zmq::context_t context;
+    zmq::socket_t router(context, zmq::socket_type::sub);
+    router.set(zmq::sockopt::linger, 0);
+    router.set(zmq::sockopt::subscribe, "kv@");
+    router.bind(options.endpoint);
+    EventReader reader;
+    const auto held = Held();
+    WaitFor([&] {
+      clock_.Advance(std::chrono::milliseconds(20));
+      for (Frames frames = Receive(router); !frames.empty(); frames = Receive(router)) {
+        // The first batch that it gets may be any.
+        if (reader.next() == 0) reader.Expect(NumberOf(frames[1]));
+        reader.Take(NumberOf(frames[1]), frames[0], frames[2]);
+      }
+      return reader.cleared() > 0 && reader.known() == held;
+    });
+    router.close();
+    WaitFor([&] { return publisher_->stats().readers == 0; });
+    StoreAll(ns_, 100 * static_cast<uint64_t>(times), 100 * static_cast<uint64_t>(times) + 9);
+  }
+}
+
 TEST_F(ZmqPublisherTest, ReplaysMayBeSwitchedOff) {
   StartWithoutDevice({.disk = false});
   auto options = Defaults();
