@@ -216,8 +216,23 @@ def test_the_containers_serve(networks, programs, tmp_path):
 
     built_line(programs)
     image = Image(OUT / "oci", TAG, tmp_path)
-    with ComposeStand(load({"CAIRN_MODEL": str(MODEL)}), image, tmp_path) as stand:
+    file = load({"CAIRN_MODEL": str(MODEL)})
+    admin = int(ports(file, "router", "admin.listen").rsplit(":", 1)[1])
+    with ComposeStand(file, image, tmp_path) as stand:
         stand.up()
+        # It answers 503 before.
+        wait_until(
+            lambda: (
+                number(
+                    stand.get("router", admin, "/metrics"),
+                    "cairn_router_workers",
+                    'condition="ready"',
+                )
+                == 2
+            ),
+            60,
+            "both workers are ready for the router",
+        )
         for name in ("cache-1", "cache-2"):
             wait_until(
                 lambda node=name: (
