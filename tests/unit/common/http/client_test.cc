@@ -262,6 +262,23 @@ TEST_F(HttpClientTest, ManyStreamsNeedFewThreads) {
   for (const auto& got : all) EXPECT_OK(got->Wait());
 }
 
+// Boost starts a thread with the first name that it looks up, and throws if it has no room.
+TEST_F(HttpClientTest, AnAddressNeedsNoThreadThatFindsNames) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator begin("/proc/self/task");
+    return std::distance(begin, std::filesystem::directory_iterator());
+  };
+  Serve();
+  Start();
+  const auto before = threads();
+  EXPECT_OK(Send(origin_, {.target = "/now"})->Wait());
+  EXPECT_EQ(threads(), before);
+  Origin named = origin_;
+  named.host = "localhost";
+  EXPECT_OK(Send(named, {.target = "/now"})->Wait());
+  EXPECT_EQ(threads(), before + 1);
+}
+
 TEST_F(HttpClientTest, CancelClosesTheConnection) {
   Serve();
   Start();
