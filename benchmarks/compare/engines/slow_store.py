@@ -45,10 +45,14 @@ class Engines:
         return found[self.plain][0], *found[engine]
 
 
-def unasked(engine):
+def counts(engine):
     engine.send(counters=True)
-    counts = engine.receive()
-    return counts["unasked_requests"] + counts["unasked_late_requests"]
+    return engine.receive()
+
+
+def unasked(engine):
+    found = counts(engine)
+    return found["unasked_requests"] + found["unasked_late_requests"]
 
 
 def ratio_row(name, pairs, goal):
@@ -95,9 +99,13 @@ def measure(engines, wire, given, bytes_loaded):
         assert cached, "the store is too slow to be of use: a smaller --share"
         fast.append((plain, stored))
     found_out = notice(engines, rate / 10, wire)
+    probed = []  # The pairs in which a probe began.
     for i in range(2 * given.repeat):
+        before = counts(engines.measured)["probes"]
         plain, stored, _ = engines.pair(engines.measured, i)
         slow.append((plain, stored))
+        if counts(engines.measured)["probes"] > before:
+            probed.append(i)
     for i in range(max(3, given.repeat // 2)):
         plain, stored, _ = engines.pair(engines.always, i)
         always.append((plain, stored))
@@ -108,7 +116,7 @@ def measure(engines, wire, given, bytes_loaded):
         row("vllm_without_store", without, "s", "", None, None, None),
         ratio_row("vllm_fast_store", fast, 1 / 1.05),
         ratio_row("vllm_slow_store_found_out", found_out, None),
-        ratio_row("vllm_slow_store", slow, 1 / 1.05),
+        ratio_row("vllm_slow_store", slow, 1 / 1.05) | {"probed": probed},
         row(
             "vllm_slow_store_slowest",
             [stored for _, stored in slow],
