@@ -15,8 +15,8 @@ from rows.throttle import Throttle
 import cairn
 
 BLOCK = 128
-# Requests in a row that do not ask: from then on the store counts as noticed. As many hits in a row:
-# its speed is known.
+# Requests in a row that do not ask: from then on the store counts as noticed. As many hits in a
+# row: its speed is known.
 NOTICED = 3
 
 
