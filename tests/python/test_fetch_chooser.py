@@ -406,6 +406,19 @@ def test_slow_answers_that_recover_are_noticed_by_probes(chooser, clock):
     assert chooser.answers_in_time(TOKENS)
 
 
+def test_answers_that_vary_by_milliseconds_cause_no_probes(chooser, clock):
+    for _ in range(5):
+        load(chooser, 2 * saved())
+    draw, count, end = random.Random(7), 0, clock.now + 300
+    while clock.now < end:
+        if chooser.probe_is_due():
+            count += 1
+            lookup = draw.choice([0.002, 0.006, 0.02])
+            chooser.observe_probe(Offer(0, 0, Place.MEMORY), lookup, None)
+        clock.now += 0.1
+    assert count <= 16
+
+
 def test_while_hits_are_taken_no_probe_is_due(chooser, clock):
     for _ in range(5):
         load(chooser, saved() / 5)

@@ -470,6 +470,65 @@ def test_steps_that_are_planned_while_others_run_are_measured_from_end_to_end(ma
     assert not weighing._chooser._learns
 
 
+@pytest.mark.parametrize("pools", [False, True])
+def test_saves_of_requests_that_did_not_ask_say_so(make, pools):
+    engine = make(pools=pools)
+    saves, build = [], engine.half.build_metadata
+
+    def built(output):
+        metadata = build(output)
+        saves.extend(metadata.saves)
+        return metadata
+
+    engine.half.build_metadata = built
+    engine.store.lookup = 1.0
+    engine.run()
+    # It asked, and had no answer.
+    assert saves and not any(save.unasked for save in saves)
+    warm(engine)
+    engine.store.lookup = 1.0
+    for _ in range(5):
+        engine.run()
+    del saves[:]
+    engine.run()
+    assert saves and all(save.unasked for save in saves)
+
+
+def test_blocks_that_were_stored_a_moment_ago_are_known():
+    from cairn.vllm.recent_saves import RecentSaves
+
+    clock = Clock()
+    recent = RecentSaves(clock)
+    keys = [i.to_bytes(32, "big") for i in range(100_000)]
+    assert not recent.has(keys[:10])
+    assert recent.has(keys[:10]) and recent.has(keys[3:5])
+    # One that is new: all of them are stored.
+    assert not recent.has(keys[5:11]) and recent.has(keys[:11])
+    clock.now += 61
+    assert not recent.has(keys[:10]) and recent.has(keys[:10])
+    # Only so many are remembered, the last ones.
+    assert not recent.has(keys)
+    assert recent.has(keys[-60_000:]) and not recent.has(keys[:10])
+    assert len(recent._stored) <= 65536
+
+
+def test_workers_do_not_store_again_what_nobody_asked_for():
+    from cairn.vllm.metadata import Metadata, SaveJob
+    from cairn.vllm.namespace import Plan
+    from cairn.vllm.worker import WorkerHalf
+
+    saved = []
+    store = types.SimpleNamespace(options=Options(), counters=Counters(), namespace=bytes(32))
+    half = WorkerHalf(store, Plan(None, BLOCK, True), 0)
+    half._pages = types.SimpleNamespace(save=saved.extend, close=lambda: None)
+    keys = [bytes([i]) * 32 for i in range(4)]
+    for unasked, count in ((False, 1), (False, 2), (True, 3), (True, 3), (False, 4)):
+        job = SaveJob(keys, 0, [1, 2, 3, 4], None, unasked=unasked)
+        half.start_saves(Metadata(bytes(32), [], [job]))
+        assert len(saved) == count
+    half.close()
+
+
 def test_of_several_ranks_the_slowest_counts():
     from cairn.vllm.metadata import LoadTimes
 

@@ -15,7 +15,9 @@ from rows.throttle import Throttle
 import cairn
 
 BLOCK = 128
-NOTICED = 3  # Requests in a row that do not ask: from then on the store counts as noticed.
+# Requests in a row that do not ask: from then on the store counts as noticed. As many hits in a
+# row: its speed is known.
+NOTICED = 3
 
 
 class Engines:
@@ -45,10 +47,14 @@ class Engines:
         return found[self.plain][0], *found[engine]
 
 
-def unasked(engine):
+def counts(engine):
     engine.send(counters=True)
-    counts = engine.receive()
-    return counts["unasked_requests"] + counts["unasked_late_requests"]
+    return engine.receive()
+
+
+def unasked(engine):
+    found = counts(engine)
+    return found["unasked_requests"] + found["unasked_late_requests"]
 
 
 def ratio_row(name, pairs, goal):
@@ -73,6 +79,16 @@ def notice(engines, wire_rate, wire):
     return pairs[:-NOTICED]
 
 
+def settle(engines):
+    """Asks until the speed of the store is known."""
+    hits = count = 0
+    while hits < NOTICED:
+        count += 1
+        assert count < 50, "the store is too slow to be of use: a smaller --share"
+        _, cached = engines.first_token(engines.measured, engines.prompt())
+        hits = hits + 1 if cached else 0
+
+
 def recover(engines, wire):
     """The store is fast again. Requests and seconds until there is a hit."""
     wire.rate = 1e12
@@ -90,14 +106,18 @@ def measure(engines, wire, given, bytes_loaded):
     computed = [engines.first_token(engines.plain, engines.prompt())[0] for _ in range(3)]
     rate = bytes_loaded / (given.share * statistics.median(computed))
     wire.rate, fast, slow, always = rate, [], [], []
+    settle(engines)
     for i in range(given.repeat):
-        plain, stored, cached = engines.pair(engines.measured, i)
-        assert cached, "the store is too slow to be of use: a smaller --share"
+        plain, stored, _ = engines.pair(engines.measured, i)
         fast.append((plain, stored))
     found_out = notice(engines, rate / 10, wire)
+    probed = []  # The pairs in which a probe began.
     for i in range(2 * given.repeat):
+        before = counts(engines.measured)["probes"]
         plain, stored, _ = engines.pair(engines.measured, i)
         slow.append((plain, stored))
+        if counts(engines.measured)["probes"] > before:
+            probed.append(i)
     for i in range(max(3, given.repeat // 2)):
         plain, stored, _ = engines.pair(engines.always, i)
         always.append((plain, stored))
@@ -108,7 +128,7 @@ def measure(engines, wire, given, bytes_loaded):
         row("vllm_without_store", without, "s", "", None, None, None),
         ratio_row("vllm_fast_store", fast, 1 / 1.05),
         ratio_row("vllm_slow_store_found_out", found_out, None),
-        ratio_row("vllm_slow_store", slow, 1 / 1.05),
+        ratio_row("vllm_slow_store", slow, 1 / 1.05) | {"probed": probed},
         row(
             "vllm_slow_store_slowest",
             [stored for _, stored in slow],

@@ -38,6 +38,12 @@ _SLOW = 0.05  # ... if loading them takes this many seconds.
 _MEMORY = 4.0  # Measurements that count.
 _PROBE = 1.0  # Seconds until the first probe. Each one doubles it, ...
 _MOST_PROBE = 30.0  # ... up to this.
+_NOISE = 0.02  # Seconds.
+
+
+def _is_faster(seconds: float, expected: float) -> bool:
+    """By so much that it is no noise."""
+    return expected > 2 * seconds + _NOISE
 
 
 class Place(enum.IntEnum):
@@ -135,11 +141,11 @@ class FetchChooser:
     def observe_probe(self, offer: Offer, lookup: float, load: float | None) -> None:
         """A probe: its look-up, and its load with that if the node had something."""
         with self._lock:
-            faster = lookup < self._lookup.at(0.0) / 2
+            faster = _is_faster(lookup, self._lookup.at(0.0))
             self._lookup.add(0.0, lookup)
             if load is not None:
                 fit = self._loads[offer.place]
-                faster = faster or load < fit.at(offer.bytes) / 2
+                faster = faster or _is_faster(load, fit.at(offer.bytes))
                 fit.add(float(offer.bytes), load)
             if faster:
                 # The store may be as it was: the next request asks again whether it is.

@@ -94,6 +94,8 @@ class SaveJob:
     pool: int = 0
     adapter: AdapterFiles | None = None
     """They are stored only if these files are still the same after the step."""
+    unasked: bool = False
+    """Nobody asked whether the node has them."""
 
 
 @dataclass

@@ -292,6 +292,7 @@ class PooledSchedulerHalf(SchedulerHalf):
                         None,
                         number,
                         files_of(state),
+                        state.unasked,
                     )
                 )
             progress.checkpoint = checkpoint.tokens
@@ -341,6 +342,7 @@ class PooledSchedulerHalf(SchedulerHalf):
                     parent,
                     number,
                     files_of(state),
+                    state.unasked,
                 )
             )
 

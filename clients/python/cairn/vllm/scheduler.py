@@ -52,6 +52,8 @@ class RequestState:
     answered: float = -math.inf
     wait: float = 0.0
     """Seconds that it waits for the answer to `question`."""
+    unasked: bool = False
+    """The node was not asked what it has."""
     choice: Choice | None = None
     """The part of the last answer that was taken."""
     preemptions: int = 0
@@ -218,7 +220,8 @@ class SchedulerHalf:
 
     def _ask(self, state: RequestState) -> None:
         keys = self._lookup_keys(state)
-        if not keys or not self._asks(state):
+        state.unasked = bool(keys) and not self._asks(state)
+        if not keys or state.unasked:
             state.answer, state.answered = None, time.monotonic()
             return
         state.question = self._begin_lookup(state, keys)
@@ -442,6 +445,7 @@ class SchedulerHalf:
                     list(ids[first:full]),
                     parent,
                     adapter=files_of(state),
+                    unasked=state.unasked,
                 )
             )
             state.saved = full

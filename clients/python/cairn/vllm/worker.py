@@ -15,6 +15,7 @@ from cairn._engine.store import Store
 from cairn.types import Rect
 from cairn.vllm.metadata import LoadJob, LoadTimes, Metadata, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
+from cairn.vllm.recent_saves import RecentSaves
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,7 @@ class WorkerHalf:
         self._bad: set[int] = set()
         self._failed: set[str] = set()
         self._times = LoadTimes()
+        self._recent = RecentSaves()
         self._mismatch = False
 
     def register(
@@ -163,7 +165,11 @@ class WorkerHalf:
         pages again. A thread stores them."""
         if self._pages is None or self._mismatch or not self._stores:
             return
-        saves = self._certain(metadata.saves)
+        saves = [
+            job
+            for job in self._certain(metadata.saves)
+            if not (job.unasked and self._recent.has(job.keys))
+        ]
         if saves:
             self._pages.save(saves)
 
