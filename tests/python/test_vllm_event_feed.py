@@ -120,3 +120,26 @@ def test_a_block_keeps_the_pool_that_it_was_stored_in(feed):
         (b"a", "DISK", False, 2),
         (b"a", "HOST", True, 1),
     ]
+
+
+def test_a_node_s_gpu_memory_is_no_place_that_routers_know(feed):
+    feed, stream, names = feed
+    names.update({b"a": "A", b"b": "B", b"c": "C"})
+    stream.put(EventKind.STORED, b"a", TierKind.DEVICE)
+    stream.put(EventKind.STORED, b"b")
+    stream.put(EventKind.SNAPSHOT_END)
+    stream.put(EventKind.TIER_ADDED, b"b", TierKind.DEVICE)
+    stream.put(EventKind.TIER_REMOVED, b"b", TierKind.HOST)
+    stream.put(EventKind.STORED, b"c", TierKind.DEVICE)
+    stream.put(EventKind.REMOVED, b"c", TierKind.DEVICE)
+    # The snapshot told of the fastest place alone.
+    stream.put(EventKind.TIER_REMOVED, b"a", TierKind.DEVICE)
+    stream.put(EventKind.TIER_REMOVED, b"a", TierKind.HOST)
+    stream.caught_up()
+    assert feed.take() == [
+        ("B", "HOST", True),
+        ("B", "HOST", False),
+        ("A", "HOST", True),
+        ("A", "DISK", True),
+        ("A", "HOST", False),
+    ]

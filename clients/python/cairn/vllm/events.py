@@ -36,6 +36,12 @@ OWNER = "cairn"
 
 _LOG = logging.getLogger("cairn")
 _MEDIA = {TierKind.HOST: MEDIUM_CPU, TierKind.DISK: MEDIUM_STORAGE}
+# Where a block is that has left a tier and is not gone, if no event has said it.
+_ELSEWHERE = {
+    TierKind.DEVICE: TierKind.HOST,
+    TierKind.HOST: TierKind.DISK,
+    TierKind.DISK: TierKind.HOST,
+}
 _Event = TypeVar("_Event")
 _MOST = 100_000  # Events that wait for the engine's next step; then it starts again.
 _LOOK = 0.25  # Seconds between looks whether to end.
@@ -191,12 +197,9 @@ class EventFeed(Generic[_Event]):
         if event.kind in (EventKind.STORED, EventKind.TIER_ADDED):
             self._entered(event)
         elif event.kind is EventKind.TIER_REMOVED:
-            # Not gone, so it is in the other tier; a snapshot had told of the fastest one alone.
-            self._entered(
-                dataclasses.replace(
-                    event, tier=TierKind.DISK if event.tier is TierKind.HOST else TierKind.HOST
-                )
-            )
+            # Not gone, so it is in another tier; a snapshot had told of the fastest one alone.
+            if not self._told.get(event.key, set()) - {event.tier}:
+                self._entered(dataclasses.replace(event, tier=_ELSEWHERE[event.tier]))
             self._left(event.key, event.tier)
         elif event.kind is EventKind.REMOVED:
             self._forget(event.key)
@@ -235,6 +238,8 @@ class EventFeed(Generic[_Event]):
                     self._say(key, tier, True)
 
     def _say(self, key: bytes, tier: TierKind, entered: bool, parent: bytes | None = None) -> None:
+        if tier is TierKind.DEVICE:
+            return  # Routers know no medium for a node's own GPU memory.
         if key in self._nameless:
             return
         event = self._render(Move(key, tier, entered, parent, self._pools.get(key, 0)))
