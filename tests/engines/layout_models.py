@@ -77,6 +77,17 @@ def deepseek_v3():
     )  # fmt: skip
 
 
+def mla():
+    """As deepseek_v2, with latent vectors as wide as vLLM's kernels for CPUs want them."""
+    return transformers.DeepseekV2ForCausalLM(
+        transformers.DeepseekV2Config(
+            **(COMMON | {"hidden_size": 128, "tie_word_embeddings": False}), **EXPERTS,
+            kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None,
+        )
+    )  # fmt: skip
+
+
 def gemma3n():
     """The last layers read the KV of the last layer of their kind before them."""
     return transformers.Gemma3nForCausalLM(
@@ -271,6 +282,8 @@ MODELS = {
 
 # Several KV cache groups in an engine.
 HYBRID = {"gemma3": gemma3, "gpt_oss": gpt_oss, "qwen3_next": qwen3_next}
+# For an engine alone.
+WIDE = {"mla": mla}
 # Layers with a state, for transformers.
 STATES = {"qwen3_next": qwen3_next, "falcon_h1": falcon_h1, "lfm2": lfm2}
 
@@ -279,7 +292,7 @@ def make(name):
     """The model, in float32."""
     torch.manual_seed(20)
     torch.set_num_threads(1)
-    model = (MODELS | HYBRID | STATES)[name]()
+    model = (MODELS | HYBRID | WIDE | STATES)[name]()
     for weights in model.parameters():
         if weights.dim() > 1:
             # Tokens must depend on the KV, or wrong bytes would go unnoticed.
