@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from cairn._engine.counters import Counters
-from cairn._engine.options import Options
 from cairn._engine.fetch_chooser import Place
+from cairn._engine.options import Options
 from cairn._engine.store import DeviceRead, Fetching, Sample, Store
 from cairn.errors import Error
 from cairn.types import Memory, NamespaceSpec, PoolMatch, PoolNeed, Rect, TierRun

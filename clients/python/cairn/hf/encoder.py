@@ -43,14 +43,11 @@ class EncoderCache(ModelCache):
         `inputs`, or `input_ids`: [1, tokens] of the encoder. Inputs that bypass PrefixCache bypass
         this cache too, and so does an input with the token for padding, which the model masks.
         """
-        if inputs is None:
-            inputs = arguments.pop("input_ids", None)
-        arguments["generation_config"] = generation_config
+        inputs = self._inputs_of(inputs, generation_config, arguments)
         if not is_plain(
             self._model, inputs, arguments, ("decoder_input_ids",)
         ) or self._has_padding(inputs):
-            self._store.counters.add("bypassed_requests")
-            return self._model.generate(inputs, **arguments)
+            return self._bypass(inputs, arguments)
         cache, restored = self._restore(inputs)
         if restored:
             # Its length is all that is asked of it: attention reads what the cache has.

@@ -100,12 +100,9 @@ class HybridCache(ModelCache):
 
         As that of PrefixCache.
         """
-        if inputs is None:
-            inputs = arguments.pop("input_ids", None)
-        arguments["generation_config"] = generation_config
+        inputs = self._inputs_of(inputs, generation_config, arguments)
         if not is_plain(self._model, inputs, arguments):
-            self._store.counters.add("bypassed_requests")
-            return self._model.generate(inputs, **arguments)
+            return self._bypass(inputs, arguments)
         return self._model.generate(inputs, past_key_values=self.prefill(inputs), **arguments)
 
     def prefill(self, input_ids: torch.Tensor) -> DynamicCache:

@@ -45,12 +45,9 @@ class PrefixCache(ModelCache):
         `inputs`, or `input_ids`: [1, tokens]. A call that is not plain greedy search or sampling of
         one sequence bypasses the cache, and so do arguments of the model that keys do not cover.
         """
-        if inputs is None:
-            inputs = arguments.pop("input_ids", None)
-        arguments["generation_config"] = generation_config
+        inputs = self._inputs_of(inputs, generation_config, arguments)
         if not is_plain(self._model, inputs, arguments):
-            self._store.counters.add("bypassed_requests")
-            return self._model.generate(inputs, **arguments)
+            return self._bypass(inputs, arguments)
         cache, restored = self._restore(inputs)
         output = self._model.generate(inputs, past_key_values=cache, **arguments)
         self._save(inputs, cache, restored)

@@ -43,6 +43,19 @@ class ModelCache:
         self._store = store(options, spec, "huggingface")
         self._store.wait_open(2.0)
 
+    @staticmethod
+    def _inputs_of(inputs: Any, generation_config: Any, arguments: dict[str, Any]) -> Any:
+        """The inputs of a call of `generate`, whose configuration goes to its other arguments."""
+        if inputs is None:
+            inputs = arguments.pop("input_ids", None)
+        arguments["generation_config"] = generation_config
+        return inputs
+
+    def _bypass(self, inputs: Any, arguments: dict[str, Any]) -> Any:
+        """A call that the cache cannot serve."""
+        self._store.counters.add("bypassed_requests")
+        return self._model.generate(inputs, **arguments)
+
     def counters(self) -> dict[str, float]:
         """The counts of events since the start, by name."""
         return self._store.counters.totals()
