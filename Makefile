@@ -203,8 +203,8 @@ torture: $(BUILD)/build.ninja
 # run with each of them.
 VLLM_TOO := 0.30.0 0.31.0
 VLLM_TESTS := $(addprefix tests/engines/test_,versions.py vllm.py vllm_events.py \
-  vllm_halves.py vllm_inputs.py vllm_lora.py vllm_pools.py vllm_ranks.py vllm_tier.py \
-  layouts_vllm.py)
+  vllm_inputs.py vllm_lora.py vllm_pool_worker.py vllm_pools.py vllm_ranks.py vllm_scheduler.py \
+  vllm_states.py vllm_tier.py vllm_worker.py layouts_vllm.py)
 ENGINE_TESTS := CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: $(BUILD)/build.ninja $(VENV)/.done $(MODEL_FILE)
