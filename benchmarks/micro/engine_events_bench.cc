@@ -76,7 +76,9 @@ int Main() {
   const EngineNamespace space = MakeEngineNamespace(EngineKeys::kTokens, kTokens);
   PrefixIndex index({});
   EngineView view({.member = "engine", .space = space},
-                  [&](const client::MemberEvent& event) { index.Apply(event); });
+                  [&](const client::MemberEvent& event, uint32_t tail_blocks) {
+                    index.Apply(event, tail_blocks);
+                  });
   const double keys = MedianMicros([&](size_t i) {
     if (BlockKeyChain(space.fingerprint).Keys(prompts[i], kTokens).size() != kBlocks) std::abort();
   });

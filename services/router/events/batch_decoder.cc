@@ -95,8 +95,21 @@ std::optional<EngineMedium> MediumOf(std::string_view word) {
   return std::nullopt;
 }
 
-bool IsFullAttention(std::string_view kind) {
-  return kind == "full_attention" || kind == "mla_attention" || kind == "sink_full_attention";
+// Sets what a group of this kind needs. A token of a window of N sees the N - 1 before it.
+void SetKind(std::string_view kind, std::optional<uint32_t> window, EngineGroup* group) {
+  using GroupKind = EngineGroup::Kind;
+  const bool windows = kind == "sliding_window" || kind == "sliding_window_mla";
+  if (kind == "full_attention" || kind == "mla_attention" || kind == "sink_full_attention") {
+    group->kind = GroupKind::kFull;
+  } else if ((windows || kind.empty()) && window) {
+    group->kind = GroupKind::kTail;
+    group->tail_tokens = std::max(*window, 2u) - 1;
+  } else if (kind == "mamba") {
+    group->kind = GroupKind::kTail;
+    group->tail_tokens = 1;
+  } else if (!kind.empty()) {
+    group->kind = GroupKind::kOther;
+  }
 }
 
 Result<EngineHash> TakeHash(MsgpackReader& reader) {
@@ -162,8 +175,8 @@ struct Values {
   bool has_block_size = false;
   bool special = false;                     // An adapter, or a salt.
   std::optional<uint32_t> plain_keys = {};  // First blocks without keys of their own.
-  std::optional<bool> full_attention = {};
-  bool window = false;
+  std::string_view spec_kind = {};          // "": not told.
+  std::optional<uint32_t> window = {};
   bool remote = false;
 };
 
@@ -224,9 +237,13 @@ Status TakeSize(MsgpackReader& reader, uint64_t most, uint32_t* size) {
   return OkStatus();
 }
 
-Status TakeSpecKind(MsgpackReader& reader, std::optional<bool>* full_attention) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string_view kind, TakeTextOrNil(reader));
-  if (!kind.empty()) *full_attention = IsFullAttention(kind);
+Status TakeWindow(MsgpackReader& reader, std::optional<uint32_t>* window) {
+  if (reader.TakeNil()) return OkStatus();
+  return TakeSize(reader, std::numeric_limits<uint32_t>::max(), &window->emplace());
+}
+
+Status TakeSpecKind(MsgpackReader& reader, std::string_view* kind) {
+  CAIRN_ASSIGN_OR_RETURN(*kind, TakeTextOrNil(reader));
   return OkStatus();
 }
 
@@ -267,9 +284,9 @@ Status TakeField(MsgpackReader& reader, Field field, Values* values) {
       if (reader.TakeNil()) return OkStatus();
       return TakeSize(reader, std::numeric_limits<uint32_t>::max(), &stored.group.index);
     case Field::kSpecKind:
-      return TakeSpecKind(reader, &values->full_attention);
+      return TakeSpecKind(reader, &values->spec_kind);
     case Field::kSlidingWindow:
-      return SkipOrNil(reader, &values->window);
+      return TakeWindow(reader, &values->window);
     case Field::kLocality:
       return TakeLocality(reader, &values->remote);
     case Field::kExtraKeysOrSession:
@@ -291,7 +308,7 @@ Status TakeNamed(MsgpackReader& reader, Field field, std::string_view name, Valu
 Result<EngineEvent> MakeEvent(Values values, bool stored) {
   EngineBlocksStored& event = values.stored;
   if (!values.has_hashes) return InvalidArgument("block_hashes: missing");
-  event.group.full_attention = !values.window && values.full_attention.value_or(true);
+  SetKind(values.spec_kind, values.window, &event.group);
   if (event.medium && values.remote) event.medium->remote = true;
   if (!stored) {
     return EngineBlocksRemoved{
@@ -301,8 +318,13 @@ Result<EngineEvent> MakeEvent(Values values, bool stored) {
   if (!values.has_block_size) return InvalidArgument("block_size: missing");
   const size_t expected = event.hashes.size() * event.block_tokens;
   if (!event.tokens.empty() && event.tokens.size() != expected) {
-    return InvalidArgument("token_ids: got {} tokens, expected {} for {} blocks of {}",
-                           event.tokens.size(), expected, event.hashes.size(), event.block_tokens);
+    if (KeepsAllBlocks(event.group)) {
+      return InvalidArgument("token_ids: got {} tokens, expected {} for {} blocks of {}",
+                             event.tokens.size(), expected, event.hashes.size(),
+                             event.block_tokens);
+    }
+    // vLLM sends the tokens of all blocks, and the hashes of those that it keeps.
+    event.tokens.clear();
   }
   const auto blocks = static_cast<uint32_t>(event.hashes.size());
   event.plain_blocks = values.special ? 0 : std::min(blocks, values.plain_keys.value_or(blocks));

@@ -15,6 +15,8 @@ uint8_t BitOf(const EngineMedium& medium) {
   return static_cast<uint8_t>(1u << (2 * tier + (medium.remote ? 1 : 0)));
 }
 
+const uint8_t kOwnMemory = BitOf({.tier = TierKind::kDevice});
+
 bool IsIn(uint8_t places, size_t tier) { return (places >> (2 * tier) & 3) != 0; }
 
 }  // namespace
@@ -38,10 +40,12 @@ void EngineView::Apply(const EngineEventBatch& batch) {
   numbers_.unknown += batch.unknown;
 }
 
-std::optional<EngineView::Places> EngineView::PlaceOf(const EngineGroup& group,
-                                                      const std::optional<EngineMedium>& medium,
-                                                      uint64_t blocks) {
-  if (!group.is_main()) {
+std::optional<EngineView::Spot> EngineView::SpotOf(const EngineGroup& group,
+                                                   const std::optional<EngineMedium>& medium,
+                                                   uint32_t block_tokens, uint64_t blocks) {
+  std::optional<uint32_t> number = groups_.Find(group.index);
+  if (!number) number = AddGroup(group, block_tokens);
+  if (!number) {
     numbers_.skipped.group += blocks;
     return std::nullopt;
   }
@@ -49,29 +53,45 @@ std::optional<EngineView::Places> EngineView::PlaceOf(const EngineGroup& group,
     numbers_.skipped.medium += blocks;
     return std::nullopt;
   }
-  return BitOf(*medium);
+  return Spot{.group = *number, .place = BitOf(*medium)};
+}
+
+std::optional<uint32_t> EngineView::AddGroup(const EngineGroup& group, uint32_t block_tokens) {
+  const EngineGroups before = groups_;
+  const auto number = groups_.Add(group, block_tokens);
+  if (!number) return std::nullopt;
+  for (const auto& [hash, block] : numbers_of_) {
+    const InGroups& places = blocks_[block].places;
+    TellChange(blocks_[block], before.Of(places), groups_.Of(places));
+  }
+  return number;
 }
 
 void EngineView::Stored(const EngineBlocksStored& event) {
   const uint64_t blocks = event.hashes.size();
-  const std::optional<Places> place = PlaceOf(event.group, event.medium, blocks);
-  if (!place) return;
-  if (event.tokens.empty()) {
-    // The event is about a tier below the engine, which knows hashes alone. The blocks that they
-    // stand for may be named later.
+  const uint32_t size = options_.space.block_tokens;
+  // Events about a tier below the engine may name no size.
+  if (event.block_tokens != size && (!event.tokens.empty() || event.block_tokens != 0)) {
+    if (KeepsAllBlocks(event.group)) {
+      numbers_.skipped.block_size += blocks;
+      numbers_.other_block_tokens = event.block_tokens;
+    } else {
+      numbers_.skipped.group += blocks;
+    }
+    return;
+  }
+  const std::optional<Spot> spot = SpotOf(event.group, event.medium, size, blocks);
+  if (!spot) return;
+  if (event.tokens.empty() || !KeepsAllBlocks(event.group)) {
+    // A tier below the engine knows hashes alone. Blocks of windows and states have the hashes of
+    // those of full attention. All of these may be named later.
     for (const EngineHash& hash : event.hashes) {
       const uint32_t number = NumberOf(hash);
       if (!blocks_[number].name && options_.ask) {
         if (const auto name = options_.ask(hash)) SetName(number, *name);
       }
-      SetPlaces(number, static_cast<Places>(blocks_[number].places | *place));
+      Add(number, *spot);
     }
-    return;
-  }
-  const uint32_t size = options_.space.block_tokens;
-  if (event.block_tokens != size) {
-    numbers_.skipped.block_size += blocks;
-    numbers_.other_block_tokens = event.block_tokens;
     return;
   }
   std::optional<BlockKey> parent;
@@ -91,7 +111,7 @@ void EngineView::Stored(const EngineBlocksStored& event) {
     const BlockKey key = chain_.Next(parent, tokens);
     const uint32_t number = NumberOf(event.hashes[i]);
     SetName(number, {.key = key, .parent = parent});
-    SetPlaces(number, static_cast<Places>(blocks_[number].places | *place));
+    Add(number, *spot);
     parent = key;
   }
   // A prompt's last blocks leave before its first ones, without which they are worth nothing.
@@ -100,12 +120,12 @@ void EngineView::Stored(const EngineBlocksStored& event) {
 }
 
 void EngineView::Removed(const EngineBlocksRemoved& event) {
-  const std::optional<Places> place = PlaceOf(event.group, event.medium, event.hashes.size());
-  if (!place) return;
+  const auto spot =
+      SpotOf(event.group, event.medium, options_.space.block_tokens, event.hashes.size());
+  if (!spot) return;
   for (const EngineHash& hash : event.hashes) {
     const auto found = numbers_of_.find(hash);
-    if (found == numbers_of_.end()) continue;
-    SetPlaces(found->second, static_cast<Places>(blocks_[found->second].places & ~*place));
+    if (found != numbers_of_.end()) Remove(found->second, *spot);
   }
 }
 
@@ -119,6 +139,7 @@ void EngineView::Forget() {
   blocks_.clear();
   free_.clear();
   gone_ = held_ = {};
+  groups_.Clear();
   // A snapshot with nothing in it.
   TellMark(Mark::kSnapshotBegins);
   TellMark(Mark::kSnapshotEnds);
@@ -162,41 +183,69 @@ void EngineView::Touch(const EngineHash& hash) {
 
 void EngineView::SetName(uint32_t number, const EngineBlockName& name) {
   if (blocks_[number].name && blocks_[number].name->key == name.key) return;
-  const Places before = blocks_[number].places;
-  SetPlaces(number, 0);  // In case the hash stood for something else.
+  const InGroups before = blocks_[number].places;
+  SetPlaces(number, {});  // In case the hash stood for something else.
   blocks_[number].name = name;
   SetPlaces(number, before);
 }
 
-void EngineView::SetPlaces(uint32_t number, Places places) {
+void EngineView::SetPlaces(uint32_t number, const InGroups& places) {
   Unlink(number);
   Block& block = blocks_[number];
-  const Places before = std::exchange(block.places, places);
+  const InGroups before = std::exchange(block.places, places);
   Link(ListOf(block), number);
+  TellChange(block, groups_.Of(before), groups_.Of(places));
+}
+
+void EngineView::Add(uint32_t number, const Spot& spot) {
+  InGroups places = blocks_[number].places;
+  EngineGroups::InGroup& one = places[spot.group];
+  one.places |= spot.place;
+  if (spot.place == kOwnMemory && one.copies < UINT8_MAX) ++one.copies;
+  SetPlaces(number, places);
+}
+
+void EngineView::Remove(uint32_t number, const Spot& spot) {
+  InGroups places = blocks_[number].places;
+  EngineGroups::InGroup& one = places[spot.group];
+  if (spot.place != kOwnMemory || one.copies <= 1) {
+    one.places &= static_cast<Places>(~spot.place);
+  }
+  if (spot.place == kOwnMemory && one.copies > 0) --one.copies;
+  SetPlaces(number, places);
+}
+
+void EngineView::TellChange(const Block& block, const EngineGroups::Held& before,
+                            const EngineGroups::Held& after) {
   if (!block.name) return;
   for (size_t tier = 0; tier < kTierCount; ++tier) {
-    if (IsIn(before, tier) == IsIn(places, tier)) continue;
-    Tell(block, IsIn(places, tier) ? CacheEvent::Kind::kTierAdded : CacheEvent::Kind::kTierRemoved,
-         static_cast<TierKind>(tier));
+    const bool added = IsIn(after.whole, tier);
+    if (IsIn(before.whole, tier) != added) Tell(block, added, static_cast<TierKind>(tier), 0);
+  }
+  const auto& tails = groups_.tails();
+  for (size_t i = 0; i < tails.size(); ++i) {
+    const bool added = (after.tails >> i & 1) != 0;
+    // In which tier it is makes no difference.
+    if ((before.tails >> i & 1) != added) Tell(block, added, TierKind::kHost, tails[i]);
   }
 }
 
-void EngineView::Tell(const Block& block, CacheEvent::Kind kind, TierKind tier) {
+void EngineView::Tell(const Block& block, bool added, TierKind tier, uint32_t tail_blocks) {
   client::MemberEvent event;
   event.node_id = options_.member;
-  event.event = {.kind = kind,
+  event.event = {.kind = added ? CacheEvent::Kind::kTierAdded : CacheEvent::Kind::kTierRemoved,
                  .fingerprint = options_.space.fingerprint,
                  .key = block.name->key,
                  .parent = block.name->parent,
                  .tier = tier};
-  sink_(event);
+  sink_(event, tail_blocks);
 }
 
 void EngineView::TellMark(Mark kind) {
   client::MemberEvent event;
   event.kind = kind;
   event.node_id = options_.member;
-  sink_(event);
+  sink_(event, 0);
 }
 
 void EngineView::Evict() {
@@ -204,7 +253,7 @@ void EngineView::Evict() {
   const uint32_t number = held ? held_.oldest : gone_.oldest;
   if (held) {
     ++numbers_.evicted;
-    SetPlaces(number, 0);
+    SetPlaces(number, {});
   }
   Unlink(number);
   numbers_of_.erase(blocks_[number].hash);

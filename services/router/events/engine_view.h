@@ -23,6 +23,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "cairn/client/cluster_events.h"
 #include "cairn/common/namespace_spec.h"
+#include "services/router/events/engine_groups.h"
 #include "services/router/events/kv_event.h"
 #include "services/router/registry/engine_namespace.h"
 
@@ -31,8 +32,7 @@ namespace cairn::router {
 // Blocks that a view left aside, by reason.
 struct SkippedBlocks {
   uint64_t special = 0;  // They depend on an adapter, a salt, an image.
-  // They belong to another KV cache group than the first one of full attention.
-  uint64_t group = 0;
+  uint64_t group = 0;    // They belong to a group of layers of which no event said what it needs.
   uint64_t block_size = 0;  // They have another size than the router's.
   uint64_t medium = 0;      // In a place of an unknown kind.
   uint64_t parent = 0;      // The blocks before them are not known.
@@ -48,7 +48,7 @@ struct EngineBlockName {
 class EngineView {
  public:
   // About the memory of a block that is known.
-  static constexpr uint64_t kBlockBytes = 150;
+  static constexpr uint64_t kBlockBytes = 190;
   // The block of a hash, as another view knows it.
   using Ask = std::function<std::optional<EngineBlockName>(const EngineHash&)>;
   struct Options {
@@ -57,7 +57,9 @@ class EngineView {
     uint32_t max_blocks = 262'144;  // Each takes kBlockBytes. At least 1.
     Ask ask = {};                   // For hashes that this engine's events do not explain.
   };
-  using Sink = std::function<void(const client::MemberEvent&)>;
+  // The second argument is that of PrefixIndex::Apply: 0, or how many blocks before a prompt's end
+  // the groups need that the event is about.
+  using Sink = std::function<void(const client::MemberEvent&, uint32_t tail_blocks)>;
 
   // `sink`: PrefixIndex::Apply.
   EngineView(Options options, Sink sink);
@@ -83,13 +85,13 @@ class EngineView {
   Numbers numbers() const;
 
  private:
-  // A place is a tier, at the engine or remote: one bit.
-  using Places = uint8_t;
+  using Places = EnginePlaces;
+  using InGroups = EngineGroups::InGroups;
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Block {
     EngineHash hash;
     std::optional<EngineBlockName> name;  // nullopt: no event said what it stands for.
-    Places places = 0;
+    InGroups places = {};
     uint32_t newer = kNone, older = kNone;
   };
   // Blocks in the order of their last event.
@@ -97,9 +99,16 @@ class EngineView {
     uint32_t newest = kNone, oldest = kNone;
   };
 
-  // Where an event's blocks are. nullopt: such blocks are not followed, and were counted.
-  std::optional<Places> PlaceOf(const EngineGroup& group, const std::optional<EngineMedium>& medium,
-                                uint64_t blocks);
+  // Where an event's blocks are: a place of a group. nullopt: such blocks are not followed, and
+  // were counted.
+  struct Spot {
+    uint32_t group = 0;
+    Places place = 0;
+  };
+  std::optional<Spot> SpotOf(const EngineGroup& group, const std::optional<EngineMedium>& medium,
+                             uint32_t block_tokens, uint64_t blocks);
+  // As EngineGroups::Add. Tells the index if less is held then.
+  std::optional<uint32_t> AddGroup(const EngineGroup& group, uint32_t block_tokens);
   void Stored(const EngineBlocksStored& event);
   void Removed(const EngineBlocksRemoved& event);
   // The block's number; it comes into being.
@@ -108,13 +117,17 @@ class EngineView {
   void Touch(const EngineHash& hash);
   void SetName(uint32_t number, const EngineBlockName& name);
   // Changes where a block is, and tells the index what differs.
-  void SetPlaces(uint32_t number, Places places);
-  void Tell(const Block& block, CacheEvent::Kind kind, TierKind tier);
+  void SetPlaces(uint32_t number, const InGroups& places);
+  void Add(uint32_t number, const Spot& spot);
+  void Remove(uint32_t number, const Spot& spot);
+  void TellChange(const Block& block, const EngineGroups::Held& before,
+                  const EngineGroups::Held& after);
+  void Tell(const Block& block, bool added, TierKind tier, uint32_t tail_blocks);
   void TellMark(client::MemberEvent::Kind kind);
   void Evict();
   void Link(List* list, uint32_t number);
   void Unlink(uint32_t number);
-  List* ListOf(const Block& block) { return block.places == 0 ? &gone_ : &held_; }
+  List* ListOf(const Block& block) { return block.places == InGroups{} ? &gone_ : &held_; }
 
   const Options options_;
   const Sink sink_;
@@ -123,6 +136,7 @@ class EngineView {
   std::vector<Block> blocks_;
   std::vector<uint32_t> free_;
   List gone_, held_;
+  EngineGroups groups_;
   Numbers numbers_;
 };
 

@@ -38,23 +38,36 @@ struct EngineMedium {
   bool operator==(const EngineMedium&) const = default;
 };
 
-// The KV cache group of a model with several kinds of attention that an event is about. Blocks of
-// the first group of full attention are prompts' blocks; those of other groups come and go by other
-// rules.
+// The group of layers that an event is about. A model with several kinds of attention has several
+// groups, and a prompt's beginning can be used only if each of them has what its kind needs of it.
 struct EngineGroup {
+  enum class Kind : uint8_t {
+    kUntold,
+    kFull,   // All tokens from the first one on.
+    kTail,   // The last `tail_tokens` alone: a window, or a state.
+    kOther,  // Nobody says what it needs.
+  };
   uint32_t index = 0;
-  bool full_attention = true;  // Or not told.
+  Kind kind = Kind::kUntold;
+  uint32_t tail_tokens = 0;  // At least 1 for kTail.
 
-  bool is_main() const { return index == 0 && full_attention; }
   bool operator==(const EngineGroup&) const = default;
 };
+
+// Whether it has full attention, as the first group does unless its events say otherwise. Each
+// event about it has all blocks of its tokens.
+inline bool KeepsAllBlocks(const EngineGroup& group) {
+  return group.kind == EngineGroup::Kind::kFull ||
+         (group.kind == EngineGroup::Kind::kUntold && group.index == 0);
+}
 
 // Blocks with these hashes are there, in the order of a prompt.
 struct EngineBlocksStored {
   std::vector<EngineHash> hashes = {};
   // The hash of the block before the first one. nullopt: it begins a prompt.
   std::optional<EngineHash> parent = {};
-  // block_tokens of them for each hash. None: the event only adds a place to blocks that are known.
+  // block_tokens of them for each hash. None: the event only adds a place to blocks that are known,
+  // or it is about a group of which only some of the blocks are kept.
   std::vector<int32_t> tokens = {};
   uint32_t block_tokens = 0;
   std::optional<EngineMedium> medium = EngineMedium{};  // nullopt: a word that nobody knows.
@@ -70,7 +83,7 @@ struct EngineBlocksStored {
 struct EngineBlocksRemoved {
   std::vector<EngineHash> hashes = {};
   std::optional<EngineMedium> medium = EngineMedium{};  // As above.
-  EngineGroup group = {};
+  EngineGroup group = {};                               // Only its index is told.
 
   bool operator==(const EngineBlocksRemoved&) const = default;
 };

@@ -18,6 +18,18 @@ Bits HolderBits::View::all() const {
   return mask;
 }
 
+Bits HolderBits::View::used() const {
+  Bits mask = all();
+  for (const Tail& tail : tails) mask |= Bits::One(tail.bit);
+  return mask;
+}
+
+std::optional<Bits> HolderBits::View::Find(TierKind tier, uint32_t tail_blocks) const {
+  if (tail_blocks == 0) return bits[tier] ? std::optional(Bits::One(*bits[tier])) : std::nullopt;
+  const auto tail = std::ranges::find(tails, tail_blocks, &Tail::blocks);
+  return tail == tails.end() ? std::nullopt : std::optional(Bits::One(tail->bit));
+}
+
 HolderBits::View& HolderBits::Current(uint32_t holder) {
   for (View& view : views_) {
     if (view.holder == holder && !view.old) return view;
@@ -33,15 +45,26 @@ std::vector<HolderBits::View*> HolderBits::Of(uint32_t holder) {
   return of;
 }
 
-std::optional<Bits> HolderBits::BitOf(View* view, TierKind tier) {
-  std::optional<uint8_t>& bit = view->bits[tier];
-  for (uint32_t number = 0; !bit && number < Bits::kCount; ++number) {
+std::optional<Bits> HolderBits::BitOf(View* view, TierKind tier, uint32_t tail_blocks) {
+  if (const auto found = view->Find(tier, tail_blocks)) return found;
+  if (tail_blocks != 0 && view->tails.size() >= kMostTails) return std::nullopt;
+  const std::optional<uint8_t> bit = TakeBit();
+  if (!bit) return std::nullopt;
+  if (tail_blocks == 0) {
+    view->bits[tier] = bit;
+  } else {
+    view->tails.push_back({.blocks = tail_blocks, .bit = *bit});
+  }
+  return Bits::One(*bit);
+}
+
+std::optional<uint8_t> HolderBits::TakeBit() {
+  for (uint32_t number = 0; number < Bits::kCount; ++number) {
     if ((used_ & Bits::One(number)).any()) continue;
     used_ |= Bits::One(number);
-    bit = static_cast<uint8_t>(number);
+    return static_cast<uint8_t>(number);
   }
-  if (!bit) return std::nullopt;
-  return Bits::One(*bit);
+  return std::nullopt;
 }
 
 void HolderBits::BeginNew(uint32_t holder) {

@@ -3,8 +3,8 @@
 //
 // A view is what one holder says at one time: a member while its snapshot comes has the old view
 // and the new one. A view has a bit for its memory, one for device memory and one for its disk, as
-// far as it uses them. A retired bit counts in no answer any more, and it is used again when all
-// masks have been cleared of it.
+// far as it uses them, and one for each kind of tail that it needs. A retired bit counts in no
+// answer any more, and it is used again when all masks have been cleared of it.
 
 #include <array>
 #include <cstddef>
@@ -39,17 +39,30 @@ class HolderBits {
     uint32_t holder = 0;
     bool old = false;  // A newer view of the holder is coming.
     ByTier<std::optional<uint8_t>> bits = {};
+    // See PrefixIndex::Apply.
+    struct Tail {
+      uint32_t blocks = 0;
+      uint8_t bit = 0;
+    };
+    std::vector<Tail> tails = {};
 
     Bits in_memory() const;
-    Bits all() const;
+    Bits all() const;   // All tiers.
+    Bits used() const;  // These, and those of tails.
+    // nullopt: it has none yet.
+    std::optional<Bits> Find(TierKind tier, uint32_t tail_blocks) const;
   };
 
   // The holder's newest view, which comes into being.
   View& Current(uint32_t holder);
   // All of its views.
   std::vector<View*> Of(uint32_t holder);
-  // The bit of a view, which comes into being. nullopt: all are used.
-  std::optional<Bits> BitOf(View* view, TierKind tier);
+  // Tails of a view with numbers of their own.
+  static constexpr size_t kMostTails = 4;
+
+  // The bit of a view, which comes into being: that of the tier, or with `tail_blocks` that of the
+  // tail. nullopt: all are used.
+  std::optional<Bits> BitOf(View* view, TierKind tier, uint32_t tail_blocks = 0);
 
   // The current view becomes an old one.
   void BeginNew(uint32_t holder);
@@ -67,7 +80,9 @@ class HolderBits {
   bool empty() const { return views_.empty() && !retired_.any(); }
 
  private:
-  void Retire(const View& view) { retired_ |= view.all(); }
+  void Retire(const View& view) { retired_ |= view.used(); }
+  // nullopt: all are used.
+  std::optional<uint8_t> TakeBit();
 
   std::vector<View> views_;
   Bits used_;

@@ -28,13 +28,36 @@ constexpr size_t kAhead = 8;
 
 bool IsTier(TierKind tier) { return static_cast<size_t>(tier) < kTierCount; }
 
+// Layers of which the last blocks before a prompt's end are needed.
+struct TailRun {
+  uint32_t needed = 0;
+  Bits mask = {};
+  uint32_t blocks = 0;  // Held up to the last block, without a gap.
+};
+
 // The state of one holder while a lookup goes on.
 struct Run {
   uint32_t holder = 0;
   Bits all = {}, memory = {};
   ByTier<Bits> tiers = {};
+  std::vector<TailRun> tails = {};
   bool over = false;
-  uint32_t blocks = 0, memory_blocks = 0;
+  uint32_t blocks = 0, memory_blocks = 0;            // Held without a gap.
+  uint32_t usable_blocks = 0, usable_in_memory = 0;  // As far as the tails allow.
+
+  void Take(const Bits& held) {
+    ++blocks;
+    if ((held & memory).any()) ++memory_blocks;
+    bool usable = true;
+    for (TailRun& tail : tails) {
+      tail.blocks = (held & tail.mask).any() ? tail.blocks + 1 : 0;
+      // Near its beginning a prompt has fewer.
+      usable = usable && tail.blocks >= std::min(tail.needed, blocks);
+    }
+    if (!usable) return;
+    usable_blocks = blocks;
+    usable_in_memory = memory_blocks;
+  }
 };
 
 }  // namespace
@@ -43,7 +66,7 @@ class PrefixIndex::Impl {
  public:
   explicit Impl(const Options& options) : options_(options), table_(options.max_bytes) {}
 
-  void Apply(const client::MemberEvent& event) {
+  void Apply(const client::MemberEvent& event, uint32_t tail_blocks) {
     MutexLock lock(mu_);
     Sweep(kSweep);
     const auto holder = HolderOf(event.node_id, false);
@@ -62,7 +85,7 @@ class PrefixIndex::Impl {
       case Kind::kMemberLost:
         return ForgetHolder(*holder);
       case Kind::kEvent:
-        return ApplyBlock(*holder, event.event);
+        return ApplyBlock(*holder, event.event, tail_blocks);
     }
     ++ignored_;
   }
@@ -87,7 +110,7 @@ class PrefixIndex::Impl {
         bits.BeginNew(*holder);
         sweeping_ = true;
       }
-      const auto bit = BitOf(*space, *holder, TierKind::kHost);
+      const auto bit = BitOf(*space, *holder, TierKind::kHost, 0);
       if (!bit) {
         ++ignored_;
         return;
@@ -132,8 +155,7 @@ class PrefixIndex::Impl {
           continue;
         }
         used = true;
-        ++run.blocks;
-        if ((mask & run.memory).any()) ++run.memory_blocks;
+        run.Take(mask);
       }
       nodes_hold = nodes_hold && (mask & nodes).any();
       if (nodes_hold) ++held.any_blocks;
@@ -143,12 +165,12 @@ class PrefixIndex::Impl {
     // The first block is the newest one: it leaves last.
     for (size_t i = path_.size(); i-- > 0;) table_.Touch(path_[i]);
     for (const Run& run : runs) {
-      if (run.blocks == 0) continue;
+      if (run.usable_blocks == 0) continue;
       const HolderName& name = holders_.at(run.holder);
       held.holders.push_back({.id = name.id,
                               .approximate = name.worker,
-                              .blocks = run.blocks,
-                              .memory_blocks = run.memory_blocks});
+                              .blocks = run.usable_blocks,
+                              .memory_blocks = run.usable_in_memory});
       if (by_tier && !name.worker) held.holders.back().tier_blocks = TiersOf(run, live);
     }
     std::ranges::stable_sort(held.holders, std::greater(), &Holder::blocks);
@@ -255,15 +277,15 @@ class PrefixIndex::Impl {
     });
   }
 
-  std::optional<Bits> BitOf(uint32_t id, uint32_t holder, TierKind tier)
+  std::optional<Bits> BitOf(uint32_t id, uint32_t holder, TierKind tier, uint32_t tail_blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     HolderBits& bits = spaces_.at(id).bits;
-    auto bit = bits.BitOf(&bits.Current(holder), tier);
+    auto bit = bits.BitOf(&bits.Current(holder), tier, tail_blocks);
     if (bit || !sweeping_) return bit;
     // Retired bits are free as soon as a sweep has gone round, which may have begun before.
     SweepRound();
     SweepRound();
-    return bits.BitOf(&bits.Current(holder), tier);
+    return bits.BitOf(&bits.Current(holder), tier, tail_blocks);
   }
 
   // Returns the entry's number. `*added` counts up if the bit was not there.
@@ -290,13 +312,14 @@ class PrefixIndex::Impl {
     table_.Erase(number);
   }
 
-  void ApplyBlock(uint32_t holder, const CacheEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void ApplyBlock(uint32_t holder, const CacheEvent& event, uint32_t tail_blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     using BlockKind = CacheEvent::Kind;
     const bool adds = event.kind == BlockKind::kStored || event.kind == BlockKind::kTierAdded;
     const auto found = by_fingerprint_.find(event.fingerprint);
     if (adds) {
       const auto space = IsTier(event.tier) ? SpaceOf(event.fingerprint) : std::nullopt;
-      const auto bit = space ? BitOf(*space, holder, event.tier) : std::nullopt;
+      const auto bit = space ? BitOf(*space, holder, event.tier, tail_blocks) : std::nullopt;
       if (!bit) {
         ++ignored_;
         return;
@@ -325,9 +348,9 @@ class PrefixIndex::Impl {
     Bits gone;
     for (const HolderBits::View* view : bits.Of(holder)) {
       if (removes) {
-        gone |= view->all();
-      } else if (view->bits[event.tier]) {
-        gone |= Bits::One(*view->bits[event.tier]);
+        gone |= view->used();
+      } else if (const auto bit = view->Find(event.tier, tail_blocks)) {
+        gone |= *bit;
       }
     }
     Clear(number, gone);
@@ -337,7 +360,7 @@ class PrefixIndex::Impl {
   ByTier<uint32_t> TiersOf(const Run& run, const Bits& live) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ByTier<uint32_t> blocks;
-    for (uint32_t i = 0; i < run.blocks; ++i) {
+    for (uint32_t i = 0; i < run.usable_blocks; ++i) {
       const Bits mask = table_.at(path_[i]).mask & live;
       for (size_t tier = 0; tier < kTierCount; ++tier) {
         if ((mask & run.tiers[tier]).any()) ++blocks[tier];
@@ -356,6 +379,13 @@ class PrefixIndex::Impl {
       run->memory |= view.in_memory();
       for (size_t tier = 0; tier < kTierCount; ++tier) {
         if (view.bits[tier]) run->tiers[tier] |= Bits::One(*view.bits[tier]);
+      }
+      for (const HolderBits::View::Tail& tail : view.tails) {
+        auto same = std::ranges::find(run->tails, tail.blocks, &TailRun::needed);
+        if (same == run->tails.end()) {
+          same = run->tails.insert(same, TailRun{.needed = tail.blocks});
+        }
+        same->mask |= Bits::One(tail.bit);
       }
     }
     return runs;
@@ -415,7 +445,9 @@ class PrefixIndex::Impl {
 PrefixIndex::PrefixIndex(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 PrefixIndex::~PrefixIndex() = default;
 
-void PrefixIndex::Apply(const client::MemberEvent& event) { impl_->Apply(event); }
+void PrefixIndex::Apply(const client::MemberEvent& event, uint32_t tail_blocks) {
+  impl_->Apply(event, tail_blocks);
+}
 
 void PrefixIndex::Sent(std::string_view worker, const Digest& fingerprint,
                        std::span<const BlockKey> keys) {

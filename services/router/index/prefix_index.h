@@ -7,6 +7,9 @@
 //                                                   │
 //                     evicts what was used least recently at max_bytes
 //
+// Models with windows or states in some layers can go on behind a block only if the holder has
+// these layers' last blocks before it, too (docs/inside/formats/pools.md).
+//
 // One entry for each key, with a bit for each place that holds the block: a member's memory, its
 // disk. Entries lie in one list in the order of their last use, a block behind the one that it
 // builds on, so a prompt's last blocks leave before its first ones. Entries that were lost (of a
@@ -35,7 +38,9 @@ struct Holder {
   std::string id = {};  // The id of the node, or the address of the worker (approximate).
   // Derived from requests that were sent to a worker, not from a node's events.
   bool approximate = false;
-  uint32_t blocks = 0;  // Blocks that it holds without a gap from the first one on. At least 1.
+  // Blocks that it holds without a gap from the first one on, so that it can go on behind them. At
+  // least 1.
+  uint32_t blocks = 0;
   // How many of them are in memory (host or device); the others are on disk.
   uint32_t memory_blocks = 0;
   // The `blocks` by where they are; a block may be in several places. Only LookupTiers fills it,
@@ -66,7 +71,11 @@ class PrefixIndex {
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   // Events that make no sense are ignored and counted.
-  void Apply(const client::MemberEvent& event);
+  //
+  // With `tail_blocks` the event is about layers that need only this number of blocks before a
+  // prompt's end: a window, or a state. Their tier is not looked at. As soon as a holder has such
+  // an event, its answers end where it has these, too. Up to 4 numbers for each holder.
+  void Apply(const client::MemberEvent& event, uint32_t tail_blocks = 0);
 
   // The worker, whose node sends no events, was sent a prompt with these keys, in order.
   void Sent(std::string_view worker, const Digest& fingerprint, std::span<const BlockKey> keys);

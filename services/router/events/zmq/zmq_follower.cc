@@ -107,7 +107,9 @@ class ZmqFollower::Source {
                .space = options.space,
                .max_blocks = options.max_blocks,
                .ask = std::move(ask)},
-              [prefixes](const client::MemberEvent& event) { prefixes->Apply(event); }),
+              [prefixes](const client::MemberEvent& event, uint32_t tail_blocks) {
+                prefixes->Apply(event, tail_blocks);
+              }),
         feed_(FeedOptions(options, source_), &view_, &SteadyClock::Get()),
         live_(context, zmq::socket_type::sub),
         state_(context, zmq::socket_type::pair) {

@@ -63,7 +63,7 @@ TEST_P(BatchDecoderTest, ReadsWhatAnEngineStored) {
   EXPECT_EQ(event.block_tokens, 4u);
   EXPECT_EQ(event.medium, (EngineMedium{.tier = TierKind::kDevice}));
   EXPECT_EQ(event.plain_blocks, 2u);
-  EXPECT_TRUE(event.group.is_main());
+  EXPECT_EQ(event.group, EngineGroup{});
 }
 
 TEST_P(BatchDecoderTest, KnowsTheMediaOfAllEngines) {
@@ -105,24 +105,45 @@ TEST_P(BatchDecoderTest, SaysWhichBlocksDependOnMoreThanTokens) {
   EXPECT_EQ(Stored(event).plain_blocks, 0u);
 }
 
-TEST_P(BatchDecoderTest, TellsTheGroupOfFullAttentionFromOthers) {
-  const auto is_main = [&](std::optional<uint32_t> group, std::optional<std::string> kind,
-                           std::optional<uint32_t> window = {}) {
+TEST_P(BatchDecoderTest, SaysWhatAGroupOfLayersNeeds) {
+  using GroupKind = EngineGroup::Kind;
+  const auto group = [&](std::optional<uint32_t> index, std::optional<std::string> kind,
+                         std::optional<uint32_t> window = {}) {
     return Stored({.hashes = {1},
                    .tokens = Counting(0, 4),
-                   .group = group,
+                   .group = index,
                    .spec_kind = kind,
                    .window = window})
-        .group.is_main();
+        .group;
   };
-  EXPECT_TRUE(is_main({}, {}));
-  EXPECT_TRUE(is_main(0, "full_attention"));
-  EXPECT_TRUE(is_main(0, "mla_attention"));
-  EXPECT_FALSE(is_main(1, "full_attention"));
-  EXPECT_FALSE(is_main(0, "sliding_window"));
-  EXPECT_FALSE(is_main(0, "mamba"));
-  EXPECT_FALSE(is_main(0, {}, 1024));
-  EXPECT_FALSE(Removed({.hashes = {1}, .group = 2}).group.is_main());
+  EXPECT_EQ(group({}, {}), (EngineGroup{0, GroupKind::kUntold, 0}));
+  EXPECT_EQ(group(0, "full_attention"), (EngineGroup{0, GroupKind::kFull, 0}));
+  EXPECT_EQ(group(1, "mla_attention"), (EngineGroup{1, GroupKind::kFull, 0}));
+  EXPECT_EQ(group(2, "sink_full_attention"), (EngineGroup{2, GroupKind::kFull, 0}));
+  // A token of a window of 1,024 needs the 1,023 before it.
+  EXPECT_EQ(group(0, "sliding_window", 1024), (EngineGroup{0, GroupKind::kTail, 1023}));
+  EXPECT_EQ(group(3, "sliding_window_mla", 1), (EngineGroup{3, GroupKind::kTail, 1}));
+  EXPECT_EQ(group(3, "sliding_window", 0), (EngineGroup{3, GroupKind::kTail, 1}));
+  EXPECT_EQ(group(0, {}, 1024), (EngineGroup{0, GroupKind::kTail, 1023}));
+  EXPECT_EQ(group(4, "mamba"), (EngineGroup{4, GroupKind::kTail, 1}));
+  EXPECT_EQ(group(0, "sliding_window"), (EngineGroup{0, GroupKind::kOther, 0}));
+  EXPECT_EQ(group(0, "chunked_local_attention"), (EngineGroup{0, GroupKind::kOther, 0}));
+  EXPECT_EQ(Removed({.hashes = {1}, .group = 2}).group, (EngineGroup{2, GroupKind::kUntold, 0}));
+}
+
+// vLLM keeps only the blocks of a window that a prompt can end behind. Such an event once made the
+// batch unreadable, so that the router forgot the engine.
+TEST_P(BatchDecoderTest, AWindowsEventHasTheTokensOfBlocksThatAreNotKept) {
+  WrittenStored event = {.hashes = {3}, .tokens = Counting(0, 12), .group = 1};
+  for (const char* kind : {"sliding_window", "mamba", "unknown"}) {
+    event.spec_kind = kind;
+    event.window = 9;
+    const EngineBlocksStored stored = Stored(event);
+    EXPECT_THAT(stored.hashes, ElementsAre(Hash(3)));
+    EXPECT_TRUE(stored.tokens.empty());
+  }
+  event.hashes = {};
+  EXPECT_TRUE(Stored(event).hashes.empty());
 }
 
 TEST_P(BatchDecoderTest, ReadsEventsInTheirOrderAndCountsUnknownOnes) {

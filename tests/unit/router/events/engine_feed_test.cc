@@ -49,7 +49,9 @@ class EngineFeedTest : public ::testing::Test {
   FakeClock clock_;
   PrefixIndex index_{PrefixIndex::Options{}};
   EngineView view_{{.member = "http://engine", .space = kSpace},
-                   [this](const client::MemberEvent& event) { index_.Apply(event); }};
+                   [this](const client::MemberEvent& event, uint32_t tail_blocks) {
+                     index_.Apply(event, tail_blocks);
+                   }};
   EngineFeed feed_;
 };
 

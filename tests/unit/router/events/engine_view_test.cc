@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <random>
 #include <tuple>
 
 #include "common/status/matchers.h"
@@ -51,7 +54,9 @@ class EngineViewTest : public ::testing::TestWithParam<Forms> {
 
   using Blocks = std::pair<uint32_t, uint32_t>;
   PrefixIndex index_{PrefixIndex::Options{}};
-  const EngineView::Sink sink_ = [this](const client::MemberEvent& event) { index_.Apply(event); };
+  const EngineView::Sink sink_ = [this](const client::MemberEvent& event, uint32_t tail_blocks) {
+    index_.Apply(event, tail_blocks);
+  };
   EngineView view_{{.member = kEngine, .space = kSpace}, sink_};
 };
 
@@ -112,6 +117,29 @@ TEST_P(EngineViewTest, ABlockIsHeldAsLongAsOnePlaceHasIt) {
   EXPECT_EQ(Held(100, 4), Blocks(0, 0));
 }
 
+// vLLM has blocks twice, and tells when each copy is evicted.
+TEST_P(EngineViewTest, ABlockIsHeldAsLongAsOneCopyIsThere) {
+  Store({.hashes = {11, 12}, .tokens = Counting(100, 8)});
+  Store({.hashes = {11}, .tokens = Counting(100, 4)});
+  Remove({.hashes = {11}});
+  EXPECT_EQ(Held(100, 8), Blocks(2, 2));
+  Remove({.hashes = {11}});
+  EXPECT_EQ(Held(100, 8), Blocks(0, 0));
+  // More removals than copies are no debt.
+  Remove({.hashes = {11}});
+  Store({.hashes = {11}, .tokens = Counting(100, 4)});
+  EXPECT_EQ(Held(100, 8), Blocks(2, 2));
+  for (int i = 0; i < 300; ++i) Store({.hashes = {11}, .tokens = Counting(100, 4)});
+  for (int i = 0; i < 300; ++i) Remove({.hashes = {11}});
+  EXPECT_EQ(Held(100, 8), Blocks(0, 0));
+  // A tier has a block once, however often it is told.
+  Store({.hashes = {11}, .block_size = 0, .medium = "CPU"});
+  Store({.hashes = {11}, .block_size = 0, .medium = "CPU"});
+  EXPECT_EQ(Held(100, 8), Blocks(2, 2));
+  Remove({.hashes = {11}, .medium = "CPU"});
+  EXPECT_EQ(Held(100, 8), Blocks(0, 0));
+}
+
 TEST_P(EngineViewTest, TheEnginesMemoryAndACacheNodesAreTwoPlaces) {
   Store({.hashes = {11}, .tokens = Counting(100, 4), .medium = "CPU"});
   Store({.hashes = {11}, .block_size = 0, .medium = "CPU", .locality = "REMOTE"});
@@ -170,12 +198,14 @@ TEST_P(EngineViewTest, WhatDependsOnMoreThanTokensIsInNoAnswer) {
 
 TEST_P(EngineViewTest, OtherGroupsSizesAndMediaAreCountedOnly) {
   Store({.hashes = {11}, .tokens = Counting(100, 4), .group = 1});
-  Store({.hashes = {12}, .tokens = Counting(100, 4), .spec_kind = "sliding_window"});
+  Store({.hashes = {12}, .group = 2, .spec_kind = "chunked_local_attention"});
+  Store({.hashes = {12}, .block_size = 64, .group = 3, .spec_kind = "mamba"});
+  EXPECT_EQ(view_.numbers().other_block_tokens, 0u);
   Store({.hashes = {13}, .tokens = Counting(100, 8), .block_size = 8});
   Store({.hashes = {14}, .tokens = Counting(100, 4), .medium = "TAPE"});
   EXPECT_EQ(Held(100, 8), Blocks(0, 0));
   const SkippedBlocks skipped = view_.numbers().skipped;
-  EXPECT_EQ(skipped.group, 2u);
+  EXPECT_EQ(skipped.group, 3u);
   EXPECT_EQ(skipped.block_size, 1u);
   EXPECT_EQ(view_.numbers().other_block_tokens, 8u);
   EXPECT_EQ(skipped.medium, 1u);
@@ -183,6 +213,122 @@ TEST_P(EngineViewTest, OtherGroupsSizesAndMediaAreCountedOnly) {
   Store({.hashes = {11}, .tokens = Counting(100, 4)});
   Remove({.hashes = {11}, .group = 1});
   EXPECT_EQ(Held(100, 4), Blocks(1, 1));
+}
+
+// Gemma-3 and gpt-oss: the first group has windows, the second one full attention.
+TEST_P(EngineViewTest, AnAnswerEndsWhereTheWindowsBlocksAre) {
+  // 8 tokens before the end: 2 blocks.
+  const auto window = [&](std::vector<uint64_t> hashes) {
+    Store({.hashes = std::move(hashes),
+           .tokens = Counting(100, 20),
+           .group = 0,
+           .spec_kind = "sliding_window",
+           .window = 9});
+  };
+  window({14, 15});
+  EXPECT_EQ(Held(100, 20), Blocks(0, 0));
+  Store({.hashes = {11, 12, 13, 14, 15},
+         .tokens = Counting(100, 20),
+         .group = 1,
+         .spec_kind = "full_attention"});
+  EXPECT_EQ(Held(100, 20), Blocks(5, 5));
+  EXPECT_EQ(Held(100, 19), Blocks(0, 0));  // Block 13 is missing in the window.
+  Remove({.hashes = {15}, .group = 0});
+  EXPECT_EQ(Held(100, 20), Blocks(0, 0));
+  window({11, 12});
+  EXPECT_EQ(Held(100, 20), Blocks(2, 2));
+  EXPECT_EQ(Held(100, 7), Blocks(1, 1));
+  window({13});
+  EXPECT_EQ(Held(100, 20), Blocks(4, 4));
+  // The window's block in the node below the engine is as good.
+  Store({.hashes = {15},
+         .block_size = 0,
+         .medium = "STORAGE",
+         .group = 0,
+         .spec_kind = "sliding_window",
+         .window = 9,
+         .locality = "REMOTE"});
+  EXPECT_EQ(Held(100, 20), Blocks(5, 5));
+  Remove({.hashes = {12}, .group = 1});
+  EXPECT_EQ(Held(100, 20), Blocks(1, 1));
+  EXPECT_EQ(view_.numbers().skipped.group, 0u);
+}
+
+TEST_P(EngineViewTest, AStateIsNeededAtTheEndAlone) {
+  Store({.hashes = {11, 12, 13, 14}, .tokens = Counting(100, 16)});
+  EXPECT_EQ(Held(100, 16), Blocks(4, 4));
+  // What is held is less as soon as it is known that there are states.
+  Store({.hashes = {12}, .tokens = Counting(100, 16), .group = 1, .spec_kind = "mamba"});
+  EXPECT_EQ(Held(100, 16), Blocks(2, 2));
+  view_.Forget();
+  // It may be another model now.
+  Store({.hashes = {11, 12, 13, 14}, .tokens = Counting(100, 16)});
+  EXPECT_EQ(Held(100, 16), Blocks(4, 4));
+}
+
+// Against a plain search, as vLLM's, over random events of five groups.
+TEST_P(EngineViewTest, GroupsTogetherHoldWhatAPlainSearchFinds) {
+  constexpr uint64_t kBlocks = 10;
+  // Full attention, a window of 2 blocks, one of 3, the same once more, states.
+  const std::vector<WrittenStored> kGroups = {
+      {.group = 3, .spec_kind = "full_attention"},
+      {.group = 0, .spec_kind = "sliding_window", .window = 9},
+      {.group = 2, .spec_kind = "sliding_window", .window = 13},
+      {.group = 5, .spec_kind = "sliding_window", .window = 10},
+      {.group = 4, .spec_kind = "mamba"},
+  };
+  const std::array<uint64_t, 5> kNeeded = {kBlocks, 2, 3, 3, 1};
+  std::mt19937_64 random(7);
+  std::array<std::map<uint64_t, int>, 5> held;  // Copies of each block.
+  uint64_t ends = 0;
+  for (int step = 0; step < 2000; ++step) {
+    // The first steps name all groups and all blocks.
+    const size_t group = step < 5 ? static_cast<size_t>(step) : random() % 5;
+    const uint64_t first = step < 5 ? 0 : random() % kBlocks;
+    if (step >= 5 && random() % 10 < 7) {
+      if (held[group][first] > 0) --held[group][first];
+      Remove({.hashes = {100 + first}, .group = kGroups[group].group});
+    } else {
+      WrittenStored event = kGroups[group];
+      event.hashes.clear();
+      for (uint64_t block = first; block < kBlocks; ++block) {
+        // Windows and states skip some.
+        if (group > 0 && random() % 2 == 0) continue;
+        event.hashes.push_back(100 + block);
+        ++held[group][block];
+      }
+      if (first > 0) event.parent = 100 + first - 1;
+      event.tokens = Counting(static_cast<int64_t>(1000 + 4 * first), 4 * (kBlocks - first));
+      Store(event);
+    }
+    if (step < 4) continue;
+    uint32_t expected = 0;
+    for (uint32_t end = 1; end <= kBlocks; ++end) {
+      bool usable = true;
+      for (size_t i = 0; i < held.size(); ++i) {
+        for (uint64_t back = 1; back <= std::min<uint64_t>(kNeeded[i], end); ++back) {
+          usable = usable && held[i][end - back] > 0;
+        }
+      }
+      if (usable) expected = end;
+    }
+    ends += expected > 0 ? 1 : 0;
+    ASSERT_EQ(Held(1000, 4 * kBlocks).first, expected) << "step " << step;
+  }
+  EXPECT_THAT(ends, ::testing::AllOf(::testing::Gt(200u), ::testing::Lt(1800u)));
+  EXPECT_EQ(view_.numbers().skipped.group, 0u);
+}
+
+TEST_P(EngineViewTest, GroupsBeyondTheLimitsAreCountedOnly) {
+  for (uint32_t i = 1; i < 30; ++i) {
+    Store({.hashes = {i}, .group = i, .spec_kind = "full_attention"});
+  }
+  EXPECT_EQ(view_.numbers().skipped.group, 29 - EngineGroups::kMost);
+  view_.Forget();
+  for (uint32_t i = 1; i < 10; ++i) {
+    Store({.hashes = {i}, .group = i, .spec_kind = "sliding_window", .window = 1 + 4 * i});
+  }
+  EXPECT_EQ(view_.numbers().skipped.group, 29 - EngineGroups::kMost + 9 - EngineGroups::kMostTails);
 }
 
 TEST_P(EngineViewTest, AViewThatBeganLateKnowsWhatIsBuiltOnWhatItKnows) {

@@ -39,6 +39,15 @@ class PrefixIndexTest : public testing::Test {
     event.event = {.kind = kind, .fingerprint = space, .key = key, .parent = parent, .tier = tier};
     index_->Apply(event);
   }
+  // The block's part in layers that need only the last `needed` blocks.
+  void Tail(const std::string& member, uint32_t needed, const BlockKey& key, bool held = true) {
+    client::MemberEvent event;
+    event.node_id = member;
+    event.event = {.kind = held ? BlockKind::kTierAdded : BlockKind::kTierRemoved,
+                   .fingerprint = kSpace,
+                   .key = key};
+    index_->Apply(event, needed);
+  }
   void Store(const std::string& member, const std::vector<BlockKey>& keys,
              TierKind tier = TierKind::kHost) {
     std::optional<BlockKey> parent;
@@ -217,6 +226,52 @@ TEST_F(PrefixIndexTest, ManyMembersAndNamespacesFindAnEnd) {
   for (int i = 0; i < 2000; ++i) Mark(Kind::kMemberLost, "n" + std::to_string(i));
   Store("late", Keys(0, 3));
   EXPECT_EQ(Held(Keys(0, 3)), (Answer{{"late", {3, 3}}}));
+}
+
+TEST_F(PrefixIndexTest, AHolderWithTailsEndsWhereItHasThem) {
+  Store("n1", Keys(0, 6));
+  Store("n1", Keys(0, 4), TierKind::kDisk);
+  Store("n2", Keys(0, 6));
+  Block("n1", BlockKind::kTierRemoved, Key(3));
+  Tail("n1", 2, Key(3));
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n2", {6, 6}}}));
+  Tail("n1", 2, Key(2));
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n1", {4, 3}}, {"n2", {6, 6}}}));
+  EXPECT_EQ(Held(Keys(0, 3)), (Answer{{"n2", {3, 3}}}));
+  // A second kind must be there, too.
+  Tail("n1", 1, Key(0));
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n2", {6, 6}}}));
+  Tail("n1", 2, Key(0));
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n1", {1, 1}}, {"n2", {6, 6}}}));
+  Tail("n1", 1, Key(3));
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n1", {4, 3}}, {"n2", {6, 6}}}));
+  const HeldPrefix held = index_->LookupTiers(kSpace, Keys(0, 6));
+  ASSERT_EQ(held.holders.size(), 2u);
+  EXPECT_EQ(held.holders[1].tier_blocks, (ByTier<uint32_t>{{3, 4, 0}}));
+  Tail("n1", 1, Key(3), false);
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n1", {1, 1}}, {"n2", {6, 6}}}));
+  // A removal means all of the block.
+  Block("n1", BlockKind::kRemoved, Key(0));
+  EXPECT_EQ(Held(Keys(0, 6)), (Answer{{"n2", {6, 6}}}));
+}
+
+TEST_F(PrefixIndexTest, TailsHaveBoundsAndLeaveWithTheirHolder) {
+  Store("n1", Keys(0, 3));
+  for (uint32_t needed = 1; needed <= 9; ++needed) Tail("n1", needed, Key(2));
+  EXPECT_EQ(index_->numbers().ignored, 5u);
+  for (int round = 0; round < 200; ++round) {
+    // No bit is lost.
+    Mark(Kind::kSnapshotBegins, "n1");
+    Store("n1", Keys(0, 3));
+    for (uint32_t needed = 1; needed <= 3; ++needed) Tail("n1", needed, Key(0));
+    Mark(Kind::kSnapshotEnds, "n1");
+    ASSERT_EQ(Held(Keys(0, 3)), (Answer{{"n1", {1, 1}}}));
+  }
+  EXPECT_EQ(index_->numbers().ignored, 5u);
+  Mark(Kind::kMemberLost, "n1");
+  EXPECT_EQ(Held(Keys(0, 3)), Answer{});
+  Store("n1", Keys(0, 3));
+  EXPECT_EQ(Held(Keys(0, 3)), (Answer{{"n1", {3, 3}}}));
 }
 
 // Against sets that do the same without any trick.

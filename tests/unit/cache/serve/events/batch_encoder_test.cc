@@ -184,8 +184,11 @@ TEST(BatchEncoderTest, ARouterReadsWhatWasWritten) {
           EXPECT_EQ(read.block_tokens, written.shape.block_tokens);
           EXPECT_TRUE(read.tokens.empty());
           EXPECT_FALSE(read.parent.has_value());
-          EXPECT_EQ(read.group.full_attention,
-                    !written.shape.group || written.shape.group->full_attention);
+          using GroupKind = router::EngineGroup::Kind;
+          const auto& group = written.shape.group;
+          EXPECT_EQ(read.group.kind, !group                  ? GroupKind::kUntold
+                                     : group->full_attention ? GroupKind::kFull
+                                                             : GroupKind::kOther);
         } else if (written.shape.kind == Kind::kRemoved) {
           check(std::get<router::EngineBlocksRemoved>(batch->events[i]));
         } else {
