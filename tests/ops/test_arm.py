@@ -13,7 +13,8 @@ COMPILER = "aarch64-linux-gnu-g++-12"
 # Those with code of their own for it. `make check-arm` compiles all kernels.
 SOURCES = sorted(
     path.relative_to(ROOT)
-    for path in (ROOT / "kernels").rglob("*.cc")
+    for folder in ("kernels", "tests/support/cuda_on_cpu")
+    for path in (ROOT / folder).rglob("*.cc")
     if path.name == "neon.cc" or "__aarch64__" in path.read_text(encoding="utf-8")
 )
 

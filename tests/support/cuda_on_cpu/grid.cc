@@ -257,6 +257,16 @@ void RunGrid(const LaunchShape& shape, const std::function<void()>& kernel) {
 }  // namespace cairn::kernels::testing
 
 namespace cairn::kernels::cuda::on_cpu {
+namespace {
+
+// GCC 12 knows each for one processor alone.
+#ifdef __aarch64__
+using Half = __fp16;
+#else
+using Half = _Float16;
+#endif
+
+}  // namespace
 
 using testing::TheGrid;
 
@@ -304,13 +314,13 @@ bool NextToLand(unsigned groups, Copy* copy) {
 }
 
 float HalfToFloat(uint16_t half) {
-  _Float16 x;
+  Half x;
   std::memcpy(&x, &half, sizeof(x));
   return static_cast<float>(x);
 }
 
 uint16_t FloatToHalf(float x) {
-  const auto half = static_cast<_Float16>(x);
+  const auto half = static_cast<Half>(x);
   uint16_t bits;
   std::memcpy(&bits, &half, sizeof(bits));
   return bits;
