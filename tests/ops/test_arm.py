@@ -13,8 +13,7 @@ COMPILER = "aarch64-linux-gnu-g++-12"
 # Those with code of their own for it. `make check-arm` compiles all kernels.
 SOURCES = sorted(
     path.relative_to(ROOT)
-    for folder in ("kernels", "tests/support/cuda_on_cpu")
-    for path in (ROOT / folder).rglob("*.cc")
+    for path in (ROOT / "kernels").rglob("*.cc")
     if path.name == "neon.cc" or "__aarch64__" in path.read_text(encoding="utf-8")
 )
 

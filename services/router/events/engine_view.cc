@@ -40,25 +40,24 @@ void EngineView::Apply(const EngineEventBatch& batch) {
   numbers_.unknown += batch.unknown;
 }
 
-std::optional<EngineView::Spot> EngineView::SpotOf(const EngineGroup& group,
-                                                   const std::optional<EngineMedium>& medium,
-                                                   uint32_t block_tokens, uint64_t blocks) {
-  std::optional<uint32_t> number = groups_.Find(group.index);
-  if (!number) number = AddGroup(group, block_tokens);
+std::optional<EngineView::Spot> EngineView::SpotOf(const EngineBlocksStored& event) {
+  const uint64_t blocks = event.hashes.size();
+  std::optional<uint32_t> number = groups_.Find(event.group.index);
+  if (!number) number = AddGroup(event.group);
   if (!number) {
     numbers_.skipped.group += blocks;
     return std::nullopt;
   }
-  if (!medium) {
+  if (!event.medium) {
     numbers_.skipped.medium += blocks;
     return std::nullopt;
   }
-  return Spot{.group = *number, .place = BitOf(*medium)};
+  return Spot{.group = *number, .place = BitOf(*event.medium)};
 }
 
-std::optional<uint32_t> EngineView::AddGroup(const EngineGroup& group, uint32_t block_tokens) {
+std::optional<uint32_t> EngineView::AddGroup(const EngineGroup& group) {
   const EngineGroups before = groups_;
-  const auto number = groups_.Add(group, block_tokens);
+  const auto number = groups_.Add(group, options_.space.block_tokens);
   if (!number) return std::nullopt;
   for (const auto& [hash, block] : numbers_of_) {
     const InGroups& places = blocks_[block].places;
@@ -80,7 +79,7 @@ void EngineView::Stored(const EngineBlocksStored& event) {
     }
     return;
   }
-  const std::optional<Spot> spot = SpotOf(event.group, event.medium, size, blocks);
+  const std::optional<Spot> spot = SpotOf(event);
   if (!spot) return;
   if (event.tokens.empty() || !KeepsAllBlocks(event.group)) {
     // A tier below the engine knows hashes alone. Blocks of windows and states have the hashes of
@@ -120,12 +119,13 @@ void EngineView::Stored(const EngineBlocksStored& event) {
 }
 
 void EngineView::Removed(const EngineBlocksRemoved& event) {
-  const auto spot =
-      SpotOf(event.group, event.medium, options_.space.block_tokens, event.hashes.size());
-  if (!spot) return;
+  // It does not say what the group needs, so a group that is not known stays so.
+  const auto group = groups_.Find(event.group.index);
+  if (!group || !event.medium) return;
+  const Spot spot{.group = *group, .place = BitOf(*event.medium)};
   for (const EngineHash& hash : event.hashes) {
     const auto found = numbers_of_.find(hash);
-    if (found != numbers_of_.end()) Remove(found->second, *spot);
+    if (found != numbers_of_.end()) Remove(found->second, spot);
   }
 }
 

@@ -99,16 +99,15 @@ class EngineView {
     uint32_t newest = kNone, oldest = kNone;
   };
 
-  // Where an event's blocks are: a place of a group. nullopt: such blocks are not followed, and
-  // were counted.
+  // A place of a group.
   struct Spot {
     uint32_t group = 0;
     Places place = 0;
   };
-  std::optional<Spot> SpotOf(const EngineGroup& group, const std::optional<EngineMedium>& medium,
-                             uint32_t block_tokens, uint64_t blocks);
+  // Where an event's blocks are. nullopt: such blocks are not followed, and were counted.
+  std::optional<Spot> SpotOf(const EngineBlocksStored& event);
   // As EngineGroups::Add. Tells the index if less is held then.
-  std::optional<uint32_t> AddGroup(const EngineGroup& group, uint32_t block_tokens);
+  std::optional<uint32_t> AddGroup(const EngineGroup& group);
   void Stored(const EngineBlocksStored& event);
   void Removed(const EngineBlocksRemoved& event);
   // The block's number; it comes into being.

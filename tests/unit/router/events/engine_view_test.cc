@@ -254,6 +254,17 @@ TEST_P(EngineViewTest, AnAnswerEndsWhereTheWindowsBlocksAre) {
   EXPECT_EQ(view_.numbers().skipped.group, 0u);
 }
 
+// A removal has the index of a group alone. The first group has windows here.
+TEST_P(EngineViewTest, ARemovalSaysNothingOfWhatAGroupNeeds) {
+  Remove({.hashes = {11}, .group = 0});
+  Store(
+      {.hashes = {11, 12}, .tokens = Counting(100, 8), .group = 1, .spec_kind = "full_attention"});
+  EXPECT_EQ(Held(100, 8), Blocks(2, 2));
+  Store({.hashes = {12}, .group = 0, .spec_kind = "sliding_window", .window = 3});
+  EXPECT_EQ(Held(100, 8), Blocks(2, 2));
+  EXPECT_EQ(Held(100, 4), Blocks(0, 0));
+}
+
 TEST_P(EngineViewTest, AStateIsNeededAtTheEndAlone) {
   Store({.hashes = {11, 12, 13, 14}, .tokens = Counting(100, 16)});
   EXPECT_EQ(Held(100, 16), Blocks(4, 4));
