@@ -19,9 +19,12 @@
 #include <vector>
 
 #include "kernels/codecs/registry.h"
+#include "tests/support/half.h"
 
 namespace cairn::codecs {
 namespace {
+
+using cairn::testing::Half;
 
 constexpr size_t kBufferBytes = 256 << 20;
 constexpr size_t kCopyBytes = 1 << 20;
@@ -84,11 +87,11 @@ class Bench {
     // slices are alike.
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
-    std::vector<_Float16> pattern(1048573);
-    for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<_Float16>(normal(rng));
-    auto* numbers = reinterpret_cast<_Float16*>(from_.get());
+    std::vector<Half> pattern(1048573);
+    for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<Half>(normal(rng));
+    auto* numbers = reinterpret_cast<Half*>(from_.get());
     for (size_t i = 0; i < kBufferBytes / 2; ++i) {
-      numbers[i] = pattern[i % pattern.size()] * (i % 64 == 60 ? _Float16(8) : _Float16(1));
+      numbers[i] = pattern[i % pattern.size()] * (i % 64 == 60 ? Half(8) : Half(1));
     }
   }
 
@@ -108,8 +111,8 @@ class Bench {
     lengths_.assign(c.slices, 0);
     if (!Encode(c.slices) || !Decode(c.slices)) return false;
     double error = 0, all = 0;
-    const auto* x = reinterpret_cast<const _Float16*>(from_.get());
-    const auto* y = reinterpret_cast<const _Float16*>(to_.get());
+    const auto* x = reinterpret_cast<const Half*>(from_.get());
+    const auto* y = reinterpret_cast<const Half*>(to_.get());
     for (size_t i = 0; i < c.slices * kSliceBytes / 2; ++i) {
       const double want = static_cast<float>(x[i]), e = static_cast<float>(y[i]) - want;
       error += e * e;

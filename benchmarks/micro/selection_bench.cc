@@ -20,9 +20,12 @@
 #include <vector>
 
 #include "kernels/selections/registry.h"
+#include "tests/support/half.h"
 
 namespace cairn::selections {
 namespace {
+
+using cairn::testing::Half;
 
 constexpr ModelShape kShape{.layers = 30,
                             .query_heads = 9,
@@ -49,8 +52,8 @@ class Prompt {
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
     // A prime number of them, so that no two rows are alike.
-    std::vector<_Float16> pattern(1048573);
-    for (_Float16& x : pattern) x = static_cast<_Float16>(normal(rng));
+    std::vector<Half> pattern(1048573);
+    for (Half& x : pattern) x = static_cast<Half>(normal(rng));
     const int64_t head = kBlock * kShape.head_dim;
     const int64_t page = 2 * kShape.kv_heads * head;
     const int64_t pages = (tokens + kBlock - 1) / kBlock;
@@ -58,7 +61,7 @@ class Prompt {
     for (size_t i = 0; i < numbers_.size(); ++i) numbers_[i] = pattern[i % pattern.size()];
     pages_.resize(static_cast<size_t>(kShape.layers * pages));
     for (size_t i = 0; i < pages_.size(); ++i) {
-      const _Float16* const at = numbers_.data() + i * static_cast<size_t>(page);
+      const Half* const at = numbers_.data() + i * static_cast<size_t>(page);
       pages_[i] = reinterpret_cast<const std::byte*>(at);
     }
     for (int64_t l = 0; l < kShape.layers; ++l) {
@@ -66,7 +69,7 @@ class Prompt {
       kv.pages = pages_.data() + l * pages;
       kv.block_tokens = kBlock;
       kv.head_dim = kShape.head_dim;
-      kv.head_stride = static_cast<size_t>(head) * sizeof(_Float16);
+      kv.head_stride = static_cast<size_t>(head) * sizeof(Half);
       kv.v_offset = kShape.kv_heads * kv.head_stride;
       layers_.push_back(kv);
     }
@@ -109,7 +112,7 @@ class Prompt {
 
  private:
   const int64_t tokens_;
-  std::vector<_Float16> numbers_;
+  std::vector<Half> numbers_;
   std::vector<const std::byte*> pages_;
   std::vector<kernels::PagedKv> layers_;
   std::vector<float> queries_;  // The queries of one layer, given to all.

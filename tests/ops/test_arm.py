@@ -39,6 +39,18 @@ def test_a_source_compiles_for_aarch64(source):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_type_that_gcc_has_for_one_processor_stands_in_one_header():
+    """`make check-arm` once failed because tests named _Float16."""
+    folders = ("benchmarks", "clients", "common", "kernels", "model", "protocol", "services")
+    found = [
+        str(path.relative_to(ROOT))
+        for folder in (*folders, "tests", "tools")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".h", ".cc") and "_Float16" in path.read_text(encoding="utf-8")
+    ]
+    assert found == ["tests/support/half.h"]
+
+
 def test_the_processors_are_x86_64_and_aarch64(tmp_path):
     done = subprocess.run(
         ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja"]

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/codecs/registry.h"
+#include "tests/support/half.h"
 
 namespace cairn::codecs::testing {
 
@@ -51,19 +52,8 @@ inline std::vector<CodecCase> AllCases() {
           {"cachegen", {1, 3, 1}, 0.016}};
 }
 
-inline float FromHalf(uint16_t h) {
-  const int exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-  const float sign = h & 0x8000 ? -1.0f : 1.0f;
-  if (exponent == 31) return mantissa != 0 ? NAN : sign * INFINITY;
-  return exponent == 0 ? sign * std::ldexp(static_cast<float>(mantissa), -24)
-                       : sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
-}
-inline uint16_t ToHalf(float f) {
-  const _Float16 h = static_cast<_Float16>(f);
-  uint16_t bits;
-  std::memcpy(&bits, &h, 2);
-  return bits;
-}
+using cairn::testing::FromHalf;
+using cairn::testing::ToHalf;
 
 // Keys and values of one slice with gaps between rows and heads, and guards around them.
 class TestSlice {

@@ -14,22 +14,14 @@
 
 #include "kernels/selections/registry.h"
 #include "tests/conformance/kernels/case.h"
+#include "tests/support/half.h"
 
 namespace cairn::selections::testing {
 
 using kernels::PagedKv;
 
-inline uint16_t ToHalf(float f) {
-  const auto h = static_cast<_Float16>(f);
-  uint16_t bits;
-  std::memcpy(&bits, &h, sizeof(bits));
-  return bits;
-}
-inline float FromHalf(uint16_t bits) {
-  _Float16 h;
-  std::memcpy(&h, &bits, sizeof(bits));
-  return static_cast<float>(h);
-}
+using cairn::testing::FromHalf;
+using cairn::testing::ToHalf;
 
 // One layer's keys and values in pages with gaps and guards around the rows: NaN, so that reading a
 // number too many is seen in the result.

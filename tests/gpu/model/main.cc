@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/half.h"
 #include "tests/unit/model/gguf_builder.h"
 
 namespace cairn::gpu {
@@ -134,7 +135,7 @@ class ModelFile {
   // so spread by 4.6. Products of a row then keep the spread of what they multiply.
   std::vector<char> Noise() const {
     constexpr size_t kBlockBytes = 18, kBlocks = 1 << 20;
-    const auto scale = static_cast<_Float16>(1 / (4.6f * std::sqrt(static_cast<float>(s_.hidden))));
+    const auto scale = testing::ToHalf(1 / (4.6f * std::sqrt(static_cast<float>(s_.hidden))));
     std::mt19937_64 rng(20);
     std::vector<char> bytes(kBlockBytes * kBlocks);
     for (size_t block = 0; block < kBlocks; ++block) {

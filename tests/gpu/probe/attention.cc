@@ -8,6 +8,7 @@
 #include "tests/gpu/probe/probes.h"
 #include "tests/gpu/probe/products.h"
 #include "tests/gpu/probe/rows.h"
+#include "tests/support/half.h"
 
 namespace cairn::gpu {
 namespace {
@@ -46,10 +47,7 @@ class AttentionProbe {
     std::mt19937 rng(6);
     std::normal_distribution<float> normal;
     std::vector<uint16_t> row(static_cast<size_t>(Width()));
-    for (uint16_t& number : row) {
-      const auto half = static_cast<_Float16>(normal(rng));
-      std::memcpy(&number, &half, sizeof(number));
-    }
+    for (uint16_t& number : row) number = testing::ToHalf(normal(rng));
     CAIRN_ASSIGN_OR_RETURN(q_, bench_.AllocateOf<uint16_t>(Width() * MostRows()));
     const auto q = reinterpret_cast<uint64_t>(q_);
     const uint64_t bytes = row.size() * sizeof(uint16_t);

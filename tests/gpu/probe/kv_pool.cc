@@ -1,9 +1,10 @@
 #include "tests/gpu/probe/kv_pool.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <random>
+
+#include "tests/support/half.h"
 
 namespace cairn::gpu {
 
@@ -19,10 +20,7 @@ Result<KvPool> KvPool::Make(Bench* bench, int64_t tokens) {
   std::mt19937 rng(5);
   std::normal_distribution<float> normal;
   std::vector<uint16_t> page(page_bytes / sizeof(uint16_t));
-  for (uint16_t& number : page) {
-    const auto half = static_cast<_Float16>(normal(rng));
-    std::memcpy(&number, &half, sizeof(number));
-  }
+  for (uint16_t& number : page) number = testing::ToHalf(normal(rng));
   const int64_t pages = (tokens + form.block_tokens - 1) / form.block_tokens;
   pool.tokens_ = tokens;
   pool.bytes_ = static_cast<uint64_t>(pages) * page_bytes;

@@ -6,6 +6,7 @@
 #include "cairn/kernels/batch/slice_table.h"
 #include "tests/gpu/probe/probes.h"
 #include "tests/gpu/probe/rows.h"
+#include "tests/support/half.h"
 
 namespace cairn::gpu {
 namespace {
@@ -59,10 +60,7 @@ class SliceProbe {
     std::mt19937 rng(7);
     std::normal_distribution<float> normal;
     std::vector<uint16_t> slice(static_cast<size_t>(Numbers()));
-    for (uint16_t& number : slice) {
-      const auto half = static_cast<_Float16>(normal(rng));
-      std::memcpy(&number, &half, sizeof(number));
-    }
+    for (uint16_t& number : slice) number = testing::ToHalf(normal(rng));
     const uint64_t bytes = slice.size() * sizeof(uint16_t);
     for (uint16_t** plane : {&k_, &v_}) {
       CAIRN_ASSIGN_OR_RETURN(*plane, bench_.AllocateOf<uint16_t>(Numbers() * count_));

@@ -15,6 +15,7 @@
 #include "tests/support/cuda_on_cpu/sanitizers.h"
 #include "tests/support/cuda_on_cpu/shared_memory.h"
 #include "tests/support/cuda_on_cpu/thread_copies.h"
+#include "tests/support/half.h"
 
 namespace cairn::kernels::testing {
 namespace {
@@ -257,16 +258,6 @@ void RunGrid(const LaunchShape& shape, const std::function<void()>& kernel) {
 }  // namespace cairn::kernels::testing
 
 namespace cairn::kernels::cuda::on_cpu {
-namespace {
-
-// GCC 12 knows each for one processor alone.
-#ifdef __aarch64__
-using Half = __fp16;
-#else
-using Half = _Float16;
-#endif
-
-}  // namespace
 
 using testing::TheGrid;
 
@@ -313,17 +304,7 @@ bool NextToLand(unsigned groups, Copy* copy) {
   return TheGrid().self().copies.NextToLand(groups, copy);
 }
 
-float HalfToFloat(uint16_t half) {
-  Half x;
-  std::memcpy(&x, &half, sizeof(x));
-  return static_cast<float>(x);
-}
-
-uint16_t FloatToHalf(float x) {
-  const auto half = static_cast<Half>(x);
-  uint16_t bits;
-  std::memcpy(&bits, &half, sizeof(bits));
-  return bits;
-}
+float HalfToFloat(uint16_t half) { return cairn::testing::FromHalf(half); }
+uint16_t FloatToHalf(float x) { return cairn::testing::ToHalf(x); }
 
 }  // namespace cairn::kernels::cuda::on_cpu

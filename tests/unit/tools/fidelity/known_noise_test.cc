@@ -10,12 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/half.h"
 #include "tests/unit/worker/compute/smollm2.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 #include "tools/cairn/fidelity/metrics.h"
 
 namespace cairn::cli {
 namespace {
+
+using cairn::testing::Half;
 
 using client::testing::InMemoryCacheClient;
 using worker::WorkerEngine;
@@ -28,16 +31,16 @@ constexpr size_t kPlane = kHeads * kHead;
 
 // Done to the keys and values of each slice that is fetched; `block` counts from the prompt's
 // first.
-using Change = std::function<void(std::span<_Float16> k, std::span<_Float16> v, uint32_t block)>;
+using Change = std::function<void(std::span<Half> k, std::span<Half> v, uint32_t block)>;
 
 class ChangingSink final : public client::FetchSink {
  public:
   ChangingSink(client::FetchSink& sink, const Change& change) : sink_(sink), change_(change) {}
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
-    std::vector<_Float16> numbers(2 * kPlane);
-    CAIRN_CHECK(data.size() == sizeof(_Float16) * numbers.size());
+    std::vector<Half> numbers(2 * kPlane);
+    CAIRN_CHECK(data.size() == sizeof(Half) * numbers.size());
     std::memcpy(numbers.data(), data.data(), data.size());
-    const std::span<_Float16> all(numbers);
+    const std::span<Half> all(numbers);
     change_(all.first(kPlane), all.subspan(kPlane), slice.block);
     return sink_.OnSlice(slice, std::as_bytes(all));
   }
@@ -69,14 +72,13 @@ class ChangingClient final : public worker::SharedClient {
 
 // Normal noise of `size` times the root mean square of each plane.
 Change Noise(double size) {
-  return [size, random = std::mt19937(7)](std::span<_Float16> k, std::span<_Float16> v,
-                                          uint32_t) mutable {
-    for (const std::span<_Float16> plane : {k, v}) {
+  return [size, random = std::mt19937(7)](std::span<Half> k, std::span<Half> v, uint32_t) mutable {
+    for (const std::span<Half> plane : {k, v}) {
       double squares = 0;
-      for (const _Float16 x : plane) squares += static_cast<double>(x) * static_cast<double>(x);
+      for (const Half x : plane) squares += static_cast<double>(x) * static_cast<double>(x);
       std::normal_distribution<double> normal(
           0, size * std::sqrt(squares / static_cast<double>(plane.size())));
-      for (_Float16& x : plane) x = static_cast<_Float16>(static_cast<double>(x) + normal(random));
+      for (Half& x : plane) x = static_cast<Half>(static_cast<double>(x) + normal(random));
     }
   };
 }
@@ -218,19 +220,19 @@ TEST_F(KnownNoiseTest, MistakesAreFarAboveNoise) {
     for (const auto plane : {k, v}) {
       for (size_t head = 0; head < kHeads; ++head) {
         const auto token = plane.subspan(head * kHead, kDim);
-        std::fill(token.begin(), token.end(), _Float16{0});
+        std::fill(token.begin(), token.end(), Half{0});
       }
     }
   });
   const double scales = Divergence(*raw, "K and V scales", [](auto k, auto v, uint32_t) {
     const auto rms = [](auto plane) {
       double squares = 0;
-      for (const _Float16 x : plane) squares += static_cast<double>(x) * static_cast<double>(x);
+      for (const Half x : plane) squares += static_cast<double>(x) * static_cast<double>(x);
       return std::sqrt(squares);
     };
     const double ratio = rms(v) / rms(k);
-    for (_Float16& x : k) x = static_cast<_Float16>(static_cast<double>(x) * ratio);
-    for (_Float16& x : v) x = static_cast<_Float16>(static_cast<double>(x) / ratio);
+    for (Half& x : k) x = static_cast<Half>(static_cast<double>(x) * ratio);
+    for (Half& x : v) x = static_cast<Half>(static_cast<double>(x) / ratio);
   });
   for (const double kl : {heads, shifted, sink, scales}) EXPECT_GT(kl, 3 * noise);
 }

@@ -5,9 +5,12 @@
 
 #include "common/status/matchers.h"
 #include "services/worker/session/worker_namespace.h"
+#include "tests/support/half.h"
 
 namespace cairn::worker {
 namespace {
+
+using cairn::testing::Half;
 
 using ::testing::HasSubstr;
 
@@ -60,8 +63,8 @@ TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
     std::vector<std::byte> back(page.size());
     ASSERT_OK((*codec)->Decode((*codec)->id(), 1, position, slice, back, scratch));
     EXPECT_NE(back, page);
-    const auto* a = reinterpret_cast<const _Float16*>(page.data());
-    const auto* b = reinterpret_cast<const _Float16*>(back.data());
+    const auto* a = reinterpret_cast<const Half*>(page.data());
+    const auto* b = reinterpret_cast<const Half*>(back.data());
     for (size_t i = 0; i < page.size() / 2; ++i) {
       ASSERT_NEAR(static_cast<float>(a[i]), static_cast<float>(b[i]), 0.006f) << i;
     }
@@ -85,7 +88,7 @@ TEST(KvCodecTest, KeysAndValuesDoNotChangePlaces) {
 }
 
 // Over that of `a`, of `count` numbers.
-double RelativeError(const _Float16* a, const _Float16* b, size_t count) {
+double RelativeError(const Half* a, const Half* b, size_t count) {
   double error = 0;
   double norm = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -110,8 +113,8 @@ TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
       std::vector<std::byte> back(page.size());
       ASSERT_OK((*codec)->Decode((*codec)->id(), 1, position, std::span(slice).first(*bytes), back,
                                  scratch));
-      const auto* a = reinterpret_cast<const _Float16*>(page.data());
-      const auto* b = reinterpret_cast<const _Float16*>(back.data());
+      const auto* a = reinterpret_cast<const Half*>(page.data());
+      const auto* b = reinterpret_cast<const Half*>(back.data());
       constexpr size_t kRow = kKv.head_dim;
       for (size_t row = 0; row < page.size() / 2 / kRow; ++row) {
         EXPECT_LT(RelativeError(a + row * kRow, b + row * kRow, kRow), 0.4)
@@ -126,9 +129,9 @@ TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   const std::vector<std::byte> page = Page(7);
-  const auto* a = reinterpret_cast<const _Float16*>(page.data());
+  const auto* a = reinterpret_cast<const Half*>(page.data());
   std::vector<std::byte> back(page.size());
-  const auto* b = reinterpret_cast<const _Float16*>(back.data());
+  const auto* b = reinterpret_cast<const Half*>(back.data());
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(1, 64));
   ASSERT_OK((*codec)->Encode(1, 64, page, slice, scratch));
   ASSERT_OK((*codec)->Decode((*codec)->id(), 2, 64, slice, back, scratch));
@@ -139,7 +142,7 @@ TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
   slice.resize((*codec)->MaxSliceBytes(1, 0));
   ASSERT_OK((*codec)->Encode(1, 0, page, slice, scratch));
   ASSERT_OK((*codec)->Decode((*codec)->id(), 1, 0, slice, back, scratch));
-  EXPECT_EQ(std::memcmp(a, b, kKv.head_dim * sizeof(_Float16)), 0) << "the sink is exact";
+  EXPECT_EQ(std::memcmp(a, b, kKv.head_dim * sizeof(Half)), 0) << "the sink is exact";
 }
 
 TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
