@@ -96,6 +96,12 @@ class NodeChunksTest : public ::testing::Test {
     while (Match().tiers.front().tier != TierKind::kDevice || Match().tiers.size() > 1) {
       ASSERT_LT(SteadyClock::Get().Now(), until) << "the blocks stay in host";
     }
+    // On a busy machine a client may find the same-node path late, and reads over gRPC until then.
+    do {
+      ASSERT_LT(SteadyClock::Get().Now(), until) << "no fetch takes the same-node path";
+      earlier_over_grpc_ = ByPath(Path::kGrpc);
+      ExpectAll();
+    } while (OverGrpc() > 0);
   }
   MatchOutcome Match() {
     auto match = client_->Match(Fingerprint(spec_), chain_.keys, kMatch);
@@ -117,6 +123,8 @@ class NodeChunksTest : public ::testing::Test {
   uint64_t ByPath(Path path) const {
     return client_->GetStats().fetched_bytes_by_path[static_cast<size_t>(path)];
   }
+  // Bytes since the same-node path was found.
+  uint64_t OverGrpc() const { return ByPath(Path::kGrpc) - earlier_over_grpc_; }
 
   FakeDevices fake_;
   const NamespaceSpec spec_ = SmallSpec();
@@ -125,6 +133,7 @@ class NodeChunksTest : public ::testing::Test {
   std::unique_ptr<CacheNode> node_;
   std::shared_ptr<NotingImporter> importer_;
   std::unique_ptr<CacheClient> client_;
+  uint64_t earlier_over_grpc_ = 0;
 };
 
 TEST_F(NodeChunksTest, BlocksAreReadInTheNodesMemoryOfTheGpu) {
@@ -132,7 +141,7 @@ TEST_F(NodeChunksTest, BlocksAreReadInTheNodesMemoryOfTheGpu) {
   const uint64_t before = FromDevice();
   ExpectAll();
   EXPECT_EQ(FromDevice() - before, bytes_);
-  EXPECT_EQ(ByPath(Path::kGrpc), 0u);
+  EXPECT_EQ(OverGrpc(), 0u);
   EXPECT_GE(importer_->count(), 1u);
   // A client without the GPU gets the same blocks in host.
   importer_ = nullptr;
@@ -143,13 +152,11 @@ TEST_F(NodeChunksTest, BlocksAreReadInTheNodesMemoryOfTheGpu) {
 
 TEST_F(NodeChunksTest, ABitFlipInAChunkCostsTheWayAndTheNodeForgetsTheCopy) {
   BringToTheGpu();
-  ExpectAll();
-  ASSERT_EQ(ByPath(Path::kGrpc), 0u);
   const auto data = testing::SliceData(spec_, chain_.keys[7], 1, spec_.layout.WholeRect());
   ASSERT_TRUE(importer_->Damage(data));
   ExpectAll();
   EXPECT_EQ(client_->GetStats().corrupt_slices, 1u);
-  EXPECT_GT(ByPath(Path::kGrpc), 0u) << "the block came out of host";
+  EXPECT_GT(OverGrpc(), 0u) << "the block came out of host";
   // The copy that was wrong is gone: nobody finds it again.
   ExpectAll();
   EXPECT_EQ(client_->GetStats().corrupt_slices, 1u);
@@ -161,7 +168,7 @@ TEST_F(NodeChunksTest, AClientWhoseGpuIsLostReadsInHost) {
   fake_.control().lose(0);
   ExpectAll();
   EXPECT_EQ(client_->GetStats().corrupt_slices, 0u);
-  EXPECT_EQ(ByPath(Path::kGrpc), bytes_);
+  EXPECT_EQ(OverGrpc(), bytes_);
 }
 
 TEST_F(NodeChunksTest, ANodeThatDiesLeavesNothingThatIsUsed) {

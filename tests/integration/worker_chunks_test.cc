@@ -97,8 +97,14 @@ TEST_F(WorkerChunksTest, AnswersAreThoseOfTheHostsWay) {
     }
     WaitForDevice(before + 2);
     const auto worker = Start(recipe);
-    const uint64_t decoded = kernels::testing::DecodedSlices();
-    const GenerateSummary warm = Run(*worker, request);
+    uint64_t decoded = 0;
+    GenerateSummary warm;
+    // On a busy machine a client may find the same-node path late, and reads over gRPC until then.
+    const auto until = SteadyClock::Get().Now() + seconds(120);
+    do {
+      decoded = kernels::testing::DecodedSlices();
+      warm = Run(*worker, request);
+    } while (warm.fetch_path != client::Path::kLocal && SteadyClock::Get().Now() < until);
     EXPECT_EQ(warm.fetched_tokens, 128u);
     EXPECT_EQ(warm.fetch_path, client::Path::kLocal);
     EXPECT_GT(warm.fetched.device, 0u);
