@@ -41,22 +41,46 @@ std::string MediumName(const std::optional<EngineMedium>& medium) {
   return kNames[static_cast<size_t>(medium->tier)];
 }
 
+void PackGroup(const EngineGroup& group, Packer* packer) {
+  using GroupKind = EngineGroup::Kind;
+  packer->pack("group_idx");
+  packer->pack(group.index);
+  packer->pack("kv_cache_spec_kind");
+  switch (group.kind) {
+    case GroupKind::kUntold:
+      packer->pack_nil();
+      break;
+    case GroupKind::kFull:
+      packer->pack("full_attention");
+      break;
+    case GroupKind::kTail:
+      packer->pack("sliding_window");
+      break;
+    case GroupKind::kOther:
+      packer->pack("unknown");
+      break;
+  }
+  packer->pack("kv_cache_spec_sliding_window");
+  if (group.kind == GroupKind::kTail) {
+    packer->pack(group.tail_tokens + 1);
+  } else {
+    packer->pack_nil();
+  }
+}
+
 template <typename Event>
 void PackPlace(const Event& event, Packer* packer) {
   packer->pack("medium");
   packer->pack(MediumName(event.medium));
   packer->pack("locality");
   packer->pack(event.medium && event.medium->remote ? "REMOTE" : "LOCAL");
-  packer->pack("group_idx");
-  packer->pack(event.group.index);
-  packer->pack("kv_cache_spec_kind");
-  packer->pack(event.group.full_attention ? "full_attention" : "mamba");
+  PackGroup(event.group, packer);
   packer->pack("block_hashes");
   PackHashes(event.hashes, packer);
 }
 
 void Pack(const EngineBlocksStored& event, Packer* packer) {
-  packer->pack_map(10);
+  packer->pack_map(11);
   PackPlace(event, packer);
   packer->pack("parent_block_hash");
   if (event.parent) {
@@ -82,7 +106,7 @@ void Pack(const EngineBlocksStored& event, Packer* packer) {
 }
 
 void Pack(const EngineBlocksRemoved& event, Packer* packer) {
-  packer->pack_map(6);
+  packer->pack_map(7);
   packer->pack("type");
   packer->pack("BlockRemoved");
   PackPlace(event, packer);
@@ -149,7 +173,7 @@ CAIRN_FUZZ_ENTRY(engine_events)(const uint8_t* data, size_t size) {
   uint64_t added = 0, removed = 0;
   EngineView view(
       {.member = "engine", .space = MakeEngineNamespace(EngineKeys::kTokens, 4), .max_blocks = 16},
-      [&](const cairn::client::MemberEvent& event) {
+      [&](const cairn::client::MemberEvent& event, uint32_t) {
         if (event.kind != cairn::client::MemberEvent::Kind::kEvent) return;
         ++(event.event.kind == cairn::CacheEvent::Kind::kTierAdded ? added : removed);
       });
