@@ -166,7 +166,7 @@ def test_the_routers_limit_covers_its_bounds(chart):
     assert limit(merged(values, {"router": {"overheadMiB": 3000}})) == 4100
     # What engines say that they hold, and two threads that ask them for tokens.
     engines = limit(VALUES["engines"]) - limit(VALUES["no-nodes"])
-    assert engines == -(-262144 * 150 // (1 << 20)) + 2 * (4 * 8 + 56)
+    assert engines == -(-262144 * 190 // (1 << 20)) + 2 * (4 * 8 + 56)
     with pytest.raises(helm.HelmError, match="router.overheadMiB: got 600, expected at least 2224"):
         chart.render(merged(values, {"router": {"overheadMiB": 600}}))
 
