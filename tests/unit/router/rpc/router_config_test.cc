@@ -122,7 +122,7 @@ TEST_F(RouterConfigTest, AnswersOfEnginesAndTheirEventsAreInTheSum) {
   config_.engines.tokens = "text";
   const uint64_t without = Sum(MemoryBounds(config_));
   config_.engine_events.events = {"http://a:1=tcp://a:5557"};
-  EXPECT_EQ(Sum(MemoryBounds(config_)), without + uint64_t{262'144} * 150);
+  EXPECT_EQ(Sum(MemoryBounds(config_)), without + uint64_t{262'144} * 190);
 }
 
 TEST_F(RouterConfigTest, WhatIsOffTakesNoMemory) {
