@@ -7,64 +7,26 @@ import urllib.request
 
 import pytest
 
-from conftest import BUILD, Counts, Server, free_port, wait_until
-from serve import Serve, complete, post
+from conftest import Counts, wait_until
+from routed_engines import RoutedEngines
+from serve import complete, post
 from vllm_engine import transfer_config
 
 BLOCK = 32  # The smallest one on a CPU.
 MODEL = "bytes"
 PROMPT = 50 * BLOCK  # Tokens, of a byte each.
 SMALL = [
-    *("--block-size", BLOCK, "--max-model-len", 2048, "--enforce-eager", "--dtype", "float32"),
-    *("--served-model-name", MODEL, "--enable-prompt-tokens-details"),
+    *("--max-model-len", 2048, "--dtype", "float32", "--served-model-name", MODEL),
 ]
 
 
-class Pair:
+class Pair(RoutedEngines):
     """Two engines, and a router that follows the events of both."""
 
     def __init__(self, stack, model, engine_log, router_log, *arguments, policy="cost"):
-        ports = [free_port() for _ in range(6)]
-        self.engines, followed = [], []
-        for port, events, replay in zip(ports[:2], ports[2:4], ports[4:]):
-            published = {
-                "enable_kv_cache_events": True,
-                "publisher": "zmq",
-                "endpoint": f"tcp://*:{events}",
-                "replay_endpoint": f"tcp://*:{replay}",
-            }
-            engine = Serve(
-                [model, *SMALL, "--kv-events-config", json.dumps(published), *arguments],
-                engine_log(),
-                port,
-                wait=False,
-                # For reset_prefix_cache.
-                environment={"VLLM_SERVER_DEV_MODE": "1"},
-            )
-            self.engines.append(stack.enter_context(engine))
-            followed.append(f"{engine.url}=tcp://127.0.0.1:{events},tcp://127.0.0.1:{replay}")
-        for engine in self.engines:
-            engine.wait_ready()
-        self.router = stack.enter_context(
-            Server(
-                [
-                    BUILD / "bin/cairn-router",
-                    *("--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"),
-                    *("--http.listen", "127.0.0.1:0"),
-                    *("--workers", ",".join(engine.url for engine in self.engines)),
-                    *("--engines.block_tokens", BLOCK, "--policy", policy),
-                    *("--engines.events", ",".join(followed)),
-                ],
-                router_log,
-            )
+        super().__init__(
+            stack, 2, model, BLOCK, [*SMALL, *arguments], engine_log, router_log, policy
         )
-        wait_until(lambda: self.metric('workers{condition="ready"}') == 2, 30, "ready workers")
-        wait_until(
-            lambda: self.metric('engine_event_streams{condition="connected"}') == 2, 30, "streams"
-        )
-
-    def metric(self, name):
-        return self.router.metric("cairn_router_" + name)
 
     def served(self):
         """Requests that each engine has answered."""

@@ -3,15 +3,15 @@ request how much of the prompt the engine can use, which is what the engine then
 used. Blocks leave all the time: the engine has room for three prompts."""
 
 import contextlib
-import json
 import random
 import shutil
 
 import pytest
 
 import layout_models
-from conftest import BUILD, Server, free_port, made, wait_until
-from serve import Serve, complete, post
+from conftest import made, wait_until
+from routed_engines import RoutedEngines
+from serve import complete, post
 from test_router import cached
 
 MODEL = "groups"
@@ -28,56 +28,18 @@ STATES = (
 )
 
 
-class Followed:
+class Followed(RoutedEngines):
     """One engine, and a router that follows its events."""
 
     def __init__(self, stack, name, block, arguments, folder, engine_log):
-        self.block = block
         layout_models.make(name).save_pretrained(folder)
         for part in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(made("bytes") / part, folder)
-        events, replay = free_port(), free_port()
-        published = {
-            "enable_kv_cache_events": True,
-            "publisher": "zmq",
-            "endpoint": f"tcp://*:{events}",
-            "replay_endpoint": f"tcp://*:{replay}",
-        }
-        self.engine = stack.enter_context(
-            Serve(
-                [
-                    *(folder, "--block-size", block, "--max-model-len", 1024, "--enforce-eager"),
-                    *("--served-model-name", MODEL, "--enable-prompt-tokens-details"),
-                    *("--kv-events-config", json.dumps(published), *arguments),
-                ],
-                engine_log(),
-                free_port(),
-            )
-        )
-        url = self.engine.url
-        self.router = stack.enter_context(
-            Server(
-                [
-                    BUILD / "bin/cairn-router",
-                    *("--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"),
-                    *("--http.listen", "127.0.0.1:0"),
-                    *("--workers", url, "--engines.block_tokens", block),
-                    *(
-                        "--engines.events",
-                        f"{url}=tcp://127.0.0.1:{events},tcp://127.0.0.1:{replay}",
-                    ),
-                ],
-                folder / "router.log",
-            )
-        )
-        wait_until(lambda: self.metric('workers{condition="ready"}') == 1, 30, "a ready worker")
-        wait_until(
-            lambda: self.metric('engine_event_streams{condition="connected"}') == 1, 30, "a stream"
-        )
+        arguments = ["--max-model-len", 1024, "--served-model-name", MODEL, *arguments]
+        super().__init__(stack, 1, folder, block, arguments, engine_log, folder / "router.log")
+        self.block = block
+        self.engine = self.engines[0]
         self._markers = 0
-
-    def metric(self, name):
-        return self.router.metric("cairn_router_" + name)
 
     def held(self, prompt):
         """Tokens of the prompt that the engine can use, as far as the router knows."""
