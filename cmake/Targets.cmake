@@ -7,7 +7,7 @@
 # cairn_executable(NAME SRCS ... DEPS ... [QUICK])
 #   A program in bin/.
 # cairn_test(NAME [FOLDERS f ...] [EDGE_FOLDERS f ...] [SRCS ...] DEPS ... [LABELS unit ...]
-#            [TIMEOUT s] [SECONDS s] [ALONE reason])
+#            [SECONDS s] [ALONE reason])
 #   One program of every *_test.cc in FOLDERS, and of SRCS. EDGE_FOLDERS are left out where only the
 #   cores are built (CAIRN_CORES_ONLY). SECONDS, about, of those that take long: they begin first,
 #   so that none is left over at the end. ALONE: with nothing else at the same time, and why.
@@ -181,7 +181,7 @@ function(_cairn_group_library name variable)
 endfunction()
 
 function(cairn_test name)
-  cmake_parse_arguments(A "" "TIMEOUT;SECONDS;ALONE" "SRCS;FOLDERS;EDGE_FOLDERS;DEPS;LABELS"
+  cmake_parse_arguments(A "" "SECONDS;ALONE" "SRCS;FOLDERS;EDGE_FOLDERS;DEPS;LABELS"
     ${ARGN})
   if(NOT CAIRN_CORES_ONLY)
     list(APPEND A_FOLDERS ${A_EDGE_FOLDERS})
@@ -193,14 +193,6 @@ function(cairn_test name)
     endif()
     list(APPEND A_SRCS ${_sources})
   endforeach()
-  # For what hangs. The slowest without a TIMEOUT of its own takes a tenth, on an idle machine.
-  if(NOT A_TIMEOUT)
-    set(A_TIMEOUT 600)
-  endif()
-  if(CMAKE_CROSSCOMPILING)
-    # Emulated.
-    math(EXPR A_TIMEOUT "10 * ${A_TIMEOUT}")
-  endif()
   if(NOT A_LABELS)
     set(A_LABELS unit)
   endif()
@@ -217,17 +209,22 @@ function(cairn_test name)
   # One ctest entry per binary: starting a process per case costs more than it tells.
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   # tools/skipped_tests.py reads what was skipped there.
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES
     ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml")
   cairn_test_runs(${name} ${A_LABELS} SECONDS ${A_SECONDS} ALONE ${A_ALONE})
 endfunction()
 
 # cairn_test_runs(NAME LABEL [SECONDS s] [ALONE reason]) How ctest runs the entry NAME at the same
-#   time as others (as cairn_test has it). `make test` gives two places
-#   for each core: what computes takes two of them, what starts processes and waits for them one.
+#   time as others (as cairn_test has it). `make test` gives two places for each core: what computes
+#   takes two of them, what starts processes and waits for them one.
 function(cairn_test_runs name label)
   cmake_parse_arguments(A "" "SECONDS;ALONE" "" ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS ${label})
+  # For what hangs: ten times what the slowest takes, since a machine may have little time for tests.
+  set(timeout 3000)
+  if(CMAKE_CROSSCOMPILING)
+    math(EXPR timeout "10 * ${timeout}")  # Emulated.
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout})
   if(label MATCHES "^(unit|conformance)$")
     set_tests_properties(${name} PROPERTIES PROCESSORS 2)
   endif()

@@ -381,7 +381,7 @@ class Condition:
 
     name = ""
     how = ""
-    timeout_factor = 4.0
+    timeout_factor = 1.0
 
     def __init__(self, base, cgroups):
         """base: a folder of this call. Raises CannotRun."""
@@ -457,7 +457,7 @@ class Busy(Condition):
 
 class Fifth(Condition):
     name = "fifth"
-    timeout_factor = 10.0
+    timeout_factor = 3.0
 
     def __init__(self, base, cgroups):
         super().__init__(base, cgroups)

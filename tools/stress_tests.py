@@ -43,7 +43,7 @@ import stress_conditions  # noqa: E402
 from stress_conditions import CONDITIONS, CannotRun  # noqa: E402
 
 # ctest's, of an entry that names none.
-DEFAULT_TIMEOUT_S = 1500.0
+DEFAULT_TIMEOUT_S = 3000.0
 # They say when an entry passes, or what it needs: ignoring one would make a wrong verdict.
 UNKNOWN_PROPERTIES = {
     "DISABLED",
@@ -437,7 +437,7 @@ def parse(arguments):
     parser.add_argument(
         "--timeout-factor",
         type=float,
-        help="times ctest's TIMEOUT (default 10 for fifth, 4 for others)",
+        help="times ctest's TIMEOUT (default 3 for fifth, 1 for others)",
     )
     parser.add_argument("--seed", type=int, help="of the bursts; default: a new one, printed")
     parser.add_argument(

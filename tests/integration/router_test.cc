@@ -265,7 +265,7 @@ TEST_F(RouterTest, AnswersOpenAisApi) {
 
 TEST_F(RouterTest, DrainsWhatItAccepted) {
   StartWorkers(1);
-  StartRouter();
+  StartRouter({"--drain", "2m"});
   const RoutedAnswer answer =
       router_->Generate(RouterProcess::Request(20, 1, kLongAnswer), [&](size_t tokens) {
         if (tokens == 1) router_->process().Signal(SIGTERM);

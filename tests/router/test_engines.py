@@ -374,7 +374,7 @@ def test_engines_say_what_the_tokens_are(engines):
 
 
 def test_a_drain_lets_streams_end(engines):
-    router = Router([e.url for e in engines]).ready(2)
+    router = Router([e.url for e in engines], "--drain", "2m").ready(2)
     for engine in engines:
         engine.behaviour = {"gap": 0.05}
     connection = http.client.HTTPConnection(router.http, timeout=PATIENCE)

@@ -59,6 +59,10 @@ std::string Report::Text() const {
         "in {} of {} rounds the machine was busy with other programs: nothing is said about time\n",
         busy_rounds, rounds);
   }
+  if (repeated_rounds > 0) {
+    text += fmt::format("{} rounds were played again, because honest clients waited too long\n",
+                        repeated_rounds);
+  }
   for (const std::string& finding : findings) text += "FINDING " + finding + "\n";
   text += fmt::format("{} after {:.0f} s with --seed {}",
                       findings.empty() ? "all is well" : "wrong", seconds, seed);
@@ -88,12 +92,11 @@ std::string Report::Json() const {
                                comma(all_servers), Quoted(name), server.deaths, server.peak_bytes,
                                server.account_bytes);
   }
-  return fmt::format(
-      R"({{"seed":{},"seconds":{:.1f},"rounds":{},"busy_rounds":{},"read_blocks":{},)"
-      R"("probes":{},"red_probes":{},)"
-      R"("ports":{{{}}},"servers":{{{}}},"recipes":{{{}}},"findings":{}}})",
-      seed, seconds, rounds, busy_rounds, read_blocks, probes, red_probes, all_ports, all_servers,
-      all_recipes, List(findings));
+  return fmt::format(R"({{"seed":{},"seconds":{:.1f},"rounds":{},"busy_rounds":{},)"
+                     R"("repeated_rounds":{},"read_blocks":{},"probes":{},"red_probes":{},)"
+                     R"("ports":{{{}}},"servers":{{{}}},"recipes":{{{}}},"findings":{}}})",
+                     seed, seconds, rounds, busy_rounds, repeated_rounds, read_blocks, probes,
+                     red_probes, all_ports, all_servers, all_recipes, List(findings));
 }
 
 }  // namespace cairn::fault

@@ -43,7 +43,8 @@ struct Report {
   std::map<std::string, PortReport> ports = {};
   std::map<std::string, ServerReport> servers = {};
   uint64_t rounds = 0;
-  uint64_t busy_rounds = 0;  // Not judged by their time: other programs took too much.
+  uint64_t busy_rounds = 0;      // Not judged by their time: other programs took too much.
+  uint64_t repeated_rounds = 0;  // Too slow the first time.
   uint64_t read_blocks = 0;
   uint64_t probes = 0;
   uint64_t red_probes = 0;

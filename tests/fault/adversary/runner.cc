@@ -27,6 +27,7 @@ constexpr double kLeastRate = 0.1;
 constexpr double kMostForeign = 0.2;
 // Nor because it stood still for longer than this.
 constexpr Duration kLongestPause = milliseconds(250);
+constexpr milliseconds kLongestHeld = seconds(60);  // Only a machine without time needs so long.
 
 TimePoint Now() { return SteadyClock::Get().Now(); }
 
@@ -117,7 +118,7 @@ void Runner::MeasureYardstick() {
 }
 
 void Runner::CheckPort(const std::vector<const Recipe*>& recipes, const HonestLoad& load,
-                       const HonestWindow& window, double lasted, std::vector<std::string>* found) {
+                       const HonestWindow& window, double lasted, Found* found) {
   double success = 1, ratio = 0;
   for (const Recipe* recipe : recipes) {
     success = std::min(success, recipe->success);
@@ -129,34 +130,36 @@ void Runner::CheckPort(const std::vector<const Recipe*>& recipes, const HonestLo
   port.wrong += window.wrong.size();
   report_.read_blocks += window.read_blocks;
   for (const std::string& text : window.wrong) {
-    found->push_back(fmt::format("wrong at {}: {}", name, text));
+    found->certain.push_back(fmt::format("wrong at {}: {}", name, text));
   }
   if (machine_busy_) return;
   // A recipe that is alone stops honest clients, so it may leave them little time.
   const double expected = port.yardstick_calls_per_second * lasted * kLeastRate;
   if (!recipes[0]->alone && static_cast<double>(window.calls) < expected) {
-    found->push_back(fmt::format("only {} honest calls at {} in {:.0f} s, expected at least {:.0f}",
-                                 window.calls, name, lasted, expected));
+    found->timed.push_back(
+        fmt::format("only {} honest calls at {} in {:.0f} s, expected at least {:.0f}",
+                    window.calls, name, lasted, expected));
   }
   if (window.calls == 0) return;
   if (window.SuccessRate() < success) {
-    found->push_back(fmt::format("{:.2f} % of {} honest calls at {} succeeded, expected {:.1f} %{}",
-                                 window.SuccessRate() * 100, window.calls, name, success * 100,
-                                 WhyOf(window)));
+    found->timed.push_back(
+        fmt::format("{:.2f} % of {} honest calls at {} succeeded, expected {:.1f} %{}",
+                    window.SuccessRate() * 100, window.calls, name, success * 100, WhyOf(window)));
   }
   const double longest = Seconds(load.options().longest_call) * 1e3;
   const double p99 = window.Quantile(0.99);
   port.worst_p99_ms = std::max(port.worst_p99_ms, p99);
   const double most = std::max(longest / 6, ratio * port.yardstick_p99_ms);
   if (p99 > most) {
-    found->push_back(
+    found->timed.push_back(
         fmt::format("p99 of honest calls at {} {:.0f} ms, expected at most {:.0f} ms ({:.0f} times "
                     "the yardstick's)",
                     name, p99, most, ratio));
   }
   if (!recipes[0]->alone && window.longest_ms > longest) {
-    found->push_back(fmt::format("an honest call took {:.0f} ms, expected at most {:.0f} ms: {}",
-                                 window.longest_ms, longest, window.slowest));
+    found->timed.push_back(
+        fmt::format("an honest call took {:.0f} ms, expected at most {:.0f} ms: {}",
+                    window.longest_ms, longest, window.slowest));
   }
   for (const Recipe* recipe : recipes) {
     RecipeReport& report = report_.recipes[std::string(recipe->name)];
@@ -172,8 +175,8 @@ void Runner::CheckPort(const std::vector<const Recipe*>& recipes, const HonestLo
 
 std::string Runner::Settle() {
   for (const auto& load : honest_) load->Pause();
-  std::string held = stage_->StillHeld(honest_.size(), milliseconds(20'000));
-  if (!held.empty()) held = "still held 20 s after all hostile clients are gone: " + held;
+  std::string held = stage_->StillHeld(honest_.size(), kLongestHeld);
+  if (!held.empty()) held = "still held a minute after all hostile clients are gone: " + held;
   holders_ = stage_->Holders();
   stage_->DropHostile();
   (void)TakeHonest();
@@ -210,15 +213,15 @@ void Runner::CheckServers(std::vector<std::string>* found) {
   }
 }
 
-std::vector<std::string> Runner::CheckRound(const std::vector<const Recipe*>& recipes,
-                                            const Windows& windows, double lasted) {
-  std::vector<std::string> found;
+Runner::Found Runner::CheckRound(const std::vector<const Recipe*>& recipes, const Windows& windows,
+                                 double lasted) {
+  Found found;
   for (const auto& load : honest_) {
     CheckPort(recipes, *load, windows.at(load->options().port), lasted, &found);
   }
-  TakeProbes(&found);
-  CheckServers(&found);
-  if (const std::string held = Settle(); !held.empty()) found.push_back(held);
+  TakeProbes(&found.timed);
+  CheckServers(&found.certain);
+  if (const std::string held = Settle(); !held.empty()) found.certain.push_back(held);
   return found;
 }
 
@@ -263,7 +266,7 @@ void Runner::NoteRound(const std::vector<const Recipe*>& recipes,
   }
 }
 
-void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_seconds) {
+bool Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_seconds, bool again) {
   const bool alone = recipes[0]->alone;
   (void)TakeHonest();
   (void)foreign_.Take();
@@ -300,7 +303,10 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
     Say(fmt::format("other programs took {:.0f} % of the processors, and nothing ran for {:.0f} ms",
                     foreign * 100, Seconds(pause) * 1e3));
   }
-  const std::vector<std::string> found = CheckRound(recipes, windows, lasted);
+  Found checked = CheckRound(recipes, windows, lasted);
+  const bool in_time = checked.timed.empty();
+  std::vector<std::string> found = std::move(checked.certain);
+  if (again) found.insert(found.end(), checked.timed.begin(), checked.timed.end());
   NoteRound(recipes, players, found);
   Say(fmt::format("{:5.0f} s  {}", Seconds(Now() - begin), NamesOf(recipes)));
   for (const auto& [port, window] : windows) {
@@ -309,7 +315,18 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
                     WhyOf(window)));
   }
   for (const std::string& text : found) Say("    " + text);
-  if (!found.empty() && !holders_.empty()) Say("    in host" + holders_);
+  if (!again) {
+    for (const std::string& text : checked.timed) Say("    once: " + text);
+  }
+  if (!(found.empty() && in_time) && !holders_.empty()) Say("    in host" + holders_);
+  return in_time;
+}
+
+void Runner::Play(const std::vector<const Recipe*>& recipes, double round_seconds) {
+  if (RunRound(recipes, round_seconds, false)) return;
+  ++report_.repeated_rounds;
+  MeasureYardstick();
+  (void)RunRound(recipes, round_seconds, true);
 }
 
 // A shuffled deck: recipes that can run together in hands of some, the others one by one.
@@ -358,7 +375,7 @@ Report Runner::Run() {
       const double each = left / static_cast<double>(hands.size() - i) - 2;
       // Each recipe has its turn once, also when the time is over.
       if (!first && left <= 0) break;
-      RunRound(hands[i], std::clamp(each, 3.0, 30.0));
+      Play(hands[i], std::clamp(each, 3.0, 30.0));
     }
   }
   Finish();
