@@ -21,6 +21,10 @@ class _OnDevice:
     def __init__(self, tensor):
         self.tensor = tensor
 
+    def narrow(self, *place):
+        """Some of it, which is on the GPU too."""
+        return _OnDevice(self.tensor.narrow(*place))
+
     def __getattr__(self, name):
         return getattr(self.tensor, name)
 

@@ -276,6 +276,24 @@ def test_tensor_parallel_ranks_keep_their_own_parts(tiny, engine_log, start_node
     same(*answers)
 
 
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
+def test_engines_with_another_number_of_ranks_share_blocks(
+    tiny, engine_log, start_node, reference, ranks
+):
+    """One stores, and the other one loads what it did not compute itself."""
+    node = start_node()
+    connector = settings(node, store_tp=2)
+    with Counts(node) as counts:
+        for hits, count in zip((0, 30), ranks):
+            with Engine(
+                tiny, engine_log(), connector=connector, tensor_parallel_size=count, **ENGINE
+            ) as engine:
+                answers = engine.ask(A)
+                same(answers, reference(A))
+                assert answers[0]["cached"] == hits * BLOCK
+        assert counts.blocks() == 31
+
+
 def test_one_engine_prefills_and_another_one_decodes(tiny, engine_log, start_node, reference):
     node = start_node()
     more = {"connector": settings(node), **ENGINE, **ALONE}

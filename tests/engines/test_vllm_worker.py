@@ -111,7 +111,7 @@ def test_batches_that_two_threads_copy_are_stored_in_their_order(start_node, mon
 def test_an_idle_step_waits_a_little_for_a_load(start_node):
     half, store, _ = worker(start_node(), model="idle")
     gate = threading.Event()
-    store.load = lambda keys, *_, limit: gate.wait(20) and set()
+    store.load_parts = lambda keys, *_, limit: gate.wait(20) and set()
     half.start_loads(
         Metadata(store.namespace, [LoadJob(name, keys_of(1, 1), 0, [1]) for name in ("a", "b")])
     )

@@ -7,6 +7,7 @@ import pytest
 
 from vllm_standins import (
     FullAttentionSpec,
+    MambaSpec,
     SlidingWindowSpec,
     cache_config,
     engine_config,
@@ -53,6 +54,10 @@ def full():
     return FullAttentionSpec(BLOCK, 1, 4, "torch.float16")
 
 
+def state():
+    return MambaSpec(BLOCK)
+
+
 def window():
     return SlidingWindowSpec(BLOCK, 1, 4, "torch.float16", 40)
 
@@ -85,7 +90,7 @@ def test_all_of_an_engine_name_its_kv_alike():
     # Two layers, and three.
     assert (layout.parts, layout.max_part_bytes) == (4, 3 * PAGE)
     assert [worker.own_bytes for worker in workers] == [2 * PAGE, 2 * PAGE, 3 * PAGE, 3 * PAGE]
-    assert [scheduler.ranks.part_of(rank) for rank in range(4)] == [0, 1, 2, 3]
+    assert [list(scheduler.ranks.parts_of(rank)) for rank in range(4)] == [[0], [1], [2], [3]]
     assert all(scheduler.ranks.stores(rank) for rank in range(4))
 
 
@@ -122,7 +127,7 @@ def test_the_first_of_those_with_the_same_bytes_stores_them():
     plans = [plan_of(config_of(rank, tensor=8), caches) for rank in range(8)]
     ranks = plans[0].ranks
     assert plans[0].spec.layout.parts == 2
-    assert [ranks.part_of(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [list(ranks.parts_of(rank)) for rank in range(8)] == [[0]] * 4 + [[1]] * 4
     assert [rank for rank in range(8) if ranks.stores(rank)] == [0, 4]
 
 
@@ -226,3 +231,86 @@ def test_a_worker_s_place_is_that_in_its_own_engine():
     # Several engines may count their workers together.
     assert [rank_of(config_of(rank, 2, 2)) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
     assert rank_of(config_of(5, tensor=2, prefill=2, pipeline=2)) == 5
+
+
+# ---- the setting store_tp ----
+
+HEADS = 8
+
+
+def shared_plan(
+    tensor, *, store_tp=4, layout="BLHNC", replicas=1, groups=(full, window), **settings
+):
+    """The plan of an engine with `tensor` ranks of a model with 8 KV heads."""
+    config = config_of(tensor=tensor, store_tp=store_tp, **settings)
+    config.model_config.get_total_num_kv_heads = lambda: HEADS
+    specs = [group() for group in groups]
+    for spec in specs:
+        if hasattr(spec, "num_kv_heads"):
+            spec.num_kv_heads = max(1, HEADS // tensor)
+    caches = caches_of(*((spec, [f"group{i}"]) for i, spec in enumerate(specs)), replicas=replicas)
+    caches.kv_cache_layout = layout
+    return plan_of(config, caches)
+
+
+@pytest.mark.parametrize("groups", [(full,), (full, window)])
+def test_engines_with_any_number_of_ranks_that_divides_it_name_their_kv_alike(groups):
+    plans = {tensor: shared_plan(tensor, groups=groups) for tensor in (1, 2, 4)}
+    assert len({repr(plan.spec) for plan in plans.values()}) == 1
+    spec = plans[1].spec
+    layouts = [spec.layout] if len(groups) == 1 else spec.layout.pools
+    # Of a quarter of the heads.
+    assert [(at.parts, at.max_part_bytes) for at in layouts] == [(4, 2 * PAGE)] * len(groups)
+    assert list(plans[1].ranks.parts_of(0)) == [0, 1, 2, 3]
+    assert [list(plans[2].ranks.parts_of(rank)) for rank in (0, 1)] == [[0, 1], [2, 3]]
+    assert "store_tp=4" in spec.layout.description
+    assert "num_kv_heads=2" in spec.layout.description
+    assert repr(shared_plan(2, store_tp=2, groups=groups).spec) != repr(spec)
+
+
+def test_ranks_with_the_same_heads_share_their_parts_with_fewer_ranks():
+    many, few = (
+        shared_plan(tensor, store_tp=8, replicas=replicas, groups=(full,))
+        for tensor, replicas in ((16, 2), (2, 1))
+    )
+    assert many.spec == few.spec
+    assert [list(many.ranks.parts_of(rank)) for rank in (0, 1, 2, 15)] == [[0], [0], [1], [7]]
+    assert list(few.ranks.parts_of(1)) == [4, 5, 6, 7]
+
+
+def test_what_all_ranks_have_alike_is_loaded_by_any_number_of_them(monkeypatch):
+    class MLAAttentionSpec(FullAttentionSpec):
+        pass
+
+    from vllm.v1 import kv_cache_interface
+
+    monkeypatch.setattr(kv_cache_interface, "MLAAttentionSpec", MLAAttentionSpec)
+
+    def latent():
+        return MLAAttentionSpec(BLOCK, 1, 4, "torch.float16")
+
+    def plan(tensor):
+        config = config_of(tensor=tensor, store_tp=1)
+        config.model_config.get_total_num_kv_heads = lambda: 128
+        return plan_of(config, caches_of((latent(), ["layer"]), replicas=tensor))
+
+    assert plan(1).spec == plan(8).spec
+    assert [list(plan(8).ranks.parts_of(rank)) for rank in (0, 7)] == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "other", "text"),
+    [
+        (8, {}, "got 4, expected a multiple of 8"),
+        (1, {"store_tp": 3}, "a divisor of 8"),
+        (1, {"store_tp": 16}, "a divisor of 8"),
+        (16, {"store_tp": 16}, "16 ranks store parts of a block, and the model has 8 KV heads"),
+        (1, {"layout": "BLNHC"}, "expected 1: pages are in the order BLNHC"),
+        (1, {"pipeline": 2}, "expected 0 with pipeline or context"),
+        (2, {"decode": 2}, "expected 0 with pipeline or context"),
+        (1, {"groups": (full, state)}, "layers of KV cache group 1 keep a state"),
+    ],
+)
+def test_parts_that_are_not_the_same_for_all_are_refused(tensor, other, text):
+    with pytest.raises(ValueError, match=f"store_tp': .*{text}"):
+        shared_plan(tensor, **other)

@@ -208,9 +208,8 @@ class PoolStore(Store):
         False: the node cannot restore this length any more, or a block did not come. Then all of
         the memory has undefined bytes. `limit`: as of `load`.
         """
-        with self.loading_pools(
-            keys, needs, tokens, sum(len(target.into) for target in targets), limit
-        ) as load:
+        blocks = {(target.pool, target.first): len(target.into) for target in targets}
+        with self.loading_pools(keys, needs, tokens, sum(blocks.values()), limit) as load:
             for target in targets:
                 if load.fetching(target.pool, target.first, target.rect)(0, target.into):
                     return False
@@ -316,7 +315,12 @@ class PoolLoad:
         """Fills memory with blocks of a pool from the index on, counted from the prompt's block
         `first`. Returns the indices of those that did not come, as `Store.loading` does."""
 
-        def fetch(index: int, into: Sequence[Memory], device: DeviceRead | None = None) -> set[int]:
+        def fetch(
+            index: int,
+            into: Sequence[Memory],
+            device: DeviceRead | None = None,
+            rect: Rect | None = rect,
+        ) -> set[int]:
             failed = set(range(len(into)))
             left = self._until - time.monotonic()
             at = self._in_lease(pool, first + index, len(into))

@@ -9,7 +9,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -99,10 +99,15 @@ class DeviceRead:
 
 
 class Fetching(Protocol):
-    """Fills memory with the blocks of a load from the index on; see `Store.loading`."""
+    """Fills memory with the blocks of a load from the index on; see `Store.loading`. `rect`: a part
+    of each, if not the load's."""
 
     def __call__(
-        self, index: int, into: Sequence[Memory], device: DeviceRead | None = None
+        self,
+        index: int,
+        into: Sequence[Memory],
+        device: DeviceRead | None = None,
+        rect: Rect | None = ...,
     ) -> set[int]: ...
 
 
@@ -253,6 +258,21 @@ class Store:
         with self.loading(keys, first, len(into), rect, found, limit) as fetch:
             return fetch(0, into)
 
+    def load_parts(
+        self,
+        keys: Sequence[bytes],
+        first: int,
+        into: Mapping[Rect, Sequence[Memory]],
+        limit: float = math.inf,
+    ) -> set[int]:
+        """As `load`, of some parts of each block. A block has not come if a part has not."""
+        blocks = max(len(memory) for memory in into.values())
+        failed: set[int] = set()
+        with self.loading(keys, first, blocks, limit=limit, parts=len(into)) as fetch:
+            for rect, memory in into.items():
+                failed |= fetch(0, memory, rect=rect)
+        return failed
+
     @contextlib.contextmanager
     def loading(
         self,
@@ -262,10 +282,12 @@ class Store:
         rect: Rect | None = None,
         found: Match | None = None,
         limit: float = math.inf,
+        parts: int = 1,
     ) -> Iterator[Fetching]:
         """As `load` of `blocks` blocks, but some at a time: gives a function that fills memory with
         the blocks from the i-th on, and returns the indices of those that did not come. With a
-        `DeviceRead`, blocks may go to a GPU instead.
+        `DeviceRead`, blocks may go to a GPU instead. `parts`: how many of each block the caller
+        fetches, each by a `rect` of its own.
 
         After `load_timeout`, or `limit` seconds, no block comes. The memory of a call is the
         caller's again after it.
@@ -274,7 +296,12 @@ class Store:
         limit = min(limit, self.options.load_timeout)
         self.counters.add("loads")
 
-        def fetch(index: int, into: Sequence[Memory], device: DeviceRead | None = None) -> set[int]:
+        def fetch(
+            index: int,
+            into: Sequence[Memory],
+            device: DeviceRead | None = None,
+            rect: Rect | None = rect,
+        ) -> set[int]:
             nonlocal came
             failed = set(range(len(into)))
             left = begin + limit - time.monotonic()
@@ -304,8 +331,8 @@ class Store:
                 yield fetch
             finally:
                 self.counters.add("load_seconds", time.monotonic() - begin)
-                self.counters.add("loaded_blocks", came)
-                self.counters.add("failed_load_blocks", blocks - came)
+                self.counters.add("loaded_blocks", came // parts)
+                self.counters.add("failed_load_blocks", blocks - came // parts)
 
     def sample(self, keys: Sequence[bytes], block_bytes: int, rect: Rect, seconds: float) -> Sample:
         """Loads the first blocks of `keys` that the node has into memory of nobody, and tells how

@@ -19,7 +19,8 @@ from cairn import _native
 from cairn._engine.memory import memory_at
 from cairn._engine.store import DeviceRead, Fetching, Store
 from cairn.errors import Error, InvalidArgumentError, error_for
-from cairn.types import OpaqueLayout, Part, Rect
+from cairn.types import Memory, OpaqueLayout, Part, Rect
+from cairn.vllm.columns import heads_of_column
 from cairn.vllm.metadata import LoadJob, PoolLoadJob, SaveJob
 from cairn.vllm.namespace import Plan
 from cairn.vllm.number_places import PageAccess, PlaneShape, find_numbers
@@ -60,27 +61,31 @@ class DevicePages:
         self,
         store: Store,
         kv_caches: Mapping[str, Any],
-        rect: Rect,
+        rects: Sequence[Rect],
         plan: Plan,
         access_of: AccessOf | None,
         pool: PoolPlan | None = None,
     ) -> None:
-        """ValueError: pages that cannot be taken as bytes, or of which it is not proved where their
+        """`rects`: the parts that this worker has of a block. In a slot of the buffers they follow
+        each other.
+
+        ValueError: pages that cannot be taken as bytes, or of which it is not proved where their
         numbers lie. `cairn.Error`: no library, no driver, no such GPU, no kernels for a codec, or
         no memory for one block. `access_of` is needed for a codec alone. `pool`: of several, whose
         layers alone are in `kv_caches`. Each gets the same share of the buffers.
         """
         assert isinstance(store.options, ConnectorOptions)
         options = store.options
-        place = find_pages(kv_caches, plan.blocks)
+        place = find_columns(kv_caches, len(rects), plan.blocks)
         layout = store.spec.layout
         if pool is None:
             assert isinstance(layout, OpaqueLayout)
             size = plan.own_bytes or layout.max_part_bytes
         else:
             size = pool.own_bytes
+        size *= len(rects)
         self._store = store
-        self._rect = rect
+        self._rects = rects
         self._block_tokens = plan.block_tokens if pool is None else pool.block_tokens
         self._chained = pool is None or pool.chained
         self._device = place.device
@@ -114,6 +119,11 @@ class DevicePages:
         )
         self._queue: SaveQueue[_Save] = SaveQueue(store.counters, self._finish)
 
+    def _part(self, slot: int, size: int, part: int) -> Memory:
+        """A part of the block in a slot of `size` bytes."""
+        own = size // len(self._rects)
+        return memory_at(slot + part * own, own)
+
     def _position(self, index: int) -> int:
         return index * self._block_tokens
 
@@ -132,7 +142,7 @@ class DevicePages:
         """Indices of `job.blocks` that did not come."""
         assert isinstance(job, LoadJob)
         with self._store.loading(
-            job.keys, job.first, len(job.blocks), self._rect, limit=job.limit
+            job.keys, job.first, len(job.blocks), limit=job.limit, parts=len(self._rects)
         ) as fetch:
             return self.load_blocks(job.blocks, job.first, fence, fetch, job.limit)
 
@@ -214,14 +224,15 @@ class DevicePages:
     ) -> tuple[set[int], set[int]]:
         """Which blocks from the index on did not come, and which came to their pages. The others
         are in their slots, and only theirs stay taken."""
-        memory = [
-            memory_at(self._moves.load_slot(slot), self._moves.block_bytes(position))
+        places = [
+            (self._moves.load_slot(slot), self._moves.block_bytes(position))
             for slot, position in zip(slots, positions)
         ]
         bad = set(range(len(slots)))
         came: set[int] = set()
         device = None
-        if self._moves.reads_chunks:
+        # The node reads one part at a time, and a block has all of them.
+        if self._moves.reads_chunks and len(self._rects) == 1:
             device = DeviceRead(
                 lambda begin, end: self._moves.on_device(
                     fence, blocks[begin:end], positions[begin:end]
@@ -229,7 +240,11 @@ class DevicePages:
                 came,
             )
         try:
-            bad = fetch(index, memory, device)
+            missed: set[int] = set()
+            for i, rect in enumerate(self._rects):
+                memory = [self._part(address, size, i) for address, size in places]
+                missed |= fetch(index, memory, device, rect)
+            bad = missed
             came -= bad
         finally:
             self._moves.give_back_load_slots([slots[i] for i in sorted(bad | came)])
@@ -291,16 +306,18 @@ class DevicePages:
         for i, (slot, block) in enumerate(zip(save.slots, save.blocks)):
             if i in refused:
                 continue
-            sizes.append(self._moves.block_bytes(block.position))
-            parts.append(
-                Part(
-                    block.key,
-                    memory_at(self._moves.save_slot(slot), sizes[-1]),
-                    parent=block.parent,
-                    first_position=block.position,
-                    rect=self._rect,
+            size = self._moves.block_bytes(block.position)
+            for part, rect in enumerate(self._rects):
+                sizes.append(size // len(self._rects))
+                parts.append(
+                    Part(
+                        block.key,
+                        self._part(self._moves.save_slot(slot), size, part),
+                        parent=block.parent,
+                        first_position=block.position,
+                        rect=rect,
+                    )
                 )
-            )
         if parts:
             self._store.save(parts, sizes)
 
@@ -314,6 +331,16 @@ class DevicePages:
         self._queue.close()
         self._queue.join()
         self._moves.close()
+
+
+def find_columns(kv_caches: Mapping[str, Any], columns: int, blocks: int) -> DevicePlace:
+    """As `find_pages`, of blocks whose bytes are stored in parts, by heads: the runs of the first
+    one come first."""
+    places = [
+        find_pages(heads_of_column(kv_caches, column, columns), blocks) for column in range(columns)
+    ]
+    runs = [run for place in places for run in place.runs]
+    return places[0]._replace(runs=runs)
 
 
 def _open_coded(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from cairn._engine.pool_store import PoolStore, PoolTarget
 from cairn._engine.store import Store
 from cairn.client import StagedPush
 from cairn.types import OpaqueLayout, Part, PooledLayout, Rect
+from cairn.vllm.columns import heads_of_column
 from cairn.vllm.metadata import LoadJob, PoolLoadJob, SaveJob, check_places
 from cairn.vllm.namespace import Plan
 from cairn.vllm.pools import layers_of
@@ -36,36 +37,38 @@ class HostPages:
     """As `DevicePages`. `load` is called by several threads, everything else by the engine's."""
 
     def __init__(
-        self, store: Store, kv_caches: dict[str, torch.Tensor], rank: int, plan: Plan
+        self, store: Store, kv_caches: dict[str, torch.Tensor], parts: range, plan: Plan
     ) -> None:
-        """ValueError: a page is not one run of bytes, or a block has not the bytes of the
-        namespace's layout."""
+        """`parts`: those that this worker has of a block.
+
+        ValueError: a page is not one run of bytes, or a part has not the bytes of the namespace's
+        layout.
+        """
         self._store = store
         self._needs = [pool.need(number) for number, pool in enumerate(plan.pools)]
         layout = store.spec.layout
         if isinstance(layout, PooledLayout):
             self._pools = [
                 _Pool(
-                    layers_of(pool, kv_caches),
-                    plan.blocks,
-                    Rect(number, number + 1, rank, rank + 1),
+                    _columns(number, layers_of(pool, kv_caches), parts, plan, pool.page_bytes),
                     pool.block_tokens,
                     pool.chained,
-                    pool.page_bytes,
                 )
                 for number, pool in enumerate(plan.pools)
             ]
             expected = [pool.own_bytes for pool in plan.pools]
         else:
             assert isinstance(layout, OpaqueLayout)
-            rect = Rect(0, 1, rank, rank + 1)
-            self._pools = [_Pool(kv_caches, plan.blocks, rect, plan.block_tokens, chained=True)]
+            columns = _columns(0, kv_caches, parts, plan)
+            self._pools = [_Pool(columns, plan.block_tokens, chained=True)]
             expected = [plan.own_bytes or layout.max_part_bytes]
         for own, size in zip(self._pools, expected):
-            if own.block_bytes != size:
-                raise ValueError(
-                    f"a block has {own.block_bytes} bytes in the engine's pages, expected {size}"
-                )
+            for column in own.columns:
+                if column.part_bytes != size:
+                    raise ValueError(
+                        f"a block has {column.part_bytes} bytes in the engine's pages, "
+                        f"expected {size}"
+                    )
         self._saver = _Saver(store, expected)
 
     def fence(self) -> None:
@@ -75,21 +78,16 @@ class HostPages:
         """Indices of `job.blocks` that did not come."""
         if isinstance(job, LoadJob):
             [pool] = self._pools
-            pages = pool.pages(job.blocks)
-            return self._store.load(job.keys, job.first, pages, pool.rect, limit=job.limit)
+            into = {column.rect: column.pages(job.blocks) for column in pool.columns}
+            return self._store.load_parts(job.keys, job.first, into, limit=job.limit)
         assert isinstance(self._store, PoolStore)
         check_places(job)
+        targets = []
         for blocks in job.pools:
-            self._pools[blocks.pool].clear_padding(blocks.blocks)
-        targets = [
-            PoolTarget(
-                blocks.pool,
-                blocks.first,
-                self._pools[blocks.pool].pages(blocks.blocks),
-                self._pools[blocks.pool].rect,
-            )
-            for blocks in job.pools
-        ]
+            for column in self._pools[blocks.pool].columns:
+                column.clear_padding(blocks.blocks)
+                pages = column.pages(blocks.blocks)
+                targets.append(PoolTarget(blocks.pool, blocks.first, pages, column.rect))
         came = self._store.load_pools(job.keys, self._needs, job.tokens, targets, job.limit)
         return set() if came else set(range(len(job.blocks)))
 
@@ -97,9 +95,11 @@ class HostPages:
         """Copies the blocks, because the engine may use their pages again. A thread stores them."""
         for job in jobs:
             pool, parent = self._pools[job.pool], job.parent
-            for i, (key, pieces) in enumerate(zip(job.keys, pool.pages(job.blocks))):
+            pages = [column.pages(job.blocks) for column in pool.columns]
+            for i, key in enumerate(job.keys):
                 position = (job.first + i) * pool.block_tokens
-                self._saver.add(Part(key, pieces, parent, position, pool.rect))
+                for column, pieces in zip(pool.columns, pages):
+                    self._saver.add(Part(key, pieces[i], parent, position, column.rect))
                 parent = key if pool.chained else None
         self._saver.send()
 
@@ -112,26 +112,52 @@ class HostPages:
         self._saver.close()
 
 
-class _Pool:
+class _Pool(NamedTuple):
     """The pages of layers whose blocks have the same numbers. Other layers may have theirs in the
     same memory, in blocks with other numbers."""
+
+    columns: list[_Column]
+    block_tokens: int
+    chained: bool
+    """Each block has the one before it as its parent."""
+
+
+def _columns(
+    pool: int,
+    kv_caches: Mapping[str, torch.Tensor],
+    parts: range,
+    plan: Plan,
+    page_bytes: int = 0,
+) -> list[_Column]:
+    """A column for each part."""
+    return [
+        _Column(
+            heads_of_column(kv_caches, i, len(parts)),
+            plan.blocks,
+            Rect(pool, pool + 1, part, part + 1),
+            page_bytes,
+            len(parts),
+        )
+        for i, part in enumerate(parts)
+    ]
+
+
+class _Column:
+    """One part of each block."""
 
     def __init__(
         self,
         kv_caches: Mapping[str, torch.Tensor],
         blocks: int,
         rect: Rect,
-        block_tokens: int,
-        chained: bool,
-        page_bytes: int = 0,
+        page_bytes: int,
+        columns: int,
     ) -> None:
         """`blocks`: how many the engine has, if the tensors may have more by a factor. 0: as the
         first axis says. `page_bytes`: from one block of a layer to the next, if padding may be
-        between them. ValueError: a page is not one run of bytes."""
+        between them. `columns`: so many parts of a layer are between two blocks. ValueError: a page
+        is not one run of bytes."""
         self.rect = rect
-        self.block_tokens = block_tokens
-        self.chained = chained
-        """Each block has the one before it as its parent."""
         self._rows: list[NDArray[np.uint8]] = []
         self._padding: list[NDArray[np.uint8]] = []
         seen: set[int] = set()
@@ -141,7 +167,7 @@ class _Pool:
             seen.add(cache.data_ptr())
             size = cache[0].numel() * cache.element_size()
             stride = cache.stride(0) * cache.element_size()
-            if not cache[0].is_contiguous() or stride not in (size, page_bytes):
+            if not cache[0].is_contiguous() or stride not in (size * columns, page_bytes):
                 raise ValueError(
                     f"the KV cache of '{name}' has shape {tuple(cache.shape)} "
                     f"and strides {cache.stride()}, "
@@ -149,6 +175,9 @@ class _Pool:
                     + (f", or {page_bytes} bytes from one to the next" if page_bytes else "")
                 )
             count = blocks or cache.shape[0]
+            if columns > 1:
+                self._add_heads(name, cache, count)
+                continue
             # Padding is after each block of the engine, which then is not split.
             if cache.shape[0] % count or (stride > size and cache.shape[0] != count):
                 raise ValueError(
@@ -162,6 +191,19 @@ class _Pool:
             if stride > size:
                 self._padding.append(pages[:, size:].numpy())
 
+    def _add_heads(self, name: str, cache: torch.Tensor, count: int) -> None:
+        """Some heads of each block, of which the others are no padding."""
+        if cache.shape[0] % count:
+            raise ValueError(
+                f"the KV cache of '{name}' has {cache.shape[0]} blocks, "
+                f"expected a multiple of {count}"
+            )
+        size, split = cache[0].numel() * cache.element_size(), cache.shape[0] // count
+        stride = split * cache.stride(0) * cache.element_size()
+        raw = cache.view(torch.uint8)
+        for i in range(split):
+            self._rows.append(raw[i:].as_strided((count, size), (stride, 1)).numpy())
+
     def clear_padding(self, blocks: Sequence[int]) -> None:
         """vLLM does not clear blocks that a load is to fill, which may have been of another kind
         before."""
@@ -169,7 +211,7 @@ class _Pool:
             padding[list(blocks)] = 0
 
     @property
-    def block_bytes(self) -> int:
+    def part_bytes(self) -> int:
         """The bytes of all layers."""
         return sum(row.shape[1] for row in self._rows)
 
@@ -205,12 +247,18 @@ class _Batches:
             self._next += 1
 
 
+def _name(part: Part) -> bytes:
+    """What tells it from others that are under way."""
+    assert part.rect is not None
+    return part.key + part.rect.head_begin.to_bytes(2, "little")
+
+
 class _Saver:
-    """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are
+    """Parts of blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are
     dropped: a later miss."""
 
     def __init__(self, store: Store, sizes: Sequence[int]) -> None:
-        """`sizes`: the bytes of a block, by pool."""
+        """`sizes`: the bytes of a part, by pool."""
         self._store = store
         self._sizes = sizes
         block_bytes = max(sizes)
@@ -223,8 +271,8 @@ class _Saver:
         self._helper = ThreadPoolExecutor(1, "cairn-stage")
 
     def add(self, part: Part) -> None:
-        """A block, of pieces that follow each other, for the next `send`. Called by one thread."""
-        if self._queue.claim(part.key):
+        """Pieces that follow each other, for the next `send`. Called by one thread."""
+        if self._queue.claim(_name(part)):
             self._parts.append(part)
 
     def send(self) -> None:
@@ -248,7 +296,7 @@ class _Saver:
             staged = self._store.stage(batch)
             with self._order:
                 for push, parts in batches.in_order(turn, staged):
-                    keys = [part.key for part in parts]
+                    keys = [_name(part) for part in parts]
                     if push is None:
                         self._queue.forget(keys)
                     else:

@@ -21,6 +21,7 @@ from cairn.errors import Error
 from cairn.types import NamespaceSpec, OpaqueLayout, PooledLayout
 from cairn.vllm import compat
 from cairn.vllm.adapters import AdapterRules, adapter_rules
+from cairn.vllm.columns import spec_of_column
 from cairn.vllm.drafts import (
     check_drafts,
     check_groups,
@@ -94,7 +95,7 @@ class Plan:
     """Empty: all layers have full attention and the same blocks."""
     ranks: Ranks = Ranks()
     own_bytes: int = 0
-    """Without pools: of a block at this worker. 0: as many as the layout says."""
+    """Without pools: of each part of a block at this worker. 0: as many as the layout says."""
 
 
 def read_options(vllm_config: VllmConfig) -> ConnectorOptions:
@@ -135,11 +136,11 @@ def make_plan(
     check_groups(vllm_config, groups)
     check_states(vllm_config, groups)
     proofs = needs_proof(vllm_config, groups)
-    ranks = ranks_of(vllm_config, kv_cache_config)
+    ranks = ranks_of(vllm_config, kv_cache_config, EXTRA + "store_tp", options.store_tp)
     if len(groups) != 1 or not is_full_attention(groups[0]):
         return _pooled_plan(vllm_config, kv_cache_config, options, proofs, ranks)
     kv = first_spec(groups[0])
-    layers = layer_bytes(groups[0], kv_cache_config)
+    layers = [size // ranks.columns for size in layer_bytes(groups[0], kv_cache_config)]
     own_bytes = sum(layers)
     part_bytes = ranks.most_bytes(layers[0], own_bytes)
     block_tokens = kv.block_size * ranks.token_shards
@@ -151,10 +152,10 @@ def make_plan(
                 f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
                 "the KV of a draft model is stored as vLLM packed it, and the target's with it"
             )
-        if ranks.stages or ranks.context:
+        if ranks.stages or ranks.context or ranks.shared:
             raise ValueError(
-                f"setting '{EXTRA}codec': got '{options.codec}', expected none: "
-                "with pipeline or context parallelism, KV is stored as vLLM packed it"
+                f"setting '{EXTRA}codec': got '{options.codec}', expected none: with pipeline or "
+                "context parallelism, or the setting store_tp, KV is stored as vLLM packed it"
             )
         coding, part_bytes = _coding(options.codec, kv, layers)
         own_bytes = 0
@@ -166,7 +167,7 @@ def make_plan(
             vllm_config,
             kv_cache_config,
             f"page_bytes={layers[0]}" if ranks.stages else _sizes(layers),
-            repr(kv),
+            repr(spec_of_column(kv, ranks.columns)),
             stored_as,
             ranks,
         ),
@@ -245,8 +246,8 @@ def _pooled_plan(
 def _described(group: Any, kv_cache_config: KVCacheConfig, ranks: Ranks) -> str:
     if ranks.stages:
         return repr(first_spec(group))
-    sizes = layer_bytes(group, kv_cache_config)
-    text = f"{len(sizes)}*{first_spec(group)!r}"
+    sizes = [size // ranks.columns for size in layer_bytes(group, kv_cache_config)]
+    text = f"{len(sizes)}*{spec_of_column(first_spec(group), ranks.columns)!r}"
     return text if len(set(sizes)) == 1 else f"{text} {_sizes(sizes)}"
 
 
@@ -370,7 +371,7 @@ def _layout(
         f"vllm {sizes} "
         f"layout={kv_cache_config.kv_cache_layout} "
         f"cache_dtype={vllm_config.cache_config.cache_dtype} "
-        f"tp={vllm_config.parallel_config.tensor_parallel_size}{ranks.described()} "
+        f"{ranks.described(vllm_config.parallel_config.tensor_parallel_size)} "
         f"on {machine()} {groups}"
     )
     most = _MAX_DESCRIPTION - len(before)

@@ -33,6 +33,10 @@ class ConnectorOptions(Options):
     media: Literal["bypass", "engine"] = choice("bypass", "engine")
     """Requests with images or other media: "bypass", or "engine", the operator's word that callers
     pass no identifiers for media. Then vLLM's identifiers are digests of contents."""
+    store_tp: int = 0
+    """Into how many parts, by its heads, a block is cut. Engines with the same value share blocks,
+    whatever their tensor_parallel_size, of which it is a multiple. 0: one part for each rank, for
+    engines with as many ranks alone."""
     window_interval: int = 4096
     """Models with windows: prompts can be taken up again at their ends, where prompts part, and
     after each multiple of this many tokens. 0: not at these. Blocks that windows need elsewhere are

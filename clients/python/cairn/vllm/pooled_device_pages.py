@@ -22,19 +22,21 @@ class PooledDevicePages:
     time."""
 
     def __init__(
-        self, store: PoolStore, kv_caches: Mapping[str, Any], rank: int, plan: Plan
+        self, store: PoolStore, kv_caches: Mapping[str, Any], parts: range, plan: Plan
     ) -> None:
-        """As of `DevicePages`, whose buffers the groups share."""
+        """As of `DevicePages`, whose buffers the groups share. `parts`: those that this worker has
+        of a block."""
         self._store = store
         self._needs = [pool.need(number) for number, pool in enumerate(plan.pools)]
         self._rects = [
-            Rect(number, number + 1, rank, rank + 1) for number in range(len(plan.pools))
+            [Rect(number, number + 1, part, part + 1) for part in parts]
+            for number in range(len(plan.pools))
         ]
         self._pages: list[DevicePages] = []
         try:
-            for pool, rect in zip(plan.pools, self._rects):
+            for pool, rects in zip(plan.pools, self._rects):
                 self._pages.append(
-                    DevicePages(store, layers_of(pool, kv_caches), rect, plan, None, pool)
+                    DevicePages(store, layers_of(pool, kv_caches), rects, plan, None, pool)
                 )
         except BaseException:
             self.close()
@@ -51,7 +53,7 @@ class PooledDevicePages:
         count = len(job.blocks)
         with self._store.loading_pools(job.keys, self._needs, job.tokens, count, job.limit) as load:
             for blocks in job.pools:
-                fetch = load.fetching(blocks.pool, blocks.first, self._rects[blocks.pool])
+                fetch = load.fetching(blocks.pool, blocks.first, self._rects[blocks.pool][0])
                 pages = self._pages[blocks.pool]
                 if pages.load_blocks(blocks.blocks, blocks.first, fence, fetch, job.limit):
                     return set(range(count))

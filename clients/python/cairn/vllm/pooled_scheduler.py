@@ -155,7 +155,7 @@ class PooledSchedulerHalf(SchedulerHalf):
             needed = pool.needed(tokens)
             first = max(needed.start, computed // pool.block_tokens)
             total += max(0, needed.stop - pool.proof_blocks - first) * pool.part_bytes
-        return total
+        return total * self._plan.ranks.columns
 
     def _probe(self, state: RequestState) -> Probe | None:
         question = self._question(state, list(self._lookup_keys(state)))

@@ -34,7 +34,7 @@ class PoolPlan:
     layers: tuple[str, ...]
     block_tokens: int
     own_bytes: int
-    """The bytes of a block at this worker, without padding."""
+    """The bytes of each part of a block at this worker, without padding."""
     tail: int
     """After n tokens, the layers need the blocks of this many tokens before n. 0: all of them."""
     proof_blocks: int = 0
@@ -44,14 +44,14 @@ class PoolPlan:
     """From a block of a layer to its next one in the engine's memory, if padding is between them.
     0: there is none."""
     most_bytes: int = 0
-    """The bytes of a block at any worker, at most. 0: `own_bytes`."""
+    """The bytes of a part at any worker, at most. 0: `own_bytes`."""
     states: bool = False
     """A block is a checkpoint of the layers' states after its last token. vLLM says which of its
     blocks has it, and when."""
 
     @property
     def part_bytes(self) -> int:
-        """The bytes of a block at any worker, at most."""
+        """The bytes of a part at any worker, at most."""
         return self.most_bytes or self.own_bytes
 
     @property
@@ -71,7 +71,7 @@ class PoolPlan:
         return range(begin // self.block_tokens, end)
 
     def pool(self, parts: int) -> Pool:
-        """Its place in the layout. `parts`: ranks, each of which stores its own."""
+        """Its place in the layout. `parts`: of a block, which ranks share."""
         return Pool(self.name, self.block_tokens, self.part_bytes, parts, self.chained)
 
     def need(self, number: int) -> PoolNeed:
@@ -149,7 +149,8 @@ def make_pools(kv_cache_config: Any, proofs: Sequence[bool], ranks: Ranks) -> tu
         )
     pools = []
     for number, (group, (name, tail)) in enumerate(zip(groups, kinds)):
-        states, sizes = keeps_states(group), layer_bytes(group, kv_cache_config)
+        states = keeps_states(group)
+        sizes = [size // ranks.columns for size in layer_bytes(group, kv_cache_config)]
         pools.append(
             PoolPlan(
                 name=f"group{number}_{name}",

@@ -7,7 +7,7 @@ A block's parts are a row, one for each worker, pipeline stage by stage:
                                heads   0..3    4..7    0..3    4..7
                                part    0       1       2       3
 
-With decode context parallelism, a worker has every n-th token of a block instead of all of them,
+With the setting `store_tp`, a worker has several parts (`columns.py`). With decode context parallelism, a worker has every n-th token of a block instead of all of them,
 and a block is n times as long. Workers that have the same bytes share a part, which the first of
 them stores.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cairn.vllm.columns import columns_of
 from cairn.vllm.drafts import has_draft_kv
 from cairn.vllm.pools import specs_of
 
@@ -47,10 +48,15 @@ class Ranks:
     """A block has this many times the tokens that a worker has of it."""
     context: str = ""
     """How they are distributed, as a text. Empty: they are not."""
+    columns: int = 1
+    """How many parts a worker has of a block, one after the other."""
+    shared: bool = False
+    """With engines that have another number of tensor ranks."""
 
-    def part_of(self, rank: int) -> int:
-        """The part that a worker loads."""
-        return rank // self.replicas
+    def parts_of(self, rank: int) -> range:
+        """The parts that a worker loads."""
+        first = rank // self.replicas * self.columns
+        return range(first, first + self.columns)
 
     def stores(self, rank: int) -> bool:
         """Whether a worker stores its part."""
@@ -59,19 +65,27 @@ class Ranks:
     def most_bytes(self, layer_bytes: int, own_bytes: int) -> int:
         """The bytes of a part at most, which all workers find alike.
 
-        `layer_bytes`: a block of one layer. `own_bytes`: a block at this worker.
+        `layer_bytes`: a part of one layer. `own_bytes`: a part at this worker.
         """
         return layer_bytes * max(self.stages) if self.stages else own_bytes
 
-    def described(self) -> str:
-        """Everything that decides which bytes a part has. Empty if it is only which heads."""
+    def described(self, tensor: int) -> str:
+        """Everything that decides which bytes a part has. `tensor`: how many ranks share the
+        heads."""
+        if self.shared:
+            return f"store_tp={self.parts}"
         stages = f" pp={'+'.join(str(layers) for layers in self.stages)}" if self.stages else ""
         replicas = f" replicas={self.replicas}" if self.replicas > 1 else ""
-        return stages + self.context + replicas
+        return f"tp={tensor}{stages}{self.context}{replicas}"
 
 
-def ranks_of(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Ranks:
-    """ValueError: parts of a block that cannot be told apart, or that not every worker has."""
+def ranks_of(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, setting: str = "", store_tp: int = 0
+) -> Ranks:
+    """`setting`: the whole name of `store_tp`.
+
+    ValueError: parts of a block that cannot be told apart, or that not every worker has.
+    """
     parallel = vllm_config.parallel_config
     pipeline, decode, prefill = (getattr(parallel, name) for name in _SIZES)
     tensor = parallel.tensor_parallel_size
@@ -94,6 +108,15 @@ def ranks_of(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Ranks:
     replicas = getattr(kv_cache_config, "kv_tp_replicas", 1) if whole else 1  # Since 0.31.
     if tensor % replicas:
         replicas = 1
+    if store_tp:
+        if pipeline > 1 or not whole:
+            raise ValueError(
+                f"setting '{setting}': got {store_tp}, expected 0 with pipeline or context "
+                "parallelism, which cut a block by other things than heads"
+            )
+        shards = tensor // replicas
+        columns = columns_of(setting, store_tp, shards, vllm_config, kv_cache_config)
+        return Ranks(parts=store_tp, replicas=replicas, columns=columns, shared=True)
     return Ranks(
         parts=pipeline * prefill * tensor // replicas,
         stages=_stages(vllm_config, pipeline),

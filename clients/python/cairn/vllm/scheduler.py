@@ -179,11 +179,11 @@ class SchedulerHalf:
         """On each rank."""
         layout = self._plan.spec.layout
         assert isinstance(layout, OpaqueLayout)
-        return blocks * layout.max_part_bytes
+        return blocks * self._plan.ranks.columns * layout.max_part_bytes
 
     def _probe(self, state: RequestState) -> Probe | None:
         """A probe of the request's first blocks."""
-        size = self._bytes(1)
+        size = self._bytes(1) // self._plan.ranks.columns
         blocks = max(1, min(_PROBE_BLOCKS, PROBE_BYTES // size))
         keys = list(self._lookup_keys(state)[:blocks])
         return (lambda s: self._store.sample(keys, size, Rect(0, 1, 0, 1), s)) if keys else None

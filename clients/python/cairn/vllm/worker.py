@@ -38,7 +38,7 @@ class WorkerHalf:
     def __init__(self, store: Store, plan: Plan, rank: int) -> None:
         self._store = store
         self._plan = plan
-        self._part = plan.ranks.part_of(rank)
+        self._parts = plan.ranks.parts_of(rank)
         self._stores = plan.ranks.stores(rank)
         self._pages: Pages | None = None
         self._loads = ThreadPoolExecutor(2, "cairn-load")
@@ -68,17 +68,17 @@ class WorkerHalf:
                     f"setting 'codec': got '{self._plan.coding.codec}', expected none: "
                     "the engine's pages are in host memory, where nothing encodes them"
                 )
-            self._pages = HostPages(self._store, kv_caches, self._part, self._plan)
+            self._pages = HostPages(self._store, kv_caches, self._parts, self._plan)
         elif kinds == {"cuda"} and self._plan.pools:
             from cairn.vllm.pooled_device_pages import PooledDevicePages
 
             assert isinstance(self._store, PoolStore)
-            self._pages = PooledDevicePages(self._store, kv_caches, self._part, self._plan)
+            self._pages = PooledDevicePages(self._store, kv_caches, self._parts, self._plan)
         elif kinds == {"cuda"}:
             from cairn.vllm.device_pages import DevicePages
 
-            rect = Rect(0, 1, self._part, self._part + 1)
-            self._pages = DevicePages(self._store, kv_caches, rect, self._plan, access_of)
+            rects = [Rect(0, 1, part, part + 1) for part in self._parts]
+            self._pages = DevicePages(self._store, kv_caches, rects, self._plan, access_of)
         else:
             raise ValueError(
                 f"the KV cache is on {', '.join(sorted(kinds)) or 'no device'}, "
