@@ -99,6 +99,11 @@ double DemoEstimate::LeftFrom(std::string_view phase, double passed_s) const {
   return done <= kTrusted * total_s() ? left : left * passed_s / done;
 }
 
+uint32_t QuestionsWithin(double seconds, const DemoSpeed& speed, DemoSize size, uint32_t least) {
+  while (size.questions > least && DemoEstimate(speed, size).total_s() > seconds) --size.questions;
+  return size.questions;
+}
+
 std::string About(double seconds) {
   if (seconds < 95) return fmt::format("about {} s", 10 * std::max(1L, std::lround(seconds / 10)));
   const long minutes = std::lround(seconds / 60);

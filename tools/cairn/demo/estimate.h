@@ -47,6 +47,9 @@ class DemoEstimate {
   std::vector<Phase> phases_;
 };
 
+// The questions that fit into `seconds`, of those of `size`, but `least` of them at least.
+uint32_t QuestionsWithin(double seconds, const DemoSpeed& speed, DemoSize size, uint32_t least);
+
 // "about 40 s", "about 4 min", "about 1 h 20 min": as coarse as an estimate is.
 std::string About(double seconds);
 

@@ -35,6 +35,8 @@ constexpr size_t kRecipeQuestions = 2;
 constexpr size_t kTogether = 16;  // Chats at once.
 // The KV pool of their worker: SmolLM2's chats fit into it all at once. Others wait for pages.
 constexpr const char* kTogetherPool = "2GiB";
+constexpr double kPatience = 240;  // Seconds that all phases may take with all questions.
+constexpr uint32_t kLeastQuestions = 3;
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
 constexpr std::chrono::seconds kWhole(30);
@@ -113,10 +115,19 @@ Status DemoRunner::Measure() {
   speed.answer_token_s = (summary.total_seconds - summary.ttft_seconds) / (kMeasuredAnswer - 1);
   const double tokens_per_byte =
       static_cast<double>(summary.prompt_tokens) / static_cast<double>(text.size());
-  estimate_ = DemoEstimate(speed, SizeFor(tokens_per_byte, info.context_tokens));
+  DemoSize size = SizeFor(tokens_per_byte, info.context_tokens);
+  const uint32_t all = size.questions;
+  if (options_.as_time_allows) {
+    size.questions = QuestionsWithin(kPatience, speed, size, std::min(kLeastQuestions, all));
+    texts_.questions.resize(size.questions);
+  }
+  estimate_ = DemoEstimate(speed, size);
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  progress_.Done(fmt::format("The demo takes {} on this machine ({} core{}).",
-                             About(estimate_.total_s()), cores, cores == 1 ? "" : "s"));
+  progress_.Done(fmt::format("The demo takes {} on this machine ({} core{}){}.",
+                             About(estimate_.total_s()), cores, cores == 1 ? "" : "s",
+                             size.questions < all
+                                 ? fmt::format(", with {} of its {} questions", size.questions, all)
+                                 : ""));
   began_ = std::chrono::steady_clock::now();
   return OkStatus();
 }

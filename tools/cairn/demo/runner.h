@@ -34,6 +34,7 @@ class DemoRunner {
     // phases with a cluster, disk and small arena.
     std::string cache;
     int threads = 0;
+    bool as_time_allows = false;  // Asks fewer questions on a slow machine.
   };
   // `progress` must outlive the runner.
   DemoRunner(Options options, DemoTexts texts, Progress& progress);
@@ -134,7 +135,7 @@ class DemoRunner {
   void Show(const DemoRow& row, const NodeTraffic& traffic);
 
   const Options options_;
-  const DemoTexts texts_;
+  DemoTexts texts_;
   Progress& progress_;
   std::string model_;
   std::vector<DemoRow> rows_;

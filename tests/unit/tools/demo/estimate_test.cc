@@ -45,6 +45,19 @@ TEST(DemoEstimateTest, FewerQuestionsAndNoNodeOfItsOwnTakeLess) {
   EXPECT_GT(Total(kSpeed, external), 0.5 * Total(kSpeed));
 }
 
+TEST(DemoEstimateTest, ASlowMachineAsksAsManyQuestionsAsFit) {
+  const double all = Total(kSpeed);
+  EXPECT_EQ(QuestionsWithin(all, kSpeed, kSize, 3), 8u);
+  const uint32_t some = QuestionsWithin(0.8 * all, kSpeed, kSize, 3);
+  EXPECT_GT(some, 3u);
+  DemoSize fewer = kSize;
+  fewer.questions = some;
+  EXPECT_LE(Total(kSpeed, fewer), 0.8 * all);
+  ++fewer.questions;
+  EXPECT_GT(Total(kSpeed, fewer), 0.8 * all);
+  EXPECT_EQ(QuestionsWithin(0, kSpeed, kSize, 3), 3u);
+}
+
 TEST(DemoEstimateTest, WhatIsLeftFollowsTheMachine) {
   const DemoEstimate estimate(kSpeed, kSize);
   EXPECT_DOUBLE_EQ(estimate.LeftFrom("cold", 0), estimate.total_s());
