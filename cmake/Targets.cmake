@@ -219,7 +219,7 @@ endfunction()
 #   takes two of them, what starts processes and waits for them one.
 function(cairn_test_runs name label)
   cmake_parse_arguments(A "" "SECONDS;ALONE" "" ${ARGN})
-  # For what hangs: ten times what the slowest takes, since a machine may have little time for tests.
+  # For what hangs: ten times what the slowest takes. A machine may have little time for tests.
   set(timeout 3000)
   if(CMAKE_CROSSCOMPILING)
     math(EXPR timeout "10 * ${timeout}")  # Emulated.

@@ -178,8 +178,8 @@ struct DoctorOptions {
 struct DemoOptions {
   std::string model = kDefaultModel;
   std::string out = "build/demo";
-  std::string cache;     // A running node; empty: start one.
-  std::string document;  // The system message instead of the built-in ones.
+  std::string cache;       // A running node; empty: start one.
+  std::string document;    // The system message instead of the built-in ones.
   uint32_t questions = 0;  // 0: those for which there is time.
   uint32_t turns = 4;
   int threads = 0;

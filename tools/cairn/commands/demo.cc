@@ -61,6 +61,18 @@ void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& t
       picture.c_str());
 }
 
+// As many as the options say.
+Result<DemoTexts> TextsOf(const DemoOptions& options) {
+  DemoTexts texts = BuiltInTexts();
+  if (!options.document.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(texts, TextsWithDocument(options.document));
+  }
+  const size_t questions = options.questions == 0 ? texts.questions.size() : options.questions;
+  texts.questions.resize(std::min(questions, texts.questions.size()));
+  if (options.turns < texts.chat_turns.size()) texts.chat_turns.resize(options.turns);
+  return texts;
+}
+
 }  // namespace
 
 void AddDemo(CLI::App& app, DemoOptions& o) {
@@ -103,17 +115,8 @@ int RunDemo(const DemoOptions& options) {
                        "no model at '{}'; `make demo` fetches it, or name a GGUF file with --model",
                        options.model));
   }
-  DemoTexts texts = BuiltInTexts();
-  if (!options.document.empty()) {
-    auto other = TextsWithDocument(options.document);
-    if (!other.ok()) return Fail(other.status());
-    texts = *std::move(other);
-  }
-  const bool as_time_allows = options.questions == 0;
-  if (!as_time_allows && options.questions < texts.questions.size()) {
-    texts.questions.resize(options.questions);
-  }
-  if (options.turns < texts.chat_turns.size()) texts.chat_turns.resize(options.turns);
+  Result<DemoTexts> texts = TextsOf(options);
+  if (!texts.ok()) return Fail(texts.status());
 
   std::error_code ignored;
   std::filesystem::create_directories(options.out, ignored);
@@ -141,8 +144,8 @@ int RunDemo(const DemoOptions& options) {
                        .out_directory = options.out,
                        .cache = options.cache,
                        .threads = options.threads,
-                       .as_time_allows = as_time_allows},
-                      std::move(texts), progress);
+                       .as_time_allows = options.questions == 0},
+                      *std::move(texts), progress);
     status = runner.Run();
     report = {.model = runner.model(),
               .machine = MachineName(),

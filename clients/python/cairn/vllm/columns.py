@@ -1,5 +1,7 @@
-"""One store for engines with different numbers of tensor ranks: the setting `store_tp` says into how
-many parts a block is cut by its heads, and each worker has some of them.
+"""One store for engines with different numbers of tensor ranks.
+
+The setting `store_tp` says into how many parts a block is cut by its heads. Each worker has some of
+them:
 
     store_tp 4      part      0      1      2      3
                     heads     0, 1   2, 3   4, 5   6, 7

@@ -155,8 +155,10 @@ class _Column:
     ) -> None:
         """`blocks`: how many the engine has, if the tensors may have more by a factor. 0: as the
         first axis says. `page_bytes`: from one block of a layer to the next, if padding may be
-        between them. `columns`: so many parts of a layer are between two blocks. ValueError: a page
-        is not one run of bytes."""
+        between them. `columns`: the parts that a layer has between two blocks.
+
+        ValueError: a page is not one run of bytes.
+        """
         self.rect = rect
         self._rows: list[NDArray[np.uint8]] = []
         self._padding: list[NDArray[np.uint8]] = []
@@ -248,14 +250,14 @@ class _Batches:
 
 
 def _name(part: Part) -> bytes:
-    """What tells it from others that are under way."""
+    """Tells it from others that are under way."""
     assert part.rect is not None
     return part.key + part.rect.head_begin.to_bytes(2, "little")
 
 
 class _Saver:
-    """Parts of blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are
-    dropped: a later miss."""
+    """Parts of blocks on their way to the node, at most `save_buffer` bytes of them. Further ones
+    are dropped: a later miss."""
 
     def __init__(self, store: Store, sizes: Sequence[int]) -> None:
         """`sizes`: the bytes of a part, by pool."""

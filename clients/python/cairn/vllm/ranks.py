@@ -7,9 +7,9 @@ A block's parts are a row, one for each worker, pipeline stage by stage:
                                heads   0..3    4..7    0..3    4..7
                                part    0       1       2       3
 
-With the setting `store_tp`, a worker has several parts (`columns.py`). With decode context parallelism, a worker has every n-th token of a block instead of all of them,
-and a block is n times as long. Workers that have the same bytes share a part, which the first of
-them stores.
+With the setting `store_tp`, a worker has several parts (`columns.py`). With decode context
+parallelism, a worker has every n-th token of a block instead of all of them, and a block is n times
+as long. Workers that have the same bytes share a part, which the first of them stores.
 """
 
 from __future__ import annotations
