@@ -54,6 +54,23 @@ def full():
     return FullAttentionSpec(BLOCK, 1, 4, "torch.float16")
 
 
+def apart():
+    """Keys lie apart from values."""
+    spec = full()
+    spec.num_head_slots = 2
+    return spec
+
+
+class Scaled(FullAttentionSpec):
+    @property
+    def page_size_bytes(self):
+        return super().page_size_bytes + 32
+
+
+def scaled():
+    return Scaled(BLOCK, 1, 4, "torch.float16")
+
+
 def state():
     return MambaSpec(BLOCK)
 
@@ -309,6 +326,8 @@ def test_what_all_ranks_have_alike_is_loaded_by_any_number_of_them(monkeypatch):
         (1, {"pipeline": 2}, "expected 0 with pipeline or context"),
         (2, {"decode": 2}, "expected 0 with pipeline or context"),
         (1, {"groups": (full, state)}, "layers of KV cache group 1 keep a state"),
+        (1, {"groups": (full, apart)}, "a block of a layer has 2 places for 8 heads"),
+        (1, {"groups": (scaled,)}, "has 2080 bytes, and its 1024 keys and values"),
     ],
 )
 def test_parts_that_are_not_the_same_for_all_are_refused(tensor, other, text):

@@ -85,9 +85,16 @@ def _is_mla(spec: Any) -> bool:
 
 
 def _check_page(got: str, spec: Any) -> None:
-    """A page must have nothing but the numbers of its heads, no scales for example."""
+    """A page must have nothing but the numbers of its heads, each head's together: no scales, and
+    keys not apart from values."""
     if _is_mla(spec):
         return
+    slots = getattr(spec, "num_head_slots", None)
+    if slots not in (None, spec.num_kv_heads):
+        raise ValueError(
+            f"{got}, expected 0: a block of a layer has {slots} places for {spec.num_kv_heads} "
+            "heads"
+        )
     head_size_v = getattr(spec, "head_size_v", spec.head_size)
     numbers = spec.block_size * spec.num_kv_heads * (spec.head_size + head_size_v)
     if spec.page_size_bytes not in (numbers, 2 * numbers, 4 * numbers):
