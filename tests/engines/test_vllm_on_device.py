@@ -27,11 +27,15 @@ def test_answers_are_those_without_a_cache(tiny, engine_log, start_node, referen
             same(engine.ask(B), reference(B))
 
 
+@pytest.mark.parametrize("parts", [0, 2])
 @pytest.mark.parametrize("path", ["host first", "device first"])
-def test_bytes_are_those_of_pages_in_host_memory(tiny, engine_log, start_node, reference, path):
-    """Both ways of taking pages store the same bytes under the same keys."""
+def test_bytes_are_those_of_pages_in_host_memory(
+    tiny, engine_log, start_node, reference, path, parts
+):
+    """Both ways of taking pages store the same bytes under the same keys, also in parts."""
     node = start_node()
-    ways = [{"connector": {"address": node.grpc}, **ENGINE}, on_device(node)]
+    connector = {"address": node.grpc, "store_tp": parts}
+    ways = [{"connector": connector, **ENGINE}, on_device(node, store_tp=parts)]
     first, second = ways if path == "host first" else reversed(ways)
     with Engine(tiny, engine_log(), **first) as engine:
         same(engine.ask(A), reference(A))
