@@ -305,8 +305,17 @@ void GenerateRun::FirstToken() {
   EndPrefill();  // The worker has the whole prompt.
   services_.parts.dispatcher->OnComputed(ticket_);
   LetGoOfRequest();
+  answer_.first_token = services_.parts.clock->Now();
   if (services_.observers.first_token) {
-    services_.observers.first_token(Seconds(services_.parts.clock->Now() - begin_));
+    services_.observers.first_token(Seconds(*answer_.first_token - begin_));
+  }
+}
+
+void GenerateRun::ObserveAnswer() {
+  const TimePoint now = services_.parts.clock->Now();
+  if (services_.observers.answered) services_.observers.answered(Seconds(now - begin_));
+  if (services_.observers.token && answer_.first_token && answer_.generated > 1) {
+    services_.observers.token(Seconds(now - *answer_.first_token) / (answer_.generated - 1));
   }
 }
 
@@ -366,6 +375,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   end.fetch_seconds = answer.fetch_seconds;
   EndTicket(end);
   EndPrefill();
+  if (end.complete) ObserveAnswer();
   LetGoOfRequest();  // Its caller may keep the call until all of the answer has left.
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;

@@ -66,6 +66,8 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   void EndPrefill();
   // No worker can take it.
   void FailUntaken(const Decision& decision);
+  // Tells the times of a complete answer.
+  void ObserveAnswer();
   // The last thing that happens.
   void Fail(const GenerateError& error);
   bool cancelled() {
@@ -100,6 +102,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
     std::optional<RawAnswer> refusal;  // The last one of an engine.
     int raw_status = 0;                // The status that is relayed. 0: none has begun.
     uint32_t generated = 0;            // Tokens.
+    std::optional<TimePoint> first_token;
     size_t text_bytes = 0;
   };
   Answer answer_;

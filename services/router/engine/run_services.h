@@ -47,6 +47,9 @@ struct RouterOptions {
 struct RouterObservers {
   std::function<void(double)> prepared = {};     // From Generate until it was sent the first time.
   std::function<void(double)> first_token = {};  // From Generate until its first token.
+  std::function<void(double)> answered = {};     // From Generate until its complete answer ended.
+  // The mean between two tokens of a complete answer.
+  std::function<void(double)> token = {};
 };
 
 // All of these must outlive the engine.
