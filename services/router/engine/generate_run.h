@@ -68,6 +68,8 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   void FailUntaken(const Decision& decision);
   // Tells the times of a complete answer.
   void ObserveAnswer();
+  // `error`: empty if it went well.
+  void EndSpan(const std::string& error);
   // The last thing that happens.
   void Fail(const GenerateError& error);
   bool cancelled() {
@@ -78,6 +80,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   RunServices& services_;
   GenerateRequest request_;
   const TimePoint begin_;
+  std::optional<tracing::Place> place_;  // nullopt: no span is wanted.
   // These belong to whoever drives the request.
   std::shared_ptr<GenerateObserver> observer_;
   std::shared_ptr<const Gate::Pass> pass_;
