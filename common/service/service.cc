@@ -65,7 +65,7 @@ Result<std::unique_ptr<tracing::Tracing>> StartTracing(const Program& program) {
   return tracing::Tracing::Start(settings,
                                  {.service = program.name,
                                   .instance = fmt::format("{}/{}", MachineName(), getpid()),
-                                  .version = CAIRN_VERSION});
+                                  .version = std::string(config::Version())});
 }
 
 void ExportTracing(const tracing::Tracing* tracing, metrics::Registry* registry) {
