@@ -58,6 +58,20 @@ size_t CommonThreads() {
   return kFixed + 2 * std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), 16);
 }
 
+void ExportLog(metrics::Registry* registry) {
+  registry->AddCollector([](metrics::Sink& sink) {
+    const log::Losses lost = log::GetLosses();
+    const auto add = [&](const char* reason, uint64_t lines) {
+      sink.Counter("cairn_log_lost_lines_total",
+                   "Lines of the log that were not written. full: stderr was not read. rate: the "
+                   "event wrote too many.",
+                   {{"reason", reason}}, metrics::Number(lines));
+    };
+    add("full", lost.dropped);
+    add("rate", lost.left_out);
+  });
+}
+
 // nullptr: nobody wants spans.
 Result<std::unique_ptr<tracing::Tracing>> StartTracing(const Program& program) {
   const tracing::Settings& settings = program.settings->tracing;
@@ -96,17 +110,7 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   metrics::Health health(&SteadyClock::Get(), kMaxSilence);
   health.SetState(metrics::NodeState::kStarting, program.starting);
   health.Export(&registry);
-  registry.AddCollector([](metrics::Sink& sink) {
-    const log::Losses lost = log::GetLosses();
-    const auto add = [&](const char* reason, uint64_t lines) {
-      sink.Counter("cairn_log_lost_lines_total",
-                   "Lines of the log that were not written. full: stderr was not read. rate: the "
-                   "event wrote too many.",
-                   {{"reason", reason}}, static_cast<double>(lines));
-    };
-    add("full", lost.dropped);
-    add("rate", lost.left_out);
-  });
+  ExportLog(&registry);
   // Ends after the service, which uses it, and after the admin port, which scrapes it.
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<tracing::Tracing> tracing, StartTracing(program));
   ExportTracing(tracing.get(), &registry);

@@ -31,7 +31,7 @@ struct Span {
   Place place;
   SpanKind kind = SpanKind::kInternal;
   std::string name;
-  TimePoint begin, end;  // Of the steady clock.
+  TimePoint begin, end;  // As the steady clock tells.
   std::vector<std::pair<std::string, std::string>> attributes = {};
   std::string error = {};  // Empty: it went well.
 };
