@@ -35,15 +35,44 @@ Call::~Call() {
 Status Call::ReadTrace() {
   const auto& metadata = grpc_->client_metadata();
   const auto it = metadata.find(kTraceMetadata);
-  if (it == metadata.end()) return OkStatus();
-  const std::string_view trace(it->second.data(), it->second.size());
-  if (!IsTrace(trace)) {
+  const std::string_view trace = it == metadata.end()
+                                     ? std::string_view()
+                                     : std::string_view(it->second.data(), it->second.size());
+  if (it != metadata.end() && !IsTrace(trace)) {
     Rejected(Rejection::kInvalid);
     return InvalidArgument("metadata {}: got {} characters, expected 1 to 64 of [A-Za-z0-9-]",
                            kTraceMetadata, trace.size());
   }
   trace_ = trace;
+  BeginSpan();
   return OkStatus();
+}
+
+void Call::BeginSpan() {
+  if (context_->tracer == nullptr || method_->life() == Life::kOpenEnded) return;
+  place_ = context_->tracer->Begin(trace_, method_->name() == context_->entry);
+  if (place_) trace_ = place_->text();
+}
+
+void Call::AddSpan(std::string_view name, TimePoint begin, TimePoint end,
+                   std::vector<std::pair<std::string, std::string>> attributes) const {
+  if (!place_) return;
+  context_->tracer->End({.place = context_->tracer->Below(*place_),
+                         .name = std::string(name),
+                         .begin = begin,
+                         .end = end,
+                         .attributes = std::move(attributes)});
+}
+
+void Call::EndSpan(const Status& status) {
+  if (!place_) return;
+  context_->tracer->End({.place = *place_,
+                         .kind = tracing::SpanKind::kServer,
+                         .name = method_->name(),
+                         .begin = begin_,
+                         .end = context_->clock->Now(),
+                         .attributes = {{"rpc.method", method_->path()}, {"peer", grpc_->peer()}},
+                         .error = status.ok() ? "" : ToString(status)});
 }
 
 Status Call::Admit() {
@@ -111,6 +140,7 @@ grpc::Status Call::End(const Status& status) {
   ended_ = true;
   const double seconds = Seconds(context_->clock->Now() - begin_);
   method_->End(status.code(), seconds);
+  EndSpan(status);
   // A client that left ends its session by cancelling: nothing to report.
   const bool left = method_->life() == Life::kOpenEnded && status.code() == StatusCode::kCancelled;
   const bool failed = !status.ok() && !left;

@@ -5,7 +5,11 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
@@ -44,7 +48,12 @@ class Call {
   // Counts, logs, and converts.
   grpc::Status End(const Status& status);
 
+  // The caller's trace id. Where spans are wanted, the place of this call below the caller's: calls
+  // that are made for this one get it.
   const std::string& trace() const { return trace_; }
+  // A span below this call's, of a part of its work. No effect where no spans are wanted.
+  void AddSpan(std::string_view name, TimePoint begin, TimePoint end,
+               std::vector<std::pair<std::string, std::string>> attributes = {}) const;
   const Method& method() const { return *method_; }
   const grpc::ServerContextBase& grpc() const { return *grpc_; }
   // The connection that the call came over, as gRPC tells it. One name for all Unix sockets.
@@ -58,12 +67,15 @@ class Call {
 
  private:
   Status ReadTrace();
+  void BeginSpan();
+  void EndSpan(const Status& status);
   Status Hold(uint64_t bytes);
   const Context* const context_;
   Method* const method_;
   const grpc::ServerContextBase* const grpc_;
   const TimePoint begin_;
   std::string trace_;
+  std::optional<tracing::Place> place_;  // nullopt: no span is wanted.
   Gate::Pass pass_;
   RequestBytes::Share request_bytes_;
   bool ended_ = false;

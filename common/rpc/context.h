@@ -9,6 +9,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/frame_bounds.h"
 #include "common/rpc/request_bytes.h"
+#include "common/tracing/tracer.h"
 
 namespace cairn::rpc {
 
@@ -21,6 +22,9 @@ struct Context {
   // Budget for the requests that calls hold; nullptr: no limit.
   RequestBytes* request_bytes = nullptr;
   const FrameBounds* bounds = nullptr;  // The bounds of the fields of requests; nullptr: none.
+  tracing::Tracer* tracer = nullptr;    // nullptr: nobody wants spans.
+  // The method whose calls may be the first of a trace. Empty: none is.
+  std::string_view entry = {};
   // The words of refusals: "the node is shutting down"; the setting that bounds the gate.
   std::string process = "server";
   std::string limit = "the limit of calls";

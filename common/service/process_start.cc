@@ -180,6 +180,12 @@ void InitProcess(const std::string& program, int arenas) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
+std::string MachineName() {
+  char name[65] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
 void CloseInherited(const std::vector<std::string>& words) {
   std::vector<int> named;
   for (const std::string& word : words) AddNamed(word, &named);

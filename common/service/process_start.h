@@ -24,6 +24,9 @@ constexpr int kArenas = 4;
 // - Tunes the heap, and turns off gRPC's log and Abseil's checks of locks.
 void InitProcess(const std::string& program, int arenas = kArenas);
 
+// The name that this machine or container has for itself, at most 64 characters.
+std::string MachineName();
+
 // Closes the descriptors above 2 that the process was started with: a lock, a pipe or a socket of
 // its parent would stay open as long as it lives. Keeps those that `words` or a variable CAIRN_*
 // names, such as `--config /dev/fd/63`. Only for programs that start no others.

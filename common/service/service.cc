@@ -1,5 +1,7 @@
 #include "common/service/service.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -56,6 +58,46 @@ size_t CommonThreads() {
   return kFixed + 2 * std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), 16);
 }
 
+void ExportLog(metrics::Registry* registry) {
+  registry->AddCollector([](metrics::Sink& sink) {
+    const log::Losses lost = log::GetLosses();
+    const auto add = [&](const char* reason, uint64_t lines) {
+      sink.Counter("cairn_log_lost_lines_total",
+                   "Lines of the log that were not written. full: stderr was not read. rate: the "
+                   "event wrote too many.",
+                   {{"reason", reason}}, metrics::Number(lines));
+    };
+    add("full", lost.dropped);
+    add("rate", lost.left_out);
+  });
+}
+
+// nullptr: nobody wants spans.
+Result<std::unique_ptr<tracing::Tracing>> StartTracing(const Program& program) {
+  const tracing::Settings& settings = program.settings->tracing;
+  if (settings.endpoint.empty()) return std::unique_ptr<tracing::Tracing>();
+  return tracing::Tracing::Start(settings,
+                                 {.service = program.name,
+                                  .instance = fmt::format("{}/{}", MachineName(), getpid()),
+                                  .version = std::string(config::Version())});
+}
+
+void ExportTracing(const tracing::Tracing* tracing, metrics::Registry* registry) {
+  registry->AddCollector([tracing](metrics::Sink& sink) {
+    const tracing::Exporter::Stats stats =
+        tracing == nullptr ? tracing::Exporter::Stats() : tracing->GetStats();
+    const auto add = [&](const char* result, uint64_t spans) {
+      sink.Counter("cairn_trace_spans_total",
+                   "Spans, by what became of them. dropped: too many waited. failed: the collector "
+                   "did not take them.",
+                   {{"result", result}}, metrics::Number(spans));
+    };
+    add("sent", stats.sent);
+    add("dropped", stats.dropped);
+    add("failed", stats.failed);
+  });
+}
+
 Status Serve(const Program& program, ShutdownSignals& signals) {
   const Settings& settings = *program.settings;
   CAIRN_ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(settings.log_level));
@@ -68,18 +110,12 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   metrics::Health health(&SteadyClock::Get(), kMaxSilence);
   health.SetState(metrics::NodeState::kStarting, program.starting);
   health.Export(&registry);
-  registry.AddCollector([](metrics::Sink& sink) {
-    const log::Losses lost = log::GetLosses();
-    const auto add = [&](const char* reason, uint64_t lines) {
-      sink.Counter("cairn_log_lost_lines_total",
-                   "Lines of the log that were not written. full: stderr was not read. rate: the "
-                   "event wrote too many.",
-                   {{"reason", reason}}, static_cast<double>(lines));
-    };
-    add("full", lost.dropped);
-    add("rate", lost.left_out);
-  });
-  std::unique_ptr<Service> service = program.make(&registry);
+  ExportLog(&registry);
+  // Ends after the service, which uses it, and after the admin port, which scrapes it.
+  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<tracing::Tracing> tracing, StartTracing(program));
+  ExportTracing(tracing.get(), &registry);
+  std::unique_ptr<Service> service =
+      program.make(&registry, tracing == nullptr ? nullptr : tracing->tracer());
   health.Watch("a poller of calls", [&service] { return service->BusyFor(); });
   registry.AddCollector([&service](metrics::Sink& sink) {
     sink.Gauge("cairn_rpc_poller_busy_seconds",
@@ -145,6 +181,23 @@ void Settings::RegisterLog(Settings* settings, config::Schema* schema) {
 
 void Settings::RegisterJson(Settings* settings, config::Schema* schema) {
   schema->Switch("json", &settings->json, "Print the ready line as JSON.");
+}
+
+void Settings::RegisterTracing(Settings* settings, config::Schema* schema) {
+  tracing::Settings* const tracing = &settings->tracing;
+  schema->Text(
+      "tracing.endpoint", &tracing->endpoint,
+      "Collector of traces: OTLP over HTTP, as JSON. http://HOST:4318, to which /v1/traces "
+      "is added, or a whole URL. Empty: no traces.");
+  schema->Real(
+      "tracing.sample", &tracing->sample,
+      "Share of the requests whose callers say nothing of traces that gets one. A caller's "
+      "traceparent decides by itself.",
+      {.max = 1});
+  schema->Check([tracing] {
+    if (tracing->endpoint.empty()) return OkStatus();
+    return tracing::ParseCollector(tracing->endpoint, "tracing.endpoint").status();
+  });
 }
 
 Result<net::ListenAddress> ParseAdminListen(const Settings& settings) {

@@ -11,7 +11,7 @@
 //     return cairn::service::Main(
 //         {.name = "cairn-my", .summary = "Serves my protocol.", .settings = &config.process,
 //          .add_settings = [&](auto* schema) { MyConfig::Register(&config, schema); },
-//          .make = [&](auto* registry) { return MakeMyService(config, registry); }},
+//          .make = [&](auto* registry, auto*) { return MakeMyService(config, registry); }},
 //         {argv + 1, argv + argc});
 //   }
 
@@ -26,6 +26,7 @@
 #include "common/metrics/metrics.h"
 #include "common/net/address.h"
 #include "common/service/process_start.h"
+#include "common/tracing/tracing.h"
 
 namespace cairn::service {
 
@@ -35,10 +36,13 @@ struct Settings {
   std::string log_level = "info";
   std::string log_format = "text";
   bool json = false;  // The ready line as JSON.
+  tracing::Settings tracing = {};
 
   // log.level and log.format; --json.
   static void RegisterLog(Settings* settings, config::Schema* schema);
   static void RegisterJson(Settings* settings, config::Schema* schema);
+  // tracing.*.
+  static void RegisterTracing(Settings* settings, config::Schema* schema);
 };
 
 // admin.listen, which has to be host:port. INVALID_ARGUMENT names it.
@@ -79,8 +83,10 @@ struct Program {
   int arenas = kArenas;                // The number of arenas of the heap: process_start.h.
   const Settings* settings = nullptr;  // Read after the settings were loaded.
   std::function<void(config::Schema*)> add_settings;
-  // `registry` outlives the service. Called after the settings were loaded.
-  std::function<std::unique_ptr<Service>(metrics::Registry* registry)> make;
+  // `registry` and `tracer` outlive the service; `tracer` is nullptr if nobody wants spans. Called
+  // after the settings were loaded.
+  std::function<std::unique_ptr<Service>(metrics::Registry* registry, tracing::Tracer* tracer)>
+      make;
   // About how many threads its settings ask for, in addition to those that every process has. The
   // start is refused if the system does not give as many. Unset: none.
   std::function<size_t()> threads = {};

@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
        .example = "cairn-cache --host.capacity 4GiB --disk.path /var/lib/cairn",
        .settings = &config.process,
        .add_settings = [&](auto* schema) { NodeConfig::Register(&config, schema); },
-       .make = [&](auto* registry) { return cairn::cache::MakeNode(config, registry); },
+       .make = [&](auto* registry,
+                   auto* tracer) { return cairn::cache::MakeNode(config, registry, tracer); },
        .threads = [&] { return config.Threads(); }},
       {argv + 1, argv + argc});
 }

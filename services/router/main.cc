@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
        .starting = "loading the model",
        .settings = &config.process,
        .add_settings = [&](auto* schema) { cairn::router::Register(*schema, config); },
-       .make = [&](auto* registry) { return cairn::router::MakeRouter(config, registry); },
+       .make = [&](auto* registry,
+                   auto* tracer) { return cairn::router::MakeRouter(config, registry, tracer); },
        .threads = [&] { return cairn::router::Threads(config); }},
       {argv + 1, argv + argc});
 }

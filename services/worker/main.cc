@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
        .arenas = 1,
        .settings = &config.process,
        .add_settings = [&](auto* schema) { cairn::worker::Register(*schema, config); },
-       .make = [&](auto* registry) { return cairn::worker::MakeWorker(config, registry); },
+       .make = [&](auto* registry,
+                   auto* tracer) { return cairn::worker::MakeWorker(config, registry, tracer); },
        .threads = [&] { return cairn::worker::Threads(config); }},
       cairn::worker::ExpandShortFlags({argv + 1, argv + argc}));
 }

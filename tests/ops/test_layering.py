@@ -44,6 +44,7 @@ ORDERS = {
         "lifecycle",
         "net",
         "http",
+        "tracing",
         "metrics",
         "rpc",
         "membership",
@@ -182,6 +183,7 @@ LIBRARIES = {
     r"nlohmann/": [
         "common/log/log.cc",
         "common/membership/etcd/member_record.cc",
+        "common/tracing/otlp.cc",
         "services/router/http/api_answer.cc",
         "services/router/http/api_error.cc",
         "services/router/http/api_request.cc",

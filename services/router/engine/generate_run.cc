@@ -62,7 +62,26 @@ GenerateRun::GenerateRun(RunServices& services, GenerateRequest request,
       request_(std::move(request)),
       begin_(services.parts.clock->Now()),
       observer_(std::move(observer)),
-      pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {}
+      pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {
+  if (services.parts.tracer == nullptr) return;
+  place_ = services.parts.tracer->Begin(request_.trace, /*entry=*/true);
+  if (place_) request_.trace = place_->text();
+}
+
+void GenerateRun::EndSpan(const std::string& error) {
+  if (!place_) return;
+  services_.parts.tracer->End(
+      {.place = *place_,
+       .kind = tracing::SpanKind::kServer,
+       .name = "route",
+       .begin = begin_,
+       .end = services_.parts.clock->Now(),
+       .attributes = {{"worker", worker_},
+                      {"prefill_worker", prefill_worker_},
+                      {"attempts", std::to_string(tried_.size())},
+                      {"generated_tokens", std::to_string(answer_.generated)}},
+       .error = error});
+}
 
 void GenerateRun::Refuse(const Status& status) {
   ++(status.code() == StatusCode::kUnavailable ? services_.counters.unavailable
@@ -305,8 +324,17 @@ void GenerateRun::FirstToken() {
   EndPrefill();  // The worker has the whole prompt.
   services_.parts.dispatcher->OnComputed(ticket_);
   LetGoOfRequest();
+  answer_.first_token = services_.parts.clock->Now();
   if (services_.observers.first_token) {
-    services_.observers.first_token(Seconds(services_.parts.clock->Now() - begin_));
+    services_.observers.first_token(Seconds(*answer_.first_token - begin_));
+  }
+}
+
+void GenerateRun::ObserveAnswer() {
+  const TimePoint now = services_.parts.clock->Now();
+  if (services_.observers.answered) services_.observers.answered(Seconds(now - begin_));
+  if (services_.observers.token && answer_.first_token && answer_.generated > 1) {
+    services_.observers.token(Seconds(now - *answer_.first_token) / (answer_.generated - 1));
   }
 }
 
@@ -350,6 +378,7 @@ void GenerateRun::PassRefusal() {
   GenerateSummary summary;
   summary.worker = worker_;
   LetGoOfRequest();
+  EndSpan(fmt::format("the engine answered with HTTP status {}", answer_.refusal->head.status));
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
@@ -366,6 +395,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   end.fetch_seconds = answer.fetch_seconds;
   EndTicket(end);
   EndPrefill();
+  if (end.complete) ObserveAnswer();
   LetGoOfRequest();  // Its caller may keep the call until all of the answer has left.
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;
@@ -388,6 +418,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   }
   services_.counters.prompt_tokens += summary.prompt_tokens;
   services_.counters.cached_tokens += summary.cached_tokens;
+  EndSpan("");
   // Whoever waits for the last request to end may go on when the observer has got its end.
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
@@ -426,6 +457,7 @@ void GenerateRun::Fail(const GenerateError& error) {
   EndPrefill();
   EndTicket({});
   LetGoOfRequest();
+  EndSpan(ToString(error.status));
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnError(error);
 }

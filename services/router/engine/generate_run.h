@@ -66,6 +66,10 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   void EndPrefill();
   // No worker can take it.
   void FailUntaken(const Decision& decision);
+  // Tells the times of a complete answer.
+  void ObserveAnswer();
+  // `error`: empty if it went well.
+  void EndSpan(const std::string& error);
   // The last thing that happens.
   void Fail(const GenerateError& error);
   bool cancelled() {
@@ -76,6 +80,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   RunServices& services_;
   GenerateRequest request_;
   const TimePoint begin_;
+  std::optional<tracing::Place> place_;  // nullopt: no span is wanted.
   // These belong to whoever drives the request.
   std::shared_ptr<GenerateObserver> observer_;
   std::shared_ptr<const Gate::Pass> pass_;
@@ -100,6 +105,7 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
     std::optional<RawAnswer> refusal;  // The last one of an engine.
     int raw_status = 0;                // The status that is relayed. 0: none has begun.
     uint32_t generated = 0;            // Tokens.
+    std::optional<TimePoint> first_token;
     size_t text_bytes = 0;
   };
   Answer answer_;

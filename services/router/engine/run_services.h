@@ -12,6 +12,7 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/tenants/fair_queue.h"
+#include "common/tracing/tracer.h"
 #include "services/router/engine/engine_prompts.h"
 #include "services/router/engine/held_prefix.h"
 #include "services/router/engine/prompt_encoder.h"
@@ -47,6 +48,9 @@ struct RouterOptions {
 struct RouterObservers {
   std::function<void(double)> prepared = {};     // From Generate until it was sent the first time.
   std::function<void(double)> first_token = {};  // From Generate until its first token.
+  std::function<void(double)> answered = {};     // From Generate until its complete answer ended.
+  // The mean between two tokens of a complete answer.
+  std::function<void(double)> token = {};
 };
 
 // All of these must outlive the engine.
@@ -60,6 +64,7 @@ struct RouterParts {
   // Makes tokens of long texts and decides on them, and gives way to others. nullptr: `executor`.
   Executor* long_texts = nullptr;
   const Clock* clock = nullptr;
+  tracing::Tracer* tracer = nullptr;  // nullptr: nobody wants spans.
 };
 
 struct RunCounters {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "common/tracing/trace_context.h"
 #include "model/request_limits.h"
 
 namespace cairn::router {
@@ -61,6 +62,9 @@ std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateReques
         std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
     if (!legal) return HeaderError("x-cairn-trace", *text, "1 to 64 characters of [A-Za-z0-9-]");
     generate->trace = *text;
+  } else if (const std::string* const parent = request.Find("traceparent");
+             parent != nullptr && tracing::ParseTraceParent(*parent)) {
+    generate->trace = tracing::TraceParent(*tracing::ParseTraceParent(*parent));
   }
   return std::nullopt;
 }

@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "common/tracing/trace_context.h"
 #include "services/router/relay/answer_relay.h"
 #include "services/router/relay/engine_load.h"
 #include "services/router/relay/engine_watch.h"
 
 namespace cairn::router {
 namespace {
+
+constexpr char kTraceParent[] = "traceparent";
 
 class HttpCall final : public WorkerCall {
  public:
@@ -52,9 +55,12 @@ class EngineLink final : public WorkerLink {
     call.headers.push_back({"Content-Type", "application/json"});
     call.headers.push_back(
         {"Accept", request.raw->stream ? "text/event-stream" : "application/json"});
+    const bool traced = tracing::ParseTraceParent(request.trace).has_value();
     for (const RawHeader& header : request.raw->headers) {
+      if (traced && header.name == kTraceParent) continue;  // This router is in between.
       call.headers.push_back({header.name, header.value});
     }
+    if (traced) call.headers.push_back({kTraceParent, request.trace});
     auto relay = std::make_shared<AnswerRelay>(
         AnswerRelay::Bounds{.max_answer_bytes = options_.max_answer_bytes,
                             .answers = options_.answers},

@@ -121,6 +121,7 @@ void RegisterTls(config::Schema& schema, RouterConfig& c) {
       &c.tls, &c.accept_plaintext,
       "PEM file with the server's certificate chain, for gRPC and HTTP. Empty: no TLS.", &schema);
   service::Settings::RegisterLog(&c.process, &schema);
+  service::Settings::RegisterTracing(&c.process, &schema);
   service::Settings::RegisterJson(&c.process, &schema);
 }
 
@@ -325,9 +326,7 @@ std::string ModelId(const RouterConfig& config, const std::string& name) {
 client::ConnectOptions CacheConnection(const RouterConfig& c) {
   client::ConnectOptions options;
   options.address = c.cache;
-  char host[65] = {};
-  gethostname(host, sizeof(host) - 1);
-  options.client_name = fmt::format("cairn-router {} {}", host, getpid());
+  options.client_name = fmt::format("cairn-router {} {}", service::MachineName(), getpid());
   options.path = client::PathChoice::kGrpc;
   options.tls.ca_file = c.cache_ca;
   options.tls.cert_file = c.cache_certificate;

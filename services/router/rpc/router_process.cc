@@ -154,9 +154,10 @@ struct Core {
 
 class RouterProcess final : public service::Service {
  public:
-  RouterProcess(const RouterConfig& config, metrics::Registry* registry)
+  RouterProcess(const RouterConfig& config, metrics::Registry* registry, tracing::Tracer* tracer)
       : config_(config),
         registry_(*registry),
+        tracer_(tracer),
         call_metrics_(registry),
         request_bytes_(config.rpc_requests, "rpc.requests"),
         answers_(std::make_shared<FairBudget>(
@@ -196,7 +197,8 @@ class RouterProcess final : public service::Service {
                                               .dispatcher = &core_->dispatcher,
                                               .executor = &core_->executor,
                                               .long_texts = &core_->long_texts,
-                                              .clock = &SteadyClock::Get()},
+                                              .clock = &SteadyClock::Get(),
+                                              .tracer = tracer_},
                           core_->times);
     if (!config_.cache.empty()) {
       auto events = client::WatchCluster(CacheConnection(config_));
@@ -359,6 +361,7 @@ class RouterProcess final : public service::Service {
     context_.gate = &gate_;
     context_.request_bytes = &request_bytes_;
     context_.bounds = &wire::RequestBounds();
+    context_.tracer = tracer_;
     context_.process = "router";
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());
@@ -413,6 +416,7 @@ class RouterProcess final : public service::Service {
 
   const RouterConfig config_;
   metrics::Registry& registry_;
+  tracing::Tracer* const tracer_;
   rpc::CallMetrics call_metrics_;
   Gate gate_;  // The engine bounds the requests under way.
   rpc::RequestBytes request_bytes_;
@@ -433,8 +437,8 @@ class RouterProcess final : public service::Service {
 }  // namespace
 
 std::unique_ptr<service::Service> MakeRouter(const RouterConfig& config,
-                                             metrics::Registry* registry) {
-  return std::make_unique<RouterProcess>(config, registry);
+                                             metrics::Registry* registry, tracing::Tracer* tracer) {
+  return std::make_unique<RouterProcess>(config, registry, tracer);
 }
 
 }  // namespace cairn::router

@@ -12,6 +12,6 @@ namespace cairn::router {
 // `config` must have passed the checks of its schema. Drain lets accepted requests end within
 // config.drain. Threads: as service::Service.
 std::unique_ptr<service::Service> MakeRouter(const RouterConfig& config,
-                                             metrics::Registry* registry);
+                                             metrics::Registry* registry, tracing::Tracer* tracer);
 
 }  // namespace cairn::router

@@ -42,6 +42,8 @@ struct Server::Impl {
     context.gate = &gate;
     context.request_bytes = &request_bytes;
     context.bounds = &wire::RequestBounds();
+    context.tracer = options.tracer;
+    context.entry = "Generate";
     context.process = "worker";
     service.AddTo(server.calls(), &context,
                   {.requests = &requests, .waits = &waits, .tokenize = &tokenize});

@@ -25,6 +25,7 @@ class Server {
     // Bytes of the requests of all calls under way, as they were decoded, and again of the messages
     // that gRPC receives (setting rpc.requests).
     uint64_t request_bytes = 256 << 20;
+    tracing::Tracer* tracer = nullptr;  // nullptr: nobody wants spans. Outlives the server.
   };
 
   // `engine`, `metrics` and `registry`, which gets the numbers of the calls, must outlive the

@@ -180,6 +180,7 @@ void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
   service::RegisterTls(&c.tls, &c.accept_plaintext,
                        "PEM file with the server's certificate chain. Empty: no TLS.", &schema);
   service::Settings::RegisterLog(&c.process, &schema);
+  service::Settings::RegisterTracing(&c.process, &schema);
   service::Settings::RegisterJson(&c.process, &schema);
 }
 
@@ -321,8 +322,7 @@ client::ConnectOptions CacheConnection(const WorkerConfig& c) {
   options.path = c.path == "grpc"    ? client::PathChoice::kGrpc
                  : c.path == "local" ? client::PathChoice::kLocal
                                      : client::PathChoice::kAuto;
-  char host[65] = {};
-  gethostname(host, sizeof(host) - 1);
+  const std::string host = service::MachineName();
   options.client_name = fmt::format("cairn-worker {} {}", host, getpid());
   // Not the process: after a restart the blocks are still where they were.
   options.home_key = either(c.cache_home_key, fmt::format("{} {}", host, c.listen).substr(0, 128));

@@ -11,6 +11,8 @@ namespace {
 
 const std::vector<double> kRequestSeconds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                              1,     2.5,  5,     10,   30,  60};
+const std::vector<double> kTokenSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                           0.1,   0.25,   0.5,   1,    2.5};
 const std::vector<double> kCacheSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
                                            0.05,   0.1,   0.25,   0.5,   1,    2.5};
 
@@ -152,6 +154,12 @@ void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& engine) {
+  request_ = registry.AddHistogram("cairn_worker_request_seconds",
+                                   "Time from a request's arrival to the end of its answer.",
+                                   kRequestSeconds);
+  token_ = registry.AddHistogram("cairn_worker_token_seconds",
+                                 "Mean time between two tokens of an answer, once for each answer.",
+                                 kTokenSeconds);
   const std::string ttft = "cairn_worker_ttft_seconds";
   const std::string ttft_help = "Time from leaving the queue to the first token.";
   ttft_cold_ = registry.AddHistogram(ttft, ttft_help, kRequestSeconds, {{"prefix", "computed"}});
@@ -175,6 +183,11 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
 
 void WorkerMetrics::Observe(const GenerateSummary& summary) const {
   queue_.Observe(summary.queue_seconds);
+  request_.Observe(summary.queue_seconds + summary.total_seconds);
+  if (const size_t tokens = summary.tokens.size(); tokens > 1) {
+    token_.Observe((summary.total_seconds - summary.ttft_seconds) /
+                   static_cast<double>(tokens - 1));
+  }
   if (summary.ttft_seconds > 0) {
     (summary.fetched_tokens > 0 ? ttft_warm_ : ttft_cold_).Observe(summary.ttft_seconds);
   }

@@ -16,6 +16,8 @@ class WorkerMetrics {
   void Observe(const GenerateSummary& summary) const;
 
  private:
+  metrics::Histogram request_;
+  metrics::Histogram token_;
   metrics::Histogram ttft_cold_;
   metrics::Histogram ttft_warm_;
   metrics::Histogram queue_;

@@ -22,8 +22,8 @@ constexpr std::chrono::milliseconds kLastMessages{500};
 
 class Worker final : public service::Service {
  public:
-  Worker(const WorkerConfig& config, metrics::Registry* registry)
-      : config_(config), registry_(*registry) {
+  Worker(const WorkerConfig& config, metrics::Registry* registry, tracing::Tracer* tracer)
+      : config_(config), registry_(*registry), tracer_(tracer) {
     registry_.AddProcessMetrics({{"component", "worker"}});
   }
 
@@ -43,6 +43,7 @@ class Worker final : public service::Service {
     Server::Options serve;
     serve.listen = config_.listen;
     serve.tls = config_.tls;
+    serve.tracer = tracer_;
     serve.max_requests = config_.queue_capacity + options.max_running;
     memory_.emplace(engine_->memory_bounds());
     serve.request_bytes = memory_->bound(MemoryItem::kRequests) / 2;
@@ -82,6 +83,7 @@ class Worker final : public service::Service {
  private:
   const WorkerConfig config_;
   metrics::Registry& registry_;
+  tracing::Tracer* const tracer_;
   std::unique_ptr<WorkerEngine> engine_;
   std::optional<WorkerMetrics> metrics_;
   std::optional<MemoryAccount> memory_;
@@ -92,8 +94,8 @@ class Worker final : public service::Service {
 }  // namespace
 
 std::unique_ptr<service::Service> MakeWorker(const WorkerConfig& config,
-                                             metrics::Registry* registry) {
-  return std::make_unique<Worker>(config, registry);
+                                             metrics::Registry* registry, tracing::Tracer* tracer) {
+  return std::make_unique<Worker>(config, registry, tracer);
 }
 
 }  // namespace cairn::worker

@@ -12,6 +12,6 @@ namespace cairn::worker {
 // `config` must have passed the checks of its schema. Drain lets accepted requests and their pushes
 // end within config.drain. Threads: as service::Service.
 std::unique_ptr<service::Service> MakeWorker(const WorkerConfig& config,
-                                             metrics::Registry* registry);
+                                             metrics::Registry* registry, tracing::Tracer* tracer);
 
 }  // namespace cairn::worker

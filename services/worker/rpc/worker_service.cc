@@ -145,6 +145,32 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   }
 }
 
+namespace {
+
+// Spans of what the request went through, from what its summary says.
+void AddPhases(const rpc::Call& call, TimePoint begin, const GenerateSummary& summary) {
+  const auto after = [](TimePoint time, double seconds) {
+    return time + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  };
+  const TimePoint running = after(begin, summary.queue_seconds);
+  const TimePoint matched = after(running, summary.match_seconds);
+  const TimePoint first = after(running, summary.ttft_seconds);
+  call.AddSpan("queue", begin, running);
+  if (summary.match_seconds > 0) call.AddSpan("match", running, matched);
+  if (summary.fetch_seconds > 0) {
+    call.AddSpan("fetch", matched, after(matched, summary.fetch_seconds),
+                 {{"tokens", std::to_string(summary.fetched_tokens)}});
+  }
+  if (summary.ttft_seconds <= 0) return;
+  call.AddSpan("prefill", running, first,
+               {{"prompt_tokens", std::to_string(summary.prompt_tokens)},
+                {"computed_tokens", std::to_string(summary.computed_tokens)}});
+  call.AddSpan("decode", first, after(running, summary.total_seconds),
+               {{"tokens", std::to_string(summary.tokens.size())}});
+}
+
+}  // namespace
+
 void WorkerService::AddTo(rpc::CallServer* server, const rpc::Context* context,
                           const Executors& executors) {
   rpc::AddStreamed<v1::GenerateRequest, v1::GenerateResponse>(
@@ -189,8 +215,10 @@ Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& reque
     return write(response);
   };
   callbacks.cancelled = [&] { return call.cancelled(); };
+  const TimePoint begin = SteadyClock::Get().Now();
   CAIRN_ASSIGN_OR_RETURN(const GenerateSummary summary, engine_.Generate(wanted, callbacks));
   metrics_.Observe(summary);
+  AddPhases(call, begin, summary);
   v1::GenerateResponse last;
   ToProto(summary, last.mutable_done());
   return write(last) ? OkStatus() : rpc::Gone();

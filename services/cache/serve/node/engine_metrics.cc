@@ -1,6 +1,7 @@
 #include "services/cache/serve/node/engine_metrics.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ namespace {
 using metrics::Labels;
 using metrics::Sink;
 
+constexpr size_t kShownTenants = 32;
 // The help text of metrics that several rows share, apart by a label.
 constexpr metrics::SharedHelp kSharedMetrics[] = {
     {"cairn_transfer_bytes_total", "Bytes moved between two places."},
@@ -101,6 +103,43 @@ void ShowPools(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
   }
 }
 
+// The tenants with most bytes, and the others as one: nobody may make as many series as he can
+// invent names.
+void ShowTenants(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
+  struct Usage {
+    uint64_t bytes = 0, blocks = 0;
+  };
+  static const std::string kOther = "other";
+  std::map<std::string_view, Usage> by_name;
+  for (const NamespaceInfo& info : namespaces) {
+    Usage& usage = by_name[info.spec.tenant];
+    usage.bytes += info.bytes;
+    usage.blocks += info.blocks;
+  }
+  std::vector<std::pair<std::string_view, Usage>> tenants(by_name.begin(), by_name.end());
+  std::ranges::sort(tenants, std::greater(),
+                    [](const auto& tenant) { return tenant.second.bytes; });
+  Usage other;
+  const auto show = [&sink](std::string_view name, const Usage& usage) {
+    const Labels labels = {{"tenant", std::string(name)}};
+    sink.Gauge("cairn_tenant_bytes",
+               "Stored bytes of a tenant's blocks, each block once. other: all but the largest.",
+               labels, metrics::Number(usage.bytes));
+    sink.Gauge("cairn_tenant_blocks", "Stored blocks of a tenant. other: as of cairn_tenant_bytes.",
+               labels, metrics::Number(usage.blocks));
+  };
+  for (size_t i = 0; i < tenants.size(); ++i) {
+    const auto& [name, usage] = tenants[i];
+    if (i < kShownTenants && name != kOther) {
+      show(name, usage);
+    } else {
+      other.bytes += usage.bytes;
+      other.blocks += usage.blocks;
+    }
+  }
+  show(kOther, other);
+}
+
 void Collect(const EngineStats& stats, Sink& sink) {
   ForEachStatistic(stats, [&](const Statistic& row, auto value) {
     Show(row, {}, static_cast<double>(value), sink);
@@ -120,6 +159,14 @@ void Collect(const EngineStats& stats, Sink& sink) {
   }
 }
 
+void ShowIo(const std::string& kind, const disk::IoTimeStats& io, Sink& sink) {
+  const metrics::Labels labels = {{"io", kind}};
+  sink.Counter("cairn_disk_io_total", "Accesses to the disk's device that ended.", labels,
+               metrics::Number(io.ended));
+  sink.Counter("cairn_disk_io_seconds_total", "Time that these took, added up.", labels,
+               io.seconds);
+}
+
 }  // namespace
 
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
@@ -128,6 +175,7 @@ void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
     const std::vector<NamespaceInfo> namespaces = engine->ListNamespaces("");
     ShowLearned(namespaces, sink);
     ShowPools(namespaces, sink);
+    ShowTenants(namespaces, sink);
   });
 }
 
@@ -145,6 +193,9 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
 void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry) {
   registry->AddCollector([tier](Sink& sink) {
     const DiskTierStats stats = tier->GetDiskStats();
+    ShowIo("read", stats.reads, sink);
+    ShowIo("write", stats.writes, sink);
+    ShowIo("sync", stats.syncs, sink);
     sink.Gauge("cairn_disk_segments", "Segment files of the disk tier.", {},
                metrics::Number(stats.segments));
     sink.Gauge("cairn_disk_free_segments", "Segment files without a stored byte.", {},

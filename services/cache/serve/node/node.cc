@@ -47,10 +47,11 @@ std::string RandomId() {
 
 class Node final : public service::Service {
  public:
-  Node(const NodeConfig& config, metrics::Registry* registry)
+  Node(const NodeConfig& config, metrics::Registry* registry, tracing::Tracer* tracer)
       : config_(config),
         memory_(config.MemoryBounds()),
         registry_(*registry),
+        tracer_(tracer),
         rpc_metrics_(registry),
         gate_(config.rpc.max_in_flight),
         request_bytes_(config.rpc_memory / 8, SettingOf(MemoryItem::kRpc)),
@@ -207,6 +208,7 @@ class Node final : public service::Service {
   }
 
   Status Serve() {
+    rpc_.tracer = tracer_;
     rpc_.process = "node";
     rpc_.limit = "rpc.max_in_flight";
     rpc_.engine = engine_.get();
@@ -328,6 +330,7 @@ class Node final : public service::Service {
   MemoryAccount memory_;
   SteadyClock clock_;
   metrics::Registry& registry_;
+  tracing::Tracer* const tracer_;
   rpc::CallMetrics rpc_metrics_;
   Gate gate_;
   rpc::RequestBytes request_bytes_;
@@ -362,9 +365,10 @@ class Node final : public service::Service {
 
 }  // namespace
 
-std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry) {
+std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry,
+                                           tracing::Tracer* tracer) {
   PrepareLinks(config);
-  return std::make_unique<Node>(config, registry);
+  return std::make_unique<Node>(config, registry, tracer);
 }
 
 }  // namespace cairn::cache

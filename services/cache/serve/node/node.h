@@ -13,6 +13,7 @@ namespace cairn::cache {
 // running calls end, writes committed blocks to disk and closes the ports. Its status is that of
 // the last flush: not OK means that something committed is not on disk. Threads: as
 // service::Service.
-std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry);
+std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry,
+                                           tracing::Tracer* tracer);
 
 }  // namespace cairn::cache

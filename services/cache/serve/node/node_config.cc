@@ -487,6 +487,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
                "directory, or a new one.",
                {.env = "CAIRN_NODE_ID", .max_length = 64});
   service::Settings::RegisterLog(&config->process, schema);
+  service::Settings::RegisterTracing(&config->process, schema);
   schema->Check([config] {
     // The number of pushes whose frames may come at once. Clients are told the size.
     constexpr uint64_t kPushesAtOnce = 32, kLeastFrame = 64 << 10;

@@ -1,7 +1,9 @@
 #include "services/cache/serve/rpc/admin_service.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "cairn/v1/admin.grpc.pb.h"
 #include "common/log/log.h"
@@ -13,7 +15,11 @@
 namespace cairn::cache {
 namespace {
 
-Status Allowed(const RpcContext& rpc, const rpc::Call& call) {
+constexpr size_t kMostAudited = 256;  // Characters of a request in the log.
+
+// Runs the call if its caller may make it. Either way, the log says who asked for what.
+Status Audited(const RpcContext& rpc, const rpc::Call& call,
+               const google::protobuf::Message& request, const std::function<Status()>& run) {
   const net::Caller caller = net::CallerOf(call.grpc());
   const Status allowed = net::CheckAdmin(caller, rpc.options.admin);
   if (!allowed.ok()) {
@@ -21,8 +27,16 @@ Status Allowed(const RpcContext& rpc, const rpc::Call& call) {
     log::Warn("admin_refused", {{"method", call.method().name()},
                                 {"peer", call.grpc().peer()},
                                 {"identity", caller.Describe()}});
+    return allowed;
   }
-  return allowed;
+  Status done = run();
+  log::Info("admin_call", {{"method", call.method().name()},
+                           {"request", request.ShortDebugString().substr(0, kMostAudited)},
+                           {"status", done.ok() ? "OK" : ToString(done)},
+                           {"peer", call.grpc().peer()},
+                           {"identity", caller.Describe()},
+                           {"trace", call.trace()}});
+  return done;
 }
 
 Status Report(const char* event, const std::string& what, const Result<DropResult>& result,
@@ -42,8 +56,7 @@ void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method,
       server, rpc, v1::Admin::service_full_name(), method, rpc->executor,
       [rpc, handler = std::move(handler)](rpc::Call& call, const Request& request,
                                           Response* response) {
-        const Status allowed = Allowed(*rpc, call);
-        return allowed.ok() ? handler(request, response) : allowed;
+        return Audited(*rpc, call, request, [&] { return handler(request, response); });
       });
 }
 

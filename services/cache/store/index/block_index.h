@@ -57,6 +57,10 @@ inline constexpr int kTickShift = 24;
 inline uint32_t UseTicks(Duration since_start) {
   return static_cast<uint32_t>(since_start.count() >> kTickShift);
 }
+// The time from a use at `then` until `now`. A use may lie in the future: a hint protects a block.
+inline Duration TimeSinceUse(uint32_t then, uint32_t now) {
+  return Duration(int64_t{now - std::min(now, then)} << kTickShift);
+}
 
 // Where a part lies, by tier. Valid for the tiers that hold the block.
 struct PartPlace {
@@ -114,9 +118,10 @@ class BlockIndex {
     BlockKey key;
     uint32_t pool = 0;
     uint64_t bytes = 0;
-    bool gone = false;     // Left its last tier.
-    bool over = false;     // Its life was.
-    bool demoted = false;  // A slower tier still has it.
+    uint32_t last_use = 0;  // UseTicks.
+    bool gone = false;      // Left its last tier.
+    bool over = false;      // Its life was.
+    bool demoted = false;   // A slower tier still has it.
     // A hint brought it, and it left the host tier without being used.
     bool unused_prefetch = false;
   };

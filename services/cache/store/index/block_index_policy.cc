@@ -160,6 +160,7 @@ BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseL
   Evicted evicted{.key = KeyAt(ref),
                   .pool = PoolAt(ref),
                   .bytes = MetaAt(ref).bytes_in(tier),
+                  .last_use = MetaAt(ref).last_use,
                   .over = IsOver(ref, now),
                   .unused_prefetch =
                       tier == TierKind::kHost && (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};

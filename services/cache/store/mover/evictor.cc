@@ -255,6 +255,8 @@ uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, const Victims& vi
 void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier) {
   context_.counters.evicted_blocks[tier].Add();
   context_.counters.evicted_bytes[tier].Add(evicted.bytes);
+  context_.counters.evicted_age_seconds[tier].Add(
+      Seconds(TimeSinceUse(evicted.last_use, context_.UseTicksNow())));
   ns.evicted_blocks[tier].fetch_add(1, std::memory_order_relaxed);
   ns.evicted_bytes[tier].fetch_add(evicted.bytes, std::memory_order_relaxed);
   if (evicted.unused_prefetch) context_.counters.prefetched_wasted_blocks.Add();

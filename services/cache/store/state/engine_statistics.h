@@ -82,6 +82,8 @@ namespace cairn::cache {
 #define CAIRN_ENGINE_TIER_STATISTICS(ROW)                                                          \
   ROW(kCounted, evicted_bytes, "cairn_evicted_bytes_total", "",                                    \
       "Bytes of blocks that left the tier to make room.")                                          \
+  ROW(kCountedSeconds, evicted_age_seconds, "cairn_evicted_age_seconds_total", "",                 \
+      "Time since the last use of blocks that left the tier to make room, added up.")              \
   ROW(kTotal, io_errors, "cairn_tier_io_errors_total", "",                                         \
       "Reads and writes of the tier that failed.")                                                 \
   ROW(kRate, read_bytes_per_second, "cairn_tier_read_bytes_per_second", "",                        \

@@ -76,9 +76,7 @@ int64_t NodeContext::UnixSecondsNow() const {
 }
 
 int64_t NodeContext::UnixSecondsOf(uint32_t last_use) const {
-  const uint32_t now = UseTicksNow();
-  // One that a hint protects was not used yet.
-  const auto ago = Duration(int64_t{now - std::min(now, last_use)} << kTickShift);
+  const Duration ago = TimeSinceUse(last_use, UseTicksNow());
   return UnixSecondsNow() - std::chrono::duration_cast<std::chrono::seconds>(ago).count();
 }
 

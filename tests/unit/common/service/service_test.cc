@@ -100,10 +100,9 @@ class ServiceRunTest : public ::testing::Test {
          .settings = &settings_,
          .add_settings =
              [this](config::Schema* schema) { Settings::RegisterLog(&settings_, schema); },
-         .make =
-             [this](metrics::Registry* registry) {
-               return std::make_unique<Scripted>(&script_, registry);
-             }},
+         .make = [this](
+                     metrics::Registry* registry,
+                     tracing::Tracer*) { return std::make_unique<Scripted>(&script_, registry); }},
         args);
   }
 

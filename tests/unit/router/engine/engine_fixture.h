@@ -37,7 +37,8 @@ class EngineFixture : public ::testing::Test {
     registry_->Tick();
   }
   // After MakeDispatcher.
-  void MakeEngine(RouterEngine::Options options, EnginePrompts* prompts = nullptr) {
+  void MakeEngine(RouterEngine::Options options, EnginePrompts* prompts = nullptr,
+                  RouterEngine::Observers observers = {}) {
     engine_ = std::make_unique<RouterEngine>(options,
                                              RouterEngine::Parts{.encoder = encoder_.get(),
                                                                  .prompts = prompts,
@@ -47,7 +48,7 @@ class EngineFixture : public ::testing::Test {
                                                                  .executor = &executor_,
                                                                  .long_texts = long_texts_,
                                                                  .clock = &clock_},
-                                             RouterEngine::Observers());
+                                             std::move(observers));
   }
   void Fail(FakeRequest* sent, const Status& status) {
     std::exchange(sent->observer, nullptr)->OnError(status);

@@ -122,6 +122,40 @@ TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
   EXPECT_EQ(engine_->numbers().active, 0u);
 }
 
+TEST_F(RouterEngineTest, TellsTheTimesOfARequest) {
+  std::map<std::string, std::vector<double>> times;
+  const auto noted = [&times](const char* what) {
+    return [&times, what](double seconds) { times[what].push_back(seconds); };
+  };
+  MakeEngine({}, nullptr,
+             {.prepared = noted("prepared"),
+              .first_token = noted("first"),
+              .answered = noted("answered"),
+              .token = noted("token")});
+  ReachBoth();
+  const auto answer = [this](size_t tokens, const char* reason) {
+    Send(Tokens(5));
+    FakeRequest* sent = Open().second;
+    clock_.Advance(std::chrono::seconds(2));
+    for (size_t i = 0; i < tokens; ++i) {
+      sent->observer->OnToken(9, "a");
+      clock_.Advance(std::chrono::seconds(1));
+    }
+    WorkerAnswer done;
+    done.finish_reason = reason;
+    Finish(sent, done);
+  };
+  answer(5, "stop");
+  answer(1, "length");
+  answer(0, "stop");
+  answer(5, "cancelled");
+  EXPECT_THAT(times["prepared"], SizeIs(4));
+  EXPECT_THAT(times["first"], ElementsAre(2, 2, 2));
+  EXPECT_THAT(times["answered"], ElementsAre(7, 3, 2));
+  // Five seconds after the first of five tokens.
+  EXPECT_THAT(times["token"], ElementsAre(1.25));
+}
+
 TEST_F(RouterEngineTest, GoesToAnotherWorkerUntilTheFirstToken) {
   ReachBoth();
   const auto got = Send(Tokens(5));

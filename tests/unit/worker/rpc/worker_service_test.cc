@@ -343,13 +343,15 @@ TEST_F(WorkerServiceTest, MetricsCountRequestsTokensAndMisses) {
   ASSERT_TRUE(engine_->WaitIdle(std::chrono::seconds(30)));
   Generate(Proto(200, 2));
   const std::string text = registry_.Scrape();
-  for (const char* line : {"cairn_worker_requests_total{result=\"completed\"} 2",
-                           "cairn_worker_tokens_total{kind=\"fetched\"} 192",
-                           "cairn_worker_tokens_total{kind=\"computed\"} 208",
-                           "cairn_worker_missed_blocks_total{reason=\"absent\"} 3",
-                           "cairn_worker_pushed_blocks_total{result=\"stored\"} 3",
-                           "cairn_worker_ttft_seconds_count{prefix=\"computed\"} 1",
-                           "cairn_worker_ttft_seconds_count{prefix=\"fetched\"} 1"}) {
+  for (const char* line :
+       {"cairn_worker_requests_total{result=\"completed\"} 2",
+        "cairn_worker_tokens_total{kind=\"fetched\"} 192",
+        "cairn_worker_tokens_total{kind=\"computed\"} 208",
+        "cairn_worker_missed_blocks_total{reason=\"absent\"} 3",
+        "cairn_worker_pushed_blocks_total{result=\"stored\"} 3",
+        "cairn_worker_request_seconds_count 2", "cairn_worker_token_seconds_count 2",
+        "cairn_worker_ttft_seconds_count{prefix=\"computed\"} 1",
+        "cairn_worker_ttft_seconds_count{prefix=\"fetched\"} 1"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -282,7 +282,10 @@ DiskTierStats DiskTier::GetDiskStats() const {
           .trimmed_extents = stats.trimmed_extents,
           .moved_bytes = stats.extents.moved_bytes,
           .scrubbed_bytes = stats.scrubbed_bytes,
-          .scrub_failures = stats.damaged};
+          .scrub_failures = stats.damaged,
+          .reads = stats.reads,
+          .writes = stats.writes,
+          .syncs = stats.syncs};
 }
 
 const std::string& DiskTier::io_mode() const { return impl_->io_mode; }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "cairn/common/status.h"
+#include "services/cache/store/tier/disk/io_time.h"
 #include "services/cache/store/tier/tier.h"
 
 namespace cairn::cache {
@@ -70,6 +71,9 @@ struct DiskTierStats {
   uint64_t moved_bytes = 0;
   uint64_t scrubbed_bytes = 0;
   uint64_t scrub_failures = 0;  // Damaged extents that the scrubber or a move found.
+  // Accesses to the device for callers: of extents, or of groups of them that lie side by side, and
+  // the rounds that make all of them durable. From their start, which may wait for others.
+  disk::IoTimeStats reads, writes, syncs;
 };
 
 class DiskTier final : public PersistentTier {

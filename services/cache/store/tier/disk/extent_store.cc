@@ -149,10 +149,12 @@ ExtentStore::Started ExtentStore::StartWrites() {
     }
     auto* const io = FullIo::NewWrite((*file)->fd(), OffsetOf(place));
     for (const QueuedWrite& write : group.writes) io->AddSource(write.source);
-    io->Start(parts_.lanes.writer.get(),
-              [this, file = *file,
-               shared = std::make_shared<std::vector<QueuedWrite>>(std::move(group.writes))](
-                  const Status& status) { OnWritten(std::move(*shared), status); });
+    io->Start(parts_.lanes.writer.get(), [this, file = *file, begin = parts_.clock.Now(),
+                                          shared = std::make_shared<std::vector<QueuedWrite>>(
+                                              std::move(group.writes))](const Status& status) {
+      writes_.Add(parts_.clock.Now() - begin);
+      OnWritten(std::move(*shared), status);
+    });
   }
 }
 
@@ -237,8 +239,9 @@ void ExtentStore::StartRead(IoBackend* lane, const Resident& extent, uint64_t of
   if (!file.ok()) return EndRead(extent, 0, 0, file.status(), done);
   auto* const io = FullIo::NewRead((*file)->fd(), OffsetOf(extent.place) + offset);
   io->AddDestination(destination);
-  io->Start(lane, [this, file = *file, extent, destination, check = std::move(check), learn_head,
-                   done = std::move(done)](Status status) {
+  io->Start(lane, [this, file = *file, begin = parts_.clock.Now(), extent, destination,
+                   check = std::move(check), learn_head, done = std::move(done)](Status status) {
+    reads_.Add(parts_.clock.Now() - begin);
     if (status.ok()) status = check();
     const bool known = status.ok() && learn_head;
     const uint32_t head = known ? ExtentTable::HeadOf(destination) : 0;
@@ -285,7 +288,10 @@ ExtentStore::Stats ExtentStore::GetStats() const {
           .corrupt_records = corrupt_records_,
           .trimmed_extents = trimmed_extents_,
           .scrubbed_bytes = scrubber_.bytes(),
-          .damaged = damage_.count()};
+          .damaged = damage_.count(),
+          .reads = reads_.Get(),
+          .writes = writes_.Get(),
+          .syncs = syncs_.times()};
 }
 
 }  // namespace cairn::cache::disk

@@ -21,6 +21,7 @@
 #include "services/cache/store/tier/disk/damage_reports.h"
 #include "services/cache/store/tier/disk/extent_table.h"
 #include "services/cache/store/tier/disk/io_backend.h"
+#include "services/cache/store/tier/disk/io_time.h"
 #include "services/cache/store/tier/disk/loop.h"
 #include "services/cache/store/tier/disk/named_values.h"
 #include "services/cache/store/tier/disk/record_writer.h"
@@ -89,6 +90,7 @@ class ExtentStore {
     uint64_t trimmed_extents = 0;
     uint64_t scrubbed_bytes = 0;
     uint64_t damaged = 0;
+    IoTimeStats reads, writes, syncs;
   };
   Stats GetStats() const;
 
@@ -131,6 +133,7 @@ class ExtentStore {
   SegmentRoom room_;
   Scrubber scrubber_;
   NamedValues names_;
+  IoTime reads_, writes_;
   std::atomic<uint64_t> read_bytes_{0};
   std::atomic<uint64_t> io_errors_{0};
   std::atomic<uint64_t> corrupt_reads_{0};

@@ -50,7 +50,9 @@ void SyncRounds::Run() {
       round = wanted_;
       segments.swap(unsynced_);
     }
+    const TimePoint begin = clock_.Now();
     Status status = SyncAll(segments);
+    times_.Add(clock_.Now() - begin);
     if (!status.ok()) ++failures_;
     MutexLock lock(mu_);
     if (!status.ok()) {

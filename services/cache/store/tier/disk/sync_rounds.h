@@ -10,6 +10,7 @@
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
+#include "services/cache/store/tier/disk/io_time.h"
 #include "services/cache/store/tier/disk/loop.h"
 #include "services/cache/store/tier/disk/patience.h"
 #include "services/cache/store/tier/disk/record_store.h"
@@ -31,6 +32,7 @@ class SyncRounds {
   // Ends the rounds that were asked for. Idempotent.
   void Stop();
   uint64_t failures() const { return failures_; }
+  IoTimeStats times() const { return times_.Get(); }
 
  private:
   void Run();
@@ -40,6 +42,7 @@ class SyncRounds {
   SegmentFiles& files_;
   const Clock& clock_;
   std::atomic<uint64_t> failures_{0};
+  IoTime times_;
   Mutex mu_;
   CondVar changed_;
   std::set<uint32_t> unsynced_ ABSL_GUARDED_BY(mu_);

@@ -82,6 +82,36 @@ TEST_F(EngineMetricsTest, ANodeWithoutADiskShowsItsTransfersAsZero) {
   EXPECT_THAT(Scrape(), HasSubstr("cairn_transfer_bytes_total{src=\"host\",dst=\"disk\"} 0\n"));
 }
 
+TEST_F(EngineMetricsTest, TheLargestTenantsHaveSeriesAndAllOthersShareOne) {
+  const auto add = [this](const std::string& tenant, uint64_t bytes) {
+    NamespaceInfo info;
+    info.spec.tenant = tenant;
+    info.bytes = bytes;
+    info.blocks = 1;
+    engine_.namespaces.push_back(info);
+  };
+  EXPECT_THAT(Scrape(), HasSubstr("cairn_tenant_bytes{tenant=\"other\"} 0\n"));
+  for (uint64_t i = 1; i <= 40; ++i) add("tenant" + std::to_string(i), i * 1000);
+  add("tenant1", 100'000);  // Has two namespaces, and is the largest now.
+  add("other", 1'000'000);  // Its name says nothing.
+  add("a\"b\n}", 200'000);  // Neither does this one.
+  const std::string scrape = Scrape();
+  EXPECT_THAT(scrape, HasSubstr("cairn_tenant_bytes{tenant=\"tenant1\"} 101000\n"));
+  EXPECT_THAT(scrape, HasSubstr("cairn_tenant_blocks{tenant=\"tenant1\"} 2\n"));
+  EXPECT_THAT(scrape, HasSubstr("cairn_tenant_bytes{tenant=\"a\\\"b\\n}\"} 200000\n"));
+  size_t series = 0;
+  for (size_t at = 0; (at = scrape.find("cairn_tenant_bytes{", at)) != std::string::npos; ++at) {
+    ++series;
+  }
+  // `other` is one of the 32 largest by itself.
+  EXPECT_EQ(series, 32u);
+  // tenant12 is the smallest of those that are shown.
+  EXPECT_THAT(scrape, HasSubstr("{tenant=\"tenant12\"} 12000\n"));
+  EXPECT_THAT(scrape, Not(HasSubstr("tenant11")));
+  // 2 to 11.
+  EXPECT_THAT(scrape, HasSubstr("cairn_tenant_bytes{tenant=\"other\"} 1065000\n"));
+}
+
 TEST_F(EngineMetricsTest, RowsWithTheSameMetricShareItsHelp) {
   const std::string scrape = Scrape();
   const std::string help = "# HELP cairn_transfer_bytes_total ";

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "tests/support/captured_log.h"
 #include "tests/unit/cache/serve/rpc/service_fixture.h"
 
 namespace cairn::cache {
@@ -53,6 +54,25 @@ TEST_F(ServiceTest, RequestsThatAreNoMessagesAreRefused) {
   const grpc::Status status = CallRaw(channel, "/cairn.v1.Cache/Nothing", garbage);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_THAT(status.error_message(), HasSubstr("/cairn.v1.Cache/Nothing"));
+}
+
+TEST_F(ServiceTest, TheLogSaysWhoMadeWhichAdminCall) {
+  const auto drop = [this](const std::string& tenant) {
+    testing::CapturedLog log;
+    grpc::ClientContext context;
+    context.AddMetadata("x-cairn-trace", "change-77");
+    v1::DropTenantRequest request;
+    request.set_tenant(tenant);
+    v1::DropResponse response;
+    (void)admin->DropTenant(&context, request, &response);
+    return log.Take();
+  };
+  for (const char* said : {"admin_call", "method=DropTenant", "acme", "status=OK",
+                           "identity=", "peer=", "trace=change-77"}) {
+    EXPECT_THAT(drop("acme"), HasSubstr(said));
+  }
+  EXPECT_THAT(drop("a/b"), HasSubstr("INVALID_ARGUMENT")) << "one that failed";
+  EXPECT_LT(drop(std::string(100'000, 'a')).size(), 2000u);
 }
 
 class OneCallTest : public ServiceTest {

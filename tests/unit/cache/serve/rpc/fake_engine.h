@@ -188,7 +188,7 @@ class FakeEngine final : public CacheEngine {
     };
     return std::make_unique<Queue>(this);
   }
-  std::vector<NamespaceInfo> ListNamespaces(std::string_view) const override { return {}; }
+  std::vector<NamespaceInfo> ListNamespaces(std::string_view) const override { return namespaces; }
   Result<DropResult> DropNamespace(const Digest&) override { return DropResult{1, 2}; }
   Result<DropResult> DropTenant(std::string_view) override { return DropResult{3, 4}; }
   Result<DropResult> BumpEpoch(const Digest&) override { return DropResult{1, 5}; }
@@ -239,6 +239,7 @@ class FakeEngine final : public CacheEngine {
   std::vector<CacheEvent> events;
   Status watch_end;
   PeerEngine* peers = nullptr;
+  std::vector<NamespaceInfo> namespaces;
   std::vector<std::optional<SessionId>> watched_by;
 };
 

@@ -238,6 +238,24 @@ TEST_F(DiskTierTest, CompletedWritesSurviveAtOnce) {
   EXPECT_EQ(bytes, Pattern(1, 100000));
 }
 
+TEST_F(DiskTierTest, AccessesToTheDeviceAreCountedWithTheirTime) {
+  const auto tier = Open(Options());
+  const Extent first = Put(*tier, 1, 100000);
+  Put(*tier, 2, 100000);
+  std::vector<std::byte> bytes(first.length);
+  ASSERT_OK(ReadAndWait(*tier, first, bytes));
+  ASSERT_OK(tier->Flush());
+  const DiskTierStats stats = tier->GetDiskStats();
+  // One after the other, so that each write is a group of its own.
+  EXPECT_EQ(stats.writes.ended, 2u);
+  EXPECT_EQ(stats.reads.ended, 1u);
+  EXPECT_GE(stats.syncs.ended, 1u);
+  for (const disk::IoTimeStats& io : {stats.reads, stats.writes, stats.syncs}) {
+    EXPECT_GT(io.seconds, 0);
+    EXPECT_LT(io.seconds, 60);
+  }
+}
+
 TEST_F(DiskTierTest, FlushIsDurableAndReleaseToo) {
   const auto tier = Open(Options());
   const Extent kept = Put(*tier, 1, 100000);

@@ -1,0 +1,29 @@
+#include "common/tracing/tracing.h"
+
+#include <random>
+#include <utility>
+
+namespace cairn::tracing {
+namespace {
+
+uint64_t Seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tracing>> Tracing::Start(const Settings& settings, Resource resource) {
+  Exporter::Options options;
+  CAIRN_ASSIGN_OR_RETURN(options.collector, ParseCollector(settings.endpoint, "tracing.endpoint"));
+  options.resource = std::move(resource);
+  CAIRN_ASSIGN_OR_RETURN(auto client, http::MakeClient({.tls = options.collector.origin.tls}));
+  return std::unique_ptr<Tracing>(
+      new Tracing(settings.sample, std::move(options), std::move(client)));
+}
+
+Tracing::Tracing(double sample, Exporter::Options options, std::unique_ptr<http::Client> client)
+    : exporter_(std::move(options), std::move(client)),
+      tracer_(sample, Seed(), [this](Span span) { exporter_.Add(std::move(span)); }) {}
+
+}  // namespace cairn::tracing
