@@ -98,17 +98,17 @@ class Process::CheckedSource final : public cache::BlockSource {
       : process_(*process), source_(*source) {}
   void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
               LocateDone done) override {
-    LocateAt(fingerprint, keys, {}, deadline, std::move(done));
+    LocateAt(fingerprint, keys, {}, deadline, {}, std::move(done));
   }
   void LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
-                std::span<const std::string> holders, TimePoint deadline,
+                std::span<const std::string> holders, TimePoint deadline, const std::string& trace,
                 LocateDone done) override {
     const TimePoint begun = process_.clock_.Now();
     const TimePoint begun_in_world = process_.world_.Now();
     const TimePoint latest =
         std::min(deadline, begun + process_.options_.source.lookup_deadline) + kSlack;
     source_.LocateAt(
-        fingerprint, keys, holders, deadline,
+        fingerprint, keys, holders, deadline, trace,
         [this, begun_in_world, latest, done = std::move(done)](Result<cache::Located> located) {
           if (IsLate(begun_in_world, latest)) {
             process_.world_.Wrong("a look-up ended after its deadline");

@@ -27,6 +27,7 @@ struct Patience {
   bool outlives_caller = false;
   // It tries whether a member that is skipped works again.
   bool trial = false;
+  std::string trace = {};  // The trace id of the call. Empty: none.
 };
 
 // After a broken connection, or three failures in a row, a member is skipped for half a second,

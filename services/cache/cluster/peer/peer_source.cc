@@ -17,11 +17,13 @@ namespace cairn::cache {
 class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
  public:
   Lookup(PeerSource* source, const PeerNamespace& ns, std::span<const BlockKey> keys,
-         std::span<const std::string> holders, TimePoint deadline, LocateDone done)
+         std::span<const std::string> holders, TimePoint deadline, std::string trace,
+         LocateDone done)
       : source_(*source),
         ns_(ns),
         keys_(keys.begin(), keys.end()),
         deadline_(deadline),
+        trace_(std::move(trace)),
         end_(&source->timers_),
         told_(holders.begin(), holders.end()),
         done_(std::move(done)) {}
@@ -113,6 +115,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
         if (patience) break;
       }
     }
+    if (patience) patience->trace = trace_;
     if (search) return Search(at);
     if (!patience) return End();
     source_.links_.Match(
@@ -172,6 +175,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   // The caller's are gone when the deadline has passed, and links may still read them.
   const std::vector<BlockKey> keys_;
   const TimePoint deadline_;
+  const std::string trace_;
   uint32_t block_tokens_ = 0;
   TimedEnd end_;
 
@@ -425,12 +429,12 @@ PeerSource::PeerSource(Options options, Dependencies dependencies)
 
 void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> keys,
                         TimePoint deadline, LocateDone done) {
-  LocateAt(fingerprint, keys, {}, deadline, std::move(done));
+  LocateAt(fingerprint, keys, {}, deadline, {}, std::move(done));
 }
 
 void PeerSource::LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
                           std::span<const std::string> holders, TimePoint deadline,
-                          LocateDone done) {
+                          const std::string& trace, LocateDone done) {
   const Known known = dependencies_.known(fingerprint);
   if (known.block_tokens == 0 || keys.empty()) return done(Located());
   const TimePoint now = clock_.Now();
@@ -438,7 +442,7 @@ void PeerSource::LocateAt(const Digest& fingerprint, std::span<const BlockKey> k
   const Duration left = deadline > now ? (deadline - now) / 8 * 7 : Duration(0);
   const TimePoint end = now + std::min(left, options_.lookup_deadline);
   const PeerNamespace ns{fingerprint, known.bumps_digest};
-  std::make_shared<Lookup>(this, ns, keys, holders, end, std::move(done))
+  std::make_shared<Lookup>(this, ns, keys, holders, end, trace, std::move(done))
       ->Start(known.block_tokens);
 }
 

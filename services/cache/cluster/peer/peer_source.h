@@ -63,7 +63,8 @@ class PeerSource final : public BlockSource {
   void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
               LocateDone done) override;
   void LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
-                std::span<const std::string> holders, TimePoint deadline, LocateDone done) override;
+                std::span<const std::string> holders, TimePoint deadline, const std::string& trace,
+                LocateDone done) override;
   void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline, BlockSink* sink,
             ReadDone done) override;
 

@@ -13,6 +13,7 @@
 #include "common/concurrency/runs_once.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "common/rpc/trace.h"
 #include "protocol/wire/message_limits.h"
 #include "services/cache/serve/rpc/peer_convert.h"
 
@@ -52,6 +53,10 @@ class GrpcPeerLinks::Operation {
   void Cancel() { context_.TryCancel(); }
   virtual void CancelIfSilent(TimePoint /*now*/) {}
   Connection& connection() { return *to_; }
+  // The call's trace id. Before it starts.
+  void SetTrace(const std::string& trace) {
+    if (rpc::IsTrace(trace)) context_.AddMetadata(rpc::kTraceMetadata, trace);
+  }
 
  protected:
   GrpcPeerLinks& owner_;
@@ -347,9 +352,10 @@ void GrpcPeerLinks::Tick() {
 
 template <typename Request, typename Response, typename Done, typename Prepare>
 void GrpcPeerLinks::Call(std::shared_ptr<Connection> to, const Request& request, TimePoint deadline,
-                         Done done, Prepare prepare) {
+                         Done done, Prepare prepare, const std::string& trace) {
   auto call =
       std::make_unique<Unary<Response, Done>>(this, std::move(to), deadline, std::move(done));
+  call->SetTrace(trace);
   if (!Begin(call.get())) return;
   call.release()->Start(request, prepare);
 }
@@ -436,7 +442,7 @@ void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
         if (!status.ok()) return done(status);
         done(ToPeerMatch(response));
       },
-      &v1::Peer::Stub::PrepareAsyncMatch);
+      &v1::Peer::Stub::PrepareAsyncMatch, patience.trace);
 }
 
 void GrpcPeerLinks::Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,

@@ -86,7 +86,7 @@ class GrpcPeerLinks final : public PeerLinks {
   std::shared_ptr<Connection> ToAddress(const std::string& address);
   template <typename Request, typename Response, typename Done, typename Prepare>
   void Call(std::shared_ptr<Connection> to, const Request& request, TimePoint deadline, Done done,
-            Prepare prepare);
+            Prepare prepare, const std::string& trace = {});
   // False: the links have stopped.
   bool Begin(Operation* operation);
   // The last event of the operation has come: here or on the executor its callback runs, and it

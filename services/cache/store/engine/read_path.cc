@@ -256,6 +256,7 @@ void ReadPath::Finish(const MatchRequest& request, LocalMatch local, MatchResult
                 request.keys.begin() + static_cast<ptrdiff_t>(different)};
   local.repeated = static_cast<uint32_t>(request.keys.size() - different);
   local.holders = {request.holders.begin(), request.holders.end()};
+  local.trace = request.trace;
   local.result = *result;
   result->further = Further(std::move(local));
 }

@@ -28,6 +28,7 @@ struct LocalMatch {
   std::vector<BlockKey> rest = {};  // Keys after the matched ones, before the first repeated one.
   uint32_t repeated = 0;            // Keys from there on.
   std::vector<std::string> holders = {};  // Members that may have the rest, as the caller was told.
+  std::string trace = {};
   MatchResult result = {};
 };
 

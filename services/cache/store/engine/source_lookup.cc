@@ -30,7 +30,7 @@ void SourceLookup::Find(TimePoint deadline, Done done) {
   if (limit <= now) {
     return Finish(Errorf(StatusCode::kDeadlineExceeded, "the caller's deadline has passed"));
   }
-  source_.LocateAt(fingerprint_, local_.rest, local_.holders, limit,
+  source_.LocateAt(fingerprint_, local_.rest, local_.holders, limit, local_.trace,
                    RunsOnce<Result<Located>>(
                        [self](const Result<Located>& located) { self->Finish(located); },
                        [] { return Errorf(StatusCode::kCancelled, "the source went away"); }));

@@ -86,10 +86,11 @@ class BlockSource {
   virtual void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
                       LocateDone done) = 0;
 
-  // The same for a caller who was told that these members of a cluster hold the blocks. At most 4.
+  // The same for a caller who was told that these members of a cluster hold the blocks, at most 4.
+  // `trace`: the trace id of calls that this makes; may be empty.
   virtual void LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
                         std::span<const std::string> /*holders*/, TimePoint deadline,
-                        LocateDone done) {
+                        const std::string& /*trace*/, LocateDone done) {
     Locate(fingerprint, keys, deadline, std::move(done));
   }
 

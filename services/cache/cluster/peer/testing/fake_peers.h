@@ -30,6 +30,8 @@ class FakePeers final : public PeerLinks {
     // It lends what it has, if it is asked so: where the parts of a block lie.
     std::map<BlockKey, LentBlock> lends;
     std::atomic<int> finds = 0, matches = 0, leases = 0, reads = 0, lent = 0;
+    // Trace ids of matches. For tests in which one thread asks.
+    std::vector<std::string> traces;
   };
   Member& Add(const std::string& id) {
     auto& member = members_[id];
@@ -109,6 +111,7 @@ class FakePeers final : public PeerLinks {
     if (ended_) return;
     Member& member = at(id);
     ++member.matches;
+    if (!patience.trace.empty()) member.traces.push_back(patience.trace);
     if (lease == PeerLease::kTake) ++member.leases;
     if (member.bumps_digest != ns.bumps_digest) return done(BumpsDiffer());
     member.blocks.Locate(ns.fingerprint, keys, patience.deadline,

@@ -357,7 +357,7 @@ TEST_F(PeerSourceTest, WhoWasToldIsAskedBeforeTheDirectory) {
   keys_ = Keys(8);
   const std::vector<std::string> told = {"self", "b"};
   std::optional<Result<Located>> answer;
-  source_->LocateAt(ns_, keys_, told, clock_.Now() + seconds(1),
+  source_->LocateAt(ns_, keys_, told, clock_.Now() + seconds(1), "trace-77",
                     [&answer](Result<Located> located) { answer = std::move(located); });
   ASSERT_TRUE(answer.has_value());
   ASSERT_OK(*answer);
@@ -365,6 +365,9 @@ TEST_F(PeerSourceTest, WhoWasToldIsAskedBeforeTheDirectory) {
   EXPECT_EQ((*answer)->runs[0].blocks, 1u);
   EXPECT_EQ((*answer)->runs[1].blocks, 7u);
   EXPECT_EQ(peers_.at("b").matches, 1);
+  for (const char* member : {"a", "b"}) {
+    EXPECT_THAT(peers_.at(member).traces, ::testing::ElementsAre("trace-77")) << member;
+  }
 }
 
 TEST_F(PeerSourceTest, WhatWasFoundIsFoundAgainWithoutTheDirectory) {
@@ -492,7 +495,7 @@ TEST_F(PeerSourceTest, NobodyRemembersIdsThatAreMadeUp) {
     const std::vector<std::string> told = {fmt::format("{}{}", long_name, i),
                                            fmt::format("made up {}", i)};
     std::optional<Result<Located>> answer;
-    source_->LocateAt(ns_, keys_, told, clock_.Now() + seconds(1),
+    source_->LocateAt(ns_, keys_, told, clock_.Now() + seconds(1), "trace-77",
                       [&answer](Result<Located> located) { answer = std::move(located); });
     ASSERT_TRUE(answer.has_value());
     ASSERT_OK(*answer);
