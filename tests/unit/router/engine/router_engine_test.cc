@@ -8,6 +8,8 @@ namespace cairn::router {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
 
 constexpr uint32_t kContext = 512;
 
