@@ -42,11 +42,11 @@ class RouterEngineTest : public EngineFixture {
     Make({});
   }
   void TearDown() override { EndAll(); }
-  void Make(RouterEngine::Options options) {
+  void Make(RouterEngine::Options options, RouterEngine::Observers observers = {}) {
     options.model_id = "small";
     options.aliases = {"tiny"};
     options.context_tokens = kContext;
-    MakeEngine(options);
+    MakeEngine(options, nullptr, std::move(observers));
   }
   static WorkerInfo Info() {
     WorkerInfo info;
@@ -129,11 +129,10 @@ TEST_F(RouterEngineTest, TellsTheTimesOfARequest) {
   const auto noted = [&times](const char* what) {
     return [&times, what](double seconds) { times[what].push_back(seconds); };
   };
-  MakeEngine({}, nullptr,
-             {.prepared = noted("prepared"),
-              .first_token = noted("first"),
-              .answered = noted("answered"),
-              .token = noted("token")});
+  Make({}, {.prepared = noted("prepared"),
+            .first_token = noted("first"),
+            .answered = noted("answered"),
+            .token = noted("token")});
   ReachBoth();
   const auto answer = [this](size_t tokens, const char* reason) {
     Send(Tokens(5));
