@@ -45,7 +45,6 @@ def source_variable():
         "label": "Data source",
         "type": "datasource",
         "query": "prometheus",
-        "current": {},
     }
 
 

@@ -5,12 +5,12 @@ from panels import ANY, NONE_ALLOWED, above, lines, stat, table
 from queries import BUILD, CAIRN, count, each, last_hour, per_second
 
 UID, TITLE = "cairn-overview", "Overview"
-# Tiers and the index of a node are full in health: they are what is cached.
+# Without what is full in health: tiers and indexes are what is cached, weights are always there.
 FULLEST = " or ".join(
     f"{prefix}_memory_used_bytes{only} / {prefix}_memory_bound_bytes{only}"
     for prefix, only in (
         ("cairn", '{item!~"host|index|cluster|events"}'),
-        ("cairn_worker", '{item!~"weights|pool"}'),
+        ("cairn_worker", '{item!~"weights|compute|pool"}'),
         ("cairn_router", '{item!~"index|token_cache|engine_events|reading|connections"}'),
     )
 )

@@ -310,7 +310,11 @@ ROWS = [
     ),
     (
         "Memory",
-        shared.memory("cairn_worker", "requests are refused (near, rpc) or wait (pool, parking)"),
+        shared.memory(
+            "cairn_worker",
+            "requests are refused (near, rpc) or wait (pool, parking); "
+            "weights and compute are always there",
+        ),
     ),
     ("Calls", shared.calls(WORKER)),
     ("Processes", shared.process(WORKER)),
