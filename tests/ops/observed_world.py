@@ -153,6 +153,12 @@ class World:
                 lambda c=counter: self._rate_is_seen(c), PATIENCE, f"prometheus sees {counter} grow"
             )
 
+    def load(self):
+        """A little of everything: prompts, an answer over HTTP, and a wrong key."""
+        self._ask_all()
+        assert self.chat() == 200
+        assert self.chat(key="a wrong one") == 401
+
     def chat(self, key=KEY):
         """The HTTP status of one chat over the router."""
         router, _ = self.services["cairn-router"]
@@ -283,9 +289,7 @@ class World:
             )
 
     def _rate_is_seen(self, counter):
-        self._ask_all()
-        assert self.chat() == 200
-        assert self.chat(key="a wrong one") == 401
+        self.load()
         rates = self.prometheus.values(f"sum(rate({counter}[10s]))", self.start)
         return max(rates, default=0) > 0
 

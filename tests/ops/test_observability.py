@@ -5,9 +5,11 @@ import shutil
 import subprocess
 import time
 import urllib.request
+import xml.etree.ElementTree
 
 import pytest
 
+from conftest import ROOT
 from dashboard_files import DASHBOARDS, NAMES, PANELS, concrete
 from observed_world import PATIENCE, observed_world
 
@@ -85,8 +87,8 @@ def test_the_variables_offer_what_there_is(world):
 
 def test_one_chosen_instance_shows_that_alone(world):
     worker = world.services["cairn-worker"][0].admin
-    expr = query("cairn-overview", "Resident memory").replace("$instance", worker)
-    series = world.prometheus.series(concrete(expr), world.start)
+    expr = query("cairn-overview", "Resident memory")
+    series = world.prometheus.series(concrete(expr, worker), world.start)
     assert [labels["instance"] for labels, _ in series] == [worker]
 
 
@@ -108,6 +110,17 @@ def test_the_hit_ratio_shows_the_hits(world):
 def test_a_wrong_key_is_counted(world):
     wrong = query("cairn-security", "Requests with a wrong key")
     assert max(world.prometheus.values(concrete(wrong), world.start)) > 0
+
+
+@pytest.mark.parametrize("uid", DASHBOARDS)
+def test_a_dashboard_is_drawn(world, uid, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs/images"))
+    import dashboard_svg
+
+    answers = dashboard_svg.answers_of(DASHBOARDS[uid], world)
+    image = dashboard_svg.draw(DASHBOARDS[uid], answers, world.start, time.time())
+    texts = [node.text for node in xml.etree.ElementTree.fromstring(image).iter()]
+    assert {panel["title"] for panel in DASHBOARDS[uid]["panels"]} <= set(texts)
 
 
 def test_the_router_sees_workers_and_nodes(world):
