@@ -228,8 +228,25 @@ def test_what_the_chart_needs_wins_over_labels_and_annotations(chart):
     meta = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["metadata"]
     assert meta["labels"]["app.kubernetes.io/name"] == "cairn" and meta["labels"]["team"] == "x"
     assert len(meta["annotations"]["checksum/config"]) == 64 and meta["annotations"]["a"] == "b"
-    labels = find(docs, "ConfigMap", "test-dashboards")["metadata"]["labels"]
+    labels = find(docs, "ConfigMap", "test-dashboard-overview")["metadata"]["labels"]
     assert labels["app.kubernetes.io/name"] == "cairn"
+
+
+def test_every_dashboard_has_a_config_map_of_its_own(chart):
+    docs = render(chart, {**TLS, "dashboards": {"enabled": True}})
+    folder = ROOT / "helm/cairn/files/dashboards"
+    maps = {
+        doc["metadata"]["name"]: doc
+        for doc in docs
+        if doc["metadata"]["labels"].get("grafana_dashboard") == "1"
+    }
+    assert len(maps) == 6
+    for path in folder.glob("*.json"):
+        one = maps[f"test-dashboard-{path.stem.removeprefix('cairn-')}"]
+        assert one["data"].keys() == {path.name}
+        assert json.loads(one["data"][path.name]) == json.loads(path.read_text())
+        # kubectl apply keeps the object as JSON in an annotation of this size at most.
+        assert len(json.dumps(one)) < 256 << 10
 
 
 def test_prometheus_scrapes_each_pod_once(chart):

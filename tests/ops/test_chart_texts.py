@@ -68,10 +68,12 @@ def fits(schema, text):
 
 
 def readable(doc):
-    """Without what is computed from texts, and with the programs' files as they read them."""
+    """Without what is computed from texts, and with files as their programs read them."""
     for name, text in (doc.get("data") or {}).items() if doc["kind"] == "ConfigMap" else ():
         if name.endswith(".yaml"):
             doc["data"][name] = yaml.safe_load(text)
+        if name.endswith(".json"):
+            doc["data"][name] = json.loads(text)
     template = doc.get("spec", {}).get("template")
     if isinstance(template, dict):
         notes = template["metadata"].get("annotations", {})

@@ -1,279 +1,148 @@
-"""A real Prometheus scrapes a real node, worker and router under a small load; every dashboard
+"""A real Prometheus scrapes real nodes, workers and routers under a small load; every dashboard
 query returns data from them."""
 
-import importlib
-import json
-import math
-import re
 import shutil
 import subprocess
-import sys
 import time
-import urllib.parse
 import urllib.request
+import xml.etree.ElementTree
 
 import pytest
-import yaml
 
 from conftest import ROOT
+from dashboard_files import DASHBOARDS, NAMES, PANELS, concrete
+from observed_world import PATIENCE, observed_world
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-sys.path.insert(0, str(ROOT / "tests/support"))
-# Need the paths above.
-from ports import free_port  # noqa: E402
-from rows.processes import (  # noqa: E402
-    Server,
-    cairn,
-    node_command,
-    router_command,
-    wait_until,
-    worker_command,
-)
-
-MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-# Limit for waiting, in seconds: the machine may be busy with other things.
-PATIENCE = 300
-# Panels that stay empty as long as nothing goes wrong, or with the default policy; their queries
-# must still be accepted.
-MAY_BE_EMPTY = {"Refused RPCs", "Uses per block and hour"}
-
-
-def dashboard_module():
-    folder = str(ROOT / "helm/cairn/files/dashboards")
-    sys.path.insert(0, folder)  # The names of the modules that it imports.
-    try:
-        return importlib.import_module("generate")
-    finally:
-        sys.path.remove(folder)
-
-
-def panels():
-    return [p for p in dashboard_module().dashboard()["panels"] if p["type"] != "row"]
+# Panels that may stay empty, by the reason. Prometheus must still accept their queries.
+MAY_BE_EMPTY = {
+    "no engine with the connector runs": [
+        "cairn-router: Found share of blocks",
+        "cairn-router: Look-ups",
+        "cairn-router: Mean time of look-ups, loads and saves",
+        "cairn-router: Loaded and stored bytes",
+        "cairn-router: Loads",
+        "cairn-router: Blocks of loads and saves",
+        "cairn-router: Requests that compute although they could load",
+        "cairn-router: Requests without a right key",
+        "cairn-router: Exceptions of the connector",
+    ],
+    "no call fails in a healthy system": [
+        "cairn-node: Calls that did not end in OK",
+        "cairn-workers: Calls that did not end in OK",
+        "cairn-router: Calls that did not end in OK",
+        "cairn-security: Calls without permission",
+    ],
+    "nobody calls the router over gRPC": ["cairn-router: Time of calls by method, p99"],
+    "no match waits for a writer": ["cairn-node: How long matches wait for a writer"],
+    "the policy has not learned yet": ["cairn-node: Uses per block and hour"],
+    "the recipe raw encodes nothing": ["cairn-workers: How many times smaller codecs make KV"],
+}
+EMPTY = [name for names in MAY_BE_EMPTY.values() for name in names]
 
 
-class Prometheus:
-    """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our
-    ports."""
-
-    def __init__(self, folder, admin_ports):
-        """`admin_ports`: HOST:PORT by job."""
-        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
-        config["global"]["scrape_interval"] = "1s"
-        for job in config["scrape_configs"]:
-            job["static_configs"][0]["targets"] = [admin_ports[job["job_name"]]]
-        path = folder / "prometheus.yaml"
-        path.write_text(yaml.safe_dump(config))
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        self._log = open(folder / "prometheus.log", "wb")
-        self._process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={path}",
-                f"--storage.tsdb.path={folder / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=self._log,
-            stderr=self._log,
-        )
-
-    def get(self, path, **parameters):
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=PATIENCE) as answer:
-            return json.load(answer)["data"]
-
-    def ready(self):
-        try:
-            return all(t["health"] == "up" for t in self.get("/api/v1/targets")["activeTargets"])
-        except OSError:
-            return False
-
-    def values(self, expr, start):
-        """Every sample of a range query from `start` to now that is a number."""
-        result = self.get("/api/v1/query_range", query=expr, start=start, end=time.time(), step=1)[
-            "result"
-        ]
-        return [
-            float(v) for series in result for _, v in series["values"] if not math.isnan(float(v))
-        ]
-
-    def stop(self):
-        self._process.terminate()
-        self._process.wait(timeout=PATIENCE)
-        self._log.close()
-
-
-def chat(router, text):
-    """One chat over the router's HTTP API; its usage."""
-    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0}
-    request = urllib.request.Request(
-        f"http://{router.http}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        return json.load(answer)["usage"]
-
-
-def is_ready(server):
-    try:
-        with urllib.request.urlopen(f"http://{server.admin}/readyz", timeout=PATIENCE) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+def query(uid, title):
+    """The first one of a panel."""
+    (panel,) = (p for owner, p in PANELS if (owner, p["title"]) == (uid, title))
+    return panel["targets"][0]["expr"]
 
 
 @pytest.fixture(scope="module")
-def observed(programs, tmp_path_factory):
-    """(prometheus, start of the load, services by job): all have served a prompt several times, and
-    were scraped meanwhile."""
+def world(programs, tmp_path_factory):
     if not shutil.which("prometheus"):
         pytest.fail("prometheus is not installed: run tools/setup/setup.sh")
-    folder = tmp_path_factory.mktemp("observed")
-    build = programs.parent
-    log = folder / "services.log"
-    with (
-        Server(
-            node_command(build, "--host.capacity", "128MiB", "--disk.path", folder / "disk"), log
-        ) as node,
-        Server(
-            worker_command(
-                build,
-                MODEL,
-                "--cache",
-                node.grpc,
-                "--cache.path",
-                "grpc",
-                "--cache.match_deadline",
-                "2s",
-                "--cache.stall_deadline",
-                "2s",
-            ),
-            log,
-        ) as worker,
-        Server(
-            router_command(build, MODEL, "--workers", worker.grpc, "--cache", node.grpc), log
-        ) as router,
-    ):
-        services = {"cairn-cache": node, "cairn-worker": worker, "cairn-router": router}
-        prometheus = Prometheus(folder, {job: one.admin for job, one in services.items()})
-        try:
-            wait_until(prometheus.ready, PATIENCE, "prometheus scrapes all")
-            start = time.time()
-            prompt = folder / "prompt.txt"
-            prompt.write_text((ROOT / "examples/demo/system.txt").read_text() * 3)
-            ask = (
-                "generate",
-                "--worker",
-                worker.grpc,
-                "--raw",
-                "--prompt-file",
-                prompt,
-                "--max-tokens",
-                8,
-                "--temperature",
-                0,
-            )
-            wait_until(
-                lambda: worker.metric("cairn_worker_cache_connected") == 1,
-                PATIENCE,
-                "worker connects",
-            )
-            cairn(build, *ask)
-            wait_until(
-                lambda: cairn(build, "stat", "--cache", node.grpc)["blocks"] > 0,
-                PATIENCE,
-                "blocks are pushed",
-            )
-            wait_until(
-                lambda: worker.metric("cairn_worker_push_queue_blocks") == 0,
-                PATIENCE,
-                "pushes end",
-            )
-            assert cairn(build, *ask)["fetched_tokens"] > 0
-
-            wait_until(lambda: is_ready(router), PATIENCE, "the router sees its worker")
-
-            def rates_are_seen():
-                cairn(build, *ask)
-                chat(router, prompt.read_text())
-                return all(
-                    max(prometheus.values(f"sum(rate({counter}[10s]))", start), default=0) > 0
-                    for counter in (
-                        "cairn_tokens_saved_total",
-                        "cairn_worker_ttft_seconds_count",
-                        "cairn_router_ttft_seconds_count",
-                        "cairn_router_http_answers_total",
-                    )
-                )
-
-            wait_until(rates_are_seen, PATIENCE, "prometheus sees the load's rates")
-            yield prometheus, start, services
-        finally:
-            prometheus.stop()
+    with observed_world(programs.parent, tmp_path_factory.mktemp("observed")) as made:
+        yield made
 
 
-def concrete(expr):
-    for name, text in [("namespace", ".*"), ("job", ".*"), ("instance", ".*")]:
-        expr = expr.replace(f"${name}", text)
-    return expr.replace("$__rate_interval", "10s")
+def test_only_panels_that_exist_may_be_empty():
+    assert set(EMPTY) <= set(NAMES)
 
 
-def test_the_committed_dashboard_is_the_generated_one():
-    module = dashboard_module()
-    assert (ROOT / "helm/cairn/files/dashboards/cairn-node.json").read_text() == module.text()
-
-
-@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
-def test_every_query_is_of_the_chosen_pods(panel):
-    selector = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
+@pytest.mark.parametrize(
+    ("name", "panel"), list(zip(NAMES, [p for _, p in PANELS], strict=True)), ids=NAMES
+)
+def test_every_query_returns_data(world, name, panel):
     for target in panel["targets"]:
-        metrics = re.findall(r"\b(?:cairn|process)_\w+", target["expr"])
-        assert metrics and target["expr"].count(selector) == len(metrics)
+        values = world.prometheus.values(concrete(target["expr"]), world.start)
+        assert values or name in EMPTY, target["expr"]
 
 
-@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
-def test_every_panel_has_a_unit_a_description_and_rates_of_counters(panel):
-    assert panel["description"] and panel["fieldConfig"]["defaults"]["unit"]
-    for target in panel["targets"]:
-        for counter in re.findall(r"(?<![a-z_])[a-z_]+_total\b", target["expr"]):
-            assert re.search(r"(rate|increase)\(" + counter, target["expr"]), (
-                f"{counter} outside rate()"
-            )
+def test_the_variables_offer_what_there_is(world):
+    """And pods only in Kubernetes."""
+    found = {}
+    for variable in DASHBOARDS["cairn-overview"]["templating"]["list"][1:]:
+        series, name = (
+            variable["query"].removeprefix("label_values(").removesuffix(")").rsplit(", ")
+        )
+        found[name] = set(
+            world.prometheus.get(f"/api/v1/label/{name}/values", **{"match[]": concrete(series)})
+        )
+    assert found == {
+        "namespace": set(),
+        "job": set(world.services),
+        "pod": set(),
+        "instance": {one.admin for some in world.services.values() for one in some},
+    }
 
 
-@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
-def test_every_query_returns_data(observed, panel):
-    prometheus, start, _ = observed
-    for target in panel["targets"]:
-        values = prometheus.values(concrete(target["expr"]), start)
-        assert values or panel["title"] in MAY_BE_EMPTY, target["expr"]
+def test_one_chosen_instance_shows_that_alone(world):
+    worker = world.services["cairn-worker"][0].admin
+    expr = query("cairn-overview", "Resident memory")
+    series = world.prometheus.series(concrete(expr, worker), world.start)
+    assert [labels["instance"] for labels, _ in series] == [worker]
 
 
-def test_the_hit_ratio_shows_the_hits(observed):
-    prometheus, start, _ = observed
-    hit_ratio = next(p for p in panels() if p["title"] == "Token hit ratio")["targets"][0]["expr"]
-    assert 0 < max(prometheus.values(concrete(hit_ratio), start)) <= 1
+def test_starts_of_processes_are_at_their_time(world):
+    """In milliseconds, as Grafana takes a value for a time, and with the version."""
+    (starts,) = DASHBOARDS["cairn-overview"]["annotations"]["list"]
+    series = world.prometheus.series(concrete(starts["expr"]), world.start)
+    assert len(series) == sum(map(len, world.services.values()))
+    for labels, samples in series:
+        assert labels["version"]
+        assert all(world.start - PATIENCE < value / 1000 <= world.start for _, value in samples)
 
 
-@pytest.mark.parametrize("metric, values", [("workers", {0, 1}), ("index_members", {1})])
-def test_the_router_sees_the_worker_and_the_node(observed, metric, values):
-    prometheus, _, _ = observed
-    assert set(prometheus.values(f"cairn_router_{metric}", time.time())) == values
+def test_the_hit_ratio_shows_the_hits(world):
+    hit_ratio = query("cairn-overview", "Token hit ratio")
+    assert 0 < max(world.prometheus.values(concrete(hit_ratio), world.start)) <= 1
 
 
-@pytest.mark.parametrize("job", ["cairn-cache", "cairn-router"])
-def test_promtool_finds_nothing_to_improve_in_the_metrics(observed, job):
-    _, _, services = observed
-    with urllib.request.urlopen(
-        f"http://{services[job].admin}/metrics", timeout=PATIENCE
-    ) as answer:
-        text = answer.read()
-    done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=text,
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+def test_a_wrong_key_is_counted(world):
+    wrong = query("cairn-security", "Requests with a wrong key")
+    assert max(world.prometheus.values(concrete(wrong), world.start)) > 0
+
+
+@pytest.mark.parametrize("uid", DASHBOARDS)
+def test_a_dashboard_is_drawn(world, uid, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs/images"))
+    import dashboard_svg
+
+    answers = dashboard_svg.answers_of(DASHBOARDS[uid], world)
+    image = dashboard_svg.draw(DASHBOARDS[uid], answers, world.start, time.time())
+    texts = [node.text for node in xml.etree.ElementTree.fromstring(image).iter()]
+    assert {panel["title"] for panel in DASHBOARDS[uid]["panels"]} <= set(texts)
+
+
+def test_the_router_sees_workers_and_nodes(world):
+    router = world.services["cairn-router"][0].admin
+
+    def now(metric):
+        return world.prometheus.values(f'{metric}{{instance="{router}"}}', time.time())
+
+    assert set(now("cairn_router_workers")) == {0, 2}
+    assert now("cairn_router_index_members") == [3]
+
+
+@pytest.mark.parametrize("job", ["cairn-cache", "cairn-worker", "cairn-router"])
+def test_promtool_finds_nothing_to_improve_in_the_metrics(world, job):
+    for service in world.services[job]:
+        with urllib.request.urlopen(f"http://{service.admin}/metrics", timeout=PATIENCE) as answer:
+            text = answer.read()
+        done = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=text,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

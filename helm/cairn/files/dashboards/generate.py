@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Writes cairn-node.json, the Grafana dashboard of cache nodes, workers and routers. Run it after a
-change here; a test compares.
+"""Writes the Grafana dashboards, cairn-*.json. Run it after a change here; a test compares.
 
 python3 helm/cairn/files/dashboards/generate.py
 """
@@ -8,88 +7,112 @@ python3 helm/cairn/files/dashboards/generate.py
 import json
 import pathlib
 
-import node_rows
-import router_rows
-import worker_rows
+import cluster
+import node
+import overview
+import router
+import security
+import workers
+from panels import SOURCE, laid_out
+from queries import BUILD, WHERE, chosen
 
-# (row title, [(panel title, unit, description, [(legend, PromQL)])])
-NAMESPACE = 'namespace=~"$namespace"'
-JOB = f'{NAMESPACE},job=~"$job"'
-ROWS = node_rows.ROWS + worker_rows.ROWS + router_rows.ROWS
+TABLES = [overview, node, cluster, workers, router, security]
+# The engines' own metrics have the job and the pod of their engine.
+ALL = '{__name__=~"cairn_build_info|cairn_vllm_lookups_total"'
 
 
-def variable(name, query, multi):
+def variable(name, *earlier, all_value):
+    """A label's values, among the series that the variables before it leave."""
+    chosen_before = "".join(f',{label}=~"${label}"' for label in earlier)
     return {
         "name": name,
+        "label": name.capitalize(),
         "type": "query",
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": query,
+        "datasource": SOURCE,
+        "query": f"label_values({ALL}{chosen_before}}}, {name})",
         "refresh": 2,
-        "includeAll": multi,
-        "multi": multi,
-        "allValue": ".*" if multi else None,
-        "current": {"text": "All", "value": "$__all"} if multi else {},
+        "sort": 1,
+        "includeAll": True,
+        "multi": True,
+        "allValue": all_value,
+        "current": {"text": ["All"], "value": ["$__all"]},
     }
 
 
-def dashboard():
-    panels, y, number = [], 0, 0
-    for title, row in ROWS:
-        number += 1
-        panels.append(
-            {
-                "id": number,
-                "type": "row",
-                "title": title,
-                "collapsed": False,
-                "panels": [],
-                "gridPos": {"h": 1, "w": 24, "x": 0, "y": y},
-            }
-        )
-        y += 1
-        width = 24 // min(len(row), 4)
-        for i, (name, unit, description, targets) in enumerate(row):
-            number += 1
-            panels.append(
-                {
-                    "id": number,
-                    "type": "timeseries",
-                    "title": name,
-                    "description": description,
-                    "datasource": {"type": "prometheus", "uid": "${datasource}"},
-                    "gridPos": {"h": 8, "w": width, "x": width * (i % 4), "y": y + 8 * (i // 4)},
-                    "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
-                    "targets": [
-                        {"refId": chr(ord("A") + j), "expr": expr, "legendFormat": legend}
-                        for j, (legend, expr) in enumerate(targets)
-                    ],
-                }
-            )
-        y += 8 * ((len(row) + 3) // 4)
+def source_variable():
     return {
-        "uid": "cairn-node",
-        "title": "Cairn / Node",
+        "name": "datasource",
+        "label": "Data source",
+        "type": "datasource",
+        "query": "prometheus",
+    }
+
+
+def restarts():
+    """Starts of processes, each at its own time, also those of new pods."""
+    return {
+        "name": "Starts",
+        "datasource": SOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": "purple",
+        "expr": chosen(f"1000 * process_start_time_seconds {BUILD}"),
+        "useValueForTime": True,
+        "titleFormat": "Start",
+        "textFormat": f"{WHERE} {{{{version}}}}",
+        "tagKeys": "",
+        "step": "60s",
+    }
+
+
+def links():
+    """To the other dashboards, with what is chosen here."""
+    return {
+        "title": "Cairn",
+        "type": "dashboards",
+        "tags": ["cairn"],
+        "asDropdown": False,
+        "includeVars": True,
+        "keepTime": True,
+        "targetBlank": False,
+        "icon": "external link",
+        "tooltip": "",
+        "url": "",
+    }
+
+
+def dashboard(table):
+    return {
+        "uid": table.UID,
+        "title": f"Cairn / {table.TITLE}",
+        "description": table.__doc__,
         "tags": ["cairn"],
         "schemaVersion": 39,
         "version": 1,
         "editable": False,
+        "graphTooltip": 1,
         "time": {"from": "now-1h", "to": "now"},
         "refresh": "30s",
+        "links": [links()],
+        "annotations": {"list": [restarts()]},
         "templating": {
             "list": [
-                {"name": "datasource", "type": "datasource", "query": "prometheus"},
-                variable("namespace", "label_values(cairn_build_info, namespace)", True),
-                variable("job", f"label_values(cairn_build_info{{{NAMESPACE}}}, job)", True),
-                variable("instance", f"label_values(cairn_build_info{{{JOB}}}, instance)", True),
+                source_variable(),
+                variable("namespace", all_value=".*"),
+                variable("job", "namespace", all_value=".+"),
+                variable("pod", "namespace", "job", all_value=".*"),
+                variable("instance", "namespace", "job", "pod", all_value=".+"),
             ]
         },
-        "panels": panels,
+        "panels": laid_out(table.ROWS),
     }
 
 
-def text():
-    return json.dumps(dashboard(), indent=1) + "\n"
+def files():
+    """Text of each file, by its name."""
+    return {f"{table.UID}.json": json.dumps(dashboard(table), indent=1) + "\n" for table in TABLES}
 
 
 if __name__ == "__main__":
-    pathlib.Path(__file__).with_name("cairn-node.json").write_text(text(), encoding="utf-8")
+    for name, text in files().items():
+        pathlib.Path(__file__).with_name(name).write_text(text, encoding="utf-8")
