@@ -144,6 +144,12 @@ ROWS = [
                 per_second("cairn_expired_blocks_total", legend="expired"),
             ),
             lines(
+                "Age of evicted blocks",
+                "s",
+                "Since their last use, the mean. A node that is large enough evicts old blocks.",
+                share("cairn_evicted_age_seconds_total", "cairn_evicted_blocks_total", "tier"),
+            ),
+            lines(
                 "Evicted bytes by tier",
                 "Bps",
                 "Bytes of blocks that left the tier to make room.",
@@ -215,6 +221,18 @@ ROWS = [
                 per_second("cairn_copy_stalls_total", legend="stalled"),
             ),
             lines(
+                "Time of an access to the device",
+                "s",
+                "The mean, with its wait for others. sync: a round that makes writes durable.",
+                share("cairn_disk_io_seconds_total", "cairn_disk_io_total", "io"),
+            ),
+            lines(
+                "Accesses to the device",
+                "ops",
+                "Reads of blocks, writes of groups of them, and rounds that make writes durable.",
+                per_second("cairn_disk_io_total", "io"),
+            ),
+            lines(
                 "Segment files",
                 "short",
                 "Of the disk tier; free ones have no stored byte.",
@@ -255,6 +273,18 @@ ROWS = [
                 total("cairn_hinted_bytes", legend="hinted"),
                 total("cairn_retired_bytes", legend="retired"),
                 total("cairn_reserved_bytes", legend="reserved"),
+            ),
+            lines(
+                "Stored bytes by tenant",
+                "bytes",
+                "Each block once. other: all but the 32 largest tenants of each node.",
+                total("cairn_tenant_bytes", "tenant"),
+            ),
+            lines(
+                "Stored blocks by tenant",
+                "short",
+                "As above.",
+                total("cairn_tenant_blocks", "tenant"),
             ),
             lines(
                 "Index",

@@ -169,6 +169,12 @@ ROWS = [
                 per_second("cairn_log_lost_lines_total", "reason"),
             ),
             lines(
+                "Spans of traces",
+                "ops",
+                "dropped: too many waited. failed: the collector did not take them.",
+                per_second("cairn_trace_spans_total", "result"),
+            ),
+            lines(
                 "Wrong bytes",
                 "ops",
                 "Blocks that failed their check. None was used.",

@@ -83,6 +83,17 @@ ROWS = [
                 ),
             ),
             heat("Time in the queue", "Before a request begins.", "cairn_worker_queue_seconds"),
+            heat(
+                "Time of a request",
+                "From its arrival to the end of its answer.",
+                "cairn_worker_request_seconds",
+            ),
+            lines(
+                "Time between tokens, p50 and p95",
+                "s",
+                "The mean of each answer.",
+                *(quantile(q, "cairn_worker_token_seconds") for q in (0.5, 0.95)),
+            ),
             lines(
                 "Requests by how they ended",
                 "reqps",
