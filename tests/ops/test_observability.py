@@ -3,24 +3,20 @@ query returns data from them."""
 
 import importlib
 import json
-import math
 import re
-import shutil
 import subprocess
 import sys
 import time
-import urllib.parse
 import urllib.request
 
 import pytest
 import yaml
 
 from conftest import ROOT
+from monitoring import Prometheus
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-sys.path.insert(0, str(ROOT / "tests/support"))
-# Need the paths above.
-from ports import free_port  # noqa: E402
+# Needs the path above.
 from rows.processes import (  # noqa: E402
     Server,
     cairn,
@@ -51,56 +47,13 @@ def panels():
     return [p for p in dashboard_module().dashboard()["panels"] if p["type"] != "row"]
 
 
-class Prometheus:
-    """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our
-    ports."""
-
-    def __init__(self, folder, admin_ports):
-        """`admin_ports`: HOST:PORT by job."""
-        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
-        config["global"]["scrape_interval"] = "1s"
-        for job in config["scrape_configs"]:
-            job["static_configs"][0]["targets"] = [admin_ports[job["job_name"]]]
-        path = folder / "prometheus.yaml"
-        path.write_text(yaml.safe_dump(config))
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        self._log = open(folder / "prometheus.log", "wb")
-        self._process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={path}",
-                f"--storage.tsdb.path={folder / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=self._log,
-            stderr=self._log,
-        )
-
-    def get(self, path, **parameters):
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=PATIENCE) as answer:
-            return json.load(answer)["data"]
-
-    def ready(self):
-        try:
-            return all(t["health"] == "up" for t in self.get("/api/v1/targets")["activeTargets"])
-        except OSError:
-            return False
-
-    def values(self, expr, start):
-        """Every sample of a range query from `start` to now that is a number."""
-        result = self.get("/api/v1/query_range", query=expr, start=start, end=time.time(), step=1)[
-            "result"
-        ]
-        return [
-            float(v) for series in result for _, v in series["values"] if not math.isnan(float(v))
-        ]
-
-    def stop(self):
-        self._process.terminate()
-        self._process.wait(timeout=PATIENCE)
-        self._log.close()
+def start_prometheus(folder, admin_ports):
+    """With the shipped configuration pointed at our ports: `admin_ports` has HOST:PORT by job."""
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
+    config["global"]["scrape_interval"] = "1s"
+    for job in config["scrape_configs"]:
+        job["static_configs"][0]["targets"] = [admin_ports[job["job_name"]]]
+    return Prometheus(folder, config)
 
 
 def chat(router, text):
@@ -127,8 +80,6 @@ def is_ready(server):
 def observed(programs, tmp_path_factory):
     """(prometheus, start of the load, services by job): all have served a prompt several times, and
     were scraped meanwhile."""
-    if not shutil.which("prometheus"):
-        pytest.fail("prometheus is not installed: run tools/setup/setup.sh")
     folder = tmp_path_factory.mktemp("observed")
     build = programs.parent
     log = folder / "services.log"
@@ -156,7 +107,7 @@ def observed(programs, tmp_path_factory):
         ) as router,
     ):
         services = {"cairn-cache": node, "cairn-worker": worker, "cairn-router": router}
-        prometheus = Prometheus(folder, {job: one.admin for job, one in services.items()})
+        prometheus = start_prometheus(folder, {job: s.admin for job, s in services.items()})
         try:
             wait_until(prometheus.ready, PATIENCE, "prometheus scrapes all")
             start = time.time()
