@@ -12,7 +12,10 @@ from conftest import ROOT
 RULES = ROOT / "helm/cairn/files/rules"
 FOLDER = ROOT / "docs/operate/runbooks"
 PAGES = {p.stem: p.read_text(encoding="utf-8") for p in sorted(FOLDER.glob("Cairn*.md"))}
-METRICS = ["metrics.md", "metrics-worker.md", "metrics-router.md"]
+HIT_RATE = (ROOT / "docs/operate/hit-rate.md").read_text(encoding="utf-8")
+METRICS = [f"operate/metrics{role}.md" for role in ("", "-worker", "-router")] + [
+    "program/engines/vllm.md"
+]
 
 
 def alerts():
@@ -24,9 +27,14 @@ def alerts():
 
 
 @functools.cache
-def documented_metrics():
-    texts = [(ROOT / "docs/operate" / name).read_text(encoding="utf-8") for name in METRICS]
-    return set(re.findall(r"`((?:cairn|process)_\w+)`", "".join(texts)))
+def metric_rows():
+    """The row of each metric in the tables of the pages of metrics."""
+    rows = {}
+    for page in METRICS:
+        for row in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+            if row.startswith("|"):
+                rows |= dict.fromkeys(re.findall(r"`(\w+)`", row.split(" | ")[0]), row)
+    return rows
 
 
 def series_of(name):

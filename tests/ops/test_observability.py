@@ -14,6 +14,7 @@ import yaml
 
 from conftest import ROOT
 from monitoring import Prometheus
+from runbook_pages import HIT_RATE
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 # Needs the path above.
@@ -199,6 +200,19 @@ def test_every_query_returns_data(observed, panel):
     for target in panel["targets"]:
         values = prometheus.values(concrete(target["expr"]), start)
         assert values or panel["title"] in MAY_BE_EMPTY, target["expr"]
+
+
+@pytest.mark.parametrize(
+    "query", [q for b in re.findall(r"```promql\n(.*?)```", HIT_RATE, re.S) for q in b.splitlines()]
+)
+def test_every_query_of_the_page_on_the_hit_rate_returns_data(observed, query):
+    prometheus, start, _ = observed
+    assert prometheus.values(query, start)
+
+
+def test_panels_that_the_page_on_the_hit_rate_names_exist():
+    named = set(re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", HIT_RATE))
+    assert len(named) > 5 and named <= {p["title"] for p in panels()}
 
 
 def test_the_hit_ratio_shows_the_hits(observed):

@@ -1,5 +1,5 @@
-"""Each alert has a page, and what the pages tell to type and to look at is there: commands run
-against real programs, those of kubectl name what the chart makes."""
+"""Each alert has a page. What these pages and the one on the hit rate tell to type and to look at
+is there: commands run against real programs, those of kubectl name what the chart makes."""
 
 import contextlib
 import os
@@ -17,11 +17,12 @@ from pod_security import pod_specs
 from rendered_chart import VALUES, containers_of, documents, merged
 from runbook_pages import (
     FOLDER,
+    HIT_RATE,
     PAGES,
     alerts,
     alternatives,
     commands,
-    documented_metrics,
+    metric_rows,
     patterns,
     quoted,
     series_of,
@@ -40,7 +41,7 @@ from rows.processes import (  # noqa: E402
 )
 
 INDEX = (FOLDER / "README.md").read_text(encoding="utf-8")
-TEXTS = {"README": INDEX, **PAGES}
+TEXTS = {"README": INDEX, "hit-rate": HIT_RATE, **PAGES}
 # The process of an alert, by its file; of alerts on engines, a router in front of one.
 PROCESSES = {"cluster": "node", "node": "node", "router": "router", "worker": "worker"}
 FILES = {rule["alert"]: path.stem for path, rule in alerts()}
@@ -63,8 +64,10 @@ def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(name):
 def test_metrics_of_the_pages_are_documented(name):
     # Those that a command looks for may be cut off, and are in what it finds below.
     text = re.sub(r"```sh\n.*?```", "", TEXTS[name], flags=re.S)
-    used = {series_of(one) for one in re.findall(r"\bcairn_[a-z_]+", text)}
-    assert used <= documented_metrics()
+    rows = metric_rows()
+    for series, label, value in re.findall(r'\b(cairn_[a-z_]+)(?:{(\w+)="(\w+)"})?', text):
+        row = rows[series_of(series)]
+        assert f"`{label}`" in row and value in row if label else row
 
 
 def settings():
@@ -136,18 +139,20 @@ def test_kubectl_knows_the_command_and_the_chart_the_names(made, command):
 
 def events():
     """All texts of the sources that may be names of log lines."""
-    found = set()
-    for folder in ["services", "common"]:
-        for path in (ROOT / folder).rglob("*.cc"):
-            found |= set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', path.read_text(encoding="utf-8")))
-    return found
+    name = re.compile(r'"([a-z]+(?:_[a-z]+)+)"|log::\w+\(\s*"([a-z]+)"')
+    sources = [path for folder in ("services", "common") for path in (ROOT / folder).rglob("*.cc")]
+    return {
+        several or one
+        for path in sources
+        for several, one in name.findall(path.read_text(encoding="utf-8"))
+    }
 
 
 def test_log_lines_of_the_pages_are_those_of_the_programs():
     known = events()
     looked_for = {
         one
-        for text in PAGES.values()
+        for text in TEXTS.values()
         for line in commands(text)
         if " logs " in line
         for one in patterns(line)
@@ -176,6 +181,7 @@ def stand(programs, tmp_path_factory):
             *("--tls.cert", folder / "tls/tls.crt", "--tls.key", folder / "tls/tls.key"),
             *("--cluster.discovery", "static", "--cluster.members", "127.0.0.1:1"),
             *("--listen", f"127.0.0.1:{free_port()}"),
+            *("--events.zmq", f"tcp://127.0.0.1:{free_port()}"),
         ),
         "worker": lambda of: worker_command(
             build,
@@ -212,17 +218,18 @@ def stand(programs, tmp_path_factory):
             "WORKER": of["worker"].grpc,
             "CACHE_ADMIN": of["node"].admin,
             "WORKER_ADMIN": of["worker"].admin,
+            "ROUTER_ADMIN": of["router"].admin,
         }
         yield {name: {**variables, "ADMIN": one.admin} for name, one in of.items()}
 
 
-def process_of(alert):
-    return "engines" if "Engine" in alert else PROCESSES[FILES[alert]]
+def process_of(page):
+    return "engines" if "Engine" in page else PROCESSES[FILES.get(page, "node")]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["hit-rate", *PAGES])
 def test_the_commands_run_and_find_what_they_look_for(stand, name):
-    for command in commands(PAGES[name]):
+    for command in commands(TEXTS[name]):
         if command.startswith("kubectl "):
             continue
         done = subprocess.run(
