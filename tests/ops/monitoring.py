@@ -156,22 +156,20 @@ class Alertmanager(_Process):
         )
 
 
-def in_seconds(groups):
-    """Groups of rules in which a second stands for each minute."""
-
-    def shorter(text):
-        return re.sub(r"\b(\d+)([mh])\b", lambda m: f"{int(m[1]) * {'m': 1, 'h': 60}[m[2]]}s", text)
+def hurried(groups):
+    """Groups of rules that look back for two seconds instead of each minute, and that wait a second
+    at most: a busy machine misses some scrapes, after which a longer wait would begin again."""
 
     def ranges(expr):
-        return re.sub(r"\[\w+\]", lambda m: shorter(m[0]), expr)
+        seconds = {"m": 2, "h": 120}
+        return re.sub(r"\[(\d+)([mh])\]", lambda m: f"[{int(m[1]) * seconds[m[2]]}s]", expr)
 
     return [
         {
             **group,
             "rules": [
-                {**r, "expr": ranges(r["expr"])}
-                | ({"for": shorter(r["for"])} if "for" in r else {})
-                for r in group["rules"]
+                {**rule, "expr": ranges(rule["expr"])} | ({"for": "1s"} if "for" in rule else {})
+                for rule in group["rules"]
             ],
         }
         for group in groups
