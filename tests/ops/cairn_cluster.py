@@ -222,7 +222,7 @@ class Authority:
             "req", "-x509", *CURVE, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca"
         )
 
-    def make(self, names, uris=()):
+    def make(self, names, uris=(), days=2):
         """The data of a Secret: a certificate with these names and no others. The files stay in
         the folder until the next one is made."""
         texts = [*(f"DNS:{name}" for name in names), *(f"URI:{uri}" for uri in uris)]
@@ -231,7 +231,8 @@ class Authority:
             self._openssl("req", *CURVE, "-keyout", "tls.key", "-out", "tls.csr", "-subj", "/CN=c")
             self._openssl(
                 *("x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
-                *("-CAcreateserial", "-out", "tls.crt", "-days", "2", "-extfile", "names"),
+                *("-CAcreateserial", "-out", "tls.crt", "-days", str(days)),
+                *("-extfile", "names"),
             )
             files = ["ca.crt", "tls.crt", "tls.key"]
             return {f: (self._folder / f).read_text(encoding="ascii") for f in files}

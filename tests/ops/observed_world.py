@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import math
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import urllib.request
 import yaml
 
 from conftest import ROOT
+from monitoring import Prometheus
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -45,64 +45,14 @@ SERVED = (
 )
 
 
-class Prometheus:
-    """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our
-    ports."""
-
-    def __init__(self, folder, targets):
-        """`targets`: HOST:PORT of the admin ports, by job."""
-        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
-        config["global"]["scrape_interval"] = "1s"
-        for job in config["scrape_configs"]:
-            job["static_configs"][0]["targets"] = targets[job["job_name"]]
-        path = folder / "prometheus.yaml"
-        path.write_text(yaml.safe_dump(config))
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        self._log = open(folder / "prometheus.log", "wb")
-        self._process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={path}",
-                f"--storage.tsdb.path={folder / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=self._log,
-            stderr=self._log,
-        )
-
-    def get(self, path, **parameters):
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=PATIENCE) as answer:
-            return json.load(answer)["data"]
-
-    def ready(self):
-        try:
-            return all(t["health"] == "up" for t in self.get("/api/v1/targets")["activeTargets"])
-        except OSError:
-            return False
-
-    def series(self, expr, start):
-        """[(labels, [(time, value)])] of a range query from `start` to now."""
-        found = self.get("/api/v1/query_range", query=expr, start=start, end=time.time(), step=1)
-        return [
-            (one["metric"], [(float(t), float(v)) for t, v in one["values"]])
-            for one in found["result"]
-        ]
-
-    def values(self, expr, start):
-        """Every sample of `series` that is a number."""
-        return [
-            value
-            for _, samples in self.series(expr, start)
-            for _, value in samples
-            if not math.isnan(value)
-        ]
-
-    def stop(self):
-        self._process.terminate()
-        self._process.wait(timeout=PATIENCE)
-        self._log.close()
+def start_prometheus(folder, targets):
+    """With the shipped configuration pointed at our ports. `targets`: HOST:PORT of the admin ports,
+    by job."""
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
+    config["global"]["scrape_interval"] = "1s"
+    for job in config["scrape_configs"]:
+        job["static_configs"][0]["targets"] = targets[job["job_name"]]
+    return Prometheus(folder, config)
 
 
 class World:
@@ -123,7 +73,7 @@ class World:
             "cairn-worker": workers,
             "cairn-router": [router, self._start_picker()],
         }
-        self.prometheus = Prometheus(
+        self.prometheus = start_prometheus(
             folder, {job: [one.admin for one in some] for job, some in self.services.items()}
         )
         programs.callback(self.prometheus.stop)

@@ -291,6 +291,15 @@ def test_alerts_look_at_the_pods_of_their_release_only(chart):
     assert all('cluster="a"' in e and "namespace=" not in e for e in expressions(own))
 
 
+@pytest.mark.parametrize("base", ["https://wiki.example/cairn", "https://wiki.example/cairn/"])
+def test_alerts_lead_to_the_pages_that_operators_read(chart, base):
+    docs = render(chart, {**TLS, "alerts": {"enabled": True, "runbookUrl": base}})
+    for group in find(docs, "PrometheusRule", "test")["spec"]["groups"]:
+        for rule in group["rules"]:
+            address = f"https://wiki.example/cairn/{rule['alert']}.md"
+            assert rule["annotations"]["runbook_url"] == address
+
+
 def test_an_autoscaler_sets_the_number_of_pods(chart):
     docs = render(chart, VALUES["autoscaled"])
     for kind, name, least in [("StatefulSet", "test-worker", 1), ("Deployment", "test-router", 2)]:

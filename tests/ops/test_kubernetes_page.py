@@ -4,7 +4,6 @@ import re
 
 import yaml
 
-from conftest import ROOT
 from operator_page import PAGE, values_of
 from rendered_chart import ROUTER, TLS, WORKER, merged, render
 
@@ -41,11 +40,3 @@ def test_the_settings_of_the_page_render(chart):
     config = yaml.safe_load(docs[0]["data"]["cache.yaml"])
     assert config["cluster"]["discovery"] == "etcd"
     assert config["cluster"]["tls_server_name"] == "test-cache.kv.svc"
-
-
-def test_each_alert_of_nodes_and_workers_has_a_line_on_the_page():
-    for name in ["node", "worker"]:
-        rules = yaml.safe_load((ROOT / f"helm/cairn/files/rules/{name}.yaml").read_text())
-        for group in rules["groups"]:
-            for rule in group["rules"]:
-                assert f"`{rule['alert']}`" in PAGE

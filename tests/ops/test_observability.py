@@ -1,6 +1,7 @@
 """A real Prometheus scrapes real nodes, workers and routers under a small load; every dashboard
 query returns data from them."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -12,6 +13,7 @@ import pytest
 from conftest import ROOT
 from dashboard_files import DASHBOARDS, NAMES, PANELS, concrete
 from observed_world import PATIENCE, observed_world
+from runbook_pages import HIT_RATE
 
 # Panels that may stay empty, by the reason. Prometheus must still accept their queries.
 MAY_BE_EMPTY = {
@@ -65,6 +67,18 @@ def test_every_query_returns_data(world, name, panel):
     for target in panel["targets"]:
         values = world.prometheus.values(concrete(target["expr"]), world.start)
         assert values or name in EMPTY, target["expr"]
+
+
+@pytest.mark.parametrize(
+    "query", [q for b in re.findall(r"```promql\n(.*?)```", HIT_RATE, re.S) for q in b.splitlines()]
+)
+def test_every_query_of_the_page_on_the_hit_rate_returns_data(world, query):
+    assert world.prometheus.values(query, world.start)
+
+
+def test_panels_that_the_page_on_the_hit_rate_names_exist():
+    named = set(re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", HIT_RATE))
+    assert len(named) > 5 and named <= {panel["title"] for _, panel in PANELS}
 
 
 def test_the_variables_offer_what_there_is(world):
