@@ -35,6 +35,7 @@ MAY_BE_EMPTY = {
         "cairn-security: Calls without permission",
     ],
     "nobody calls the router over gRPC": ["cairn-router: Time of calls by method, p99"],
+    "no block has to make room": ["cairn-node: Age of evicted blocks"],
     "no match waits for a writer": ["cairn-node: How long matches wait for a writer"],
     "the policy has not learned yet": ["cairn-node: Uses per block and hour"],
     "the recipe raw encodes nothing": ["cairn-workers: How many times smaller codecs make KV"],

@@ -324,7 +324,7 @@ def test_what_all_ranks_have_alike_is_loaded_by_any_number_of_them(monkeypatch):
         (16, {"store_tp": 16}, "16 ranks store parts of a block, and the model has 8 KV heads"),
         (1, {"layout": "BLNHC"}, "expected 1: pages are in the order BLNHC"),
         (1, {"pipeline": 2}, "expected 0 with pipeline or context"),
-        (2, {"decode": 2}, "expected 0 with pipeline or context"),
+        (2, {"decode": 2, "groups": (full,)}, "expected 0 with pipeline or context"),
         (1, {"groups": (full, state)}, "layers of KV cache group 1 keep a state"),
         (1, {"groups": (full, apart)}, "a block of a layer has 2 places for 8 heads"),
         (1, {"groups": (scaled,)}, "has 2080 bytes, and its 1024 keys and values"),

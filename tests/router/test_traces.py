@@ -25,7 +25,7 @@ class Collector:
     """Takes spans as a collector of OpenTelemetry does."""
 
     def __init__(self):
-        self.spans, spans = [], self.spans
+        self.spans = spans = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
@@ -75,7 +75,7 @@ class Service:
         wait_until(lambda: http(self.router["http"], "/health") is not None, "a worker")
 
     def ask(self, prompt, **headers):
-        body = {"model": "any", "prompt": prompt, "max_tokens": 3, "ignore_eos": True}
+        body = {"prompt": prompt, "max_tokens": 3, "ignore_eos": True}
         headers = {"Content-Type": "application/json", **headers}
         return json.loads(http(self.router["http"], "/v1/completions", body, headers))
 

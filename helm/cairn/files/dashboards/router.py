@@ -87,12 +87,7 @@ ROWS = [
                 "From its arrival to the end of its complete answer.",
                 "cairn_router_request_seconds",
             ),
-            lines(
-                "Time between tokens, p50 and p95",
-                "s",
-                "The mean of each answer.",
-                *(quantile(q, "cairn_router_token_seconds") for q in (0.5, 0.95)),
-            ),
+            heat("Time between tokens", "The mean of each answer.", "cairn_router_token_seconds"),
             heat(
                 "Time in the router",
                 "From a request's arrival until it was sent: tokens, keys, the decision.",

@@ -88,12 +88,7 @@ ROWS = [
                 "From its arrival to the end of its answer.",
                 "cairn_worker_request_seconds",
             ),
-            lines(
-                "Time between tokens, p50 and p95",
-                "s",
-                "The mean of each answer.",
-                *(quantile(q, "cairn_worker_token_seconds") for q in (0.5, 0.95)),
-            ),
+            heat("Time between tokens", "The mean of each answer.", "cairn_worker_token_seconds"),
             lines(
                 "Requests by how they ended",
                 "reqps",

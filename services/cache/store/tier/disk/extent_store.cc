@@ -282,7 +282,8 @@ VictimGroup ExtentStore::NextVictims() {
 ExtentStore::Stats ExtentStore::GetStats() const {
   return {.extents = table_.GetStats(),
           .read_bytes = read_bytes_,
-          .io_errors = io_errors_ + syncs_.failures() + records_.failures() + room_.failures(),
+          .io_errors = io_errors_ + syncs_.failures() + records_.failures() + room_.failures() +
+                       names_.failures(),
           .waiting_bytes = records_.waiting_bytes(),
           .corrupt_reads = corrupt_reads_,
           .corrupt_records = corrupt_records_,

@@ -84,6 +84,7 @@ void NamedValues::Run() {
       queue_.pop_front();
     }
     Status status = operation->run();
+    if (!status.ok()) ++failures_;
     MutexLock lock(mu_);
     operation->status = std::move(status);
     operation->done = true;

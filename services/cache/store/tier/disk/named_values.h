@@ -2,6 +2,8 @@
 // Small named values of the tier's owner. They are written by a loop of their own, so that a device
 // that hangs holds up no caller for longer than `patience`.
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -27,6 +29,8 @@ class NamedValues {
   Status List(const std::function<void(std::string_view, std::string_view)>& visitor);
   // Writes what waits, and refuses what comes. Idempotent.
   void Stop();
+  // Values that could not be written.
+  uint64_t failures() const { return failures_; }
 
  private:
   struct Operation;
@@ -36,6 +40,7 @@ class NamedValues {
   RecordStore& store_;
   const Clock& clock_;
   const Duration patience_;
+  std::atomic<uint64_t> failures_{0};
   Mutex mu_;
   CondVar changed_;
   std::deque<std::shared_ptr<Operation>> queue_ ABSL_GUARDED_BY(mu_);

@@ -89,6 +89,16 @@ TEST_F(HangingDeviceTest, ASlowDeviceLosesNothing) {
   EXPECT_EQ(found.size(), 6u);
 }
 
+TEST_F(HangingDeviceTest, ANamedValueThatCannotBeWrittenIsAnErrorOfTheTier) {
+  const auto tier = Open(OnThreads());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->GetStats().io_errors, 0u);
+  device_.Set(DeviceMode::kFails);
+  EXPECT_FALSE(tier->PutMeta("name", "value").ok());
+  EXPECT_GE(tier->GetStats().io_errors, 1u);
+  device_.Set(DeviceMode::kNormal);
+}
+
 TEST_F(HangingDeviceTest, BurstsOfErrorsAreSaidAndPass) {
   std::map<uint64_t, Extent> kept;
   uint64_t failed = 0;
