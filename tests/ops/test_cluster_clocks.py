@@ -129,6 +129,22 @@ def ask(release, group, first):
     return answer["fetched_tokens"], answer["text"]
 
 
+def share(release, one, other, numbers):
+    """The number that a prompt begins with, and its text: `other` found what `one` had stored.
+
+    One prompt in six has no waymark, so that no other node finds it. Which ones depends on the
+    processor, since numerics are part of the keys.
+    """
+    for first in numbers:
+        fetched, text = ask(release, one, first)
+        assert fetched == 0
+        fetched, again = ask(release, other, first)
+        assert again == text
+        if fetched > PROMPT / 2:
+            return first, text
+    pytest.fail(f"no prompt that {one} had stored was found by {other}")
+
+
 def test_clocks_an_hour_apart(release):
     release.upgrade(PLAINTEXT, VALUES)
     cluster = release.cluster
@@ -137,11 +153,8 @@ def test_clocks_an_hour_apart(release):
     assert ahead - behind > 1.5 * HOUR  # The library works.
     release.wait_whole(POD_0)
     # Each finds what the other one has stored.
-    for first, one, other in [(1, "behind", "ahead"), (300, "ahead", "behind")]:
-        fetched, text = ask(release, one, first)
-        assert fetched == 0
-        fetched, again = ask(release, other, first)
-        assert fetched > PROMPT / 2 and again == text
+    share(release, "behind", "ahead", range(1, 300, 30))
+    first, text = share(release, "ahead", "behind", range(300, 600, 30))
     caller = Caller(cluster, https=False)
     caller.learn()
     load = Load(cluster, caller)
@@ -161,7 +174,7 @@ def test_clocks_an_hour_apart(release):
         "the worker's new session",
         30,
     )
-    fetched, again = ask(release, "ahead", 300)
+    fetched, again = ask(release, "ahead", first)
     assert fetched > PROMPT / 2 and again == text
     done = load.done
     cluster.wait(lambda: load.done > done + 20, "more requests", 60)
