@@ -25,7 +25,8 @@ TLS = {
 }
 VALUES = {
     "cache": {"replicas": 3},
-    "worker": {"enabled": True, "replicas": 2},
+    # The next worker ends when routers know the one before, which takes a busy machine long.
+    "worker": {"enabled": True, "replicas": 2, "minReadySeconds": int(SOON)},
     "router": {
         "enabled": True,
         "replicas": 2,
@@ -67,7 +68,7 @@ class Caller:
         answer = connection.getresponse()
         text = answer.read()
         connection.close()
-        assert answer.status == 200, f"{answer.status} {text[:200]}"
+        assert answer.status == 200, f"{answer.status} {text[:500]}"
         said = json.loads(text)["choices"][0]["text"]
         assert said == self._known.setdefault(prompt, said), "another answer than before"
 
@@ -113,7 +114,8 @@ def test_update_and_rollback_of_everything(release):
     release.upgrade(VALUES, PLAINTEXT)
     assert {p.revision for p in release.cluster.pods()} == set(before.values())
     load.stop()
-    assert load.failures == [] and load.done > 200
+    assert not load.failures, "\n".join(load.failures)
+    assert load.done > 200
     assert release.cluster.notes == []
 
 
