@@ -9,6 +9,7 @@
 #include "common/metrics/metrics.h"
 #include "common/net/tls.h"
 #include "common/rpc/request_bytes.h"
+#include "common/tracing/tracer.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/worker_metrics.h"
 

@@ -301,7 +301,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
           if (end->status.ok() && end->answer.lent) {
             return self->Fetch(holder, patience, *end->answer.lent);
           }
-          self->Ended(holder, patience, end->status, std::move(end->answer));
+          self->Ended(holder, patience, end->status, end->answer);
         });
     source_.links_.Read(holder, ns_, key_, bytes, patience, source_.options_.silence, &counted_,
                         [done = std::move(done)](Status status, PeerReadAnswer answer) {
@@ -340,7 +340,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
   }
 
   void Ended(const std::string& holder, Patience patience, const Status& status,
-             PeerReadAnswer answer) {
+             const PeerReadAnswer& answer) {
     patience.counts = answer.silent;
     source_.search_.Note(holder, patience, status);
     if (status.ok()) {
