@@ -1,20 +1,17 @@
 """One trace of a request through router, worker and cache node, as a collector gets it; and
 collectors that cost nothing."""
 
-import contextlib
 import json
 import pathlib
 import socket
 import sys
 import threading
-import urllib.error
-import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import PATIENCE, Programs  # noqa: E402  (needs the path)
+from programs import Programs, ask  # noqa: E402  (needs the path)
 from waiting import wait_until  # noqa: E402
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -74,26 +71,18 @@ class Service:
         cache = ("--cache", node["grpc"], "--cache.path", "grpc")
         self.worker = programs.worker(*tracing, *cache).ready()
         self.router = programs.router(self.worker["grpc"], *tracing).ready()
-        wait_until(lambda: http(self.router["http"], "/health") is not None, "a worker")
+        self.url = "http://" + self.router["http"]
+        wait_until(lambda: ask(self.url + "/health")[0] == 200, "a worker")
 
     def ask(self, prompt, **headers):
         body = {"prompt": prompt, "max_tokens": 3, "ignore_eos": True}
-        headers = {"Content-Type": "application/json", **headers}
-        return json.loads(http(self.router["http"], "/v1/completions", body, headers))
-
-
-def http(address, path, body=None, headers=()):
-    """The answer's body. None: it is no success."""
-    data = json.dumps(body).encode() if body else None
-    request = urllib.request.Request(f"http://{address}{path}", data, dict(headers))
-    with contextlib.suppress(urllib.error.HTTPError):
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return answer.read().decode()
-    return None
+        status, _, answer = ask(self.url + "/v1/completions", body, headers)
+        assert status == 200, answer
+        return json.loads(answer)
 
 
 def metric(program, name):
-    lines = http(program["admin"], "/metrics").splitlines()
+    lines = ask(f"http://{program['admin']}/metrics")[2].decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 

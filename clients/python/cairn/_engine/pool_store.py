@@ -211,7 +211,7 @@ class PoolStore(Store):
         blocks = {(target.pool, target.first): len(target.into) for target in targets}
         with self.loading_pools(keys, needs, tokens, sum(blocks.values()), limit) as load:
             for target in targets:
-                if load.fetching(target.pool, target.first, target.rect)(0, target.into):
+                if load.fetching(target.pool, target.first)(0, target.into, target.rect):
                     return False
             load.came = True
         return True
@@ -311,15 +311,15 @@ class PoolLoad:
         """With a lease. None: the node cannot restore the length."""
         self.came = False
 
-    def fetching(self, pool: int, first: int, rect: Rect) -> Fetching:
+    def fetching(self, pool: int, first: int) -> Fetching:
         """Fills memory with blocks of a pool from the index on, counted from the prompt's block
         `first`. Returns the indices of those that did not come, as `Store.loading` does."""
 
         def fetch(
             index: int,
             into: Sequence[Memory],
+            rect: Rect | None,
             device: DeviceRead | None = None,
-            rect: Rect | None = rect,
         ) -> set[int]:
             failed = set(range(len(into)))
             left = self._until - time.monotonic()

@@ -99,15 +99,14 @@ class DeviceRead:
 
 
 class Fetching(Protocol):
-    """Fills memory with the blocks of a load from the index on; see `Store.loading`. `rect`: a part
-    of each, if not the load's."""
+    """Fills memory with a part of each block of a load, from the index on; see `Store.loading`."""
 
     def __call__(
         self,
         index: int,
         into: Sequence[Memory],
+        rect: Rect | None,
         device: DeviceRead | None = None,
-        rect: Rect | None = ...,
     ) -> set[int]: ...
 
 
@@ -255,8 +254,8 @@ class Store:
         `match`, whose lease is used and not given back. `limit`: seconds after which it is given
         up if that is earlier than `load_timeout`.
         """
-        with self.loading(keys, first, len(into), rect, found, limit) as fetch:
-            return fetch(0, into)
+        with self.loading(keys, first, len(into), found, limit) as fetch:
+            return fetch(0, into, rect)
 
     def load_parts(
         self,
@@ -270,7 +269,7 @@ class Store:
         failed: set[int] = set()
         with self.loading(keys, first, blocks, limit=limit, parts=len(into)) as fetch:
             for rect, memory in into.items():
-                failed |= fetch(0, memory, rect=rect)
+                failed |= fetch(0, memory, rect)
         return failed
 
     @contextlib.contextmanager
@@ -279,7 +278,6 @@ class Store:
         keys: Sequence[bytes],
         first: int,
         blocks: int,
-        rect: Rect | None = None,
         found: Match | None = None,
         limit: float = math.inf,
         parts: int = 1,
@@ -287,7 +285,7 @@ class Store:
         """As `load` of `blocks` blocks, but some at a time: gives a function that fills memory with
         the blocks from the i-th on, and returns the indices of those that did not come. With a
         `DeviceRead`, blocks may go to a GPU instead. `parts`: how many of each block the caller
-        fetches, each by a `rect` of its own.
+        fetches.
 
         After `load_timeout`, or `limit` seconds, no block comes. The memory of a call is the
         caller's again after it.
@@ -299,8 +297,8 @@ class Store:
         def fetch(
             index: int,
             into: Sequence[Memory],
+            rect: Rect | None,
             device: DeviceRead | None = None,
-            rect: Rect | None = rect,
         ) -> set[int]:
             nonlocal came
             failed = set(range(len(into)))

@@ -243,7 +243,7 @@ class DevicePages:
             missed: set[int] = set()
             for i, rect in enumerate(self._rects):
                 memory = [self._part(address, size, i) for address, size in places]
-                missed |= fetch(index, memory, device, rect)
+                missed |= fetch(index, memory, rect, device)
             bad = missed
             came -= bad
         finally:

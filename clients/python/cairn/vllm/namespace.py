@@ -140,7 +140,7 @@ def make_plan(
     if len(groups) != 1 or not is_full_attention(groups[0]):
         return _pooled_plan(vllm_config, kv_cache_config, options, proofs, ranks)
     kv = first_spec(groups[0])
-    layers = [size // ranks.columns for size in layer_bytes(groups[0], kv_cache_config)]
+    layers = layer_bytes(groups[0], kv_cache_config, ranks.columns)
     own_bytes = sum(layers)
     part_bytes = ranks.most_bytes(layers[0], own_bytes)
     block_tokens = kv.block_size * ranks.token_shards
@@ -246,7 +246,7 @@ def _pooled_plan(
 def _described(group: Any, kv_cache_config: KVCacheConfig, ranks: Ranks) -> str:
     if ranks.stages:
         return repr(first_spec(group))
-    sizes = [size // ranks.columns for size in layer_bytes(group, kv_cache_config)]
+    sizes = layer_bytes(group, kv_cache_config, ranks.columns)
     text = f"{len(sizes)}*{spec_of_column(first_spec(group), ranks.columns)!r}"
     return text if len(set(sizes)) == 1 else f"{text} {_sizes(sizes)}"
 

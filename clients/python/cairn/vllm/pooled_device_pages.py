@@ -28,13 +28,10 @@ class PooledDevicePages:
         of a block."""
         self._store = store
         self._needs = [pool.need(number) for number, pool in enumerate(plan.pools)]
-        self._rects = [
-            [Rect(number, number + 1, part, part + 1) for part in parts]
-            for number in range(len(plan.pools))
-        ]
         self._pages: list[DevicePages] = []
         try:
-            for pool, rects in zip(plan.pools, self._rects):
+            for number, pool in enumerate(plan.pools):
+                rects = [Rect(number, number + 1, part, part + 1) for part in parts]
                 self._pages.append(
                     DevicePages(store, layers_of(pool, kv_caches), rects, plan, None, pool)
                 )
@@ -53,7 +50,7 @@ class PooledDevicePages:
         count = len(job.blocks)
         with self._store.loading_pools(job.keys, self._needs, job.tokens, count, job.limit) as load:
             for blocks in job.pools:
-                fetch = load.fetching(blocks.pool, blocks.first, self._rects[blocks.pool][0])
+                fetch = load.fetching(blocks.pool, blocks.first)
                 pages = self._pages[blocks.pool]
                 if pages.load_blocks(blocks.blocks, blocks.first, fence, fetch, job.limit):
                     return set(range(count))

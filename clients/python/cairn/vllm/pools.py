@@ -104,9 +104,9 @@ def keeps_states(group: Any) -> bool:
     return all(type(spec) is MambaSpec for spec in specs_of(group))
 
 
-def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
-    """The bytes of a block in each layer of a group at this worker, without the padding after a
-    state.
+def layer_bytes(group: Any, kv_cache_config: Any, columns: int) -> list[int]:
+    """The bytes of each of the worker's `columns` parts of a block, by layer of a group, without
+    the padding after a state.
 
     Scheduler and workers must find the same, so layers of other sizes than the first one's are
     known by their distances in memory, which grow as their blocks do.
@@ -119,7 +119,7 @@ def layer_bytes(group: Any, kv_cache_config: Any) -> list[int]:
     first = first_spec(group)
     size = first.state_content_size_bytes if keeps_states(group) else first.page_size_bytes
     own = [strides.get(name, 1) for name in group.layer_names]
-    return [size * stride // own[0] for stride in own]
+    return [size * stride // own[0] // columns for stride in own]
 
 
 def is_full_attention(group: Any) -> bool:
@@ -150,7 +150,7 @@ def make_pools(kv_cache_config: Any, proofs: Sequence[bool], ranks: Ranks) -> tu
     pools = []
     for number, (group, (name, tail)) in enumerate(zip(groups, kinds)):
         states = keeps_states(group)
-        sizes = [size // ranks.columns for size in layer_bytes(group, kv_cache_config)]
+        sizes = layer_bytes(group, kv_cache_config, ranks.columns)
         pools.append(
             PoolPlan(
                 name=f"group{number}_{name}",
