@@ -6,7 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <initializer_list>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
@@ -58,17 +61,22 @@ size_t CommonThreads() {
   return kFixed + 2 * std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), 16);
 }
 
+// A counter for each value of one label.
+void Count(const std::string& name, const std::string& help, const std::string& label,
+           std::initializer_list<std::pair<const char*, uint64_t>> counts, metrics::Sink* sink) {
+  for (const auto& [value, count] : counts) {
+    sink->Counter(name, help, {{label, value}}, metrics::Number(count));
+  }
+}
+
 void ExportLog(metrics::Registry* registry) {
   registry->AddCollector([](metrics::Sink& sink) {
     const log::Losses lost = log::GetLosses();
-    const auto add = [&](const char* reason, uint64_t lines) {
-      sink.Counter("cairn_log_lost_lines_total",
-                   "Lines of the log that were not written. full: stderr was not read. rate: the "
-                   "event wrote too many.",
-                   {{"reason", reason}}, metrics::Number(lines));
-    };
-    add("full", lost.dropped);
-    add("rate", lost.left_out);
+    Count(
+        "cairn_log_lost_lines_total",
+        "Lines of the log that were not written. full: stderr was not read. rate: the event wrote "
+        "too many.",
+        "reason", {{"full", lost.dropped}, {"rate", lost.left_out}}, &sink);
   });
 }
 
@@ -86,15 +94,11 @@ void ExportTracing(const tracing::Tracing* tracing, metrics::Registry* registry)
   registry->AddCollector([tracing](metrics::Sink& sink) {
     const tracing::Exporter::Stats stats =
         tracing == nullptr ? tracing::Exporter::Stats() : tracing->GetStats();
-    const auto add = [&](const char* result, uint64_t spans) {
-      sink.Counter("cairn_trace_spans_total",
-                   "Spans, by what became of them. dropped: too many waited. failed: the collector "
-                   "did not take them.",
-                   {{"result", result}}, metrics::Number(spans));
-    };
-    add("sent", stats.sent);
-    add("dropped", stats.dropped);
-    add("failed", stats.failed);
+    Count("cairn_trace_spans_total",
+          "Spans, by what became of them. dropped: too many waited. failed: the collector did not "
+          "take them.",
+          "result", {{"sent", stats.sent}, {"dropped", stats.dropped}, {"failed", stats.failed}},
+          &sink);
   });
 }
 

@@ -33,23 +33,27 @@ std::optional<Place> Tracer::Begin(std::string_view trace, bool entry) {
     place.own = *caller;
     place.parent = caller->span;
   } else {
+    if (!trace.empty() || !entry) return std::nullopt;
     // The upper 53 bits are a number from 0 to 1.
     const bool chosen = static_cast<double>(Random() >> 11) * 0x1p-53 < sample_;
-    if (!trace.empty() || !entry || !chosen) return std::nullopt;
+    if (!chosen) return std::nullopt;
     const uint64_t halves[] = {Random(), Random()};
     std::memcpy(place.own.trace.data(), halves, sizeof(halves));
     place.own.sampled = true;
   }
-  const uint64_t id = Random();
-  std::memcpy(place.own.span.data(), &id, sizeof(id));
+  SetSpan(&place);
   return place;
 }
 
 Place Tracer::Below(const Place& place) {
   Place below = {.own = place.own, .parent = place.own.span};
-  const uint64_t id = Random();
-  std::memcpy(below.own.span.data(), &id, sizeof(id));
+  SetSpan(&below);
   return below;
+}
+
+void Tracer::SetSpan(Place* place) {
+  const uint64_t id = Random();
+  std::memcpy(place->own.span.data(), &id, sizeof(id));
 }
 
 }  // namespace cairn::tracing

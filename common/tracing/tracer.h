@@ -53,6 +53,8 @@ class Tracer {
 
  private:
   uint64_t Random();
+  // Gives it a new span id.
+  void SetSpan(Place* place);
 
   const double sample_;
   std::atomic<uint64_t> random_;

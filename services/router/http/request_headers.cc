@@ -62,9 +62,9 @@ std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateReques
         std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
     if (!legal) return HeaderError("x-cairn-trace", *text, "1 to 64 characters of [A-Za-z0-9-]");
     generate->trace = *text;
-  } else if (const std::string* const parent = request.Find("traceparent");
-             parent != nullptr && tracing::ParseTraceParent(*parent)) {
-    generate->trace = tracing::TraceParent(*tracing::ParseTraceParent(*parent));
+  } else if (const std::string* const parent = request.Find("traceparent"); parent != nullptr) {
+    const auto context = tracing::ParseTraceParent(*parent);
+    if (context) generate->trace = tracing::TraceParent(*context);
   }
   return std::nullopt;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "common/metrics/buckets.h"
+
 namespace cairn::router {
 namespace {
 
@@ -213,20 +215,18 @@ std::function<void(double)> AddedTime(metrics::Registry* registry) {
 }
 
 RouterEngine::Observers RouterTimes(metrics::Registry* registry) {
-  const std::vector<double> long_times = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-                                          1,     2.5,  5,     10,   30,  60};
   const metrics::Histogram prepared = registry->AddHistogram(
       "cairn_router_prepare_seconds",
       "Time from a request's arrival until it was sent to its first worker.", kShortTimes);
   const metrics::Histogram first_token = registry->AddHistogram(
-      "cairn_router_ttft_seconds", "Time from a request's arrival to its first token.", long_times);
+      "cairn_router_ttft_seconds", "Time from a request's arrival to its first token.",
+      metrics::kRequestSeconds);
   const metrics::Histogram answered = registry->AddHistogram(
       "cairn_router_request_seconds",
-      "Time from a request's arrival to the end of its complete answer.", long_times);
-  const metrics::Histogram token =
-      registry->AddHistogram("cairn_router_token_seconds",
-                             "Mean time between two tokens of an answer, once for each answer.",
-                             {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5});
+      "Time from a request's arrival to the end of its complete answer.", metrics::kRequestSeconds);
+  const metrics::Histogram token = registry->AddHistogram(
+      "cairn_router_token_seconds",
+      "Mean time between two tokens of an answer, once for each answer.", metrics::kTokenSeconds);
   return {.prepared = [prepared](double seconds) { prepared.Observe(seconds); },
           .first_token = [first_token](double seconds) { first_token.Observe(seconds); },
           .answered = [answered](double seconds) { answered.Observe(seconds); },

@@ -4,15 +4,15 @@
 #include <string_view>
 #include <vector>
 
+#include "common/metrics/buckets.h"
 #include "common/metrics/statistic_metrics.h"
 
 namespace cairn::worker {
 namespace {
 
-const std::vector<double> kRequestSeconds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-                                             1,     2.5,  5,     10,   30,  60};
-const std::vector<double> kTokenSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                           0.1,   0.25,   0.5,   1,    2.5};
+using metrics::kRequestSeconds;
+using metrics::kTokenSeconds;
+
 const std::vector<double> kCacheSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
                                            0.05,   0.1,   0.25,   0.5,   1,    2.5};
 
