@@ -4,6 +4,7 @@
 //   prompt_run        match, fetch, compute: the way of most prompts
 //   spilled_prompt    a prompt that never fits into the worker's pages
 //   selected_prompt   a prompt of which only selected rows are kept
+//   turned_prompt     a prompt that loses its oldest tokens
 //   parked_prompt     a copy of the KV that the request had before it gave its pages away
 //
 // A request takes one way, from the match to the prompt's last token. Some ways stay until the

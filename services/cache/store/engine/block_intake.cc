@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace cairn::cache {
-namespace {}  // namespace
 
 Status BlockIntake::MakeIndexRoom() {
   const uint64_t used = context_.IndexBytes() + context_.MapBytes();

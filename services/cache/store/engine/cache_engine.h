@@ -256,7 +256,8 @@ class CacheEngine {
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
-  // visible. FAILED_PRECONDITION: not all bytes were written. DATA_LOSS: bytes fail their hash.
+  // visible. Slices that a client wrote in place are not verified here, but by whoever reads or
+  // copies them. FAILED_PRECONDITION: not all bytes were written. DATA_LOSS: bytes fail their hash.
   // ALREADY_EXISTS: somebody else committed the part first; this one's room is free again.
   // INVALID_ARGUMENT: somebody committed a part that this one crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
