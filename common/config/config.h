@@ -124,6 +124,9 @@ class Schema {
   // The lines of TellOnRequest, each with its end.
   std::string Tell() const;
 
+  // The values that differ from their defaults, as one YAML line: {host.capacity: 64MiB}. No value
+  // is a secret: the settings name files of secrets.
+  std::string PrintChanged() const;
   // The current values as a YAML file, with a comment above each.
   std::string PrintYaml() const;
   // A Markdown table of all fields with their defaults (not with the current values).

@@ -66,6 +66,15 @@ std::string Schema::PrintYaml() const {
   return out;
 }
 
+std::string Schema::PrintChanged() const {
+  std::vector<std::string> changed;
+  for (const auto& field : fields_) {
+    const std::string value = field->print();
+    if (value != field->default_yaml) changed.push_back(fmt::format("{}: {}", field->name, value));
+  }
+  return fmt::format("{{{}}}", fmt::join(changed, ", "));
+}
+
 std::string Schema::PrintMarkdown() const {
   std::string out = "| key | default | expected | meaning |\n|---|---|---|---|\n";
   for (const auto& field : fields_) {

@@ -102,11 +102,17 @@ void ExportTracing(const tracing::Tracing* tracing, metrics::Registry* registry)
   });
 }
 
-Status Serve(const Program& program, ShutdownSignals& signals) {
+// `changed`: the settings that are not the defaults.
+Status Serve(const Program& program, const std::string& changed, ShutdownSignals& signals) {
   const Settings& settings = *program.settings;
   CAIRN_ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(settings.log_level));
   CAIRN_ASSIGN_OR_RETURN(const log::Format format, log::ParseFormat(settings.log_format));
   log::Configure({.level = level, .format = format});
+  // Whoever reads a log, or a report that has it, asks this first.
+  log::Info("starting", {{"program", program.name},
+                         {"version", std::string(config::Version())},
+                         {"revision", std::string(config::Revision())},
+                         {"settings", changed}});
 
   // Whatever way this function ends, the ticker goes first and the service after the admin port,
   // since both call it.
@@ -253,7 +259,7 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   }
   const size_t threads = CommonThreads() + (program.threads ? program.threads() : 0);
   if (const Status enough = CheckThreads(threads); !enough.ok()) return fail(enough, 1);
-  const Status status = Serve(program, signals);
+  const Status status = Serve(program, schema.PrintChanged(), signals);
   if (status.ok()) return 0;
   return fail(status, status.code() == StatusCode::kInvalidArgument ? 2 : 1);
 }

@@ -281,6 +281,16 @@ TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
   EXPECT_EQ(schema.PrintYaml(), printed);
 }
 
+TEST_F(ConfigTest, OneLineHasTheSettingsThatAreNotTheDefaults) {
+  EXPECT_EQ(schema.PrintChanged(), "{}");
+  ASSERT_OK(schema.Set("host.capacity", "3MiB", "test"));
+  ASSERT_OK(schema.Set("rpc.threads", "4", "test"));  // The default.
+  ASSERT_OK(schema.Set("tls.admins", "a,b: c", "test"));
+  ASSERT_OK(schema.Set("node.id", "two\nlines", "test"));
+  EXPECT_EQ(schema.PrintChanged(),
+            R"({host.capacity: 3MiB, tls.admins: [a, "b: c"], node.id: "two\nlines"})");
+}
+
 TEST_F(ConfigTest, PrintedTextsReadBackEqualWhateverTheyHold) {
   for (const std::string& text :
        {std::string("a\0b", 3), std::string("a\rb"), std::string("a\tb\x7f"), std::string("a?b"),

@@ -11,7 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "common/config/config.h"
+#include "common/log/log.h"
 #include "common/metrics/admin_server.h"
+#include "tests/support/captured_log.h"
 
 namespace cairn::service {
 namespace {
@@ -116,6 +119,17 @@ TEST_F(ServiceRunTest, StartsServesDrainsAndEnds) {
   EXPECT_THAT(script_.ready_when_starting, HasSubstr("reading the script"));
   EXPECT_THAT(script_.ready_when_draining, HasSubstr("draining"));
   EXPECT_THAT(script_.live_when_stuck, HasSubstr("a poller of calls is stuck for 3600 s"));
+}
+
+TEST_F(ServiceRunTest, TheLogBeginsWithVersionAndChangedSettings) {
+  testing::CapturedLog captured;
+  EXPECT_EQ(Run({"--log.format", "json"}), 0);
+  const std::string log = captured.Take();
+  const std::string first = log.substr(0, log.find('\n'));
+  EXPECT_THAT(first, HasSubstr(R"("event":"starting","program":"scripted")"));
+  EXPECT_THAT(first, HasSubstr(fmt::format(R"("version":"{}")", config::Version())));
+  EXPECT_THAT(first, HasSubstr(R"("settings":"{log.format: json}")"));
+  log::Configure({});
 }
 
 TEST_F(ServiceRunTest, AFailedStartEndsTheProcessWithoutADrain) {
