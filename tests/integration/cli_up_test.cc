@@ -283,6 +283,45 @@ TEST_F(CliUpTest, AWorkerThatWasKilledIsAway) {
   ExpectNothingIsLeft();
 }
 
+TEST_F(CliUpTest, AReportHasWhatRunsAndNamesWhatDoesNot) {
+  ASSERT_EQ(Up({"--workers", "2"}).code, 0);
+  KillAndWait("worker-2");
+  const std::string path = root_.path() + "/report.txt";
+  const std::string settings = root_.path() + "/cairn.yaml";
+  std::ofstream(settings) << "listen: 127.0.0.1:7400\npassword: hunter2\n";
+  const std::vector<std::string> command = {
+      "report", "--config", settings, "--log", root_.path() + "/none", "--json", "--out", path};
+  const CommandResult made = Run(command);
+  ASSERT_EQ(made.code, 0) << made.err;
+  const nlohmann::json json = made.Json();
+  EXPECT_EQ(json["file"], path);
+  EXPECT_EQ(json["bytes"], std::filesystem::file_size(path));
+  std::set<std::string> missing;
+  for (const auto& part : json["parts"]) {
+    if (part["missing"] != "") missing.insert(part["name"].get<std::string>());
+  }
+  EXPECT_THAT(missing,
+              ::testing::ElementsAre("log " + root_.path() + "/none", "worker-2: metrics"));
+
+  std::stringstream read;
+  read << std::ifstream(path).rdbuf();
+  const std::string report = read.str();
+  EXPECT_THAT(report,
+              AllOf(HasSubstr("==== machine ===="), HasSubstr("==== node-1: stat ===="),
+                    HasSubstr("==== node-1: members ===="), HasSubstr("cairn_lookup_tokens_total"),
+                    HasSubstr("==== worker-1: state ====\nready\n"),
+                    HasSubstr("cairn_worker_tokens_total"), HasSubstr("cairn_router_tokens_total"),
+                    HasSubstr("==== worker-2: log ====\n"), HasSubstr("starting")));
+  EXPECT_THAT(report, HasSubstr("listen: 127.0.0.1:7400\npassword: [left out]\n"));
+  EXPECT_THAT(report, Not(HasSubstr("hunter2")));
+
+  const CommandResult again = Run(command);
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.err, HasSubstr("is there already"));
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
 TEST_F(CliUpTest, TheSocketsOfANodeThatWasKilledGoWithDown) {
   ASSERT_EQ(Up({}).code, 0);
   EXPECT_FALSE(std::filesystem::is_empty(runtime_));

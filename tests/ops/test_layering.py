@@ -95,6 +95,7 @@ ORDERS = {
         "cluster",
         "replay",
         "launch",
+        "report",
         "top",
         "commands",
     ],

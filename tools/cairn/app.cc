@@ -107,6 +107,7 @@ int RunApp(int argc, char** argv) {
   DownOptions down;
   TopOptions top;
   DoctorOptions doctor;
+  ReportOptions report;
 #ifndef CAIRN_WITHOUT_METHODS
   FidelityOptions fidelity;
 #endif
@@ -123,6 +124,7 @@ int RunApp(int argc, char** argv) {
   AddDown(app, down);
   AddTop(app, top);
   AddDoctor(app, doctor);
+  AddReport(app, report);
 #ifndef CAIRN_WITHOUT_METHODS
   AddFidelity(app, fidelity);
 #endif
@@ -146,6 +148,7 @@ int RunApp(int argc, char** argv) {
       {"down", [&] { return RunDown(down); }},
       {"top", [&] { return RunTop(top); }},
       {"doctor", [&] { return RunDoctor(doctor); }},
+      {"report", [&] { return RunReport(report); }},
 #ifndef CAIRN_WITHOUT_METHODS
       {"fidelity", [&] { return RunFidelity(fidelity); }},
 #endif

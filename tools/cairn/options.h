@@ -175,6 +175,16 @@ struct DoctorOptions {
   bool json = false;
 };
 
+struct ReportOptions {
+  std::string out;        // "-": standard output. Empty: a name with the time.
+  std::string directory;  // As in TopOptions.
+  std::string cache;      // Addresses of nodes with commas.
+  std::vector<std::string> admins, configs, logs;
+  double timeout_s = 5;  // The timeout of each answer.
+  TlsFlags tls;
+  bool json = false;
+};
+
 struct DemoOptions {
   std::string model = kDefaultModel;
   std::string out = "build/demo";

@@ -39,6 +39,9 @@ int RunTop(const TopOptions& options);
 void AddDoctor(CLI::App& app, DoctorOptions& options);
 int RunDoctor(const DoctorOptions& options);
 
+void AddReport(CLI::App& app, ReportOptions& options);
+int RunReport(const ReportOptions& options);
+
 void AddFidelity(CLI::App& app, FidelityOptions& options);
 int RunFidelity(const FidelityOptions& options);
 
