@@ -65,7 +65,10 @@ class World:
         self._text = (ROOT / "examples/demo/system.txt").read_text() * 3
         self._rounds = itertools.count()
         nodes = self._start_nodes()
-        workers = [self._start_worker(node) for node in nodes[:2]]
+        workers = [
+            self._start_worker(node, path)
+            for node, path in zip(nodes, ("grpc", "auto"), strict=False)
+        ]
         router = self._start_router(workers, nodes)
         self.services = {
             "cairn-cache": [*nodes, self._start_node_with_tls()],
@@ -182,12 +185,12 @@ class World:
             )
         )
 
-    def _start_worker(self, node):
+    def _start_worker(self, node, path):
         return self._run(
             worker_command(
                 self._build,
                 MODEL,
-                *("--cache", node.grpc, "--cache.path", "grpc", "--threads", 1),
+                *("--cache", node.grpc, "--cache.path", path, "--threads", 1),
                 *("--cache.match_deadline", "2s", "--cache.stall_deadline", "2s"),
             )
         )

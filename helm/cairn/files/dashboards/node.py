@@ -2,7 +2,7 @@
 
 import shared
 from panels import ANY, NONE_ALLOWED, above, heat, lines, stat
-from queries import NODE, each, last_hour, per_second, share, total
+from queries import NODE, each, last_hour, per_second, quantile, share, total
 
 UID, TITLE = "cairn-node", "Node and disk"
 
@@ -380,6 +380,18 @@ ROWS = [
                 "ops",
                 "Postponed: the process had no descriptor or memory for one, and takes it later.",
                 per_second("cairn_local_connections_total", "outcome"),
+            ),
+            heat(
+                "Time of same-node calls",
+                "From a call's way out of its ring to its answer. A locate may wait for the disk "
+                "or for another node.",
+                "cairn_local_call_seconds",
+            ),
+            lines(
+                "Time of same-node calls, p99",
+                "s",
+                "The slowest hundredth of each call takes longer.",
+                quantile(0.99, "cairn_local_call_seconds", "call", legend="{{call}}"),
             ),
             lines(
                 "Descriptors",

@@ -63,7 +63,7 @@ class LocalServer {
     CacheEngine* engine = nullptr;  // With an in-place side. All outlive the server.
     HostTier* host = nullptr;
     const Clock* clock = nullptr;
-    MatchObserver* observer = nullptr;  // Or none.
+    LocalObserver* observer = nullptr;  // Or none.
     // Rings are charged to it, as MemoryItem::kSessions. nullptr: nothing bounds them.
     MemoryAccount* memory = nullptr;
     DeviceTier* devices = nullptr;  // Or none.

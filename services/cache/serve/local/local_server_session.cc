@@ -88,6 +88,8 @@ LocalServerSession::~LocalServerSession() {
 bool LocalServerSession::Serve(int max, Status* why) {
   busy_ = false;
   bool more = true;
+  // An answer is the moment when the next call is taken: one look at the clock for each of a row.
+  std::optional<TimePoint> now;
   for (int i = 0; more && i < max; ++i) {
     shm::Submission submission;
     switch (ring_.TakeOne(&submission)) {
@@ -111,9 +113,9 @@ bool LocalServerSession::Serve(int max, Status* why) {
         shm::Completion done;
         done.cookie = submission.cookie;
         bool wait = true;
-        const Status status = Run(*call, submission.cookie, &done, &wait);
-        if (status.ok() && wait) break;
-        Finish(*call, status, &done);
+        if (!now) now = services_.clock->Now();
+        const Status status = Run(*call, submission.cookie, *now, &done, &wait);
+        if (!status.ok() || !wait) now = Finish(*call, *now, status, &done);
         break;
       }
     }
@@ -123,25 +125,24 @@ bool LocalServerSession::Serve(int max, Status* why) {
 }
 
 // On return `wait` says that the call waits and has no answer yet.
-Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
+Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie, TimePoint taken,
                                shm::Completion* done, bool* wait) {
   *wait = false;
   switch (call.op) {
     case Op::kMatch:
-      return Match(call, cookie, done, wait);
+      return Match(call, cookie, taken, done, wait);
     case Op::kMatchPools:
-      return MatchPools(call, cookie, done, wait);
+      return MatchPools(call, cookie, taken, done, wait);
     case Op::kExists:
       return Exists(call, done);
     case Op::kLocate: {
       *wait = call.argument > 0;
       const Status status = Locate(call, done, wait);
       if (status.ok() && *wait) {
-        const TimePoint now = services_.clock->Now();
         const auto patience = std::chrono::milliseconds(std::min(call.argument, kMaxWaitMs));
         Waiting& waiting = waiting_.emplace_back(
-            Waiting{.cookie = cookie, .call = call, .since = now, .deadline = now + patience});
-        waiting.next_look = NextLook(waiting, now);
+            Waiting{.cookie = cookie, .call = call, .since = taken, .deadline = taken + patience});
+        waiting.next_look = NextLook(waiting, taken);
       }
       return status;
     }
@@ -163,8 +164,8 @@ Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
   return OkStatus();
 }
 
-void LocalServerSession::Finish(const DecodedSubmission& call, const Status& status,
-                                shm::Completion* done) {
+TimePoint LocalServerSession::Finish(const DecodedSubmission& call, TimePoint since,
+                                     const Status& status, shm::Completion* done) {
   done->op = static_cast<uint8_t>(call.op);
   if (!status.ok()) {
     if (status.code() == StatusCode::kInvalidArgument ||
@@ -185,6 +186,9 @@ void LocalServerSession::Finish(const DecodedSubmission& call, const Status& sta
     }
   }
   ring_.Complete(*done);
+  const TimePoint now = services_.clock->Now();
+  if (services_.observer != nullptr) services_.observer->OnAnswer(call.op, now - since);
+  return now;
 }
 
 Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint) {
@@ -270,7 +274,7 @@ size_t LocalServerSession::RetryWaiting(size_t max) {
       waiting_.push_back(call);
       continue;
     }
-    Finish(call.call, status, &done);
+    (void)Finish(call.call, call.since, status, &done);
   }
   ring_.Publish();
   return looks;

@@ -36,10 +36,12 @@ class ArenaSegmentSender {
   virtual Status SendChunks(const shm::Chunks& message, std::span<const int> descriptors) = 0;
 };
 
-// Told of every answered match. Called on the server's thread.
-class MatchObserver {
+// Told of answers. Called on the server's thread.
+class LocalObserver {
  public:
-  virtual ~MatchObserver() = default;
+  virtual ~LocalObserver() = default;
+  // A call was answered so long after it was taken out of its ring.
+  virtual void OnAnswer(shm::Op op, Duration took) = 0;
   virtual void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) = 0;
   // The same of a match over pools, whose keys stand for `asked_tokens`.
   virtual void OnMatchPools(const MatchResult& result, const JointQuestion& question,
@@ -79,7 +81,7 @@ class LocalServerSession {
     const Clock* clock = nullptr;
     LocalStats* stats = nullptr;
     LocalBuffers* buffers = nullptr;
-    MatchObserver* observer = nullptr;  // Or none.
+    LocalObserver* observer = nullptr;  // Or none.
     DeviceTier* devices = nullptr;      // Or none.
     LeftChunks* left = nullptr;         // With devices.
     // Looks at many keys, one call of a session at a time. The engine outlives its tasks. nullptr:
@@ -136,12 +138,14 @@ class LocalServerSession {
     TimePoint next_look = {};
   };
 
-  Status Run(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
-             bool* wait);
+  // `taken`: when it was taken out of the ring.
+  Status Run(const shm::DecodedSubmission& call, uint64_t cookie, TimePoint taken,
+             shm::Completion* done, bool* wait);
   // A match that asks a source, or the executor.
   struct WaitingMatch {
     uint64_t cookie = 0;
     shm::DecodedSubmission call;
+    TimePoint since;
     uint32_t block_tokens = 0;
     std::optional<LeaseId> lease;       // On the blocks that are here.
     std::shared_ptr<LateMatch> answer;  // nullptr: it waits for another one of this session.
@@ -149,11 +153,11 @@ class LocalServerSession {
   };
 
   // `wait`: set when it asks a source and is answered by RetryWaiting.
-  Status Match(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
-               bool* wait);
+  Status Match(const shm::DecodedSubmission& call, uint64_t cookie, TimePoint taken,
+               shm::Completion* done, bool* wait);
   // The tiers alone are asked. `wait`: set when it has many keys and is answered by RetryWaiting.
-  Status MatchPools(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
-                    bool* wait);
+  Status MatchPools(const shm::DecodedSubmission& call, uint64_t cookie, TimePoint taken,
+                    shm::Completion* done, bool* wait);
   void CopyPoolKeys(const shm::DecodedSubmission& call, std::vector<BlockKey>* keys);
   MatchRequest PoolsRequest(const shm::DecodedSubmission& call, const JointQuestion& question,
                             std::span<const BlockKey> keys) const;
@@ -184,7 +188,9 @@ class LocalServerSession {
   Status Reserve(const shm::DecodedSubmission& call, shm::Completion* done);
   Status Commit(const shm::DecodedSubmission& call, shm::Completion* done);
   Status Abort(const shm::DecodedSubmission& call);
-  void Finish(const shm::DecodedSubmission& call, const Status& status, shm::Completion* done);
+  // Writes the answer to a call that was taken at `since`. Returns the time.
+  TimePoint Finish(const shm::DecodedSubmission& call, TimePoint since, const Status& status,
+                   shm::Completion* done);
 
   // Tokens of a block. PERMISSION_DENIED for another tenant's namespace.
   Result<uint32_t> CheckTenant(const Fingerprint& fingerprint);

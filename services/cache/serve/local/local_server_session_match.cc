@@ -8,7 +8,7 @@ namespace cairn::cache {
 
 using shm::DecodedSubmission;
 
-Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
+Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie, TimePoint taken,
                                  shm::Completion* done, bool* wait) {
   CAIRN_ASSIGN_OR_RETURN(const uint32_t block_tokens, CheckTenant(call.fingerprint));
   LocalBuffers& buffers = *services_.buffers;
@@ -33,8 +33,8 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
     auto answer = std::make_shared<LateMatch>(services_.engine, options_.session);
     further->Find(TimePoint::max(),
                   [answer](Result<MatchResult> found) { answer->Set(std::move(found)); });
-    matches_looked_ = services_.clock->Now();
-    waiting_matches_.push_back({cookie, call, block_tokens, match.lease, std::move(answer)});
+    matches_looked_ = taken;
+    waiting_matches_.push_back({cookie, call, taken, block_tokens, match.lease, std::move(answer)});
     *wait = true;
     return OkStatus();
   }
@@ -58,15 +58,15 @@ Status LocalServerSession::KeepLease(const MatchResult& match) {
 }
 
 Status LocalServerSession::MatchPools(const DecodedSubmission& call, uint64_t cookie,
-                                      shm::Completion* done, bool* wait) {
+                                      TimePoint taken, shm::Completion* done, bool* wait) {
   CAIRN_ASSIGN_OR_RETURN(const uint32_t unit_tokens, CheckTenant(call.fingerprint));
   shm::PoolQuestion asked;
   shm::CopyIn(ring_.scratch(), call.input, &asked, 1);
   CAIRN_ASSIGN_OR_RETURN(const JointQuestion question, shm::DecodeQuestion(asked));
   if (call.count > kPoolKeysHere && services_.executor != nullptr) {
-    WaitingMatch waiting = {cookie, call, unit_tokens, std::nullopt, nullptr, question};
+    WaitingMatch waiting = {cookie, call, taken, unit_tokens, std::nullopt, nullptr, question};
     if (!pools_under_way_) CAIRN_RETURN_IF_ERROR(BeginPools(&waiting));
-    matches_looked_ = services_.clock->Now();
+    matches_looked_ = taken;
     waiting_matches_.push_back(std::move(waiting));
     *wait = true;
     return OkStatus();
@@ -207,7 +207,7 @@ void LocalServerSession::AnswerMatches() {
     done.cookie = waiting.cookie;
     if (waiting.answer == nullptr && !pools_under_way_) {
       if (const Status begun = BeginPools(&waiting); !begun.ok()) {
-        Finish(waiting.call, begun, &done);
+        (void)Finish(waiting.call, waiting.since, begun, &done);
         continue;
       }
     }
@@ -219,7 +219,7 @@ void LocalServerSession::AnswerMatches() {
     }
     if (waiting.question) pools_under_way_ = false;
     const Status status = AnswerLate(waiting, *match, &done);
-    Finish(waiting.call, status, &done);
+    (void)Finish(waiting.call, waiting.since, status, &done);
   }
 }
 

@@ -25,7 +25,6 @@
 #include "services/cache/serve/rpc/admin_service.h"
 #include "services/cache/serve/rpc/cache_service.h"
 #include "services/cache/serve/rpc/cluster_service.h"
-#include "services/cache/serve/rpc/lookup_metrics.h"
 #include "services/cache/store/tier/disk/disk_tier.h"
 #include "services/cache/store/tier/host_tier.h"
 
@@ -283,7 +282,7 @@ class Node final : public service::Service {
   Status ServeLocal(int port) {
     if (config_.local_socket != "off") {
       auto server = StartLocalServer(config_, port,
-                                     {engine_.get(), host_.get(), &clock_, &local_lookups_,
+                                     {engine_.get(), host_.get(), &clock_, &local_metrics_,
                                       &memory_, devices_.tier.get(), &calls_},
                                      rpc_.node_epoch);
       if (server.ok()) {
@@ -343,18 +342,7 @@ class Node final : public service::Service {
   std::unique_ptr<ClusterMember> cluster_;  // nullptr: the node is alone.
   Timers timers_{&SteadyClock::Get()};      // The timers of a node that is alone.
   std::unique_ptr<CacheEngine> engine_;
-  // Matches of the same-node path count as those of gRPC do.
-  struct LocalLookups final : MatchObserver {
-    explicit LocalLookups(metrics::Registry* registry) : metrics(registry) {}
-    void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) override {
-      metrics.Count(result, asked, block_tokens);
-    }
-    void OnMatchPools(const MatchResult& result, const JointQuestion& question,
-                      uint64_t asked_tokens) override {
-      metrics.CountJoint(result, question, asked_tokens);
-    }
-    const LookupMetrics metrics;
-  } local_lookups_{&registry_};
+  LocalMetrics local_metrics_{&registry_};
   std::unique_ptr<LocalServer> local_;
   MemoryCharge events_memory_;
   std::unique_ptr<ZmqPublisher> events_;  // nullptr: nothing is published.

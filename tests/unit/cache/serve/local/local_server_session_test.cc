@@ -318,6 +318,8 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   ASSERT_EQ(first.size(), 3u);
   EXPECT_EQ(first[0].state, static_cast<uint8_t>(PlaceState::kPending));
   EXPECT_EQ(first[0].tier, 2);
+  EXPECT_THAT(times_.answers, ::testing::Contains(std::pair(Op::kMatch, Duration(0))));
+  times_.answers.clear();
 
   shm::Submission locate = client.call->WithLease(Op::kLocate, match.lease);
   locate.argument = 10'000;
@@ -332,6 +334,8 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   clock_.Advance(std::chrono::milliseconds(1));
   client.session->RetryWaiting();
   ASSERT_FALSE(client.session->has_waiting());
+  EXPECT_THAT(times_.answers, ::testing::ElementsAre(
+                                  std::pair(Op::kLocate, Duration(std::chrono::milliseconds(2)))));
   const shm::Completion done = client.call->Wait(locate);
   ASSERT_EQ(done.code, kOk);
   const auto places = client.call->Output<shm::PlaceEntry>(locate, done);

@@ -33,6 +33,7 @@ class LocalServerSessionTest : public ::testing::Test {
                                        .clock = &test->clock_,
                                        .stats = &test->stats_,
                                        .buffers = &test->buffers_,
+                                       .observer = &test->times_,
                                        .executor = &test->long_calls_,
                                        .memory = test->memory_},
           LocalServerSessionOptions{.session = id,
@@ -86,6 +87,14 @@ class LocalServerSessionTest : public ::testing::Test {
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin())) << n;
   }
 
+  // The times of answers, by call.
+  struct Times final : LocalObserver {
+    void OnAnswer(shm::Op op, Duration took) override { answers.emplace_back(op, took); }
+    void OnMatch(const MatchResult&, size_t, uint32_t) override {}
+    void OnMatchPools(const MatchResult&, const JointQuestion&, uint64_t) override {}
+    std::vector<std::pair<shm::Op, Duration>> answers;
+  };
+
   FakeClock clock_;
   std::unique_ptr<FakeTier> disk_ =
       std::make_unique<FakeTier>(FakeTier::Options{.capacity_bytes = 64 << 20});
@@ -94,6 +103,7 @@ class LocalServerSessionTest : public ::testing::Test {
   LocalEngine node_;
   LocalStats stats_;
   LocalBuffers buffers_;
+  Times times_;
   ManualExecutor long_calls_;        // Runs matches of many keys.
   MemoryAccount* memory_ = nullptr;  // Their keys are charged to it.
   const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
