@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Draws one of the Grafana dashboards with the values that a Prometheus has of real programs: the
-small world of tests/ops/observed_world.py, a minute long.
+"""Draws the Grafana dashboards with the values that a Prometheus has of real programs: the small
+world of tests/ops/observed_world.py, a minute long.
 
-python3 docs/images/dashboard_svg.py --build build/release --uid cairn-overview
---svg docs/images/dashboard.svg
+python3 docs/images/dashboard_svg.py --build build/release --folder docs/images
 
 It shows what is in which panel, and is no picture of Grafana. A panel of a kind that it does not
 know is an error.
@@ -230,14 +229,18 @@ def answers_of(dashboard, world, since=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path)
-    parser.add_argument("--uid", default="cairn-overview")
     parser.add_argument("--seconds", default=60, type=float, help="how long the load lasts")
-    parser.add_argument("--svg", required=True, type=pathlib.Path)
+    parser.add_argument(
+        "--folder", required=True, type=pathlib.Path, help="gets dashboard-NAME.svg for each"
+    )
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests/ops"))
     from observed_world import observed_world
 
-    dashboard = json.loads((DASHBOARDS / f"{arguments.uid}.json").read_text())
+    dashboards = {
+        path.stem.removeprefix("cairn-"): json.loads(path.read_text())
+        for path in DASHBOARDS.glob("cairn-*.json")
+    }
     with (
         tempfile.TemporaryDirectory() as folder,
         observed_world(arguments.build.resolve(), pathlib.Path(folder)) as world,
@@ -245,8 +248,9 @@ def main():
         start = time.time()
         while time.time() < start + arguments.seconds:
             world.load()
-        answers = answers_of(dashboard, world, start)
-        arguments.svg.write_text(draw(dashboard, answers, start, time.time()))
+        for name, dashboard in dashboards.items():
+            image = draw(dashboard, answers_of(dashboard, world, start), start, time.time())
+            (arguments.folder / f"dashboard-{name}.svg").write_text(image)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,13 @@ def test_the_router_sees_workers_and_nodes(world):
     assert now("cairn_router_index_members") == [3]
 
 
+def test_a_scrape_has_few_series(world):
+    """With a disk, a GPU, a cluster and a picker."""
+    scraped = world.prometheus.values("scrape_samples_scraped", time.time())
+    assert len(scraped) == sum(map(len, world.services.values()))
+    assert max(scraped) <= 2500
+
+
 @pytest.mark.parametrize("job", ["cairn-cache", "cairn-worker", "cairn-router"])
 def test_promtool_finds_nothing_to_improve_in_the_metrics(world, job):
     for service in world.services[job]:
