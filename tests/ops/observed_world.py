@@ -220,6 +220,7 @@ class World:
                     f"http://{engine}=tcp://{events}",
                 ),
                 *("--picker.listen", "127.0.0.1:0"),
+                *("--tls.cert", self._folder / "tls.crt", "--tls.key", self._folder / "tls.key"),
             )
         )
 

@@ -148,6 +148,11 @@ def test_the_router_sees_workers_and_nodes(world):
     assert now("cairn_router_index_members") == [3]
 
 
+def test_nodes_and_routers_say_when_certificates_end(world):
+    ends = world.prometheus.series("cairn_tls_cert_expiry_timestamp_seconds", time.time())
+    assert {labels["job"] for labels, _ in ends} == {"cairn-cache", "cairn-router"}
+
+
 def test_a_scrape_has_few_series(world):
     """With a disk, a GPU, a cluster and a picker."""
     scraped = world.prometheus.values("scrape_samples_scraped", time.time())

@@ -12,6 +12,7 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "common/log/log.h"
+#include "common/metrics/certificates.h"
 #include "common/metrics/memory_metrics.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
@@ -164,6 +165,7 @@ class RouterProcess final : public service::Service {
             config.all_answers, BudgetName{.item = "answers", .setting = "all_answers"})),
         memory_(MemoryBounds(config)) {
     registry_.AddProcessMetrics({{"component", "router"}});
+    metrics::ExportCertificates(config_.tls, &registry_);
   }
   ~RouterProcess() override { Stop(); }
 

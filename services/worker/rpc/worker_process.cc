@@ -8,6 +8,7 @@
 
 #include "cairn/client/connect.h"
 #include "common/log/log.h"
+#include "common/metrics/certificates.h"
 #include "common/metrics/memory_metrics.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/engine/worker_engine.h"
@@ -25,6 +26,7 @@ class Worker final : public service::Service {
   Worker(const WorkerConfig& config, metrics::Registry* registry, tracing::Tracer* tracer)
       : config_(config), registry_(*registry), tracer_(tracer) {
     registry_.AddProcessMetrics({{"component", "worker"}});
+    metrics::ExportCertificates(config_.tls, &registry_);
   }
 
   Status Start() override {

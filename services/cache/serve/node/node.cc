@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/log/log.h"
+#include "common/metrics/certificates.h"
 #include "common/net/address.h"
 #include "common/net/congestion.h"
 #include "common/net/operator_path.h"
@@ -188,21 +189,7 @@ class Node final : public service::Service {
     ExportMemory(&memory_, engine_.get(), &registry_);
     if (disk_ != nullptr) ExportDiskTier(disk_.get(), &registry_);
     ExportDevices(devices_, &registry_);
-    if (config_.rpc.tls.enabled()) {
-      registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
-        const auto add = [&](const char* label, const std::string& path) {
-          const Result<double> expiry =
-              path.empty() ? Result<double>(0.0) : net::CertificateExpiry(path);
-          if (!path.empty() && expiry.ok()) {
-            sink.Gauge("cairn_tls_cert_expiry_timestamp_seconds",
-                       "When the certificate ends, seconds since 1970.", {{"cert", label}},
-                       *expiry);
-          }
-        };
-        add("server", tls.certificate);
-        add("ca", tls.client_ca);
-      });
-    }
+    metrics::ExportCertificates(config_.rpc.tls, &registry_);
     return OkStatus();
   }
 

@@ -7,12 +7,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/concurrency/mutex.h"
 #include "common/metrics/admin_server.h"
+#include "common/metrics/certificates.h"
 #include "common/status/matchers.h"
 
 namespace cairn::metrics {
@@ -22,9 +27,53 @@ using cairn::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr Duration kTimeout = std::chrono::seconds(60);
+
+// A certificate that ends in two days.
+class CertificatesTest : public ::testing::Test {
+ protected:
+  CertificatesTest() {
+    std::filesystem::create_directories(folder_);
+    const std::string command =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "
+        "/CN=localhost -keyout " +
+        folder_ + "/key.pem -out " + folder_ + "/cert.pem 2>/dev/null";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+  }
+  ~CertificatesTest() override { std::filesystem::remove_all(folder_); }
+
+  const std::string folder_ =
+      ::testing::TempDir() + "cairn_certificates." + std::to_string(getpid());
+};
+
+TEST_F(CertificatesTest, SayWhenTheyEndAsTheFilesAreNow) {
+  Registry registry;
+  const std::string path = folder_ + "/cert.pem";
+  ExportCertificates({.certificate = path, .private_key = folder_ + "/key.pem", .client_ca = path},
+                     &registry);
+  const std::string scrape = registry.Scrape();
+  const std::string name = "cairn_tls_cert_expiry_timestamp_seconds";
+  const double in_two_days =
+      static_cast<double>(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) +
+      2 * 86400;
+  for (const char* cert : {"server", "ca"}) {
+    const std::string row = name + "{cert=\"" + cert + "\"} ";
+    const size_t at = scrape.find("\n" + row);
+    ASSERT_NE(at, std::string::npos) << scrape;
+    EXPECT_NEAR(std::stod(scrape.substr(at + 1 + row.size())), in_two_days, 600);
+  }
+  std::ofstream(path) << "nothing";
+  EXPECT_THAT(registry.Scrape(), Not(HasSubstr(name)));
+}
+
+TEST_F(CertificatesTest, SayNothingWithoutTls) {
+  Registry registry;
+  ExportCertificates({}, &registry);
+  EXPECT_EQ(registry.Scrape(), "");
+}
 
 TEST(RegistryTest, ScrapesWhatWasCounted) {
   Registry registry;
