@@ -162,9 +162,9 @@ ROWS = [
                 per_second("cairn_tier_io_errors_total", "tier"),
             ),
             lines(
-                "Blocks copied between memory and disk",
+                "Blocks between memory and disk",
                 "ops",
-                "Promoted: to memory. Demoted: to disk.",
+                "Promoted: copied to memory. Demoted: gone from memory, while the disk keeps them.",
                 per_second("cairn_promoted_blocks_total", legend="promoted"),
                 per_second("cairn_demoted_blocks_total", legend="demoted"),
             ),

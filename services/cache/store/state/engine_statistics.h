@@ -39,7 +39,7 @@ namespace cairn::cache {
   ROW(kCounted, matched_blocks, "", "",                                                            \
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \
-      "Blocks copied from the host tier to disk.")                                                 \
+      "Blocks that left a tier while a slower one keeps them.")                                    \
   ROW(kCounted, lost_blocks, "cairn_lost_blocks_total", "",                                        \
       "Copies of blocks that were lost with the GPU on which they lay.")                           \
   ROW(kCounted, expired_blocks, "cairn_expired_blocks_total", "",                                  \
