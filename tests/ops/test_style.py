@@ -101,6 +101,19 @@ def test_python_is_formatted():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_python_uses_what_it_names():
+    """Imports and variables. F811: a test's argument has the name of an imported fixture."""
+    rules = ["--isolated", "--select", "F", "--ignore", "F811"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--no-cache", *rules, *map(str, PYTHON)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_long_functions_say_why():
     """Above a function of more than 80 lines stands a comment with the word "Long" and a reason."""
     wrong = []
