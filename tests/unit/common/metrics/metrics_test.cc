@@ -294,6 +294,36 @@ TEST_F(AdminServerTest, ServesMetricsAndNothingElse) {
   }
 }
 
+TEST_F(AdminServerTest, AThousandScrapesAreAnsweredOrRefusedAndLeaveNothing) {
+  registry.AddGauge("cairn_x", "X.").Set(3);
+  auto server = AdminServer::Start({.listen = "127.0.0.1:0"}, &registry, &health);
+  ASSERT_OK(server);
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return std::distance(begin(open), end(open));
+  };
+  const auto before = descriptors();
+  std::vector<std::thread> scrapers;
+  // As many at once as the server makes, and twice.
+  for (size_t i = 0; i < 2 * AdminServer::kScrapes; ++i) {
+    scrapers.emplace_back([&] {
+      for (int scrape = 0; scrape < 64; ++scrape) {
+        const auto body = HttpGet((*server)->address(), "/metrics", kTimeout);
+        if (body.ok()) {
+          EXPECT_THAT(*body, HasSubstr("cairn_x 3\n"));
+        } else {
+          // 503, or it gave its place to a newer one.
+          EXPECT_EQ(body.status().code(), StatusCode::kUnavailable) << body.status();
+        }
+      }
+    });
+  }
+  for (std::thread& scraper : scrapers) scraper.join();
+  EXPECT_OK(HttpGet((*server)->address(), "/metrics", kTimeout));
+  server->reset();
+  EXPECT_LE(descriptors(), before);
+}
+
 TEST_F(AdminServerTest, RefusesAddressesItCannotUse) {
   for (const char* listen :
        {"", "7401", "localhost:", ":1", "127.0.0.1:x", "127.0.0.1:1,127.0.0.1:2"}) {
