@@ -37,7 +37,8 @@ from cairn.vllm.options import ConnectorOptions
 parser = argparse.ArgumentParser()
 parser.add_argument("words", nargs=2)
 parser.add_argument("--kv-transfer-config", type=json.loads, required=True)
-given = parser.parse_args()
+parser.add_argument("--port", type=int, default=8000)
+given, _ = parser.parse_known_args()
 options = ConnectorOptions.read(given.kv_transfer_config["kv_connector_extra_config"])
 spec = cairn.NamespaceSpec(
     model=given.words[1], revision="1", numerics="1", tenant=options.tenant,
@@ -98,7 +99,7 @@ def end():
 
 signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=end).start())
 threading.Thread(target=save, daemon=True).start()
-http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
+http.server.ThreadingHTTPServer(("0.0.0.0", given.port), Handler).serve_forever()
 """
 
 
@@ -163,9 +164,11 @@ def manifest(name, **replaced):
 
 def call(cluster, pod, method, path, body=None):
     """What an engine's pod answers."""
+    ports = [p for c in pod.containers if c.spec["image"] == VLLM for p in c.spec["ports"]]
+    port = ports[0]["containerPort"]
 
     def ask():
-        connection = http.client.HTTPConnection(pod.address, 8000, timeout=60)
+        connection = http.client.HTTPConnection(pod.address, port, timeout=60)
         connection.request(method, path, body and json.dumps(body))
         answer = json.loads(connection.getresponse().read())
         connection.close()
