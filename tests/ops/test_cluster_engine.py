@@ -78,19 +78,14 @@ class Seen:
     """A node's own statistics of bytes, from now on."""
 
     def __init__(self, cluster, pod):
-        self._cluster = cluster
+        self.cluster = cluster
         self._pod = pod
         self._before = self._read()
 
     def _read(self):
-        names = ["cairn_local_bytes_total", "cairn_rpc_received_bytes_total"]
-        names.append("cairn_rpc_sent_bytes_total")
-        local, received, sent = (metric(self, self._pod, 7401, name) for name in names)
-        return local, received + sent
-
-    @property
-    def cluster(self):
-        return self._cluster
+        names = ("local_bytes", "rpc_received_bytes", "rpc_sent_bytes")
+        local, *calls = (metric(self, self._pod, 7401, f"cairn_{name}_total") for name in names)
+        return local, sum(calls)
 
     def bytes(self):
         """(through shared memory, in calls and answers)"""
@@ -193,6 +188,8 @@ def test_a_user_who_is_not_allowed_uses_the_network(cluster):
     wait_loaded(cluster, pod, 1)
     local, calls = seen.bytes()
     assert local == 0 and calls >= 2 * BLOCKS * BLOCK
+    refused = ("cairn_local_connections_total", 'outcome="refused"')
+    assert metric(seen, pod, 7401, *refused) > 0
 
 
 def end(cluster, docs):
