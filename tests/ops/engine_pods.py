@@ -83,7 +83,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/maps":
             return self.reply(open("/proc/self/maps").read())
-        self.reply(dict(uid=os.getuid(), stored=sum(stored), failed=len(stored) - sum(stored)))
+        stats = store._client.stats()
+        self.reply(dict(uid=os.getuid(), path=stats.path, reason=stats.path_reason))
     def do_POST(self):
         self.reply(answer(**json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
     def log_message(self, *_): pass
@@ -153,9 +154,11 @@ def programs_for(folder, programs, images, scripts=()):
 
 
 def manifest(name, **replaced):
-    """The objects of a file, with small memory, and with these texts replaced."""
+    """The objects of a file, with small memory, patient look-ups, and these texts replaced."""
     text = (FOLDER / name).read_text(encoding="utf-8")
     text = re.sub(r"capacity: \d+GiB", "capacity: 64MiB", text)
+    # 50 ms are not enough where tests take all processors.
+    text = re.sub(r'("address": "[^"]+")', r'\1, "lookup_timeout": 2', text)
     for old, new in replaced.items():
         assert old in text, old
         text = text.replace(old, new)
@@ -181,8 +184,8 @@ def generate(cluster, pod, prompt, blocks=8):
     """Blocks of a prompt that came from the node; the request is right and soon in any case."""
     answer = call(cluster, pod, "POST", "/", {"prompt": prompt, "blocks": blocks})
     assert answer["right"], answer
-    # The store's bounds: a look-up of 50 ms, a load of 5 s.
-    assert answer["seconds"] < 6, answer
+    # The store's bounds: a look-up of 2 s, a load of 5 s.
+    assert answer["seconds"] < 15, answer
     return answer["loaded"]
 
 

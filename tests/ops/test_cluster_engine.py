@@ -1,6 +1,7 @@
 """Engines' pods as deploy/kubernetes has them: another user than the node's, an image without
 anything of Cairn, and the client that an init container stages."""
 
+import itertools
 import json
 import re
 import signal
@@ -33,11 +34,10 @@ PRIVILEGED = "privileged-node-per-machine.yaml"
 BLOCKS = 8
 GENERATE = """#!/bin/sh
 cd /dev/shm
-for i in 1 2; do
+while :; do
   seq -s' ' 1 250 | cairn generate --model=/models/kquant.gguf --prompt-file=- --raw \\
     --max-tokens=1 --threads=1 --json --cache=127.0.0.1:7400
 done
-exec sleep 1000
 """
 CERTIFICATES = {"tls": {"certManager": {"enabled": True, "issuerRef": {"name": "ca"}}}}
 
@@ -67,13 +67,6 @@ def wait_gone(cluster, name):
     cluster.wait(lambda: name not in {p.owner[1] for p in cluster.pods()}, f"end of {name}")
 
 
-def wait_stored(cluster, pod, blocks):
-    def stored():
-        return call(cluster, pod, "GET", "/")["stored"] >= blocks
-
-    cluster.wait(stored, f"{blocks} blocks at the node", 60)
-
-
 class Seen:
     """A node's own statistics of bytes, from now on."""
 
@@ -92,16 +85,20 @@ class Seen:
         return tuple(now - then for now, then in zip(self._read(), self._before, strict=True))
 
 
-def check_memory_is_shared(cluster, engine, node, prompt):
-    """A prompt is stored and loaded, and no block of it goes through gRPC."""
-    seen = Seen(cluster, node)
-    before = call(cluster, engine, "GET", "/")["stored"]
-    assert generate(cluster, engine, prompt) == 0
-    wait_stored(cluster, engine, before + BLOCKS)
-    wait_loaded(cluster, engine, prompt)
-    local, calls = seen.bytes()
-    assert local >= 2 * BLOCKS * BLOCK
-    assert calls < BLOCK
+def wait_memory_is_shared(cluster, engine, node, first):
+    """Until a prompt is stored and loaded, and no block of it goes through gRPC. `first`: a prompt
+    that nobody had; those after it are tried too. On a busy machine a client finds the socket
+    late, and its bytes come through gRPC before."""
+    prompts = itertools.count(first)
+
+    def shared():
+        prompt, seen = next(prompts), Seen(cluster, node)
+        assert generate(cluster, engine, prompt) == 0
+        wait_loaded(cluster, engine, prompt)
+        local, calls = seen.bytes()
+        return local >= 2 * BLOCKS * BLOCK and calls < BLOCK
+
+    cluster.wait(shared, "blocks that go through shared memory")
 
 
 # ---- The files ----
@@ -168,15 +165,15 @@ def test_an_engine_uses_the_memory_of_its_node(cluster, images):
     cluster.apply(manifest(SIDECAR))
     cluster.wait_settled()
     (pod,) = cluster.pods()
-    check_memory_is_shared(cluster, pod, pod, 1)
+    wait_memory_is_shared(cluster, pod, pod, 100)
     assert call(cluster, pod, "GET", "/")["uid"] == 2000
     maps = call(cluster, pod, "GET", "/maps")
     assert "cairn.libs/libgrpc" in maps and images.strange(maps) == []
     # The node's process dies, and its container starts again.
     pod.container("node").process.send_signal(signal.SIGKILL)
     assert generate(cluster, pod, 2) == 0
-    wait_loaded(cluster, pod, 3)
-    check_memory_is_shared(cluster, pod, pod, 4)
+    cluster.wait(lambda: pod.container("node").restarts == 1 and pod.ready, "a node that is back")
+    wait_memory_is_shared(cluster, pod, pod, 500)
     assert pod.container("node").restarts == 1 and pod.container("engine").restarts == 0
 
 
@@ -247,11 +244,12 @@ def test_an_engine_that_computes_uses_the_memory_of_its_node(networks, programs,
             lines = log.read_text(errors="replace").splitlines()
             return [json.loads(line) for line in lines if line.startswith('{"prompt_tokens')]
 
-        cluster.wait(lambda: len(answers()) == 2, "two answers")
-        first, second = answers()
-        assert first["fetched_tokens"] == 0
-        assert second["fetched_tokens"] == 832 and second["fetch_path"] == "local"
-        assert first["prompt_logits_sha256"] == second["prompt_logits_sha256"]
+        def shared():
+            return any(a["fetch_path"] == "local" and a["fetched_tokens"] == 832 for a in answers())
+
+        cluster.wait(shared, "a prompt that comes from the node's memory")
+        assert answers()[0]["fetched_tokens"] == 0
+        assert len({answer["prompt_logits_sha256"] for answer in answers()}) == 1
 
 
 # ---- The nodes of a release ----
@@ -263,7 +261,8 @@ def test_engines_share_the_nodes_of_a_release(cluster, chart, tmp_path):
     release.authority = Authority(tmp_path / "tls")
     engines = manifest(SHARED, **{"cairn-connection": "test-connection"})
     engines = json.loads(json.dumps(engines).replace("cairn-engine-tls", "test-engine-tls"))
-    nodes = merged(CERTIFICATES, {"cache": {"replicas": 2, "disk": {"enabled": False}}})
+    nodes = {"cache": {"replicas": 2, "disk": {"enabled": False}}}
+    nodes = merged(CERTIFICATES, {**nodes, "connection": {"settings": {"lookup_timeout": 2}}})
 
     def without_nodes(docs):
         return [find(docs, "ConfigMap", "test-connection"), *engines]
@@ -278,11 +277,10 @@ def test_engines_share_the_nodes_of_a_release(cluster, chart, tmp_path):
     # What one engine stored, the other finds, whichever node it uses.
     wait_loaded(cluster, other, 2)
     seen = [Seen(cluster, pod) for pod in pods_of(cluster, "test-cache")]
-    before = call(cluster, one, "GET", "/")["stored"]
     assert generate(cluster, one, 3) == 0
-    wait_stored(cluster, one, before + BLOCKS)
+    wait_loaded(cluster, one, 3)
     local, calls = (sum(parts) for parts in zip(*(s.bytes() for s in seen), strict=True))
-    assert local == 0 and calls >= BLOCKS * BLOCK
+    assert local == 0 and calls >= 2 * BLOCKS * BLOCK
     release.apply(nodes, change=without_nodes)
     wait_gone(cluster, "test-cache")
     assert [generate(cluster, pod, 4) for pod in (one, other)] == [0, 0]
@@ -308,7 +306,7 @@ def test_an_engine_in_the_pod_of_a_release_uses_the_memory_of_its_node(cluster, 
     }
     Release(chart, cluster).upgrade(PLAINTEXT, {"cache": cache})
     (pod,) = cluster.pods()
-    check_memory_is_shared(cluster, pod, pod, 1)
+    wait_memory_is_shared(cluster, pod, pod, 100)
 
 
 # ---- A node per machine ----
@@ -328,9 +326,7 @@ def test_engines_of_a_machine_share_its_node(cluster):
     nodes = pods_of(cluster, "node-per-machine")
     for engine, node in zip(engines, nodes, strict=True):
         assert engine.machine == node.machine
-        # One is of one machine alone.
-        wait_loaded(cluster, engine, 2)
-        check_memory_is_shared(cluster, engine, node, 3)
+        wait_memory_is_shared(cluster, engine, node, 100)
     # A node that is killed leaves its sockets in the folder.
     nodes[0].container("node").process.send_signal(signal.SIGKILL)
     assert generate(cluster, engines[0], 4) == 0

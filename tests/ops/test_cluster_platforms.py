@@ -99,6 +99,7 @@ def test_their_pods_use_the_nodes_of_a_release(networks, chart, programs, tmp_pa
         release.authority = Authority(tmp_path / "tls")
         engines = [deployment(name) for name in NAMES]
         values = {**TLS, "cache": {"disk": {"enabled": False}}}
+        values["connection"] = {"settings": {"lookup_timeout": 2}}
         release.apply(values, change=lambda docs: [*docs, *engines])
         cluster.wait_settled()
         pods = [p for p in cluster.pods() if p.owner[0] == "Deployment"]
