@@ -10,13 +10,11 @@ import subprocess
 import kubernetes_validate
 import pytest
 from cairn_cluster import MODEL, PLAINTEXT, Authority, Release, metric
-from conftest import ROOT
 from engine_pods import (
     BLOCK,
     CLIENT,
     FOLDER,
     LAST,
-    VLLM,
     call,
     generate,
     last_blocks,
