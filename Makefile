@@ -28,7 +28,7 @@ AARCH64_TESTS := kernels_conformance_test codecs_conformance_test selections_con
 TESTS_AT_ONCE = $$((2 * ($(JOBS) < $$(nproc) ? $(JOBS) : $$(nproc))))
 
 GOALS := demo build test check check-all check-arm lint test-asan test-tsan torture wheel wheels \
-  test-engines bench gpu-bundle image fuzz setup
+  test-engines bench gpu-bundle image image-client fuzz setup
 .PHONY: help clean $(GOALS)
 .DEFAULT_GOAL := help
 
@@ -230,6 +230,13 @@ image: packages-image ## Builds the image with buildah into build/images, and ne
 	  --target cairn cairn-cache cairn-worker cairn-router cairn_device_libraries
 	@$(STEP) image -- python3 deploy/docker/image.py --programs build/image/bin --out build/images \
 	  $(if $(IMAGE_BASE),--base $(IMAGE_BASE))
+	$(END)
+
+image-client: ## Builds the image that brings the Python client into engines' pods, likewise
+image-client: packages-image $(BUILD)/build.ninja $(VENV)/.done
+	$(call make_wheels,--others)
+	@$(STEP) image -- python3 deploy/docker/image.py --programs $(BUILD)/bin --wheels build/wheels \
+	  --out build/images $(if $(IMAGE_BASE),--base $(IMAGE_BASE))
 	$(END)
 
 gpu-bundle: $(BUILD)/build.ninja ## Packs all that tries a GPU: build/cairn-gpu.tar.xz

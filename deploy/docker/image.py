@@ -11,6 +11,10 @@ compiled on Debian 12 (`make image` does that first). They are stripped on the w
 the image begins with, by digest; without it, that is made of Debian's packages by mmdebstrap, once
 for each --out. The results are the OCI layout OUT/oci, and OUT/cairn.tar for `docker load`, with
 the tag --tag. The image's version and revision are what the programs say of themselves.
+
+With `--wheels` it is the image of the client instead, in OUT/client-oci and OUT/cairn-client.tar:
+the Python client from these wheels (`make wheels`), which an init container stages for an engine.
+The programs then say of which revision the wheels are.
 """
 
 import argparse
@@ -22,6 +26,9 @@ import re
 import shutil
 import subprocess
 import sys
+from typing import NamedTuple
+
+import client_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("cairn", "cairn-cache", "cairn-router", "cairn-worker")
@@ -147,11 +154,21 @@ def layout_sizes(layout, tag):
     return entry["digest"], sum(layer["size"] for layer in manifest["layers"]), unpacked
 
 
-def build(options):
-    """Makes the image; its tag and revision, and its digest and sizes as layout_sizes has them."""
-    out = options.out.resolve()
-    version, revision = version_of(options.programs)
-    tag = options.tag or version
+class Kind(NamedTuple):
+    """An image that can be built."""
+
+    name: str  # The name of the image.
+    target: str  # The stage of the Dockerfile.
+    argument: str  # Names the image of the files that go in.
+    layout: str  # The folder below --out.
+
+
+PROGRAMS_IMAGE = Kind("cairn", "plain", "PROGRAMS", "oci")
+CLIENT_IMAGE = Kind("cairn-client", "client", "CLIENT", "client-oci")
+
+
+def programs_image(builder, options, out):
+    """An image with the programs alone, stripped."""
     stripped = out / "programs"
     shutil.rmtree(stripped, ignore_errors=True)
     stripped.mkdir(parents=True)
@@ -159,18 +176,40 @@ def build(options):
         if path.name in PROGRAMS or path.name == "libcairn_cuda.so":
             run("strip", "-o", stripped / path.name, path)
             (stripped / path.name).chmod(0o755)
+    image = "localhost/cairn-programs:latest"
+    builder.from_files(image, stripped, "/opt/cairn/bin")
+    return image
 
+
+def client_image(builder, options, out):
+    """An image with the files of the client alone."""
+    files = out / "client"
+    pythons = client_files.unpack(options.wheels, files)
+    print(f"the client for Python {', '.join(pythons)}")
+    image = "localhost/cairn-client-files:latest"
+    builder.from_files(image, files, "/")
+    return image
+
+
+def build(options):
+    """Makes the image; the folder of its layout, its tag and revision, and its digest and sizes as
+    layout_sizes has them."""
+    out = options.out.resolve()
+    version, revision = version_of(options.programs)
+    tag = options.tag or version
     builder = Builder(out)
     base = chosen_base(builder, out, options.base)
-    programs = "localhost/cairn-programs:latest"
-    builder.from_files(programs, stripped, "/opt/cairn/bin")
-    image = f"localhost/cairn:{tag}"
+    if options.wheels:
+        kind, files = CLIENT_IMAGE, client_image(builder, options, out)
+    else:
+        kind, files = PROGRAMS_IMAGE, programs_image(builder, options, out)
+    image = f"localhost/{kind.name}:{tag}"
     # The same files give the same image, whenever it is built.
     committed = run("git", "-C", ROOT, "log", "-1", "--format=%ct", "HEAD")
     arguments = {
         "BASE": base,
         "RUNTIME": base,
-        "PROGRAMS": programs,
+        kind.argument: files,
         "VERSION": version,
         "REVISION": revision,
     }
@@ -184,21 +223,21 @@ def build(options):
         "--layers=false",
         "--pull=false",
         "--format=oci",
-        "--target=plain",
+        f"--target={kind.target}",
         f"--file={ROOT / 'deploy/docker/Dockerfile'}",
         f"--tag={image}",
         ROOT,
     )
-    layout = out / "oci"
+    layout = out / kind.layout
     shutil.rmtree(layout, ignore_errors=True)
     builder("push", image, f"oci:{layout}:{tag}")
-    archive = out / "cairn.tar"
+    archive = out / f"{kind.name}.tar"
     archive.unlink(missing_ok=True)
-    builder("push", image, f"docker-archive:{archive}:cairn:{tag}")
+    builder("push", image, f"docker-archive:{archive}:{kind.name}:{tag}")
     digest, packed, unpacked = layout_sizes(layout, tag)
     if unpacked > MOST_MEBIBYTES * MEBIBYTE:
         raise Error(f"the image has {unpacked // MEBIBYTE} MiB, expected {MOST_MEBIBYTES} at most")
-    return tag, revision, digest, packed, unpacked
+    return kind.layout, tag, revision, digest, packed, unpacked
 
 
 def main():
@@ -206,6 +245,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--programs", type=pathlib.Path, required=True)
+    parser.add_argument("--wheels", type=pathlib.Path, help="the client's image, of this folder")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--base", help="NAME@sha256:DIGEST")
     parser.add_argument("--tag", help="default: the programs' version")
@@ -217,12 +257,12 @@ def main():
     )
     options = parser.parse_args()
     try:
-        tag, revision, digest, packed, unpacked = build(options)
-    except Error as error:
+        layout, tag, revision, digest, packed, unpacked = build(options)
+    except (Error, client_files.Error) as error:
         print(error, file=sys.stderr)
         return 1
     print(
-        f"{options.out}/oci:{tag} {digest}, revision {revision}: "
+        f"{options.out}/{layout}:{tag} {digest}, revision {revision}: "
         f"{packed / MEBIBYTE:.0f} MiB to download, {unpacked / MEBIBYTE:.0f} MiB unpacked"
     )
     return 0

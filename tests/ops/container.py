@@ -87,15 +87,15 @@ def build_image(programs, out, *more):
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def built_line(programs):
+def built_line(programs, *more):
     """Makes the image of these programs in OUT; what the tool prints. Skips the test where that is
-    not possible."""
+    not possible. `more`: further words for the tool."""
     for name in TOOLS:
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed: `make image` installs it")
     if os.geteuid() != 0:
         pytest.skip("no image: it needs the rights of root")
-    done = build_image(programs, OUT, "--tag", TAG)
+    done = build_image(programs, OUT, "--tag", TAG, *more)
     unreachable = r"Could not resolve|Unable to connect|Temporary failure|Failed to fetch"
     if done.returncode != 0 and re.search(unreachable, done.stderr):
         pytest.skip("no image: Debian's archive cannot be reached")

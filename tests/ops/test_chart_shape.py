@@ -108,7 +108,7 @@ def test_wrong_groups_are_refused(chart, values, named):
 
 def test_each_pod_may_have_a_certificate(chart):
     docs = render(chart, VALUES["certificates-of-pods"])
-    assert not names(docs, "Certificate")
+    assert names(docs, "Certificate") == {"test-engine"}
     service = {}
     for kind, role in [
         ("StatefulSet", "cache"),

@@ -103,11 +103,11 @@ def test_a_base_is_named_by_whoever_builds_and_by_digest():
     """A tag in the file would be another base tomorrow."""
     text = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
     given = dict(re.findall(r"^ARG (\w+)(?:=(.*))?$", text.split("\nFROM ")[0], flags=re.M))
-    assert given == {"BASE": "", "RUNTIME": "", "PROGRAMS": "build"}
+    assert given == {"BASE": "", "RUNTIME": "", "PROGRAMS": "build", "CLIENT": "scratch"}
     bases = re.findall(r"^FROM (\S+)", text, flags=re.M)
-    assert set(bases) == {"${BASE}", "${RUNTIME}", "${PROGRAMS}", "plain"}
+    assert set(bases) == {"${BASE}", "${RUNTIME}", "${PROGRAMS}", "${CLIENT}", "plain"}
     command = text[: text.index("\nARG BASE")]
-    assert command.count("@sha256:DIGEST") == 2
+    assert command.count("@sha256:DIGEST") == 3
 
 
 def test_an_image_says_what_it_is_built_from():

@@ -1,17 +1,25 @@
-"""What docs/operate/kubernetes.md tells to type is what the chart takes."""
+"""What docs/operate/kubernetes.md and engines-in-pods.md tell to type is what the chart takes."""
 
 import re
 
 import yaml
 
+from conftest import ROOT
 from operator_page import PAGE, values_of
-from rendered_chart import ROUTER, TLS, WORKER, merged, render
+from rendered_chart import ROUTER, TLS, WORKER, find, merged, render
 
-CODE = re.findall(r"```(sh|yaml)\n(.*?)```", PAGE, flags=re.S)
+ENGINES = (ROOT / "docs/operate/engines-in-pods.md").read_text(encoding="utf-8")
 
 
-def commands():
-    for kind, text in CODE:
+def code_of(page):
+    return re.findall(r"```(sh|yaml)\n(.*?)```", page, flags=re.S)
+
+
+CODE = code_of(PAGE)
+
+
+def commands(code=CODE):
+    for kind, text in code:
         if kind != "sh":
             continue
         lines = re.sub(r"\\\n\s*", " ", re.sub(r"^ +", "", text, flags=re.M)).splitlines()
@@ -40,3 +48,23 @@ def test_the_settings_of_the_page_render(chart):
     config = yaml.safe_load(docs[0]["data"]["cache.yaml"])
     assert config["cluster"]["discovery"] == "etcd"
     assert config["cluster"]["tls_server_name"] == "test-cache.kv.svc"
+
+
+def test_the_page_on_engines_installs_what_its_files_refer_to(chart):
+    (command,) = commands(code_of(ENGINES))
+    docs = render(chart, values_of(command))
+    files = re.findall(r"kubectl .*apply -f (\S+)", ENGINES)
+    assert len(files) == 3
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in files}
+    (shared,) = [text for path, text in texts.items() if path.endswith("engine-of-release.yaml")]
+    # The release is named `cairn` there, and `test` here.
+    assert "name: cairn-connection, key: vllm.json" in shared
+    assert "vllm.json" in find(docs, "ConfigMap", "test-connection")["data"]
+    assert "secretName: cairn-engine-tls" in shared
+    assert find(docs, "Certificate", "test-engine")["spec"]["secretName"] == "test-engine-tls"
+
+
+def test_the_page_on_engines_names_every_file():
+    folder = ROOT / "deploy/kubernetes"
+    named = set(re.findall(r"\]\(\.\./\.\./deploy/kubernetes/([\w.-]+)\)", ENGINES))
+    assert named == {path.name for path in folder.iterdir()}

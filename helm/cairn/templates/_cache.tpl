@@ -11,7 +11,7 @@ local:
   socket: /run/cairn/node.sock
   require_tenant: true
   {{- else }}
-  # Pods share no folder, so nobody could use it.
+  # Pods share no folder, so nobody could use it. Containers that share the pod may: cache.config.local.
   socket: "off"
   {{- end }}
 host:
@@ -146,10 +146,16 @@ worker's last blocks have arrived.
 {{- if eq $how "require" }}{{ mul (div (add (include "cairn.arenaMiB" .) 1) 2) 2 }}{{ else }}0{{ end -}}
 {{- end -}}
 
+{{/* Not "off": the node has the same-node path, for its worker or for other containers of its pod. */}}
+{{- define "cairn.localSocket" -}}
+{{- $computed := ternary "/run/cairn/node.sock" "off" (ne (include "cairn.hasWorkerBeside" .) "") -}}
+{{- include "cairn.settingOr" (dict "settings" .Values.cache.config "key" "local.socket" "default" $computed) -}}
+{{- end -}}
+
 {{/* MiB of the arena. With the same-node path, segments that a client still maps stay for a while. */}}
 {{- define "cairn.arenaMiB" -}}
 {{- $capacity := .Values.cache.host.capacityMiB -}}
-{{- add $capacity (ternary (div (add $capacity 15) 16) 0 (ne (include "cairn.hasWorkerBeside" .) "")) -}}
+{{- add $capacity (ternary 0 (div (add $capacity 15) 16) (eq (include "cairn.localSocket" .) "off")) -}}
 {{- end -}}
 
 {{/* MiB of the node's container. */}}

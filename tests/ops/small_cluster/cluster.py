@@ -10,7 +10,7 @@ from small_cluster import autoscaler, controllers, view, workloads
 from small_cluster.name_server import NameServer
 from small_cluster.network import NAME_SERVER, Network, enter, run_in
 from small_cluster.objects import Objects, Refused
-from small_cluster.pod import Pod
+from small_cluster.pod import Image, Pod
 from small_cluster.volumes import Claims
 
 STEP = 0.05  # Seconds between two steps of the controllers.
@@ -29,16 +29,26 @@ class SmallCluster:
     `folder`: for volumes and logs. `programs`: a folder that containers find in their PATH.
     `lag`: seconds after which the address of a Service follows a change of its pods, as kube-proxy
     does on a busy machine; names follow at once. `drivers`: for each CSI driver, what makes the
-    files of a volume of its attributes and its pod's name. `haste`: how many times as fast as
-    Kubernetes' the clock of autoscalers is. Use it in a `with`. Thread-safe.
+    files of a volume of its attributes and its pod's name. `images`: the `Image` of containers by
+    the name of their image; all others have the machine's files and the programs. `haste`: how many
+    times as fast as Kubernetes' the clock of autoscalers is. Use it in a `with`. Thread-safe.
     """
 
     def __init__(
-        self, folder, programs, namespace="kv", lag=0.0, machines=3, drivers=None, haste=60
+        self,
+        folder,
+        programs,
+        namespace="kv",
+        lag=0.0,
+        machines=3,
+        drivers=None,
+        images=None,
+        haste=60,
     ):
         self.folder, self.programs, self.namespace, self.lag = folder, programs, namespace, lag
         self._haste = haste
         self.drivers = {} if drivers is None else drivers
+        self.images = {} if images is None else images
         self.objects = Objects()
         self.claims = Claims(folder / "claims")
         self.network = Network()
@@ -287,4 +297,4 @@ class SmallCluster:
             self.objects.news.tell()
 
 
-__all__ = ["Refused", "SmallCluster"]
+__all__ = ["Image", "Refused", "SmallCluster"]

@@ -1,8 +1,9 @@
 """Becomes the program of a container: `python3 container.py SPEC`, a JSON file.
 
-It enters the pod's network, gets a root of its own that cannot be written (the machine's /usr, a
-small /etc, and the volumes), gives up root, and starts the program in place of itself. It does so
-without a supervisor: signals reach the program itself, as PID 1 of a container gets them.
+It enters the pod's network, gets a root of its own that cannot be written (the machine's /usr or
+the files of an image, a small /etc, and the volumes), gives up root, and starts the program in
+place of itself. It does so without a supervisor: signals reach the program itself, as PID 1 of a
+container gets them.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 FROM_THE_MACHINE = ["bin", "sbin", "lib", "lib32", "lib64", "usr"]
+FROM_THE_KERNEL = ["proc", "dev", "sys"]
 ETC = ["nsswitch.conf", "ld.so.cache", "localtime", "ssl/openssl.cnf"]
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -49,22 +51,28 @@ def make_root(spec):
     root = pathlib.Path(spec["root"])
     mount("", "/", flags=MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs")
-    for name in FROM_THE_MACHINE:
-        path = pathlib.Path("/", name)
+    source = pathlib.Path(spec["image"] or "/")
+    names = FROM_THE_MACHINE if spec["image"] is None else os.listdir(source)
+    for name in set(names) - {"etc", *FROM_THE_KERNEL}:
+        path = source / name
         if path.is_symlink():
             (root / name).symlink_to(os.readlink(path))
         elif path.exists():
             bind(path, root / name, True)
-    for name in ["proc", "dev", "sys"]:
+    for name in FROM_THE_KERNEL:
         bind(f"/{name}", root / name, False)
     for name in ETC:
-        path = pathlib.Path("/etc", name)
+        path = source / "etc" / name
         if path.exists():
             (root / "etc" / name).parent.mkdir(parents=True, exist_ok=True)
             (root / "etc" / name).write_bytes(path.read_bytes())
+    (root / "etc").mkdir(exist_ok=True)
     for name, text in spec["etc"].items():
         (root / "etc" / name).write_text(text, encoding="ascii")
-    bind(spec["programs"], root / "usr/local/bin", True)
+    if spec["image"] is None:
+        bind(spec["programs"], root / "usr/local/bin", True)
+    for path, folder in spec["files"].items():
+        bind(folder, root / path.lstrip("/"), True)
     for volume in sorted(spec["mounts"], key=lambda m: m["path"]):
         bind(volume["source"], root / volume["path"].lstrip("/"), volume["read_only"])
     mount("", root, flags=MS_REMOUNT | MS_RDONLY)

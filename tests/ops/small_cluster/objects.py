@@ -18,6 +18,7 @@ MUTABLE = {
     "template",
     "updateStrategy",
 }
+PROFILE = "pod-security.kubernetes.io/enforce"
 FROZEN = {"Deployment": ["selector"], "Job": ["selector", "template"]}
 # Their schemas are not Kubernetes' own.
 CUSTOM = (
@@ -41,7 +42,7 @@ def _changed(old, new):
     return sorted(changed & set(FROZEN.get(new["kind"], [])))
 
 
-def admit(new, old):
+def admit(new, old, restricted=True):
     if not new["apiVersion"].startswith(CUSTOM):
         try:
             kubernetes_validate.validate(new, VERSION, strict=True)
@@ -50,7 +51,7 @@ def admit(new, old):
             raise Refused(f"{name}: {str(error).splitlines()[0]}") from error
     if old and (frozen := _changed(old, new)):
         raise Refused(f"{new['kind']} {new['metadata']['name']}: Forbidden: updates to {frozen}")
-    for name, spec in pod_specs(new):
+    for name, spec in pod_specs(new) if restricted else ():
         if found := violations(spec):
             raise Refused(f"{name}: violates PodSecurity restricted: {'; '.join(found)}")
 
@@ -102,7 +103,11 @@ class Objects:
         obj = copy.deepcopy(obj)
         key = (obj["kind"], obj["metadata"]["name"])
         old = self.find(*key)
-        admit(obj, old and {k: v for k, v in old.items() if k != "status"})
+        admit(
+            obj,
+            old and {k: v for k, v in old.items() if k != "status"},
+            self._profile(obj["metadata"].get("namespace")) == "restricted",
+        )
         with self._lock:
             if "replicas" in (obj.get("spec") or {}):
                 self._scaled.discard(key)
@@ -117,6 +122,11 @@ class Objects:
             meta["generation"] = kept.get("generation", 0) + (not same)
             self._objects[key] = obj
         self.news.tell()
+
+    def _profile(self, namespace):
+        """What the label of the object's namespace says. There are no pods but in one namespace."""
+        found = self.find("Namespace", namespace) or {"metadata": {}}
+        return (found["metadata"].get("labels") or {}).get(PROFILE, "restricted")
 
     def scale(self, kind, name, replicas):
         """As an autoscaler does: manifests without `replicas` leave this number from now on."""

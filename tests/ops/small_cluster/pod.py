@@ -10,6 +10,7 @@ import threading
 import time
 import pathlib
 import uuid
+from typing import NamedTuple
 
 from small_cluster import memory, name_server
 from small_cluster.network import NAME_SERVER, enter, run_in
@@ -20,6 +21,13 @@ STEP = 0.05  # Seconds between two looks.
 # all of its time nevertheless: it takes as many times the failures.
 HASTE = 4
 LAUNCHER = pathlib.Path(__file__).with_name("container.py")
+
+
+class Image(NamedTuple):
+    """What containers find."""
+
+    root: pathlib.Path | None = None  # In place of the machine's files and the cluster's programs.
+    files: dict = {}  # {path: folder}, in addition.
 
 
 def is_sidecar(container):
@@ -222,6 +230,7 @@ class Pod:
                     self.cluster.claims,
                     self.name,
                     self.cluster.drivers,
+                    self.cluster.folder / "machines" / self.machine,
                 )
             except LookupError as error:
                 self.error = str(error)
@@ -315,7 +324,11 @@ class Pod:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": self.name}
         for item in container.spec.get("env") or []:
             source = item.get("valueFrom")
-            if source:
+            if source and "configMapKeyRef" in source:
+                wanted = source["configMapKeyRef"]
+                found = self.cluster.objects.find("ConfigMap", wanted["name"])
+                env[item["name"]] = found["data"][wanted["key"]]
+            elif source:
                 env[item["name"]] = fields[source["fieldRef"]["fieldPath"]]
             else:
                 env[item["name"]] = _expanded(item["value"], env)
@@ -340,7 +353,12 @@ class Pod:
             **(self.spec.get("securityContext") or {}),
             **(container.spec.get("securityContext") or {}),
         }
-        group = self.spec.get("securityContext", {}).get("fsGroup")
+        pod = self.spec.get("securityContext", {})
+        groups = [
+            *([pod["fsGroup"]] if "fsGroup" in pod else []),
+            *pod.get("supplementalGroups", []),
+        ]
+        image = self.cluster.images.get(container.spec.get("image"), Image())
         root = self.folder / f"root-{container.spec['name']}"
         root.mkdir(exist_ok=True)
         spec = self.folder / f"{container.spec['name']}.json"
@@ -361,7 +379,9 @@ class Pod:
                     "etc": {"resolv.conf": resolver, "hosts": hosts, "hostname": self.name},
                     "uid": context.get("runAsUser", 10001),
                     "gid": context.get("runAsGroup", 10001),
-                    "groups": [group] if group is not None else [],
+                    "groups": groups,
+                    "image": image.root and str(image.root),
+                    "files": {path: str(folder) for path, folder in image.files.items()},
                     "command": command,
                     "env": env,
                 }

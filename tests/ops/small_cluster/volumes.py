@@ -9,10 +9,11 @@ import time
 
 class Volumes:
     """The volumes of one pod, below `folder`. `objects` finds ConfigMaps and Secrets; `claims` has
-    a folder for each volume that outlives pods; `drivers` make the files of CSI volumes."""
+    a folder for each volume that outlives pods; `drivers` make the files of CSI volumes;
+    `machine` has the paths of the host."""
 
-    def __init__(self, folder, spec, objects, claims, owner, drivers):
-        self._drivers = drivers
+    def __init__(self, folder, spec, objects, claims, owner, drivers, machine):
+        self._drivers, self._machine = drivers, machine
         self._folder, self._objects, self._owner = folder, objects, owner
         self._group = (spec.get("securityContext") or {}).get("fsGroup", 0)
         self._places = {}  # name: path
@@ -43,6 +44,8 @@ class Volumes:
         place = self._folder / name
         if "persistentVolumeClaim" in volume:
             return claims.folder(volume["persistentVolumeClaim"]["claimName"], self._group)
+        if "hostPath" in volume:
+            return self._host_path(volume["hostPath"])
         place.mkdir(parents=True)
         if "emptyDir" in volume:
             os.chown(place, -1, self._group)
@@ -65,6 +68,16 @@ class Volumes:
             raise LookupError(f'{kind_of_object} "{source}" not found')
         self._swapped[name] = (kind_of_object, source, volume[kind], files)
         self._swap(place, files, volume[kind])
+        return place
+
+    def _host_path(self, volume):
+        """A folder of the machine. A kubelet gives it to root, whatever fsGroup says."""
+        place = self._machine / volume["path"].lstrip("/")
+        if volume.get("type") == "DirectoryOrCreate" and not place.exists():
+            place.mkdir(parents=True)
+            place.chmod(0o755)
+        if not place.is_dir():
+            raise LookupError(f"hostPath {volume['path']}: expected a folder")
         return place
 
     def _files(self, kind, name, volume):

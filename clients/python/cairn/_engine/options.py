@@ -46,6 +46,8 @@ class Options:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_server_name: str = ""
+    """The name in the node's certificate; empty: that of the address."""
     tenant: str = "default"
     """The tenant that the KV belongs to."""
     salt: str = ""
@@ -72,7 +74,12 @@ class Options:
         """None: no TLS."""
         if not (self.tls_ca or self.tls_cert or self.tls_key):
             return None
-        return Tls(ca_file=self.tls_ca, cert_file=self.tls_cert, key_file=self.tls_key)
+        return Tls(
+            ca_file=self.tls_ca,
+            cert_file=self.tls_cert,
+            key_file=self.tls_key,
+            server_name=self.tls_server_name,
+        )
 
     @classmethod
     def read(
