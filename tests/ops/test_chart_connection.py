@@ -18,7 +18,7 @@ SGLANG = {"backend_name", "module_path", "class_name", "interface_v1"}
 PLAINTEXT = {"tls": {"acceptPlaintextOnTheNetwork": True}}
 SETTINGS = {
     "tenant": 'it\'s {{ .x }} $(y) "z"',
-    "salt": "#\n",
+    "revision": "#\n",
     "weight_epoch": 30_000_000,
     "block_life": 0.5,
     "save_buffer": "1GiB",
@@ -117,7 +117,12 @@ def test_engines_have_a_certificate_of_their_own(chart, name):
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [({"tenent": "a"}, "tenent"), ({"tenant": ""}, "tenant"), ({"address": "x:1"}, "address")],
+    [
+        ({"tenent": "a"}, "tenent"),
+        ({"tenant": ""}, "tenant"),
+        ({"address": "x:1"}, "address"),
+        ({"salt": "a secret"}, "salt"),
+    ],
 )
 def test_other_settings_are_refused(chart, settings, named):
     with pytest.raises(helm.HelmError, match=named):
