@@ -1,10 +1,11 @@
 #include "tools/cairn/report/report.h"
 
+#include <fmt/chrono.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <set>
 
 #include "common/config/version.h"
 #include "common/metrics/admin_server.h"
@@ -22,14 +23,6 @@
 
 namespace cairn::cli {
 namespace {
-
-std::string Now(const char* format) {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, format, &parts)};
-}
 
 std::string Machine() {
   std::string text = MachineName() + "\n";
@@ -94,8 +87,7 @@ void AddLaunched(const ReportOptions& options, Collector* collector) {
       collector->AddNode(process.name, process.grpc);
     }
     if (!process.admin.empty()) collector->AddAdmin(process.name, process.admin);
-    collector->Add(process.name + ": log",
-                   ReadTail(fmt::format("{}/{}.log", *directory, process.name)));
+    collector->Add(process.name + ": log", ReadTail(LaunchLog(*directory, process.name)));
   }
 }
 
@@ -153,15 +145,16 @@ int RunReport(const ReportOptions& options) {
   for (const std::string& path : options.logs) collector.Add("log " + path, ReadTail(path));
 
   const std::vector<ReportPart> parts = collector.Take();
+  const std::tm now = fmt::gmtime(std::time(nullptr));
   const std::string text =
       ReportText(std::string("cairn ") + CAIRN_VERSION + " (" + CAIRN_REVISION + ")",
-                 Now("%Y-%m-%dT%H:%M:%SZ"), parts);
+                 fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", now), parts);
   if (options.out == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kExitOk;
   }
   const std::string path =
-      options.out.empty() ? "cairn-report-" + Now("%Y%m%dT%H%M%SZ") + ".txt" : options.out;
+      options.out.empty() ? fmt::format("cairn-report-{:%Y%m%dT%H%M%SZ}.txt", now) : options.out;
   if (const Status written = WriteReport(path, text); !written.ok()) return Fail(written);
   if (!options.json) {
     std::printf("%s\n", path.c_str());

@@ -115,9 +115,8 @@ bool StillOurs(const LaunchState& state, const std::string& path) {
 int Stay(const LaunchState& state, const std::string& path, bool keep, Progress& progress) {
   std::fflush(stdout);
   WatchUntilInterrupted(state, [&](const LaunchedProcess& process) {
-    const std::string log = path + "/" + process.name + ".log";
     std::fprintf(stderr, "cairn: %s has ended. The end of its log:\n%s\n", process.name.c_str(),
-                 LogTail(log).c_str());
+                 LogTail(LaunchLog(path, process.name)).c_str());
   });
   const auto directory = LaunchDirectory::OpenExisting(path);
   // `cairn down` works there, or has done so.

@@ -14,6 +14,11 @@ namespace cairn::cli {
 // folder below the folder for temporary files, which is made if `make` is set.
 Result<std::string> DefaultLaunchDirectory(bool make = true);
 
+// The log of a process that was started there.
+inline std::string LaunchLog(const std::string& directory, const std::string& process) {
+  return directory + "/" + process + ".log";
+}
+
 // Held by one `up` or `down` at a time. Not thread-safe.
 class LaunchDirectory {
  public:
@@ -25,7 +30,7 @@ class LaunchDirectory {
 
   const std::string& path() const { return path_; }
   bool made() const { return made_; }
-  std::string LogOf(const std::string& process) const { return path_ + "/" + process + ".log"; }
+  std::string LogOf(const std::string& process) const { return LaunchLog(path_, process); }
   std::string DataOf(const std::string& node) const { return path_ + "/data/" + node; }
   // Whether nodes have left data here.
   bool HasData() const;
