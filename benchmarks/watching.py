@@ -52,6 +52,17 @@ class TakesAll(BaseHTTPRequestHandler):
         pass
 
 
+def ask(address, method, path, body=None, headers=None):
+    """(seconds to the end of the answer, status, text), over a connection of its own."""
+    host, port = address.split(":")
+    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=PATIENCE)) as line:
+        begin = time.perf_counter()
+        line.request(method, path, body, headers or {})
+        answer = line.getresponse()
+        text = answer.read()
+        return time.perf_counter() - begin, answer.status, text
+
+
 class Stack:
     """A router before a worker before a node."""
 
@@ -82,30 +93,20 @@ class Stack:
         wait_until(self._is_ready, PATIENCE, "the router sees its worker")
 
     def _is_ready(self):
-        host, port = self.router.http.split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
+        return ask(self.router.http, "GET", "/health")[1] == 200
 
-    def ask(self, prompt, tenant="bench"):
+    def complete(self, prompt, tenant="bench"):
         """Seconds to the end of an answer of one token."""
-        host, port = self.router.http.split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
         body = json.dumps({"prompt": prompt, "max_tokens": 1, "ignore_eos": True})
         headers = {"Content-Type": "application/json", TENANT: tenant}
-        begin = time.perf_counter()
-        connection.request("POST", "/v1/completions", body, headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        took = time.perf_counter() - begin
-        connection.close()
-        if answer.status != 200:
-            raise RuntimeError(f"the router answered {answer.status}: {text.decode()}")
+        took, status, text = ask(self.router.http, "POST", "/v1/completions", body, headers)
+        if status != 200:
+            raise RuntimeError(f"the router answered {status}: {text.decode()}")
         return took
 
     def warm(self, prompt):
         """The prompt's blocks are at the node."""
-        self.ask(prompt)
+        self.complete(prompt)
         wait_until(
             lambda: self.worker.metric("cairn_worker_push_queue_blocks") == 0,
             PATIENCE,
@@ -144,7 +145,7 @@ def measure_traces(options, folder):
             # Each is the first of a turn as often as the others.
             for i in range(len(names)):
                 name = names[(turn + i) % len(names)]
-                times[name].append(stacks[name].ask(prompt))
+                times[name].append(stacks[name].complete(prompt))
         fetched = stacks["taken"].worker.metric('cairn_worker_tokens_total{kind="fetched"}')
     report = {name: spread(values) for name, values in times.items()}
     for name in ("taken", "silent"):
@@ -160,18 +161,14 @@ def measure_scrapes(options, folder):
     with contextlib.ExitStack() as programs:
         stack = Stack(options, programs, folder)
         for i in range(TENANTS):
-            stack.ask("A short prompt of one tenant. " * 20, f"tenant-{i}")
+            stack.complete("A short prompt of one tenant. " * 20, f"tenant-{i}")
         report = {}
         for role in ("node", "worker", "router"):
-            host, port = getattr(stack, role).admin.split(":")
+            admin = getattr(stack, role).admin
             times = []
             for _ in range(options.turns):
-                connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
-                begin = time.perf_counter()
-                connection.request("GET", "/metrics")
-                text = connection.getresponse().read()
-                times.append(time.perf_counter() - begin)
-                connection.close()
+                took, _, text = ask(admin, "GET", "/metrics")
+                times.append(took)
             series = sum(not line.startswith(b"#") for line in text.splitlines())
             report[role] = {**spread(times), "bytes": len(text), "series": series}
     return report
