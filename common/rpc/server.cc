@@ -73,6 +73,12 @@ Status WhyNotBound(const std::vector<net::NamedAddress>& addresses) {
 Server::~Server() { Shutdown(Duration(0)); }
 
 Status Server::Start(const Options& options) {
+  CAIRN_RETURN_IF_ERROR(Listen(options));
+  Serve();
+  return OkStatus();
+}
+
+Status Server::Listen(const Options& options) {
   CAIRN_RETURN_IF_ERROR(net::Check(options.tls));
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
                          net::ParseListenAddress(options.listen, "listen"));
@@ -103,12 +109,13 @@ Status Server::Start(const Options& options) {
   SetConnections(options, &builder);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return WhyNotBound(all);
-  calls_.Start();
   FollowClockSteps();
   if (listen.is_unix) port_ = 0;
   address_ = listen.is_unix ? options.listen : listen.WithPort(port_);
   return OkStatus();
 }
+
+void Server::Serve() { calls_.Start(); }
 
 Status Server::ListenForOperators(const std::string& path) {
   CAIRN_ASSIGN_OR_RETURN(operators_, OperatorSocket::Listen(path, server_.get()));

@@ -16,13 +16,14 @@
 namespace cairn::rpc {
 
 // Add methods to calls(), call Start, and then Shutdown. One thread at a time. The objects that
-// methods use must outlive the server.
+// methods use must outlive the server. Instead of Start: Listen, what needs the port and must be
+// there before the first call, and Serve.
 class Server {
  public:
   struct Options {
-    std::string listen;       // host:port, port 0 picks one; or unix:/path.
-    std::string listen_unix;  // unix:/path of a second port, without TLS; empty: none.
-    net::TlsOptions tls;
+    std::string listen;            // host:port, port 0 picks one; or unix:/path.
+    std::string listen_unix = {};  // unix:/path of a second port, without TLS; empty: none.
+    net::TlsOptions tls = {};
     int max_message_bytes = 4 << 20;  // The largest message that a client may send.
     size_t memory_bytes = 0;          // For what gRPC receives; 0: no bound.
     Duration keepalive{0};            // Pings to idle clients; 0: none.
@@ -40,6 +41,9 @@ class Server {
   // reach a port without TLS, and `tls` does not allow that. FAILED_PRECONDITION: another process
   // listens at a Unix socket. UNAVAILABLE: an address cannot be bound.
   Status Start(const Options& options);
+  // Calls that come wait for Serve. Errors as Start.
+  Status Listen(const Options& options);
+  void Serve();
   // Takes no new calls, cancels calls that still run after `grace`, and waits until the last one
   // has ended. Idempotent.
   void Shutdown(Duration grace);

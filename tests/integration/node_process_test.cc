@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "common/metrics/admin_server.h"
 #include "common/status/matchers.h"
@@ -44,6 +49,18 @@ std::string ReadFile(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// Whether a process listens at a Unix socket.
+bool Accepts(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool accepted =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return accepted;
 }
 
 TEST(NodeSettings, MistakesAreNamedAndNothingStarts) {
@@ -151,6 +168,26 @@ TEST(NodePorts, AUnixSocketServesBesideThePort) {
   grpc::ClientContext context;
   v1::ListNamespacesResponse response;
   EXPECT_TRUE(local.admin().ListNamespaces(&context, v1::ListNamespacesRequest(), &response).ok());
+}
+
+// An engine that is there first connects at the first moment. Its session must not begin before the
+// node has a same-node socket to offer: it would go over gRPC as long as the session lasts.
+TEST(NodePorts, ASessionThatBeginsWithTheNodeIsOfferedTheSameNodeSocket) {
+  for (int start = 0; start < 10; ++start) {
+    TemporaryDirectory directory;
+    const std::string socket = directory.path() + "/node.sock";
+    std::string offered;
+    std::atomic<bool> over = false;
+    std::thread engine([&] {
+      while (!over && !Accepts(socket)) std::this_thread::yield();
+      if (!over) offered = NodeClient("unix:" + socket).hello().local_socket();
+    });
+    auto node = CacheNode::Start({"--listen_unix", "unix:" + socket});
+    over = !node.ok();
+    engine.join();
+    ASSERT_OK(node);
+    EXPECT_NE(offered, "");
+  }
 }
 
 TEST(NodeMemory, AnEmptyNodeTakesLittleBeyondItsArena) {

@@ -99,7 +99,6 @@ Result<std::unique_ptr<PickerEdge>> PickerEdge::Start(const PickerConfig& config
   impl->health.AddTo(impl->server.calls());
   const Status started =
       impl->server.Start({.listen = config.listen,
-                          .listen_unix = {},
                           .tls = tls,
                           .max_message_bytes = static_cast<int>(
                               std::min<uint64_t>(config.max_body + kRestBytes, INT32_MAX)),

@@ -368,7 +368,6 @@ class RouterProcess final : public service::Service {
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());
     return server_.Start({.listen = config_.listen,
-                          .listen_unix = {},
                           .tls = config_.tls,
                           .max_message_bytes = kMaxMessageBytes,
                           .memory_bytes = config_.rpc_requests});

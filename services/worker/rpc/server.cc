@@ -75,7 +75,6 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, WorkerEngi
                                               metrics::Registry* registry) {
   auto impl = std::make_unique<Impl>(options, engine, metrics, registry);
   CAIRN_RETURN_IF_ERROR(impl->server.Start({.listen = options.listen,
-                                            .listen_unix = {},
                                             .tls = options.tls,
                                             .max_message_bytes = kMaxMessageBytes,
                                             .memory_bytes = options.request_bytes}));

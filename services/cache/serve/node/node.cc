@@ -80,8 +80,11 @@ class Node final : public service::Service {
     }
     CAIRN_RETURN_IF_ERROR(OpenEngine());
     if (cluster_ != nullptr) cluster_->Attach(engine_.get());
-    CAIRN_RETURN_IF_ERROR(Serve());
+    CAIRN_RETURN_IF_ERROR(Listen());
     CAIRN_RETURN_IF_ERROR(PublishEvents());
+    // Only now: sessions of engines that knocked before learn of the same-node socket, and blocks
+    // that they store are published.
+    server_.Serve();
     return cluster_ == nullptr ? OkStatus() : cluster_->Start();
   }
 
@@ -193,7 +196,7 @@ class Node final : public service::Service {
     return OkStatus();
   }
 
-  Status Serve() {
+  Status Listen() {
     rpc_.tracer = tracer_;
     rpc_.process = "node";
     rpc_.limit = "rpc.max_in_flight";
@@ -223,7 +226,7 @@ class Node final : public service::Service {
 
     const int largest =
         std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10);
-    CAIRN_RETURN_IF_ERROR(server_.Start({.listen = config_.listen,
+    CAIRN_RETURN_IF_ERROR(server_.Listen({.listen = config_.listen,
                                          .listen_unix = config_.listen_unix,
                                          .tls = config_.rpc.tls,
                                          .max_message_bytes = largest,
@@ -274,7 +277,7 @@ class Node final : public service::Service {
                                      rpc_.node_epoch);
       if (server.ok()) {
         local_ = *std::move(server);
-        rpc_.local.store(local_.get(), std::memory_order_release);
+        rpc_.local = local_.get();
       } else if (config_.local_socket != "auto") {
         return server.status();
       } else {

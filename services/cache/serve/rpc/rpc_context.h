@@ -1,7 +1,6 @@
 #pragma once
 // The state that the node's services share.
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -38,7 +37,7 @@ struct RpcOptions {
   net::AdminRule admin;
 };
 
-// All that it points to must outlive the server. Threads: as rpc::Context; `local` may come later.
+// All that it points to must outlive the server. Threads: as rpc::Context.
 struct RpcContext : rpc::Context {
   CacheEngine* engine = nullptr;
   MemoryAccount* memory = nullptr;     // The account of the whole node.
@@ -46,8 +45,7 @@ struct RpcContext : rpc::Context {
   Executor* fetch_executor = nullptr;  // Frames of fetches: they wait for disk.
   Executor* flush_executor = nullptr;  // Flush waits longest, and may not hold up the others.
   Sessions* sessions = nullptr;
-  // The same-node path; nullptr where there is none. Set once, after the first calls may have come.
-  std::atomic<LocalServer*> local{nullptr};
+  LocalServer* local = nullptr;  // The same-node path; nullptr where there is none.
   // Makes the process drain, without waiting. Empty: it cannot.
   std::function<void()> begin_drain;
   RpcOptions options;

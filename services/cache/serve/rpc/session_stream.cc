@@ -38,7 +38,7 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   }
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name(), tenant));
   token_ = rpc.sessions->Add(*session_);
-  local_ = rpc.local.load(std::memory_order_acquire);
+  local_ = rpc.local;
   if (local_ != nullptr) local_token_ = local_->Admit(*session_, tenant);
   {
     MutexLock lock(beat_mu_);
