@@ -88,15 +88,21 @@ def wait_memory_is_shared(cluster, engine, node, first):
     that nobody had; those after it are tried too. On a busy machine a client finds the socket
     late, and its bytes come through gRPC before."""
     prompts = itertools.count(first)
+    tries = []
 
     def shared():
         prompt, seen = next(prompts), Seen(cluster, node)
         assert generate(cluster, engine, prompt) == 0
         wait_loaded(cluster, engine, prompt)
         local, calls = seen.bytes()
+        tries.append((local, calls, call(cluster, engine, "GET", "/")))
         return local >= 2 * BLOCKS * BLOCK and calls < BLOCK
 
-    cluster.wait(shared, "blocks that go through shared memory")
+    try:
+        cluster.wait(shared, "blocks that go through shared memory")
+    except AssertionError as error:
+        error.add_note(f"bytes through memory, bytes in calls, the client: {tries[-3:]}")
+        raise
 
 
 # ---- The files ----

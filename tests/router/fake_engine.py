@@ -29,6 +29,7 @@ class Engine(ThreadingHTTPServer):
         self.model = model
         self.key = key
         self.behaviour = {}
+        self.once = []  # What the next generations meet instead, one each. Engines may share it.
         self.calls = []
         self.cancelled = 0
         self.lock = threading.Lock()
@@ -97,7 +98,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/tokenize":
             text = request.get("prompt") or "".join(m["content"] for m in request["messages"])
             return self.answer(200, {"tokens": [ord(c) for c in text], "count": len(text)})
-        return self.generate(request, engine.behaviour)
+        try:
+            behaviour = engine.once.pop(0)
+        except IndexError:
+            behaviour = engine.behaviour
+        return self.generate(request, behaviour)
 
     def generate(self, request, behaviour):
         if "status" in behaviour:
