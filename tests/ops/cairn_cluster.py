@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -34,12 +35,15 @@ SMALL = {
 
 
 def make_programs(folder, programs, scripts=()):
-    """A folder with Cairn's programs and the scripts {name: text}."""
+    """A folder with Cairn's programs and the scripts {name: text, or path of a program}."""
     folder.mkdir()
     for name in ["cairn", "cairn-cache", "cairn-worker", "cairn-router"]:
         shutil.copy(programs / name, folder / name)
     for name, text in dict(scripts).items():
-        (folder / name).write_text(text, encoding="utf-8")
+        if isinstance(text, pathlib.Path):
+            shutil.copy(text, folder / name)
+        else:
+            (folder / name).write_text(text, encoding="utf-8")
         (folder / name).chmod(0o755)
     return folder
 
@@ -58,7 +62,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        if "Content-Length" in self.headers:
+            self.rfile.read(int(self.headers["Content-Length"]))
+        else:  # In chunks, as gateways send bodies that they have looked at.
+            while size := int(self.rfile.readline(), 16):
+                self.rfile.read(size + 2)
+            self.rfile.readline()
         choice = {"index": 0, "finish_reason": "stop", "text": TEXT}
         usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
         self.answer({"id": "x", "model": "m", "choices": [choice], "usage": usage})

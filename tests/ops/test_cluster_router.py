@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from cairn_cluster import PLAINTEXT, Load, engine_script, start
+from cairn_cluster import PLAINTEXT, Load, engine_script, metric, start
 from pod_security import CONTAINER_CONTEXT, POD_CONTEXT
 from rendered_chart import merged
 
@@ -67,9 +67,9 @@ def release(networks, chart, programs, tmp_path):
     made.cluster.close()
 
 
-def caller(cluster, answered):
+def caller(cluster, answered, service="test-router"):
     """`answered` gets the names of the engines' pods."""
-    address = cluster.service_address("test-router")
+    address = cluster.service_address(service)
 
     def request():
         # Another prompt each time: one that is known goes where it went before.
@@ -114,9 +114,12 @@ def test_without_a_time_to_announce_it_requests_fail(release):
     assert load.failures != []
 
 
-def engines(count):
+def engines(count, *more):
+    """`more`: containers beside each engine."""
     deployment, service = ENGINES
-    return {"extraObjects": [merged(deployment, {"spec": {"replicas": count}}), service]}
+    pod = {"template": {"spec": {"containers": [CONTAINER, *more]}}}
+    scaled = merged(deployment, {"spec": {"replicas": count, **pod}})
+    return {"extraObjects": [scaled, service]}
 
 
 def test_a_router_follows_engines_as_they_come_and_go(release):
@@ -136,4 +139,43 @@ def test_a_router_follows_engines_as_they_come_and_go(release):
         )
     load.stop()
     assert load.failures == [], release.cluster.report()
+    assert not pod.ended.is_set() and pod.container("router").restarts == 0
+
+
+# A real publisher of events in the engines' form: a cache node.
+PUBLISHER = {
+    "name": "events",
+    "image": "none",
+    "command": [
+        "cairn-cache",
+        *("--listen", "127.0.0.1:7400", "--admin.listen", "127.0.0.1:7401"),
+        *("--admin.socket", "off", "--local.socket", "off", "--host.capacity", "16MiB"),
+        *("--events.zmq", "tcp://0.0.0.0:5557", "--events.zmq_replay", "tcp://0.0.0.0:5558"),
+        *("--events.trusted_network", "true"),
+    ],
+    "securityContext": CONTAINER_CONTEXT,
+}
+
+
+def test_a_router_follows_the_events_of_engines_as_they_come_and_go(release):
+    (name,) = VALUES["router"]["workers"]
+    values = router(
+        replicas=1,
+        engines={"events": [f"{name}=tcp://{{host}}:5557,tcp://{{host}}:5558"]},
+        config={"engines": {"event_engines": 3}},
+    )
+    # The last ones are more than the router follows.
+    for count, followed in [(1, 1), (3, 3), (2, 2), (4, 3)]:
+        release.upgrade(values, engines(count, PUBLISHER))
+        (pod,) = [p for p in release.cluster.pods() if "router" in p.name]
+        streams = "cairn_router_engine_event_streams"
+
+        def are_followed(pod=pod, followed=followed):
+            connected, lost = (
+                metric(release, pod, 7601, streams, f'condition="{condition}"')
+                for condition in ["connected", "lost"]
+            )
+            return (connected, lost) == (followed, 0)
+
+        release.cluster.wait(are_followed, f"events of {followed} engines", patience=60)
     assert not pod.ended.is_set() and pod.container("router").restarts == 0

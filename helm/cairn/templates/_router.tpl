@@ -204,7 +204,16 @@ tls:
 {{- $connections := div (add (mul $most $connection) 1023) 1024 -}}
 {{- $requests := include "cairn.mebibytesOf" (dict "config" $config "sizes" (dict "rpc.requests" "256MiB")) -}}
 {{- $blocks := include "cairn.settingOr" (dict "settings" $config "key" "engines.event_blocks" "default" "262144") -}}
-{{- $events := div (add (mul (len $router.engines.events) (int64 $blocks) 190) 1048575) 1048576 -}}
+{{- $followed := 0 -}}
+{{- $named := 0 -}}
+{{- range $router.engines.events -}}
+{{- if hasPrefix "dns:" . -}}
+{{- $named = include "cairn.settingOr" (dict "settings" $config "key" "engines.event_engines" "default" "32") -}}
+{{- else -}}
+{{- $followed = add $followed 1 -}}
+{{- end -}}
+{{- end -}}
+{{- $events := div (add (mul (add $followed (int64 $named)) (int64 $blocks) 190) 1048575) 1048576 -}}
 {{- $sizes := dict "http.all_bodies" "256MiB" "http.all_unread" "64MiB" "all_answers" "128MiB" -}}
 {{- $caching := mul $caches $router.tokenCacheMiB -}}
 {{- /* The process, and what it has taken already when it looks whether the rest fits. */ -}}

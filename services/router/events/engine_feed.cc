@@ -15,6 +15,18 @@ uint64_t HashOf(std::string_view bytes) {
 
 }  // namespace
 
+EngineFeed::Numbers& EngineFeed::Numbers::operator+=(const Numbers& other) {
+  live_batches += other.live_batches;
+  replayed_batches += other.replayed_batches;
+  replays += other.replays;
+  failed_replays += other.failed_replays;
+  gaps += other.gaps;
+  restarts += other.restarts;
+  forgotten += other.forgotten;
+  junk += other.junk;
+  return *this;
+}
+
 void EngineFeed::Connected() {
   connected_ = true;
   unsure_ = true;

@@ -47,6 +47,8 @@ class EngineFeed {
     uint64_t restarts = 0;        // Restarts of the engine.
     uint64_t forgotten = 0;       // Times that all was forgotten, for any of these reasons.
     uint64_t junk = 0;            // Messages that are no batches.
+
+    Numbers& operator+=(const Numbers& other);
   };
 
   // `view` and `clock` must outlive it.

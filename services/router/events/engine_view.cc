@@ -21,6 +21,21 @@ bool IsIn(uint8_t places, size_t tier) { return (places >> (2 * tier) & 3) != 0;
 
 }  // namespace
 
+EngineView::Numbers& EngineView::Numbers::operator+=(const Numbers& other) {
+  stored += other.stored;
+  removed += other.removed;
+  cleared += other.cleared;
+  unknown += other.unknown;
+  skipped.special += other.skipped.special;
+  skipped.group += other.skipped.group;
+  skipped.block_size += other.skipped.block_size;
+  skipped.medium += other.skipped.medium;
+  skipped.parent += other.skipped.parent;
+  evicted += other.evicted;
+  blocks += other.blocks;
+  return *this;
+}
+
 EngineView::EngineView(Options options, Sink sink)
     : options_(std::move(options)), sink_(std::move(sink)), chain_(options_.space.fingerprint) {}
 

@@ -81,6 +81,9 @@ class EngineView {
     uint64_t evicted = 0;             // Held blocks that left because of max_blocks.
     uint64_t blocks = 0;              // Blocks that are known now, gone ones included.
     uint32_t other_block_tokens = 0;  // The last size of blocks that was not the router's. 0: none.
+
+    // Sums, but for the size.
+    Numbers& operator+=(const Numbers& other);
   };
   Numbers numbers() const;
 

@@ -76,10 +76,11 @@ class EngineLink final : public WorkerLink {
   }
 
   std::shared_ptr<WorkerCall> Watch(std::shared_ptr<WorkerWatchObserver> observer) override {
+    const bool has_events = options_.has_events && options_.has_events(address_);
     return EngineWatch::Begin({.origin = origin_,
                                .block_tokens = options_.block_tokens,
                                .load_interval = options_.load_interval,
-                               .holder = options_.with_events.contains(address_) ? address_ : "",
+                               .holder = has_events ? address_ : "",
                                .client = client_,
                                .key = key_,
                                .load = load_},

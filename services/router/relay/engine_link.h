@@ -3,8 +3,8 @@
 // cairn-router.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "common/http/client.h"
@@ -22,8 +22,9 @@ struct EngineLinkOptions {
   std::shared_ptr<FairBudget> answers = {};
   uint32_t block_tokens = 16;
   Duration load_interval = std::chrono::milliseconds(100);  // Between two reports of its load.
-  // Addresses of engines whose events are followed: what they hold is known from these.
-  std::set<std::string> with_events = {};
+  // Whether the engine's events are followed: what it holds is known from these then. Empty: of
+  // none. Any thread.
+  std::function<bool(const std::string& address)> has_events = {};
 };
 
 // `client` and `clock` must outlive the links, `key` too: nullptr, engines need none. REQUIRES of

@@ -69,12 +69,11 @@ bool IsEngine(const std::string& worker) {
   return url.starts_with("http://") || url.starts_with("https://");
 }
 
-EngineLinkOptions LinkOptions(const EngineConfig& c, const std::set<std::string>& with_events) {
+EngineLinkOptions LinkOptions(const EngineConfig& c) {
   return {.silence = c.silence,
           .max_answer_bytes = c.max_answer,
           .block_tokens = c.block_tokens,
-          .load_interval = c.load_interval,
-          .with_events = with_events};
+          .load_interval = c.load_interval};
 }
 
 PromptReader::Options ReaderOptions(const EngineConfig& c, bool follows_events,

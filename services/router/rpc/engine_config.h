@@ -33,8 +33,7 @@ bool IsEngine(const std::string& worker);
 // Only events need the engines' own tokens: what was sent is remembered as well by its text.
 bool AsksForTokens(const EngineConfig& config, bool follows_events);
 
-// `with_events`: addresses of engines whose events are followed.
-EngineLinkOptions LinkOptions(const EngineConfig& config, const std::set<std::string>& with_events);
+EngineLinkOptions LinkOptions(const EngineConfig& config);
 // `cache_bytes`: for tokens that engines made.
 PromptReader::Options ReaderOptions(const EngineConfig& config, bool follows_events,
                                     size_t cache_bytes);

@@ -13,30 +13,14 @@ struct Sums {
   EngineView::Numbers view;
 };
 
-Sums SumOf(const std::vector<ZmqFollower::Engine>& engines) {
-  Sums sums;
-  for (const ZmqFollower::Engine& one : engines) {
+Sums SumOf(const ZmqFollower& follower) {
+  const ZmqFollower::Past past = follower.past();
+  Sums sums{.feed = past.feed, .view = past.view};
+  for (const ZmqFollower::Engine& one : follower.engines()) {
     ++(one.connected ? sums.connected : sums.lost);
     if (one.silent) sums.longest_silence = std::max(sums.longest_silence, Seconds(*one.silent));
-    sums.feed.live_batches += one.feed.live_batches;
-    sums.feed.replayed_batches += one.feed.replayed_batches;
-    sums.feed.replays += one.feed.replays;
-    sums.feed.failed_replays += one.feed.failed_replays;
-    sums.feed.gaps += one.feed.gaps;
-    sums.feed.restarts += one.feed.restarts;
-    sums.feed.forgotten += one.feed.forgotten;
-    sums.feed.junk += one.feed.junk;
-    sums.view.stored += one.view.stored;
-    sums.view.removed += one.view.removed;
-    sums.view.cleared += one.view.cleared;
-    sums.view.unknown += one.view.unknown;
-    sums.view.evicted += one.view.evicted;
-    sums.view.blocks += one.view.blocks;
-    sums.view.skipped.special += one.view.skipped.special;
-    sums.view.skipped.group += one.view.skipped.group;
-    sums.view.skipped.block_size += one.view.skipped.block_size;
-    sums.view.skipped.medium += one.view.skipped.medium;
-    sums.view.skipped.parent += one.view.skipped.parent;
+    sums.feed += one.feed;
+    sums.view += one.view;
   }
   return sums;
 }
@@ -99,21 +83,32 @@ void ExportViews(const EngineView::Numbers& view, metrics::Sink& sink) {
 
 }  // namespace
 
+uint64_t EngineEventsConfig::engines() const {
+  const auto is_name = [](const std::string& text) { return text.starts_with("dns:"); };
+  const auto names = static_cast<uint64_t>(std::ranges::count_if(events, is_name));
+  return events.size() - names + (names > 0 ? named : 0);
+}
+
 void Register(config::Schema& schema, EngineEventsConfig& config) {
   schema.TextList(
       "engines.events", &config.events,
       "KV events of engines: URL=ENDPOINT or URL=ENDPOINT,REPLAY for each of `workers` that "
-      "publishes them, such as http://10.0.0.1:8000=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558. The "
+      "publishes them, such as http://10.0.0.1:8000=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558. For "
+      "engines that have a name, dns:http://NAME:PORT=tcp://{host}:5557,tcp://{host}:5558. The "
       "blocks of other engines are estimated.",
       {.max_length = 1024});
+  schema.Integer("engines.event_engines", &config.named,
+                 "Most engines with names whose events are followed. The blocks of further ones "
+                 "are estimated.",
+                 {.min = 1, .max = 4096, .unit = "engines"});
   schema.Integer("engines.event_blocks", &config.blocks,
                  "Most blocks of one engine that are known by its events. More than the engine has "
                  "room for in all its tiers.",
                  {.min = 1024, .max = 1u << 28, .unit = "blocks"});
 }
 
-void ExportEngineEvents(const std::vector<ZmqFollower::Engine>& engines, metrics::Sink& sink) {
-  const Sums sums = SumOf(engines);
+void ExportEngineEvents(const ZmqFollower& follower, metrics::Sink& sink) {
+  const Sums sums = SumOf(follower);
   ExportFeeds(sums, sink);
   ExportViews(sums.view, sink);
 }

@@ -14,12 +14,16 @@ namespace cairn::router {
 struct EngineEventsConfig {
   std::vector<std::string> events;
   uint32_t blocks = 262'144;
+  uint32_t named = 32;  // Engines with names.
+
+  // Most engines whose events are followed at a time.
+  uint64_t engines() const;
 };
 
-// Registers engines.events and engines.event_blocks. `config` must outlive `schema`.
+// Registers engines.event*. `config` must outlive `schema`.
 void Register(config::Schema& schema, EngineEventsConfig& config);
 
-// cairn_router_engine_*: sums over all engines.
-void ExportEngineEvents(const std::vector<ZmqFollower::Engine>& engines, metrics::Sink& sink);
+// cairn_router_engine_*: sums over all engines, also over those that have left.
+void ExportEngineEvents(const ZmqFollower& follower, metrics::Sink& sink);
 
 }  // namespace cairn::router

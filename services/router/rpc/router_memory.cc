@@ -75,7 +75,7 @@ MemoryAccount::Bounds MemoryBounds(const RouterConfig& c) {
   at(MemoryItem::kIndex) = c.index_bytes;
   at(MemoryItem::kTokenCache) = c.token_cache * TokenCaches(c);
   at(MemoryItem::kEngineEvents) =
-      c.engine_events.events.size() * c.engine_events.blocks * EngineView::kBlockBytes;
+      c.engine_events.engines() * c.engine_events.blocks * EngineView::kBlockBytes;
   at(MemoryItem::kProcess) = kProcess;
   return bounds;
 }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -138,8 +137,10 @@ struct Core {
   PrefixIndex index;
   Dispatcher dispatcher;
   CompletionPoller poller;
-  std::unique_ptr<KeyFile> engine_key;        // nullptr: engines get no key.
-  std::unique_ptr<http::Client> http_client;  // nullptr: the workers are Cairn's.
+  std::unique_ptr<KeyFile> engine_key;           // nullptr: engines get no key.
+  std::unique_ptr<http::Client> http_client;     // nullptr: the workers are Cairn's.
+  std::vector<EventSource> event_sources;        // As the settings have them.
+  std::unique_ptr<ZmqFollower> engine_follower;  // nullptr: no engine's events are followed.
   std::optional<WorkerRegistry> workers;
   std::unique_ptr<WorkerFollower> worker_follower;  // nullptr: DNS names no worker.
   std::optional<PromptReader> prompts;              // Before engines.
@@ -150,7 +151,6 @@ struct Core {
   RouterEngine::Observers times;
   std::optional<RouterEngine> engine;
   std::optional<ClusterFollower> follower;
-  std::unique_ptr<ZmqFollower> engine_follower;  // nullptr: no engine's events are followed.
 };
 
 class RouterProcess final : public service::Service {
@@ -178,18 +178,13 @@ class RouterProcess final : public service::Service {
     }
     CAIRN_ASSIGN_OR_RETURN(auto policy, MakePolicy(config_.policy));
     core_.emplace(config_, std::move(model), std::move(policy), &registry_);
+    if (config_.follows_engines()) CAIRN_RETURN_IF_ERROR(FollowEngines());
     CAIRN_ASSIGN_OR_RETURN(const MakeWorkerLink links, MakeLinks());
     core_->workers.emplace(RegistryOptions(config_, core_->model.get()), links, &SteadyClock::Get(),
                            [core = &*core_](const std::string& address, const WorkerLoad* load) {
                              core->OnLoad(address, load);
                            });
-    if (std::ranges::any_of(config_.workers, IsWorkerName)) {
-      CAIRN_ASSIGN_OR_RETURN(core_->worker_follower,
-                             WorkerFollower::Start(config_.workers, [workers = &*core_->workers](
-                                                                        const auto& addresses) {
-                               workers->SetAddresses(addresses);
-                             }));
-    }
+    if (std::ranges::any_of(config_.workers, IsWorkerName)) CAIRN_RETURN_IF_ERROR(FollowNames());
     if (config_.relays()) ReadPrompts();
     core_->engine.emplace(EngineOptions(config_, core_->model.get()),
                           RouterEngine::Parts{.encoder = Pointer(core_->encoder),
@@ -207,7 +202,6 @@ class RouterProcess final : public service::Service {
       if (!events.ok()) return Annotate(events.status(), "settings cache and cache_tls.*");
       core_->follower.emplace(*std::move(events), &core_->index);
     }
-    if (config_.follows_engines()) CAIRN_RETURN_IF_ERROR(FollowEngines());
     ExportRouter({.engine = &*core_->engine,
                   .registry = &*core_->workers,
                   .dispatcher = &core_->dispatcher,
@@ -289,12 +283,13 @@ class RouterProcess final : public service::Service {
         http::MakeClient({.threads = engines.threads, .authorities = engines.authorities});
     if (!client.ok()) return Annotate(client.status(), "engines.ca");
     core_->http_client = *std::move(client);
-    CAIRN_ASSIGN_OR_RETURN(const auto sources,
-                           ParseEventSources(config_.engine_events.events, config_.workers));
-    std::set<std::string> followed;
-    for (const EventSource& source : sources) followed.insert(source.worker);
-    EngineLinkOptions options = LinkOptions(engines, followed);
+    EngineLinkOptions options = LinkOptions(engines);
     options.answers = answers_;
+    if (core_->engine_follower != nullptr) {
+      options.has_events = [follower = core_->engine_follower.get()](const std::string& address) {
+        return follower->Follows(address);
+      };
+    }
     return EngineLinks(options, core_->http_client.get(), core_->engine_key.get(),
                        &SteadyClock::Get());
   }
@@ -330,15 +325,30 @@ class RouterProcess final : public service::Service {
     memory_.Measure(MemoryItem::kTokenCache, own + told);
   }
   Status FollowEngines() {
-    ZmqFollower::Options options;
-    CAIRN_ASSIGN_OR_RETURN(options.sources,
+    CAIRN_ASSIGN_OR_RETURN(core_->event_sources,
                            ParseEventSources(config_.engine_events.events, config_.workers));
+    ZmqFollower::Options options;
+    options.sources = SourcesOf(core_->event_sources, {}, config_.engine_events.named);
     options.space = MakeEngineNamespace(EngineKeys::kTokens, config_.engines.block_tokens);
     options.max_blocks = config_.engine_events.blocks;
     CAIRN_ASSIGN_OR_RETURN(core_->engine_follower, ZmqFollower::Start(options, &core_->index));
     registry_.AddCollector([follower = core_->engine_follower.get()](metrics::Sink& sink) {
-      ExportEngineEvents(follower->engines(), sink);
+      ExportEngineEvents(*follower, sink);
     });
+    return OkStatus();
+  }
+  Status FollowNames() {
+    const auto take = [core = &*core_, most = config_.engine_events.named](
+                          const std::vector<NamedWorker>& workers) {
+      // Before the workers: a link asks whether its engine's events are followed.
+      if (core->engine_follower != nullptr) {
+        core->engine_follower->SetSources(SourcesOf(core->event_sources, workers, most));
+      }
+      std::vector<std::string> addresses;
+      for (const NamedWorker& worker : workers) addresses.push_back(worker.address);
+      core->workers->SetAddresses(addresses);
+    };
+    CAIRN_ASSIGN_OR_RETURN(core_->worker_follower, WorkerFollower::Start(config_.workers, take));
     return OkStatus();
   }
   void ReadPrompts() {

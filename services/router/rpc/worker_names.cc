@@ -46,23 +46,27 @@ Result<WorkerName> ParseWorkerName(const std::string& worker) {
 }
 
 struct WorkerFollower::State {
-  explicit State(OnAddresses on) : on_addresses(std::move(on)), timers(&SteadyClock::Get()) {}
+  explicit State(OnWorkers on) : on_workers(std::move(on)), timers(&SteadyClock::Get()) {}
 
   void Take(size_t name, const WorkerName& how, const membership::View& view) {
     MutexLock lock(mu);
     named[name].clear();
-    for (const auto& member : view) named[name].push_back(how.scheme + member.address);
+    for (const auto& member : view) {
+      named[name].push_back({.address = how.scheme + member.address, .setting = settings[name]});
+    }
     log::Info("router_workers_named",
               {{"name", how.name}, {"workers", log::Num(named[name].size())}});
-    std::vector<std::string> all = fixed;
-    for (const auto& addresses : named) all.insert(all.end(), addresses.begin(), addresses.end());
-    on_addresses(all);
+    std::vector<NamedWorker> all = fixed;
+    for (const auto& workers : named) all.insert(all.end(), workers.begin(), workers.end());
+    on_workers(all);
   }
 
-  const OnAddresses on_addresses;
-  std::vector<std::string> fixed;  // Set before the first look-up.
-  Mutex mu;                        // Held while addresses are handed out: they come in order.
-  std::vector<std::vector<std::string>> named ABSL_GUARDED_BY(mu);
+  const OnWorkers on_workers;
+  // Set before the first look-up.
+  std::vector<NamedWorker> fixed;
+  std::vector<std::string> settings;  // The names as the setting has them.
+  Mutex mu;                           // Held while addresses are handed out: they come in order.
+  std::vector<std::vector<NamedWorker>> named ABSL_GUARDED_BY(mu);
   Timers timers;
   std::unique_ptr<membership::CaresResolver> resolver;
   std::vector<std::unique_ptr<membership::DnsDiscovery>> discoveries;  // End first.
@@ -76,15 +80,16 @@ WorkerFollower::~WorkerFollower() {
 }
 
 Result<std::unique_ptr<WorkerFollower>> WorkerFollower::Start(
-    const std::vector<std::string>& workers, OnAddresses on_addresses) {
-  auto state = std::make_unique<State>(std::move(on_addresses));
+    const std::vector<std::string>& workers, OnWorkers on_workers) {
+  auto state = std::make_unique<State>(std::move(on_workers));
   CAIRN_ASSIGN_OR_RETURN(state->resolver, membership::CaresResolver::Create(""));
   std::vector<WorkerName> names;
   for (const std::string& worker : workers) {
     if (!IsWorkerName(worker)) {
-      state->fixed.push_back(worker);
+      state->fixed.push_back({.address = worker, .setting = worker});
       continue;
     }
+    state->settings.push_back(worker);
     CAIRN_ASSIGN_OR_RETURN(WorkerName name, ParseWorkerName(worker));
     names.push_back(std::move(name));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cairn/common/status.h"
+#include "services/router/registry/named_worker.h"
 
 namespace cairn::router {
 
@@ -27,10 +28,10 @@ Result<WorkerName> ParseWorkerName(const std::string& worker);
 class WorkerFollower {
  public:
   // All workers as they are named now, and those that have addresses of their own. One at a time.
-  using OnAddresses = std::function<void(const std::vector<std::string>& addresses)>;
+  using OnWorkers = std::function<void(const std::vector<NamedWorker>& workers)>;
   // REQUIRES: all names were parsed before. UNAVAILABLE: there is no resolver.
   static Result<std::unique_ptr<WorkerFollower>> Start(const std::vector<std::string>& workers,
-                                                       OnAddresses on_addresses);
+                                                       OnWorkers on_workers);
   ~WorkerFollower();
 
  private:

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -151,7 +152,14 @@ class ZmqFollower::Source {
     }
   }
 
+  const EventSource& source() const { return source_; }
   const EngineView& view() const { return view_; }
+  // The engine holds nothing any more, and is no member. Returns what it was until then.
+  Engine Leave() {
+    view_.Leave();
+    log::Info("router_engine_events_left", {{"engine", source_.worker}});
+    return Describe();
+  }
   Engine Describe() const {
     Engine engine{.worker = source_.worker, .connected = feed_.connected()};
     if (const auto last = feed_.last_batch_at()) engine.silent = SteadyClock::Get().Now() - *last;
@@ -244,38 +252,83 @@ class ZmqFollower::Source {
   std::optional<zmq::socket_t> replay_;
 };
 
-ZmqFollower::ZmqFollower() : sockets_(std::make_unique<Sockets>()) {}
+ZmqFollower::ZmqFollower(const Options& options, PrefixIndex* index)
+    : options_(options), index_(index), sockets_(std::make_unique<Sockets>()) {}
 
 Result<std::unique_ptr<ZmqFollower>> ZmqFollower::Start(const Options& options,
                                                         PrefixIndex* index) {
-  std::unique_ptr<ZmqFollower> follower(new ZmqFollower());
-  CAIRN_RETURN_IF_ERROR(follower->Open(options, index));
+  std::unique_ptr<ZmqFollower> follower(new ZmqFollower(options, index));
+  CAIRN_RETURN_IF_ERROR(follower->Open());
   follower->Publish();
   follower->thread_ = std::thread([self = follower.get()] { self->Run(); });
   return follower;
 }
 
-Status ZmqFollower::Open(const Options& options, PrefixIndex* index) {
+Status ZmqFollower::Open() {
   if (sockets_->wake_fd() < 0) {
     return Errorf(StatusCode::kUnavailable, "eventfd: error {}", errno);
   }
-  // Only the thread asks, once all are there.
-  const EngineView::Ask ask = [this](const EngineHash& hash) -> std::optional<EngineBlockName> {
-    for (const auto& source : sources_) {
-      if (const auto name = source->view().NameOf(hash)) return name;
-    }
-    return std::nullopt;
-  };
-  for (const EventSource& source : options.sources) {
+  {
+    MutexLock lock(mu_);
+    wanted_ = options_.sources;
+  }
+  for (const EventSource& source : options_.sources) {
     try {
-      sources_.push_back(std::make_unique<Source>(sockets_->context(), source, options,
-                                                  sources_.size(), ask, index));
+      Add(source);
     } catch (const zmq::error_t& error) {
       return Errorf(StatusCode::kUnavailable, "engines.events: '{}' cannot be followed: {}",
                     source.endpoint, error.what());
     }
   }
   return OkStatus();
+}
+
+void ZmqFollower::Add(const EventSource& source) {
+  // Only the thread asks, once all are there.
+  EngineView::Ask ask = [this](const EngineHash& hash) -> std::optional<EngineBlockName> {
+    for (const auto& other : sources_) {
+      if (const auto name = other->view().NameOf(hash)) return name;
+    }
+    return std::nullopt;
+  };
+  sources_.push_back(std::make_unique<Source>(sockets_->context(), source, options_, added_++,
+                                              std::move(ask), index_));
+}
+
+void ZmqFollower::SetSources(std::vector<EventSource> sources) {
+  {
+    MutexLock lock(mu_);
+    if (wanted_ == sources) return;
+    wanted_ = std::move(sources);
+    wants_others_ = true;
+  }
+  sockets_->Wake();
+}
+
+bool ZmqFollower::Follows(const std::string& worker) const {
+  MutexLock lock(mu_);
+  return std::ranges::any_of(wanted_, [&](const EventSource& one) { return one.worker == worker; });
+}
+
+void ZmqFollower::Follow(const std::vector<EventSource>& wanted) {
+  std::erase_if(sources_, [&](const std::unique_ptr<Source>& source) {
+    if (std::ranges::find(wanted, source->source()) != wanted.end()) return false;
+    const Engine last = source->Leave();
+    left_.feed += last.feed;
+    left_.view += last.view;
+    left_.view.blocks = 0;
+    return true;
+  });
+  for (const EventSource& one : wanted) {
+    if (std::ranges::any_of(sources_, [&](const auto& known) { return known->source() == one; })) {
+      continue;
+    }
+    try {
+      Add(one);
+    } catch (const zmq::error_t& error) {
+      log::Warn("router_engine_events", {{"engine", one.worker}, {"error", error.what()}});
+    }
+  }
 }
 
 ZmqFollower::~ZmqFollower() {
@@ -293,12 +346,20 @@ std::vector<ZmqFollower::Engine> ZmqFollower::engines() const {
   return engines_;
 }
 
+ZmqFollower::Past ZmqFollower::past() const {
+  MutexLock lock(mu_);
+  return past_;
+}
+
 void ZmqFollower::Run() {
   for (;;) {
+    std::optional<std::vector<EventSource>> wanted;
     {
       MutexLock lock(mu_);
       if (stopping_) return;
+      if (std::exchange(wants_others_, false)) wanted = wanted_;
     }
+    if (wanted) Follow(*wanted);
     try {
       Round();
     } catch (const zmq::error_t& error) {
@@ -315,6 +376,8 @@ void ZmqFollower::Round() {
       {.socket = nullptr, .fd = sockets_->wake_fd(), .events = ZMQ_POLLIN, .revents = 0});
   for (const auto& source : sources_) source->AddTo(&items);
   zmq::poll(items, kRound);
+  eventfd_t woken = 0;
+  (void)eventfd_read(sockets_->wake_fd(), &woken);
   for (const auto& source : sources_) source->Turn();
 }
 
@@ -323,6 +386,7 @@ void ZmqFollower::Publish() {
   for (const auto& source : sources_) engines.push_back(source->Describe());
   MutexLock lock(mu_);
   engines_ = std::move(engines);
+  past_ = left_;
 }
 
 }  // namespace cairn::router

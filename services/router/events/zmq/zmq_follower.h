@@ -42,6 +42,12 @@ class ZmqFollower {
     EngineView::Numbers view = {};
   };
 
+  // The numbers of engines that are no longer followed.
+  struct Past {
+    EngineFeed::Numbers feed = {};
+    EngineView::Numbers view = {};  // No blocks.
+  };
+
   // `index` must outlive it. UNAVAILABLE: the system gives no sockets, or an endpoint cannot be
   // used. An engine that is not there is waited for.
   static Result<std::unique_ptr<ZmqFollower>> Start(const Options& options, PrefixIndex* index);
@@ -49,22 +55,40 @@ class ZmqFollower {
   ZmqFollower(const ZmqFollower&) = delete;
   ZmqFollower& operator=(const ZmqFollower&) = delete;
 
+  // Follows these engines from now on. One that leaves holds nothing any more. An endpoint that
+  // cannot be used is logged.
+  void SetSources(std::vector<EventSource> sources);
+  bool Follows(const std::string& worker) const;
+
   std::vector<Engine> engines() const;
+  Past past() const;
 
  private:
   class Sockets;
   class Source;
 
-  ZmqFollower();
-  Status Open(const Options& options, PrefixIndex* index);
+  ZmqFollower(const Options& options, PrefixIndex* index);
+  Status Open();
+  // Throws zmq::error_t.
+  void Add(const EventSource& source);
+  // Lets those go that are not wanted, and adds those that are.
+  void Follow(const std::vector<EventSource>& wanted);
   void Run();
   void Round();
   void Publish();
 
+  const Options options_;  // Its sources: those of the beginning.
+  PrefixIndex* const index_;
   std::unique_ptr<Sockets> sockets_;
-  std::vector<std::unique_ptr<Source>> sources_;  // Used by the thread alone.
+  // Used by the thread alone.
+  std::vector<std::unique_ptr<Source>> sources_;
+  size_t added_ = 0;  // Names the sockets within the process.
+  Past left_;
   mutable Mutex mu_;
+  std::vector<EventSource> wanted_ ABSL_GUARDED_BY(mu_);
+  bool wants_others_ ABSL_GUARDED_BY(mu_) = false;  // The thread has not seen them yet.
   std::vector<Engine> engines_ ABSL_GUARDED_BY(mu_);
+  Past past_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

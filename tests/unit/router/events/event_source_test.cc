@@ -1,5 +1,6 @@
 #include "services/router/events/event_source.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@ namespace cairn::router {
 namespace {
 
 using cairn::testing::StatusIs;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(EventSourceTest, ReadsAnEngineWithItsEndpoints) {
@@ -43,6 +45,53 @@ TEST(EventSourceTest, NamesWhatItCannotUse) {
   EXPECT_THAT(error("http://a:1=tcp://a:1,"), HasSubstr("endpoint ''"));
   EXPECT_THAT(error("http://a:1=tcp://a:1,tcp://a:2,tcp://a:3"), HasSubstr("endpoint"));
   EXPECT_THAT(error("http://a:1=ipc://relative"), HasSubstr("endpoint 'ipc://relative'"));
+}
+
+TEST(EventSourceTest, ANameOfEnginesHasAPlaceForTheHost) {
+  const auto source = ParseEventSource("dns:http://e:8000=tcp://{host}:5557,tcp://{host}:5558");
+  ASSERT_OK(source);
+  EXPECT_EQ(source->worker, "dns:http://e:8000");
+  for (const char* wrong : {"tcp://e:5557", "tcp://{host}", "tcp://{host}:0", "tcp://x{host}:5557",
+                            "tcp://{host}:{host}", "ipc:///{host}"}) {
+    EXPECT_THAT(ParseEventSource(fmt::format("dns:http://e:8000={}", wrong)),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr(fmt::format("endpoint '{}' of a name of engines", wrong))));
+  }
+  EXPECT_THAT(
+      ParseEventSource("http://e:8000=tcp://{host}:5557"),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("{host} stands for the engines of a name")));
+  // Two names may have the same ports, a command line cuts theirs too.
+  const std::vector<std::string> workers = {"dns:http://a:1", "dns:http://b:1"};
+  const auto sources = ParseEventSources({"dns:http://a:1=tcp://{host}:5", "tcp://{host}:6",
+                                          "dns:http://b:1=tcp://{host}:5,tcp://{host}:6"},
+                                         workers);
+  ASSERT_OK(sources);
+  EXPECT_EQ((*sources)[0].replay, "tcp://{host}:6");
+}
+
+TEST(EventSourceTest, ANameStandsForItsEnginesOfTheMoment) {
+  const std::vector<EventSource> sources = {
+      {.worker = "http://fixed:1", .endpoint = "tcp://fixed:5"},
+      {.worker = "dns:http://e:8000", .endpoint = "tcp://{host}:5", .replay = "tcp://{host}:6"}};
+  const std::vector<NamedWorker> workers = {
+      {.address = "http://fixed:1", .setting = "http://fixed:1"},
+      {.address = "http://10.0.0.1:8000", .setting = "dns:http://e:8000"},
+      {.address = "http://[fd00::1]:8000", .setting = "dns:http://e:8000"},
+      {.address = "http://10.0.0.9:8000", .setting = "dns:http://without-events:8000"},
+      {.address = "http://e-2.e.kv.svc:8000", .setting = "dns:http://e:8000"}};
+  const EventSource fixed = sources[0];
+  const EventSource first = {.worker = "http://10.0.0.1:8000",
+                             .endpoint = "tcp://10.0.0.1:5",
+                             .replay = "tcp://10.0.0.1:6"};
+  const EventSource second = {.worker = "http://[fd00::1]:8000",
+                              .endpoint = "tcp://[fd00::1]:5",
+                              .replay = "tcp://[fd00::1]:6"};
+  const EventSource third = {.worker = "http://e-2.e.kv.svc:8000",
+                             .endpoint = "tcp://e-2.e.kv.svc:5",
+                             .replay = "tcp://e-2.e.kv.svc:6"};
+  EXPECT_THAT(SourcesOf(sources, workers, 10), ElementsAre(fixed, first, second, third));
+  EXPECT_THAT(SourcesOf(sources, workers, 2), ElementsAre(fixed, first, second));
+  EXPECT_THAT(SourcesOf(sources, {}, 10), ElementsAre(fixed));
 }
 
 TEST(EventSourceTest, ACommandLineCutsAtCommas) {

@@ -40,7 +40,7 @@ class EngineWatchTest : public ::testing::Test {
  protected:
   EngineWatchTest() {
     EngineLinkOptions options;
-    options.with_events = {"http://b:2"};
+    options.has_events = [](const std::string& address) { return address == "http://b:2"; };
     auto make = EngineLinks(options, &client_, nullptr, &clock_);
     link_ = make("http://a:1");
     followed_ = make("http://b:2");

@@ -193,6 +193,14 @@ TEST_F(RouterConfigTest, OnlyEnginesOfThisRouterAreFollowedAndByTheirTokens) {
   config_.engine_events.events.push_back("http://c:1=tcp://c:5557");
   ExpectRefused("engines.events: got the engine 'http://c:1'");
   config_.engine_events.events.pop_back();
+  EXPECT_EQ(config_.engine_events.engines(), 1u);
+  // Names take the room of the most engines that they may stand for.
+  config_.workers.insert(config_.workers.end(), {"dns:http://c:1", "dns:http://d:1"});
+  config_.engine_events.events.insert(
+      config_.engine_events.events.end(),
+      {"dns:http://c:1=tcp://{host}:5557", "dns:http://d:1=tcp://{host}:5557"});
+  EXPECT_OK(schema_.RunChecks());
+  EXPECT_EQ(config_.engine_events.engines(), 1 + 32u);
   config_.engines.tokens = "text";
   ExpectRefused("engines.tokens");
 }

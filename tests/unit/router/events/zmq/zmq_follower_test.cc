@@ -225,6 +225,37 @@ TEST_F(ZmqFollowerTest, EachEngineHoldsItsOwn) {
   EXPECT_FALSE(Holds(200, "http://a"));
 }
 
+TEST_F(ZmqFollowerTest, EnginesComeAndGo) {
+  FakePublisher first({}), second({});
+  const EventSource a = {.worker = "http://a", .endpoint = first.endpoint()};
+  const EventSource b = {.worker = "http://b", .endpoint = second.endpoint()};
+  Follow({a});
+  Wait(first, [&] { return first.IsFollowed(); });
+  first.Publish(Batch(100));
+  Wait(first, [&] { return Holds(100, "http://a") && Engine().view.stored == 1; });
+  EXPECT_FALSE(follower_->Follows("http://b"));
+  follower_->SetSources({a, b});
+  EXPECT_TRUE(follower_->Follows("http://b"));
+  Wait(first, [&] { return second.IsFollowed(); });
+  second.Publish(Batch(200));
+  Wait(first, [&] { return Holds(200, "http://b"); });
+  EXPECT_TRUE(Holds(100, "http://a"));  // Its sockets stayed.
+  // One that has gone holds nothing, and what it had said still counts.
+  follower_->SetSources({b});
+  Wait(first, [&] { return !Holds(100, "http://a") && follower_->engines().size() == 1; });
+  EXPECT_FALSE(follower_->Follows("http://a"));
+  EXPECT_TRUE(Holds(200, "http://b"));
+  EXPECT_EQ(Engine().worker, "http://b");
+  EXPECT_EQ(follower_->past().view.stored, 1u);
+  EXPECT_EQ(follower_->past().view.blocks, 0u);
+  // It may come back, beside an endpoint that cannot be used.
+  follower_->SetSources({{.worker = "http://c", .endpoint = "nothing"}, b, a});
+  Wait(first, [&] { return first.IsFollowed() && follower_->engines().size() == 2; });
+  first.Publish(Batch(300));
+  Wait(first, [&] { return Holds(300, "http://a"); });
+  EXPECT_FALSE(Holds(100, "http://a"));
+}
+
 TEST_F(ZmqFollowerTest, EndpointsThatZmqRefusesAreAnError) {
   PrefixIndex index({});
   EXPECT_THAT(
