@@ -33,6 +33,7 @@ EXAMPLES = {
     "metrics": [[]],
     "containers": [[], [{"name": "side", "image": "x: y"}]],
     "parentRef": [{"name": "gateway"}, {"name": "g", "namespace": "ingress", "port": 443}],
+    "pullSecrets": [[], ["pull"], [{"name": "pull"}, "other"]],
     "groups": [
         {},
         {},

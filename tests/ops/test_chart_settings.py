@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from pod_security import pod_specs
 from rendered_chart import TLS, VALUES, WORKER, containers_of, find, merged, render
 
 _spec = importlib.util.spec_from_file_location("settings", ROOT / "tools/chart_settings.py")
@@ -315,6 +316,45 @@ def test_an_autoscaler_sets_the_number_of_pods(chart):
     ]:
         with pytest.raises(helm.HelmError, match=named):
             chart.render(merged(VALUES["autoscaled"], {"worker": values}))
+
+
+@pytest.mark.parametrize(
+    "repository, registry, expected",
+    [
+        ("kv/cairn", "mirror.example", "mirror.example/kv/cairn"),
+        ("kv/cairn", "", "kv/cairn"),
+        ("registry.example/cairn", "mirror.example:5000/hub", "mirror.example:5000/hub/cairn"),
+        ("registry:5000/kv/cairn", "mirror.example", "mirror.example/kv/cairn"),
+        ("localhost/cairn", "mirror.example", "mirror.example/cairn"),
+    ],
+)
+@pytest.mark.parametrize(
+    "image, ending",
+    [({"digest": "sha256:" + "0" * 64}, "@sha256:" + "0" * 64), ({"tag": "a"}, ":a")],
+)
+def test_the_registry_of_all_charts_replaces_the_images(
+    chart, repository, registry, expected, image, ending
+):
+    values = {"image": {"repository": repository, **image}, "global": {"imageRegistry": registry}}
+    docs = render(chart, merged(VALUES["router"], values))
+    pods = [spec for doc in docs for _, spec in pod_specs(doc)]
+    assert len(pods) == 4
+    assert {c["image"] for spec in pods for c in containers_of(spec)} == {expected + ending}
+
+
+@pytest.mark.parametrize(
+    "more, named",
+    [
+        ({"imageRegistry": 5}, "/global/imageRegistry"),
+        ({"imageRegistry": "https://mirror.example"}, "/global/imageRegistry"),
+        ({"imagePullSecrets": [{}]}, "/global/imagePullSecrets/0"),
+        ({"imagePullSecrets": "pull"}, "/global/imagePullSecrets"),
+    ],
+)
+def test_wrong_values_of_all_charts_are_refused(chart, more, named):
+    with pytest.raises(helm.HelmError) as error:
+        chart.render({**TLS, "global": more})
+    assert named in str(error.value)
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -13,12 +13,37 @@ become the same must not have the same objects.
 {{- end -}}
 {{- end -}}
 
+{{/*
+Where the image is. A parent chart's global.imageRegistry replaces the registry that the repository names: its first
+part, if that has a dot or a port.
+*/}}
+{{- define "cairn.imageRepository" -}}
+{{- $repository := .Values.image.repository -}}
+{{- with (.Values.global).imageRegistry -}}
+{{ . }}/{{ regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "" }}
+{{- else -}}
+{{ $repository }}
+{{- end -}}
+{{- end -}}
+
 {{/* Quoted. */}}
 {{- define "cairn.image" -}}
+{{- $repository := include "cairn.imageRepository" . -}}
 {{- if .Values.image.digest -}}
-{{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
+{{ printf "%s@%s" $repository .Values.image.digest | quote }}
 {{- else -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{ printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* A field of a pod's spec: the Secrets for pulling of these values and of a parent chart's, which may be names only. */}}
+{{- define "cairn.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat ((.Values.global).imagePullSecrets | default list) .Values.imagePullSecrets -}}
+{{- $secrets = append $secrets (ternary (dict "name" .) . (kindIs "string" .)) -}}
+{{- end -}}
+{{- with $secrets -}}
+imagePullSecrets: {{- uniq . | toYaml | nindent 2 }}
 {{- end -}}
 {{- end -}}
 

@@ -21,8 +21,8 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 terminationGracePeriodSeconds: {{ .grace }}
 securityContext: {{- include "cairn.podSecurityContext" .root | nindent 2 }}
-{{- with .root.Values.imagePullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with include "cairn.imagePullSecrets" .root }}
+{{ . }}
 {{- end }}
 {{- if ne .values.spread "none" }}
 topologySpreadConstraints:
