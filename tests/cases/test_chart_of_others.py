@@ -17,6 +17,7 @@ sys.path.append(str(ROOT / "tests/ops"))
 from pod_security import pod_specs
 
 ALL = {
+    "image": {"repository": "registry.example/kv/cairn"},
     "tls": {"existingSecret": "cairn-tls"},
     "cache": {"replicas": 3},
     "worker": {"enabled": True, "replicas": 2, "model": {"existingClaim": "models"}},
@@ -63,11 +64,8 @@ def test_a_parent_names_the_registry_and_its_secrets(chart):
         "imageRegistry": "mirror.example/hub",
         "imagePullSecrets": ["of-all", {"name": "x"}],
     }
-    own = {
-        "image": {"repository": "registry.example/kv/cairn"},
-        "imagePullSecrets": [{"name": "x"}],
-    }
-    docs = render(chart, {**ALL, **own, "global": registry}, "test")
+    own = {"imagePullSecrets": [{"name": "x"}], "global": registry}
+    docs = render(chart, {**ALL, **own}, "test")
     pods = [pod for doc in docs for pod in pod_specs(doc)]
     assert len(pods) == 4  # A node's, a worker's, a router's, and that of `helm test`.
     for name, spec in pods:

@@ -13,6 +13,7 @@ from custom_resources import SPECS, validate
 from pod_security import pod_specs, violations
 from rendered_chart import (
     GATEWAY,
+    IMAGE,
     ROUTER,
     TLS,
     VALUES,
@@ -22,6 +23,7 @@ from rendered_chart import (
     find,
     has,
     has_nodes,
+    merged,
     pod_of,
     render,
     worker_groups,
@@ -33,7 +35,7 @@ KUBERNETES = ["1.30", "1.33", "1.36"]
 
 @pytest.mark.parametrize("name", VALUES)
 def test_lint_is_clean(root, name):
-    result = helm.lint(str(root / "helm/cairn"), VALUES[name], strict=True)
+    result = helm.lint(str(root / "helm/cairn"), merged(IMAGE, VALUES[name]), strict=True)
     assert result["errors"] == []
     # Severity 1 is information ("icon is recommended").
     assert [m for m in result["messages"] if m["severity"] > 1] == []
@@ -110,6 +112,20 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
         ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
+        (
+            {**TLS, "image": {"repository": ""}},
+            'image.repository: got "", expected where you pushed the image, such as '
+            "registry.example/cairn",
+        ),
+        (
+            {**TLS, "image": {"repository": "", "digest": "sha256:" + "0" * 64}},
+            'image.repository: got ""',
+        ),
+        (
+            {**TLS, "image": {"repository": ""}, "global": {"imageRegistry": "registry.example"}},
+            'image.repository: got ""',
+        ),
+        ({**TLS, "image": {"repository": "https://registry.example/cairn"}}, "/image/repository"),
         ({**TLS, **ROUTER}, "worker.enabled"),
         ({**TLS, "router": {"enabled": True, "workers": ["w:1"]}}, "router.model.existingClaim"),
         ({**TLS, "router": {"workers": ["w"]}}, "/router/workers/0"),

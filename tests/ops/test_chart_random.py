@@ -16,7 +16,7 @@ import yaml
 import random_values
 from custom_resources import validate
 from pod_security import pod_specs, violations
-from rendered_chart import LOADER, documents
+from rendered_chart import IMAGE, LOADER, documents, merged
 
 SEED = int(os.environ.get("CAIRN_CHART_SEED", random.randrange(1 << 32)))
 SETS = int(os.environ.get("CAIRN_CHART_SETS", 300))
@@ -67,7 +67,7 @@ def made_by_program(root, values):
     done = subprocess.run(
         [HELM, "template", "test", root / "helm/cairn", "--namespace", "kv", "--values", "-"],
         # Not as YAML: the program reads version 1.1, where `y` is true.
-        input=json.dumps(values),
+        input=json.dumps(merged(IMAGE, values)),
         capture_output=True,
         text=True,
     )

@@ -19,6 +19,9 @@ part, if that has a dot or a port.
 */}}
 {{- define "cairn.imageRepository" -}}
 {{- $repository := .Values.image.repository -}}
+{{- if not $repository -}}
+{{- fail "image.repository: got \"\", expected where you pushed the image, such as registry.example/cairn, or the name of one that all machines have: there is no public image, and `make image` builds one (docs/operate/kubernetes.md)" -}}
+{{- end -}}
 {{- with (.Values.global).imageRegistry -}}
 {{ . }}/{{ regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "" }}
 {{- else -}}
