@@ -10,7 +10,7 @@ import yaml
 
 from conftest import ROOT
 from pod_security import pod_specs
-from rendered_chart import TLS, VALUES, WORKER, containers_of, find, merged, render
+from rendered_chart import GATEWAY, TLS, VALUES, WORKER, containers_of, find, merged, render
 
 _spec = importlib.util.spec_from_file_location("settings", ROOT / "tools/chart_settings.py")
 chart_settings = importlib.util.module_from_spec(_spec)
@@ -369,7 +369,7 @@ def test_only_the_release_and_its_clients_reach_nodes_and_workers(chart, beside)
     )
     docs = render(chart, values)
     policies = {d["metadata"]["name"]: d["spec"] for d in docs if d["kind"] == "NetworkPolicy"}
-    assert set(policies) == {"test-cache"} | (set() if beside else {"test-worker"})
+    assert set(policies) == {"test-cache", "test-router"} | (set() if beside else {"test-worker"})
     template = find(docs, "StatefulSet", "test-cache")["spec"]["template"]
     policy = policies["test-cache"]
     assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -382,6 +382,38 @@ def test_only_the_release_and_its_clients_reach_nodes_and_workers(chart, beside)
     assert client == clients[0]
     router = find(docs, "Deployment", "test-router")["spec"]["template"]["metadata"]["labels"]
     assert release["podSelector"]["matchLabels"].items() <= router.items()
+
+
+@pytest.mark.parametrize("callers", [[], GATEWAY])
+def test_only_the_release_and_its_callers_reach_routers(chart, callers):
+    def policies(enabled):
+        more = {"networkPolicies": {"enabled": enabled}, "router": {"callers": callers}}
+        docs = render(chart, merged(VALUES["router"], more))
+        return docs, [
+            d["spec"]
+            for d in docs
+            if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "test-router"
+        ]
+
+    docs, (policy,) = policies(True)
+    template = find(docs, "Deployment", "test-router")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    probes, calls = policy["ingress"]
+    assert probes == {"ports": [{"port": "admin"}]}
+    release, *others = calls["from"]
+    assert others == callers
+    worker = find(docs, "StatefulSet", "test-worker")["spec"]["template"]["metadata"]["labels"]
+    assert release == {
+        "podSelector": {
+            "matchLabels": {
+                "app.kubernetes.io/name": "cairn",
+                "app.kubernetes.io/instance": worker["app.kubernetes.io/instance"],
+            }
+        }
+    }
+    assert calls["ports"] == [{"port": "http"}, {"port": "grpc"}]
+    # Callers are enough for a policy of routers.
+    assert policies(False)[1] == ([policy] if callers else [])
 
 
 def test_certificates_have_the_names_that_others_expect(chart):
