@@ -106,7 +106,18 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({"tls": {"existingSecret": "s", "acceptPlaintextOnTheNetwork": True}}, "contradict"),
         ({**TLS, "cache": {"replicas": 0}}, "/cache/replicas"),
         ({**TLS, "cache": {"cluster": {"name": "two words"}}}, "/cache/cluster/name"),
+        (
+            {
+                **VALUES["plaintext"],
+                "cache": {"replicas": 3, "cluster": {"peerIdentities": ["spiffe://a/b"]}},
+            },
+            'cache.cluster.peerIdentities: got ["spiffe://a/b"], expected none',
+        ),
         ({**TLS, "cahce": {}}, "cahce"),
+        # The programs' own bounds.
+        ({**TLS, "cache": {"host": {"capacityMiB": 16777217}}}, "/cache/host/capacityMiB"),
+        ({**TLS, "cache": {"device": {"capacityMiB": 1048577}}}, "/cache/device/capacityMiB"),
+        ({**TLS, "worker": {"device": {"kvMiB": 1048577}}}, "/worker/device/kvMiB"),
         ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
         ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
@@ -218,6 +229,29 @@ def test_memory_limit_covers_arena_and_overhead(chart):
         0
     ]["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"] == "3548Mi"
+
+
+def test_large_numbers_are_whole_numbers(chart):
+    """To Helm they are floating-point numbers, and a template writes those as 1.6777216e+07."""
+    largest = {"host": {"capacityMiB": 16777216}, "disk": {"capacityMiB": 67108864}}
+    values = merged(VALUES["router"], {"cache": {**largest, "overheadMiB": 1048576}})
+    uid = {"podSecurity": {"uid": 1000680000}}
+    router = {"router": {"maxRequests": 1048576, "tokenCacheMiB": 2097152, "indexMiB": 1048576}}
+    docs = render(chart, merged(merged(values, uid), router))
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-cache")["data"]["cache.yaml"])
+    assert config["host"]["capacity"] == "16777216MiB"
+    assert config["disk"]["capacity"] == "67108864MiB"
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-router")["data"]["router.yaml"])
+    assert (config["index"], config["token_cache"]) == ("1048576MiB", "2097152MiB")
+    assert str(config["max_requests"]) == "1048576"
+    spec = pod_of(docs, "StatefulSet", "test-cache")
+    assert str(spec["securityContext"]["runAsUser"]) == "1000680000"
+    assert spec["containers"][0]["resources"]["limits"]["memory"] == f"{16777216 + 1048576}Mi"
+    per_pod = pod_of(
+        render(chart, merged(VALUES["certificates-of-pods"], uid)), "StatefulSet", "test-cache"
+    )
+    (volume,) = [v for v in per_pod["volumes"] if "csi" in v]
+    assert volume["csi"]["volumeAttributes"]["csi.cert-manager.io/fs-group"] == "1000680000"
 
 
 def test_the_overhead_follows_the_settings(chart):

@@ -80,6 +80,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and $tls.existingSecret $tls.certManager.enabled -}}
 {{- fail "tls: tls.existingSecret and tls.certManager.enabled=true contradict each other" -}}
 {{- end -}}
+{{- if and .Values.cache.cluster.peerIdentities (not (include "cairn.hasTls" .)) -}}
+{{- fail (printf "cache.cluster.peerIdentities: got %s, expected none, because tls.acceptPlaintextOnTheNetwork=true: callers show no certificates" (toJson .Values.cache.cluster.peerIdentities)) -}}
+{{- end -}}
 {{- range $role, $secret := $tls.secrets -}}
 {{- if and $secret (not $tls.existingSecret) -}}
 {{- fail (printf "tls.secrets.%s: expected tls.existingSecret too, for the roles without a Secret of their own" $role) -}}

@@ -53,7 +53,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{/* What the restricted Pod Security Standard asks of a pod. */}}
 {{- define "cairn.podSecurityContext" -}}
 runAsNonRoot: true
-{{- with .Values.podSecurity.uid }}
+{{- with .Values.podSecurity.uid | int64 }}
 runAsUser: {{ . }}
 runAsGroup: {{ . }}
 fsGroup: {{ . }}
@@ -165,7 +165,7 @@ csi.cert-manager.io/uri-sans: {{ printf "%s/${POD_NAME}" . | quote }}
 csi.cert-manager.io/key-usages: digital signature,server auth,client auth
 csi.cert-manager.io/duration: {{ $manager.duration | quote }}
 csi.cert-manager.io/renew-before: {{ $manager.renewBefore | quote }}
-{{- with .root.Values.podSecurity.uid }}
+{{- with .root.Values.podSecurity.uid | int64 }}
 csi.cert-manager.io/fs-group: {{ . | quote }}
 {{- end }}
 {{- end -}}
