@@ -1,9 +1,9 @@
 """Random values that the schema allows render to valid objects, or are refused with a reason.
 
 CAIRN_CHART_SEED and CAIRN_CHART_SETS play a run again, or a longer one. If CAIRN_CHART_VERSIONS is
-"all", each set is compared with all versions of Kubernetes, otherwise with one of them. CAIRN_HELM is
-Helm's own program (tools/fetch_helm.py), which is a version newer than the SDK: then both get each
-set.
+"all", each set is compared with all versions of Kubernetes, otherwise with one of them. CAIRN_HELM
+is Helm's own program (tools/fetch_helm.py), which is a version newer than the SDK: then both get
+each set.
 """
 
 import json
@@ -27,7 +27,7 @@ HELM = os.environ.get("CAIRN_HELM")
 VERSIONS = ["1.30", "1.33", "1.36"]
 ALL_VERSIONS = os.environ.get("CAIRN_CHART_VERSIONS") == "all"
 # A refusal begins with the value. A template that crashes may name a value, too, somewhere.
-BY_CHART = re.compile(r"^execution error at \(cairn/templates/[^)]+\): ([a-zA-Z.]+): .")
+BY_CHART = re.compile(r"^execution error at \(cairn/templates/[^)]+\): ([a-zA-Z_.]+): .")
 BY_SCHEMA = "values don't meet the specifications of the schema(s)"
 AT = re.compile(r"^ *- at '(/[^']+)'", re.M)
 # A program's: a place in the file, the setting, its value, and what was expected.
