@@ -100,7 +100,8 @@ class Release:
         (doc,) = [d for d in self._docs if d["kind"] == "Pod"]
         pod = self.cluster.run_hook(doc)
         pod.ended.wait(20)
-        said = pod.container("put-and-get").log.read_text(errors="replace")
+        (container,) = doc["spec"]["containers"]
+        said = pod.container(container["name"]).log.read_text(errors="replace")
         return pod.phase == "Succeeded", said
 
     def wait_whole(self, address):

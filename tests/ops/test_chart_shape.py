@@ -35,7 +35,7 @@ def test_groups_of_workers_have_values_of_their_own(chart):
     assert config_of(docs, "test-prefill", "worker")["threads"] == 8
     assert config_of(docs, "test-decode", "worker")["threads"] == 4
     # Each has its own budget and autoscaler.
-    assert names(docs, "PodDisruptionBudget") == {"test-prefill"}
+    assert names(docs, "PodDisruptionBudget") == {"test-prefill", "test-decode"}
     assert names(docs, "HorizontalPodAutoscaler") == {"test-decode"}
     # Their pods are nobody else's, and the router finds all of them by one name.
     (workers,) = config_of(docs, "test-router", "router")["workers"]

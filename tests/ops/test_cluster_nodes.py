@@ -1,6 +1,6 @@
 """Cache nodes as pods: they grow from one, meet with TLS, and keep their disks."""
 
-from cairn_cluster import PLAINTEXT, Authority, secret, start
+from cairn_cluster import PLAINTEXT, Authority, metric, secret, start
 from rendered_chart import find
 
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
@@ -125,3 +125,25 @@ def test_a_lone_node_comes_back_with_its_blocks(release):
     assert pod.container("cache").exit_code == 0
     release.cluster.wait_settled()
     assert release.generate(POD_0) == (PROMPT, first)
+
+
+def test_helm_test_fails_when_the_node_is_down(release):
+    release.upgrade(PLAINTEXT)
+    done, said = release.test()
+    assert done, said
+    release.cluster.claims.lost = frozenset({"data-test-cache-0"})
+    release.cluster.pod("test-cache-0").delete(grace=0)
+    done, said = release.test()
+    assert not done and "UNAVAILABLE" in said, said
+
+
+def test_helm_test_has_a_prompt_computed_where_there_are_no_nodes(release):
+    release.upgrade(PLAINTEXT, {"cache": {"enabled": False}, "worker": {"enabled": True}})
+    done, said = release.test()
+    assert done, said
+    (worker,) = [p for p in release.cluster.pods() if "worker" in p.name]
+    assert metric(release, worker, 7501, "cairn_worker_requests_total", 'result="completed"') == 1
+    release.cluster.claims.lost = frozenset({"models"})
+    worker.delete(grace=0)
+    done, said = release.test()
+    assert not done and "failed to connect" in said, said

@@ -186,7 +186,10 @@ csi.cert-manager.io/fs-group: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* A budget that lets one pod go at a time. Call with (dict "root" $ "component" "cache" "name" NAME "replicas" N). */}}
+{{/*
+A budget that lets one pod go at a time, where more than one can be there: with one pod it lets that one go.
+Call with (dict "root" $ "component" "cache" "name" NAME "replicas" MOST).
+*/}}
 {{- define "cairn.disruptionBudget" -}}
 {{- if gt (int .replicas) 1 }}
 ---
