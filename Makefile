@@ -171,7 +171,8 @@ check-all: ## The whole tree: Clang's checks, ASan, UBSan, TSan, and what check-
 	  $(BUILD)/tests/disk_simulation_test
 	$(call build_targets,programs for the chart,cairn-cache cairn-worker cairn-router)
 	@$(STEP) --quiet "Helm's program" -- $(PYTHON) tools/fetch_helm.py build/helm
-	@CAIRN_CHART_SETS=2000 CAIRN_HELM=$(CURDIR)/build/helm/helm CAIRN_BUILD=$(BUILD) \
+	@CAIRN_CHART_SETS=2000 CAIRN_CHART_VERSIONS=all CAIRN_BUILD=$(BUILD) \
+	  CAIRN_HELM=$(CURDIR)/build/helm/helm \
 	  $(STEP) --quiet "2000 sets of values" -- \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/ops/test_chart_random.py
 	@CAIRN_BOUNDS_SECONDS=600 CAIRN_BUILD=$(BUILD) $(STEP) --quiet "ten minutes without room" -- \

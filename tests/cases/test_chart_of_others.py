@@ -6,13 +6,18 @@ argoproj/argo-helm #3685; streamnative/charts #48; milvus-io/milvus #15570; micr
 """
 
 import re
+import sys
 
 import helm_python as helm
 import pytest
 import yaml
 from programs import ROOT
 
+sys.path.append(str(ROOT / "tests/ops"))
+from pod_security import pod_specs
+
 ALL = {
+    "image": {"repository": "registry.example/kv/cairn"},
     "tls": {"existingSecret": "cairn-tls"},
     "cache": {"replicas": 3},
     "worker": {"enabled": True, "replicas": 2, "model": {"existingClaim": "models"}},
@@ -49,11 +54,24 @@ def render(chart, values, name):
     return [doc for text in texts for doc in yaml.safe_load_all(text) if doc]
 
 
-@pytest.mark.parametrize(
-    "more", [{"global": {"imageRegistry": "r", "x": {}}}, {"enabled": True}, {"enabled": False}]
-)
+@pytest.mark.parametrize("more", [{"global": {"x": {}}}, {"enabled": True}, {"enabled": False}])
 def test_values_that_a_parent_adds(chart, more):
-    assert render(chart, {**ALL, **more}, "test")
+    assert render(chart, {**ALL, **more}, "test") == render(chart, ALL, "test")
+
+
+def test_a_parent_names_the_registry_and_its_secrets(chart):
+    registry = {
+        "imageRegistry": "mirror.example/hub",
+        "imagePullSecrets": ["of-all", {"name": "x"}],
+    }
+    own = {"imagePullSecrets": [{"name": "x"}], "global": registry}
+    docs = render(chart, {**ALL, **own}, "test")
+    pods = [pod for doc in docs for pod in pod_specs(doc)]
+    assert len(pods) == 4  # A node's, a worker's, a router's, and that of `helm test`.
+    for name, spec in pods:
+        assert spec["imagePullSecrets"] == [{"name": "of-all"}, {"name": "x"}], name
+        for container in spec["containers"]:
+            assert container["image"] == "mirror.example/hub/kv/cairn:0.1.0", name
 
 
 @pytest.mark.parametrize("release", RELEASES)

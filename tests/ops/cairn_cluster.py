@@ -109,7 +109,8 @@ class Release:
         (doc,) = [d for d in self._docs if d["kind"] == "Pod"]
         pod = self.cluster.run_hook(doc)
         pod.ended.wait(20)
-        said = pod.container("put-and-get").log.read_text(errors="replace")
+        (container,) = doc["spec"]["containers"]
+        said = pod.container(container["name"]).log.read_text(errors="replace")
         return pod.phase == "Succeeded", said
 
     def wait_whole(self, address):
@@ -152,13 +153,14 @@ class Release:
             tls.append("--tls-server-name=test-cache.kv.svc")
         return self.run("cairn", *words, *tls)
 
-    def generate(self, address, numbers=250):
-        """How many tokens of a fixed prompt came from the node at the address, and a hash of what
-        was computed. The node holds the prompt's blocks afterwards."""
+    def generate(self, address, numbers=250, first=1):
+        """How many tokens of a prompt of `numbers` numbers came from the node at the address, and a
+        hash of what was computed. The node holds the prompt's blocks afterwards."""
         code, output = self.run(
             "sh",
             "-c",
-            f"seq -s' ' 1 {numbers} | cairn generate --model=/models/kquant.gguf --prompt-file=-"
+            f"seq -s' ' {first} {first + numbers - 1} |"
+            " cairn generate --model=/models/kquant.gguf --prompt-file=-"
             f" --raw --max-tokens=1 --threads=1 --json --cache={address} {self._tls()}",
         )
         assert code == 0, output

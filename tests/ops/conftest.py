@@ -40,9 +40,9 @@ def networks():
 
 @pytest.fixture(scope="module")
 def chart(root):
-    import helm_python as helm
+    from rendered_chart import Chart
 
-    return helm.Chart.load(str(root / "helm/cairn"))
+    return Chart(root / "helm/cairn")
 
 
 @pytest.fixture(scope="module")

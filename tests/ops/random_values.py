@@ -33,6 +33,7 @@ EXAMPLES = {
     "metrics": [[]],
     "containers": [[], [{"name": "side", "image": "x: y"}]],
     "parentRef": [{"name": "gateway"}, {"name": "g", "namespace": "ingress", "port": 443}],
+    "pullSecrets": [[], ["pull"], [{"name": "pull"}, "other"]],
     "groups": [
         {},
         {},
@@ -64,6 +65,11 @@ class Values:
                 {"certManager": {"enabled": True, "issuerRef": {"name": "ca"}}},
             ]
         )
+        if "acceptPlaintextOnTheNetwork" in values["tls"]:
+            values.get("cache", {}).get("cluster", {}).pop("peerIdentities", None)
+        # Without one nothing is installed, which tests of its own say.
+        if values.get("image", {}).get("repository") == "":
+            del values["image"]["repository"]
         return values
 
     def _make(self, schema, name):

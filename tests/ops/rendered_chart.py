@@ -1,9 +1,12 @@
 """The chart's manifests for the values of tests."""
 
+import helm_python as helm
 import yaml
 
 # The quick one, where libyaml is there.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Without one the chart installs nothing; tests are about other things.
+IMAGE = {"image": {"repository": "registry.example/cairn"}}
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
 WORKER = {"worker": {"enabled": True, "model": {"existingClaim": "models"}}}
 ROUTER = {"router": {"enabled": True}}
@@ -301,6 +304,16 @@ def merged(one, other):
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = merged(result[key], value) if both else value
     return result
+
+
+class Chart:
+    """The chart of a folder, whose values name an image if they do not say otherwise."""
+
+    def __init__(self, folder):
+        self._chart = helm.Chart.load(str(folder))
+
+    def render(self, values, **of_release):
+        return self._chart.render(merged(IMAGE, values), **of_release)
 
 
 def documents(rendered):

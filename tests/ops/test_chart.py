@@ -13,6 +13,7 @@ from custom_resources import SPECS, validate
 from pod_security import pod_specs, violations
 from rendered_chart import (
     GATEWAY,
+    IMAGE,
     ROUTER,
     TLS,
     VALUES,
@@ -22,6 +23,7 @@ from rendered_chart import (
     find,
     has,
     has_nodes,
+    merged,
     pod_of,
     render,
     worker_groups,
@@ -33,7 +35,7 @@ KUBERNETES = ["1.30", "1.33", "1.36"]
 
 @pytest.mark.parametrize("name", VALUES)
 def test_lint_is_clean(root, name):
-    result = helm.lint(str(root / "helm/cairn"), VALUES[name], strict=True)
+    result = helm.lint(str(root / "helm/cairn"), merged(IMAGE, VALUES[name]), strict=True)
     assert result["errors"] == []
     # Severity 1 is information ("icon is recommended").
     assert [m for m in result["messages"] if m["severity"] > 1] == []
@@ -67,9 +69,10 @@ def test_custom_resources_are_looked_at_too(chart):
 @pytest.mark.parametrize("name", VALUES)
 def test_pods_meet_the_restricted_profile(chart, name):
     pods = [pod for doc in render(chart, VALUES[name]) for pod in pod_specs(doc)]
-    # A node's pods, and that of `helm test`.
-    nodes = 2 * has_nodes(VALUES[name])
-    assert len(pods) == nodes + worker_pods(VALUES[name]) + has(VALUES[name], "router")
+    # Routers alone have no pod for `helm test`.
+    tested = has_nodes(VALUES[name]) or has(VALUES[name], "worker")
+    expected = has_nodes(VALUES[name]) + worker_pods(VALUES[name]) + has(VALUES[name], "router")
+    assert len(pods) == expected + tested
     for pod_name, spec in pods:
         assert violations(spec) == [], pod_name
         assert spec["automountServiceAccountToken"] is False
@@ -104,12 +107,37 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({"tls": {"existingSecret": "s", "acceptPlaintextOnTheNetwork": True}}, "contradict"),
         ({**TLS, "cache": {"replicas": 0}}, "/cache/replicas"),
         ({**TLS, "cache": {"cluster": {"name": "two words"}}}, "/cache/cluster/name"),
+        (
+            {
+                **VALUES["plaintext"],
+                "cache": {"replicas": 3, "cluster": {"peerIdentities": ["spiffe://a/b"]}},
+            },
+            'cache.cluster.peerIdentities: got ["spiffe://a/b"], expected none',
+        ),
         ({**TLS, "cahce": {}}, "cahce"),
+        # The programs' own bounds.
+        ({**TLS, "cache": {"host": {"capacityMiB": 16777217}}}, "/cache/host/capacityMiB"),
+        ({**TLS, "cache": {"device": {"capacityMiB": 1048577}}}, "/cache/device/capacityMiB"),
+        ({**TLS, "worker": {"device": {"kvMiB": 1048577}}}, "/worker/device/kvMiB"),
         ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
         ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
         ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
+        (
+            {**TLS, "image": {"repository": ""}},
+            'image.repository: got "", expected where you pushed the image, such as '
+            "registry.example/cairn",
+        ),
+        (
+            {**TLS, "image": {"repository": "", "digest": "sha256:" + "0" * 64}},
+            'image.repository: got ""',
+        ),
+        (
+            {**TLS, "image": {"repository": ""}, "global": {"imageRegistry": "registry.example"}},
+            'image.repository: got ""',
+        ),
+        ({**TLS, "image": {"repository": "https://registry.example/cairn"}}, "/image/repository"),
         ({**TLS, **ROUTER}, "worker.enabled"),
         ({**TLS, "router": {"enabled": True, "workers": ["w:1"]}}, "router.model.existingClaim"),
         ({**TLS, "router": {"workers": ["w"]}}, "/router/workers/0"),
@@ -202,6 +230,29 @@ def test_memory_limit_covers_arena_and_overhead(chart):
         0
     ]["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"] == "3548Mi"
+
+
+def test_large_numbers_are_whole_numbers(chart):
+    """To Helm they are floating-point numbers, and a template writes those as 1.6777216e+07."""
+    largest = {"host": {"capacityMiB": 16777216}, "disk": {"capacityMiB": 67108864}}
+    values = merged(VALUES["router"], {"cache": {**largest, "overheadMiB": 1048576}})
+    uid = {"podSecurity": {"uid": 1000680000}}
+    router = {"router": {"maxRequests": 1048576, "tokenCacheMiB": 2097152, "indexMiB": 1048576}}
+    docs = render(chart, merged(merged(values, uid), router))
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-cache")["data"]["cache.yaml"])
+    assert config["host"]["capacity"] == "16777216MiB"
+    assert config["disk"]["capacity"] == "67108864MiB"
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-router")["data"]["router.yaml"])
+    assert (config["index"], config["token_cache"]) == ("1048576MiB", "2097152MiB")
+    assert str(config["max_requests"]) == "1048576"
+    spec = pod_of(docs, "StatefulSet", "test-cache")
+    assert str(spec["securityContext"]["runAsUser"]) == "1000680000"
+    assert spec["containers"][0]["resources"]["limits"]["memory"] == f"{16777216 + 1048576}Mi"
+    per_pod = pod_of(
+        render(chart, merged(VALUES["certificates-of-pods"], uid)), "StatefulSet", "test-cache"
+    )
+    (volume,) = [v for v in per_pod["volumes"] if "csi" in v]
+    assert volume["csi"]["volumeAttributes"]["csi.cert-manager.io/fs-group"] == "1000680000"
 
 
 def test_the_overhead_follows_the_settings(chart):

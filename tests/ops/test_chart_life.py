@@ -4,7 +4,7 @@ import helm_python as helm
 import pytest
 
 from conftest import ROOT
-from rendered_chart import TLS, merged
+from rendered_chart import IMAGE, TLS, merged
 from small_cluster.api_server import serve
 from small_cluster.objects import Objects
 
@@ -20,10 +20,10 @@ class Cluster:
         )
 
     def install(self, values):
-        self._config.install(CHART, "demo", merged(TLS, values), namespace="kv")
+        self._config.install(CHART, "demo", merged({**TLS, **IMAGE}, values), namespace="kv")
 
     def upgrade(self, values):
-        self._config.upgrade(CHART, "demo", merged(TLS, values), namespace="kv")
+        self._config.upgrade(CHART, "demo", merged({**TLS, **IMAGE}, values), namespace="kv")
 
     def rollback(self, version):
         self._config.rollback("demo", version=version)

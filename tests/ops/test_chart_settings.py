@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from rendered_chart import TLS, VALUES, WORKER, containers_of, find, merged, render
+from pod_security import pod_specs
+from rendered_chart import GATEWAY, TLS, VALUES, WORKER, containers_of, find, merged, render
 
 _spec = importlib.util.spec_from_file_location("settings", ROOT / "tools/chart_settings.py")
 chart_settings = importlib.util.module_from_spec(_spec)
@@ -307,14 +308,57 @@ def test_an_autoscaler_sets_the_number_of_pods(chart):
         assert "replicas" not in find(docs, kind, name)["spec"]
         scaler = find(docs, "HorizontalPodAutoscaler", name)["spec"]
         assert scaler["scaleTargetRef"]["kind"] == kind and scaler["minReplicas"] == least
-    budgets = {d["metadata"]["name"] for d in docs if d["kind"] == "PodDisruptionBudget"}
-    assert budgets == {"test-router"}
+    # There may be ten workers although one is enough: no two of them may go at a time.
+    for name in ("test-worker", "test-router"):
+        assert find(docs, "PodDisruptionBudget", name)["spec"]["maxUnavailable"] == 1
+    single = {"autoscaling": {"minReplicas": 1, "maxReplicas": 1}}
+    alone = render(chart, merged(VALUES["autoscaled"], {"worker": single, "router": single}))
+    assert not [d for d in alone if d["kind"] == "PodDisruptionBudget"]
     for values, named in [
         ({"besideNode": True}, "worker.autoscaling.enabled"),
         ({"autoscaling": {"minReplicas": 11}}, "worker.autoscaling.maxReplicas: got 10"),
     ]:
         with pytest.raises(helm.HelmError, match=named):
             chart.render(merged(VALUES["autoscaled"], {"worker": values}))
+
+
+@pytest.mark.parametrize(
+    "repository, registry, expected",
+    [
+        ("kv/cairn", "mirror.example", "mirror.example/kv/cairn"),
+        ("kv/cairn", "", "kv/cairn"),
+        ("registry.example/cairn", "mirror.example:5000/hub", "mirror.example:5000/hub/cairn"),
+        ("registry:5000/kv/cairn", "mirror.example", "mirror.example/kv/cairn"),
+        ("localhost/cairn", "mirror.example", "mirror.example/cairn"),
+    ],
+)
+@pytest.mark.parametrize(
+    "image, ending",
+    [({"digest": "sha256:" + "0" * 64}, "@sha256:" + "0" * 64), ({"tag": "a"}, ":a")],
+)
+def test_the_registry_of_all_charts_replaces_the_images(
+    chart, repository, registry, expected, image, ending
+):
+    values = {"image": {"repository": repository, **image}, "global": {"imageRegistry": registry}}
+    docs = render(chart, merged(VALUES["router"], values))
+    pods = [spec for doc in docs for _, spec in pod_specs(doc)]
+    assert len(pods) == 4
+    assert {c["image"] for spec in pods for c in containers_of(spec)} == {expected + ending}
+
+
+@pytest.mark.parametrize(
+    "more, named",
+    [
+        ({"imageRegistry": 5}, "/global/imageRegistry"),
+        ({"imageRegistry": "https://mirror.example"}, "/global/imageRegistry"),
+        ({"imagePullSecrets": [{}]}, "/global/imagePullSecrets/0"),
+        ({"imagePullSecrets": "pull"}, "/global/imagePullSecrets"),
+    ],
+)
+def test_wrong_values_of_all_charts_are_refused(chart, more, named):
+    with pytest.raises(helm.HelmError) as error:
+        chart.render({**TLS, "global": more})
+    assert named in str(error.value)
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -329,7 +373,7 @@ def test_only_the_release_and_its_clients_reach_nodes_and_workers(chart, beside)
     )
     docs = render(chart, values)
     policies = {d["metadata"]["name"]: d["spec"] for d in docs if d["kind"] == "NetworkPolicy"}
-    assert set(policies) == {"test-cache"} | (set() if beside else {"test-worker"})
+    assert set(policies) == {"test-cache", "test-router"} | (set() if beside else {"test-worker"})
     template = find(docs, "StatefulSet", "test-cache")["spec"]["template"]
     policy = policies["test-cache"]
     assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -342,6 +386,38 @@ def test_only_the_release_and_its_clients_reach_nodes_and_workers(chart, beside)
     assert client == clients[0]
     router = find(docs, "Deployment", "test-router")["spec"]["template"]["metadata"]["labels"]
     assert release["podSelector"]["matchLabels"].items() <= router.items()
+
+
+@pytest.mark.parametrize("callers", [[], GATEWAY])
+def test_only_the_release_and_its_callers_reach_routers(chart, callers):
+    def policies(enabled):
+        more = {"networkPolicies": {"enabled": enabled}, "router": {"callers": callers}}
+        docs = render(chart, merged(VALUES["router"], more))
+        return docs, [
+            d["spec"]
+            for d in docs
+            if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "test-router"
+        ]
+
+    docs, (policy,) = policies(True)
+    template = find(docs, "Deployment", "test-router")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    probes, calls = policy["ingress"]
+    assert probes == {"ports": [{"port": "admin"}]}
+    release, *others = calls["from"]
+    assert others == callers
+    worker = find(docs, "StatefulSet", "test-worker")["spec"]["template"]["metadata"]["labels"]
+    assert release == {
+        "podSelector": {
+            "matchLabels": {
+                "app.kubernetes.io/name": "cairn",
+                "app.kubernetes.io/instance": worker["app.kubernetes.io/instance"],
+            }
+        }
+    }
+    assert calls["ports"] == [{"port": "http"}, {"port": "grpc"}]
+    # Callers are enough for a policy of routers.
+    assert policies(False)[1] == ([policy] if callers else [])
 
 
 def test_certificates_have_the_names_that_others_expect(chart):

@@ -2,13 +2,24 @@
 objects of the Gateway API, and containers that the values add."""
 
 import importlib.util
+import re
 
 import helm_python as helm
 import pytest
 import yaml
 
 from conftest import ROOT
-from rendered_chart import TLS, VALUES, WORKER, container_of, find, merged, pod_of, render
+from rendered_chart import (
+    TLS,
+    VALUES,
+    WORKER,
+    container_of,
+    documents,
+    find,
+    merged,
+    pod_of,
+    render,
+)
 
 _spec = importlib.util.spec_from_file_location("readme", ROOT / "tools/chart_readme.py")
 chart_readme = importlib.util.module_from_spec(_spec)
@@ -35,7 +46,7 @@ def test_groups_of_workers_have_values_of_their_own(chart):
     assert config_of(docs, "test-prefill", "worker")["threads"] == 8
     assert config_of(docs, "test-decode", "worker")["threads"] == 4
     # Each has its own budget and autoscaler.
-    assert names(docs, "PodDisruptionBudget") == {"test-prefill"}
+    assert names(docs, "PodDisruptionBudget") == {"test-prefill", "test-decode"}
     assert names(docs, "HorizontalPodAutoscaler") == {"test-decode"}
     # Their pods are nobody else's, and the router finds all of them by one name.
     (workers,) = config_of(docs, "test-router", "router")["workers"]
@@ -218,3 +229,23 @@ def test_containers_of_the_values_are_as_restricted_as_the_charts(chart):
     extra = {"cache": {"extraInitContainers": [{"name": "first", "image": "x"}]}}
     node = pod_of(render(chart, merged(beside, extra)), "StatefulSet", "test-cache")
     assert [c["name"] for c in node["initContainers"]] == ["first", "cache"]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_notes_name_what_there_is(chart, name):
+    rendered = chart.render(VALUES[name], name="test", namespace="kv")
+    notes, docs = rendered["cairn/templates/NOTES.txt"], documents(rendered)
+    made = {f"{d['kind'].lower()}/{d['metadata']['name']}" for d in docs}
+    certificates = {d["spec"]["secretName"] for d in docs if d["kind"] == "Certificate"}
+    _, commands = notes.split("Next:\n")
+    lines = commands.strip().splitlines()
+    assert lines[0].endswith("get pods -l app.kubernetes.io/instance=test")
+    assert all(line.startswith("  kubectl -n kv ") for line in lines[1:])
+    assert set(re.findall(r"\b(?:statefulset|service)/\S+", commands)) <= made
+    for pod, container in re.findall(r"exec (\S+)-0 -c (\S+)", commands):
+        assert container_of(pod_of(docs, "StatefulSet", pod), container)
+    # Addresses are Services, and what engines get is there.
+    services = set(re.findall(r"([a-z-]+)[.]kv[.]svc", notes))
+    assert {f"service/{service}" for service in services} <= made
+    assert {f"configmap/{m}" for m in re.findall(r"ConfigMap ([a-z-]+)", notes)} <= made
+    assert set(re.findall(r", Secret ([a-z-]+)", notes)) <= certificates

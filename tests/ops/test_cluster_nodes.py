@@ -1,9 +1,13 @@
 """Cache nodes as pods: they grow from one, meet with TLS, and keep their disks."""
 
-from cairn_cluster import PLAINTEXT, Authority, secret, start
+import pytest
+
+from cairn_cluster import PLAINTEXT, Authority, metric, secret, start
 from rendered_chart import find
 
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
+# The chart's own, which an authority signs.
+CERTIFICATES = {"tls": {"certManager": {"enabled": True, "issuerRef": {"name": "ca"}}}}
 NAMES = [f"test-{role}.kv.svc" for role in ("cache", "worker", "router")]
 PER_POD = {
     "tls": {
@@ -30,19 +34,34 @@ def as_a_release_before(docs):
     return docs
 
 
-def test_one_node_becomes_a_cluster_and_keeps_its_blocks(release):
-    release.apply(PLAINTEXT, change=as_a_release_before)
+def pod_address(number):
+    return POD_0.replace("cache-0", f"cache-{number}")
+
+
+@pytest.mark.parametrize("transport", [PLAINTEXT, CERTIFICATES], ids=["plaintext", "certificates"])
+def test_one_node_becomes_a_cluster_and_keeps_its_blocks(release, tmp_path, transport):
+    release.authority = Authority(tmp_path / "tls")
+    release.apply(transport, change=as_a_release_before)
     release.cluster.wait_settled()
     fetched, first = release.generate(POD_0)
     assert fetched == 0
     done, said = release.test()
     assert done, said
+    held = {0: (250, 1, (PROMPT, first))}
     for count in [3, 5, 3]:
-        release.upgrade(PLAINTEXT, nodes(count))
+        release.upgrade(transport, nodes(count))
         release.wait_whole(POD_0)
         assert len([p for p in release.cluster.pods() if p.owner]) == count
         # Blocks of before are where they were.
-        assert release.generate(POD_0) == (PROMPT, first)
+        for number, (*prompt, answer) in held.items():
+            assert release.generate(pod_address(number), *prompt) == answer
+        # The other two that stay get some, too.
+        for number, prompt in {1: (200, 400), 2: (200, 700)}.items():
+            if number not in held:
+                nothing, said = release.generate(pod_address(number), *prompt)
+                found, again = release.generate(pod_address(number), *prompt)
+                assert nothing == 0 and found > 500 and again == said
+                held[number] = (*prompt, (found, said))
         done, said = release.test()
         assert done, said
     claims = [name for name in release.cluster.claims.names() if name != "models"]
@@ -125,3 +144,25 @@ def test_a_lone_node_comes_back_with_its_blocks(release):
     assert pod.container("cache").exit_code == 0
     release.cluster.wait_settled()
     assert release.generate(POD_0) == (PROMPT, first)
+
+
+def test_helm_test_fails_when_the_node_is_down(release):
+    release.upgrade(PLAINTEXT)
+    done, said = release.test()
+    assert done, said
+    release.cluster.claims.lost = frozenset({"data-test-cache-0"})
+    release.cluster.pod("test-cache-0").delete(grace=0)
+    done, said = release.test()
+    assert not done and "UNAVAILABLE" in said, said
+
+
+def test_helm_test_has_a_prompt_computed_where_there_are_no_nodes(release):
+    release.upgrade(PLAINTEXT, {"cache": {"enabled": False}, "worker": {"enabled": True}})
+    done, said = release.test()
+    assert done, said
+    (worker,) = [p for p in release.cluster.pods() if "worker" in p.name]
+    assert metric(release, worker, 7501, "cairn_worker_requests_total", 'result="completed"') == 1
+    release.cluster.claims.lost = frozenset({"models"})
+    worker.delete(grace=0)
+    done, said = release.test()
+    assert not done and "failed to connect" in said, said

@@ -14,8 +14,8 @@ TABLE = {
     ("cache", 7401): ALL,
     ("worker", 7500): RELEASE,
     ("worker", 7501): ALL,
-    ("router", 8000): {"gateway"},
-    ("router", 7600): {"gateway"},
+    ("router", 8000): RELEASE | {"gateway"},
+    ("router", 7600): RELEASE | {"gateway"},
     ("router", 7601): ALL,
 }
 
@@ -70,6 +70,14 @@ def test_the_network_lets_in_whom_the_policies_name(release):
             # A pod always reaches itself.
             found = {n for n, p in pods.items() if n != target and connects(p, address, port)}
             assert found == expected - {target}, f"{target}:{port} at {address}"
+
+
+def test_without_callers_nobody_outside_reaches_a_router(release):
+    release.upgrade(merged(VALUES, {"router": {"callers": []}}))
+    pods = {role(p): p for p in release.cluster.pods() if p.owner}
+    for port in (8000, 7600):
+        found = {n for n in ALL - {"router"} if connects(pods[n], pods["router"].address, port)}
+        assert found == RELEASE - {"router"}
 
 
 def test_without_policies_everybody_gets_in(release):

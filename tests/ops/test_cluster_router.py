@@ -16,6 +16,7 @@ from rendered_chart import merged
 LAG = 3.0  # Seconds by which a Service follows its pods late.
 # Longer, because on a busy machine the Service of the small cluster follows later still.
 ANNOUNCED = int(LAG) + 8
+SOON = 10.0  # Seconds in which a router knows who came and who went.
 ENGINE = engine_script('os.environ["HOSTNAME"]')
 LABELS = {"app": "engine"}
 CONTAINER = {
@@ -114,31 +115,39 @@ def test_without_a_time_to_announce_it_requests_fail(release):
     assert load.failures != []
 
 
-def engines(count, *more):
-    """`more`: containers beside each engine."""
+def engines(count, version="1", more=()):
+    """Another version is another template: a new pod for each, at another address. `more`:
+    containers in each pod."""
     deployment, service = ENGINES
-    pod = {"template": {"spec": {"containers": [CONTAINER, *more]}}}
-    scaled = merged(deployment, {"spec": {"replicas": count, **pod}})
-    return {"extraObjects": [scaled, service]}
+    # An old engine ends when the router knows the new one, as the page says.
+    spec = merged(deployment["spec"], {"replicas": count, "minReadySeconds": int(SOON)})
+    container = {**CONTAINER, "env": [{"name": "VERSION", "value": version}]}
+    containers = [container, *more]
+    spec["template"] = merged(spec["template"], {"spec": {**POD, "containers": containers}})
+    return {"extraObjects": [{**deployment, "spec": spec}, service]}
 
 
 def test_a_router_follows_engines_as_they_come_and_go(release):
     values = router(replicas=1, policy="round_robin")
     release.upgrade(values)
     (pod,) = [p for p in release.cluster.pods() if "router" in p.name]
-    answered = []
+    answered, before = [], {}
     load = Load(release.cluster, caller(release.cluster, answered))
-    for count in [3, 5, 2]:
-        release.upgrade(values, engines(count))
-        names = {p.name for p in release.cluster.pods() if p.labels == LABELS}
-        assert len(names) == count
+    for count, version in [(3, "1"), (5, "1"), (2, "1"), (2, "2")]:
+        release.upgrade(values, engines(count, version))
+        found = {p.name: p.address for p in release.cluster.pods() if p.labels == LABELS}
+        assert len(found) == count
+        if version != before.get("version", version):
+            assert not set(found.values()) & set(before["addresses"])
+        before = {"version": version, "addresses": found.values()}
         # Each one that is new gets requests, and none goes to one that has gone.
         release.cluster.wait(
-            lambda n=names: n <= set(answered[-50:]) and set(answered[-20:]) <= n,
+            lambda n=set(found): n <= set(answered[-50:]) and set(answered[-20:]) <= n,
             "all engines are used, and no others",
+            SOON,
         )
     load.stop()
-    assert load.failures == [], release.cluster.report()
+    assert load.failures == [], f"{load.failures}\n{release.cluster.report()}"
     assert not pod.ended.is_set() and pod.container("router").restarts == 0
 
 
@@ -166,7 +175,7 @@ def test_a_router_follows_the_events_of_engines_as_they_come_and_go(release):
     )
     # The last ones are more than the router follows.
     for count, followed in [(1, 1), (3, 3), (2, 2), (4, 3)]:
-        release.upgrade(values, engines(count, PUBLISHER))
+        release.upgrade(values, engines(count, more=[PUBLISHER]))
         (pod,) = [p for p in release.cluster.pods() if "router" in p.name]
         streams = "cairn_router_engine_event_streams"
 

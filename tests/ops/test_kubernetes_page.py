@@ -35,6 +35,8 @@ def test_every_helm_command_of_the_page_renders(chart):
         values = values_of(command)
         if "--reuse-values" in command:
             values = merged(TLS, values)
+        else:
+            assert "repository" in values["image"], command
         assert render(chart, values), command
 
 

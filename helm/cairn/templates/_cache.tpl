@@ -15,19 +15,19 @@ local:
   socket: "off"
   {{- end }}
 host:
-  capacity: {{ .Values.cache.host.capacityMiB }}MiB
+  capacity: {{ .Values.cache.host.capacityMiB | int64 }}MiB
 {{- if .Values.cache.disk.enabled }}
 disk:
   path: /var/lib/cairn/disk
-  capacity: {{ .Values.cache.disk.capacityMiB }}MiB
+  capacity: {{ .Values.cache.disk.capacityMiB | int64 }}MiB
   flush_after: {{ .Values.cache.disk.flushAfter }}
-  write_budget: {{ .Values.cache.disk.writeBudgetMiB }}MiB
+  write_budget: {{ .Values.cache.disk.writeBudgetMiB | int64 }}MiB
   # A volume of a release before, whose node had chosen its own name, gets the pod's.
   take_over: true
 {{- end }}
 {{- if .Values.cache.device.enabled }}
 device:
-  capacity: {{ .Values.cache.device.capacityMiB }}MiB
+  capacity: {{ .Values.cache.device.capacityMiB | int64 }}MiB
 {{- end }}
 {{- if .Values.cache.device.ncclOnTrustedNetwork }}
 link:
@@ -40,7 +40,7 @@ cluster:
   discovery: dns
   name: {{ .Values.cache.cluster.name | default .Release.Name | quote }}
   dns_names: [_grpc._tcp.{{ include "cairn.name" . }}-cache-peers.{{ .Release.Namespace }}.svc]
-  memory: {{ .Values.cache.cluster.memoryMiB }}MiB
+  memory: {{ .Values.cache.cluster.memoryMiB | int64 }}MiB
   {{- with .Values.cache.cluster.zone }}
   zone: {{ . | quote }}
   {{- end }}
@@ -182,7 +182,7 @@ is left; a twentieth is the file system's own. A StatefulSet that exists keeps i
 {{- $disk := .Values.cache.disk -}}
 {{- $free := include "cairn.settingOr" (dict "settings" .Values.cache.config "key" "disk.min_free" "default" "256MiB") -}}
 {{- $needed := div (mul (add (div (mul $disk.capacityMiB 13) 10) (include "cairn.mebibytes" $free)) 20) 19 -}}
-{{- $needed = $disk.volumeMiB | default $needed -}}
+{{- $needed = $disk.volumeMiB | default $needed | int64 -}}
 {{- $name := printf "%s-cache" (include "cairn.name" .) -}}
 {{- $old := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-cache" (include "cairn.name" .)) -}}
 {{- if $old -}}

@@ -73,5 +73,5 @@ Call with (dict "root" $ "role" "cache" "computed" YAML). The result is YAML.
 {{- if and .given (lt (int .given) (int .bounds)) -}}
 {{- fail (printf "%s: got %d, expected at least %d, which the program's bounds add up to, or 0 for what is needed" .name (int .given) (int .bounds)) -}}
 {{- end -}}
-{{- .given | default .needed -}}
+{{- .given | default .needed | int64 -}}
 {{- end -}}

@@ -13,12 +13,40 @@ become the same must not have the same objects.
 {{- end -}}
 {{- end -}}
 
+{{/*
+Where the image is. A parent chart's global.imageRegistry replaces the registry that the repository names: its first
+part, if that has a dot or a port.
+*/}}
+{{- define "cairn.imageRepository" -}}
+{{- $repository := .Values.image.repository -}}
+{{- if not $repository -}}
+{{- fail "image.repository: got \"\", expected where you pushed the image, such as registry.example/cairn, or the name of one that all machines have: there is no public image, and `make image` builds one (docs/operate/kubernetes.md)" -}}
+{{- end -}}
+{{- with (.Values.global).imageRegistry -}}
+{{ . }}/{{ regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "" }}
+{{- else -}}
+{{ $repository }}
+{{- end -}}
+{{- end -}}
+
 {{/* Quoted. */}}
 {{- define "cairn.image" -}}
+{{- $repository := include "cairn.imageRepository" . -}}
 {{- if .Values.image.digest -}}
-{{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
+{{ printf "%s@%s" $repository .Values.image.digest | quote }}
 {{- else -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{ printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* A field of a pod's spec: the Secrets for pulling of these values and of a parent chart's, which may be names only. */}}
+{{- define "cairn.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat ((.Values.global).imagePullSecrets | default list) .Values.imagePullSecrets -}}
+{{- $secrets = append $secrets (ternary (dict "name" .) . (kindIs "string" .)) -}}
+{{- end -}}
+{{- with $secrets -}}
+imagePullSecrets: {{- uniq . | toYaml | nindent 2 }}
 {{- end -}}
 {{- end -}}
 
@@ -51,6 +79,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- if and $tls.existingSecret $tls.certManager.enabled -}}
 {{- fail "tls: tls.existingSecret and tls.certManager.enabled=true contradict each other" -}}
+{{- end -}}
+{{- if and .Values.cache.cluster.peerIdentities (not (include "cairn.hasTls" .)) -}}
+{{- fail (printf "cache.cluster.peerIdentities: got %s, expected none, because tls.acceptPlaintextOnTheNetwork=true: callers show no certificates" (toJson .Values.cache.cluster.peerIdentities)) -}}
 {{- end -}}
 {{- range $role, $secret := $tls.secrets -}}
 {{- if and $secret (not $tls.existingSecret) -}}

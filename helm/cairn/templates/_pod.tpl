@@ -21,8 +21,8 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 terminationGracePeriodSeconds: {{ .grace }}
 securityContext: {{- include "cairn.podSecurityContext" .root | nindent 2 }}
-{{- with .root.Values.imagePullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with include "cairn.imagePullSecrets" .root }}
+{{ . }}
 {{- end }}
 {{- if ne .values.spread "none" }}
 topologySpreadConstraints:
@@ -53,7 +53,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{/* What the restricted Pod Security Standard asks of a pod. */}}
 {{- define "cairn.podSecurityContext" -}}
 runAsNonRoot: true
-{{- with .Values.podSecurity.uid }}
+{{- with .Values.podSecurity.uid | int64 }}
 runAsUser: {{ . }}
 runAsGroup: {{ . }}
 fsGroup: {{ . }}
@@ -165,7 +165,7 @@ csi.cert-manager.io/uri-sans: {{ printf "%s/${POD_NAME}" . | quote }}
 csi.cert-manager.io/key-usages: digital signature,server auth,client auth
 csi.cert-manager.io/duration: {{ $manager.duration | quote }}
 csi.cert-manager.io/renew-before: {{ $manager.renewBefore | quote }}
-{{- with .root.Values.podSecurity.uid }}
+{{- with .root.Values.podSecurity.uid | int64 }}
 csi.cert-manager.io/fs-group: {{ . | quote }}
 {{- end }}
 {{- end -}}
@@ -186,7 +186,10 @@ csi.cert-manager.io/fs-group: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* A budget that lets one pod go at a time. Call with (dict "root" $ "component" "cache" "name" NAME "replicas" N). */}}
+{{/*
+A budget that lets one pod go at a time, where more than one can be there: with one pod it lets that one go.
+Call with (dict "root" $ "component" "cache" "name" NAME "replicas" MOST).
+*/}}
 {{- define "cairn.disruptionBudget" -}}
 {{- if gt (int .replicas) 1 }}
 ---

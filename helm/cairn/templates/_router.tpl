@@ -53,10 +53,10 @@ cache: {{ . | quote }}
 policy: {{ .Values.router.policy }}
 tenant: {{ .Values.router.tenant | quote }}
 max_wait: {{ .Values.router.maxWait }}
-max_requests: {{ .Values.router.maxRequests }}
+max_requests: {{ .Values.router.maxRequests | int64 }}
 threads: {{ .Values.router.threads }}
-index: {{ .Values.router.indexMiB }}MiB
-token_cache: {{ .Values.router.tokenCacheMiB }}MiB
+index: {{ .Values.router.indexMiB | int64 }}MiB
+token_cache: {{ .Values.router.tokenCacheMiB | int64 }}MiB
 log:
   level: {{ .Values.router.logLevel }}
   format: json

@@ -6,15 +6,15 @@ admin:
 model: {{ printf "/models/%s" .Values.worker.model.path | quote }}
 arithmetic: {{ .Values.worker.arithmetic }}
 threads: {{ .Values.worker.threads }}
-kv_pool: {{ .Values.worker.kvPoolMiB }}MiB
+kv_pool: {{ .Values.worker.kvPoolMiB | int64 }}MiB
 {{- with .Values.worker.readPolicy }}
 read_policy: {{ . | quote }}
-kv_budget: {{ $.Values.worker.kvBudgetMiB }}MiB
+kv_budget: {{ $.Values.worker.kvBudgetMiB | int64 }}MiB
 {{- end }}
 {{- if .Values.worker.device.enabled }}
 # The first one of those that the container sees.
 device: cuda:0
-device_kv: {{ .Values.worker.device.kvMiB }}MiB
+device_kv: {{ .Values.worker.device.kvMiB | int64 }}MiB
 {{- end }}
 cache:
   recipe: {{ .Values.worker.recipe | quote }}
