@@ -14,8 +14,8 @@
 // Lines that wait are written before the process ends: by exit, by a failed check, or by an
 // exception that nobody catches. A signal such as SIGSEGV may lose the last few.
 //
-// Thread-safe. Above debug level no request writes a log line of its own, except a request that
-// carries a trace id and fails.
+// Thread-safe. Above debug level no request writes a log line of its own, except one that fails at
+// a router through no fault of its caller, and one that carries a trace id and fails.
 
 #include <cstdint>
 #include <initializer_list>

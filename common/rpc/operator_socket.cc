@@ -25,7 +25,8 @@ constexpr int kBacklog = 16;
 constexpr int kPauseMs = 100;  // After an error that would come again at once.
 constexpr std::string_view kPeerPrefix = "fd:";
 
-// Who is behind the descriptors that gRPC was given. One for the process, as their numbers are.
+// The processes behind the descriptors that gRPC was given. There is one list for this process,
+// because the numbers of descriptors are the process's.
 class Operators {
  public:
   static Operators& Get() {
@@ -49,7 +50,7 @@ class Operators {
 
  private:
   struct Entry {
-    ino_t inode;  // Of the socket. A number that was given back may be another file's by now.
+    ino_t inode;  // The socket's. A number that was given back may be another file's by now.
     Operator who;
   };
   static bool IsOpen(int fd, ino_t inode) {

@@ -115,6 +115,15 @@ def test_the_spans_of_a_request_are_one_tree_whose_times_nest(programs, collecto
         "prefill": "cairn-worker",
         "Match": "cairn-cache",
     }
+    told = {a["key"]: a["value"] for a in spans["route"]["attributes"]}
+    assert told["attempts"] == {"intValue": "1"}
+    assert told["generated_tokens"] == {"intValue": "3"}
+    assert told["http.response.status_code"] == {"intValue": "200"}
+    assert int(told["prompt_tokens"]["intValue"]) > int(told["cached_tokens"]["intValue"]) > 0
+    assert told["request_id"]["stringValue"].startswith("cmpl-")
+    for span in spans.values():
+        for attribute in span.get("attributes", []):
+            assert attribute["value"] != {"stringValue": ""}, (span["name"], attribute)
     assert spans["route"]["parentSpanId"] == CALLER
     assert spans["Generate"]["parentSpanId"] == spans["route"]["spanId"]
     for name in ("queue", "prefill", "decode", "Match"):
