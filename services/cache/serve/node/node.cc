@@ -227,12 +227,12 @@ class Node final : public service::Service {
     const int largest =
         std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10);
     CAIRN_RETURN_IF_ERROR(server_.Listen({.listen = config_.listen,
-                                         .listen_unix = config_.listen_unix,
-                                         .tls = config_.rpc.tls,
-                                         .max_message_bytes = largest,
-                                         .memory_bytes = config_.receive_bytes(),
-                                         .keepalive = config_.keepalive,
-                                         .max_connection_age = config_.max_connection_age}));
+                                          .listen_unix = config_.listen_unix,
+                                          .tls = config_.rpc.tls,
+                                          .max_message_bytes = largest,
+                                          .memory_bytes = config_.receive_bytes(),
+                                          .keepalive = config_.keepalive,
+                                          .max_connection_age = config_.max_connection_age}));
     if (server_.port() != 0) {
       CAIRN_ASSIGN_OR_RETURN(
           const std::string congestion_control,
