@@ -150,6 +150,18 @@ def test_a_caller_decides_and_a_malformed_trace_is_passed_over(programs, collect
     assert not [span for span in collector.spans if span["traceId"] == TRACE]
 
 
+def test_a_request_that_is_refused_has_a_span_with_its_error(programs, collector):
+    service = Service(programs, collector.url)
+    body = {"prompt": "a", "n": 2}
+    headers = {"traceparent": TRACEPARENT, "x-cairn-trace": "mine"}
+    assert ask(service.url + "/v1/completions", body, headers)[0] == 400
+    span = collector.named("route")["route"]
+    assert "'n'" in span["status"]["message"]
+    told = {a["key"]: a["value"] for a in span["attributes"]}
+    assert told["http.response.status_code"] == {"intValue": "400"}
+    assert told["trace_word"] == {"stringValue": "mine"}
+
+
 def silent():
     """Takes connections and says nothing."""
     listener = socket.create_server(("127.0.0.1", 0))
