@@ -195,11 +195,17 @@ Result<Format> ParseFormat(std::string_view name) {
 bool Enabled(Level level) { return level >= g_level.load(std::memory_order_relaxed); }
 
 void Write(Level level, std::string_view event, std::initializer_list<Field> fields) {
+  WriteAtRateOf(event, level, event, fields);
+}
+
+void WriteAtRateOf(std::string_view bucket, Level level, std::string_view event,
+                   std::initializer_list<Field> fields) {
+  if (!Enabled(level)) return;
   Writer& writer = Writer::Get();
   uint64_t left_out = 0;
   // A process that asks for debug lines wants all of them.
-  if (level > Level::kDebug) {
-    const auto admitted = writer.limiter().Admit(event, SteadyClock::Get().Now());
+  if (level > Level::kDebug && !bucket.empty()) {
+    const auto admitted = writer.limiter().Admit(bucket, SteadyClock::Get().Now());
     if (!admitted) return;
     left_out = *admitted;
   }

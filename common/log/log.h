@@ -8,14 +8,14 @@
 // reader is slow, at most 1 MiB of lines wait; further ones are dropped, counted, and reported by
 // `log_lines_dropped` when there is room again. Above debug level, each event also has a rate (100
 // lines at once, then 10 a second): what is left out is counted, and its number is the field
-// `left_out` of the event's next line. Values are ASCII without control characters, and at most 4
-// KiB of each are written.
+// `left_out` of the event's next line. Few lines have another rate, or none (WriteAtRateOf). Values
+// are ASCII without control characters, and at most 4 KiB of each are written.
 //
 // Lines that wait are written before the process ends: by exit, by a failed check, or by an
 // exception that nobody catches. A signal such as SIGSEGV may lose the last few.
 //
-// Thread-safe. Above debug level no request writes a log line of its own, except a request that
-// carries a trace id and fails.
+// Thread-safe. Above debug level no request writes a log line of its own, except one that fails at
+// a router through no fault of its caller, and one that carries a trace id and fails.
 
 #include <cstdint>
 #include <initializer_list>
@@ -63,6 +63,11 @@ Result<Format> ParseFormat(std::string_view name);
 
 bool Enabled(Level level);
 void Write(Level level, std::string_view event, std::initializer_list<Field> fields);
+// The same, with the rate of `bucket` instead of the event's: lines that anybody can cause take no
+// room from others of the event. Empty: without a rate, for lines that must not be missing and that
+// strangers cannot cause.
+void WriteAtRateOf(std::string_view bucket, Level level, std::string_view event,
+                   std::initializer_list<Field> fields);
 
 inline void Debug(std::string_view event, std::initializer_list<Field> fields = {}) {
   if (Enabled(Level::kDebug)) Write(Level::kDebug, event, fields);

@@ -280,7 +280,7 @@ AdminServer::~AdminServer() = default;
 
 const std::string& AdminServer::address() const { return impl_->server->address(); }
 
-Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout) {
+Result<HttpAnswer> HttpAsk(const std::string& address, const std::string& path, Duration timeout) {
   const TimePoint deadline = SteadyClock::Get().Now() + timeout;
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress to, net::ParseListenAddress(address, "address"));
   CAIRN_ASSIGN_OR_RETURN(const auto client,
@@ -293,11 +293,14 @@ Result<std::string> HttpGet(const std::string& address, const std::string& path,
   if (!ended->ok()) {
     return Errorf(StatusCode::kUnavailable, "{}{}: {}", address, path, Message(*ended));
   }
-  if (getter->status() != 200) {
-    return Errorf(StatusCode::kUnavailable, "{}{}: {}: {}", address, path, getter->status(),
-                  getter->body());
-  }
-  return getter->body();
+  return HttpAnswer{.status = getter->status(), .body = getter->body()};
+}
+
+Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout) {
+  CAIRN_ASSIGN_OR_RETURN(HttpAnswer answer, HttpAsk(address, path, timeout));
+  if (answer.status == 200) return std::move(answer.body);
+  return Errorf(StatusCode::kUnavailable, "{}{}: {}: {}", address, path, answer.status,
+                answer.body);
 }
 
 }  // namespace cairn::metrics

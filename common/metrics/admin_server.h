@@ -82,9 +82,14 @@ class AdminServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// GET http://address/path without TLS, for health commands and tests. Returns the body of a 200
-// answer of at most 16 MiB. UNAVAILABLE, with the text of the answer, for any other status.
+struct HttpAnswer {
+  int status = 0;
+  std::string body;  // At most 16 MiB.
+};
+// GET http://address/path without TLS, for health commands and tests. UNAVAILABLE: nobody answers.
 // INVALID_ARGUMENT: the address is not host:port.
+Result<HttpAnswer> HttpAsk(const std::string& address, const std::string& path, Duration timeout);
+// The body of a 200 answer. UNAVAILABLE, with the text of the answer, for any other status, too.
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout);
 
 }  // namespace cairn::metrics

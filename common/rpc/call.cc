@@ -4,6 +4,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/frames.h"
+#include "common/rpc/operator_socket.h"
 #include "common/rpc/status.h"
 #include "common/rpc/trace.h"
 
@@ -14,6 +15,13 @@ namespace {
 const FrameBounds& NoBounds() {
   static const FrameBounds none;
   return none;
+}
+
+// gRPC's name of an operator's connection says nothing to people.
+std::string PeerText(const grpc::ServerContextBase& grpc) {
+  const std::string peer = grpc.peer();
+  const auto who = OperatorOf(peer);
+  return who ? who->Describe() : peer;
 }
 
 Status DecodeMeasured(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
@@ -38,6 +46,11 @@ Status Call::ReadTrace() {
   const std::string_view trace = it == metadata.end()
                                      ? std::string_view()
                                      : std::string_view(it->second.data(), it->second.size());
+  if (metadata.count(kTraceMetadata) > 1) {
+    Rejected(Rejection::kInvalid);
+    return InvalidArgument("metadata {}: got {} values, expected one", kTraceMetadata,
+                           metadata.count(kTraceMetadata));
+  }
   if (it != metadata.end() && !IsTrace(trace)) {
     Rejected(Rejection::kInvalid);
     return InvalidArgument("metadata {}: got {} characters, expected 1 to 64 of [A-Za-z0-9-]",
@@ -55,7 +68,7 @@ void Call::BeginSpan() {
 }
 
 void Call::AddSpan(std::string_view name, TimePoint begin, TimePoint end,
-                   std::vector<std::pair<std::string, std::string>> attributes) const {
+                   tracing::Attributes attributes) const {
   if (!place_) return;
   context_->tracer->End({.place = context_->tracer->Below(*place_),
                          .name = std::string(name),
@@ -66,13 +79,14 @@ void Call::AddSpan(std::string_view name, TimePoint begin, TimePoint end,
 
 void Call::EndSpan(const Status& status) {
   if (!place_) return;
-  context_->tracer->End({.place = *place_,
-                         .kind = tracing::SpanKind::kServer,
-                         .name = method_->name(),
-                         .begin = begin_,
-                         .end = context_->clock->Now(),
-                         .attributes = {{"rpc.method", method_->path()}, {"peer", grpc_->peer()}},
-                         .error = status.ok() ? "" : ToString(status)});
+  context_->tracer->End(
+      {.place = *place_,
+       .kind = tracing::SpanKind::kServer,
+       .name = method_->name(),
+       .begin = begin_,
+       .end = context_->clock->Now(),
+       .attributes = {{"rpc.method", method_->path()}, {"peer", PeerText(*grpc_)}},
+       .error = status.ok() ? "" : ToString(status)});
 }
 
 Status Call::Admit() {
@@ -151,7 +165,7 @@ grpc::Status Call::End(const Status& status) {
                 {"trace", trace_},
                 {"seconds", log::Num(seconds)},
                 {"status", status.ok() ? "OK" : ToString(status)},
-                {"peer", grpc_->peer()}});
+                {"peer", PeerText(*grpc_)}});
   }
   return ToGrpc(status);
 }

@@ -53,7 +53,7 @@ class Call {
   const std::string& trace() const { return trace_; }
   // A span below this call's, of a part of its work. No effect where no spans are wanted.
   void AddSpan(std::string_view name, TimePoint begin, TimePoint end,
-               std::vector<std::pair<std::string, std::string>> attributes = {}) const;
+               tracing::Attributes attributes = {}) const;
   const Method& method() const { return *method_; }
   const grpc::ServerContextBase& grpc() const { return *grpc_; }
   // The connection that the call came over, as gRPC tells it. One name for all Unix sockets.

@@ -10,8 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <map>
 
+#include "common/concurrency/mutex.h"
 #include "common/log/log.h"
 #include "common/net/unix_path.h"
 
@@ -20,8 +23,57 @@ namespace {
 
 constexpr int kBacklog = 16;
 constexpr int kPauseMs = 100;  // After an error that would come again at once.
+constexpr std::string_view kPeerPrefix = "fd:";
+
+// The processes behind the descriptors that gRPC was given. There is one list for this process,
+// because the numbers of descriptors are the process's.
+class Operators {
+ public:
+  static Operators& Get() {
+    static auto* const all = new Operators();
+    return *all;
+  }
+
+  void Add(int fd, const Operator& who) {
+    struct stat now {};
+    if (fstat(fd, &now) != 0) return;
+    MutexLock lock(mu_);
+    std::erase_if(all_, [](const auto& entry) { return !IsOpen(entry.first, entry.second.inode); });
+    all_.insert_or_assign(fd, Entry{now.st_ino, who});
+  }
+  std::optional<Operator> Find(int fd) {
+    MutexLock lock(mu_);
+    const auto it = all_.find(fd);
+    if (it == all_.end() || !IsOpen(fd, it->second.inode)) return std::nullopt;
+    return it->second.who;
+  }
+
+ private:
+  struct Entry {
+    ino_t inode;  // The socket's. A number that was given back may be another file's by now.
+    Operator who;
+  };
+  static bool IsOpen(int fd, ino_t inode) {
+    struct stat now {};
+    return fstat(fd, &now) == 0 && S_ISSOCK(now.st_mode) && now.st_ino == inode;
+  }
+
+  Mutex mu_;
+  std::map<int, Entry> all_ ABSL_GUARDED_BY(mu_);
+};
 
 }  // namespace
+
+std::string Operator::Describe() const { return fmt::format("uid {}, pid {}", uid, pid); }
+
+std::optional<Operator> OperatorOf(std::string_view peer) {
+  if (!peer.starts_with(kPeerPrefix)) return std::nullopt;
+  peer.remove_prefix(kPeerPrefix.size());
+  int fd = -1;
+  const auto read = std::from_chars(peer.data(), peer.data() + peer.size(), fd);
+  if (read.ec != std::errc() || read.ptr != peer.data() + peer.size()) return std::nullopt;
+  return Operators::Get().Find(fd);
+}
 
 bool OperatorSocket::Allows(uid_t uid) { return uid == geteuid() || uid == 0; }
 
@@ -94,7 +146,9 @@ void OperatorSocket::Accept() {
     close(fd);
     return;
   }
-  // The descriptor is gRPC's from here on. It calls such a peer "fd:<number>".
+  // Before a call can come. gRPC calls such a peer "fd:<number>".
+  Operators::Get().Add(fd, {.uid = peer.uid, .pid = peer.pid});
+  // The descriptor is gRPC's from here on.
   grpc::AddInsecureChannelFromFd(server_, fd);
 }
 

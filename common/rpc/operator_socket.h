@@ -9,12 +9,27 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "cairn/common/status.h"
 
 namespace cairn::rpc {
+
+// A process that connected, as the kernel told when it did.
+struct Operator {
+  uid_t uid = 0;
+  pid_t pid = 0;  // 0: the process is in a PID namespace that this one does not see.
+
+  std::string Describe() const;  // "uid 1000, pid 4711"
+};
+
+// The process behind a connection that gRPC calls `peer`. nullopt: it is no connection of an
+// OperatorSocket of this process. Right as long as a call of the connection has not ended: until
+// then gRPC keeps the descriptor, so its number is nobody else's. Thread-safe.
+std::optional<Operator> OperatorOf(std::string_view peer);
 
 // One thread, which accepts. Thread-safe.
 class OperatorSocket {

@@ -198,7 +198,7 @@ void Settings::RegisterTracing(Settings* settings, config::Schema* schema) {
   schema->Text(
       "tracing.endpoint", &tracing->endpoint,
       "Collector of traces: OTLP over HTTP, as JSON. http://HOST:4318, to which /v1/traces "
-      "is added, or a whole URL. Empty: no traces.");
+      "is added, or a whole URL. Without a port: 80, or 443 of https. Empty: no traces.");
   schema->Real(
       "tracing.sample", &tracing->sample,
       "Share of the requests whose callers say nothing of traces that gets one. A caller's "

@@ -82,7 +82,9 @@ Exporter::~Exporter() {
 void Exporter::Add(Span span) {
   Cut(&span.name);
   Cut(&span.error);
-  for (auto& [key, value] : span.attributes) Cut(&value);
+  for (auto& [key, value] : span.attributes) {
+    if (auto* const text = std::get_if<std::string>(&value)) Cut(text);
+  }
   MutexLock lock(mu_);
   if (waiting_.size() >= options_.most_waiting) {
     ++dropped_;

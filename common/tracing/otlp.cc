@@ -1,5 +1,6 @@
 #include "common/tracing/otlp.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace cairn::tracing {
@@ -9,11 +10,23 @@ using Json = nlohmann::json;
 
 constexpr int kStatusError = 2;
 
-Json Attribute(const std::string& key, const std::string& value) {
-  return {{"key", key}, {"value", {{"stringValue", value}}}};
+// OTLP's JSON has 64-bit numbers as texts.
+struct ValueOf {
+  Json operator()(const std::string& text) const { return {{"stringValue", text}}; }
+  Json operator()(int64_t number) const { return {{"intValue", std::to_string(number)}}; }
+  // JSON has neither infinities nor NaN; protobuf's mapping writes them as texts.
+  Json operator()(double number) const {
+    if (std::isnan(number)) return {{"doubleValue", "NaN"}};
+    if (std::isinf(number)) return {{"doubleValue", number > 0 ? "Infinity" : "-Infinity"}};
+    return {{"doubleValue", number}};
+  }
+  Json operator()(bool truth) const { return {{"boolValue", truth}}; }
+};
+
+Json Attribute(const std::string& key, const AttributeValue& value) {
+  return {{"key", key}, {"value", std::visit(ValueOf(), value)}};
 }
 
-// OTLP's JSON has 64-bit numbers as texts.
 std::string Nanoseconds(TimePoint time, int64_t unix_minus_steady) {
   return std::to_string(time.time_since_epoch().count() + unix_minus_steady);
 }

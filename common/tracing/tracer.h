@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -27,12 +28,16 @@ struct Place {
   std::string text() const { return TraceParent(own); }
 };
 
+// Numbers and truths stay what they are, so that a collector can compare and add them up.
+using AttributeValue = std::variant<std::string, int64_t, double, bool>;
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
 struct Span {
   Place place;
   SpanKind kind = SpanKind::kInternal;
   std::string name;
   TimePoint begin, end;  // As the steady clock tells.
-  std::vector<std::pair<std::string, std::string>> attributes = {};
+  Attributes attributes = {};
   std::string error = {};  // Empty: it went well.
 };
 

@@ -9,6 +9,7 @@ know is an error.
 """
 
 import argparse
+import datetime
 import json
 import math
 import pathlib
@@ -31,6 +32,8 @@ SUFFIXES = {"bytes": "B", "Bps": "B/s", "s": "s", "reqps": "req/s", "ops": "/s",
 
 def number(value, unit):
     """As a person reads it."""
+    if unit == "dateTimeAsIso":  # Milliseconds since 1970.
+        return f"{datetime.datetime.fromtimestamp(value / 1000, datetime.UTC):%Y-%m-%d}"
     if unit == "percentunit":
         return f"{100 * value:.3g} %"
     if unit == "s" and abs(value) >= 172800:

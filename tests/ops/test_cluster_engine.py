@@ -157,7 +157,7 @@ def test_the_nodes_memory_covers_its_settings(name, kind, workload, programs, tm
     bounds = int(re.search(r" = (\d+) MiB", done.stdout)[1]) - 64 - 64 // 16
     whole = (FOLDER / name).read_text(encoding="utf-8")
     capacity = int(re.search(r"host: {capacity: (\d+)GiB}", whole)[1]) * 1024
-    node = container_of(pod_of(docs, kind, workload), "node")
+    node = container_of(pod_of(docs, kind, workload), "cache")
     limit = int(node["resources"]["limits"]["memory"].removesuffix("Gi")) * 1024
     assert 0 <= limit - (bounds + capacity + capacity // 16) < limit // 8
 
@@ -174,11 +174,11 @@ def test_an_engine_uses_the_memory_of_its_node(cluster, images):
     maps = call(cluster, pod, "GET", "/maps")
     assert "cairn.libs/libgrpc" in maps and images.strange(maps) == []
     # The node's process dies, and its container starts again.
-    pod.container("node").process.send_signal(signal.SIGKILL)
+    pod.container("cache").process.send_signal(signal.SIGKILL)
     assert generate(cluster, pod, 2) == 0
-    cluster.wait(lambda: pod.container("node").restarts == 1 and pod.ready, "a node that is back")
+    cluster.wait(lambda: pod.container("cache").restarts == 1 and pod.ready, "a node that is back")
     wait_memory_is_shared(cluster, pod, pod, 500)
-    assert pod.container("node").restarts == 1 and pod.container("engine").restarts == 0
+    assert pod.container("cache").restarts == 1 and pod.container("engine").restarts == 0
 
 
 def test_a_user_who_is_not_allowed_uses_the_network(cluster):
@@ -207,7 +207,7 @@ def end(cluster, docs):
 def test_the_last_blocks_arrive_when_the_pod_ends(cluster):
     pod, stored = end(cluster, manifest(SIDECAR))
     assert stored == LAST
-    assert [pod.container(name).exit_code for name in ("engine", "node")] == [0, 0]
+    assert [pod.container(name).exit_code for name in ("engine", "cache")] == [0, 0]
     assert cluster.notes == []
 
 
@@ -332,7 +332,7 @@ def test_engines_of_a_machine_share_its_node(cluster):
         assert engine.machine == node.machine
         wait_memory_is_shared(cluster, engine, node, 100)
     # A node that is killed leaves its sockets in the folder.
-    nodes[0].container("node").process.send_signal(signal.SIGKILL)
+    nodes[0].container("cache").process.send_signal(signal.SIGKILL)
     assert generate(cluster, engines[0], 4) == 0
     wait_loaded(cluster, engines[0], 5)
     cluster.apply(without_nodes)

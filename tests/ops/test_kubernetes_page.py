@@ -1,5 +1,6 @@
 """What docs/operate/kubernetes.md and engines-in-pods.md tell to type is what the chart takes."""
 
+import pathlib
 import re
 
 import yaml
@@ -64,6 +65,39 @@ def test_the_page_on_engines_installs_what_its_files_refer_to(chart):
     assert "vllm.json" in find(docs, "ConfigMap", "test-connection")["data"]
     assert "secretName: cairn-engine-tls" in shared
     assert find(docs, "Certificate", "test-engine")["spec"]["secretName"] == "test-engine-tls"
+
+
+def test_commands_for_the_charts_nodes_work_in_engines_pods():
+    """The runbooks have one container and one socket for all nodes."""
+    index = (ROOT / "docs/operate/runbooks/README.md").read_text(encoding="utf-8")
+    container = re.search(r'IN_POD=".* -c (\S+) --"', index)[1]
+    socket = re.search(r"^CACHE=unix:(\S+)", index, flags=re.M)[1]
+    for name, workload in (
+        ("engine-with-node.yaml", "engine"),
+        ("privileged-node-per-machine.yaml", "node-per-machine"),
+    ):
+        text = (ROOT / "deploy/kubernetes" / name).read_text(encoding="utf-8")
+        docs = list(yaml.safe_load_all(text))
+        (config,) = [d["data"]["cache.yaml"] for d in docs if d["kind"] == "ConfigMap"]
+        assert yaml.safe_load(config)["admin"]["socket"] == socket
+        (pods,) = [
+            d["spec"]["template"]["spec"]
+            for d in docs
+            if d["kind"] in ("Deployment", "DaemonSet") and d["metadata"]["name"] == workload
+        ]
+        (node,) = [
+            c
+            for c in pods["containers"] + pods["initContainers"]
+            if any("cairn-cache " in word for word in c["command"] + [" ".join(c["command"])])
+        ]
+        assert node["name"] == container
+        assert str(pathlib.PurePosixPath(socket).parent) in {
+            mount["mountPath"] for mount in node["volumeMounts"]
+        }
+    used = re.findall(
+        r"exec POD -c (\S+) -- cairn stat --cache unix:(\S+?)`?$", ENGINES, flags=re.M
+    )
+    assert set(used) == {(container, socket)}
 
 
 def test_the_page_on_engines_names_every_file():

@@ -77,6 +77,14 @@ def test_every_query_of_the_page_on_the_hit_rate_returns_data(world, query):
     assert world.prometheus.values(query, world.start)
 
 
+def test_queries_of_the_page_on_the_hit_rate_keep_processes_apart():
+    """As the rules do: with deploy/prometheus there is no label `pod`."""
+    groups = re.findall(r"\bby \(([^)]*)\)", HIT_RATE)
+    assert len(groups) > 5
+    for group in groups:
+        assert group.split(", ")[:3] == ["namespace", "pod", "instance"], group
+
+
 def test_panels_that_the_page_on_the_hit_rate_names_exist():
     named = set(re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", HIT_RATE))
     assert len(named) > 5 and named <= {panel["title"] for _, panel in PANELS}
@@ -136,6 +144,14 @@ def test_a_dashboard_is_drawn(world, uid, monkeypatch):
     image = dashboard_svg.draw(DASHBOARDS[uid], answers, world.start, time.time())
     texts = [node.text for node in xml.etree.ElementTree.fromstring(image).iter()]
     assert {panel["title"] for panel in DASHBOARDS[uid]["panels"]} <= set(texts)
+
+
+def test_a_time_is_drawn_as_a_day(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs/images"))
+    import dashboard_svg
+
+    assert dashboard_svg.number(1.8e12, "dateTimeAsIso") == "2027-01-15"
+    assert dashboard_svg.number(90 * 86400, "s") == "90 days"
 
 
 def test_the_router_sees_workers_and_nodes(world):

@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
   HttpConfig config;
   config.listen = "127.0.0.1:0";
   if (argc > 1) config.api_keys = argv[1];
-  auto edge = HttpEdge::Start(config, {}, &router, /*relay=*/false, /*reads=*/nullptr, nullptr);
+  auto edge = HttpEdge::Start(config, {}, &router, /*relay=*/false, /*reads=*/nullptr,
+                              /*tracer=*/nullptr, nullptr);
   if (!edge.ok()) {
     std::fprintf(stderr, "fake_router_server: %s\n", cairn::ToString(edge.status()).c_str());
     return 1;

@@ -115,6 +115,15 @@ def test_the_spans_of_a_request_are_one_tree_whose_times_nest(programs, collecto
         "prefill": "cairn-worker",
         "Match": "cairn-cache",
     }
+    told = {a["key"]: a["value"] for a in spans["route"]["attributes"]}
+    assert told["attempts"] == {"intValue": "1"}
+    assert told["generated_tokens"] == {"intValue": "3"}
+    assert told["http.response.status_code"] == {"intValue": "200"}
+    assert int(told["prompt_tokens"]["intValue"]) > int(told["cached_tokens"]["intValue"]) > 0
+    assert told["request_id"]["stringValue"].startswith("cmpl-")
+    for span in spans.values():
+        for attribute in span.get("attributes", []):
+            assert attribute["value"] != {"stringValue": ""}, (span["name"], attribute)
     assert spans["route"]["parentSpanId"] == CALLER
     assert spans["Generate"]["parentSpanId"] == spans["route"]["spanId"]
     for name in ("queue", "prefill", "decode", "Match"):
@@ -139,6 +148,18 @@ def test_a_caller_decides_and_a_malformed_trace_is_passed_over(programs, collect
     # That of the request whose trace says nothing.
     wait_until(lambda: any(s["name"] == "route" for s in collector.spans), "a span")
     assert not [span for span in collector.spans if span["traceId"] == TRACE]
+
+
+def test_a_request_that_is_refused_has_a_span_with_its_error(programs, collector):
+    service = Service(programs, collector.url)
+    body = {"prompt": "a", "n": 2}
+    headers = {"traceparent": TRACEPARENT, "x-cairn-trace": "mine"}
+    assert ask(service.url + "/v1/completions", body, headers)[0] == 400
+    span = collector.named("route")["route"]
+    assert "'n'" in span["status"]["message"]
+    told = {a["key"]: a["value"] for a in span["attributes"]}
+    assert told["http.response.status_code"] == {"intValue": "400"}
+    assert told["trace_word"] == {"stringValue": "mine"}
 
 
 def silent():

@@ -18,6 +18,10 @@ Duration AwaitFor(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(most));
 }
 
+std::string EngineSaid(int status) {
+  return fmt::format("the engine answered with HTTP status {}", status);
+}
+
 // Whether another worker may do better. A worker's own answer about the request is final.
 bool WorthAnotherWorker(const Status& status) {
   switch (status.code()) {
@@ -64,23 +68,42 @@ GenerateRun::GenerateRun(RunServices& services, GenerateRequest request,
       observer_(std::move(observer)),
       pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {
   if (services.parts.tracer == nullptr) return;
-  place_ = services.parts.tracer->Begin(request_.trace, /*entry=*/true);
-  if (place_) request_.trace = place_->text();
+  place_ = services.parts.tracer->Begin(request_.names.trace, /*entry=*/true);
+  if (place_) request_.names.trace = place_->text();
 }
 
-void GenerateRun::EndSpan(const std::string& error) {
+void GenerateRun::EndSpan(const std::string& error, int http_status,
+                          const GenerateSummary& summary) {
   if (!place_) return;
-  services_.parts.tracer->End(
-      {.place = *place_,
-       .kind = tracing::SpanKind::kServer,
-       .name = "route",
-       .begin = begin_,
-       .end = services_.parts.clock->Now(),
-       .attributes = {{"worker", worker_},
-                      {"prefill_worker", prefill_worker_},
-                      {"attempts", std::to_string(tried_.size())},
-                      {"generated_tokens", std::to_string(answer_.generated)}},
-       .error = error});
+  tracing::Attributes attributes;
+  const auto add_text = [&attributes](const char* name, const std::string& text) {
+    if (!text.empty()) attributes.emplace_back(name, text);
+  };
+  const auto add_number = [&attributes](const char* name, int64_t number) {
+    if (number > 0) attributes.emplace_back(name, number);
+  };
+  add_text("request_id", request_.names.id);
+  add_text("caller_request_id", request_.names.caller_id);
+  add_text("trace_word", request_.names.word);
+  add_number("http.response.status_code", http_status);
+  add_text("worker", worker_);
+  add_text("prefill_worker", prefill_worker_);
+  add_text("finish_reason", summary.finish_reason);
+  attributes.emplace_back("attempts", static_cast<int64_t>(tried_.size()));
+  attributes.emplace_back("generated_tokens", int64_t{answer_.generated});
+  // Engines need not tell it.
+  const uint32_t prompt_tokens = std::max(prompt_.counted, summary.prompt_tokens);
+  add_number("prompt_tokens", prompt_tokens);
+  if (summary.prompt_tokens > 0) {
+    attributes.emplace_back("cached_tokens", int64_t{summary.cached_tokens});
+  }
+  services_.parts.tracer->End({.place = *place_,
+                               .kind = tracing::SpanKind::kServer,
+                               .name = std::string(kRouteSpan),
+                               .begin = begin_,
+                               .end = services_.parts.clock->Now(),
+                               .attributes = std::move(attributes),
+                               .error = error});
 }
 
 void GenerateRun::Refuse(const Status& status) {
@@ -124,6 +147,7 @@ bool GenerateRun::TakeTokens(PreparedPrompt prompt) {
     return false;
   }
   prompt_.exact = prompt.exact;
+  if (prompt.exact) prompt_.counted = static_cast<uint32_t>(prompt.tokens.size());
   prompt_.tokens = std::make_shared<const std::vector<model::TokenId>>(std::move(prompt.tokens));
   prompt_.keys = std::make_unique<PromptKeys>(*prompt_.tokens, prompt.space);
   return true;
@@ -292,7 +316,7 @@ WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
   wanted.tenant = request_.tenant;
   wanted.deadline = request_.deadline;
   wanted.next = request_.next;
-  wanted.trace = request_.trace;
+  wanted.trace = request_.names.trace;
   return wanted;
 }
 
@@ -378,7 +402,7 @@ void GenerateRun::PassRefusal() {
   GenerateSummary summary;
   summary.worker = worker_;
   LetGoOfRequest();
-  EndSpan(fmt::format("the engine answered with HTTP status {}", answer_.refusal->head.status));
+  EndSpan(EngineSaid(answer_.refusal->head.status), observer_->HttpStatus(nullptr), summary);
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
@@ -418,7 +442,8 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   }
   services_.counters.prompt_tokens += summary.prompt_tokens;
   services_.counters.cached_tokens += summary.cached_tokens;
-  EndSpan("");
+  EndSpan(answer_.raw_status >= 400 ? EngineSaid(answer_.raw_status) : "",
+          observer_->HttpStatus(nullptr), summary);
   // Whoever waits for the last request to end may go on when the observer has got its end.
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
@@ -457,7 +482,7 @@ void GenerateRun::Fail(const GenerateError& error) {
   EndPrefill();
   EndTicket({});
   LetGoOfRequest();
-  EndSpan(ToString(error.status));
+  EndSpan(ToString(error.status), observer_->HttpStatus(&error), {});
   const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnError(error);
 }

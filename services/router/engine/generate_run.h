@@ -68,8 +68,8 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   void FailUntaken(const Decision& decision);
   // Tells the times of a complete answer.
   void ObserveAnswer();
-  // `error`: empty if it went well.
-  void EndSpan(const std::string& error);
+  // `error`: empty if it went well. `http_status`: of GenerateObserver.
+  void EndSpan(const std::string& error, int http_status, const GenerateSummary& summary);
   // The last thing that happens.
   void Fail(const GenerateError& error);
   bool cancelled() {
@@ -86,7 +86,8 @@ class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
   std::shared_ptr<const Gate::Pass> pass_;
   struct Prompt {
     std::shared_ptr<const std::vector<model::TokenId>> tokens;
-    bool exact = true;  // False: text stands for the tokens.
+    bool exact = true;     // False: text stands for the tokens.
+    uint32_t counted = 0;  // Tokens, even when they are let go. 0: not known.
     std::unique_ptr<PromptKeys> keys;
   };
   Prompt prompt_;

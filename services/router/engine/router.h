@@ -26,6 +26,17 @@
 
 namespace cairn::router {
 
+// The span of a request, from its arrival until its answer has left.
+inline constexpr std::string_view kRouteSpan = "route";
+
+// The names of a request in logs and spans. Each may be empty.
+struct RequestNames {
+  std::string id = {};         // The edge's: the answer's x-request-id.
+  std::string caller_id = {};  // The caller's own x-request-id.
+  std::string trace = {};      // The trace id in the logs of router, worker and node.
+  std::string word = {};       // The caller's word for logs, where `trace` is a place for spans.
+};
+
 // A request that is routed. It cannot be copied, because its bytes count. Fields mean what those of
 // the message GenerateRequest of proto/cairn/v1/worker.proto do.
 struct GenerateRequest {
@@ -46,7 +57,7 @@ struct GenerateRequest {
   std::string tenant = {};  // Empty: the configured one. An edge has checked who the caller is.
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
-  std::string trace = {};  // The trace id in the logs of router, worker and node. May be empty.
+  RequestNames names = {};
   // Set if and only if the workers are engines that speak OpenAI's API: they get this. The fields
   // above are for the decision then.
   std::shared_ptr<const RawCall> raw = {};
@@ -107,6 +118,9 @@ class GenerateObserver {
   virtual void OnRawBytes(std::string_view /*bytes*/) {}
   virtual void OnDone(const GenerateSummary& summary) = 0;
   virtual void OnError(const GenerateError& error) = 0;
+  // The HTTP status that the caller gets, or got, if the answer ends now: with `error`, or well
+  // (nullptr). 0: the caller does not speak HTTP. Called before the end, for spans.
+  virtual int HttpStatus(const GenerateError* /*error*/) const { return 0; }
 };
 
 // One request under way. Destroying it cancels. Thread-safe.

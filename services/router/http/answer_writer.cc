@@ -2,13 +2,21 @@
 
 #include <utility>
 
+#include "services/router/http/request_names.h"
+
 namespace cairn::router {
+namespace {
+
+constexpr int kOk = 200;
+
+}  // namespace
 
 AnswerWriter::AnswerWriter(Route route, AnswerHead head, const ApiRequest& request,
-                           std::shared_ptr<http::Responder> responder,
+                           RequestNames names, std::shared_ptr<http::Responder> responder,
                            std::shared_ptr<ApiCounters> counters)
     : route_(route),
       head_(std::move(head)),
+      names_(std::move(names)),
       responder_(std::move(responder)),
       counters_(std::move(counters)) {
   if (request.stream) events_.emplace(head_, request.include_usage);
@@ -28,7 +36,12 @@ void AnswerWriter::OnToken(model::TokenId, std::string_view text) {
   if (!events.empty()) responder_->Write(events);
 }
 
+int AnswerWriter::HttpStatus(const GenerateError* error) const {
+  return streaming_ || error == nullptr ? kOk : FromRouter(*error).status;
+}
+
 void AnswerWriter::OnDone(const GenerateSummary& summary) {
+  LogEnd(names_, route_, kOk, "");
   if (!events_.has_value()) {
     http::Response response = {.body = RenderAnswer(head_, text_ + summary.text_tail, summary)};
     response.body += '\n';
@@ -45,6 +58,7 @@ void AnswerWriter::OnDone(const GenerateSummary& summary) {
 
 void AnswerWriter::OnError(const GenerateError& error) {
   const ApiError answer = FromRouter(error);
+  LogError(names_, route_, answer.status, error);
   if (streaming_) {
     // No "[DONE]": a client that does not know error events must not take this for a whole answer.
     responder_->Write(EventWriter::Error(answer));

@@ -16,13 +16,14 @@ namespace cairn::router {
 // The router calls it, one thread at a time.
 class AnswerWriter final : public GenerateObserver {
  public:
-  AnswerWriter(Route route, AnswerHead head, const ApiRequest& request,
+  AnswerWriter(Route route, AnswerHead head, const ApiRequest& request, RequestNames names,
                std::shared_ptr<http::Responder> responder, std::shared_ptr<ApiCounters> counters);
   ~AnswerWriter() override;
 
   void OnToken(model::TokenId id, std::string_view text) override;
   void OnDone(const GenerateSummary& summary) override;
   void OnError(const GenerateError& error) override;
+  int HttpStatus(const GenerateError* error) const override;
 
  private:
   std::string Begin();
@@ -30,6 +31,7 @@ class AnswerWriter final : public GenerateObserver {
 
   const Route route_;
   const AnswerHead head_;
+  const RequestNames names_;
   const std::shared_ptr<http::Responder> responder_;
   const std::shared_ptr<ApiCounters> counters_;
   std::optional<EventWriter> events_;  // The writer of a stream.

@@ -13,6 +13,7 @@
 #include "services/router/http/relay_request.h"
 #include "services/router/http/relay_writer.h"
 #include "services/router/http/request_headers.h"
+#include "services/router/http/request_names.h"
 
 namespace cairn::router {
 namespace {
@@ -57,6 +58,12 @@ constexpr std::array<std::string_view, 6> kEngineHeaders = {"x-request-id", "tra
 std::vector<RawHeader> HeadersForEngine(const http::Request& request) {
   std::vector<RawHeader> headers;
   for (const std::string_view name : kEngineHeaders) {
+    // Two traces are none: the engine must not choose another one than this router does.
+    if (name == "traceparent" && std::ranges::count_if(request.headers, [](const auto& header) {
+                                   return http::EqualNames(header.name, "traceparent");
+                                 }) > 1) {
+      continue;
+    }
     if (const std::string* const value = request.Find(name); value != nullptr) {
       headers.push_back({std::string(name), *value});
     }
@@ -93,7 +100,44 @@ http::Response ApiService::Refuse(int status, const std::string& message) {
     error.code = "unavailable";
     error.retry_after = kBodyRetry;
   }
-  return ErrorResponse(error);
+  http::Response response = ErrorResponse(error);
+  if (status < 500) return response;
+  RequestNames names;  // It has no headers yet.
+  names.id = NewId(Route::kOther);
+  LogEnd(names, Route::kOther, status, message);
+  response.headers.push_back({"x-request-id", names.id});
+  return response;
+}
+
+std::string ApiService::NewId(Route route) const {
+  const char* const prefix = route == Route::kChat          ? "chatcmpl"
+                             : route == Route::kCompletions ? "cmpl"
+                                                            : "req";
+  return fmt::format("{}-{:016x}", prefix, options_.random());
+}
+
+void ApiService::RefuseRequest(const Incoming& call, const ApiError& error) {
+  LogEnd(call.names, call.route, error.status, error.message);
+  if (options_.tracer != nullptr && call.route != Route::kQuery) {
+    if (const auto place = options_.tracer->Begin(call.names.trace, /*entry=*/true)) {
+      tracing::Attributes attributes = {{"request_id", call.names.id},
+                                        {"http.response.status_code", int64_t{error.status}}};
+      if (!call.names.caller_id.empty()) {
+        attributes.emplace_back("caller_request_id", call.names.caller_id);
+      }
+      if (!call.names.word.empty()) attributes.emplace_back("trace_word", call.names.word);
+      options_.tracer->End({.place = *place,
+                            .kind = tracing::SpanKind::kServer,
+                            .name = std::string(kRouteSpan),
+                            .begin = call.began,
+                            .end = options_.clock->Now(),
+                            .attributes = std::move(attributes),
+                            .error = error.message});
+    }
+  }
+  http::Response response = ErrorResponse(error);
+  response.headers.push_back({"x-request-id", call.names.id});
+  Answer(call.route, *call.responder, std::move(response));
 }
 
 void ApiService::Handle(http::Request request, std::shared_ptr<http::Responder> responder) {
@@ -165,15 +209,17 @@ void ApiService::ReadBody(Route route, http::Request request,
                           std::shared_ptr<http::Responder> responder,
                           void (ApiService::*read)(Incoming)) {
   const TimePoint began = options_.clock->Now();
-  const auto refuse = [&](const ApiError& error) {
-    Answer(route, *responder, ErrorResponse(error));
-  };
   auto tenant = TenantOf(request);
-  if (const auto* error = std::get_if<ApiError>(&tenant)) return refuse(*error);
-  if (const auto error = CheckContentType(request); error.has_value()) return refuse(*error);
+  // Strangers get neither a line nor a span: they could write as many as they like.
+  if (const auto* error = std::get_if<ApiError>(&tenant)) {
+    return Answer(route, *responder, ErrorResponse(*error));
+  }
+  RequestNames names = NamesIn(request);
+  names.id = NewId(route);
   const uint64_t bytes = request.body.size();
   Incoming call{route, std::move(request), responder, std::get<std::string>(std::move(tenant)),
-                began};
+                began, std::move(names)};
+  if (const auto error = CheckContentType(call.request)) return RefuseRequest(call, *error);
   if (options_.reads == nullptr || bytes <= BodyReads::kShort) {
     return (this->*read)(std::move(call));
   }
@@ -187,58 +233,56 @@ void ApiService::ReadBody(Route route, http::Request request,
     (this->*read)(std::move(*kept));
   });
   if (posted.ok()) return;
-  refuse(FromRouter(
-      {.status = Annotate(posted, "too many bodies wait to be read"), .retry_after = kBodyRetry}));
+  RefuseRequest(*kept, FromRouter({.status = Annotate(posted, "too many bodies wait to be read"),
+                                   .retry_after = kBodyRetry}));
 }
 
 void ApiService::Generate(Incoming call) {
-  const auto& [route, request, responder, tenant, began] = call;
-  const auto refuse = [&](const ApiError& error) {
-    Answer(call.route, *call.responder, ErrorResponse(error));
-  };
-  const Endpoint endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions;
-  auto parsed = options_.relay ? ParseRelayRequest(endpoint, HeadersForEngine(request),
+  const Endpoint endpoint = call.route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions;
+  auto parsed = options_.relay ? ParseRelayRequest(endpoint, HeadersForEngine(call.request),
                                                    std::move(call.request.body))
-                               : ParseApiRequest(endpoint, request.body.text());
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return refuse(*error);
+                               : ParseApiRequest(endpoint, call.request.body.text());
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return RefuseRequest(call, *error);
   auto& api = std::get<ApiRequest>(parsed);
   if (!options_.relay) {
     ByteShare share = ChargedString::IntoShare(std::move(call.request.body));
-    if (const auto error = Charge(std::move(share), &api.generate)) return refuse(*error);
+    if (const auto error = Charge(std::move(share), &api.generate)) {
+      return RefuseRequest(call, *error);
+    }
   }
-  api.generate.tenant = tenant;
-  if (const auto error = ReadHeaders(request, &api.generate); error.has_value()) {
-    return refuse(*error);
+  api.generate.tenant = call.tenant;
+  if (const auto error = ReadHeaders(call.request, &api.generate); error.has_value()) {
+    return RefuseRequest(call, *error);
   }
+  api.generate.names = call.names;
   if (!api.has_seed) api.generate.seed = options_.random();
-  const auto writer = WriterOf(route, api, responder);
+  const auto writer = WriterOf(call, api);
   std::shared_ptr<GenerateCall> running = router_->Generate(std::move(api.generate), writer);
-  options_.observe_added(Seconds(options_.clock->Now() - began));
+  options_.observe_added(Seconds(options_.clock->Now() - call.began));
   // The connection keeps the call: it ends when the client goes, and not before its answer has
   // left.
-  responder->OnAbort([running = std::move(running), counters = counters_] {
+  call.responder->OnAbort([running = std::move(running), counters = counters_] {
     counters->Aborted();
     if (running != nullptr) running->Cancel();
   });
 }
 
-std::shared_ptr<GenerateObserver> ApiService::WriterOf(
-    Route route, const ApiRequest& request, const std::shared_ptr<http::Responder>& responder) {
-  std::string id =
-      fmt::format("{}-{:016x}", route == Route::kChat ? "chatcmpl" : "cmpl", options_.random());
+std::shared_ptr<GenerateObserver> ApiService::WriterOf(const Incoming& call,
+                                                       const ApiRequest& request) {
   if (options_.relay) {
-    return std::make_shared<RelayWriter>(route, std::move(id), responder, counters_);
+    return std::make_shared<RelayWriter>(call.route, call.names, call.responder, counters_);
   }
   std::string model = request.generate.model;
   if (model.empty()) {
     const std::vector<ServedModel> models = router_->Models();
     if (!models.empty()) model = models.front().id;
   }
-  AnswerHead head{.endpoint = route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
-                  .id = std::move(id),
+  AnswerHead head{.endpoint = call.route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
+                  .id = call.names.id,
                   .created = options_.unix_seconds(),
                   .model = std::move(model)};
-  return std::make_shared<AnswerWriter>(route, std::move(head), request, responder, counters_);
+  return std::make_shared<AnswerWriter>(call.route, std::move(head), request, call.names,
+                                        call.responder, counters_);
 }
 
 void ApiService::Models(const http::Request& request, http::Responder& responder) {
@@ -267,10 +311,8 @@ void ApiService::Models(const http::Request& request, http::Responder& responder
 void ApiService::Query(Incoming call) {
   const QueryBy by = call.request.path == "/query" ? QueryBy::kTokens : QueryBy::kHashes;
   auto answer = AnswerQuery(by, call.request.body.text(), call.tenant, router_);
-  const auto* const error = std::get_if<ApiError>(&answer);
-  Answer(Route::kQuery, *call.responder,
-         error != nullptr ? ErrorResponse(*error)
-                          : JsonResponse(std::get<std::string>(std::move(answer))));
+  if (const auto* const error = std::get_if<ApiError>(&answer)) return RefuseRequest(call, *error);
+  Answer(Route::kQuery, *call.responder, JsonResponse(std::get<std::string>(std::move(answer))));
 }
 
 void ApiService::Health(http::Responder& responder) {

@@ -19,6 +19,7 @@
 
 #include "common/concurrency/in_flight.h"
 #include "common/http/server.h"
+#include "common/tracing/tracer.h"
 #include "services/router/engine/router.h"
 #include "services/router/http/api_counters.h"
 #include "services/router/http/api_keys.h"
@@ -45,6 +46,9 @@ class ApiService final : public http::Handler {
     const Clock* clock = &SteadyClock::Get();
     std::function<int64_t()> unix_seconds;  // Default: the system's clock.
     std::function<uint64_t()> random;       // Default: the system's. Any thread.
+    // For requests that never get to the router. nullptr: nobody wants spans. Must outlive the
+    // service.
+    tracing::Tracer* tracer = nullptr;
   };
 
   // `router` must outlive it, and all calls that it made.
@@ -67,14 +71,17 @@ class ApiService final : public http::Handler {
     std::shared_ptr<http::Responder> responder;
     std::string tenant;  // The empty one is the configured one.
     TimePoint began;
+    RequestNames names;
   };
   // Checks who asks, and calls `read` when it is the body's turn.
   void ReadBody(Route route, http::Request request, std::shared_ptr<http::Responder> responder,
                 void (ApiService::*read)(Incoming));
+  // Ends a request of somebody who may ask, before the router has it.
+  void RefuseRequest(const Incoming& call, const ApiError& error);
+  std::string NewId(Route route) const;
   void Generate(Incoming call);
   void Query(Incoming call);
-  std::shared_ptr<GenerateObserver> WriterOf(Route route, const ApiRequest& request,
-                                             const std::shared_ptr<http::Responder>& responder);
+  std::shared_ptr<GenerateObserver> WriterOf(const Incoming& call, const ApiRequest& request);
   void Models(const http::Request& request, http::Responder& responder);
   void Health(http::Responder& responder);
   std::variant<std::string, ApiError> TenantOf(const http::Request& request);

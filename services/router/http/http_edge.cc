@@ -88,6 +88,7 @@ void Register(config::Schema& schema, HttpConfig& c) {
 Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
                                                   const net::TlsOptions& tls, Router* router,
                                                   bool relay, BodyReads* reads,
+                                                  tracing::Tracer* tracer,
                                                   std::function<void(double)> observe_added) {
   std::unique_ptr<HttpEdge> edge(new HttpEdge());
   if (!config.api_keys.empty()) {
@@ -99,6 +100,7 @@ Result<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpConfig& config,
   api.tenant_header = config.tenant_header;
   api.relay = relay;
   api.reads = reads;
+  api.tracer = tracer;
   if (observe_added) api.observe_added = std::move(observe_added);
   edge->service_ = std::make_unique<ApiService>(router, std::move(api));
   http::Handler* handler = edge->service_.get();

@@ -51,12 +51,13 @@ class HttpEdge {
     std::optional<bool> keys_stale = {};  // ApiKeyFile::stale. nullopt: callers need no key.
   };
 
-  // `router` and `reads` must outlive the edge. `relay`: its workers are engines. `observe_added`
-  // gets the seconds that the edge took from a complete request until the router had it; any
-  // thread, must not block. Errors name the setting.
+  // `router`, `reads` and `tracer` must outlive the edge. `tracer`: nullptr for no spans. `relay`:
+  // its workers are engines. `observe_added` gets the seconds that the edge took from a complete
+  // request until the router had it; any thread, must not block. Errors name the setting.
   static Result<std::unique_ptr<HttpEdge>> Start(const HttpConfig& config,
                                                  const net::TlsOptions& tls, Router* router,
                                                  bool relay, BodyReads* reads,
+                                                 tracing::Tracer* tracer,
                                                  std::function<void(double)> observe_added);
   // Ends connections without waiting: their calls are cancelled.
   ~HttpEdge();

@@ -1,17 +1,13 @@
 #include "services/router/http/request_headers.h"
 
-#include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <utility>
 
-#include "common/tracing/trace_context.h"
 #include "model/request_limits.h"
+#include "services/router/http/request_names.h"
 
 namespace cairn::router {
 namespace {
-
-constexpr size_t kMaxTraceBytes = 64;
 
 ApiError HeaderError(std::string name, const std::string& value, std::string_view expected) {
   return {.message = fmt::format("header '{}': got '{}', expected {}", name, value, expected),
@@ -56,16 +52,13 @@ std::optional<ApiError> ReadHeaders(const http::Request& request, GenerateReques
     }
     generate->next = *next;
   }
-  if (const std::string* const text = request.Find("x-cairn-trace"); text != nullptr) {
-    const bool legal =
-        !text->empty() && text->size() <= kMaxTraceBytes &&
-        std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
-    if (!legal) return HeaderError("x-cairn-trace", *text, "1 to 64 characters of [A-Za-z0-9-]");
-    generate->trace = *text;
-  } else if (const std::string* const parent = request.Find("traceparent"); parent != nullptr) {
-    const auto context = tracing::ParseTraceParent(*parent);
-    if (context) generate->trace = tracing::TraceParent(*context);
+  RequestNames names = NamesIn(request);
+  if (const std::string* const text = request.Find("x-cairn-trace");
+      text != nullptr && (text->empty() || (names.trace != *text && names.word != *text))) {
+    return HeaderError("x-cairn-trace", *text, "one value, 1 to 64 characters of [A-Za-z0-9-]");
   }
+  names.id = std::move(generate->names.id);
+  generate->names = std::move(names);
   return std::nullopt;
 }
 

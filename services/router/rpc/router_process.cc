@@ -226,7 +226,7 @@ class RouterProcess final : public service::Service {
     if (config_.http.listen.empty()) return OkStatus();
     CAIRN_ASSIGN_OR_RETURN(
         auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine, config_.relays(),
-                                   &core_->reads, AddedTime(&registry_)));
+                                   &core_->reads, tracer_, AddedTime(&registry_)));
     http_address_ = http->address();
     MutexLock lock(edges_mu_);
     http_ = std::move(http);

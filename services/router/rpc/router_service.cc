@@ -121,7 +121,7 @@ class GenerateStream final : public rpc::PushedStream {
     CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
     CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request, service_->parts_.clock->Now(),
                                                              std::chrono::system_clock::now()));
-    wanted.trace = call_.trace();
+    wanted.names.trace = call_.trace();
     return wanted;
   }
   // Room for `more` bytes in addition to those of the answer that are here. RESOURCE_EXHAUSTED:

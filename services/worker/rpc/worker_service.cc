@@ -159,14 +159,14 @@ void AddPhases(const rpc::Call& call, TimePoint begin, const GenerateSummary& su
   if (summary.match_seconds > 0) call.AddSpan("match", running, matched);
   if (summary.fetch_seconds > 0) {
     call.AddSpan("fetch", matched, after(matched, summary.fetch_seconds),
-                 {{"tokens", std::to_string(summary.fetched_tokens)}});
+                 {{"tokens", summary.fetched_tokens}});
   }
   if (summary.ttft_seconds <= 0) return;
-  call.AddSpan("prefill", running, first,
-               {{"prompt_tokens", std::to_string(summary.prompt_tokens)},
-                {"computed_tokens", std::to_string(summary.computed_tokens)}});
+  call.AddSpan(
+      "prefill", running, first,
+      {{"prompt_tokens", summary.prompt_tokens}, {"computed_tokens", summary.computed_tokens}});
   call.AddSpan("decode", first, after(running, summary.total_seconds),
-               {{"tokens", std::to_string(summary.tokens.size())}});
+               {{"tokens", static_cast<int64_t>(summary.tokens.size())}});
 }
 
 }  // namespace

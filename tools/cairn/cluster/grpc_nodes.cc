@@ -4,6 +4,7 @@
 
 #include "cairn/client/connect.h"
 #include "common/concurrency/mutex.h"
+#include "tools/cairn/cluster/namespaces.h"
 #include "tools/cairn/generator/connection.h"
 
 namespace cairn::cli {
@@ -32,6 +33,9 @@ class Nodes final : public ClusterNodes {
       node = known;
     }
     return node->Stat(Call());
+  }
+  Result<std::vector<client::NamespaceInfo>> Namespaces(const std::string& address) override {
+    return NamespacesOf(ConnectionTo(address, tls_), Call());
   }
   Result<client::DropResult> BumpEpoch(const std::string& address,
                                        const Digest& fingerprint) override {

@@ -15,6 +15,8 @@ class ClusterNodes {
   virtual ~ClusterNodes() = default;
   virtual Result<client::ClusterMembers> Members(const std::string& address) = 0;
   virtual Result<client::NodeStats> Stat(const std::string& address) = 0;
+  // As NamespacesOf.
+  virtual Result<std::vector<client::NamespaceInfo>> Namespaces(const std::string& address) = 0;
   virtual Result<client::DropResult> BumpEpoch(const std::string& address,
                                                const Digest& fingerprint) = 0;
   virtual Result<client::DropResult> DropTenant(const std::string& address,

@@ -48,16 +48,25 @@ class Collector {
   }
   void AddNode(const std::string& name, const std::string& address) {
     const auto stats = nodes_->Stat(address);
-    Add(name + ": stat",
-        stats.ok() ? Result<std::string>(DumpPretty(StatJson(*stats, {}))) : stats.status());
+    if (stats.ok()) {
+      const auto namespaces = nodes_->Namespaces(address);
+      Add(name + ": stat",
+          DumpPretty(namespaces.ok()
+                         ? StatJson(*stats, *namespaces)
+                         : StatJsonWithout(*stats, InFlags(Message(namespaces.status())))));
+    } else {
+      Add(name + ": stat", stats.status());
+    }
     const auto members = nodes_->Members(address);
     Add(name + ": members",
         members.ok() ? Result<std::string>(DumpPretty(MembersJson(*members))) : members.status());
   }
   void AddAdmin(const std::string& name, const std::string& address) {
-    // Not ready is an answer, too.
-    const auto ready = metrics::HttpGet(address, "/readyz", timeout_);
-    Add(name + ": state", ready.ok() ? *ready : Message(ready.status()));
+    // Not ready is an answer, too; silence is none.
+    const auto ready = metrics::HttpAsk(address, "/readyz", timeout_);
+    Add(name + ": state",
+        ready.ok() ? Result<std::string>(fmt::format("{} {}", ready->status, ready->body))
+                   : ready.status());
     Add(name + ": metrics", metrics::HttpGet(address, "/metrics", timeout_));
   }
   std::vector<ReportPart> Take() { return std::move(parts_); }
@@ -128,6 +137,13 @@ int RunReport(const ReportOptions& options) {
   if (options.json && options.out == "-") {
     return FailUsage("--json: the report itself is on standard output, expected --out FILE");
   }
+  const std::tm now = fmt::gmtime(std::time(nullptr));
+  const std::string out =
+      options.out.empty() ? fmt::format("cairn-report-{:%Y%m%dT%H%M%SZ}.txt", now) : options.out;
+  // The questions take a while. A name that cannot be used is known before.
+  if (out != "-") {
+    if (const Status possible = CheckReportPath(out); !possible.ok()) return Fail(possible);
+  }
   Collector collector(options);
   collector.Add("machine", Machine());
   if (options.cache.empty() && options.admins.empty()) {
@@ -145,19 +161,16 @@ int RunReport(const ReportOptions& options) {
   for (const std::string& path : options.logs) collector.Add("log " + path, ReadTail(path));
 
   const std::vector<ReportPart> parts = collector.Take();
-  const std::tm now = fmt::gmtime(std::time(nullptr));
   const std::string text =
       ReportText(std::string("cairn ") + CAIRN_VERSION + " (" + CAIRN_REVISION + ")",
                  fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", now), parts);
-  if (options.out == "-") {
+  if (out == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kExitOk;
   }
-  const std::string path =
-      options.out.empty() ? fmt::format("cairn-report-{:%Y%m%dT%H%M%SZ}.txt", now) : options.out;
-  if (const Status written = WriteReport(path, text); !written.ok()) return Fail(written);
+  if (const Status written = WriteReport(out, text); !written.ok()) return Fail(written);
   if (!options.json) {
-    std::printf("%s\n", path.c_str());
+    std::printf("%s\n", out.c_str());
     return kExitOk;
   }
   Json list = Json::array();
@@ -166,7 +179,7 @@ int RunReport(const ReportOptions& options) {
         {{"name", part.title}, {"missing", part.text.ok() ? "" : Message(part.text.status())}});
   }
   std::printf("%s\n",
-              Dump({{"file", path}, {"bytes", text.size()}, {"parts", std::move(list)}}).c_str());
+              Dump({{"file", out}, {"bytes", text.size()}, {"parts", std::move(list)}}).c_str());
   return kExitOk;
 }
 

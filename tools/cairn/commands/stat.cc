@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cairn/client/connect.h"
+#include "tools/cairn/cluster/namespaces.h"
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/default_target.h"
 #include "tools/cairn/commands/flags.h"
@@ -57,15 +58,16 @@ int RunStat(const StatOptions& given) {
   const bool chosen = told.home != options.cache;
   connection.address = told.home;
   // Listing needs the admin role: without it the totals are still worth showing.
-  std::vector<client::NamespaceInfo> namespaces;
-  if (auto admin = client::ConnectAdmin(connection); admin.ok()) {
-    if (auto listed = (*admin)->ListNamespaces("", call); listed.ok()) {
-      namespaces = *std::move(listed);
-    }
+  const auto listed = NamespacesOf(connection, call);
+  if (!listed.ok()) {
+    std::fprintf(stderr, "cairn: namespaces left out: %s\n",
+                 InFlags(Message(listed.status())).c_str());
   }
+  const auto namespaces = listed.ok() ? *listed : std::vector<client::NamespaceInfo>();
 
   if (options.json) {
-    Json out = StatJson(*stats, namespaces);
+    Json out = listed.ok() ? StatJson(*stats, namespaces)
+                           : StatJsonWithout(*stats, Message(listed.status()));
     out["address"] = told.home;
     std::printf("%s\n", Dump(out).c_str());
   } else {

@@ -284,4 +284,12 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
   return out;
 }
 
+Json StatJsonWithout(const client::NodeStats& stats, const std::string& why) {
+  Json out = StatJson(stats, {});
+  out["namespaces"] = nullptr;
+  out["tenants"] = nullptr;
+  out["namespaces_left_out"] = why;
+  return out;
+}
+
 }  // namespace cairn::cli

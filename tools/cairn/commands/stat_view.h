@@ -13,5 +13,8 @@ namespace cairn::cli {
 std::string StatText(const client::NodeStats& stats,
                      std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal);
 Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces);
+// The same of a node whose namespaces are not known: null, and why. An empty list would say that
+// there are none.
+Json StatJsonWithout(const client::NodeStats& stats, const std::string& why);
 
 }  // namespace cairn::cli

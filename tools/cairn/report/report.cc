@@ -65,7 +65,9 @@ std::string Printable(std::string text) {
 
 std::string Extent(const ReportPart& part) {
   if (!part.text.ok()) return "missing: " + Message(part.text.status());
-  return fmt::format("{} lines", std::count(part.text->begin(), part.text->end(), '\n'));
+  const std::string& text = *part.text;
+  const bool open = !text.empty() && text.back() != '\n';  // The last line counts, too.
+  return fmt::format("{} lines", std::count(text.begin(), text.end(), '\n') + (open ? 1 : 0));
 }
 
 }  // namespace
@@ -109,6 +111,12 @@ std::string ReportText(const std::string& tool, const std::string& time,
     if (!out.ends_with('\n')) out += '\n';
   }
   return Printable(WithoutSecrets(out));
+}
+
+Status CheckReportPath(const std::string& path) {
+  CAIRN_RETURN_IF_ERROR(WriteReport(path, ""));
+  unlink(path.c_str());
+  return OkStatus();
 }
 
 Status WriteReport(const std::string& path, const std::string& text) {

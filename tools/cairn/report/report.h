@@ -27,6 +27,8 @@ Result<std::string> ReadTail(const std::string& path);
 std::string ReportText(const std::string& tool, const std::string& time,
                        const std::vector<ReportPart>& parts);
 
+// Whether WriteReport can make the file. Errors as its.
+Status CheckReportPath(const std::string& path);
 // Makes the file, which only its owner can read. ALREADY_EXISTS: there is one. INTERNAL: it cannot
 // be written; then there is none.
 Status WriteReport(const std::string& path, const std::string& text);

@@ -12,8 +12,10 @@ inline constexpr char kLeftOut[] = "[left out]";
 // - blocks of PEM, also within a line of JSON;
 // - the user and password of a URL;
 // - what follows "Bearer" or "Basic";
-// - the value of a key whose last word is a secret's (password, token, salt, ...), in YAML, JSON or
-//   KEY=VALUE. A key that names a file (`..._file`) keeps its value.
+// - tokens that say so by their first letters: of GitHub, AWS, JWT and others;
+// - the value of a key or flag whose last word is a secret's (password, token, access_key, ...), in
+//   YAML, JSON, KEY=VALUE, "--flag value" and pairs of "name" and "value". The value may be in the
+//   lines after it. A key that names a file (`..._file`) keeps its value.
 // It may leave out too much, such as the rest of a line. It knows no secret that looks like any
 // other word.
 std::string WithoutSecrets(std::string_view text);

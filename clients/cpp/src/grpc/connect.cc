@@ -149,4 +149,6 @@ Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options)
   return NewGrpcAdminClient(std::move(channel), &SteadyClock::Get());
 }
 
+bool HasOperatorSocket(const std::string& address) { return !OperatorSocketOf(address).empty(); }
+
 }  // namespace cairn::client

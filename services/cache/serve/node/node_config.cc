@@ -112,10 +112,13 @@ void RegisterNetwork(NodeConfig* c, config::Schema* s) {
       "A second data port for workers on this machine: a Unix socket, unix:/path. Empty: none.");
   s->Text("admin.listen", &c->process.admin_listen,
           "HTTP port of probes and metrics, without TLS. No request there changes anything.");
-  s->Text("admin.socket", &c->admin_socket,
-          "Unix socket for operators: the node's own user and root may call the Admin service over "
-          "it. A path, off, or auto. auto: cairn-<port>-admin.sock in the folder of local.socket.",
-          {.max_length = 100});
+  s->Text(
+      "admin.socket", &c->admin_socket,
+      "Unix socket for operators: the node's own user and root may call the Admin service over "
+      "it. A path, off, or auto. auto: cairn-<port>-admin.sock, or cairn-pid<pid>-admin.sock if "
+      "listen is a Unix socket, in $XDG_RUNTIME_DIR or else in cairn-<uid> in the folder for "
+      "temporary files. The log line listening_for_operators has the path.",
+      {.max_length = 100});
   s->Bool("admin.allow_loopback", &c->rpc.admin.allow_loopback,
           "Without tls.client_ca: let everybody on this machine call the Admin service, also "
           "through a proxy or a forwarded port.");

@@ -1,5 +1,8 @@
 #include "services/cache/serve/rpc/admin_service.h"
 
+#include <fmt/format.h>
+#include <google/protobuf/text_format.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -8,6 +11,7 @@
 #include "cairn/v1/admin.grpc.pb.h"
 #include "common/log/log.h"
 #include "common/net/credentials.h"
+#include "common/rpc/operator_socket.h"
 #include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
 #include "services/cache/serve/rpc/request_fields.h"
@@ -17,25 +21,63 @@ namespace {
 
 constexpr size_t kMostAudited = 256;  // Characters of a request in the log.
 
+// Whether a call changes something. A call that only looks may be made all the time.
+enum class Effect { kLooks, kChanges };
+
+// Fingerprints as everywhere else: in hexadecimal digits.
+class HexOfBytes final : public google::protobuf::TextFormat::FastFieldValuePrinter {
+ public:
+  void PrintBytes(const std::string& bytes,
+                  google::protobuf::TextFormat::BaseTextGenerator* to) const override {
+    std::string digits;
+    for (const char byte : bytes) digits += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+    to->PrintString(digits);
+  }
+};
+
+std::string TextOf(const google::protobuf::Message& request) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  printer.SetDefaultFieldValuePrinter(new HexOfBytes());
+  std::string text;
+  printer.PrintToString(request, &text);
+  if (text.ends_with(' ')) text.pop_back();
+  return text.substr(0, kMostAudited);
+}
+
+// The name in the caller's certificate, or the process that the kernel named.
+std::string IdentityOf(const rpc::Call& call, const net::Caller& caller) {
+  const auto who = rpc::OperatorOf(call.grpc().peer());
+  return who ? who->Describe() : caller.Describe();
+}
+
 // Runs the call if its caller may make it. Either way, the log says who asked for what.
-Status Audited(const RpcContext& rpc, const rpc::Call& call,
+Status Audited(const RpcContext& rpc, const rpc::Call& call, Effect effect,
                const google::protobuf::Message& request, const std::function<Status()>& run) {
   const net::Caller caller = net::CallerOf(call.grpc());
   const Status allowed = net::CheckAdmin(caller, rpc.options.admin);
+  // Strangers can ask at will, so a refusal has a rate. Each method has its own: a caller that
+  // looks every second does not hide one that tries to drop.
+  const std::string bucket = fmt::format("admin {}", call.method().name());
   if (!allowed.ok()) {
     call.Rejected(rpc::Rejection::kAuth);
-    log::Warn("admin_refused", {{"method", call.method().name()},
-                                {"peer", call.grpc().peer()},
-                                {"identity", caller.Describe()}});
+    log::WriteAtRateOf(bucket + " refused", log::Level::kWarn, "admin_refused",
+                       {{"method", call.method().name()},
+                        {"request", TextOf(request)},
+                        {"peer", call.grpc().peer()},
+                        {"identity", IdentityOf(call, caller)},
+                        {"trace", call.trace()}});
     return allowed;
   }
   Status done = run();
-  log::Info("admin_call", {{"method", call.method().name()},
-                           {"request", request.ShortDebugString().substr(0, kMostAudited)},
-                           {"status", done.ok() ? "OK" : ToString(done)},
-                           {"peer", call.grpc().peer()},
-                           {"identity", caller.Describe()},
-                           {"trace", call.trace()}});
+  // A change is never left out: an audit with holes says nothing.
+  log::WriteAtRateOf(effect == Effect::kLooks ? bucket : "", log::Level::kInfo, "admin_call",
+                     {{"method", call.method().name()},
+                      {"request", TextOf(request)},
+                      {"status", done.ok() ? "OK" : ToString(done)},
+                      {"peer", call.grpc().peer()},
+                      {"identity", IdentityOf(call, caller)},
+                      {"trace", call.trace()}});
   return done;
 }
 
@@ -50,13 +92,13 @@ Status Report(const char* event, const std::string& what, const Result<DropResul
 
 // On the executor: a drop is written to disk before it answers.
 template <typename Request, typename Response>
-void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method,
+void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method, Effect effect,
          std::function<Status(const Request& request, Response* response)> handler) {
   rpc::AddUnary<Request, Response>(
       server, rpc, v1::Admin::service_full_name(), method, rpc->executor,
-      [rpc, handler = std::move(handler)](rpc::Call& call, const Request& request,
-                                          Response* response) {
-        return Audited(*rpc, call, request, [&] { return handler(request, response); });
+      [rpc, effect, handler = std::move(handler)](rpc::Call& call, const Request& request,
+                                                  Response* response) {
+        return Audited(*rpc, call, effect, request, [&] { return handler(request, response); });
       });
 }
 
@@ -64,7 +106,7 @@ void AddDrain(rpc::CallServer* server, RpcContext* rpc) {
   // A second signal would end the process at once.
   const auto begun = std::make_shared<std::atomic<bool>>(false);
   Add<v1::DrainRequest, v1::DrainResponse>(
-      server, rpc, "Drain", [rpc, begun](const auto&, auto* response) -> Status {
+      server, rpc, "Drain", Effect::kChanges, [rpc, begun](const auto&, auto* response) -> Status {
         if (!rpc->begin_drain) {
           return Errorf(StatusCode::kUnimplemented, "this process cannot be drained by a call");
         }
@@ -81,7 +123,8 @@ void AddDrain(rpc::CallServer* server, RpcContext* rpc) {
 
 void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
   Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
-      server, rpc, "ListNamespaces", [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "ListNamespaces", Effect::kLooks,
+      [rpc](const auto& request, auto* response) -> Status {
         if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
         for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
           v1::NamespaceInfo* to = response->add_namespaces();
@@ -113,20 +156,23 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
         return OkStatus();
       });
   Add<v1::DropNamespaceRequest, v1::DropResponse>(
-      server, rpc, "DropNamespace", [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "DropNamespace", Effect::kChanges,
+      [rpc](const auto& request, auto* response) -> Status {
         CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                                Digest::FromBytes(request.fingerprint(), "fingerprint"));
         return Report("namespace_dropped", fingerprint.Hex(),
                       rpc->engine->DropNamespace(fingerprint), response);
       });
   Add<v1::DropTenantRequest, v1::DropResponse>(
-      server, rpc, "DropTenant", [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "DropTenant", Effect::kChanges,
+      [rpc](const auto& request, auto* response) -> Status {
         CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
         return Report("tenant_dropped", request.tenant(), rpc->engine->DropTenant(request.tenant()),
                       response);
       });
   Add<v1::BumpEpochRequest, v1::DropResponse>(
-      server, rpc, "BumpEpoch", [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "BumpEpoch", Effect::kChanges,
+      [rpc](const auto& request, auto* response) -> Status {
         CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                                Digest::FromBytes(request.fingerprint(), "fingerprint"));
         return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint),

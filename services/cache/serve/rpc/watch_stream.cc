@@ -50,7 +50,7 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   if (!request.session_id().empty()) {
     CAIRN_ASSIGN_OR_RETURN(session, rpc.sessions->Find(request.session_id()));
   }
-  CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "watches", "at most 64 at a time"));
+  CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "watches", "rpc.max_watches"));
   CAIRN_ASSIGN_OR_RETURN(queue_, rpc.engine->Watch({.session = session,
                                                     .fingerprint = fingerprint,
                                                     .snapshot = request.snapshot()}));

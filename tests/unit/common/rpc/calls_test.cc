@@ -118,11 +118,12 @@ class CallsTest : public ::testing::Test {
   }
 
   grpc::Status Ask(const std::string& method, const std::string& service = "",
-                   const std::string& trace = "") {
+                   const std::string& trace = "", const std::string& another = "") {
     const grpc::internal::RpcMethod rpc(method.c_str(), grpc::internal::RpcMethod::NORMAL_RPC,
                                         channel_);
     grpc::ClientContext context;
     if (!trace.empty()) context.AddMetadata(kTraceMetadata, trace);
+    if (!another.empty()) context.AddMetadata(kTraceMetadata, another);
     Request request;
     request.set_service(service);
     Response response;
@@ -193,6 +194,8 @@ TEST_F(CallsTest, ATraceReachesTheHandlerOrIsRefused) {
   EXPECT_EQ(trace_, "trace-7");
   EXPECT_THAT(Ask("/Kitchen/Cook", "", "a b").error_message(),
               HasSubstr("metadata x-cairn-trace: got 3 characters"));
+  EXPECT_THAT(Ask("/Kitchen/Cook", "", "trace-7", "trace-8").error_message(),
+              HasSubstr("metadata x-cairn-trace: got 2 values, expected one"));
 }
 
 TEST_F(CallsTest, AnAnswerMayComeAtOnceOrLaterFromAnotherThread) {

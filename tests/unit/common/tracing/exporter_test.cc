@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -182,6 +183,27 @@ TEST_F(ExporterTest, SpansThatTheCollectorRefusesAreNotSentAgain) {
   EXPECT_EQ(exporter_->GetStats().failed, 4u);
   EXPECT_EQ(exporter_->GetStats().sent, 0u);
   EXPECT_EQ(world_.calls.size(), 4u);
+}
+
+TEST_F(ExporterTest, NumbersAndTruthsStayWhatTheyAre) {
+  Start();
+  exporter_->Add({.place = *tracer_.Begin("", true),
+                  .name = "a",
+                  .begin = TimePoint(),
+                  .end = TimePoint(),
+                  .attributes = {{"text", "5"},
+                                 {"count", int64_t{1} << 60},
+                                 {"seconds", 0.5},
+                                 {"infinite", std::numeric_limits<double>::infinity()},
+                                 {"cached", true}}});
+  Tick();
+  // Protobuf's JSON has 64-bit numbers as texts, because JavaScript would round them.
+  EXPECT_EQ(Sent()[0]["attributes"], Json::parse(R"([
+      {"key": "text", "value": {"stringValue": "5"}},
+      {"key": "count", "value": {"intValue": "1152921504606846976"}},
+      {"key": "seconds", "value": {"doubleValue": 0.5}},
+      {"key": "infinite", "value": {"doubleValue": "Infinity"}},
+      {"key": "cached", "value": {"boolValue": true}}])"));
 }
 
 TEST_F(ExporterTest, LongTextsAreCut) {

@@ -47,7 +47,8 @@ class EngineFixture : public ::testing::Test {
                                                                  .dispatcher = dispatcher_.get(),
                                                                  .executor = &executor_,
                                                                  .long_texts = long_texts_,
-                                                                 .clock = &clock_},
+                                                                 .clock = &clock_,
+                                                                 .tracer = tracer_},
                                              std::move(observers));
   }
   void Fail(FakeRequest* sent, const Status& status) {
@@ -74,7 +75,8 @@ class EngineFixture : public ::testing::Test {
   FakeClock clock_;
   FakeWorkers workers_;
   ManualExecutor executor_;
-  Executor* long_texts_ = nullptr;  // Before MakeEngine.
+  Executor* long_texts_ = nullptr;     // Before MakeEngine.
+  tracing::Tracer* tracer_ = nullptr;  // The same.
   std::vector<std::string> addresses_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<PromptEncoder> encoder_;

@@ -27,6 +27,7 @@ struct Got final : GenerateObserver {
     ++ends;
     error = got;
   }
+  int HttpStatus(const GenerateError* failed) const override { return failed ? 400 : 200; }
   std::vector<model::TokenId> ids;
   std::string streamed;
   std::optional<GenerateSummary> done;
@@ -122,6 +123,59 @@ TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
   EXPECT_EQ(got->ends, 1);
   EXPECT_EQ(engine_->numbers().completed, 1u);
   EXPECT_EQ(engine_->numbers().active, 0u);
+}
+
+TEST_F(RouterEngineTest, ASpanSaysWhatIsKnownAsNumbersAndNothingElse) {
+  std::vector<tracing::Span> spans;
+  tracing::Tracer tracer(1, 1, [&spans](tracing::Span span) { spans.push_back(std::move(span)); });
+  tracer_ = &tracer;
+  Make({});
+  ReachBoth();
+  const auto named = [](const tracing::Span& span) {
+    return std::map<std::string, tracing::AttributeValue>(span.attributes.begin(),
+                                                          span.attributes.end());
+  };
+  GenerateRequest request = Tokens(5);
+  request.names = {.id = "cmpl-1", .caller_id = "mine", .word = "abc"};
+  const auto got = Send(std::move(request));
+  const auto [address, sent] = Open();
+  ASSERT_NE(sent, nullptr);
+  EXPECT_TRUE(tracing::ParseTraceParent(sent->request.trace).has_value());
+  sent->observer->OnToken(9, "a");
+  WorkerAnswer answer;
+  answer.prompt_tokens = 5;
+  answer.fetched_tokens = 2;
+  answer.completion_tokens = 1;
+  answer.finish_reason = "stop";
+  Finish(sent, answer);
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].error, "");
+  EXPECT_EQ(named(spans[0]), (std::map<std::string, tracing::AttributeValue>{
+                                 {"request_id", "cmpl-1"},
+                                 {"caller_request_id", "mine"},
+                                 {"trace_word", "abc"},
+                                 {"http.response.status_code", int64_t{200}},
+                                 {"worker", address},
+                                 {"finish_reason", "stop"},
+                                 {"attempts", int64_t{1}},
+                                 {"generated_tokens", int64_t{1}},
+                                 {"prompt_tokens", int64_t{5}},
+                                 {"cached_tokens", int64_t{2}}}));
+  // One that fails: its prompt was counted, and nothing was cached as far as anybody knows.
+  Send(Tokens(6));
+  Fail(Open().second, InvalidArgument("no"));
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_NE(spans[1].error, "");
+  const auto failed = named(spans[1]);
+  EXPECT_EQ(failed.at("prompt_tokens"), tracing::AttributeValue(int64_t{6}));
+  EXPECT_EQ(failed.at("http.response.status_code"), tracing::AttributeValue(int64_t{400}));
+  for (const char* unknown : {"cached_tokens", "prefill_worker", "request_id", "trace_word"}) {
+    EXPECT_EQ(failed.count(unknown), 0u) << unknown;
+  }
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + std::chrono::seconds(1)));
+  calls_.clear();
+  tracer_ = nullptr;
+  Make({});
 }
 
 TEST_F(RouterEngineTest, TellsTheTimesOfARequest) {

@@ -5,18 +5,21 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "services/router/http/http_edge.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/fake_router.h"
 
 namespace cairn::router {
 namespace {
 
 using Json = nlohmann::json;
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
@@ -301,7 +304,7 @@ TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
   const GenerateRequest request = router_.Take().request;
   EXPECT_EQ(request.priority, -3);
   EXPECT_EQ(request.next, NextUse::kLater);
-  EXPECT_EQ(request.trace, "abc-1");
+  EXPECT_EQ(request.names.trace, "abc-1");
   for (const http::Header& header : std::vector<http::Header>{{"x-cairn-priority", "11"},
                                                               {"x-cairn-priority", "x"},
                                                               {"x-cairn-next", "now"},
@@ -312,6 +315,131 @@ TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
     EXPECT_EQ(responder->json()["error"]["param"], header.name);
   }
   EXPECT_EQ(router_.waiting(), 0u);
+}
+
+constexpr char kSampled[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+constexpr char kUnsampled[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+constexpr char kOther[] = "00-4bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-01";
+
+TEST_F(ApiServiceTest, ATraceThatIsWantedWinsOverAWordForLogs) {
+  const struct {
+    std::vector<http::Header> headers;
+    std::string trace, word;
+  } cases[] = {
+      {{{"traceparent", kSampled}}, kSampled, ""},
+      {{{"traceparent", kUnsampled}}, kUnsampled, ""},
+      {{{"x-cairn-trace", "abc"}, {"traceparent", kSampled}}, kSampled, "abc"},
+      {{{"x-cairn-trace", "abc"}, {"traceparent", kUnsampled}}, "abc", ""},
+      {{{"x-cairn-trace", "abc"}, {"traceparent", "nonsense"}}, "abc", ""},
+      // W3C's Trace Context: nobody can tell which one is right.
+      {{{"traceparent", kSampled}, {"Traceparent", kOther}}, "", ""},
+      {{{"traceparent", kSampled}, {"traceparent", kSampled}}, "", ""},
+      {{{"x-cairn-trace", "abc"}, {"traceparent", kSampled}, {"traceparent", kOther}}, "abc", ""},
+  };
+  for (const auto& each : cases) {
+    Chat(kChatBody, each.headers);
+    const RequestNames names = router_.Take().request.names;
+    EXPECT_EQ(names.trace, each.trace);
+    EXPECT_EQ(names.word, each.word);
+    EXPECT_EQ(names.id, "chatcmpl-0000000000001234");
+  }
+  const auto twice = Chat(kChatBody, {{"x-cairn-trace", "a"}, {"x-cairn-trace", "b"}});
+  EXPECT_EQ(twice->head->status, 400);
+}
+
+// Spans of requests that the router never gets.
+class TracedServiceTest : public ApiServiceTest {
+ protected:
+  TracedServiceTest() {
+    options_.tracer = &tracer_;
+    Make();
+  }
+  // The only span.
+  tracing::Span Span() {
+    EXPECT_EQ(spans_.size(), 1u);
+    tracing::Span span = spans_.empty() ? tracing::Span() : spans_.front();
+    spans_.clear();
+    return span;
+  }
+  static tracing::AttributeValue Value(const tracing::Span& span, const std::string& name) {
+    for (const auto& [key, value] : span.attributes) {
+      if (key == name) return value;
+    }
+    return "(none)";
+  }
+
+  std::vector<tracing::Span> spans_;
+  tracing::Tracer tracer_{1, 1, [this](tracing::Span span) { spans_.push_back(std::move(span)); }};
+};
+
+TEST_F(TracedServiceTest, ARequestThatIsRefusedHasASpanWithItsError) {
+  for (const std::string body : {"{", R"({"messages":[{"role":"user","content":"a"}],"n":2})"}) {
+    const auto responder =
+        Chat(body, {{"traceparent", kSampled}, {"x-request-id", "mine"}, {"x-cairn-trace", "abc"}});
+    EXPECT_EQ(responder->head->status, 400);
+    const tracing::Span span = Span();
+    EXPECT_EQ(span.name, "route");
+    EXPECT_EQ(tracing::Hex(span.place.own.trace), "4bf92f3577b34da6a3ce929d0e0e4736");
+    EXPECT_FALSE(span.error.empty());
+    EXPECT_EQ(Value(span, "http.response.status_code"), tracing::AttributeValue(int64_t{400}));
+    EXPECT_EQ(Value(span, "request_id"), tracing::AttributeValue("chatcmpl-0000000000001234"));
+    EXPECT_EQ(Value(span, "caller_request_id"), tracing::AttributeValue("mine"));
+    EXPECT_EQ(Value(span, "trace_word"), tracing::AttributeValue("abc"));
+    EXPECT_EQ(responder->Header("x-request-id"), "chatcmpl-0000000000001234");
+  }
+  // Who asks for the wrong thing gets one; who may not ask gets none.
+  EXPECT_EQ(Chat(kChatBody, {{"content-type", "text/plain"}})->head->status, 415);
+  EXPECT_FALSE(Span().error.empty());
+  options_.tenant_header = "x-tenant";
+  Make();
+  EXPECT_EQ(Chat("{")->head->status, 401);
+  EXPECT_TRUE(spans_.empty());
+}
+
+TEST_F(ApiServiceTest, ARequestThatFailsHasALineWithItsNames) {
+  const auto fail = [this](StatusCode code, std::vector<http::Header> headers) {
+    testing::CapturedLog log;
+    Chat(kChatBody, std::move(headers));
+    GenerateError error;
+    error.status = Errorf(code, "some reason");
+    router_.Take().observer->OnError(error);
+    return log.Take();
+  };
+  const std::string line =
+      fail(StatusCode::kUnavailable, {{"x-request-id", "mine"}, {"x-cairn-trace", "abc"}});
+  for (const char* said :
+       {"warning http_failed", "route=chat", "status=503", "trace=abc",
+        "request=chatcmpl-0000000000001234", "caller_request=mine", "some reason"}) {
+    EXPECT_THAT(line, HasSubstr(said));
+  }
+  EXPECT_THAT(fail(StatusCode::kInternal, {}), HasSubstr("warning http_failed"));
+  // The caller's own mistake, and a caller that left, are nobody's to repair.
+  EXPECT_EQ(fail(StatusCode::kInvalidArgument, {}), "");
+  EXPECT_EQ(fail(StatusCode::kCancelled, {{"x-cairn-trace", "abc"}}), "");
+  EXPECT_THAT(fail(StatusCode::kInvalidArgument, {{"x-cairn-trace", "abc"}}),
+              HasSubstr("info http_failed"));
+}
+
+TEST_F(ApiServiceTest, AStreamThatBreaksHasALine) {
+  testing::CapturedLog log;
+  Chat(Streamed());
+  const auto running = router_.Take();
+  running.observer->OnToken(1, "a");
+  GenerateError error;
+  error.status = Errorf(StatusCode::kUnavailable, "the worker went");
+  EXPECT_EQ(running.observer->HttpStatus(&error), 200) << "its head has left";
+  running.observer->OnError(error);
+  EXPECT_THAT(log.Take(), AllOf(HasSubstr("http_failed"), HasSubstr("the worker went")));
+}
+
+TEST_F(ApiServiceTest, ABodyThatFindsNoRoomHasALine) {
+  testing::CapturedLog log;
+  const http::Response response = service_->Refuse(503, "no room");
+  EXPECT_THAT(log.Take(), AllOf(HasSubstr("http_failed"), HasSubstr("no room"),
+                                HasSubstr("request=req-0000000000001234")));
+  EXPECT_TRUE(std::ranges::any_of(response.headers, [](const http::Header& header) {
+    return header.name == "x-request-id" && header.value == "req-0000000000001234";
+  }));
 }
 
 TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
@@ -335,7 +463,7 @@ TEST_F(ApiServiceTest, ARequestCountsWhatItsPromptTakes) {
   EXPECT_EQ(budget->used(), 0u);
   ask("{");
   EXPECT_EQ(budget->used(), 0u);
-  EXPECT_EQ(service_->Refuse(503, "full").headers.size(), 1u);
+  EXPECT_EQ(service_->Refuse(503, "full").headers.size(), 2u);
 }
 
 TEST_F(ApiServiceTest, RefusesWhatItDoesNotKnow) {
@@ -503,6 +631,27 @@ TEST_F(RelayServiceTest, AStreamPassesAndEndsWithAnErrorIfItBreaks) {
   EXPECT_EQ(events[1]["error"]["message"], "gone");
   EXPECT_EQ(service_->GetStats().failed_streams, 1u);
   EXPECT_EQ(service_->GetStats().open_streams, 0u);
+}
+
+TEST_F(RelayServiceTest, AnEnginesFailureHasALineAndAStatus) {
+  testing::CapturedLog log;
+  Chat(kChatBody, {{"x-request-id", "mine"}});
+  const auto running = router_.Take();
+  GenerateError error;
+  error.status = Errorf(StatusCode::kUnavailable, "gone");
+  EXPECT_EQ(running.observer->HttpStatus(&error), 503);
+  running.observer->OnRawHead({.status = 500});
+  EXPECT_EQ(running.observer->HttpStatus(nullptr), 500);
+  running.observer->OnDone({});
+  EXPECT_THAT(log.Take(), AllOf(HasSubstr("warning http_failed"), HasSubstr("caller_request=mine"),
+                                HasSubstr("the engine answered with HTTP status 500")));
+}
+
+TEST_F(RelayServiceTest, AnEngineGetsNoneOfTwoTraces) {
+  Chat(kChatBody, {{"traceparent", kSampled}, {"traceparent", kOther}});
+  EXPECT_TRUE(router_.Take().request.raw->headers.empty());
+  Chat(kChatBody, {{"traceparent", kSampled}});
+  EXPECT_EQ(router_.Take().request.raw->headers.size(), 1u);
 }
 
 TEST_F(RelayServiceTest, WithoutAnEngineTheErrorIsTheRouters) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tools/cairn/cluster/nodes.h"
 
@@ -67,6 +68,12 @@ class FakeNodes final : public ClusterNodes {
     client::NodeStats stats;
     stats.tiers = {{.tier = TierKind::kHost, .capacity_bytes = 1 << 30, .used_bytes = 1 << 29}};
     return stats;
+  }
+  Result<std::vector<client::NamespaceInfo>> Namespaces(const std::string& address) override {
+    const auto node = Find(address);
+    if (!node.ok()) return node.status();
+    if (!(*node)->may_admin) return Errorf(StatusCode::kPermissionDenied, "admins only");
+    return std::vector<client::NamespaceInfo>(1);
   }
   Result<client::DropResult> BumpEpoch(const std::string& address, const Digest&) override {
     const auto node = Find(address);

@@ -63,6 +63,11 @@ TEST(StatViewTest, ANodeWithoutMissesShowsNoTableOfThem) {
 }
 
 TEST(StatViewTest, JsonHasEveryMissReason) {
+  const Json without = StatJsonWithout(SomeStats(), "no administrator");
+  EXPECT_TRUE(without["namespaces"].is_null());
+  EXPECT_TRUE(without["tenants"].is_null());
+  EXPECT_EQ(without["namespaces_left_out"], "no administrator");
+  EXPECT_TRUE(StatJson(SomeStats(), {})["namespaces"].is_array());
   const Json json = StatJson(SomeStats(), {});
   EXPECT_EQ(json["misses"]["evicted"], 17);
   EXPECT_EQ(json["misses"].size(), client::kNodeMissReasonCount - 1);

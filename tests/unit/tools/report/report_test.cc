@@ -42,6 +42,7 @@ TEST_F(ReportFileTest, NamesWhatIsMissingAndWhy) {
   EXPECT_THAT(text, HasSubstr("==== one: log ====\nfirst\nsecond\n"));
   EXPECT_THAT(text, HasSubstr("missing: nobody listens"));
   EXPECT_THAT(text, Not(HasSubstr("==== two")));
+  EXPECT_THAT(text, HasSubstr("one: log: 2 lines\n")) << "the last one has no end";
 }
 
 TEST_F(ReportFileTest, HasNeitherSecretsNorCommandsForTerminals) {
@@ -71,6 +72,18 @@ TEST_F(ReportFileTest, TheEndOfALongLogIsReadFromTheBeginningOfALine) {
   EXPECT_TRUE(read.ends_with("the last line\n"));
   EXPECT_LE(read.size(), kMostOfFile + 100);
   EXPECT_EQ(ReadTail(File("short", "a\nb")).value(), "a\nb");
+}
+
+TEST_F(ReportFileTest, APathThatCannotBeUsedIsKnownBeforeTheReportIs) {
+  const std::string path = directory_ + "/report.txt";
+  EXPECT_OK(CheckReportPath(path));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_THAT(CheckReportPath(directory_ + "/none/report.txt"),
+              StatusIs(StatusCode::kInternal, HasSubstr("No such file or directory")));
+  File("report.txt", "mine");
+  EXPECT_THAT(CheckReportPath(path),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("is there already")));
+  EXPECT_EQ(ReadWhole(path).value(), "mine");
 }
 
 TEST_F(ReportFileTest, AFileOnlyForItsOwnerThatReplacesNone) {

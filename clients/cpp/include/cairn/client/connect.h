@@ -98,5 +98,8 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options);
 // As Connect. For a node on this machine, it uses the node's socket for operators (admin.socket:
 // auto) if this user may: without client certificates, nodes allow the Admin service there only.
 Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options);
+// Whether ConnectAdmin would use that socket: the node at `address` is on this machine, listens
+// there, and is of this user. It connects to see.
+bool HasOperatorSocket(const std::string& address);
 
 }  // namespace cairn::client

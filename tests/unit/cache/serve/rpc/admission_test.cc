@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <unistd.h>
 
 #include <thread>
 
+#include "common/rpc/operator_socket.h"
 #include "tests/support/captured_log.h"
 #include "tests/unit/cache/serve/rpc/service_fixture.h"
 
@@ -73,6 +75,82 @@ TEST_F(ServiceTest, TheLogSaysWhoMadeWhichAdminCall) {
   }
   EXPECT_THAT(drop("a/b"), HasSubstr("INVALID_ARGUMENT")) << "one that failed";
   EXPECT_LT(drop(std::string(100'000, 'a')).size(), 2000u);
+}
+
+TEST_F(ServiceTest, TheLogSaysWhichProcessAskedOverTheOperatorsSocket) {
+  char folder[] = "/tmp/cairn-audit-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/admin.sock";
+  auto socket = rpc::OperatorSocket::Listen(path, server.get());
+  ASSERT_TRUE(socket.ok());
+  rpc.options.admin.allow_loopback = false;
+  testing::CapturedLog log;
+  {
+    const auto over =
+        v1::Admin::NewStub(grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    v1::DropTenantRequest request;
+    request.set_tenant("acme");
+    v1::DropResponse response;
+    EXPECT_TRUE(over->DropTenant(&context, request, &response).ok());
+  }
+  EXPECT_THAT(log.Take(),
+              HasSubstr(fmt::format("identity=\"uid {}, pid {}\"", getuid(), getpid())));
+  socket->reset();
+  rmdir(folder);
+}
+
+TEST_F(ServiceTest, TheLogSaysWhichNamespaceInTheDigitsOfEverywhereElse) {
+  testing::CapturedLog log;
+  const std::string bytes = FingerprintBytes();
+  {
+    grpc::ClientContext context;
+    v1::BumpEpochRequest request;
+    request.set_fingerprint(bytes);
+    v1::DropResponse response;
+    (void)admin->BumpEpoch(&context, request, &response);
+  }
+  {
+    grpc::ClientContext context;
+    v1::DropNamespaceRequest request;
+    request.set_fingerprint(bytes);
+    v1::DropResponse response;
+    (void)admin->DropNamespace(&context, request, &response);
+  }
+  const std::string said = log.Take();
+  const std::string request = "request=\"fingerprint: " + cairn::Fingerprint(Spec()).Hex() + "\"";
+  EXPECT_THAT(said, HasSubstr("admin_call method=BumpEpoch " + request));
+  EXPECT_THAT(said, HasSubstr("admin_call method=DropNamespace " + request));
+}
+
+TEST_F(ServiceTest, CallsThatOnlyLookHideNoChange) {
+  const auto look = [this] {
+    grpc::ClientContext context;
+    v1::ListNamespacesResponse response;
+    (void)admin->ListNamespaces(&context, v1::ListNamespacesRequest(), &response);
+  };
+  const auto drop = [this](const std::string& tenant) {
+    grpc::ClientContext context;
+    v1::DropTenantRequest request;
+    request.set_tenant(tenant);
+    v1::DropResponse response;
+    (void)admin->DropTenant(&context, request, &response);
+  };
+  testing::CapturedLog log;
+  for (int i = 0; i < 400; ++i) look();
+  for (int i = 0; i < 150; ++i) drop(fmt::format("t-{}-", i));
+  const std::string changes = log.Take();
+  for (int i = 0; i < 150; ++i) {
+    EXPECT_THAT(changes, HasSubstr(fmt::format("admin_call method=DropTenant request=\"tenant: "
+                                               "\\\"t-{}-",
+                                               i)));
+  }
+  // The same for callers that are refused.
+  rpc.options.admin.allow_loopback = false;
+  testing::CapturedLog refusals;
+  for (int i = 0; i < 400; ++i) look();
+  drop("last");
+  EXPECT_THAT(refusals.Take(), HasSubstr("admin_refused method=DropTenant"));
 }
 
 class OneCallTest : public ServiceTest {
