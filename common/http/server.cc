@@ -6,6 +6,9 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/strand.hpp>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "common/http/connection.h"
 #include "common/log/log.h"
 #include "common/net/address.h"
+#include "common/net/loaded_files.h"
 
 namespace cairn::http {
 namespace {
@@ -23,6 +27,19 @@ using boost::system::error_code;
 
 // When no descriptor is left, or after an error that would come again at once.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(50);
+
+constexpr char kLoader[] = "http";
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string{std::istreambuf_iterator<char>(in), {}};
+}
+
+// Files that change between the two readings are read again: their times are other ones.
+void TellUsed(const net::TlsOptions& tls) {
+  net::LoadedFiles::OfProcess().Use(kLoader, {{tls.certificate, ReadFile(tls.certificate)},
+                                              {tls.client_ca, ReadFile(tls.client_ca)}});
+}
 
 // When the files of the settings changed last, to tell whether they have to be read again.
 std::vector<std::filesystem::file_time_type> TimesOf(const net::TlsOptions& tls) {
@@ -84,6 +101,7 @@ Status Server::Impl::Bind() {
   if (options.tls.enabled()) {
     tls_times = TimesOf(options.tls);
     CAIRN_ASSIGN_OR_RETURN(tls, MakeTlsContext(options.tls));
+    TellUsed(options.tls);
   }
   const auto failed = [&](const error_code& ec) {
     return Errorf(StatusCode::kUnavailable, "{}: cannot bind '{}': {}", options.field,
@@ -180,8 +198,11 @@ void Server::Impl::ReloadLater() {
       if (made.ok()) {
         tls = *std::move(made);
         tls_times = times;
+        TellUsed(shared->options.tls);
       } else {
         log::Warn("http_tls_reload_failed", {{"error", ToString(made.status())}});
+        net::LoadedFiles::OfProcess().Refuse(
+            kLoader, {shared->options.tls.certificate, shared->options.tls.client_ca});
       }
     }
     ReloadLater();

@@ -1,13 +1,23 @@
 #pragma once
-// How long the certificates of a server's TLS are good.
+// How long the certificates of a process are good.
+
+#include <string>
+#include <vector>
 
 #include "common/metrics/metrics.h"
 #include "common/net/tls.h"
 
 namespace cairn::metrics {
 
-// cairn_tls_cert_expiry_timestamp_seconds{cert}, of the files as they are at each scrape: `server`,
-// and `ca` if clients show certificates. Nothing without TLS.
-void ExportCertificates(const net::TlsOptions& tls, Registry* registry);
+// A file with a certificate, and the label by which metrics call it.
+struct NamedCertificate {
+  std::string cert = {};
+  std::string path = {};  // Empty: there is none.
+};
+
+// cairn_tls_*, of what is in use at each scrape: the server's certificate (`server`), the authority
+// of its clients (`ca`), and those that it shows to others. Nothing without certificates.
+void ExportCertificates(const net::TlsOptions& tls, std::vector<NamedCertificate> shown,
+                        Registry* registry);
 
 }  // namespace cairn::metrics

@@ -7,14 +7,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "common/log/log.h"
+#include "common/net/loaded_files.h"
 
 namespace cairn::net {
 namespace {
+
+std::string NextLoader() {
+  static std::atomic<int> made{0};
+  return fmt::format("grpc {}", made.fetch_add(1));
+}
 
 std::optional<std::string> ReadFile(const std::string& path) {
   if (path.empty()) return std::nullopt;
@@ -55,7 +62,7 @@ std::string PathOf(int descriptor) { return fmt::format("/proc/self/fd/{}", desc
 
 }  // namespace
 
-CheckedFiles::CheckedFiles(PemFiles files) : files_(std::move(files)) {
+CheckedFiles::CheckedFiles(PemFiles files) : files_(std::move(files)), loader_(NextLoader()) {
   if (!files_.certificate.empty()) {
     descriptors_[0] = MakeClosedPath();
     copies_.certificate = copies_.private_key = PathOf(descriptors_[0]);
@@ -81,7 +88,10 @@ PemTexts CheckedFiles::Read() const {
 
 void CheckedFiles::Look() {
   PemTexts texts = Read();
-  if (texts == used_) return;
+  if (texts == used_) {
+    if (std::exchange(refused_, {}) != PemTexts()) TellUsed();
+    return;
+  }
   // Files that are being replaced are read when that is over.
   PemTexts again = Read();
   if (texts != again) texts = std::exchange(again, Read());
@@ -89,6 +99,7 @@ void CheckedFiles::Look() {
   if (const Status status = CheckPem(files_, texts); !status.ok()) {
     if (texts != refused_) log::Warn("tls_reload_failed", {{"error", ToString(status)}});
     refused_ = std::move(texts);
+    LoadedFiles::OfProcess().Refuse(loader_, {files_.certificate, files_.authorities});
     return;
   }
   bool done = true;
@@ -106,10 +117,16 @@ void CheckedFiles::Look() {
   const bool first = used_ == PemTexts();
   used_ = std::move(texts);
   refused_ = {};
+  TellUsed();
   if (!first) {
     log::Info("tls_reloaded",
               {{"certificate", files_.certificate}, {"authorities", files_.authorities}});
   }
+}
+
+void CheckedFiles::TellUsed() const {
+  LoadedFiles::OfProcess().Use(loader_, {{files_.certificate, used_.certificate.value_or("")},
+                                         {files_.authorities, used_.authorities.value_or("")}});
 }
 
 }  // namespace cairn::net

@@ -34,8 +34,10 @@ class CheckedFiles {
  private:
   // Unreadable files are empty texts, which no check takes.
   PemTexts Read() const;
+  void TellUsed() const;  // To LoadedFiles.
 
   const PemFiles files_;
+  const std::string loader_;  // As LoadedFiles knows it.
   PemFiles copies_;
   std::array<int, 2> descriptors_{-1, -1};  // Certificate with key; authorities.
   PemTexts used_, refused_;

@@ -138,9 +138,14 @@ Status CheckBind(const ListenAddress& address, const TlsOptions& options,
                 field, address.WithPort(address.port));
 }
 
-Result<double> CertificateExpiry(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate, ReadCertificate(path, path));
+Result<double> CertificateExpiry(const std::string& pem, const std::string& path) {
+  const X509Ptr certificate(PEM_read_bio_X509(Bytes(pem).get(), nullptr, nullptr, nullptr),
+                            &X509_free);
   std::tm end{};
+  if (certificate == nullptr) {
+    ERR_clear_error();
+    return Errorf(StatusCode::kFailedPrecondition, "'{}' holds no PEM certificate", path);
+  }
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
     return Errorf(StatusCode::kFailedPrecondition, "'{}': unreadable end date", path);
   }

@@ -47,8 +47,8 @@ Status CheckPem(const PemFiles& files, const PemTexts& texts);
 // allow this.
 Status CheckBind(const ListenAddress& address, const TlsOptions& options, const std::string& field);
 
-// When the first certificate of a PEM file ends, in seconds since 1970.
-Result<double> CertificateExpiry(const std::string& path);
+// When the first certificate of a PEM text ends, in seconds since 1970. Errors name the path.
+Result<double> CertificateExpiry(const std::string& pem, const std::string& path);
 
 // The caller, as far as the transport proved who it is.
 struct Caller {

@@ -204,9 +204,16 @@ void Settings::RegisterTracing(Settings* settings, config::Schema* schema) {
       "Share of the requests whose callers say nothing of traces that gets one. A caller's "
       "traceparent decides by itself.",
       {.max = 1});
+  schema->Text("tracing.ca", &tracing->ca,
+               "PEM file with the authorities that sign the certificate of an https collector. "
+               "Empty: those of the system.");
+  schema->Text("tracing.headers", &tracing->headers,
+               "File with headers of each call to the collector, a line NAME: VALUE each, such as "
+               "its API key. Read at the start. Empty: none.");
   schema->Check([tracing] {
     if (tracing->endpoint.empty()) return OkStatus();
-    return tracing::ParseCollector(tracing->endpoint, "tracing.endpoint").status();
+    CAIRN_RETURN_IF_ERROR(tracing::ParseCollector(tracing->endpoint, "tracing.endpoint").status());
+    return tracing::ReadHeaders(tracing->headers, "tracing.headers").status();
   });
 }
 

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "common/config/text_file.h"
 #include "common/log/log.h"
 
 namespace cairn::tracing {
 namespace {
 
 constexpr size_t kLongestText = 256;
+constexpr size_t kMostHeaders = 16 << 10;
 constexpr uint64_t kMostAnswer = 64 << 10;
 
 void Cut(std::string* text) {
@@ -37,6 +41,33 @@ Result<Collector> ParseCollector(const std::string& url, const std::string& fiel
                            field, url);
   }
   return collector;
+}
+
+Result<std::vector<http::Header>> ReadHeaders(const std::string& path, const std::string& field) {
+  std::vector<http::Header> headers;
+  if (path.empty()) return headers;
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, config::ReadTextFile(path, field, kMostHeaders));
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line.front() == '#') continue;
+    const auto [name, value] = std::pair<absl::string_view, absl::string_view>(
+        absl::StrSplit(line, absl::MaxSplits(':', 1)));
+    const absl::string_view trimmed = absl::StripAsciiWhitespace(value);
+    const bool is_token = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+      return absl::ascii_isalnum(c) || c == '-' || c == '_';
+    });
+    const bool is_text = !trimmed.empty() && std::ranges::all_of(trimmed, [](unsigned char c) {
+      return c == '\t' || (c >= ' ' && c < 0x7f);
+    });
+    if (!is_token || !is_text) {
+      return InvalidArgument("{}: '{}' line {}: expected a header as NAME: VALUE", field, path,
+                             number);
+    }
+    headers.push_back({std::string(name), std::string(trimmed)});
+  }
+  return headers;
 }
 
 // The collector's answer to one call.
@@ -119,6 +150,7 @@ void Exporter::Turn() {
   request.method = "POST";
   request.target = options_.collector.target;
   request.headers = {{"Content-Type", "application/json"}};
+  request.headers.insert(request.headers.end(), options_.headers.begin(), options_.headers.end());
   request.body =
       std::make_shared<const std::string>(ToOtlp(options_.resource, batch, UnixMinusSteady()));
   request.max_body_bytes = kMostAnswer;

@@ -24,13 +24,19 @@ struct Collector {
 // INVALID_ARGUMENT naming `field`.
 Result<Collector> ParseCollector(const std::string& url, const std::string& field);
 
+// The lines of a file, "NAME: VALUE" each, such as a collector's API key. Empty ones, and those
+// that begin with #, mean nothing. No path, no headers. FAILED_PRECONDITION: it cannot be read.
+// INVALID_ARGUMENT, which names `field` and the line, and does not show what is in it.
+Result<std::vector<http::Header>> ReadHeaders(const std::string& path, const std::string& field);
+
 // Thread-safe.
 class Exporter {
  public:
   struct Options {
     Collector collector;
     Resource resource;
-    size_t most_waiting = 2048;  // Spans. With the bounds of their texts, 2 MiB.
+    std::vector<http::Header> headers = {};  // Further ones of each call.
+    size_t most_waiting = 2048;              // Spans. With the bounds of their texts, 2 MiB.
     size_t most_at_once = 512;
     Duration interval = std::chrono::seconds(1);    // Between calls that are not full.
     Duration patience = std::chrono::seconds(10);   // Without a byte of the answer.

@@ -16,10 +16,12 @@ uint64_t Seed() {
 Result<std::unique_ptr<Tracing>> Tracing::Start(const Settings& settings, Resource resource) {
   Exporter::Options options;
   CAIRN_ASSIGN_OR_RETURN(options.collector, ParseCollector(settings.endpoint, "tracing.endpoint"));
+  CAIRN_ASSIGN_OR_RETURN(options.headers, ReadHeaders(settings.headers, "tracing.headers"));
   options.resource = std::move(resource);
-  CAIRN_ASSIGN_OR_RETURN(auto client, http::MakeClient({.tls = options.collector.origin.tls}));
+  auto client = http::MakeClient({.tls = options.collector.origin.tls, .authorities = settings.ca});
+  if (!client.ok()) return Annotate(client.status(), "tracing.ca");
   return std::unique_ptr<Tracing>(
-      new Tracing(settings.sample, std::move(options), std::move(client)));
+      new Tracing(settings.sample, std::move(options), *std::move(client)));
 }
 
 Tracing::Tracing(double sample, Exporter::Options options, std::unique_ptr<http::Client> client)

@@ -13,12 +13,15 @@ namespace cairn::tracing {
 struct Settings {
   std::string endpoint;  // As of ParseCollector.
   double sample = 1;     // As of Tracer.
+  std::string ca;        // PEM file of the authorities for https. Empty: those of the system.
+  std::string headers;   // File as of ReadHeaders. Empty: none.
 };
 
 // Thread-safe. Its end sends what waits, for a moment; by then nobody may use the tracer.
 class Tracing {
  public:
-  // Starts a thread. INVALID_ARGUMENT naming tracing.endpoint. The collector may come later.
+  // Starts a thread. INVALID_ARGUMENT or FAILED_PRECONDITION naming the setting. The collector may
+  // come later.
   static Result<std::unique_ptr<Tracing>> Start(const Settings& settings, Resource resource);
 
   Tracer* tracer() { return &tracer_; }

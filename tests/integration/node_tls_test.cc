@@ -254,6 +254,10 @@ TEST_F(NodeTlsTest, FilesThatBecomeWrongLeaveTheCertificateOfBefore) {
     EXPECT_THAT((*node)->process().err(), HasSubstr(reason));
     NodeClient client((*node)->address(), As(""));
     EXPECT_TRUE(client.error().ok()) << client.error().error_message();
+    const auto scrape = metrics::HttpGet((*node)->admin(), "/metrics", std::chrono::seconds(60));
+    ASSERT_OK(scrape);
+    EXPECT_THAT(*scrape, HasSubstr("cairn_tls_files_refused{cert=\"server\"} 1\n"));
+    EXPECT_THAT(*scrape, HasSubstr("cairn_tls_cert_expiry_timestamp_seconds{cert=\"server\"}"));
   }
   // The right pair is used at once, and these clients do not trust it.
   Issue("server_evil", "IP:127.0.0.1", "evil");

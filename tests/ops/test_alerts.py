@@ -47,6 +47,7 @@ FAULTS = [
     ("CairnDiskFails", "cache-1", True),
     ("CairnDiskCopiesFail", "cache-1", True),
     ("CairnCertificateEnds", "cache-1", True),
+    ("CairnTlsFilesRefused", "cache-1", True),
     ("CairnMemberAbsent", "cache-2", True),
     ("CairnMemoryRefused", "cache-2", True),
     ("CairnLogLinesLost", "cache-2", True),
@@ -157,7 +158,7 @@ class _Stage:
             *("--disk.path", self._folder / "cache-1/disk", "--disk.io_backend", "threads"),
             *("--disk.capacity", "64MiB", "--disk.min_free", "0", "--disk.flush_after", "50ms"),
             *("--drain.flush_timeout", "10m", "--tls.cert", self._folder / "tls/tls.crt"),
-            *("--tls.key", self._folder / "tls/tls.key"),
+            *("--tls.key", self._folder / "tls/tls.key", "--tls.reload_interval", "1s"),
             prefix=self._device.prefix,
         )
         self._start_node(
@@ -209,6 +210,7 @@ class _Stage:
         self._store_blocks("cache-1", 500)
         self._running["cache-0"].kill()
         self._keys.write_text("no key\n", encoding="ascii")
+        (self._folder / "tls/tls.key").write_text("no key\n", encoding="ascii")
         self._start(
             "router-1",
             router_command(self._build, MODEL, "--workers", engine, "--engines.events", events),

@@ -165,7 +165,10 @@ class RouterProcess final : public service::Service {
             config.all_answers, BudgetName{.item = "answers", .setting = "all_answers"})),
         memory_(MemoryBounds(config)) {
     registry_.AddProcessMetrics({{"component", "router"}});
-    metrics::ExportCertificates(config_.tls, &registry_);
+    metrics::ExportCertificates(
+        config_.tls,
+        {{"cache", config_.cache_certificate}, {"workers", config_.workers_tls.certificate}},
+        &registry_);
   }
   ~RouterProcess() override { Stop(); }
 

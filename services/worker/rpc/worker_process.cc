@@ -26,7 +26,7 @@ class Worker final : public service::Service {
   Worker(const WorkerConfig& config, metrics::Registry* registry, tracing::Tracer* tracer)
       : config_(config), registry_(*registry), tracer_(tracer) {
     registry_.AddProcessMetrics({{"component", "worker"}});
-    metrics::ExportCertificates(config_.tls, &registry_);
+    metrics::ExportCertificates(config_.tls, {{"cache", config_.cache_certificate}}, &registry_);
   }
 
   Status Start() override {

@@ -14,6 +14,13 @@ ROWS = [
         [
             shared.CERTIFICATE,
             stat(
+                "Processes with TLS files that are refused",
+                "short",
+                "They go on with the files of before until these end. Their logs say why.",
+                count("cairn_tls_files_refused == 1"),
+                NONE_ALLOWED,
+            ),
+            stat(
                 "Files of keys that are stale",
                 "short",
                 "A key that was taken away since is still valid. The router's log says why.",
@@ -85,6 +92,12 @@ ROWS = [
                 "s",
                 "It jumps up when a new one was read.",
                 ("{{pod}} {{instance}} {{cert}}", shared.CERTIFICATE_LEFT),
+            ),
+            lines(
+                "Changes of TLS files",
+                "ops",
+                "taken: new connections use them. refused: they are wrong.",
+                per_second("cairn_tls_reloads_total", "result"),
             ),
             lines(
                 "Files of keys that are stale, by setting",

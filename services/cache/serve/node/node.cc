@@ -192,7 +192,7 @@ class Node final : public service::Service {
     ExportMemory(&memory_, engine_.get(), &registry_);
     if (disk_ != nullptr) ExportDiskTier(disk_.get(), &registry_);
     ExportDevices(devices_, &registry_);
-    metrics::ExportCertificates(config_.rpc.tls, &registry_);
+    metrics::ExportCertificates(config_.rpc.tls, {}, &registry_);
     return OkStatus();
   }
 

@@ -18,6 +18,7 @@
 #include "common/concurrency/mutex.h"
 #include "common/metrics/admin_server.h"
 #include "common/metrics/certificates.h"
+#include "common/net/checked_files.h"
 #include "common/status/matchers.h"
 
 namespace cairn::metrics {
@@ -49,29 +50,55 @@ class CertificatesTest : public ::testing::Test {
       ::testing::TempDir() + "cairn_certificates." + std::to_string(getpid());
 };
 
-TEST_F(CertificatesTest, SayWhenTheyEndAsTheFilesAreNow) {
+TEST_F(CertificatesTest, SayWhenThoseInUseEnd) {
   Registry registry;
-  const std::string path = folder_ + "/cert.pem";
-  ExportCertificates({.certificate = path, .private_key = folder_ + "/key.pem", .client_ca = path},
-                     &registry);
+  const std::string path = folder_ + "/cert.pem", other = folder_ + "/other.pem";
+  std::filesystem::copy(path, other);
+  ExportCertificates({.certificate = path, .private_key = folder_ + "/key.pem", .client_ca = ""},
+                     {{"cache", other}, {"workers", ""}}, &registry);
+  const std::string expiry = "cairn_tls_cert_expiry_timestamp_seconds";
+  EXPECT_THAT(registry.Scrape(), Not(HasSubstr(expiry)));  // Nobody uses them yet.
+
+  net::CheckedFiles server(
+      {.authorities = "", .certificate = path, .private_key = folder_ + "/key.pem"});
+  net::CheckedFiles client({.authorities = other, .certificate = "", .private_key = ""});
   const std::string scrape = registry.Scrape();
-  const std::string name = "cairn_tls_cert_expiry_timestamp_seconds";
   const double in_two_days =
       static_cast<double>(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) +
       2 * 86400;
-  for (const char* cert : {"server", "ca"}) {
-    const std::string row = name + "{cert=\"" + cert + "\"} ";
+  for (const char* cert : {"server", "cache"}) {
+    const std::string row = expiry + "{cert=\"" + cert + "\"} ";
     const size_t at = scrape.find("\n" + row);
     ASSERT_NE(at, std::string::npos) << scrape;
     EXPECT_NEAR(std::stod(scrape.substr(at + 1 + row.size())), in_two_days, 600);
+    EXPECT_THAT(scrape, HasSubstr(fmt::format("cairn_tls_files_refused{{cert=\"{}\"}} 0\n", cert)));
   }
+
+  // Files that have become wrong change nothing but this.
+  const std::string refusals = "cairn_tls_reloads_total{result=\"refused\"} ";
+  const auto count = [&](const std::string& row) {
+    const std::string now = registry.Scrape();
+    return std::stod(now.substr(now.find("\n" + row) + 1 + row.size()));
+  };
+  const double before = count(refusals);
   std::ofstream(path) << "nothing";
-  EXPECT_THAT(registry.Scrape(), Not(HasSubstr(name)));
+  server.Look();
+  server.Look();
+  const std::string wrong = registry.Scrape();
+  const std::string row = expiry + "{cert=\"server\"} ";
+  EXPECT_EQ(count(row), std::stod(scrape.substr(scrape.find("\n" + row) + 1 + row.size())));
+  EXPECT_THAT(wrong, HasSubstr("cairn_tls_files_refused{cert=\"server\"} 1\n"));
+  EXPECT_THAT(wrong, HasSubstr("cairn_tls_files_refused{cert=\"cache\"} 0\n"));
+  EXPECT_EQ(count(refusals), before + 1);
+  // The one of before is there again.
+  std::filesystem::copy(other, path, std::filesystem::copy_options::overwrite_existing);
+  server.Look();
+  EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_tls_files_refused{cert=\"server\"} 0\n"));
 }
 
 TEST_F(CertificatesTest, SayNothingWithoutTls) {
   Registry registry;
-  ExportCertificates({}, &registry);
+  ExportCertificates({}, {}, &registry);
   EXPECT_EQ(registry.Scrape(), "");
 }
 

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -54,6 +58,7 @@ class ExporterTest : public ::testing::Test {
     exporter_.emplace(
         Exporter::Options{.collector = {{.tls = false, .host = "c", .port = 4318}, "/v1/traces"},
                           .resource = {"cairn-test", "machine/1", "0.1.0"},
+                          .headers = {{"X-Key", "k"}},
                           .most_waiting = most_waiting,
                           .most_at_once = most_at_once,
                           .last_words = std::chrono::milliseconds(1)},
@@ -249,6 +254,38 @@ TEST(ParseCollectorTest, AUrlWithOrWithoutAPath) {
     EXPECT_FALSE(wrong.ok()) << text;
     EXPECT_THAT(ToString(wrong.status()), HasSubstr("tracing.endpoint")) << text;
   }
+}
+
+TEST_F(ExporterTest, HeadersOfAFileGoWithEachCall) {
+  const std::string path = ::testing::TempDir() + "headers." + std::to_string(getpid());
+  std::ofstream(path) << "\xef\xbb\xbf# A key.\r\nAuthorization: Bearer a:b\r\n\n x-scope:  1 ";
+  const auto headers = ReadHeaders(path, "tracing.headers");
+  ASSERT_OK(headers);
+  ASSERT_EQ(headers->size(), 2u);
+  EXPECT_EQ((*headers)[0].name, "Authorization");
+  EXPECT_EQ((*headers)[0].value, "Bearer a:b");
+  EXPECT_EQ((*headers)[1].name, "x-scope");
+  EXPECT_EQ((*headers)[1].value, "1");
+  // Secrets are not shown.
+  for (const char* wrong : {"secret", "secret:", ": secret", "a b: secret", "a: se\x01cret"}) {
+    std::ofstream(path) << "ok: 1\n" << wrong << "\n";
+    const Status status = ReadHeaders(path, "tracing.headers").status();
+    EXPECT_THAT(status, cairn::testing::StatusIs(StatusCode::kInvalidArgument,
+                                                 HasSubstr("tracing.headers: '" + path +
+                                                           "' line 2: expected a header")));
+    EXPECT_THAT(Message(status), ::testing::Not(HasSubstr("secret")));
+  }
+  std::filesystem::remove(path);
+  EXPECT_THAT(ReadHeaders(path, "tracing.headers"),
+              cairn::testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path)));
+  EXPECT_EQ(ReadHeaders("", "tracing.headers")->size(), 0u);
+  Start();
+  Add(1);
+  Tick();
+  const auto& sent = world_.calls.back().request.headers;
+  EXPECT_TRUE(std::ranges::any_of(sent, [](const http::Header& header) {
+    return header.name == "X-Key" && header.value == "k";
+  }));
 }
 
 }  // namespace
