@@ -33,6 +33,9 @@ def test_answers_are_those_without_a_cache(model, engine_log, start_node, tmp_pa
     ids = prompt(1)[0].tolist()
     with Engine(model, engine_log(), **ENGINE, **ALONE) as engine:
         expected = engine.ask(ids)
+    if len(set(expected[0]["logprobs"])) == 1:
+        # Seen of gpt_oss without AVX-512. Any token is right then, whatever the cache brought.
+        pytest.skip("vLLM gives every token the same probability with this model on this machine")
     disk = ["--disk.path", str(tmp_path / "disk")]
     node = start_node(*disk)
 
