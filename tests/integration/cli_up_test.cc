@@ -300,8 +300,8 @@ TEST_F(CliUpTest, AReportHasWhatRunsAndNamesWhatDoesNot) {
   for (const auto& part : json["parts"]) {
     if (part["missing"] != "") missing.insert(part["name"].get<std::string>());
   }
-  EXPECT_THAT(missing,
-              ::testing::ElementsAre("log " + root_.path() + "/none", "worker-2: metrics"));
+  EXPECT_THAT(missing, ::testing::ElementsAre("log " + root_.path() + "/none", "worker-2: metrics",
+                                              "worker-2: state"));
 
   std::stringstream read;
   read << std::ifstream(path).rdbuf();

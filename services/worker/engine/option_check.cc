@@ -50,7 +50,7 @@ Status CheckReadOptions(const WorkerEngine::Options& options, const Recipe& reci
         "read by rows on the CPU only",
         options.read_policy, options.device);
   }
-  return methods::CheckReadPolicy(options.read_policy);
+  return Annotate(methods::CheckReadPolicy(options.read_policy), "read_policy");
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST_F(WorkerConfigTest, CheckConfigFindsWhatAStartWouldRefuse) {
       {{"--device", "gpu"}, "option 'device': got 'gpu', expected cpu, or cuda:N"},
       {{"--cache.recipe", "int9"}, "cache.recipe: codec: got 'int9'"},
       {{"--cache.publish", "int8;int9"}, "cache.publish: codec: got 'int9'"},
-      {{"--read_policy", "all"}, "read policy: got 'all', expected one of precision"},
+      {{"--read_policy", "all"}, "read_policy: read policy: got 'all', expected one of precision"},
       {{"--read_policy", "precision:rows=2"}, "read policy parameter 'rows': got '2'"},
       {{"--read_policy", "precision", "--device", "cuda:0"}, "on the CPU only"},
       {{"--read_policy", "precision", "--cache.recipe", "streaming:keep=0.4+raw"},
