@@ -309,7 +309,7 @@ TEST_F(CliUpTest, AReportHasWhatRunsAndNamesWhatDoesNot) {
   EXPECT_THAT(report,
               AllOf(HasSubstr("==== machine ===="), HasSubstr("==== node-1: stat ===="),
                     HasSubstr("==== node-1: members ===="), HasSubstr("cairn_lookup_tokens_total"),
-                    HasSubstr("==== worker-1: state ====\nready\n"),
+                    HasSubstr("==== worker-1: state ====\n200 ready\n"),
                     HasSubstr("cairn_worker_tokens_total"), HasSubstr("cairn_router_tokens_total"),
                     HasSubstr("==== worker-2: log ====\n"), HasSubstr("starting")));
   EXPECT_THAT(report, HasSubstr("listen: 127.0.0.1:7400\npassword: [left out]\n"));
