@@ -6,9 +6,6 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/strand.hpp>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,15 +27,12 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(50);
 
 constexpr char kLoader[] = "http";
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string{std::istreambuf_iterator<char>(in), {}};
-}
-
 // Files that change between the two readings are read again: their times are other ones.
 void TellUsed(const net::TlsOptions& tls) {
-  net::LoadedFiles::OfProcess().Use(kLoader, {{tls.certificate, ReadFile(tls.certificate)},
-                                              {tls.client_ca, ReadFile(tls.client_ca)}});
+  const net::PemTexts texts = net::ReadPem(
+      {.authorities = tls.client_ca, .certificate = tls.certificate, .private_key = ""});
+  net::LoadedFiles::OfProcess().Use(kLoader, {{tls.certificate, texts.certificate.value_or("")},
+                                              {tls.client_ca, texts.authorities.value_or("")}});
 }
 
 // When the files of the settings changed last, to tell whether they have to be read again.

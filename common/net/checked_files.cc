@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "common/log/log.h"
@@ -21,12 +19,6 @@ namespace {
 std::string NextLoader() {
   static std::atomic<int> made{0};
   return fmt::format("grpc {}", made.fetch_add(1));
-}
-
-std::optional<std::string> ReadFile(const std::string& path) {
-  if (path.empty()) return std::nullopt;
-  std::ifstream in(path, std::ios::binary);
-  return std::string{std::istreambuf_iterator<char>(in), {}};
 }
 
 bool WriteAll(int fd, std::string_view text) {
@@ -80,21 +72,15 @@ CheckedFiles::~CheckedFiles() {
   }
 }
 
-PemTexts CheckedFiles::Read() const {
-  return {.authorities = ReadFile(files_.authorities),
-          .certificate = ReadFile(files_.certificate),
-          .private_key = ReadFile(files_.private_key)};
-}
-
 void CheckedFiles::Look() {
-  PemTexts texts = Read();
+  PemTexts texts = ReadPem(files_);
   if (texts == used_) {
     if (std::exchange(refused_, {}) != PemTexts()) TellUsed();
     return;
   }
   // Files that are being replaced are read when that is over.
-  PemTexts again = Read();
-  if (texts != again) texts = std::exchange(again, Read());
+  PemTexts again = ReadPem(files_);
+  if (texts != again) texts = std::exchange(again, ReadPem(files_));
   if (texts != again) return;
   if (const Status status = CheckPem(files_, texts); !status.ok()) {
     if (texts != refused_) log::Warn("tls_reload_failed", {{"error", ToString(status)}});

@@ -32,8 +32,6 @@ class CheckedFiles {
   const PemFiles& copies() const { return copies_; }
 
  private:
-  // Unreadable files are empty texts, which no check takes.
-  PemTexts Read() const;
   void TellUsed() const;  // To LoadedFiles.
 
   const PemFiles files_;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 namespace cairn::net {
@@ -67,6 +69,12 @@ bool AreCertificates(const std::string& text) {
   return count > 0 && at_end;
 }
 
+std::optional<std::string> ReadFile(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  std::ifstream in(path, std::ios::binary);
+  return std::string{std::istreambuf_iterator<char>(in), {}};
+}
+
 }  // namespace
 
 Status Check(const TlsOptions& options) {
@@ -99,6 +107,12 @@ Status Check(const TlsOptions& options) {
     CAIRN_RETURN_IF_ERROR(CheckPeriod(ca.get(), options.client_ca, "tls.client_ca"));
   }
   return OkStatus();
+}
+
+PemTexts ReadPem(const PemFiles& files) {
+  return {.authorities = ReadFile(files.authorities),
+          .certificate = ReadFile(files.certificate),
+          .private_key = ReadFile(files.private_key)};
 }
 
 Status CheckPem(const PemFiles& files, const PemTexts& texts) {

@@ -39,6 +39,9 @@ struct PemTexts {
   friend bool operator==(const PemTexts&, const PemTexts&) = default;
 };
 
+// Unreadable files are empty texts, which CheckPem does not take.
+PemTexts ReadPem(const PemFiles& files);
+
 // Whether connections can use the texts of the files. FAILED_PRECONDITION, with the file: it is not
 // PEM, certificate and key do not belong together, or the certificate is over or has not begun.
 Status CheckPem(const PemFiles& files, const PemTexts& texts);

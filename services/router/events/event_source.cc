@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kField[] = "engines.events";
 constexpr std::string_view kTcp = "tcp://", kIpc = "ipc://";
-constexpr std::string_view kDns = "dns:", kHost = "{host}";
+constexpr std::string_view kHost = "{host}";
 
 Status CheckEndpoint(const std::string& endpoint) {
   const auto bad = [&](std::string_view why) {
@@ -52,13 +52,12 @@ Status CheckNamedEndpoint(const std::string& endpoint) {
   if (endpoint.starts_with(begin) && CheckEndpoint(WithHost(endpoint, "a")).ok()) return OkStatus();
   return InvalidArgument(
       "{}: got the endpoint '{}' of a name of engines, expected tcp://{{host}}:PORT, where "
-      "{{host}} "
-      "stands for each of them",
+      "{{host}} stands for each of them",
       kField, endpoint);
 }
 
 Status CheckEndpointOf(const std::string& worker, const std::string& endpoint) {
-  return worker.starts_with(kDns) ? CheckNamedEndpoint(endpoint) : CheckEndpoint(endpoint);
+  return IsWorkerName(worker) ? CheckNamedEndpoint(endpoint) : CheckEndpoint(endpoint);
 }
 
 // The host of http://HOST:PORT.
@@ -128,7 +127,7 @@ std::vector<EventSource> SourcesOf(std::span<const EventSource> sources,
   std::vector<EventSource> all;
   size_t named = 0;
   for (const EventSource& source : sources) {
-    if (!source.worker.starts_with(kDns)) {
+    if (!IsWorkerName(source.worker)) {
       all.push_back(source);
       continue;
     }

@@ -84,8 +84,7 @@ void ExportViews(const EngineView::Numbers& view, metrics::Sink& sink) {
 }  // namespace
 
 uint64_t EngineEventsConfig::engines() const {
-  const auto is_name = [](const std::string& text) { return text.starts_with("dns:"); };
-  const auto names = static_cast<uint64_t>(std::ranges::count_if(events, is_name));
+  const auto names = static_cast<uint64_t>(std::ranges::count_if(events, IsWorkerName));
   return events.size() - names + (names > 0 ? named : 0);
 }
 

@@ -17,8 +17,6 @@ constexpr Duration kInterval = std::chrono::seconds(1);
 
 }  // namespace
 
-bool IsWorkerName(const std::string& worker) { return worker.starts_with(kDns); }
-
 Result<WorkerName> ParseWorkerName(const std::string& worker) {
   WorkerName parsed;
   parsed.name = worker.substr(kDns.size());

@@ -19,7 +19,6 @@ struct WorkerName {
   uint16_t port = 0;  // 0: SRV records have it.
 };
 
-bool IsWorkerName(const std::string& worker);
 // INVALID_ARGUMENT names the setting `workers`. REQUIRES: IsWorkerName(worker).
 Result<WorkerName> ParseWorkerName(const std::string& worker);
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "cairn/v1/admin.grpc.pb.h"
 #include "common/log/log.h"
 #include "common/net/credentials.h"
@@ -29,9 +30,7 @@ class HexOfBytes final : public google::protobuf::TextFormat::FastFieldValuePrin
  public:
   void PrintBytes(const std::string& bytes,
                   google::protobuf::TextFormat::BaseTextGenerator* to) const override {
-    std::string digits;
-    for (const char byte : bytes) digits += fmt::format("{:02x}", static_cast<uint8_t>(byte));
-    to->PrintString(digits);
+    to->PrintString(absl::BytesToHexString(bytes));
   }
 };
 
