@@ -12,7 +12,7 @@ from cairn_cluster import Load, start
 from conftest import ROOT
 from pod_security import CONTAINER_CONTEXT, POD_CONTEXT
 from rendered_chart import merged
-from test_cluster_router import CONTAINER, ENGINE, LABELS, caller, engines, router
+from test_cluster_router import ENGINE, LABELS, caller, engines, router
 
 GATEWAY = {"app": "gateway"}
 SOON = 20  # Seconds: 10 until a pod that comes or goes is known, and what a busy machine needs.
@@ -99,20 +99,14 @@ def release(networks, chart, programs, tmp_path):
 
 def with_engines(count, release_of_engines):
     """Values for so many engines; another release of them replaces all pods."""
-    (deployment, service) = engines(count)["extraObjects"]
+    deployment, service = engines(count, release_of_engines)["extraObjects"]
     container = {
-        **CONTAINER,
+        **deployment["spec"]["template"]["spec"]["containers"][0],
         "command": ["sh", "-c", "trap '' TERM; engine"],
         "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1},
     }
-    template = {
-        "metadata": {"annotations": {"version": release_of_engines}},
-        "spec": {
-            "terminationGracePeriodSeconds": SERVES_ON,
-            "containers": [container],
-        },
-    }
-    deployment = merged(deployment, {"spec": {"template": template}})
+    pod = {"terminationGracePeriodSeconds": SERVES_ON, "containers": [container]}
+    deployment = merged(deployment, {"spec": {"template": {"spec": pod}}})
     return {"extraObjects": [deployment, service, *gateway()]}
 
 
