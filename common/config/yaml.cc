@@ -1,11 +1,8 @@
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
-
 #include <fstream>
-#include <optional>
 #include <sstream>
 
 #include "common/config/schema.h"
+#include "common/config/yaml_document.h"
 
 namespace cairn::config {
 namespace {
@@ -42,66 +39,13 @@ Status Flatten(const YAML::Node& map, const std::string& prefix, const std::stri
 
 }  // namespace
 
-namespace {
-
-// Where a document begins to say something.
-class FirstContent final : public YAML::EventHandler {
- public:
-  std::optional<YAML::Mark> mark;
-
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark& at, YAML::anchor_t) override { Note(at); }
-  void OnScalar(const YAML::Mark& at, const std::string&, YAML::anchor_t,
-                const std::string&) override {
-    Note(at);
-  }
-  void OnSequenceStart(const YAML::Mark& at, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {
-    Note(at);
-  }
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark& at, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {
-    Note(at);
-  }
-  void OnMapEnd() override {}
-
- private:
-  void Note(const YAML::Mark& at) {
-    if (!mark) mark = at;
-  }
-};
-
-// The place where the second document begins. Not YAML::LoadAll, which finds documents without end
-// behind some wrong characters, and takes all memory.
-std::optional<YAML::Mark> SecondDocument(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  FirstContent first, second;
-  if (!parser.HandleNextDocument(first)) return std::nullopt;
-  (void)parser.HandleNextDocument(second);
-  return second.mark;
-}
-
-}  // namespace
-
 Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
   std::vector<Leaf> leaves;
-  try {  // yaml-cpp reports by exceptions; they end here.
-    // yaml-cpp would read the first one, and nobody the others.
-    if (const auto second = SecondDocument(text)) {
-      return InvalidArgument("{} line {}: got a second YAML document, expected 1", source,
-                             second->line + 1);
-    }
-    const YAML::Node root = YAML::Load(text);
+  CAIRN_RETURN_IF_ERROR(ReadYaml(text, source, [&](const YAML::Node& root) -> Status {
     if (root.IsNull()) return OkStatus();
     if (!root.IsMap()) return InvalidArgument("{}: expected a YAML mapping of settings", source);
-    CAIRN_RETURN_IF_ERROR(Flatten(root, "", source, 0, &leaves));
-  } catch (const YAML::Exception& e) {
-    return InvalidArgument("{} line {}: not valid YAML: {}", source, e.mark.line + 1, e.msg);
-  }
+    return Flatten(root, "", source, 0, &leaves);
+  }));
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];
     Field* field = Find(leaf.name);

@@ -72,52 +72,39 @@ const std::string* FindTenant(const std::vector<ApiKey>& keys, std::string_view 
 Result<std::unique_ptr<ApiKeyFile>> ApiKeyFile::Open(std::string path, const std::string& field,
                                                      const Clock* clock) {
   std::unique_ptr<ApiKeyFile> file(new ApiKeyFile(std::move(path), clock));
-  const Stamp stamp = file->Look();
+  MutexLock lock(file->mu_);
   auto keys = file->Read();
   if (!keys.ok()) return Annotate(keys.status(), field);
-  MutexLock lock(file->mu_);
   file->keys_ = std::make_shared<const std::vector<ApiKey>>(*std::move(keys));
-  file->stamp_ = stamp;
-  file->look_at_ = clock->Now() + kLookEvery;
   return file;
 }
 
-ApiKeyFile::Stamp ApiKeyFile::Look() const {
-  std::error_code ignored;
-  return {.time = std::filesystem::last_write_time(path_, ignored),
-          .size = std::filesystem::file_size(path_, ignored)};
-}
-
 Result<std::vector<ApiKey>> ApiKeyFile::Read() const {
-  std::ifstream in(path_, std::ios::binary);
+  const std::string& path = file_.path();
+  std::ifstream in(path, std::ios::binary);
   if (!in) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "cannot read '{}', expected a file of lines 'TENANT SHA256'", path_);
+                  "cannot read '{}', expected a file of lines 'TENANT SHA256'", path);
   }
   std::string text(kMaxKeyFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
   if (text.size() > kMaxKeyFileBytes) {
-    return InvalidArgument("'{}' has more than {} bytes", path_, kMaxKeyFileBytes);
+    return InvalidArgument("'{}' has more than {} bytes", path, kMaxKeyFileBytes);
   }
   auto keys = ParseApiKeys(text);
-  if (!keys.ok()) return Annotate(keys.status(), fmt::format("'{}'", path_));
+  if (!keys.ok()) return Annotate(keys.status(), fmt::format("'{}'", path));
   return keys;
 }
 
 void ApiKeyFile::LookAgain() {
-  if (clock_->Now() < look_at_) return;
-  look_at_ = clock_->Now() + kLookEvery;
-  const Stamp stamp = Look();
-  // One that could not be read may be readable again without a change.
-  if (stamp == stamp_ && !stale_) return;
-  const bool changed = stamp != stamp_;
-  stamp_ = stamp;
+  const auto news = file_.Look(clock_->Now(), !stale_);
+  if (news == config::FollowedFile::News::kNone) return;
   auto read = Read();
   stale_ = !read.ok();
   if (read.ok()) {
     keys_ = std::make_shared<const std::vector<ApiKey>>(*std::move(read));
-  } else if (changed) {
+  } else if (news == config::FollowedFile::News::kChanged) {
     log::Warn("http_api_keys_reload_failed", {{"error", ToString(read.status())}});
   }
 }

@@ -2,7 +2,6 @@
 // The tenants of API keys: a file of lines `TENANT SHA256HEX`. The second word is the SHA-256 of an
 // API key. The file has no keys, so a copy of it lets nobody in.
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "cairn/common/hash.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
+#include "common/config/followed_file.h"
 
 namespace cairn::router {
 
@@ -38,8 +38,6 @@ const std::string* FindTenant(const std::vector<ApiKey>& keys, std::string_view 
 // The file, read again when it has changed. Thread-safe.
 class ApiKeyFile {
  public:
-  static constexpr Duration kLookEvery = std::chrono::seconds(1);
-
   // Errors name `field`.
   static Result<std::unique_ptr<ApiKeyFile>> Open(std::string path, const std::string& field,
                                                   const Clock* clock);
@@ -52,23 +50,15 @@ class ApiKeyFile {
   bool stale();
 
  private:
-  struct Stamp {
-    std::filesystem::file_time_type time;
-    uintmax_t size = 0;
-    bool operator==(const Stamp&) const = default;
-  };
-
-  ApiKeyFile(std::string path, const Clock* clock) : path_(std::move(path)), clock_(clock) {}
-  Stamp Look() const;
-  Result<std::vector<ApiKey>> Read() const;
+  ApiKeyFile(std::string path, const Clock* clock)
+      : clock_(clock), file_(std::move(path), clock->Now()) {}
+  Result<std::vector<ApiKey>> Read() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void LookAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::string path_;
   const Clock* const clock_;
   Mutex mu_;
+  config::FollowedFile file_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const std::vector<ApiKey>> keys_ ABSL_GUARDED_BY(mu_);
-  Stamp stamp_ ABSL_GUARDED_BY(mu_);
-  TimePoint look_at_ ABSL_GUARDED_BY(mu_);
   bool stale_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -14,6 +14,7 @@
 #include "common/net/credentials.h"
 #include "common/rpc/operator_socket.h"
 #include "common/rpc/unary_call.h"
+#include "common/tenants/tenant_name.h"
 #include "protocol/wire/convert.h"
 #include "services/cache/serve/rpc/request_fields.h"
 

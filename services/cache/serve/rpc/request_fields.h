@@ -38,8 +38,6 @@ Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std
 // At most 4 ids of nodes, of 1 to 128 characters each.
 Status CheckHolders(std::span<const std::string> holders, const std::string& field);
 Status CheckClientName(std::string_view name);
-// 1 to 128 of [A-Za-z0-9._-].
-Status CheckTenant(std::string_view tenant);
 
 struct FetchRange {
   LeaseId lease = 0;

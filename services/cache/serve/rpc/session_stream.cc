@@ -2,6 +2,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/status.h"
+#include "common/tenants/tenant_name.h"
 
 namespace cairn::cache {
 namespace {

@@ -43,7 +43,7 @@ TEST(ApiKeysTest, NamesTheLineThatIsWrongAndShowsNoKey) {
 class ApiKeyFileTest : public ::testing::Test {
  protected:
   void Write(const std::string& text) { std::ofstream(path_) << text; }
-  void WaitForTheNextLook() { clock_.Advance(ApiKeyFile::kLookEvery); }
+  void WaitForTheNextLook() { clock_.Advance(config::FollowedFile::kLookEvery); }
 
   FakeClock clock_;
   const std::string path_ = ::testing::TempDir() + "cairn_api_keys." + std::to_string(getpid());
