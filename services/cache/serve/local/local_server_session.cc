@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/log/log.h"
+#include "services/cache/store/state/namespace_registry.h"
 
 namespace cairn::cache {
 namespace {
@@ -196,11 +197,7 @@ Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint)
   const auto it = own_namespaces_.find(fingerprint);
   if (it != own_namespaces_.end()) return it->second;
   CAIRN_ASSIGN_OR_RETURN(const auto spec, services_.engine->GetNamespace(fingerprint));
-  if (spec->tenant != options_.tenant) {
-    return Errorf(StatusCode::kPermissionDenied,
-                  "field 'fingerprint': the namespace is not of this session's tenant '{}'",
-                  options_.tenant);
-  }
+  if (spec->tenant != options_.tenant) return NoNamespace(fingerprint);
   if (own_namespaces_.size() >= kMaxKnownNamespaces) own_namespaces_.clear();
   own_namespaces_.emplace(fingerprint, spec->layout.block_tokens);
   return spec->layout.block_tokens;

@@ -121,7 +121,7 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   }
   Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const override {
-    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.GetToDrop(fingerprint));
     return std::shared_ptr<const NamespaceSpec>(ns->stored, &ns->stored->spec);
   }
 
@@ -334,16 +334,13 @@ EngineStats Engine::GetStats() const {
 }
 
 Result<std::unique_ptr<EventQueue>> Engine::Watch(const WatchRequest& request) {
-  EventFilter filter{.fingerprint = request.fingerprint};
-  if (request.fingerprint) {
-    // An unknown namespace would be a watch that never says anything.
-    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(*request.fingerprint));
-    if (request.session) CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(*request.session, *ns));
-  }
+  EventFilter filter{.fingerprint = request.fingerprint, .tenant = request.tenant};
   if (request.session) {
     CAIRN_ASSIGN_OR_RETURN(filter.tenant, sessions_.TenantOf(*request.session));
-  } else {
-    filter.tenant = request.tenant;
+  }
+  // An unknown namespace would be a watch that never says anything.
+  if (request.fingerprint) {
+    CAIRN_RETURN_IF_ERROR(context_.registry.Get(*request.fingerprint, filter.tenant).status());
   }
   if (!request.snapshot) return context_.events.Subscribe(filter);
   // The namespaces are listed when the first page is made: one that is opened in between is told

@@ -210,7 +210,7 @@ class CacheEngine {
   virtual ~CacheEngine() = default;
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
-  // `tenant`: the only one whose namespaces the session may use; others are PERMISSION_DENIED.
+  // `tenant`: the only one whose namespaces the session may use; for it, others are not there.
   // Empty: any.
   virtual Result<SessionId> OpenSession(std::string_view client_name, std::string_view tenant) = 0;
   Result<SessionId> OpenSession(std::string_view client_name) {
@@ -229,7 +229,7 @@ class CacheEngine {
                                         Duration block_life = Duration(0)) {
     return OpenNamespace(spec, strict, block_life, LifeChange::kLonger);
   }
-  // NOT_FOUND for an unknown fingerprint.
+  // NOT_FOUND for an unknown fingerprint. Also of one whose blocks cannot be read.
   virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const = 0;
 
@@ -272,7 +272,7 @@ class CacheEngine {
 
   virtual EngineStats GetStats() const = 0;
   // A session that named a tenant gets this tenant's events alone. NOT_FOUND: the session is not
-  // open, or the namespace does not exist. PERMISSION_DENIED: the namespace is another tenant's.
+  // open, or the namespace does not exist or is another tenant's.
   virtual Result<std::unique_ptr<EventQueue>> Watch(const WatchRequest& request) = 0;
 
   virtual std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const = 0;  // "": all.

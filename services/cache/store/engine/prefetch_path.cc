@@ -31,8 +31,8 @@ Result<PrefetchOutcome> PrefetchPath::Take(const PrefetchRequest& request) {
     return InvalidArgument("field 'needed_in': got {} s, expected 0 to {} s",
                            Seconds(request.needed_in), Seconds(kMaxPrefetchHorizon));
   }
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
-  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(request.session));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint, tenant));
   const Duration lasts = request.needed_in + context_.options.prefetch_grace;
   const TimePoint end = context_.clock->Now() + lasts;
   const uint32_t last_use = context_.UseTicksAt(end);

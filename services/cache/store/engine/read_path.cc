@@ -121,8 +121,8 @@ std::shared_ptr<FurtherMatch> ReadPath::Wait(const MatchRequest& request, const 
 
 Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckMatch(request));
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
-  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(request.session));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint, tenant));
   if (request.joint.asked()) {
     CAIRN_RETURN_IF_ERROR(CheckQuestion(ns->spec.layout, request.joint, request.keys.size()));
   }

@@ -36,13 +36,12 @@ WritePath::WritePath(NodeContext* context, SessionTable* sessions, Evictor* evic
 Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
     SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
     Duration ttl) {
-  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(session));
   CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
   CAIRN_ASSIGN_OR_RETURN(const Duration lifetime,
                          CheckTtl("ttl", ttl, context_.options.default_reservation_ttl,
                                   context_.options.max_reservation_ttl));
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
-  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(session, *ns));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint, tenant));
   const TimePoint deadline = context_.clock->Now() + lifetime;
   std::vector<Result<ReservationId>> results;
   results.reserve(parts.size());
@@ -56,10 +55,9 @@ Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
 
 Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
     SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts) {
-  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(session));
   CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
-  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(session, *ns));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint, tenant));
   const RoomFor room{evictor_.RoomOf(*ns).owner, Lending::kLent};
   if (room.owner == kCommon) {
     return Errorf(StatusCode::kFailedPrecondition, "tenant '{}' has no session on this machine",

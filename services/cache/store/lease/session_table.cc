@@ -95,16 +95,6 @@ Status SessionTable::Check(SessionId session) const {
   return sessions_.contains(session) ? OkStatus() : NoSession(session);
 }
 
-Status SessionTable::CheckNamespace(SessionId session, const NamespaceState& ns) const {
-  MutexLock lock(mu_);
-  const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return NoSession(session);
-  if (it->second.tenant.empty() || it->second.tenant == ns.spec.tenant) return OkStatus();
-  return Errorf(StatusCode::kPermissionDenied,
-                "field 'fingerprint': the namespace is not of this session's tenant '{}'",
-                it->second.tenant);
-}
-
 Result<std::string> SessionTable::TenantOf(SessionId session) const {
   MutexLock lock(mu_);
   const auto it = sessions_.find(session);

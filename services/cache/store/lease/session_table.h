@@ -139,9 +139,6 @@ class SessionTable {
   Ended Close(SessionId session);
   // NOT_FOUND unless it is open.
   Status Check(SessionId session) const;
-  // Also PERMISSION_DENIED: the session named another tenant than the namespace's.
-  Status CheckNamespace(SessionId session, const NamespaceState& ns) const;
-
   // The tenant that the session named; empty: it named none. NOT_FOUND unless it is open.
   Result<std::string> TenantOf(SessionId session) const;
 

@@ -3,14 +3,11 @@
 #include <algorithm>
 
 namespace cairn::cache {
-namespace {
 
 Status NoNamespace(const Fingerprint& fingerprint) {
   return Errorf(StatusCode::kNotFound, "field 'fingerprint': no namespace {}; open it first",
                 fingerprint.Hex());
 }
-
-}  // namespace
 
 NamespacePtr NamespaceRegistry::Find(const Fingerprint& fingerprint) const {
   MutexLock lock(mu_);
@@ -18,12 +15,14 @@ NamespacePtr NamespaceRegistry::Find(const Fingerprint& fingerprint) const {
   return it == by_fingerprint_.end() ? nullptr : it->second;
 }
 
-Result<NamespacePtr> NamespaceRegistry::Get(const Fingerprint& fingerprint) const {
+Result<NamespacePtr> NamespaceRegistry::Get(const Fingerprint& fingerprint,
+                                            std::string_view tenant) const {
   NamespacePtr state;
   {
     MutexLock lock(mu_);
     const auto it = by_fingerprint_.find(fingerprint);
-    if (it != by_fingerprint_.end()) {
+    // Others' calls do not keep it, either.
+    if (it != by_fingerprint_.end() && (tenant.empty() || it->second->spec.tenant == tenant)) {
       state = it->second;
       state->last_use = ++uses_;
     }

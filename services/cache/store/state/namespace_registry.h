@@ -9,12 +9,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "services/cache/store/state/namespace_state.h"
 
 namespace cairn::cache {
+
+// NOT_FOUND: the answer about a namespace that is not there, and about one of another tenant.
+Status NoNamespace(const Fingerprint& fingerprint);
 
 class NamespaceRegistry {
  public:
@@ -23,9 +27,10 @@ class NamespaceRegistry {
   explicit NamespaceRegistry(size_t max_namespaces) : max_namespaces_(max_namespaces) {}
 
   NamespacePtr Find(const Fingerprint& fingerprint) const;
-  // For calls that read or write blocks. NOT_FOUND, which names the fingerprint: there is none.
-  // Errors of NamespaceState::readable: it has blocks, but they cannot be read.
-  Result<NamespacePtr> Get(const Fingerprint& fingerprint) const;
+  // For calls that read or write blocks. NOT_FOUND, which names the fingerprint: there is none, or
+  // it is not of this tenant (empty: any). Errors of NamespaceState::readable: it has blocks, but
+  // they cannot be read.
+  Result<NamespacePtr> Get(const Fingerprint& fingerprint, std::string_view tenant = {}) const;
   // For calls that drop blocks, which works for unreadable ones, too. NOT_FOUND as Get.
   Result<NamespacePtr> GetToDrop(const Fingerprint& fingerprint) const;
   // All namespaces that exist now. Cheap: the list is shared, and made again only when a namespace

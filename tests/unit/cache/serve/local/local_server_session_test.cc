@@ -2,6 +2,7 @@
 // descriptors do.
 #include <random>
 
+#include "services/cache/store/state/namespace_registry.h"
 #include "tests/unit/cache/serve/local/local_session_fixture.h"
 
 namespace cairn::cache::testing {
@@ -138,17 +139,16 @@ TEST_F(LocalServerSessionTest, BlocksFromBeforeTheFirstLocalSessionAreElsewhere)
   client.call->Release(done.lease);
 }
 
-TEST_F(LocalServerSessionTest, AnotherTenantsNamespaceIsRefused) {
+TEST_F(LocalServerSessionTest, AnotherTenantsNamespaceIsNotThere) {
   Client client(this, "a");
   const BlockKey key = TestKey(1);
   for (const Op op : {Op::kMatch, Op::kExists}) {
     const shm::Submission s = client.call->WithKeys(op, b_, {&key, 1});
     const shm::Completion done = client.call->Call(s);
-    EXPECT_EQ(done.code, Code(StatusCode::kPermissionDenied));
-    EXPECT_THAT(client.call->Text(s, done), HasSubstr("'fingerprint'"));
+    EXPECT_EQ(done.code, Code(StatusCode::kNotFound));
+    EXPECT_EQ(client.call->Text(s, done), Message(NoNamespace(b_)));
   }
-  EXPECT_EQ(client.call->Reserve(b_, 1, std::nullopt).code, Code(StatusCode::kPermissionDenied));
-  EXPECT_GE(stats_.rejected_descriptors.load(), 3u);
+  EXPECT_EQ(client.call->Reserve(b_, 1, std::nullopt).code, Code(StatusCode::kNotFound));
   EXPECT_TRUE(client.serves);
 }
 
