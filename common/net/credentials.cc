@@ -97,9 +97,9 @@ Caller CallerOf(const grpc::ServerContextBase& context) {
   caller.local = peer.rfind("unix:", 0) == 0 || peer.rfind("ipv4:127.", 0) == 0 ||
                  peer.rfind("ipv6:[::1]", 0) == 0 || peer.rfind("ipv6:%5B::1%5D", 0) == 0;
   Caller named = NamesOf(context.auth_context().get());
-  caller.names = std::move(named.names);
-  caller.common_names = std::move(named.common_names);
-  return caller;
+  named.is_operator = caller.is_operator;
+  named.local = caller.local;
+  return named;
 }
 
 Caller NamesOf(const grpc::AuthContext* auth) {
@@ -112,6 +112,8 @@ Caller NamesOf(const grpc::AuthContext* auth) {
   };
   add("peer_spiffe_id", &caller.names);
   add("x509_subject_alternative_name", &caller.names);
+  add("peer_uri", &caller.uris);
+  add("peer_dns", &caller.dns_names);
   add("x509_common_name", &caller.common_names);
   return caller;
 }

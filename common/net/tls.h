@@ -57,6 +57,8 @@ Result<double> CertificateExpiry(const std::string& pem, const std::string& path
 struct Caller {
   // The alternative names in the client's certificate, as they are: SPIFFE URIs, DNS names, ...
   std::vector<std::string> names;
+  // Those of them that are URIs, and those that are DNS names.
+  std::vector<std::string> uris = {}, dns_names = {};
   // Its common names. Many authorities let whoever asks for a certificate choose them.
   std::vector<std::string> common_names;
   // Over a socket that only the process's own user and root can use.

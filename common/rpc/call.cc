@@ -1,8 +1,11 @@
 #include "common/rpc/call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "common/log/log.h"
+#include "common/net/credentials.h"
 #include "common/rpc/frames.h"
 #include "common/rpc/operator_socket.h"
 #include "common/rpc/status.h"
@@ -89,8 +92,59 @@ void Call::EndSpan(const Status& status) {
        .error = status.ok() ? "" : ToString(status)});
 }
 
+Status Call::Authorize() {
+  if (context_->access == nullptr) return OkStatus();
+  const net::Caller there = net::CallerOf(*grpc_);
+  const auto who = there.is_operator ? OperatorOf(grpc_->peer()) : std::nullopt;
+  caller_ =
+      who ? auth::Access::KnowOperator(who->uid) : context_->access->Know(auth::IdentityOf(there));
+  const std::optional<auth::Role> role = context_->role_of(method_->path());
+  if (role && caller_->rights.May(*role)) return OkStatus();
+  LogRefusal(role.value_or(auth::Role::kAdmin), "");
+  if (!caller_->identity.known()) {
+    return Errorf(StatusCode::kUnauthenticated,
+                  "the {} has a policy and does not know the caller, {}: expected a certificate "
+                  "with one URI, a DNS name or a common name",
+                  context_->process, there.Describe());
+  }
+  return Errorf(StatusCode::kPermissionDenied,
+                "the policy does not let {} call {}, expected the role {}",
+                caller_->identity.Describe(), method_->name(),
+                role ? auth::ToString(*role) : "of a method that has one");
+}
+
+bool Call::Allows(auth::Role role, std::string_view tenant) const {
+  if (caller_ == nullptr || caller_->rights.May(role, tenant)) return true;
+  LogRefusal(role, tenant);
+  return false;
+}
+
+bool Call::AllowsAll(auth::Role role) const {
+  return caller_ == nullptr || caller_->rights.MayForAll(role);
+}
+
+Status Call::CheckAllowed(auth::Role role, std::string_view tenant) const {
+  if (Allows(role, tenant)) return OkStatus();
+  return Errorf(StatusCode::kPermissionDenied,
+                "tenant: got '{}', for which the policy does not make {} a {}", tenant,
+                caller_->identity.Describe(), auth::ToString(role));
+}
+
+// Strangers can ask at will, so it has a rate, and each method its own.
+void Call::LogRefusal(auth::Role role, std::string_view tenant) const {
+  Rejected(Rejection::kAuth);
+  log::WriteAtRateOf(fmt::format("refused {}", method_->name()), log::Level::kWarn, "call_refused",
+                     {{"method", method_->name()},
+                      {"role", std::string(auth::ToString(role))},
+                      {"tenant", std::string(tenant)},
+                      {"identity", caller_->identity.Describe()},
+                      {"peer", PeerText(*grpc_)},
+                      {"trace", trace_}});
+}
+
 Status Call::Admit() {
   CAIRN_RETURN_IF_ERROR(ReadTrace());
+  CAIRN_RETURN_IF_ERROR(Authorize());
   return TakePlace();
 }
 
@@ -125,6 +179,7 @@ Result<Gate::Pass> Call::TakePlaceAt(Gate* gate, std::string_view things,
 
 Status Call::AdmitStream() {
   CAIRN_RETURN_IF_ERROR(ReadTrace());
+  CAIRN_RETURN_IF_ERROR(Authorize());
   if (!context_->draining.load(std::memory_order_relaxed)) return OkStatus();
   Rejected(Rejection::kDraining);
   return ShuttingDown(*context_);

@@ -5,11 +5,11 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
@@ -28,8 +28,9 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // INVALID_ARGUMENT: the trace id is malformed. RESOURCE_EXHAUSTED: too many calls, of all clients
-  // or of this connection. UNAVAILABLE: the process stops.
+  // INVALID_ARGUMENT: the trace id is malformed. UNAUTHENTICATED, PERMISSION_DENIED: the policy
+  // does not let the caller call the method, for any tenant. RESOURCE_EXHAUSTED: too many calls, of
+  // all clients or of this connection. UNAVAILABLE: the process stops.
   Status Admit();
   // The same without a place among the calls under way: for streams that live as long as their
   // client, and for those that have not begun.
@@ -47,6 +48,16 @@ class Call {
   void Leave() { pass_ = Gate::Pass(); }
   // Counts, logs, and converts.
   grpc::Status End(const Status& status);
+
+  // Who calls, and what it may do, after Admit. nullptr: the server has no policy.
+  const std::shared_ptr<const auth::KnownCaller>& caller() const { return caller_; }
+  // Whether the policy lets the caller do what asks for this role, for this tenant. True where
+  // there is no policy. A refusal is counted and logged.
+  bool Allows(auth::Role role, std::string_view tenant) const;
+  // The same, for all tenants, also those that nobody has named yet.
+  bool AllowsAll(auth::Role role) const;
+  // The same as Allows, as a status: PERMISSION_DENIED, which names the tenant.
+  Status CheckAllowed(auth::Role role, std::string_view tenant) const;
 
   // The caller's trace id. Where spans are wanted, the place of this call below the caller's: calls
   // that are made for this one get it.
@@ -67,6 +78,8 @@ class Call {
 
  private:
   Status ReadTrace();
+  Status Authorize();
+  void LogRefusal(auth::Role role, std::string_view tenant) const;
   void BeginSpan();
   void EndSpan(const Status& status);
   Status Hold(uint64_t bytes);
@@ -75,6 +88,7 @@ class Call {
   const grpc::ServerContextBase* const grpc_;
   const TimePoint begin_;
   std::string trace_;
+  std::shared_ptr<const auth::KnownCaller> caller_;
   std::optional<tracing::Place> place_;  // nullopt: no span is wanted.
   Gate::Pass pass_;
   RequestBytes::Share request_bytes_;

@@ -2,9 +2,12 @@
 // The state that all calls of a server share.
 
 #include <atomic>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "cairn/common/clock.h"
+#include "common/auth/access.h"
 #include "common/lifecycle/lifecycle.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/frame_bounds.h"
@@ -23,6 +26,11 @@ struct Context {
   RequestBytes* request_bytes = nullptr;
   const FrameBounds* bounds = nullptr;  // The bounds of the fields of requests; nullptr: none.
   tracing::Tracer* tracer = nullptr;    // nullptr: nobody wants spans.
+  // What callers may do. nullptr: whoever reaches the port may call every method.
+  auth::Access* access = nullptr;
+  // The role that a method asks for, by its path: "/cairn.v1.Cache/Match". REQUIRED with `access`.
+  // nullopt: it has none, and nobody may call it.
+  std::optional<auth::Role> (*role_of)(std::string_view path) = nullptr;
   // The method whose calls may be the first of a trace. Empty: none is.
   std::string_view entry = {};
   // The words of refusals: "the node is shutting down"; the setting that bounds the gate.

@@ -29,7 +29,8 @@ void ExpectAnswer(const grpc::Status& status, const char* call) {
 void Pause() { poll(nullptr, 0, 10); }
 
 NodeClient::NodeClient(const std::string& address,
-                       std::shared_ptr<grpc::ChannelCredentials> credentials) {
+                       std::shared_ptr<grpc::ChannelCredentials> credentials,
+                       const std::string& tenant) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
   arguments.SetMaxReceiveMessageSize(64 << 20);
@@ -40,6 +41,7 @@ NodeClient::NodeClient(const std::string& address,
   admin_ = v1::Admin::NewStub(channel_);
   v1::OpenSessionRequest request;
   request.set_client_name("node_client");
+  request.set_tenant(tenant);
   reader_ = cache_->OpenSession(&context_, request);
   if (reader_->Read(&hello_)) {
     session_ = hello_.session_id();
@@ -54,6 +56,15 @@ void NodeClient::Close() {
   context_.TryCancel();
   reader_->Finish();
   reader_.reset();
+}
+
+grpc::Status NodeClient::WaitEnd() {
+  v1::SessionEvent event;
+  while (reader_->Read(&event)) {
+  }
+  const grpc::Status status = reader_->Finish();
+  reader_.reset();
+  return status;
 }
 
 NamespaceSpec NodeClient::Spec(const std::string& tenant, const std::string& revision) {

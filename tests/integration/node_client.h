@@ -19,12 +19,15 @@ namespace cairn::testing {
 
 class NodeClient {
  public:
-  // Opens a session. `credentials`: nullptr for none.
+  // Opens a session. `credentials`: nullptr for none. `tenant`: the one that the session names.
   explicit NodeClient(const std::string& address,
-                      std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
+                      std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr,
+                      const std::string& tenant = "");
   ~NodeClient() { Close(); }
   // Ends the session's stream.
   void Close();
+  // Waits until the node ends it.
+  grpc::Status WaitEnd();
 
   // A spec with an opaque layout with one part, blocks of 16 tokens.
   static NamespaceSpec Spec(const std::string& tenant = "t",
@@ -53,6 +56,7 @@ class NodeClient {
   const std::string& session() const { return session_; }
   const v1::SessionEvent& hello() const { return hello_; }
   grpc::ClientReader<v1::SessionEvent>* events() { return reader_.get(); }
+  const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
   v1::Cache::Stub& cache() { return *cache_; }
   v1::Admin::Stub& admin() { return *admin_; }
   const grpc::Status& error() const { return error_; }  // The error of OpenSession.

@@ -43,6 +43,7 @@ ORDERS = {
         "config",
         "lifecycle",
         "net",
+        "auth",
         "http",
         "tracing",
         "metrics",
@@ -196,7 +197,7 @@ LIBRARIES = {
         "services/router/relay/prompt_reader.cc",
         "tools/cairn/output/json.h",
     ],
-    r"yaml-cpp/": ["common/config/yaml.cc"],
+    r"yaml-cpp/": ["common/auth/policy.cc", "common/config/yaml"],
     r"xxhash": ["common/hash/", "common/memory/", "kernels/slices/"],
     r"openssl/": ["common/hash/hash.cc", "common/http/transport.cc", "common/net/tls.cc"],
     r"boost/": [

@@ -22,6 +22,7 @@ CASES = {
         "12m",
     ),
     "CairnTlsFilesRefused": ('cairn_tls_files_refused{cert="server"}', "1", "0", "12m"),
+    "CairnPolicyRefused": ("cairn_auth_policy_refused{}", "1", "0", "12m"),
     "CairnLogLinesLost": ('cairn_log_lost_lines_total{reason="full"}', "0 0 0 1x60", "5", "5m"),
     "CairnPollerHangs": ("cairn_rpc_poller_busy_seconds{}", "4", "1", "2m"),
     "CairnDiskFails": ('cairn_tier_io_errors_total{tier="disk"}', "0 0 0 1x60", "5", "5m"),

@@ -23,15 +23,14 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock;
 
-// A field of the ready line: Field("ready grpc=a admin=b", "grpc") is "a".
+}  // namespace
+
 std::string LineField(const std::string& line, const std::string& name) {
   const size_t at = line.find(name + "=");
   if (at == std::string::npos) return "";
   const size_t begin = at + name.size() + 1;
   return line.substr(begin, line.find(' ', begin) - begin);
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Process>> Process::Start(const Options& options) {
   int out[2], err[2];

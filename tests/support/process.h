@@ -67,6 +67,9 @@ struct ServerPlace {
   const NetworkNamespace* network = nullptr;
 };
 
+// The text of the field in a line such as "ready grpc=127.0.0.1:7400 admin=...". Empty: none.
+std::string LineField(const std::string& line, const std::string& name);
+
 // Path of a binary of this build: Binary("cairn-cache").
 std::string Binary(std::string_view name);
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/service/policy.h"
 #include "common/service/tls_settings.h"
 #include "model/gguf.h"
 #include "model/request_limits.h"
@@ -120,6 +121,7 @@ void RegisterTls(config::Schema& schema, RouterConfig& c) {
   service::RegisterTls(
       &c.tls, &c.accept_plaintext,
       "PEM file with the server's certificate chain, for gRPC and HTTP. Empty: no TLS.", &schema);
+  service::RegisterPolicy(&c.auth_policy, &schema);
   service::Settings::RegisterLog(&c.process, &schema);
   service::Settings::RegisterTracing(&c.process, &schema);
   service::Settings::RegisterJson(&c.process, &schema);
@@ -152,7 +154,8 @@ Status CheckAddresses(RouterConfig& c) {
   // Probes and metrics only, nothing that changes anything: never behind TLS.
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress admin, service::ParseAdminListen(c.process));
   all.push_back({"admin.listen", admin});
-  return net::CheckDistinct(all);
+  CAIRN_RETURN_IF_ERROR(net::CheckDistinct(all));
+  return service::CheckPolicy(c.auth_policy, c.tls, c.listen);
 }
 
 // One name for each spelling of an address: names have no case, and http has a port of its own.

@@ -50,6 +50,7 @@ struct RouterConfig {
   WorkerLinkTls workers_tls;
   std::string cache_ca, cache_certificate, cache_private_key, cache_server_name;
   net::TlsOptions tls;
+  std::string auth_policy;
   bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
 
   // The workers are engines with OpenAI's API. All of them are, or none: the checks see to that.

@@ -16,7 +16,9 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "common/service/policy.h"
 #include "model/model.h"
+#include "protocol/wire/method_roles.h"
 #include "protocol/wire/request_bounds.h"
 #include "services/router/events/engine_view.h"
 #include "services/router/http/body_reads.h"
@@ -179,6 +181,8 @@ class RouterProcess final : public service::Service {
       if (!loaded.ok()) return Annotate(loaded.status(), "model");
       model = *std::move(loaded);
     }
+    CAIRN_ASSIGN_OR_RETURN(
+        access_, service::OpenPolicy(config_.auth_policy, &SteadyClock::Get(), &registry_));
     CAIRN_ASSIGN_OR_RETURN(auto policy, MakePolicy(config_.policy));
     core_.emplace(config_, std::move(model), std::move(policy), &registry_);
     if (config_.follows_engines()) CAIRN_RETURN_IF_ERROR(FollowEngines());
@@ -240,6 +244,7 @@ class RouterProcess final : public service::Service {
   std::string http_address() const override { return http_address_; }
 
   void Tick() override {
+    if (access_ != nullptr) access_->Look();
     core_->workers->Tick();
     health_.Tick();
     MutexLock lock(edges_mu_);
@@ -370,13 +375,16 @@ class RouterProcess final : public service::Service {
                                           .dispatcher = &core_->dispatcher,
                                           .index = &core_->index,
                                           .clock = &SteadyClock::Get(),
-                                          .answers = answers_});
+                                          .answers = answers_,
+                                          .tenant = config_.tenant});
     context_.clock = &SteadyClock::Get();
     context_.metrics = &call_metrics_;
     context_.gate = &gate_;
     context_.request_bytes = &request_bytes_;
     context_.bounds = &wire::RequestBounds();
     context_.tracer = tracer_;
+    context_.access = access_.get();
+    context_.role_of = &wire::RoleOf;
     context_.process = "router";
     service_->AddTo(server_.calls(), &context_, &core_->executor);
     health_.AddTo(server_.calls());
@@ -436,6 +444,7 @@ class RouterProcess final : public service::Service {
   rpc::RequestBytes request_bytes_;
   const std::shared_ptr<FairBudget> answers_;
   MemoryAccount memory_;
+  std::unique_ptr<auth::Access> access_;  // nullptr: no policy.
   rpc::Context context_;
   std::optional<Core> core_;
   std::optional<RouterService> service_;

@@ -121,6 +121,7 @@ class GenerateStream final : public rpc::PushedStream {
     CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
     CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request, service_->parts_.clock->Now(),
                                                              std::chrono::system_clock::now()));
+    CAIRN_RETURN_IF_ERROR(service_->CheckTenant(call_, wanted));
     wanted.names.trace = call_.trace();
     return wanted;
   }
@@ -202,9 +203,10 @@ void RouterService::AddTo(rpc::CallServer* server, const rpc::Context* context,
   // Its answer may wait for an engine: no thread waits with it.
   rpc::AddDeferred<v1::GenerateRequest, v1::PickResponse>(
       server, context, kRouterService, "Pick", executor, [this](auto& call, const auto& request) {
-        PickWorker(request, [&call](const Status& status, const v1::PickResponse& response) {
-          call.Answer(status, response);
-        });
+        PickWorker(call.call(), request,
+                   [&call](const Status& status, const v1::PickResponse& response) {
+                     call.Answer(status, response);
+                   });
       });
   rpc::AddUnary<v1::RouterInfoRequest, v1::RouterInfo>(
       server, context, kRouterService, "GetInfo", executor,
@@ -215,10 +217,16 @@ void RouterService::EndStreams() {
   for (const auto& stream : streams_.All()) stream->Cancel();
 }
 
-void RouterService::PickWorker(const v1::GenerateRequest& request,
+Status RouterService::CheckTenant(const rpc::Call& call, const GenerateRequest& request) const {
+  return call.CheckAllowed(auth::Role::kWriter,
+                           request.tenant.empty() ? parts_.tenant : request.tenant);
+}
+
+void RouterService::PickWorker(const rpc::Call& call, const v1::GenerateRequest& request,
                                std::function<void(const Status&, const v1::PickResponse&)> done) {
   auto wanted = FromProto(request, parts_.clock->Now(), std::chrono::system_clock::now());
   if (!wanted.ok()) return done(wanted.status(), {});
+  if (const Status allowed = CheckTenant(call, *wanted); !allowed.ok()) return done(allowed, {});
   parts_.engine->PickWorker(*std::move(wanted), [done = std::move(done)](Result<Pick> pick) {
     v1::PickResponse response;
     if (pick.ok()) ToProto(*pick, &response);

@@ -9,6 +9,7 @@
 #include "cairn/v1/router.pb.h"
 #include "common/concurrency/executor.h"
 #include "common/memory/fair_budget.h"
+#include "common/rpc/call.h"
 #include "common/rpc/call_server.h"
 #include "common/rpc/context.h"
 #include "common/rpc/stream_set.h"
@@ -31,6 +32,7 @@ class RouterService {
     const PrefixIndex* index = nullptr;
     const Clock* clock = nullptr;
     std::shared_ptr<FairBudget> answers = {};  // nullptr: no bound.
+    std::string tenant = "default";            // The tenant of requests that name none.
   };
 
   explicit RouterService(const Parts& parts) : parts_(parts) {}
@@ -42,7 +44,10 @@ class RouterService {
 
  private:
   friend class GenerateStream;
-  void PickWorker(const v1::GenerateRequest& request,
+  // Of the tenant that the request names, or the configured one: Pick as well, whose answer says
+  // where its prefix lies.
+  Status CheckTenant(const rpc::Call& call, const GenerateRequest& request) const;
+  void PickWorker(const rpc::Call& call, const v1::GenerateRequest& request,
                   std::function<void(const Status&, const v1::PickResponse&)> done);
   Status GetInfo(v1::RouterInfo* response);
 

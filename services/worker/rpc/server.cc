@@ -8,6 +8,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "protocol/wire/method_roles.h"
 #include "protocol/wire/request_bounds.h"
 #include "services/worker/rpc/load_reports.h"
 #include "services/worker/rpc/worker_service.h"
@@ -35,7 +36,7 @@ struct Server::Impl {
         waits({.name = "wait", .threads = kWaitThreads, .queue_capacity = kWaitingCalls}),
         // One: the engine's threads need the processors.
         tokenize({.name = "tokenize", .threads = 1, .queue_capacity = kWaitingCalls}),
-        service(engine, worker_metrics),
+        service(engine, worker_metrics, options.tenant),
         loads(engine, &context) {
     context.clock = &SteadyClock::Get();
     context.metrics = &call_metrics;
@@ -43,6 +44,8 @@ struct Server::Impl {
     context.request_bytes = &request_bytes;
     context.bounds = &wire::RequestBounds();
     context.tracer = options.tracer;
+    context.access = options.access;
+    context.role_of = &wire::RoleOf;
     context.entry = "Generate";
     context.process = "worker";
     service.AddTo(server.calls(), &context,

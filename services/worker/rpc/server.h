@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cairn/common/status.h"
+#include "common/auth/access.h"
 #include "common/metrics/metrics.h"
 #include "common/net/tls.h"
 #include "common/rpc/request_bytes.h"
@@ -26,6 +27,8 @@ class Server {
     // Bytes of the requests of all calls under way, as they were decoded, and again of the messages
     // that gRPC receives (setting rpc.requests).
     uint64_t request_bytes = 256 << 20;
+    auth::Access* access = nullptr;     // nullptr: no policy. Outlives the server.
+    std::string tenant = "default";     // The tenant of requests that name none.
     tracing::Tracer* tracer = nullptr;  // nullptr: nobody wants spans. Outlives the server.
   };
 

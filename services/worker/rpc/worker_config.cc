@@ -10,6 +10,7 @@
 #include "common/config/text_file.h"
 #include "common/memory/machine_memory.h"
 #include "common/recipe/recipe.h"
+#include "common/service/policy.h"
 #include "common/service/tls_settings.h"
 #include "model/gguf.h"
 #include "services/worker/engine/option_check.h"
@@ -179,6 +180,7 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
 void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
   service::RegisterTls(&c.tls, &c.accept_plaintext,
                        "PEM file with the server's certificate chain. Empty: no TLS.", &schema);
+  service::RegisterPolicy(&c.auth_policy, &schema);
   service::Settings::RegisterLog(&c.process, &schema);
   service::Settings::RegisterTracing(&c.process, &schema);
   service::Settings::RegisterJson(&c.process, &schema);
@@ -203,7 +205,8 @@ Status CheckAddresses(WorkerConfig& c) {
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
   // Probes and metrics only, nothing that changes anything: never behind TLS.
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress admin, service::ParseAdminListen(c.process));
-  return net::CheckDistinct({{"listen", listen}, {"admin.listen", admin}});
+  CAIRN_RETURN_IF_ERROR(net::CheckDistinct({{"listen", listen}, {"admin.listen", admin}}));
+  return service::CheckPolicy(c.auth_policy, c.tls, c.listen);
 }
 
 // The pool's pages cost memory when they are first used, and not at the start.

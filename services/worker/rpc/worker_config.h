@@ -63,6 +63,7 @@ struct WorkerConfig {
   std::string cache_server_name;
 
   net::TlsOptions tls;
+  std::string auth_policy;
   bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
 };
 

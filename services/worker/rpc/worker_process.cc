@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/metrics/certificates.h"
 #include "common/metrics/memory_metrics.h"
+#include "common/service/policy.h"
 #include "services/worker/engine/worker_device.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/server.h"
@@ -42,7 +43,11 @@ class Worker final : public service::Service {
     }
     CAIRN_ASSIGN_OR_RETURN(engine_, WorkerEngine::Create(options, std::move(cache)));
     metrics_.emplace(registry_, *engine_);
+    CAIRN_ASSIGN_OR_RETURN(
+        access_, service::OpenPolicy(config_.auth_policy, &SteadyClock::Get(), &registry_));
     Server::Options serve;
+    serve.access = access_.get();
+    serve.tenant = config_.tenant;
     serve.listen = config_.listen;
     serve.tls = config_.tls;
     serve.tracer = tracer_;
@@ -68,7 +73,10 @@ class Worker final : public service::Service {
 
   std::string address() const override { return server_->address(); }
 
-  void Tick() override { server_->Tick(); }
+  void Tick() override {
+    if (access_ != nullptr) access_->Look();
+    server_->Tick();
+  }
 
   Duration BusyFor() const override {
     const Server* const server = serving_.load(std::memory_order_acquire);
@@ -89,6 +97,7 @@ class Worker final : public service::Service {
   std::unique_ptr<WorkerEngine> engine_;
   std::optional<WorkerMetrics> metrics_;
   std::optional<MemoryAccount> memory_;
+  std::unique_ptr<auth::Access> access_;  // nullptr: no policy.
   std::unique_ptr<Server> server_;
   std::atomic<const Server*> serving_{nullptr};  // Set once it has started.
 };

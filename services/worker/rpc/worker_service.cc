@@ -200,6 +200,9 @@ Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& reque
                                const WriteGenerate& write) {
   CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request, SteadyClock::Get().Now(),
                                                            std::chrono::system_clock::now()));
+  // Also what the request is charged to: a router says it for its callers.
+  CAIRN_RETURN_IF_ERROR(
+      call.CheckAllowed(auth::Role::kWriter, wanted.tenant.empty() ? tenant_ : wanted.tenant));
   wanted.trace = call.trace();
 
   GenerateCallbacks callbacks;
@@ -226,6 +229,7 @@ Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& reque
 
 Status WorkerService::Score(rpc::Call& call, const v1::ScoreRequest& request,
                             const WriteScore& write) {
+  CAIRN_RETURN_IF_ERROR(call.CheckAllowed(auth::Role::kWriter, tenant_));
   GenerateRequest wanted;
   wanted.prompt = TokenPrompt{{request.context().ids().begin(), request.context().ids().end()}};
   wanted.score_tokens = {request.continuation().ids().begin(), request.continuation().ids().end()};

@@ -33,9 +33,9 @@ class WorkerService {
     Executor* tokenize;  // Tokenize: up to a message's size of text, which takes a processor.
   };
 
-  // Both must outlive the service.
-  WorkerService(WorkerEngine& engine, const WorkerMetrics& metrics)
-      : engine_(engine), metrics_(metrics) {}
+  // `engine` and `metrics` must outlive the service. `tenant`: of requests that name none.
+  WorkerService(WorkerEngine& engine, const WorkerMetrics& metrics, std::string tenant)
+      : engine_(engine), metrics_(metrics), tenant_(std::move(tenant)) {}
   // Before the server starts. The service and `context` must outlive it.
   void AddTo(rpc::CallServer* server, const rpc::Context* context, const Executors& executors);
 
@@ -52,6 +52,7 @@ class WorkerService {
 
   WorkerEngine& engine_;
   const WorkerMetrics& metrics_;
+  const std::string tenant_;
 };
 
 }  // namespace cairn::worker

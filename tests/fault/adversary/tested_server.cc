@@ -10,23 +10,18 @@
 #include <fstream>
 
 #include "tests/support/etcd_cluster.h"
+#include "tests/support/process.h"
 
 namespace cairn::fault {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::LineField;
 
 constexpr size_t kLogBytes = 16 << 10;
 // Clients need a moment until they are connected again.
 constexpr Duration kComeBack = seconds(2);
-
-std::string LineField(const std::string& line, const std::string& name) {
-  const size_t at = line.find(name + "=");
-  if (at == std::string::npos) return "";
-  const size_t begin = at + name.size() + 1;
-  return line.substr(begin, line.find(' ', begin) - begin);
-}
 
 TimePoint Now() { return SteadyClock::Get().Now(); }
 

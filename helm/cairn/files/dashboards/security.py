@@ -21,6 +21,13 @@ ROWS = [
                 NONE_ALLOWED,
             ),
             stat(
+                "Processes with a policy that is refused",
+                "short",
+                "The policy of before holds. Their logs say why.",
+                count("cairn_auth_policy_refused == 1"),
+                NONE_ALLOWED,
+            ),
+            stat(
                 "Files of keys that are stale",
                 "short",
                 "A key that was taken away since is still valid. The router's log says why.",
@@ -30,7 +37,7 @@ ROWS = [
             stat(
                 "Refused identities",
                 "short",
-                "Callers of cairn.v1.Admin or of other members that may not call.",
+                "Callers that a policy, the rule of administrators or that of members does not let in.",
                 last_hour('cairn_rpc_rejected_total{reason="auth"}'),
                 above(1, 100),
             ),
@@ -98,6 +105,18 @@ ROWS = [
                 "ops",
                 "taken: new connections use them. refused: they are wrong.",
                 per_second("cairn_tls_reloads_total", "result"),
+            ),
+            lines(
+                "Changes of policies",
+                "ops",
+                "taken: it holds. refused: it is wrong, and the one of before holds.",
+                per_second("cairn_auth_policy_reloads_total", "result"),
+            ),
+            lines(
+                "Rules of policies",
+                "short",
+                "Processes without a line have no policy: whoever may connect may do everything.",
+                ("{{pod}} {{instance}}", "cairn_auth_policy_rules"),
             ),
             lines(
                 "Files of keys that are stale, by setting",

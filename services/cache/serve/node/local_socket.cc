@@ -24,7 +24,8 @@ Result<std::unique_ptr<LocalServer>> StartLocalServer(const NodeConfig& config, 
     options.allow_uids.push_back(static_cast<uid_t>(std::stoul(uid)));
   }
   options.ring.scratch_bytes = static_cast<uint32_t>(config.local_scratch);
-  options.require_tenant = config.local_require_tenant;
+  // Such a session may see every tenant over gRPC, but shared memory is of one.
+  options.require_tenant = config.local_require_tenant || !config.policy.empty();
   options.quota_bytes = config.local_session_quota;
   options.max_sessions = config.engine.max_sessions;
   if (config.local_spin != "auto") {

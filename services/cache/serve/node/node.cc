@@ -12,6 +12,8 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "common/service/policy.h"
+#include "protocol/wire/method_roles.h"
 #include "protocol/wire/request_bounds.h"
 #include "services/cache/serve/node/cluster_member.h"
 #include "services/cache/serve/node/descriptors.h"
@@ -70,6 +72,7 @@ class Node final : public service::Service {
 
   Status Start() override {
     CAIRN_RETURN_IF_ERROR(RaiseDescriptorLimit());
+    CAIRN_RETURN_IF_ERROR(OpenPolicy());
     CAIRN_RETURN_IF_ERROR(OpenTiers());
     rpc_.host = config_.cluster.host;
     rpc_.zone = config_.cluster.zone;
@@ -92,6 +95,7 @@ class Node final : public service::Service {
 
   void Tick() override {
     if (devices_.tier != nullptr) devices_.tier->Tick();
+    if (access_ != nullptr) access_->Look();
     engine_->Tick();
     service_->Tick();
     grpc_health_.Tick();
@@ -135,6 +139,13 @@ class Node final : public service::Service {
     server_.Shutdown(std::chrono::seconds(1));
     return engine_->Flush(
         FlushRequest{.deadline = clock_.Now() + config_.drain_flush_timeout, .last = true});
+  }
+
+  Status OpenPolicy() {
+    CAIRN_ASSIGN_OR_RETURN(access_, service::OpenPolicy(config_.policy, &clock_, &registry_));
+    rpc_.access = access_.get();
+    rpc_.role_of = &wire::RoleOf;
+    return OkStatus();
   }
 
   Status OpenTiers() {
@@ -324,6 +335,7 @@ class Node final : public service::Service {
   Gate gate_;
   rpc::RequestBytes request_bytes_;
   Sessions sessions_;
+  std::unique_ptr<auth::Access> access_;  // nullptr: no policy.
   RpcContext rpc_;
   ThreadPool mover_, calls_, fetches_, flushes_;
   std::unique_ptr<HostTier> host_;

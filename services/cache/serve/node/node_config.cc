@@ -12,6 +12,7 @@
 
 #include "common/memory/machine_memory.h"
 #include "common/net/address.h"
+#include "common/service/policy.h"
 #include "services/cache/serve/node/cluster_config.h"
 #include "services/cache/serve/node/descriptors.h"
 #include "services/cache/serve/node/events_config.h"
@@ -138,6 +139,7 @@ void RegisterNetwork(NodeConfig* c, config::Schema* s) {
               "URIs or DNS names, as they stand among the certificate's alternative names. cn:NAME "
               "allows a common name; use it only if the authority, and not its client, chooses "
               "that name. Empty: nobody.");
+  service::RegisterPolicy(&c->policy, s);
   s->Bool("tls.allow_plaintext_beyond_loopback", &c->rpc.tls.allow_plaintext_beyond_loopback,
           "Allow a data port on the network without TLS: anyone there can read and write.");
   s->Switch("i-accept-plaintext-on-the-network", &c->accept_plaintext,
@@ -283,6 +285,22 @@ Status CheckDevices(const NodeConfig& config) {
   return InvalidArgument("device.capacity: got {}, expected 0 or at least device.chunk, {}",
                          config::FormatBytes(config.device_capacity),
                          config::FormatBytes(config.device_chunk));
+}
+
+Status CheckPolicy(const NodeConfig& config) {
+  if (config.policy.empty()) return OkStatus();
+  if (!config.rpc.admin.identities.empty()) {
+    return InvalidArgument(
+        "tls.admin_identities: got '{}' next to auth.policy, expected none: give it the role admin "
+        "in the policy",
+        config.rpc.admin.identities.front());
+  }
+  if (!config.listen_unix.empty()) {
+    return InvalidArgument(
+        "listen_unix: got '{}' next to auth.policy, expected none: it says nothing of its callers",
+        config.listen_unix);
+  }
+  return service::CheckPolicy(config.policy, config.rpc.tls, config.listen);
 }
 
 // The folder itself, or the nearest one above it: a start makes those that are missing.
@@ -500,6 +518,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
     return OkStatus();
   });
   schema->Check([config] { return CheckNetwork(config); });
+  schema->Check([config] { return CheckPolicy(*config); });
   schema->Check([config] { return CheckEviction(config); });
   schema->Check([config] { return CheckLocal(*config); });
   schema->Check([config] { return CheckDevices(*config); });

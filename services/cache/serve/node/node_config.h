@@ -112,6 +112,9 @@ struct NodeConfig {
   EngineOptions engine{.max_index_bytes = 256ull << 20, .disk_high_water = 0.9};
   uint32_t mover_threads = 2;
 
+  // A file that says who may do what. Empty: whoever reaches the data port may use every tenant.
+  std::string policy;
+
   RpcOptions rpc;
   uint64_t rpc_max_frame = 4ull << 20;
   uint64_t rpc_fetch_frame = 1ull << 20;

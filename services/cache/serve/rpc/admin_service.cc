@@ -48,14 +48,17 @@ std::string TextOf(const google::protobuf::Message& request) {
 // The name in the caller's certificate, or the process that the kernel named.
 std::string IdentityOf(const rpc::Call& call, const net::Caller& caller) {
   const auto who = rpc::OperatorOf(call.grpc().peer());
-  return who ? who->Describe() : caller.Describe();
+  if (who) return who->Describe();
+  return call.caller() != nullptr ? call.caller()->identity.Describe() : caller.Describe();
 }
 
 // Runs the call if its caller may make it. Either way, the log says who asked for what.
 Status Audited(const RpcContext& rpc, const rpc::Call& call, Effect effect,
                const google::protobuf::Message& request, const std::function<Status()>& run) {
   const net::Caller caller = net::CallerOf(call.grpc());
-  const Status allowed = net::CheckAdmin(caller, rpc.options.admin);
+  // A policy has let it in already.
+  const Status allowed =
+      call.caller() != nullptr ? OkStatus() : net::CheckAdmin(caller, rpc.options.admin);
   // Strangers can ask at will, so a refusal has a rate. Each method has its own: a caller that
   // looks every second does not hide one that tries to drop.
   const std::string bucket = fmt::format("admin {}", call.method().name());
@@ -81,6 +84,11 @@ Status Audited(const RpcContext& rpc, const rpc::Call& call, Effect effect,
   return done;
 }
 
+// Not Call::Allows: what a caller is not shown it did not try to get.
+bool Sees(const rpc::Call& call, std::string_view tenant) {
+  return call.caller() == nullptr || call.caller()->rights.May(auth::Role::kOperator, tenant);
+}
+
 Status Report(const char* event, const std::string& what, const Result<DropResult>& result,
               v1::DropResponse* response) {
   CAIRN_RETURN_IF_ERROR(result.status());
@@ -93,12 +101,13 @@ Status Report(const char* event, const std::string& what, const Result<DropResul
 // On the executor: a drop is written to disk before it answers.
 template <typename Request, typename Response>
 void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method, Effect effect,
-         std::function<Status(const Request& request, Response* response)> handler) {
+         std::function<Status(const rpc::Call&, const Request&, Response*)> handler) {
   rpc::AddUnary<Request, Response>(
       server, rpc, v1::Admin::service_full_name(), method, rpc->executor,
       [rpc, effect, handler = std::move(handler)](rpc::Call& call, const Request& request,
                                                   Response* response) {
-        return Audited(*rpc, call, effect, request, [&] { return handler(request, response); });
+        return Audited(*rpc, call, effect, request,
+                       [&] { return handler(call, request, response); });
       });
 }
 
@@ -106,7 +115,13 @@ void AddDrain(rpc::CallServer* server, RpcContext* rpc) {
   // A second signal would end the process at once.
   const auto begun = std::make_shared<std::atomic<bool>>(false);
   Add<v1::DrainRequest, v1::DrainResponse>(
-      server, rpc, "Drain", Effect::kChanges, [rpc, begun](const auto&, auto* response) -> Status {
+      server, rpc, "Drain", Effect::kChanges,
+      [rpc, begun](const auto& call, const auto&, auto* response) -> Status {
+        if (!call.AllowsAll(auth::Role::kAdmin)) {
+          return Errorf(StatusCode::kPermissionDenied,
+                        "the policy does not make {} an admin for all tenants, whom a drain is for",
+                        call.caller()->identity.Describe());
+        }
         if (!rpc->begin_drain) {
           return Errorf(StatusCode::kUnimplemented, "this process cannot be drained by a call");
         }
@@ -124,9 +139,10 @@ void AddDrain(rpc::CallServer* server, RpcContext* rpc) {
 void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
   Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
       server, rpc, "ListNamespaces", Effect::kLooks,
-      [rpc](const auto& request, auto* response) -> Status {
+      [rpc](const auto& call, const auto& request, auto* response) -> Status {
         if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
         for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
+          if (!Sees(call, info.spec.tenant)) continue;
           v1::NamespaceInfo* to = response->add_namespaces();
           wire::ToProto(info.spec, to->mutable_spec());
           to->set_fingerprint(std::string(info.fingerprint.View()));
@@ -157,24 +173,27 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
       });
   Add<v1::DropNamespaceRequest, v1::DropResponse>(
       server, rpc, "DropNamespace", Effect::kChanges,
-      [rpc](const auto& request, auto* response) -> Status {
+      [rpc](const auto& call, const auto& request, auto* response) -> Status {
         CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                                Digest::FromBytes(request.fingerprint(), "fingerprint"));
+        CAIRN_RETURN_IF_ERROR(CheckNamespace(*rpc, call, fingerprint, auth::Role::kAdmin));
         return Report("namespace_dropped", fingerprint.Hex(),
                       rpc->engine->DropNamespace(fingerprint), response);
       });
   Add<v1::DropTenantRequest, v1::DropResponse>(
       server, rpc, "DropTenant", Effect::kChanges,
-      [rpc](const auto& request, auto* response) -> Status {
+      [rpc](const auto& call, const auto& request, auto* response) -> Status {
         CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
+        CAIRN_RETURN_IF_ERROR(call.CheckAllowed(auth::Role::kAdmin, request.tenant()));
         return Report("tenant_dropped", request.tenant(), rpc->engine->DropTenant(request.tenant()),
                       response);
       });
   Add<v1::BumpEpochRequest, v1::DropResponse>(
       server, rpc, "BumpEpoch", Effect::kChanges,
-      [rpc](const auto& request, auto* response) -> Status {
+      [rpc](const auto& call, const auto& request, auto* response) -> Status {
         CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                                Digest::FromBytes(request.fingerprint(), "fingerprint"));
+        CAIRN_RETURN_IF_ERROR(CheckNamespace(*rpc, call, fingerprint, auth::Role::kAdmin));
         return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint),
                       response);
       });

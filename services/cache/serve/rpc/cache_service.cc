@@ -36,6 +36,17 @@ void StatToProto(const EngineStats& stats, bool draining, v1::StatResponse* out)
   }
 }
 
+// The numbers of a node are of all its tenants, but for what it is.
+void HideOthers(v1::StatResponse* stat) {
+  v1::StatResponse shown;
+  shown.set_node_id(stat->node_id());
+  shown.set_node_epoch(stat->node_epoch());
+  shown.set_version(stat->version());
+  shown.set_uptime_seconds(stat->uptime_seconds());
+  shown.set_draining(stat->draining());
+  *stat = std::move(shown);
+}
+
 class Service final : public CacheService {
  public:
   Service(RpcContext* rpc, metrics::Registry* registry)
@@ -149,7 +160,7 @@ class Service final : public CacheService {
     call.Answer(posted, {});
   }
   void MatchHere(MatchCall& call, const v1::MatchRequest& request) {
-    const Result<SessionId> session = rpc_->sessions->Find(request.session_id());
+    const Result<SessionId> session = rpc_->sessions->Find(request.session_id(), call.call());
     if (!session.ok()) return call.Answer(session.status(), {});
     lookups_.Match(call.call(),
                    {.session = *session,
@@ -180,8 +191,10 @@ class Service final : public CacheService {
     ToProto(*result, &response);
     call.Answer(OkStatus(), response);
   }
-  Status Prefetch(rpc::Call&, const v1::PrefetchRequest& request, v1::PrefetchResponse* response) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+  Status Prefetch(rpc::Call& call, const v1::PrefetchRequest& request,
+                  v1::PrefetchResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                           rpc_->sessions->Find(request.session_id(), call));
     CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                            Digest::FromBytes(request.fingerprint(), "fingerprint"));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
@@ -198,23 +211,26 @@ class Service final : public CacheService {
     response->set_estimated_seconds(result.estimated_seconds);
     return OkStatus();
   }
-  Status Exists(rpc::Call&, const v1::ExistsRequest& request, v1::ExistsResponse* response) {
+  Status Exists(rpc::Call& call, const v1::ExistsRequest& request, v1::ExistsResponse* response) {
     CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                            Digest::FromBytes(request.fingerprint(), "fingerprint"));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+    CAIRN_RETURN_IF_ERROR(CheckNamespace(*rpc_, call, fingerprint, auth::Role::kReader));
     CAIRN_ASSIGN_OR_RETURN(const auto tiers, rpc_->engine->Exists(fingerprint, keys));
     response->mutable_tiers()->Reserve(static_cast<int>(tiers.size()));
     for (const auto& tier : tiers) response->add_tiers(wire::TierToProto(tier));
     return OkStatus();
   }
-  Status Release(rpc::Call&, const v1::ReleaseRequest& request, v1::ReleaseResponse*) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+  Status Release(rpc::Call& call, const v1::ReleaseRequest& request, v1::ReleaseResponse*) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                           rpc_->sessions->Find(request.session_id(), call));
     CAIRN_RETURN_IF_ERROR(CheckIds(Ids(request.lease_ids()), 0, kMaxIdsPerCall, "lease_ids"));
     return rpc_->engine->Release(session, Ids(request.lease_ids()));
   }
-  Status RenewLease(rpc::Call&, const v1::RenewLeaseRequest& request,
+  Status RenewLease(rpc::Call& call, const v1::RenewLeaseRequest& request,
                     v1::RenewLeaseResponse* response) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                           rpc_->sessions->Find(request.session_id(), call));
     CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
     CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
     CAIRN_ASSIGN_OR_RETURN(const Duration granted,
@@ -226,10 +242,13 @@ class Service final : public CacheService {
                        v1::OpenNamespaceResponse* response) {
     if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
     CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
+    CAIRN_RETURN_IF_ERROR(call.CheckAllowed(auth::Role::kReader, spec.tenant));
     // More than any life that the engine takes, and no more than fits.
     const uint64_t life_ms = std::min<uint64_t>(request.block_life_ms(), uint64_t{1} << 40);
     // A shorter life hides blocks, as a drop does, and needs the same role.
-    const bool admin = net::CheckAdmin(net::CallerOf(call.grpc()), rpc_->options.admin).ok();
+    const bool admin = call.caller() != nullptr
+                           ? call.caller()->rights.May(auth::Role::kAdmin, spec.tenant)
+                           : net::CheckAdmin(net::CallerOf(call.grpc()), rpc_->options.admin).ok();
     CAIRN_ASSIGN_OR_RETURN(
         const OpenedNamespace opened,
         rpc_->engine->OpenNamespace(spec, request.strict(), std::chrono::milliseconds(life_ms),
@@ -241,12 +260,17 @@ class Service final : public CacheService {
     }
     return OkStatus();
   }
-  Status Stat(rpc::Call&, const v1::StatRequest&, v1::StatResponse* response) {
+  Status Stat(rpc::Call& call, const v1::StatRequest&, v1::StatResponse* response) {
     StatToProto(rpc_->engine->GetStats(), rpc_->draining.load(), response);
+    if (!call.AllowsAll(auth::Role::kReader) && !call.AllowsAll(auth::Role::kOperator)) {
+      HideOthers(response);
+    }
     return OkStatus();
   }
-  Status Reserve(rpc::Call&, const v1::ReserveRequest& request, v1::ReserveResponse* response) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+  Status Reserve(rpc::Call& call, const v1::ReserveRequest& request,
+                 v1::ReserveResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                           rpc_->sessions->Find(request.session_id(), call));
     CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                            Digest::FromBytes(request.fingerprint(), "fingerprint"));
     if (request.parts_size() < 1 || static_cast<size_t>(request.parts_size()) > kMaxPartsPerCall) {
@@ -254,6 +278,7 @@ class Service final : public CacheService {
                              kMaxPartsPerCall);
     }
     CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
+    CAIRN_RETURN_IF_ERROR(CheckNamespace(*rpc_, call, fingerprint, auth::Role::kWriter));
     CAIRN_ASSIGN_OR_RETURN(const auto spec, rpc_->engine->GetNamespace(fingerprint));
     CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
     CAIRN_ASSIGN_OR_RETURN(const auto results,
@@ -266,15 +291,17 @@ class Service final : public CacheService {
     return OkStatus();
   }
   Status Commit(rpc::Call& call, const v1::CommitRequest& request, v1::CommitResponse* response) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                           rpc_->sessions->Find(request.session_id(), call));
     const std::span<const uint64_t> ids = Ids(request.reservation_ids());
     CAIRN_RETURN_IF_ERROR(CheckIds(ids, 1, kMaxPartsPerCall, "reservation_ids"));
     CAIRN_ASSIGN_OR_RETURN(const auto results, rpc_->engine->Commit(session, ids, call.trace()));
     for (const Status& result : results) wire::ToProto(result, response->add_results());
     return OkStatus();
   }
-  Status Abort(rpc::Call&, const v1::AbortRequest& request, v1::AbortResponse*) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+  Status Abort(rpc::Call& call, const v1::AbortRequest& request, v1::AbortResponse*) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                           rpc_->sessions->Find(request.session_id(), call));
     CAIRN_RETURN_IF_ERROR(
         CheckIds(Ids(request.reservation_ids()), 0, kMaxIdsPerCall, "reservation_ids"));
     return rpc_->engine->Abort(session, Ids(request.reservation_ids()));

@@ -109,6 +109,8 @@ class ClusterCalls {
     if (!fingerprint.ok()) return answer(fingerprint.status());
     const auto keys = wire::KeysFromProto(request.keys());
     if (!keys.ok()) return answer(keys.status());
+    const Status allowed = CheckNamespace(rpc_, call.call(), *fingerprint, auth::Role::kReader);
+    if (!allowed.ok()) return answer(allowed);
     const std::chrono::milliseconds asked(request.timeout_ms());
     if (asked > kLongestLocate) {
       return answer(

@@ -67,7 +67,7 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   CAIRN_RETURN_IF_ERROR(call_.Admit());
   v1::FetchRequest message;
   CAIRN_RETURN_IF_ERROR(call_.Decode(request, &message));
-  CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id()));
+  CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id(), call_));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<RowGroup> rows, ToRowGroups(message));
   wanted_ = {.session = session,

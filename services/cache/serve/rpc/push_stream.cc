@@ -62,7 +62,7 @@ Status PushCall::Take() {
   CAIRN_ASSIGN_OR_RETURN(const frames::PushFrameView frame, frames::ReadPushFrame(&bytes));
   if (!session_) {
     CAIRN_RETURN_IF_ERROR(call_.TakePlace());
-    CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(frame.session_id));
+    CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(frame.session_id, call_));
     token_ = frame.session_id;
     commit_ids_ = frame.commit_ids;
     CAIRN_RETURN_IF_ERROR(CheckIds(commit_ids_, 0, kMaxPartsPerCall, "commit_ids"));

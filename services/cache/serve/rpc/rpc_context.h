@@ -9,6 +9,7 @@
 
 #include "common/concurrency/executor.h"
 #include "common/net/tls.h"
+#include "common/rpc/call.h"
 #include "common/rpc/context.h"
 #include "services/cache/serve/local/local_server.h"
 #include "services/cache/serve/rpc/sessions.h"
@@ -54,5 +55,10 @@ struct RpcContext : rpc::Context {
   // Told to clients, which prefer a node that is near. Empty: not set.
   std::string host = {}, zone = {};
 };
+
+// Whether the caller may do what asks for the role with this namespace. NOT_FOUND if not, as for
+// one that is not there: nobody learns which namespaces others have.
+Status CheckNamespace(const RpcContext& rpc, const rpc::Call& call, const Digest& fingerprint,
+                      auth::Role role);
 
 }  // namespace cairn::cache

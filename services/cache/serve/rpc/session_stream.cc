@@ -31,14 +31,14 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   v1::OpenSessionRequest request;
   CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
+  CAIRN_RETURN_IF_ERROR(CheckTenantOf(request));
   const std::string& tenant = request.tenant();
-  if (!tenant.empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(tenant));
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "sessions", "limits.sessions"));
   if (rpc.memory != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(memory_, rpc.memory->Charge(MemoryItem::kSessions, kSessionBytes));
   }
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name(), tenant));
-  token_ = rpc.sessions->Add(*session_);
+  token_ = rpc.sessions->Add(*session_, call_);
   local_ = rpc.local;
   if (local_ != nullptr) local_token_ = local_->Admit(*session_, tenant);
   {
@@ -47,6 +47,18 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   }
   log::Debug("session_opened", {{"client", request.client_name()}, {"trace", call_.trace()}});
   return OkStatus();
+}
+
+Status SessionStream::CheckTenantOf(const v1::OpenSessionRequest& request) const {
+  const std::string& tenant = request.tenant();
+  if (!tenant.empty()) {
+    CAIRN_RETURN_IF_ERROR(CheckTenant(tenant));
+    return call_.CheckAllowed(auth::Role::kReader, tenant);
+  }
+  if (call_.AllowsAll(auth::Role::kReader)) return OkStatus();
+  return Errorf(StatusCode::kPermissionDenied,
+                "tenant: missing, expected one for which the policy makes {} a reader",
+                call_.caller()->identity.Describe());
 }
 
 v1::SessionEvent SessionStream::Event(bool draining) const {
@@ -70,6 +82,12 @@ void SessionStream::Tick() {
   const RpcContext& rpc = *rpc_;
   const TimePoint now = rpc.clock->Now();
   const bool draining = rpc.draining.load(std::memory_order_relaxed);
+  bool changed = false;
+  {
+    MutexLock lock(beat_mu_);
+    changed = rights_.Changed(rpc.access, call_.caller());
+  }
+  if (changed) return End(rpc::ToGrpc(RightsHaveChanged()));
   MutexLock lock(beat_mu_);
   if (now - last_beat_ < rpc.options.heartbeat && draining == told_draining_) return;
   if (!TryWrite(Event(draining))) return;  // The next tick tries again.

@@ -6,6 +6,7 @@
 #include "common/rpc/call.h"
 #include "common/rpc/pushed_stream.h"
 #include "common/rpc/stream_set.h"
+#include "services/cache/serve/rpc/rights_watch.h"
 #include "services/cache/serve/rpc/rpc_context.h"
 #include "services/cache/store/state/memory_account.h"
 
@@ -27,11 +28,13 @@ class SessionStream final : public rpc::PushedStream {
                 std::unique_ptr<rpc::RawCall> call)
       : PushedStream(std::move(call)), rpc_(rpc), all_(all), call_(rpc, method, &context()) {}
 
-  // Sends a heartbeat when one is due, or when the node began to drain.
+  // Sends a heartbeat when one is due, or when the node began to drain. Ends the session when the
+  // policy gives its caller other rights than those with which it was opened.
   void Tick();
 
  private:
   Status Begin(const grpc::ByteBuffer& request);
+  Status CheckTenantOf(const v1::OpenSessionRequest& request) const;
   v1::SessionEvent Event(bool draining) const;
   void OnOver(const grpc::Status& status) override;
 
@@ -46,6 +49,7 @@ class SessionStream final : public rpc::PushedStream {
   LocalToken local_token_{};
   // Held while a message goes to gRPC, so that of two ticks at once only one tells the client.
   Mutex beat_mu_;
+  RightsWatch rights_ ABSL_GUARDED_BY(beat_mu_);
   TimePoint last_beat_ ABSL_GUARDED_BY(beat_mu_);
   bool told_draining_ ABSL_GUARDED_BY(beat_mu_) = false;
 };

@@ -3,13 +3,22 @@
 #include <sys/random.h>
 
 namespace cairn::cache {
+namespace {
 
-SessionToken Sessions::Add(SessionId session) {
+// The same caller has another object after a change of the policy.
+bool IsOf(const auth::KnownCaller* opener, const auth::KnownCaller* caller) {
+  return opener == caller ||
+         (opener != nullptr && caller != nullptr && opener->identity == caller->identity);
+}
+
+}  // namespace
+
+SessionToken Sessions::Add(SessionId session, const rpc::Call& call) {
   SessionToken token;
   // Up to 256 bytes come whole once the pool is seeded.
   CAIRN_CHECK(getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size()));
   std::unique_lock lock(mu_);
-  open_[token] = session;
+  open_[token] = {session, call.caller()};
   return token;
 }
 
@@ -18,15 +27,15 @@ void Sessions::Remove(const SessionToken& token) {
   open_.erase(token);
 }
 
-Result<SessionId> Sessions::Find(std::string_view bytes) const {
+Result<SessionId> Sessions::Find(std::string_view bytes, const rpc::Call& call) const {
   CAIRN_ASSIGN_OR_RETURN(const SessionToken token, ToSessionToken(bytes));
   std::shared_lock lock(mu_);
   const auto it = open_.find(token);
-  if (it == open_.end()) {
+  if (it == open_.end() || !IsOf(it->second.caller.get(), call.caller().get())) {
     return Errorf(StatusCode::kNotFound,
                   "session_id: no such session is open, expected one whose stream still runs");
   }
-  return it->second;
+  return it->second.session;
 }
 
 }  // namespace cairn::cache

@@ -46,15 +46,32 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
+  CAIRN_RETURN_IF_ERROR(CheckSight(request, fingerprint));
   std::optional<SessionId> session;
   if (!request.session_id().empty()) {
-    CAIRN_ASSIGN_OR_RETURN(session, rpc.sessions->Find(request.session_id()));
+    CAIRN_ASSIGN_OR_RETURN(session, rpc.sessions->Find(request.session_id(), call_));
   }
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "watches", "rpc.max_watches"));
   CAIRN_ASSIGN_OR_RETURN(queue_, rpc.engine->Watch({.session = session,
                                                     .fingerprint = fingerprint,
                                                     .snapshot = request.snapshot()}));
   return OkStatus();
+}
+
+// What a session may see, the engine knows.
+Status WatchStream::CheckSight(const v1::WatchRequest& request,
+                               const std::optional<Digest>& fingerprint) const {
+  if (fingerprint) return CheckNamespace(*rpc_, call_, *fingerprint, auth::Role::kReader);
+  if (!request.session_id().empty() || call_.AllowsAll(auth::Role::kReader)) return OkStatus();
+  return Errorf(StatusCode::kPermissionDenied,
+                "session_id: missing, expected that of a session for one tenant: the policy does "
+                "not make {} a reader for all tenants",
+                call_.caller()->identity.Describe());
+}
+
+void WatchStream::Tick() {
+  if (rights_.Changed(rpc_->access, call_.caller())) return End(rpc::ToGrpc(RightsHaveChanged()));
+  Pump();
 }
 
 bool WatchStream::Step() {

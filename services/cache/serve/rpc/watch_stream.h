@@ -8,6 +8,7 @@
 #include "common/rpc/call.h"
 #include "common/rpc/pushed_stream.h"
 #include "common/rpc/stream_set.h"
+#include "services/cache/serve/rpc/rights_watch.h"
 #include "services/cache/serve/rpc/rpc_context.h"
 
 namespace cairn::cache {
@@ -26,10 +27,14 @@ class WatchStream final : public rpc::PushedStream {
               std::unique_ptr<rpc::RawCall> call)
       : PushedStream(std::move(call)), rpc_(rpc), all_(all), call_(rpc, method, &context()) {}
 
-  void Tick() { Pump(); }
+  // Ends the stream when the policy gives its caller other rights than those with which it began.
+  void Tick();
 
  private:
   Status Begin(const grpc::ByteBuffer& request);
+  // Whether the caller may see what it asks for.
+  Status CheckSight(const v1::WatchRequest& request,
+                    const std::optional<Digest>& fingerprint) const;
   void Pump();
   // Sends the next event if there is one and the stream is idle; false when there is nothing to
   // send.
@@ -45,6 +50,7 @@ class WatchStream final : public rpc::PushedStream {
   rpc::Call call_;
   std::weak_ptr<WatchStream> me_;  // Constant after Open.
   bool open_ = false;
+  RightsWatch rights_;  // The ticker's.
   std::unique_ptr<EventQueue> queue_;
   std::atomic<bool> pumping_{false};
   // Owned by the caller that holds pumping_.
