@@ -1,5 +1,5 @@
 #pragma once
-// What callers may do now, by a policy in a file that others change.
+// The rights that callers have now, by a policy in a file that others change.
 
 #include <sys/types.h>
 
@@ -16,7 +16,7 @@
 
 namespace cairn::auth {
 
-// Who a caller is, and what it may do. Does not change; threads may share it.
+// A caller with its rights. Does not change; threads may share it.
 struct KnownCaller {
   Identity identity;
   Rights rights;
@@ -36,7 +36,7 @@ class Access {
   // all but speak as another member of the cluster.
   static std::shared_ptr<const KnownCaller> KnowOperator(uid_t uid);
 
-  // Reads the file again when it has changed; at most once a second. A file that is wrong is logged
+  // Reads the file again when it has changed; at most twice a second. A file that is wrong is logged
   // and counted, and what was right before stays.
   void Look();
   // Another number after each policy that was taken over.

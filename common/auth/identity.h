@@ -1,5 +1,5 @@
 #pragma once
-// Who a caller is.
+// The names of a caller.
 
 #include <sys/types.h>
 
@@ -26,12 +26,12 @@ struct Identity {
   }
 };
 
-// Of a certificate: its URI, as SPIFFE has it, if there is exactly one; else its DNS names; else
-// its common name. One with several URIs proves nothing (SPIFFE X509-SVID, section 2). DNS names
-// are in lower case.
+// A certificate's URI, as SPIFFE has it, if there is exactly one; else its DNS names; else its
+// common name. One with several URIs proves nothing (SPIFFE X509-SVID, section 2). DNS names are in
+// lower case.
 Identity IdentityOf(const net::Caller& caller);
 
-// Of a process on this machine, as the kernel tells.
+// The owner of a process on this machine, as the kernel tells.
 Identity IdentityOfUser(uid_t uid);
 
 }  // namespace cairn::auth

@@ -31,7 +31,7 @@ class Reader {
 
   template <typename... Args>
   Status At(const YAML::Node& node, fmt::format_string<Args...> format, Args&&... args) const {
-    // What is not there has no line.
+    // A node that is not there has no line.
     return InvalidArgument("{} line {}: {}", source_, std::max(node.Mark().line, 0) + 1,
                            fmt::format(format, std::forward<Args>(args)...));
   }

@@ -41,7 +41,7 @@ class TenantSet {
   bool all_ = false;
 };
 
-// What one caller may do: roles, each for some tenants. Does not change; threads may share it.
+// The roles of one caller, each for some tenants. Does not change; threads may share it.
 class Rights {
  public:
   struct Grant {

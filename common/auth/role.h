@@ -1,5 +1,5 @@
 #pragma once
-// What callers may do.
+// Roles of callers.
 
 #include <cstdint>
 #include <string_view>

@@ -13,7 +13,8 @@ namespace cairn::config {
 // Says when the file may say something new. One thread at a time.
 class FollowedFile {
  public:
-  static constexpr Duration kLookEvery = std::chrono::seconds(1);
+  // A change is known within a second, also where somebody looks ten times a second.
+  static constexpr Duration kLookEvery = std::chrono::milliseconds(500);
 
   FollowedFile(std::string path, TimePoint now)
       : path_(std::move(path)), stamp_(Stamp()), look_at_(now + kLookEvery) {}

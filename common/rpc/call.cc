@@ -100,22 +100,23 @@ Status Call::Authorize() {
       who ? auth::Access::KnowOperator(who->uid) : context_->access->Know(auth::IdentityOf(there));
   const std::optional<auth::Role> role = context_->role_of(method_->path());
   if (role && caller_->rights.May(*role)) return OkStatus();
-  LogRefusal(role.value_or(auth::Role::kAdmin), "");
+  // A method that the table lacks is nobody's.
+  const std::string_view needed = role ? auth::ToString(*role) : "of no caller";
+  LogRefusal(needed, "");
   if (!caller_->identity.known()) {
     return Errorf(StatusCode::kUnauthenticated,
                   "the {} has a policy and does not know the caller, {}: expected a certificate "
                   "with one URI, a DNS name or a common name",
                   context_->process, there.Describe());
   }
-  return Errorf(StatusCode::kPermissionDenied,
-                "the policy does not let {} call {}, expected the role {}",
+  return Errorf(StatusCode::kPermissionDenied, "the policy does not let {} call {}, expected {}",
                 caller_->identity.Describe(), method_->name(),
-                role ? auth::ToString(*role) : "of a method that has one");
+                role == auth::Role::kAny ? "a role" : fmt::format("the role {}", needed));
 }
 
 bool Call::Allows(auth::Role role, std::string_view tenant) const {
   if (caller_ == nullptr || caller_->rights.May(role, tenant)) return true;
-  LogRefusal(role, tenant);
+  LogRefusal(auth::ToString(role), tenant);
   return false;
 }
 
@@ -131,11 +132,11 @@ Status Call::CheckAllowed(auth::Role role, std::string_view tenant) const {
 }
 
 // Strangers can ask at will, so it has a rate, and each method its own.
-void Call::LogRefusal(auth::Role role, std::string_view tenant) const {
+void Call::LogRefusal(std::string_view role, std::string_view tenant) const {
   Rejected(Rejection::kAuth);
   log::WriteAtRateOf(fmt::format("refused {}", method_->name()), log::Level::kWarn, "call_refused",
                      {{"method", method_->name()},
-                      {"role", std::string(auth::ToString(role))},
+                      {"role", std::string(role)},
                       {"tenant", std::string(tenant)},
                       {"identity", caller_->identity.Describe()},
                       {"peer", PeerText(*grpc_)},

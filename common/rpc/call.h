@@ -49,7 +49,7 @@ class Call {
   // Counts, logs, and converts.
   grpc::Status End(const Status& status);
 
-  // Who calls, and what it may do, after Admit. nullptr: the server has no policy.
+  // The caller with its rights, after Admit. nullptr: the server has no policy.
   const std::shared_ptr<const auth::KnownCaller>& caller() const { return caller_; }
   // Whether the policy lets the caller do what asks for this role, for this tenant. True where
   // there is no policy. A refusal is counted and logged.
@@ -79,7 +79,7 @@ class Call {
  private:
   Status ReadTrace();
   Status Authorize();
-  void LogRefusal(auth::Role role, std::string_view tenant) const;
+  void LogRefusal(std::string_view role, std::string_view tenant) const;
   void BeginSpan();
   void EndSpan(const Status& status);
   Status Hold(uint64_t bytes);

@@ -26,7 +26,7 @@ struct Context {
   RequestBytes* request_bytes = nullptr;
   const FrameBounds* bounds = nullptr;  // The bounds of the fields of requests; nullptr: none.
   tracing::Tracer* tracer = nullptr;    // nullptr: nobody wants spans.
-  // What callers may do. nullptr: whoever reaches the port may call every method.
+  // The rights of callers. nullptr: whoever reaches the port may call every method.
   auth::Access* access = nullptr;
   // The role that a method asks for, by its path: "/cairn.v1.Cache/Match". REQUIRED with `access`.
   // nullopt: it has none, and nobody may call it.

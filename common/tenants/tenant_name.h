@@ -1,5 +1,5 @@
 #pragma once
-// What a tenant may be called.
+// Names that a tenant may have.
 
 #include <string_view>
 

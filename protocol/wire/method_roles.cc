@@ -9,8 +9,9 @@ namespace {
 using auth::Role;
 
 constexpr std::pair<std::string_view, Role> kRoles[] = {
-    // A session, a namespace without blocks and a lease are what reading takes.
-    {"/cairn.v1.Cache/OpenSession", Role::kReader},
+    // One for a tenant asks for more.
+    {"/cairn.v1.Cache/OpenSession", Role::kAny},
+    // A namespace without blocks and a lease are what reading takes.
     {"/cairn.v1.Cache/OpenNamespace", Role::kReader},
     {"/cairn.v1.Cache/Match", Role::kReader},
     {"/cairn.v1.Cache/Fetch", Role::kReader},

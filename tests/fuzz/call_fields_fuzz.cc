@@ -7,6 +7,7 @@
 
 #include "cairn/v1/cache.pb.h"
 #include "common/rpc/trace.h"
+#include "common/tenants/tenant_name.h"
 #include "protocol/wire/convert.h"
 #include "services/cache/serve/rpc/request_fields.h"
 #include "tests/fuzz/input.h"
@@ -103,7 +104,7 @@ void Field(std::string_view text) {
   if (const auto parent = cache::ToOptionalDigest(text, "parent"); parent.ok()) {
     Expect(parent->has_value() == !text.empty());
   }
-  if (cache::CheckTenant(text).ok()) Expect(!text.empty() && text.size() <= 128);
+  if (cairn::CheckTenant(text).ok()) Expect(!text.empty() && text.size() <= 128);
   if (cache::CheckClientName(text).ok()) Expect(text.size() <= cache::kMaxClientName);
   if (rpc::IsTrace(text)) {
     // It goes into logs and answers as it is.

@@ -56,6 +56,9 @@ class MountedFiles:
                 text = re.sub(
                     "/etc/cairn-(tls|keys|engines|secrets/[a-z]+)", str(self._folder), text
                 )
+                if policy := doc["data"].get("policy.yaml"):
+                    (self._folder / "policy.yaml").write_text(policy, encoding="utf-8")
+                    text = text.replace("/etc/cairn/policy.yaml", f"{self._folder}/policy.yaml")
                 path = self._folder / file
                 path.write_text(re.sub(r"/models/[^\n\"]+", str(MODEL), text), encoding="utf-8")
                 program = programs / f"cairn-{file.removesuffix('.yaml')}"

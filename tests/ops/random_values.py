@@ -67,6 +67,7 @@ class Values:
         )
         if "acceptPlaintextOnTheNetwork" in values["tls"]:
             values.get("cache", {}).get("cluster", {}).pop("peerIdentities", None)
+            values.pop("auth", None)
         # Without one nothing is installed, which tests of its own say.
         if values.get("image", {}).get("repository") == "":
             del values["image"]["repository"]

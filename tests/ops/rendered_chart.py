@@ -104,6 +104,12 @@ VALUES = {
         **ROUTER,
         "cache": {"replicas": 3},
     },
+    "policy": {
+        "tls": {"certManager": {"enabled": True, "issuerRef": {"name": "ca"}}},
+        **WORKER,
+        "router": {**ROUTER["router"], "clientCertificates": True},
+        "auth": {"rules": [{"identity": "cn:ops", "role": "admin", "tenants": ["*"]}]},
+    },
     "secrets-of-roles": {
         "tls": {"existingSecret": "cairn-tls", "secrets": {"worker": "worker-tls"}},
         **WORKER,

@@ -48,6 +48,7 @@ SIBLINGS = {
     "extraContainers": CONTAINER,
     "extraInitContainers": CONTAINER,
     "ipBlock": {"cidr": "10.0.0.0/8"},
+    "rules": {"identity": "cn:a", "role": "reader", "tenants": ["a"]},
     "parentRefs": {"name": "gateway"},
 }
 # A text in the form that its value has.
@@ -61,6 +62,7 @@ FORMS = {
     "runbookUrl": "https://{}",
     "alerts.selector": 'a="{}"',
     "uriPrefix": "spiffe://{}",
+    "auth.rules.identity": "uri:{}",
 }
 MANAGER = {
     "existingSecret": "",
@@ -70,6 +72,8 @@ MANAGER = {
 KEDA = {"autoscaling": {"enabled": True, "keda": {"prometheus": "http://prometheus"}}}
 # Other values that a value needs to be looked at.
 MORE = {
+    "auth.rules.identity": {"tls": {"adminIdentities": []}},
+    "auth.rules.tenants": {"tls": {"adminIdentities": []}},
     "worker.cacheAddress": {"router": {"cacheAddress": "none"}},
     "router.http.tenantHeader": {"router": {"http": {"apiKeysSecret": ""}}},
     "router.autoscaling.keda.prometheus": {"router": KEDA},

@@ -197,7 +197,7 @@ LIBRARIES = {
         "services/router/relay/prompt_reader.cc",
         "tools/cairn/output/json.h",
     ],
-    r"yaml-cpp/": ["common/auth/policy.cc", "common/config/yaml"],
+    r"yaml-cpp/": ["common/config/yaml"],
     r"xxhash": ["common/hash/", "common/memory/", "kernels/slices/"],
     r"openssl/": ["common/hash/hash.cc", "common/http/transport.cc", "common/net/tls.cc"],
     r"boost/": [

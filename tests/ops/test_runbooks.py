@@ -2,6 +2,7 @@
 is there: commands run against real programs, those of kubectl name what the chart makes."""
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -171,6 +172,9 @@ def stand(programs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runbooks")
     Authority(folder / "tls").make(["node"])
     (folder / "keys").write_text(f"tenant {'0' * 64}\n", encoding="ascii")
+    rule = {"identity": "dns:node", "role": "writer", "tenants": ["*"]}
+    (folder / "policy").write_text(json.dumps({"rules": [rule]}), encoding="ascii")
+    ca, certificate, key = (folder / "tls" / file for file in ("ca.crt", "tls.crt", "tls.key"))
     build = programs.parent
     socket, engine = folder / "admin.sock", "http://127.0.0.1:1"
     commands_of = {
@@ -178,7 +182,8 @@ def stand(programs, tmp_path_factory):
             build,
             *("--host.capacity", "64MiB", "--disk.path", folder / "disk"),
             *("--disk.capacity", "64MiB", "--device.capacity", "64MiB", "--admin.socket", socket),
-            *("--tls.cert", folder / "tls/tls.crt", "--tls.key", folder / "tls/tls.key"),
+            *("--tls.cert", certificate, "--tls.key", key, "--tls.client_ca", ca),
+            *("--auth.policy", folder / "policy"),
             *("--cluster.discovery", "static", "--cluster.members", "127.0.0.1:1"),
             *("--listen", f"127.0.0.1:{free_port()}"),
             *("--events.zmq", f"tcp://127.0.0.1:{free_port()}"),
@@ -186,15 +191,15 @@ def stand(programs, tmp_path_factory):
         "worker": lambda of: worker_command(
             build,
             MODEL,
-            *("--cache", of["node"].grpc, "--cache.ca", folder / "tls/ca.crt"),
-            *("--cache.server_name", "node"),
+            *("--cache", of["node"].grpc, "--cache.ca", ca, "--cache.server_name", "node"),
+            *("--cache.cert", certificate, "--cache.key", key),
         ),
         "router": lambda of: router_command(
             build,
             MODEL,
             *("--workers", of["worker"].grpc, "--cache", of["node"].grpc, "--http.api_keys"),
-            *(folder / "keys", "--cache_tls.ca", folder / "tls/ca.crt"),
-            *("--cache_tls.server_name", "node"),
+            *(folder / "keys", "--cache_tls.ca", ca, "--cache_tls.server_name", "node"),
+            *("--cache_tls.cert", certificate, "--cache_tls.key", key),
         ),
         "engines": lambda _: router_command(
             build,

@@ -17,6 +17,10 @@ from waiting import wait_until  # noqa: E402
 
 PAGE = (ROOT / "docs/operate/tenants.md").read_text(encoding="utf-8")
 PORT = "7400"  # The page's.
+CHECK = (
+    "cairn-cache --check-config --listen 127.0.0.1:0 --host.capacity 64MiB --tls.cert node.pem"
+    " --tls.key node.key --tls.client_ca ca.pem"
+)
 
 
 def blocks(language):
@@ -43,15 +47,17 @@ class World:
         assert self.node.ready(), self.node.stderr()
 
     def run(self, script, check=True):
-        return subprocess.run(
+        done = subprocess.run(
             ["bash", "-e", "-c", script.replace(PORT, self.port)],
             cwd=self.folder,
             env=self.env,
-            check=check,
+            check=False,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
+        assert done.returncode == 0 or not check, done.stderr
+        return done
 
     def write(self, policy):
         (self.folder / "policy.new").write_text(policy, encoding="utf-8")
@@ -66,13 +72,8 @@ def world(tmp_path_factory):
 
 
 def test_an_administrator_sees_the_numbers_and_a_tenant_does_not(world):
-    first, second = world.looks.splitlines()
-    shown = world.run(first)
-    assert "host" in shown.stdout and "no namespaces" not in shown.stderr
-    hidden = world.run(second)
-    assert "left out" in hidden.stderr
-    assert re.search(r"^host ", shown.stdout, re.M)
-    assert not re.search(r"^host ", hidden.stdout, re.M)
+    first, second = (world.run(line).stdout for line in world.looks.splitlines())
+    assert " host " in first and " host " not in second
 
 
 def test_a_client_uses_its_own_tenant_and_no_other(world):
@@ -94,27 +95,16 @@ def test_a_client_uses_its_own_tenant_and_no_other(world):
 
 def test_each_role_of_the_page_is_one_of_the_policys(world):
     table = re.findall(r"^\| `([a-z]+)` \| ", PAGE, re.M)
-    for role in table:
-        world.write(
-            f'rules:\n  - identity: "cn:x"\n    role: {role}\n    tenants: ["*"]\n' + "# " + role
-        )
-        checked = world.run(
-            "cairn-cache --check-config --tls.cert node.pem --tls.key node.key --tls.client_ca"
-            " ca.pem --auth.policy policy.yaml --listen 127.0.0.1:0 --host.capacity 64MiB"
-        )
-        assert checked.returncode == 0
+    rules = "".join(f"- {{identity: cn:x, role: {role}, tenants: ['*']}}\n" for role in table)
+    (world.folder / "roles.yaml").write_text("rules:\n" + rules, encoding="utf-8")
     assert len(table) == 5
-    world.write(world.policy)
+    assert world.run(CHECK + " --auth.policy roles.yaml").returncode == 0
 
 
 def test_a_wrong_policy_is_told_and_changes_nothing(world):
     world.write("rules: 7\n")
     wait_until(lambda: "policy_refused" in world.node.stderr(), "policy_refused")
     assert world.run(world.looks.splitlines()[0]).returncode == 0
-    checked = world.run(
-        "cairn-cache --check-config --tls.cert node.pem --tls.key node.key --tls.client_ca ca.pem"
-        " --auth.policy policy.yaml",
-        check=False,
-    )
+    checked = world.run(CHECK + " --auth.policy policy.yaml", check=False)
     assert checked.returncode != 0 and "policy.yaml line 1" in checked.stderr
     world.write(world.policy)

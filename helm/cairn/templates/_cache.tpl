@@ -53,6 +53,10 @@ cluster:
   tls_server_name: {{ include "cairn.name" . }}-cache.{{ .Release.Namespace }}.svc
   {{- end }}
 {{- end }}
+{{- if include "cairn.hasPolicy" . }}
+auth:
+  policy: /etc/cairn/policy.yaml
+{{- end }}
 log:
   level: {{ .Values.cache.logLevel }}
   format: json

@@ -83,6 +83,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and .Values.cache.cluster.peerIdentities (not (include "cairn.hasTls" .)) -}}
 {{- fail (printf "cache.cluster.peerIdentities: got %s, expected none, because tls.acceptPlaintextOnTheNetwork=true: callers show no certificates" (toJson .Values.cache.cluster.peerIdentities)) -}}
 {{- end -}}
+{{- if and .Values.auth.rules (not (include "cairn.hasTls" .)) -}}
+{{- fail (printf "auth.rules: got %d, expected none, because tls.acceptPlaintextOnTheNetwork=true: callers show no certificates" (len .Values.auth.rules)) -}}
+{{- end -}}
+{{- if and .Values.auth.rules $tls.adminIdentities -}}
+{{- fail "tls.adminIdentities: expected none next to auth.rules, whose role admin takes their place" -}}
+{{- end -}}
 {{- range $role, $secret := $tls.secrets -}}
 {{- if and $secret (not $tls.existingSecret) -}}
 {{- fail (printf "tls.secrets.%s: expected tls.existingSecret too, for the roles without a Secret of their own" $role) -}}

@@ -57,6 +57,10 @@ max_requests: {{ .Values.router.maxRequests | int64 }}
 threads: {{ .Values.router.threads }}
 index: {{ .Values.router.indexMiB | int64 }}MiB
 token_cache: {{ .Values.router.tokenCacheMiB | int64 }}MiB
+{{- if and $mutual (include "cairn.hasPolicy" .) }}
+auth:
+  policy: /etc/cairn/policy.yaml
+{{- end }}
 log:
   level: {{ .Values.router.logLevel }}
   format: json

@@ -38,6 +38,10 @@ cache:
   {{- else }}
   address: {{ $service }}:7400
   {{- end }}
+{{- if include "cairn.hasPolicy" . }}
+auth:
+  policy: /etc/cairn/policy.yaml
+{{- end }}
 log:
   level: {{ .Values.worker.logLevel }}
   format: json

@@ -43,7 +43,7 @@ class ApiKeyFile {
                                                   const Clock* clock);
 
   // nullopt: no such key. A changed file that is wrong changes nothing, is logged, and is tried
-  // again each second.
+  // again at each look.
   std::optional<std::string> TenantOf(std::string_view key);
   // The file could not be read, or has a wrong line: keys that its author has taken away are still
   // valid. Looks at the file as TenantOf does, also if nobody calls.

@@ -44,8 +44,8 @@ class RouterService {
 
  private:
   friend class GenerateStream;
-  // Of the tenant that the request names, or the configured one: Pick as well, whose answer says
-  // where its prefix lies.
+  // PERMISSION_DENIED: the policy does not let the caller use the request's tenant, or the
+  // configured one. Pick needs it, too: its answer says where a prefix lies.
   Status CheckTenant(const rpc::Call& call, const GenerateRequest& request) const;
   void PickWorker(const rpc::Call& call, const v1::GenerateRequest& request,
                   std::function<void(const Status&, const v1::PickResponse&)> done);

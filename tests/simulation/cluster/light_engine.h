@@ -82,6 +82,11 @@ class LightEngine final : public SimulatedEngine,
 
   // --- CacheEngine: what nobody calls here
 
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespaceFor(cache::SessionId,
+                                                               const Digest&) const override {
+    return None();
+  }
+  Result<std::string> TenantOf(const Digest&) const override { return None(); }
   Result<OpenedNamespace> OpenNamespace(const NamespaceSpec&, bool, Duration,
                                         cache::LifeChange) override {
     return None();

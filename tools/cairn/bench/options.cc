@@ -80,6 +80,10 @@ Result<BenchOptions> ResolveOptions(const BenchFlags& flags) {
   CAIRN_ASSIGN_OR_RETURN(o.data_bytes, Bytes("--data", flags.data, defaults.data_bytes));
   CAIRN_ASSIGN_OR_RETURN(o.path, client::ParsePathChoice(flags.path, "--path"));
   o.cache = flags.cache;
+  o.tls = flags.tls;
+  if (o.cache.empty() && !(o.tls.ca.empty() && o.tls.cert.empty() && o.tls.server_name.empty())) {
+    return InvalidArgument("--tls-*: got one without --cache, expected the address of a node");
+  }
   o.layers = flags.layers;
   o.batch = flags.batch == 0 ? defaults.batch : flags.batch;
   o.depth = flags.depth == 0 ? defaults.depth : flags.depth;

@@ -9,6 +9,7 @@
 
 #include "cairn/client/connect.h"
 #include "cairn/common/status.h"
+#include "tools/cairn/options.h"
 
 namespace cairn::cli::bench {
 
@@ -23,6 +24,7 @@ Result<WorkloadKind> ParseWorkload(std::string_view name);
 struct BenchFlags {
   std::string workload;
   std::string cache;
+  TlsFlags tls;  // Only with `cache`.
   std::string size;
   std::string data;
   uint32_t layers = 1;
@@ -47,6 +49,7 @@ struct BenchFlags {
 struct BenchOptions {
   WorkloadKind workload = WorkloadKind::kGet;
   std::string cache;  // Address of a node; empty: start one.
+  TlsFlags tls;
   uint64_t block_bytes = 0;
   uint64_t data_bytes = 0;  // The bytes of all blocks together.
   uint32_t layers = 1;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cairn/client/connect.h"
+#include "tools/cairn/generator/connection.h"
 #include "tools/cairn/process/ports.h"
 
 namespace cairn::cli::bench {
@@ -41,6 +42,7 @@ Result<std::unique_ptr<TestNode>> TestNode::Start(const BenchOptions& options,
   std::unique_ptr<TestNode> node(new TestNode);
   if (!options.cache.empty()) {
     node->address_ = options.cache;
+    node->tls_ = options.tls;
     return node;
   }
   CAIRN_ASSIGN_OR_RETURN(node->directory_, TemporaryDirectory::Make(options.directory));
@@ -81,10 +83,11 @@ std::vector<pid_t> TestNode::Pids() const {
 
 Result<std::unique_ptr<client::CacheClient>> TestNode::Connect(client::PathChoice path,
                                                                const NamespaceSpec& spec) const {
-  CAIRN_ASSIGN_OR_RETURN(
-      auto client,
-      client::Connect(
-          {.address = address_, .client_name = "cairn-bench", .path = path, .spin = spin_}));
+  client::ConnectOptions connection = ConnectionTo(address_, tls_);
+  connection.client_name = "cairn-bench";
+  connection.path = path;
+  connection.spin = spin_;
+  CAIRN_ASSIGN_OR_RETURN(auto client, client::Connect(connection));
   const auto until = std::chrono::steady_clock::now() + seconds(30);
   while (true) {
     // Opening a namespace is what makes a client look for shared memory.

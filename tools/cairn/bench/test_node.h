@@ -66,6 +66,7 @@ class TestNode {
   std::optional<Duration> spin_;  // How long the clients spin.
   CacheNodeProcess process_;
   std::string address_;
+  TlsFlags tls_;
 };
 
 // One connection for each of options.clients; the first error.

@@ -85,6 +85,7 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
   }
   c.add_option("workload", o.workload, known)->required();
   c.add_option("--cache", o.cache, "Measure the node at HOST:PORT instead of starting one");
+  AddTlsFlags(c, o.tls);
   c.add_option("--size", o.size,
                "Bytes of a block, such as 64KiB; default 1MiB, for exists and match 4KiB");
   c.add_option("--data", o.data, "Bytes of all blocks; default 256MiB, larger than any cache");

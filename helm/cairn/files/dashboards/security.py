@@ -37,7 +37,7 @@ ROWS = [
             stat(
                 "Refused identities",
                 "short",
-                "Callers that a policy, the rule of administrators or that of members does not let in.",
+                "Callers that a policy or the rules of administrators and members refuse.",
                 last_hour('cairn_rpc_rejected_total{reason="auth"}'),
                 above(1, 100),
             ),

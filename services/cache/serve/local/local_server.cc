@@ -108,12 +108,12 @@ void LocalServer::Wake() {
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-LocalToken LocalServer::Admit(SessionId session, std::string tenant) {
+LocalToken LocalServer::Admit(SessionId session, std::string tenant, bool may_write) {
   LocalToken token;
   // Up to 256 bytes come whole once the pool is seeded.
   CAIRN_CHECK(getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size()));
   MutexLock lock(mu_);
-  admitted_[token] = {.session = session, .tenant = std::move(tenant)};
+  admitted_[token] = {.session = session, .tenant = std::move(tenant), .may_write = may_write};
   return token;
 }
 
@@ -409,6 +409,7 @@ Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHell
     }
     ++admitted->connections;
     options.session = admitted->session;
+    options.may_write = admitted->may_write;
   }
   connection->attached = true;
   CAIRN_ASSIGN_OR_RETURN(options.owner, dependencies_.host->AddOwner(hello.tenant));

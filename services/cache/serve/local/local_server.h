@@ -80,8 +80,8 @@ class LocalServer {
   const std::string& path() const { return options_.path; }
 
   // A token for the engine's session: connections that show it belong to it. `tenant`: the only one
-  // that they may name. Empty: the session named none.
-  LocalToken Admit(SessionId session, std::string tenant = {});
+  // that they may name. Empty: the session named none. `may_write`: whether they may reserve room.
+  LocalToken Admit(SessionId session, std::string tenant = {}, bool may_write = true);
   // Makes the token invalid. True: clients that showed it are still connected, and the server will
   // close the engine's session when they are gone. False: the caller must close it.
   bool Retire(const LocalToken& token);
@@ -93,6 +93,7 @@ class LocalServer {
   struct Admitted {
     SessionId session = 0;
     std::string tenant = {};
+    bool may_write = true;
     uint32_t connections = 0;
     bool retired = false;
   };

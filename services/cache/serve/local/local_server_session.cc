@@ -196,8 +196,9 @@ Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint)
   // The namespace of a fingerprint never changes.
   const auto it = own_namespaces_.find(fingerprint);
   if (it != own_namespaces_.end()) return it->second;
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, services_.engine->TenantOf(fingerprint));
+  if (tenant != options_.tenant) return NoNamespace(fingerprint);
   CAIRN_ASSIGN_OR_RETURN(const auto spec, services_.engine->GetNamespace(fingerprint));
-  if (spec->tenant != options_.tenant) return NoNamespace(fingerprint);
   if (own_namespaces_.size() >= kMaxKnownNamespaces) own_namespaces_.clear();
   own_namespaces_.emplace(fingerprint, spec->layout.block_tokens);
   return spec->layout.block_tokens;
@@ -434,6 +435,11 @@ Status LocalServerSession::Release(const DecodedSubmission& call) {
 
 Status LocalServerSession::Reserve(const DecodedSubmission& call, shm::Completion* done) {
   CAIRN_RETURN_IF_ERROR(CheckTenant(call.fingerprint).status());
+  if (!options_.may_write) {
+    return Errorf(StatusCode::kPermissionDenied,
+                  "the policy does not make the session's caller a writer for tenant '{}'",
+                  options_.tenant);
+  }
   LocalBuffers& buffers = *services_.buffers;
   buffers.entries.resize(call.count);
   shm::CopyIn(ring_.scratch(), call.input, buffers.entries.data(), call.count);

@@ -66,6 +66,7 @@ struct LocalServerSessionOptions {
   SessionId session = 0;  // The session of the engine.
   OwnerId owner = kCommon;
   std::string tenant;
+  bool may_write = true;
   uint64_t quota_bytes = 0;  // Leased and reserved bytes together. At most half of it reserved.
 };
 

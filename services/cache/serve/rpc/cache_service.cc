@@ -279,7 +279,7 @@ class Service final : public CacheService {
     }
     CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
     CAIRN_RETURN_IF_ERROR(CheckNamespace(*rpc_, call, fingerprint, auth::Role::kWriter));
-    CAIRN_ASSIGN_OR_RETURN(const auto spec, rpc_->engine->GetNamespace(fingerprint));
+    CAIRN_ASSIGN_OR_RETURN(const auto spec, rpc_->engine->GetNamespaceFor(session, fingerprint));
     CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
     CAIRN_ASSIGN_OR_RETURN(const auto results,
                            rpc_->engine->Reserve(session, fingerprint, parts, ttl));

@@ -32,7 +32,7 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
   if (question.joint != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(joint, wire::FromProto(*question.joint));
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespace(fingerprint));
+  CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespaceFor(question.session, fingerprint));
   const bool waits = wait > Duration(0) && !question.lease;
   *asked = {keys.size(), spec->layout.block_tokens, !waits && !question.announce, joint};
   return engine_->Match({.session = question.session,

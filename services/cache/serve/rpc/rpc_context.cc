@@ -7,8 +7,8 @@ namespace cairn::cache {
 Status CheckNamespace(const RpcContext& rpc, const rpc::Call& call, const Digest& fingerprint,
                       auth::Role role) {
   if (call.caller() == nullptr) return OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(const auto spec, rpc.engine->GetNamespace(fingerprint));
-  return call.Allows(role, spec->tenant) ? OkStatus() : NoNamespace(fingerprint);
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, rpc.engine->TenantOf(fingerprint));
+  return call.Allows(role, tenant) ? OkStatus() : NoNamespace(fingerprint);
 }
 
 }  // namespace cairn::cache

@@ -31,8 +31,7 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   v1::OpenSessionRequest request;
   CAIRN_RETURN_IF_ERROR(call_.Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
-  CAIRN_RETURN_IF_ERROR(CheckTenantOf(request));
-  const std::string& tenant = request.tenant();
+  CAIRN_ASSIGN_OR_RETURN(const std::string tenant, TenantOf(request));
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "sessions", "limits.sessions"));
   if (rpc.memory != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(memory_, rpc.memory->Charge(MemoryItem::kSessions, kSessionBytes));
@@ -40,7 +39,11 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name(), tenant));
   token_ = rpc.sessions->Add(*session_, call_);
   local_ = rpc.local;
-  if (local_ != nullptr) local_token_ = local_->Admit(*session_, tenant);
+  if (local_ != nullptr) {
+    const bool may_write =
+        call_.caller() == nullptr || call_.caller()->rights.May(auth::Role::kWriter, tenant);
+    local_token_ = local_->Admit(*session_, request.tenant(), may_write);
+  }
   {
     MutexLock lock(beat_mu_);
     last_beat_ = rpc.clock->Now();
@@ -49,16 +52,15 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   return OkStatus();
 }
 
-Status SessionStream::CheckTenantOf(const v1::OpenSessionRequest& request) const {
+// A caller that names no tenant still gets a session: operators have none, and ask for statistics.
+Result<std::string> SessionStream::TenantOf(const v1::OpenSessionRequest& request) const {
   const std::string& tenant = request.tenant();
   if (!tenant.empty()) {
     CAIRN_RETURN_IF_ERROR(CheckTenant(tenant));
-    return call_.CheckAllowed(auth::Role::kReader, tenant);
+    CAIRN_RETURN_IF_ERROR(call_.CheckAllowed(auth::Role::kReader, tenant));
+    return tenant;
   }
-  if (call_.AllowsAll(auth::Role::kReader)) return OkStatus();
-  return Errorf(StatusCode::kPermissionDenied,
-                "tenant: missing, expected one for which the policy makes {} a reader",
-                call_.caller()->identity.Describe());
+  return std::string(call_.AllowsAll(auth::Role::kReader) ? std::string_view() : kNoTenant);
 }
 
 v1::SessionEvent SessionStream::Event(bool draining) const {

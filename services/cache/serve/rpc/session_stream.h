@@ -34,7 +34,8 @@ class SessionStream final : public rpc::PushedStream {
 
  private:
   Status Begin(const grpc::ByteBuffer& request);
-  Status CheckTenantOf(const v1::OpenSessionRequest& request) const;
+  // The tenant for the engine.
+  Result<std::string> TenantOf(const v1::OpenSessionRequest& request) const;
   v1::SessionEvent Event(bool draining) const;
   void OnOver(const grpc::Status& status) override;
 

@@ -58,7 +58,7 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   return OkStatus();
 }
 
-// What a session may see, the engine knows.
+// The engine knows which tenant a session may see.
 Status WatchStream::CheckSight(const v1::WatchRequest& request,
                                const std::optional<Digest>& fingerprint) const {
   if (fingerprint) return CheckNamespace(*rpc_, call_, *fingerprint, auth::Role::kReader);

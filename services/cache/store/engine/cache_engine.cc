@@ -121,7 +121,18 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   }
   Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const override {
+    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+    return std::shared_ptr<const NamespaceSpec>(ns->stored, &ns->stored->spec);
+  }
+  Result<std::string> TenantOf(const Fingerprint& fingerprint) const override {
     CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.GetToDrop(fingerprint));
+    return ns->spec.tenant;
+  }
+
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespaceFor(
+      SessionId session, const Fingerprint& fingerprint) const override {
+    CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(session));
+    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint, tenant));
     return std::shared_ptr<const NamespaceSpec>(ns->stored, &ns->stored->spec);
   }
 

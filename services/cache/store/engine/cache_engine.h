@@ -211,7 +211,7 @@ class CacheEngine {
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
   // `tenant`: the only one whose namespaces the session may use; for it, others are not there.
-  // Empty: any.
+  // Empty: any. kNoTenant: none, and calls that name a namespace are PERMISSION_DENIED.
   virtual Result<SessionId> OpenSession(std::string_view client_name, std::string_view tenant) = 0;
   Result<SessionId> OpenSession(std::string_view client_name) {
     return OpenSession(client_name, std::string_view());
@@ -229,9 +229,14 @@ class CacheEngine {
                                         Duration block_life = Duration(0)) {
     return OpenNamespace(spec, strict, block_life, LifeChange::kLonger);
   }
-  // NOT_FOUND for an unknown fingerprint. Also of one whose blocks cannot be read.
+  // NOT_FOUND for an unknown fingerprint.
   virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
       const Fingerprint& fingerprint) const = 0;
+  // The same for a session: NOT_FOUND, too, of one that the session may not use.
+  virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespaceFor(
+      SessionId session, const Fingerprint& fingerprint) const = 0;
+  // The tenant of a namespace, also of one whose blocks cannot be read. NOT_FOUND as GetNamespace.
+  virtual Result<std::string> TenantOf(const Fingerprint& fingerprint) const = 0;
 
   // The blocks that the tiers hold. Does not wait (MatchResult::further).
   virtual Result<MatchResult> Match(const MatchRequest& request) = 0;

@@ -99,6 +99,12 @@ Result<std::string> SessionTable::TenantOf(SessionId session) const {
   MutexLock lock(mu_);
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return NoSession(session);
+  // The same whether there is such a namespace or not.
+  if (it->second.tenant == kNoTenant) {
+    return Errorf(StatusCode::kPermissionDenied,
+                  "field 'session_id': the session named no tenant, expected one that the policy "
+                  "lets its caller use");
+  }
   return it->second.tenant;
 }
 

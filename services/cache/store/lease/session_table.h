@@ -139,7 +139,8 @@ class SessionTable {
   Ended Close(SessionId session);
   // NOT_FOUND unless it is open.
   Status Check(SessionId session) const;
-  // The tenant that the session named; empty: it named none. NOT_FOUND unless it is open.
+  // The tenant that the session named; empty: it may use all. NOT_FOUND unless it is open.
+  // PERMISSION_DENIED: it has kNoTenant.
   Result<std::string> TenantOf(SessionId session) const;
 
   // NOT_FOUND: the session is gone. RESOURCE_EXHAUSTED: it has too many.

@@ -2,6 +2,7 @@
 // Names of what a node hands out.
 
 #include <cstdint>
+#include <string_view>
 
 #include "cairn/common/hash.h"
 
@@ -11,5 +12,8 @@ using SessionId = uint64_t;  // Internal; the network form is an unguessable tok
 using LeaseId = uint64_t;
 using ReservationId = uint64_t;
 using Fingerprint = Digest;
+
+// In place of a session's tenant. No tenant can have this name (CheckTenant).
+inline constexpr std::string_view kNoTenant = "*none";
 
 }  // namespace cairn::cache

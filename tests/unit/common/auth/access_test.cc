@@ -35,7 +35,7 @@ class AccessTest : public ::testing::Test {
     LookLater();
   }
   void LookLater() {
-    clock_.Advance(std::chrono::seconds(1));
+    clock_.Advance(config::FollowedFile::kLookEvery);
     access_->Look();
   }
   void Open() {
@@ -66,10 +66,10 @@ TEST_F(AccessTest, AChangeIsTakenOverAtTheNextLook) {
   EXPECT_EQ(access_->counts().loads, 2u);
 }
 
-TEST_F(AccessTest, ItLooksOnceASecondAtMost) {
+TEST_F(AccessTest, ItLooksTwiceASecondAtMost) {
   Open();
   Write(Rule("reader", "a") + "\n\n");
-  clock_.Advance(std::chrono::milliseconds(999));
+  clock_.Advance(std::chrono::milliseconds(499));
   access_->Look();
   EXPECT_TRUE(May(Role::kWriter, "a"));
   clock_.Advance(std::chrono::milliseconds(1));

@@ -152,6 +152,14 @@ TEST_F(LocalServerSessionTest, AnotherTenantsNamespaceIsNotThere) {
   EXPECT_TRUE(client.serves);
 }
 
+// Else a reader's session over gRPC would be a way around its role.
+TEST_F(LocalServerSessionTest, AReaderReservesNothing) {
+  Client client(this, "a", 64 << 20, 256 << 10, /*may_write=*/false);
+  EXPECT_EQ(client.call->Reserve(a_, 1, std::nullopt).code, Code(StatusCode::kPermissionDenied));
+  const BlockKey key = TestKey(1);
+  EXPECT_EQ(client.call->Call(client.call->MatchCall(a_, {&key, 1})).code, Code(StatusCode::kOk));
+}
+
 TEST_F(LocalServerSessionTest, LeasesOfOthersAreNotItsOwn) {
   Client one(this, "a"), other(this, "a");
   ASSERT_EQ(one.call->Put(one.segments, a_, 1, std::nullopt), kOk);

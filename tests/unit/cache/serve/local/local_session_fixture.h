@@ -17,7 +17,7 @@ class LocalServerSessionTest : public ::testing::Test {
   // One client of the tenant: its session at the node, and its end of the ring.
   struct Client {
     Client(LocalServerSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20,
-           uint32_t scratch_bytes = 256 << 10) {
+           uint32_t scratch_bytes = 256 << 10, bool may_write = true) {
       int fd = -1;
       const shm::RingShape shape{.entries = 8, .scratch_bytes = scratch_bytes};
       auto node = shm::RingMemory::Create(shape, &fd);
@@ -39,6 +39,7 @@ class LocalServerSessionTest : public ::testing::Test {
           LocalServerSessionOptions{.session = id,
                                     .owner = *test->node_.host->AddOwner(tenant),
                                     .tenant = tenant,
+                                    .may_write = may_write,
                                     .quota_bytes = quota},
           shm::NodeRing(*std::move(node)), &segments);
       session->SendAllSegments();

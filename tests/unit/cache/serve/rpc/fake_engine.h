@@ -39,6 +39,14 @@ class FakeEngine final : public CacheEngine {
       return Errorf(StatusCode::kNotFound, "fingerprint: unknown");
     return std::make_shared<const NamespaceSpec>(*spec);
   }
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespaceFor(
+      SessionId /*session*/, const Digest& fingerprint) const override {
+    return GetNamespace(fingerprint);
+  }
+  Result<std::string> TenantOf(const Digest& fingerprint) const override {
+    CAIRN_ASSIGN_OR_RETURN(const auto found, GetNamespace(fingerprint));
+    return found->tenant;
+  }
   Result<MatchResult> Match(const MatchRequest& request) override {
     MutexLock lock(mu);
     trace = request.trace;
