@@ -36,8 +36,8 @@ class Access {
   // all but speak as another member of the cluster.
   static std::shared_ptr<const KnownCaller> KnowOperator(uid_t uid);
 
-  // Reads the file again when it has changed; at most twice a second. A file that is wrong is logged
-  // and counted, and what was right before stays.
+  // Reads the file again when it has changed, at most twice a second. A file that is wrong is
+  // logged and counted, and what was right before stays.
   void Look();
   // Another number after each policy that was taken over.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }

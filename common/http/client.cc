@@ -99,6 +99,11 @@ std::string Origin::Authority() const {
 
 Result<Origin> ParseOrigin(const std::string& text, const std::string& field) {
   const auto wrong = [&] {
+    // Logs must not have the password of a user.
+    if (text.find('@') != std::string::npos) {
+      return InvalidArgument(
+          "{}: got a user, expected http://HOST:PORT or https://HOST:PORT without one", field);
+    }
     return InvalidArgument("{}: got '{}', expected http://HOST:PORT or https://HOST:PORT", field,
                            text);
   };

@@ -273,8 +273,10 @@ TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   const auto scrape = metrics::HttpGet((*node)->admin(), "/metrics", kTimeout);
   ASSERT_OK(scrape);
   std::set<std::string> documented = DocumentedNames(ReadFile("docs/operate/metrics.md"));
-  // Only with TLS; node_tls_test sees it.
-  std::erase_if(documented, [](const std::string& name) { return name.starts_with("cairn_tls_"); });
+  // Only with TLS, or with a policy: node_tls_test and node_policy_test see them.
+  std::erase_if(documented, [](const std::string& name) {
+    return name.starts_with("cairn_tls_") || name.starts_with("cairn_auth_");
+  });
   EXPECT_EQ(ScrapedNames(*scrape), documented);
   EXPECT_THAT(*scrape,
               AllOf(HasSubstr("cairn_lookup_blocks_total{tier=\"host\"} 1\n"),

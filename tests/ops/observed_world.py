@@ -142,6 +142,8 @@ class World:
         )
         key = hashlib.sha256(KEY.encode()).hexdigest()
         (self._folder / "keys").write_text(f"default {key}\n", encoding="ascii")
+        rule = {"identity": "cn:test", "role": "reader", "tenants": ["*"]}
+        (self._folder / "policy").write_text(json.dumps({"rules": [rule]}), encoding="ascii")
 
     def _run(self, command):
         return self._programs.enter_context(Server(command, self._log, PATIENCE))
@@ -182,6 +184,8 @@ class World:
                 self._build,
                 *("--host.capacity", "64MiB"),
                 *("--tls.cert", self._folder / "tls.crt", "--tls.key", self._folder / "tls.key"),
+                *("--tls.client_ca", self._folder / "tls.crt"),
+                *("--auth.policy", self._folder / "policy"),
             )
         )
 

@@ -16,37 +16,39 @@ def manager(**more):
 
 
 def rules(docs, role):
-    """{identity: (role, tenants)} of a role's policy."""
+    """{(identity, role): tenants} of a role's policy."""
     data = find(docs, "ConfigMap", f"test-{role}")["data"]
     settings = yaml.safe_load(data[f"{role}.yaml"])
     assert settings["auth"]["policy"] == "/etc/cairn/policy.yaml"
     policy = yaml.safe_load(data["policy.yaml"])
     assert list(policy) == ["rules"]
-    return {r["identity"]: (r["role"], r["tenants"]) for r in policy["rules"]}
+    return {(r["identity"], r["role"]): r["tenants"] for r in policy["rules"]}
 
 
 def test_pods_get_what_they_need_of_each_other_and_no_more(chart):
     docs = render(chart, VALUES["policy"])
     service = "dns:test-{}.kv.svc".format
     assert rules(docs, "cache") == {
-        service("cache"): ("peer", ["*"]),
-        service("worker"): ("writer", ["default"]),
-        service("router"): ("reader", ["*"]),
-        "dns:test-engine": ("writer", ["default"]),
-        "cn:ops": ("admin", ["*"]),
+        (service("cache"), "peer"): ["*"],
+        (service("cache"), "writer"): ["default"],
+        (service("worker"), "writer"): ["default"],
+        (service("router"), "reader"): ["*"],
+        ("dns:test-engine", "writer"): ["default"],
+        ("cn:ops", "admin"): ["*"],
     }
     assert rules(docs, "worker") == {
-        service("router"): ("writer", ["*"]),
-        "cn:ops": ("admin", ["*"]),
+        (service("worker"), "writer"): ["default"],
+        (service("router"), "writer"): ["*"],
+        ("cn:ops", "admin"): ["*"],
     }
-    assert rules(docs, "router") == {"cn:ops": ("admin", ["*"])}
+    assert rules(docs, "router") == {("cn:ops", "admin"): ["*"]}
 
 
 @pytest.mark.parametrize("per_pod", [False, True])
 def test_a_certificate_with_a_uri_has_no_other_name(chart, per_pod):
     tls = manager(uriPrefix="spiffe://kv/cairn", perPod=per_pod)
     found = rules(render(chart, {**tls, **WORKER, **ROUTER, **RULES}), "cache")
-    assert {name for name, (role, _) in found.items() if role != "admin"} == {
+    assert {name for name, role in found if role != "admin"} == {
         f"uri:spiffe://kv/cairn/{name}"
         for name in (
             ["test-cache-*", "test-worker-*", "test-router-*", "engine"]
@@ -61,10 +63,8 @@ def test_a_worker_beside_its_node_has_the_name_of_the_nodes_pod(chart):
     beside = {"worker": {**WORKER["worker"], "besideNode": True}}
     policy = find(render(chart, {**tls, **beside, **RULES}), "ConfigMap", "test-cache")["data"]
     given = yaml.safe_load(policy["policy.yaml"])["rules"]
-    assert [r["role"] for r in given if r["identity"].endswith("/test-cache-*")] == [
-        "peer",
-        "writer",
-    ]
+    roles = [r["role"] for r in given if r["identity"].endswith("/test-cache-*")]
+    assert roles == ["peer", "writer", "writer"]
 
 
 def test_workers_may_write_the_tenants_of_their_settings(chart):
@@ -73,8 +73,8 @@ def test_workers_may_write_the_tenants_of_their_settings(chart):
     connection = {"connection": {"settings": {"tenant": "chat"}}}
     docs = render(chart, {**manager(), **worker, **ROUTER, **RULES, **connection})
     found = rules(docs, "cache")
-    assert found["dns:test-worker.kv.svc"] == ("writer", ["acme", "default", "team"])
-    assert found["dns:test-engine"] == ("writer", ["chat"])
+    assert found["dns:test-worker.kv.svc", "writer"] == ["acme", "default", "team"]
+    assert found["dns:test-engine", "writer"] == ["chat"]
 
 
 def test_without_rules_there_is_no_policy(chart):
@@ -97,7 +97,7 @@ def test_a_change_of_the_rules_starts_no_pod_again(chart):
     assert [d for d in before if d["kind"] != "ConfigMap"] == [
         d for d in after if d["kind"] != "ConfigMap"
     ]
-    assert "uri:spiffe://x/*" in rules(after, "router")
+    assert ("uri:spiffe://x/*", "writer") in rules(after, "router")
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,9 @@ The policy of a role's pods: what the chart's own pods need of each other, and t
 {{- $all := list "*" -}}
 rules:
 {{- if eq .role "cache" }}
-{{- /* Of a node alone, too: `helm test` calls it with its certificate, and a cluster may grow from it. */}}
+{{- /* Of a node alone, too: a cluster may grow from it. `helm test` has a node's certificate. */}}
 {{- include "cairn.ownRules" (dict "root" $root "of" "cache" "role" "peer" "tenants" $all) | nindent 2 }}
+{{- include "cairn.ownRules" (dict "root" $root "of" "cache" "role" "writer" "tenants" (list "default")) | nindent 2 }}
 {{- if $root.Values.worker.enabled }}
 {{- $tenants := include "cairn.workerTenants" $root | fromJsonArray }}
 {{- include "cairn.ownRules" (dict "root" $root "of" "worker" "role" "writer" "tenants" $tenants) | nindent 2 }}
@@ -67,8 +68,13 @@ rules:
 {{- $tenants := list ($root.Values.connection.settings.tenant | default "default") }}
 {{- include "cairn.ownRules" (dict "root" $root "of" "engine" "role" "writer" "tenants" $tenants) | nindent 2 }}
 {{- end }}
-{{- else if and (eq .role "worker") $root.Values.router.enabled }}
+{{- else if eq .role "worker" }}
+{{- /* `helm test` without nodes has a worker's certificate. */}}
+{{- $tenants := include "cairn.workerTenants" $root | fromJsonArray }}
+{{- include "cairn.ownRules" (dict "root" $root "of" "worker" "role" "writer" "tenants" $tenants) | nindent 2 }}
+{{- if $root.Values.router.enabled }}
 {{- include "cairn.ownRules" (dict "root" $root "of" "router" "role" "writer" "tenants" $all) | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- toYaml $root.Values.auth.rules | nindent 2 }}
 {{- end -}}

@@ -36,7 +36,7 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::Make(const Options& options) {
                                       .heads = 1,
                                       .dim = static_cast<uint32_t>(slice / kBytesPerDim),
                                       .dtype = DType::kF16}};
-  set->spec_.tenant = "default";
+  set->spec_.tenant = kTenant;
   set->spec_.model = "bench";
   set->spec_.revision = std::to_string(options.seed);
   set->spec_.layout.block_tokens = kBlockTokens;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cairn/client/cache_client.h"
@@ -17,6 +18,7 @@ namespace cairn::cli::bench {
 // Immutable after Make, and shared: the network may use a part until some time after a push.
 class BlockSet : public std::enable_shared_from_this<BlockSet> {
  public:
+  static constexpr std::string_view kTenant = "default";  // Its clients should name it.
   struct Options {
     uint64_t block_bytes = 0;  // Payload of a block, all layers.
     uint32_t layers = 1;       // Slices of a block.

@@ -85,6 +85,7 @@ Result<std::unique_ptr<client::CacheClient>> TestNode::Connect(client::PathChoic
                                                                const NamespaceSpec& spec) const {
   client::ConnectOptions connection = ConnectionTo(address_, tls_);
   connection.client_name = "cairn-bench";
+  connection.tenant = spec.tenant;
   connection.path = path;
   connection.spin = spin_;
   CAIRN_ASSIGN_OR_RETURN(auto client, client::Connect(connection));

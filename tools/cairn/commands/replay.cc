@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cairn/client/connect.h"
+#include "tools/cairn/bench/block_set.h"
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/flags.h"
 #include "tools/cairn/commands/report_error.h"
@@ -53,7 +54,9 @@ Result<replay::ReplayResult> OnNodes(const ReplayFlags& flags, const replay::Tra
                                      const replay::ReplayProgress& progress) {
   std::vector<std::unique_ptr<client::CacheClient>> clients;
   for (const std::string& address : flags.nodes) {
-    CAIRN_ASSIGN_OR_RETURN(auto client, client::Connect(ConnectionTo(address, flags.tls)));
+    client::ConnectOptions connection = ConnectionTo(address, flags.tls);
+    connection.tenant = bench::BlockSet::kTenant;
+    CAIRN_ASSIGN_OR_RETURN(auto client, client::Connect(connection));
     clients.push_back(std::move(client));
   }
   std::random_device random;

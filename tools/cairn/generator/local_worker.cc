@@ -69,6 +69,7 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
   std::unique_ptr<client::CacheClient> cache;
   if (!options.cache_address.empty()) {
     client::ConnectOptions connection = ConnectionTo(options.cache_address, options.tls);
+    connection.tenant = engine_options.tenant;
     CAIRN_ASSIGN_OR_RETURN(
         connection.devices,
         worker::OpenWorkerImporter(engine_options.device, engine_options.device_library));

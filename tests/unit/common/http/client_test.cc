@@ -211,6 +211,12 @@ TEST(OriginTest, IsAnUrlWithoutAPath) {
   }
 }
 
+TEST(OriginTest, AnErrorDoesNotShowAUser) {
+  const auto origin = ParseOrigin("https://somebody:secret@a:443", "url");
+  EXPECT_THAT(Message(origin.status()), HasSubstr("url: got a user"));
+  EXPECT_THAT(Message(origin.status()), ::testing::Not(HasSubstr("secret")));
+}
+
 TEST_F(HttpClientTest, SendsBodiesAndKeepsTheConnection) {
   Serve();
   Start();
