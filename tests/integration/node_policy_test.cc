@@ -512,6 +512,37 @@ TEST_F(NodePolicyTest, AChangeEndsSessionsWhoseRightsItChangesAndNoOthers) {
   EXPECT_THAT(Scrape(), HasSubstr("cairn_auth_policy_refused 0"));
 }
 
+// A client that does not read its stream cannot keep the session by that.
+TEST_F(NodePolicyTest, ASessionEndsThoughNobodyReadsItsStream) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub =
+      v1::Cache::NewStub(grpc::CreateCustomChannel(node_->address(), As("writer_a"), arguments));
+  grpc::ClientContext context;
+  v1::OpenSessionRequest request;
+  request.set_client_name("deaf");
+  request.set_tenant("a");
+  const auto stream = stub->OpenSession(&context, request);
+  v1::SessionEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+  const auto b = Client("writer_b", "b");
+  // The heartbeat that nobody reads, after 5 s, is under way.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(7);
+  ASSERT_TRUE(Wait([&] { return std::chrono::steady_clock::now() > until; }));
+  WritePolicy(kOnlyB);
+  const auto operators = v1::Cache::NewStub(
+      grpc::CreateChannel("unix:" + Path("admin.sock"), grpc::InsecureChannelCredentials()));
+  EXPECT_TRUE(Wait([&] {
+    grpc::ClientContext asking;
+    v1::StatResponse stat;
+    EXPECT_TRUE(operators->Stat(&asking, v1::StatRequest(), &stat).ok());
+    return stat.sessions() == 1;
+  }));
+  context.TryCancel();
+  stream->Finish();
+}
+
 // The client library, with the same-node path, for the tenant that the policy gives it.
 TEST_F(NodePolicyTest, AClientOfOneTenantUsesSharedMemory) {
   client::ConnectOptions options = Connect();

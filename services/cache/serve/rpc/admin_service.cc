@@ -145,6 +145,10 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
           if (!Sees(call, info.spec.tenant)) continue;
           v1::NamespaceInfo* to = response->add_namespaces();
           wire::ToProto(info.spec, to->mutable_spec());
+          if (call.caller() != nullptr &&
+              !call.caller()->rights.May(auth::Role::kAdmin, info.spec.tenant)) {
+            to->mutable_spec()->clear_salt();
+          }
           to->set_fingerprint(std::string(info.fingerprint.View()));
           to->set_blocks(info.blocks);
           to->set_bytes(info.bytes);

@@ -162,6 +162,14 @@ class Service final : public CacheService {
   void MatchHere(MatchCall& call, const v1::MatchRequest& request) {
     const Result<SessionId> session = rpc_->sessions->Find(request.session_id(), call.call());
     if (!session.ok()) return call.Answer(session.status(), {});
+    if (request.announce() && call.call().caller() != nullptr) {
+      // Others wait for the blocks of whoever announces.
+      const auto fingerprint = Digest::FromBytes(request.fingerprint(), "fingerprint");
+      const Status writes =
+          fingerprint.ok() ? CheckNamespace(*rpc_, call.call(), *fingerprint, auth::Role::kWriter)
+                           : fingerprint.status();
+      if (!writes.ok()) return call.Answer(writes, {});
+    }
     lookups_.Match(call.call(),
                    {.session = *session,
                     .fingerprint = request.fingerprint(),
@@ -242,7 +250,9 @@ class Service final : public CacheService {
                        v1::OpenNamespaceResponse* response) {
     if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
     CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
-    CAIRN_RETURN_IF_ERROR(call.CheckAllowed(auth::Role::kReader, spec.tenant));
+    // The life of blocks is their writers' affair.
+    CAIRN_RETURN_IF_ERROR(call.CheckAllowed(
+        request.block_life_ms() == 0 ? auth::Role::kReader : auth::Role::kWriter, spec.tenant));
     // More than any life that the engine takes, and no more than fits.
     const uint64_t life_ms = std::min<uint64_t>(request.block_life_ms(), uint64_t{1} << 40);
     // A shorter life hides blocks, as a drop does, and needs the same role.

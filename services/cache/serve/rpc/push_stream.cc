@@ -66,6 +66,8 @@ Status PushCall::Take() {
     token_ = frame.session_id;
     commit_ids_ = frame.commit_ids;
     CAIRN_RETURN_IF_ERROR(CheckIds(commit_ids_, 0, kMaxPartsPerCall, "commit_ids"));
+  } else if (const auto open = rpc.sessions->Find(token_, call_); !open.ok()) {
+    return open.status();  // The policy may have taken it away meanwhile.
   } else if (!frame.commit_ids.empty()) {
     return InvalidArgument("commit_ids: got {} in a later frame, expected them in the first",
                            frame.commit_ids.size());
@@ -131,6 +133,8 @@ void PushCall::OnReadDone(bool ok) {
 void PushCall::Commit() {
   // gRPC may tell of the stream's end before it tells that the client broke it off.
   if (call_.cancelled()) return Finish(call_.End(rpc::Gone()));
+  const auto open = rpc_->sessions->Find(token_, call_);
+  if (!open.ok()) return Finish(call_.End(open.status()));
   const auto results = rpc_->engine->Commit(*session_, commit_ids_, call_.trace());
   if (!results.ok()) return Finish(call_.End(results.status()));
   v1::PushResponse response;

@@ -84,12 +84,20 @@ void SessionStream::Tick() {
   const RpcContext& rpc = *rpc_;
   const TimePoint now = rpc.clock->Now();
   const bool draining = rpc.draining.load(std::memory_order_relaxed);
-  bool changed = false;
+  bool revoked = false, unread = false;
   {
     MutexLock lock(beat_mu_);
-    changed = rights_.Changed(rpc.access, call_.caller());
+    if (rights_.Changed(rpc.access, call_.caller())) revoked_ = now;
+    revoked = revoked_.has_value();
+    unread = revoked && now - *revoked_ > rpc.options.patience;
   }
-  if (changed) return End(rpc::ToGrpc(RightsHaveChanged()));
+  if (revoked) {
+    // Not only when the stream is over: a client that does not read it would keep the session.
+    Close();
+    End(rpc::ToGrpc(RightsHaveChanged()));
+    if (unread) context().TryCancel();
+    return;
+  }
   MutexLock lock(beat_mu_);
   if (now - last_beat_ < rpc.options.heartbeat && draining == told_draining_) return;
   if (!TryWrite(Event(draining))) return;  // The next tick tries again.
@@ -97,15 +105,17 @@ void SessionStream::Tick() {
   told_draining_ = draining;
 }
 
+void SessionStream::Close() {
+  if (!session_ || closed_.exchange(true)) return;
+  // First the token, so that no call finds a session that is being closed.
+  rpc_->sessions->Remove(token_);
+  // Processes that still read and write in place keep the engine's session until they are gone.
+  if (local_ == nullptr || !local_->Retire(local_token_)) rpc_->engine->CloseSession(*session_);
+}
+
 void SessionStream::OnOver(const grpc::Status& status) {
-  RpcContext& rpc = *rpc_;
-  if (session_) {
-    // First the token, so that no call finds a session that is being closed.
-    rpc.sessions->Remove(token_);
-    // Processes that still read and write in place keep the engine's session until they are gone.
-    if (local_ == nullptr || !local_->Retire(local_token_)) rpc.engine->CloseSession(*session_);
-    all_.open->Remove(this);
-  }
+  Close();
+  if (session_) all_.open->Remove(this);
   call_.End(rpc::FromGrpc(status));
 }
 

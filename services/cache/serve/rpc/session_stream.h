@@ -1,6 +1,8 @@
 #pragma once
 // The stream of one OpenSession call: the session lives as long as it does.
 
+#include <atomic>
+
 #include "cairn/v1/cache.pb.h"
 #include "common/concurrency/mutex.h"
 #include "common/rpc/call.h"
@@ -37,6 +39,8 @@ class SessionStream final : public rpc::PushedStream {
   // The tenant for the engine.
   Result<std::string> TenantOf(const v1::OpenSessionRequest& request) const;
   v1::SessionEvent Event(bool draining) const;
+  // Takes the session away from its clients. Once.
+  void Close();
   void OnOver(const grpc::Status& status) override;
 
   RpcContext* const rpc_;
@@ -53,6 +57,8 @@ class SessionStream final : public rpc::PushedStream {
   RightsWatch rights_ ABSL_GUARDED_BY(beat_mu_);
   TimePoint last_beat_ ABSL_GUARDED_BY(beat_mu_);
   bool told_draining_ ABSL_GUARDED_BY(beat_mu_) = false;
+  std::optional<TimePoint> revoked_ ABSL_GUARDED_BY(beat_mu_);
+  std::atomic<bool> closed_{false};
 };
 
 }  // namespace cairn::cache

@@ -5,10 +5,12 @@
 namespace cairn::cache {
 namespace {
 
-// The same caller has another object after a change of the policy.
+// The same caller has another object after a change of the policy. With other rights the session is
+// no longer its own, even if it has not been ended yet: what it may use was decided by the old ones.
 bool IsOf(const auth::KnownCaller* opener, const auth::KnownCaller* caller) {
-  return opener == caller ||
-         (opener != nullptr && caller != nullptr && opener->identity == caller->identity);
+  if (opener == caller) return true;
+  return opener != nullptr && caller != nullptr && opener->identity == caller->identity &&
+         (opener->is_operator || opener->rights == caller->rights);
 }
 
 }  // namespace

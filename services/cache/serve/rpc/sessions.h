@@ -20,7 +20,7 @@ class Sessions {
   SessionToken Add(SessionId session, const rpc::Call& call);
   void Remove(const SessionToken& token);
   // INVALID_ARGUMENT for a malformed token, NOT_FOUND for one that is not open (any more), or whose
-  // session another caller opened.
+  // session another caller opened, or this one with other rights.
   Result<SessionId> Find(std::string_view token, const rpc::Call& call) const;
 
  private:
