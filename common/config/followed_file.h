@@ -1,9 +1,10 @@
 #pragma once
 // A file that others replace while a process runs.
 
-#include <filesystem>
+#include <sys/stat.h>
+
+#include <cstdint>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "cairn/common/clock.h"
@@ -28,7 +29,7 @@ class FollowedFile {
   News Look(TimePoint now, bool usable) {
     if (now < look_at_) return News::kNone;
     look_at_ = now + kLookEvery;
-    const When stamp = Stamp();
+    const Seen stamp = Stamp();
     if (std::exchange(stamp_, stamp) != stamp) return News::kChanged;
     return usable ? News::kNone : News::kTryAgain;
   }
@@ -36,15 +37,26 @@ class FollowedFile {
   const std::string& path() const { return path_; }
 
  private:
-  using When = std::pair<std::filesystem::file_time_type, uintmax_t>;
-  When Stamp() const {
-    std::error_code ignored;
-    const auto time = std::filesystem::last_write_time(path_, ignored);
-    return {time, std::filesystem::file_size(path_, ignored)};
+  // A file that was put in its place may have the same time and size; it is another one, or its
+  // status was changed then.
+  struct Seen {
+    dev_t device = 0;
+    ino_t file = 0;
+    off_t size = 0;
+    int64_t written_ns = 0, changed_ns = 0;
+    bool operator==(const Seen&) const = default;
+  };
+  Seen Stamp() const {
+    struct stat now {};
+    if (stat(path_.c_str(), &now) != 0) return {};
+    const auto ns = [](const timespec& time) {
+      return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+    };
+    return {now.st_dev, now.st_ino, now.st_size, ns(now.st_mtim), ns(now.st_ctim)};
   }
 
   const std::string path_;
-  When stamp_;
+  Seen stamp_;
   TimePoint look_at_;
 };
 

@@ -200,7 +200,9 @@ Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& reque
                                const WriteGenerate& write) {
   CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request, SteadyClock::Get().Now(),
                                                            std::chrono::system_clock::now()));
-  // Also what the request is charged to: a router says it for its callers.
+  // Its KV is read, and stored, whoever the request is charged to.
+  CAIRN_RETURN_IF_ERROR(call.CheckAllowed(auth::Role::kReader, tenant_));
+  // A router says for whom it calls.
   CAIRN_RETURN_IF_ERROR(
       call.CheckAllowed(auth::Role::kWriter, wanted.tenant.empty() ? tenant_ : wanted.tenant));
   wanted.trace = call.trace();

@@ -369,7 +369,8 @@ bool LocalServerSession::PlaceOnDevice(const PlacedPart& placed, shm::PlaceEntry
 }
 
 void LocalServerSession::CanImport(std::span<const std::string> uuids, shm::Descriptor process) {
-  if (services_.devices == nullptr || chunks_ != nullptr) return;
+  // Memory of a GPU that a process imports it can write.
+  if (services_.devices == nullptr || chunks_ != nullptr || !options_.may_write) return;
   chunks_ = std::make_unique<SessionChunks>(services_.devices, options_.tenant, uuids,
                                             std::move(process), services_.left);
 }
@@ -378,6 +379,11 @@ bool LocalServerSession::Expose(const HostTier::Place& place) {
   if (exposed_[place.index] == place.id) return true;
   auto shared = services_.host->Share(place.index, place.id, options_.owner);
   if (!shared.ok()) return false;
+  // Whoever maps lent memory can write it: a reader gets its blocks over gRPC.
+  if (shared->lending == Lending::kLent && !options_.may_write) {
+    close(shared->fd);
+    return false;
+  }
   shm::Segments message;
   message.header.type = static_cast<uint16_t>(shm::MessageType::kSegments);
   message.count = 1;
@@ -394,6 +400,7 @@ bool LocalServerSession::Expose(const HostTier::Place& place) {
 
 void LocalServerSession::SendAllSegments() {
   for (const HostTier::Place& place : services_.host->SegmentsOf(options_.owner)) {
+    if (place.lending == Lending::kLent && !options_.may_write) continue;
     if (!Expose(place)) return;
   }
 }

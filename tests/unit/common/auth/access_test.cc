@@ -100,6 +100,20 @@ TEST_F(AccessTest, AFileThatIsWrongIsCountedAndChangesNothing) {
   EXPECT_FALSE(May(Role::kWriter, "a"));
 }
 
+// As rsync, cp -p and images do it.
+TEST_F(AccessTest, AnotherFileOfTheSameTimeAndSizeIsAChange) {
+  const auto time = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(path_, time);
+  Open();
+  const std::string other = path_ + ".new";
+  std::ofstream(other) << Rule("reader", "a");
+  ASSERT_EQ(std::filesystem::file_size(other), std::filesystem::file_size(path_));
+  std::filesystem::last_write_time(other, time);
+  std::filesystem::rename(other, path_);
+  LookLater();
+  EXPECT_FALSE(May(Role::kWriter, "a"));
+}
+
 TEST_F(AccessTest, MarksAndLineBreaksOfEditorsAreNoPartOfIt) {
   std::string text = "\xEF\xBB\xBF";
   for (const char c : Rule("writer", "a")) text += c == '\n' ? "\r\n" : std::string(1, c);

@@ -152,6 +152,15 @@ TEST_F(LocalServerSessionTest, AnotherTenantsNamespaceIsNotThere) {
   EXPECT_TRUE(client.serves);
 }
 
+// Blocks that lie in memory which its tenant's writers can write are elsewhere for it.
+TEST_F(LocalServerSessionTest, AReaderMapsNoMemoryThatCanBeWritten) {
+  Client writer(this, "a");
+  ASSERT_EQ(writer.call->Reserve(a_, 1, std::nullopt).code, Code(StatusCode::kOk));
+  EXPECT_FALSE(writer.segments.segments.empty());
+  Client reader(this, "a", 64 << 20, 256 << 10, /*may_write=*/false);
+  EXPECT_TRUE(reader.segments.segments.empty());
+}
+
 // Else a reader's session over gRPC would be a way around its role.
 TEST_F(LocalServerSessionTest, AReaderReservesNothing) {
   Client client(this, "a", 64 << 20, 256 << 10, /*may_write=*/false);
