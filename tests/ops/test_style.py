@@ -221,6 +221,18 @@ def test_sources_include_their_own_header_first():
     assert not wrong, "\n".join(wrong)
 
 
+def test_who_names_the_file_system_includes_it():
+    """Some headers of the library bring <filesystem> along, and others no longer do: a test that
+    leaned on one compiled here, and not where another header was compiled in front of it."""
+    wrong = []
+    for path in CPP:
+        text = path.read_text(encoding="utf-8")
+        if "std::filesystem" in without_comments_and_strings(text):
+            if "filesystem" not in INCLUDE.findall(text):
+                wrong.append(f"{name(path)}: expected #include <filesystem>")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_headers_have_a_guard():
     """All but the parts of sources (*.inc.h), which are read once for each instruction set."""
     wrong = [

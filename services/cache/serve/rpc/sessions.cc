@@ -6,7 +6,7 @@ namespace cairn::cache {
 namespace {
 
 // The same caller has another object after a change of the policy. With other rights the session is
-// no longer its own, even if it has not been ended yet: what it may use was decided by the old ones.
+// its own no longer, even if nobody has ended it yet: the old ones decided what it may use.
 bool IsOf(const auth::KnownCaller* opener, const auth::KnownCaller* caller) {
   if (opener == caller) return true;
   return opener != nullptr && caller != nullptr && opener->identity == caller->identity &&

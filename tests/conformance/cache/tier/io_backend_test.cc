@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <mutex>
 

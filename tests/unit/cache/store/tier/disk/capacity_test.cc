@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <filesystem>
 #include <map>
 
 #include "tests/unit/cache/store/tier/disk/disk_fixture.h"

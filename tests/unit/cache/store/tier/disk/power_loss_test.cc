@@ -2,6 +2,7 @@
 // is wrong, and what was flushed is found. CAIRN_CRASH_LOOPS sets how many.
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
