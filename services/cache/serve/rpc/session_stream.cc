@@ -94,7 +94,7 @@ void SessionStream::Tick() {
   if (revoked) {
     // Not only when the stream is over: a client that does not read it would keep the session.
     Close();
-    End(rpc::ToGrpc(RightsHaveChanged()));
+    End(rpc::ToGrpc(rpc::RightsHaveChanged()));
     if (unread) context().TryCancel();
     return;
   }

@@ -7,8 +7,8 @@
 #include "common/concurrency/mutex.h"
 #include "common/rpc/call.h"
 #include "common/rpc/pushed_stream.h"
+#include "common/rpc/rights_watch.h"
 #include "common/rpc/stream_set.h"
-#include "services/cache/serve/rpc/rights_watch.h"
 #include "services/cache/serve/rpc/rpc_context.h"
 #include "services/cache/store/state/memory_account.h"
 
@@ -54,7 +54,7 @@ class SessionStream final : public rpc::PushedStream {
   LocalToken local_token_{};
   // Held while a message goes to gRPC, so that of two ticks at once only one tells the client.
   Mutex beat_mu_;
-  RightsWatch rights_ ABSL_GUARDED_BY(beat_mu_);
+  rpc::RightsWatch rights_ ABSL_GUARDED_BY(beat_mu_);
   TimePoint last_beat_ ABSL_GUARDED_BY(beat_mu_);
   bool told_draining_ ABSL_GUARDED_BY(beat_mu_) = false;
   std::optional<TimePoint> revoked_ ABSL_GUARDED_BY(beat_mu_);

@@ -70,7 +70,9 @@ Status WatchStream::CheckSight(const v1::WatchRequest& request,
 }
 
 void WatchStream::Tick() {
-  if (rights_.Changed(rpc_->access, call_.caller())) return End(rpc::ToGrpc(RightsHaveChanged()));
+  if (rights_.Changed(rpc_->access, call_.caller())) {
+    return End(rpc::ToGrpc(rpc::RightsHaveChanged()));
+  }
   Pump();
 }
 

@@ -7,8 +7,8 @@
 #include "cairn/v1/cache.pb.h"
 #include "common/rpc/call.h"
 #include "common/rpc/pushed_stream.h"
+#include "common/rpc/rights_watch.h"
 #include "common/rpc/stream_set.h"
-#include "services/cache/serve/rpc/rights_watch.h"
 #include "services/cache/serve/rpc/rpc_context.h"
 
 namespace cairn::cache {
@@ -50,7 +50,7 @@ class WatchStream final : public rpc::PushedStream {
   rpc::Call call_;
   std::weak_ptr<WatchStream> me_;  // Constant after Open.
   bool open_ = false;
-  RightsWatch rights_;  // The ticker's.
+  rpc::RightsWatch rights_;  // The ticker's.
   std::unique_ptr<EventQueue> queue_;
   std::atomic<bool> pumping_{false};
   // Owned by the caller that holds pumping_.

@@ -6,7 +6,7 @@
 #include "cairn/common/status.h"
 #include "common/auth/access.h"
 
-namespace cairn::cache {
+namespace cairn::rpc {
 
 // One thread at a time.
 class RightsWatch {
@@ -28,7 +28,7 @@ class RightsWatch {
 
 inline Status RightsHaveChanged() {
   return Errorf(StatusCode::kUnavailable,
-                "the policy gives this caller other rights now, open another session");
+                "the policy gives this caller other rights now, call again");
 }
 
-}  // namespace cairn::cache
+}  // namespace cairn::rpc
