@@ -125,7 +125,8 @@ def test_a_stream_passes_and_counts_until_its_end(stand):
     thread = threading.Thread(target=stream)
     thread.start()
     wait_until(lambda: stand.router.metric("cairn_router_active_requests") == 1, "it is counted")
-    assert stand.router.metric("cairn_router_picker_open_streams") == 1
+    # Envoy ends the streams of earlier requests when it likes.
+    wait_until(lambda: stand.router.metric("cairn_router_picker_open_streams") == 1, "it is open")
     thread.join()
     status, _, body = answers[0]
     assert status == 200
