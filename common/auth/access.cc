@@ -27,11 +27,29 @@ Result<std::shared_ptr<const Policy>> Access::Read(const std::string& field) con
 
 std::shared_ptr<const KnownCaller> Access::Know(const Identity& identity) {
   MutexLock lock(mu_);
+  return KnowLocked(identity);
+}
+
+std::shared_ptr<const KnownCaller> Access::KnowCertificate(std::string_view certificate,
+                                                           absl::FunctionRef<Identity()> read) {
+  MutexLock lock(mu_);
+  const absl::string_view key(certificate.data(), certificate.size());
+  if (const auto it = by_certificate_.find(key); it != by_certificate_.end()) return it->second;
+  if (by_certificate_.size() >= kMaxKept) by_certificate_.clear();
+  return by_certificate_.emplace(key, KnowLocked(read())).first->second;
+}
+
+std::shared_ptr<const KnownCaller> Access::KnowLocked(const Identity& identity) {
   if (const auto it = kept_.find(identity); it != kept_.end()) return it->second;
   if (kept_.size() >= kMaxKept) kept_.clear();
   auto known = std::make_shared<const KnownCaller>(
       KnownCaller{.identity = identity, .rights = Rights(policy_->GrantsOf(identity))});
   return kept_.emplace(identity, std::move(known)).first->second;
+}
+
+Limits Access::LimitsOf(std::string_view tenant) const {
+  MutexLock lock(mu_);
+  return policy_->LimitsOf(tenant);
 }
 
 std::shared_ptr<const KnownCaller> Access::KnowOperator(uid_t uid) {
@@ -53,6 +71,7 @@ void Access::Look() {
   if (read.ok()) {
     policy_ = *std::move(read);
     kept_.clear();
+    by_certificate_.clear();
     ++counts_.loads;
     counts_.rules = policy_->rules();
     version_.fetch_add(1, std::memory_order_release);

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/auth/policy.h"
@@ -32,6 +34,12 @@ class Access {
                                               const Clock* clock);
 
   std::shared_ptr<const KnownCaller> Know(const Identity& identity);
+  // The same, of the caller that showed this certificate (PEM). `read` says who that is; it runs if
+  // the certificate is not among those that are kept.
+  std::shared_ptr<const KnownCaller> KnowCertificate(std::string_view certificate,
+                                                     absl::FunctionRef<Identity()> read);
+  // The limits that the policy of now gives the tenant.
+  Limits LimitsOf(std::string_view tenant) const;
   // A caller that is the process's own user or root, who could read its memory as well: it may do
   // all but speak as another member of the cluster.
   static std::shared_ptr<const KnownCaller> KnowOperator(uid_t uid);
@@ -58,12 +66,17 @@ class Access {
   // Callers that are kept. Strangers cannot make it grow: it is emptied.
   static constexpr size_t kMaxKept = 4096;
 
+  std::shared_ptr<const KnownCaller> KnowLocked(const Identity& identity)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const Clock* const clock_;
   std::atomic<uint64_t> version_{1};
   mutable Mutex mu_;
   config::FollowedFile file_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const Policy> policy_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<Identity, std::shared_ptr<const KnownCaller>> kept_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, std::shared_ptr<const KnownCaller>> by_certificate_
+      ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
+#include "common/config/config.h"
 #include "common/config/yaml_document.h"
 #include "common/tenants/tenant_name.h"
 
@@ -16,13 +17,15 @@ namespace cairn::auth {
 namespace {
 
 constexpr size_t kMaxPattern = 1024;
-constexpr std::string_view kKinds = "uri:, dns:, cn: or uid:";
+constexpr std::string_view kKinds = "uri:, dns: or cn:";
 
 struct Kind {
   std::string_view prefix;
   char separator;
 };
-constexpr std::array<Kind, 4> kAllKinds = {{{"uri:", '/'}, {"dns:", '.'}, {"cn:", 0}, {"uid:", 0}}};
+// Not `uid:`: who comes over the operators' socket needs no rule, and gRPC tells of no other socket
+// who is there. A rule that can never hold must not look as if it did.
+constexpr std::array<Kind, 3> kAllKinds = {{{"uri:", '/'}, {"dns:", '.'}, {"cn:", 0}}};
 
 // Reads the parts of one file.
 class Reader {
@@ -45,12 +48,15 @@ class Reader {
     return text;
   }
 
-  // The values of a mapping with these keys and no others.
+  // The values of a mapping with these keys and no others. The first `needed` must be there; those
+  // that are not are undefined.
   template <size_t N>
   Result<std::array<YAML::Node, N>> Fields(const YAML::Node& node, std::string_view field,
-                                           const std::array<std::string_view, N>& keys) const {
+                                           const std::array<std::string_view, N>& keys,
+                                           size_t needed = N) const {
     if (!node.IsMap()) return At(node, "{}: expected a mapping", field);
     std::array<YAML::Node, N> found;
+    found.fill(YAML::Node(YAML::NodeType::Undefined));
     std::array<bool, N> seen{};
     for (const auto& entry : node) {
       CAIRN_ASSIGN_OR_RETURN(const std::string key, Text(entry.first, field));
@@ -62,7 +68,7 @@ class Reader {
       if (std::exchange(seen[i], true)) return At(entry.first, "{}: given twice", key);
       found[i].reset(entry.second);
     }
-    for (size_t i = 0; i < N; ++i) {
+    for (size_t i = 0; i < needed; ++i) {
       if (!seen[i]) return At(node, "{}: missing, expected in each entry of {}", keys[i], field);
     }
     return found;
@@ -93,7 +99,7 @@ class Reader {
     // Aliases make long lists out of few bytes.
     tenants_ += node.size();
     if (tenants_ > Policy::kMaxTenants) {
-      return At(node, "tenants: got more than {} in all rules", Policy::kMaxTenants);
+      return At(node, "tenants: got more than {} in all rules and limits", Policy::kMaxTenants);
     }
     TenantSet tenants;
     for (const YAML::Node& entry : node) {
@@ -106,6 +112,40 @@ class Reader {
       tenants.Add(text);
     }
     return tenants;
+  }
+
+  // Bytes; `otherwise` if the field is not there.
+  Result<uint64_t> Bytes(const YAML::Node& node, std::string_view field, uint64_t otherwise) const {
+    if (!node.IsDefined()) return otherwise;
+    CAIRN_ASSIGN_OR_RETURN(const std::string text, Text(node, field));
+    const auto bytes = config::ParseBytes(text);
+    if (!bytes.ok()) return At(node, "{}: {}", field, Message(bytes.status()));
+    return *bytes;
+  }
+
+  Result<auth::Limits> Limits(const YAML::Node& node, TenantSet* tenants) {
+    CAIRN_ASSIGN_OR_RETURN(
+        const auto fields,
+        Fields<5>(node, "limits",
+                  {"tenants", "memory", "guaranteed_memory", "disk", "guaranteed_disk"}, 1));
+    CAIRN_ASSIGN_OR_RETURN(*tenants, Tenants(fields[0]));
+    auth::Limits limits;
+    CAIRN_ASSIGN_OR_RETURN(limits.memory, Bytes(fields[1], "memory", UINT64_MAX));
+    CAIRN_ASSIGN_OR_RETURN(limits.guaranteed_memory, Bytes(fields[2], "guaranteed_memory", 0));
+    CAIRN_ASSIGN_OR_RETURN(limits.disk, Bytes(fields[3], "disk", UINT64_MAX));
+    CAIRN_ASSIGN_OR_RETURN(limits.guaranteed_disk, Bytes(fields[4], "guaranteed_disk", 0));
+    if (limits == auth::Limits()) {
+      return At(node,
+                "limits: an entry without one, expected memory, disk, guaranteed_memory or "
+                "guaranteed_disk");
+    }
+    if (limits.guaranteed_memory > limits.memory) {
+      return At(fields[2], "guaranteed_memory: got more than memory");
+    }
+    if (limits.guaranteed_disk > limits.disk) {
+      return At(fields[4], "guaranteed_disk: got more than disk");
+    }
+    return limits;
   }
 
  private:
@@ -183,7 +223,8 @@ Result<std::shared_ptr<const Policy>> Policy::Parse(const std::string& text,
   auto policy = std::make_shared<Policy>();
   Reader reader(source);
   CAIRN_RETURN_IF_ERROR(config::ReadYaml(text, source, [&](const YAML::Node& root) -> Status {
-    CAIRN_ASSIGN_OR_RETURN(const auto top, reader.Fields<1>(root, "the policy", {"rules"}));
+    CAIRN_ASSIGN_OR_RETURN(const auto top,
+                           reader.Fields<2>(root, "the policy", {"rules", "limits"}, 1));
     const YAML::Node& rules = top[0];
     if (!rules.IsSequence() || rules.size() == 0 || rules.size() > kMaxRules) {
       return reader.At(rules, "rules: expected a list of 1 to {} of them", kMaxRules);
@@ -200,9 +241,25 @@ Result<std::shared_ptr<const Policy>> Policy::Parse(const std::string& text,
       policy->rules_.push_back(
           {std::move(identity), {role, std::make_shared<const TenantSet>(std::move(tenants))}});
     }
+    const YAML::Node& limits = top[1];
+    if (!limits.IsDefined()) return OkStatus();
+    if (!limits.IsSequence() || limits.size() > kMaxRules) {
+      return reader.At(limits, "limits: expected a list of at most {} of them", kMaxRules);
+    }
+    for (const YAML::Node& entry : limits) {
+      TenantSet tenants;
+      CAIRN_ASSIGN_OR_RETURN(const Limits of_them, reader.Limits(entry, &tenants));
+      policy->limits_.push_back({std::move(tenants), of_them});
+    }
     return OkStatus();
   }));
   return std::shared_ptr<const Policy>(std::move(policy));
+}
+
+Limits Policy::LimitsOf(std::string_view tenant) const {
+  const auto at = std::ranges::find_if(
+      limits_, [&](const LimitsEntry& entry) { return entry.tenants.Contains(tenant); });
+  return at == limits_.end() ? Limits() : at->limits;
 }
 
 std::vector<Rights::Grant> Policy::GrantsOf(const Identity& identity) const {

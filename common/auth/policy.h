@@ -1,6 +1,7 @@
 #pragma once
 // The file that says who may do what.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -60,20 +61,35 @@ class Rights {
   std::vector<Grant> grants_;
 };
 
+// The bytes that a tenant may have on a node.
+struct Limits {
+  uint64_t memory = UINT64_MAX, disk = UINT64_MAX;  // At most.
+  // As long as it has no more, others take nothing away from it.
+  uint64_t guaranteed_memory = 0, guaranteed_disk = 0;
+  bool operator==(const Limits&) const = default;
+};
+
 // A policy:
 //
 //   rules:
 //     - identity: uri:spiffe://prod.example/ns/*/sa/engine
 //       role: writer
 //       tenants: [acme, team-*]
+//   limits:
+//     - tenants: [team-*]
+//       memory: 4GiB
+//       guaranteed_memory: 1GiB
+//       disk: 100GiB
+//       guaranteed_disk: 20GiB
 //
 // A caller may do what all rules grant together that one of its names fits. A peer is one for all
-// tenants. Does not change; threads may share it.
+// tenants. A tenant has the limits of the first entry that names it, by itself: team-a and team-b
+// may have 4GiB each. Does not change; threads may share it.
 class Policy {
  public:
   static constexpr size_t kMaxBytes = 1 << 20;
   static constexpr size_t kMaxRules = 10'000;
-  static constexpr size_t kMaxTenants = 100'000;  // Names and patterns of all rules.
+  static constexpr size_t kMaxTenants = 100'000;  // Names and patterns of all rules and limits.
 
   // INVALID_ARGUMENT, with `source` and the line: not YAML, or a field is unknown, missing, given
   // twice or wrong. A policy without rules is an error, not one that lets nobody in: a file that is
@@ -84,6 +100,9 @@ class Policy {
   // Looks at every rule.
   std::vector<Rights::Grant> GrantsOf(const Identity& identity) const;
 
+  // Looks at every entry.
+  Limits LimitsOf(std::string_view tenant) const;
+
   size_t rules() const { return rules_.size(); }
 
  private:
@@ -91,7 +110,12 @@ class Policy {
     Pattern identity;
     Rights::Grant grant;
   };
+  struct LimitsEntry {
+    TenantSet tenants;
+    Limits limits;
+  };
   std::vector<Rule> rules_;
+  std::vector<LimitsEntry> limits_;
 };
 
 }  // namespace cairn::auth

@@ -118,4 +118,11 @@ Caller NamesOf(const grpc::AuthContext* auth) {
   return caller;
 }
 
+std::string_view CertificateOf(const grpc::AuthContext& auth) {
+  if (!auth.IsPeerAuthenticated()) return {};
+  const auto values = auth.FindPropertyValues("x509_pem_cert");
+  return values.size() == 1 ? std::string_view(values[0].data(), values[0].size())
+                            : std::string_view();
+}
+
 }  // namespace cairn::net

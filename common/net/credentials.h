@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/net/tls.h"
 
@@ -32,5 +33,8 @@ Caller CallerOf(const grpc::ServerContextBase& context);
 // The names in the other side's certificate: of a server, when a call to it has ended. nullptr:
 // none.
 Caller NamesOf(const grpc::AuthContext* auth);
+// The other side's certificate, as PEM, if its names count: CallerOf takes several times as long.
+// It is a part of `auth`. Empty: there is none.
+std::string_view CertificateOf(const grpc::AuthContext& auth);
 
 }  // namespace cairn::net

@@ -92,12 +92,20 @@ void Call::EndSpan(const Status& status) {
        .error = status.ok() ? "" : ToString(status)});
 }
 
+std::shared_ptr<const auth::KnownCaller> Call::FindCaller() const {
+  const auto transport = grpc_->auth_context();
+  if (const std::string_view certificate = net::CertificateOf(*transport); !certificate.empty()) {
+    return context_->access->KnowCertificate(
+        certificate, [&] { return auth::IdentityOf(net::NamesOf(transport.get())); });
+  }
+  const auto who = OperatorOf(grpc_->peer());
+  return who ? auth::Access::KnowOperator(who->uid)
+             : context_->access->Know(auth::IdentityOf(net::NamesOf(transport.get())));
+}
+
 Status Call::Authorize() {
   if (context_->access == nullptr) return OkStatus();
-  const net::Caller there = net::CallerOf(*grpc_);
-  const auto who = there.is_operator ? OperatorOf(grpc_->peer()) : std::nullopt;
-  caller_ =
-      who ? auth::Access::KnowOperator(who->uid) : context_->access->Know(auth::IdentityOf(there));
+  caller_ = FindCaller();
   const std::optional<auth::Role> role = context_->role_of(method_->path());
   if (role && caller_->rights.May(*role)) return OkStatus();
   // A method that the table lacks is nobody's.
@@ -107,7 +115,7 @@ Status Call::Authorize() {
     return Errorf(StatusCode::kUnauthenticated,
                   "the {} has a policy and does not know the caller, {}: expected a certificate "
                   "with one URI, a DNS name or a common name",
-                  context_->process, there.Describe());
+                  context_->process, net::CallerOf(*grpc_).Describe());
   }
   return Errorf(StatusCode::kPermissionDenied, "the policy does not let {} call {}, expected {}",
                 caller_->identity.Describe(), method_->name(),

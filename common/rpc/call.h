@@ -79,6 +79,7 @@ class Call {
  private:
   Status ReadTrace();
   Status Authorize();
+  std::shared_ptr<const auth::KnownCaller> FindCaller() const;
   void LogRefusal(std::string_view role, std::string_view tenant) const;
   void BeginSpan();
   void EndSpan(const Status& status);

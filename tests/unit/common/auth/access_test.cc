@@ -66,6 +66,26 @@ TEST_F(AccessTest, AChangeIsTakenOverAtTheNextLook) {
   EXPECT_EQ(access_->counts().loads, 2u);
 }
 
+TEST_F(AccessTest, ACertificateIsReadOnceUntilThePolicyChanges) {
+  Open();
+  int reads = 0;
+  const auto know = [&](std::string_view certificate) {
+    return access_->KnowCertificate(certificate, [&] {
+      ++reads;
+      return certificate == "engine's" ? kEngine : Identity();
+    });
+  };
+  EXPECT_TRUE(know("engine's")->rights.May(Role::kWriter, "a"));
+  EXPECT_EQ(know("engine's"), access_->Know(kEngine));
+  EXPECT_EQ(reads, 1);
+  EXPECT_FALSE(know("another one")->identity.known());
+  EXPECT_EQ(reads, 2);
+  Replace(Rule("reader", "b"));
+  EXPECT_FALSE(know("engine's")->rights.May(Role::kWriter, "a"));
+  EXPECT_TRUE(know("engine's")->rights.May(Role::kReader, "b"));
+  EXPECT_EQ(reads, 3);
+}
+
 TEST_F(AccessTest, ItLooksTwiceASecondAtMost) {
   Open();
   Write(Rule("reader", "a") + "\n\n");

@@ -105,6 +105,7 @@ TEST(PolicyTest, ACallerMayDoWhatAllItsRulesGrantTogether) {
 
 TEST(PolicyTest, EachErrorNamesTheLineTheFieldAndWhatWasExpected) {
   const std::string rule = "rules:\n  - identity: cn:a\n";
+  const std::string all = rule + "    role: writer\n    tenants: [a]\n";
   const struct {
     std::string text, line;
     std::vector<std::string> parts;
@@ -129,13 +130,28 @@ TEST(PolicyTest, EachErrorNamesTheLineTheFieldAndWhatWasExpected) {
       {rule + "    role: peer\n    tenants: [a]\n", "4", {"tenants", "a peer has blocks of all"}},
       {"rules:\n  - identity: engine\n    role: writer\n    tenants: [a]\n",
        "2",
-       {"identity", "got 'engine'", "uri:, dns:, cn: or uid:"}},
+       {"identity", "got 'engine'", "uri:, dns: or cn:"}},
       {"rules:\n  - identity: \"cn:\"\n    role: writer\n    tenants: [a]\n",
        "2",
        {"identity", "got 'cn:'"}},
       {"rules:\n  - identity: [cn:a]\n    role: writer\n    tenants: [a]\n",
        "2",
        {"identity", "expected a text"}},
+      {"rules:\n  - identity: uid:1000\n    role: writer\n    tenants: [a]\n",
+       "2",
+       {"identity", "got 'uid:1000'"}},
+      {all + "limits: 1\n", "5", {"limits: expected a list"}},
+      {all + "limits:\n  - memory: 1GiB\n", "6", {"tenants: missing"}},
+      {all + "limits:\n  - tenants: [a]\n", "6", {"limits: an entry without one"}},
+      {all + "limits:\n  - tenants: [a]\n    memory: much\n", "7", {"memory: ", "'much'"}},
+      {all + "limits:\n  - tenants: [a]\n    memory: -1\n", "7", {"memory: ", "'-1'"}},
+      {all + "limits:\n  - tenants: [a]\n    ram: 1GiB\n", "7", {"got 'ram'", "guaranteed_disk"}},
+      {all + "limits:\n  - tenants: [a]\n    memory: 1\n    guaranteed_memory: 2\n",
+       "8",
+       {"guaranteed_memory: got more than memory"}},
+      {all + "limits:\n  - tenants: [a]\n    disk: 1\n    guaranteed_disk: 2\n",
+       "8",
+       {"guaranteed_disk: got more than disk"}},
       {"rules:\n  - - a\n", "2", {"rules", "expected a mapping"}},
       {"rules: [\n", "2", {"not valid YAML"}},
       {"rules: 1\n---\nrules: 2\n", "3", {"second YAML document"}},
@@ -145,6 +161,26 @@ TEST(PolicyTest, EachErrorNamesTheLineTheFieldAndWhatWasExpected) {
     EXPECT_THAT(error, HasSubstr("policy.yaml line " + row.line + ": ")) << row.text;
     for (const std::string& part : row.parts) EXPECT_THAT(error, HasSubstr(part)) << row.text;
   }
+}
+
+TEST(PolicyTest, ATenantHasTheLimitsOfTheFirstEntryThatNamesIt) {
+  const auto policy = Policy::Parse(
+      "rules:\n  - {identity: cn:a, role: writer, tenants: [a]}\n"
+      "limits:\n"
+      "  - {tenants: [team-x], memory: 1KiB, guaranteed_memory: 512}\n"
+      "  - {tenants: [a, team-*], memory: 4GiB, disk: 1.5GiB, guaranteed_disk: 1GiB}\n"
+      "  - {tenants: [\"*\"], disk: 0}\n",
+      "policy.yaml");
+  ASSERT_OK(policy);
+  EXPECT_EQ((*policy)->LimitsOf("team-x"), (Limits{.memory = 1024, .guaranteed_memory = 512}));
+  const Limits second{.memory = 4ull << 30, .disk = 3ull << 29, .guaranteed_disk = 1ull << 30};
+  EXPECT_EQ((*policy)->LimitsOf("a"), second);
+  EXPECT_EQ((*policy)->LimitsOf("team-y"), second);
+  EXPECT_EQ((*policy)->LimitsOf("b"), (Limits{.disk = 0}));
+  const auto none =
+      Policy::Parse("rules:\n  - {identity: cn:a, role: writer, tenants: [a]}\n", "policy.yaml");
+  ASSERT_OK(none);
+  EXPECT_EQ((*none)->LimitsOf("a"), Limits());
 }
 
 TEST(PolicyTest, AliasesDoNotMakeLongListsOutOfFewBytes) {
