@@ -42,12 +42,22 @@ class HealthCheck final : public CallReactor {
 
 }  // namespace
 
-// Unbounded in number as sessions are: who may connect may hold streams open.
 class HealthWatch final : public PushedStream {
  public:
   HealthWatch(const Context* context, StreamSet<HealthWatch>* set, std::unique_ptr<RawCall> call,
               bool known)
       : PushedStream(std::move(call)), context_(context), set_(set), known_(known) {}
+
+  // RESOURCE_EXHAUSTED: there are too many, in all or of this connection.
+  Status TakePlace(Gate* places) {
+    Gate::Refusal refusal = Gate::Refusal::kNone;
+    place_ = places->Enter(this->context().peer(), &refusal);
+    if (refusal == Gate::Refusal::kNone) return OkStatus();
+    if (context_->metrics != nullptr) context_->metrics->Rejected(Rejection::kOverload);
+    return Errorf(StatusCode::kResourceExhausted,
+                  "the {} has {} watches of its health open, or this connection its share of them",
+                  context_->process, places->inside());
+  }
 
   void Tick() {
     const int now = known_ ? StatusOf(*context_) : Answer::SERVICE_UNKNOWN;
@@ -64,6 +74,7 @@ class HealthWatch final : public PushedStream {
   const Context* const context_;
   StreamSet<HealthWatch>* const set_;
   const bool known_;
+  Gate::Pass place_;
   std::atomic<int> told_{-1};
 };
 
@@ -92,6 +103,9 @@ void HealthService::AddTo(CallServer* server) {
                                                Knows(request.service()));
     watch->Start(watch);
     if (!decoded.ok()) return watch->End(ToGrpc(decoded));
+    if (const Status placed = watch->TakePlace(&places_); !placed.ok()) {
+      return watch->End(ToGrpc(placed));
+    }
     watches_.Add(watch);
     watch->Tick();
     // A client may come back at once, and would be waited for.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/lifecycle/lifecycle.h"
 #include "common/rpc/call_server.h"
 #include "common/rpc/context.h"
 #include "common/rpc/stream_set.h"
@@ -18,6 +19,9 @@ class HealthWatch;
 // Answers NOT_SERVING as soon as `context->draining` is set. Thread-safe.
 class HealthService {
  public:
+  // Watches that may be open, at most half of what the others leave of them over one connection.
+  static constexpr size_t kMaxWatches = 1024;
+
   // `services`: the full names of those that may be asked about. `context` must outlive the server.
   HealthService(const Context* context, std::vector<std::string> services);
   // Before the server starts, which ends before this object.
@@ -32,6 +36,7 @@ class HealthService {
 
   const Context* const context_;
   const std::vector<std::string> services_;
+  Gate places_{kMaxWatches};
   StreamSet<HealthWatch> watches_;
   std::atomic<bool> ended_{false};
 };

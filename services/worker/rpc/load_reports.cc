@@ -4,6 +4,7 @@
 
 #include "common/rpc/call.h"
 #include "common/rpc/pushed_stream.h"
+#include "common/rpc/rights_watch.h"
 #include "common/rpc/status.h"
 #include "services/worker/rpc/worker_service.h"
 
@@ -60,6 +61,7 @@ class LoadStream final : public rpc::PushedStream {
 
   // The ticker's, and once before it knows the stream.
   void Tick(TimePoint now, const v1::LoadReport& report) {
+    if (IsRevoked()) return End(rpc::ToGrpc(rpc::RightsHaveChanged()));
     MutexLock lock(mu_);
     // A tick that comes a little early is taken: the next one would be late.
     if (now + LoadReports::kTick / 2 < next_) return;
@@ -73,12 +75,17 @@ class LoadStream final : public rpc::PushedStream {
 
  private:
   void OnOver(const grpc::Status& /*status*/) override { all_->streams_.Remove(this); }
+  bool IsRevoked() {
+    MutexLock lock(mu_);
+    return rights_.Changed(all_->context_->access, call_.caller());
+  }
 
   LoadReports* const all_;
   rpc::Call call_;
   Gate::Pass place_;
   Duration interval_{0};  // Constant after Begin.
   Mutex mu_;
+  rpc::RightsWatch rights_ ABSL_GUARDED_BY(mu_);
   TimePoint next_ ABSL_GUARDED_BY(mu_);
   uint64_t sequence_ ABSL_GUARDED_BY(mu_) = 0;
 };
