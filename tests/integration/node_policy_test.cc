@@ -512,6 +512,39 @@ TEST_F(NodePolicyTest, AChangeEndsSessionsWhoseRightsItChangesAndNoOthers) {
   EXPECT_THAT(Scrape(), HasSubstr("cairn_auth_policy_refused 0"));
 }
 
+TEST_F(NodePolicyTest, ATenantHasTheRoomThatThePolicyGivesIt) {
+  const auto a = Client("writer_a", "a"), b = Client("writer_b", "b");
+  const std::string of_a = a->Open(NodeClient::Spec("a")), of_b = b->Open(NodeClient::Spec("b"));
+  const auto stored = [](NodeClient& client, const std::string& fingerprint) {
+    return client.Match(fingerprint, 8).matched_blocks();
+  };
+  // Blocks of a chain, whose last ones go first.
+  const auto store = [](NodeClient& client, const std::string& fingerprint) {
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(client.Store(fingerprint, i).ok()) << i;
+  };
+  // Two blocks of 10,000 bytes, in pages.
+  WritePolicy(std::string(kPolicy) + "limits:\n  - {tenants: [a], memory: 30KiB}\n");
+  const std::string limit = "cairn_tenant_limit_bytes{tenant=\"a\",tier=\"host\"}";
+  ASSERT_TRUE(Wait([&] { return Scrape().find(limit + " 30720") != std::string::npos; }));
+  store(*a, of_a);
+  store(*b, of_b);
+  EXPECT_EQ(stored(*b, of_b), 8u) << "whom no limit names";
+  EXPECT_LE(stored(*a, of_a), 2u);
+  EXPECT_THAT(Scrape(), HasSubstr("cairn_tenant_room_bytes{tenant=\"a\",tier=\"host\"} 24576"));
+  // Who has no room for one block is told by whom and why. The session lives: its rights are as
+  // before.
+  WritePolicy(std::string(kPolicy) + "limits:\n  - {tenants: [a], memory: 4KiB}\n");
+  ASSERT_TRUE(Wait([&] { return Scrape().find(limit + " 4096") != std::string::npos; }));
+  const grpc::Status refused = a->Store(of_a, 21);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("tenant 'a'"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("its limit is 4096"));
+  EXPECT_THAT(Scrape(), Not(HasSubstr("cairn_over_tenant_limit_total 0")));
+  WritePolicy(kPolicy);
+  ASSERT_TRUE(Wait([&] { return Scrape().find(limit) == std::string::npos; }));
+  EXPECT_TRUE(a->Store(of_a, 22).ok());
+}
+
 // A client that does not read its stream cannot keep the session by that.
 TEST_F(NodePolicyTest, ASessionEndsThoughNobodyReadsItsStream) {
   grpc::ChannelArguments arguments;

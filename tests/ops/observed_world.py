@@ -100,6 +100,7 @@ class World:
                 "workers connect",
             )
         wait_until(lambda: is_ready(router), PATIENCE, "the router sees its workers")
+        self._fill_node_with_tls()
         for counter in SERVED:
             wait_until(
                 lambda c=counter: self._rate_is_seen(c), PATIENCE, f"prometheus sees {counter} grow"
@@ -142,8 +143,11 @@ class World:
         )
         key = hashlib.sha256(KEY.encode()).hexdigest()
         (self._folder / "keys").write_text(f"default {key}\n", encoding="ascii")
-        rule = {"identity": "cn:test", "role": "reader", "tenants": ["*"]}
-        (self._folder / "policy").write_text(json.dumps({"rules": [rule]}), encoding="ascii")
+        policy = {
+            "rules": [{"identity": "cn:test", "role": "writer", "tenants": ["*"]}],
+            "limits": [{"tenants": ["*"], "memory": "32MiB"}],
+        }
+        (self._folder / "policy").write_text(json.dumps(policy), encoding="ascii")
 
     def _run(self, command):
         return self._programs.enter_context(Server(command, self._log, PATIENCE))
@@ -187,6 +191,17 @@ class World:
                 *("--tls.client_ca", self._folder / "tls.crt"),
                 *("--auth.policy", self._folder / "policy"),
             )
+        )
+
+    def _fill_node_with_tls(self):
+        """So that there is a tenant with limits."""
+        certificate = self._folder / "tls.crt"
+        cairn(
+            self._build,
+            *("bench", "put", "--cache", self.services["cairn-cache"][-1].grpc),
+            *("--size", "64KiB", "--data", "4MiB", "--seconds", 1, "--path", "grpc"),
+            *("--tls-ca", certificate, "--tls-cert", certificate),
+            *("--tls-key", self._folder / "tls.key", "--tls-server-name", "test"),
         )
 
     def _start_worker(self, node, path):

@@ -287,6 +287,19 @@ ROWS = [
                 total("cairn_tenant_blocks", "tenant"),
             ),
             lines(
+                "Room of tenants with limits",
+                "bytes",
+                "What they have, and the most that the policy lets them have, on all nodes.",
+                total("cairn_tenant_room_bytes", "tenant", "tier"),
+                total("cairn_tenant_limit_bytes", "tenant", "tier", legend="limit"),
+            ),
+            lines(
+                "Stores refused for a tenant's limit",
+                "ops",
+                "Copies that were not made for it, too.",
+                per_second("cairn_over_tenant_limit_total", legend="over the limit"),
+            ),
+            lines(
                 "Index",
                 "short",
                 "Complete blocks, and blocks with parts missing.",

@@ -10,6 +10,7 @@
 #include "common/metrics/memory_metrics.h"
 #include "common/metrics/statistic_metrics.h"
 #include "services/cache/store/state/memory_account.h"
+#include "services/cache/store/state/tenant_room.h"
 #include "services/cache/store/tier/disk/disk_tier.h"
 
 namespace cairn::cache {
@@ -140,6 +141,34 @@ void ShowTenants(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
   show(kOther, other);
 }
 
+// The tenants that a policy gives limits: those with most room.
+void ShowLimits(std::vector<std::shared_ptr<const TenantRoom>> tenants, Sink& sink) {
+  const auto is_limited = [](const TenantRoom& room, TierKind tier) {
+    return room.most(tier) != UINT64_MAX || room.guaranteed(tier) > 0;
+  };
+  const auto room_of = [](const std::shared_ptr<const TenantRoom>& room) {
+    return room->bytes(TierKind::kHost) + room->bytes(TierKind::kDisk);
+  };
+  std::erase_if(tenants, [&](const auto& room) {
+    return room->tenant() == "other" ||
+           (!is_limited(*room, TierKind::kHost) && !is_limited(*room, TierKind::kDisk));
+  });
+  std::ranges::sort(tenants, std::greater(), room_of);
+  if (tenants.size() > kShownTenants) tenants.resize(kShownTenants);
+  for (const auto& room : tenants) {
+    for (const TierKind tier : {TierKind::kHost, TierKind::kDisk}) {
+      if (!is_limited(*room, tier)) continue;
+      const Labels labels = {{"tenant", room->tenant()}, {"tier", std::string(Name(tier))}};
+      sink.Gauge("cairn_tenant_room_bytes",
+                 "The room of a tenant to which the policy gives limits, in whole pages.", labels,
+                 metrics::Number(room->bytes(tier)));
+      if (room->most(tier) == UINT64_MAX) continue;
+      sink.Gauge("cairn_tenant_limit_bytes", "The most room that the policy lets the tenant have.",
+                 labels, metrics::Number(room->most(tier)));
+    }
+  }
+}
+
 void Collect(const EngineStats& stats, Sink& sink) {
   ForEachStatistic(stats, [&](const Statistic& row, auto value) {
     Show(row, {}, static_cast<double>(value), sink);
@@ -176,6 +205,7 @@ void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
     ShowLearned(namespaces, sink);
     ShowPools(namespaces, sink);
     ShowTenants(namespaces, sink);
+    ShowLimits(engine->GetTenants(), sink);
   });
 }
 

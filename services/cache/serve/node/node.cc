@@ -95,7 +95,7 @@ class Node final : public service::Service {
 
   void Tick() override {
     if (devices_.tier != nullptr) devices_.tier->Tick();
-    if (access_ != nullptr) access_->Look();
+    TakeOverPolicy();
     engine_->Tick();
     service_->Tick();
     grpc_health_.Tick();
@@ -139,6 +139,24 @@ class Node final : public service::Service {
     server_.Shutdown(std::chrono::seconds(1));
     return engine_->Flush(
         FlushRequest{.deadline = clock_.Now() + config_.drain_flush_timeout, .last = true});
+  }
+
+  // The policy of now, with its limits.
+  void TakeOverPolicy() {
+    if (access_ == nullptr) return;
+    access_->Look();
+    if (const uint64_t version = access_->version(); version != limits_version_) {
+      limits_version_ = version;
+      engine_->SetTenantLimits([this](std::string_view tenant) {
+        const auth::Limits limits = access_->LimitsOf(tenant);
+        TenantLimits in_tiers;
+        in_tiers.most[TierKind::kHost] = limits.memory;
+        in_tiers.most[TierKind::kDisk] = limits.disk;
+        in_tiers.guaranteed[TierKind::kHost] = limits.guaranteed_memory;
+        in_tiers.guaranteed[TierKind::kDisk] = limits.guaranteed_disk;
+        return in_tiers;
+      });
+    }
   }
 
   Status OpenPolicy() {
@@ -197,6 +215,7 @@ class Node final : public service::Service {
              .source = cluster_ == nullptr ? nullptr : cluster_->source(),
              .timers = cluster_ == nullptr ? &timers_ : cluster_->timers(),
              .memory = &memory_}));
+    TakeOverPolicy();
     const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
     ExportEngine(engine_.get(), &registry_);
@@ -336,6 +355,7 @@ class Node final : public service::Service {
   rpc::RequestBytes request_bytes_;
   Sessions sessions_;
   std::unique_ptr<auth::Access> access_;  // nullptr: no policy.
+  uint64_t limits_version_ = 0;           // The policy whose limits the engine has.
   RpcContext rpc_;
   ThreadPool mover_, calls_, fetches_, flushes_;
   std::unique_ptr<HostTier> host_;

@@ -47,8 +47,12 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // A block that comes in waits for its copy to disk, or stays pinned until the reader has it:
   // without a rest, nobody could write until then.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  auto room = evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, {.leased = false},
-                                  evictor_.RoomOf(ns), &ns);
+  const Victims victims{.leased = false, .beneficiary = ns.room().get()};
+  // It counts again as soon as the block is shown: what comes in from sources at a time is bounded.
+  const auto held = evictor_.Hold(ns, TierKind::kHost, lengths, victims);
+  auto room = held.ok() ? evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, victims,
+                                              evictor_.RoomOf(ns), &ns)
+                        : held.status();
   if (!room.ok()) Abort(ns, key, {});
   return room;
 }

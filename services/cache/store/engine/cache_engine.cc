@@ -190,6 +190,13 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) override {
     return admin_.BumpEpoch(fingerprint);
   }
+  void SetTenantLimits(TenantRooms::LimitsOf limits_of) override {
+    context_.registry.rooms().SetLimits(std::move(limits_of));
+  }
+  std::vector<std::shared_ptr<const TenantRoom>> GetTenants() const override {
+    const auto all = context_.registry.rooms().All();
+    return {all.begin(), all.end()};
+  }
 
   void Tick() override {
     const SessionTable::Ended ended = sessions_.Expire(context_.clock->Now());

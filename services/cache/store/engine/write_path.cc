@@ -163,8 +163,15 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
+  const auto length = static_cast<uint32_t>(part.bytes);
+  auto held = evictor_.Hold(*ns, TierKind::kHost, {&length, 1});
+  if (!held.ok()) {
+    reserved_bytes_.fetch_sub(taken);
+    leave();
+    return held.status();
+  }
   const auto extent =
-      evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), {}, room, ns.get());
+      evictor_.Reserve(TierKind::kHost, length, {.beneficiary = ns->room().get()}, room, ns.get());
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(taken);
     leave();
@@ -176,6 +183,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
   reservation->ns = ns;
   reservation->memory = std::move(memory);
+  reservation->held = *std::move(held);
   reservation->key = part.key;
   reservation->parent = part.parent;
   reservation->rect = part.part;

@@ -1,6 +1,7 @@
 #include "services/cache/store/index/block_index.h"
 
 #include "absl/container/flat_hash_set.h"
+#include "services/cache/store/tier/host_room.h"
 
 namespace cairn::cache {
 namespace {
@@ -104,7 +105,10 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   meta.recompute_seconds = recompute_seconds;
   if (learns_) meta.group = StoredGroup(key, *ref, now);
   const size_t t = static_cast<size_t>(tier);
-  for (const PartPlace& part : parts) meta.bytes[t] += part.bytes[t];
+  for (const PartPlace& part : parts) {
+    meta.bytes[t] += part.bytes[t];
+    room_in_tier_[t] += HostRoom(part.bytes[t]);
+  }
   if (parts.size() == 1) {
     meta.extent[t] = parts[0].extent[t];
   } else {
@@ -135,7 +139,10 @@ void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> 
   }
   TakeBytes(meta);
   meta.bytes[t] = 0;
-  for (const Extent& extent : extents) meta.bytes[t] += extent.length;
+  for (const Extent& extent : extents) {
+    meta.bytes[t] += extent.length;
+    room_in_tier_[t] += HostRoom(extent.length);
+  }
   meta.tiers |= BlockMeta::Bit(tier);
   AddBytes(meta);
   ++in_tier_[t];
@@ -161,6 +168,7 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   const size_t t = static_cast<size_t>(tier);
   for (const PartPlace& part : PartsOf(ref)) {
     const TierExtent extent{tier, part.In(tier)};
+    room_in_tier_[t] -= HostRoom(extent.extent.length);
     if (places_.count() > 0) {
       graves_.push_back({places_.next_sequence(), extent});
     } else {
@@ -488,7 +496,7 @@ size_t BlockIndex::MemoryBytes() const {
 
 bool BlockIndex::CheckInvariants() const {
   uint64_t alive = 0, bytes = 0, blocks = 0;
-  ByTier<uint64_t> in_tier;
+  ByTier<uint64_t> in_tier, room_in_tier;
   absl::InlinedVector<PoolTotals, 1> of_pool(of_pool_.size());
   size_t run_bytes = 0;
   absl::flat_hash_map<NodeId, uint32_t> place_pins, lease_pins;  // Offset + 1 of the deepest.
@@ -525,6 +533,7 @@ bool BlockIndex::CheckInvariants() const {
         if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;
         ++resident[t];
         ++in_tier[t];
+        for (const PartPlace& part : PartsOf({id, i})) room_in_tier[t] += HostRoom(part.bytes[t]);
         tail[t] = i + 1;
       }
     }
@@ -556,7 +565,7 @@ bool BlockIndex::CheckInvariants() const {
   });
   sound &= of_pool == of_pool_;
   return sound && alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
-         run_bytes == run_bytes_ && in_tier == in_tier_;
+         run_bytes == run_bytes_ && in_tier == in_tier_ && room_in_tier == room_in_tier_;
 }
 
 }  // namespace cairn::cache

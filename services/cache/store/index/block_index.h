@@ -282,6 +282,8 @@ class BlockIndex {
   // Each block once, as it is served.
   uint64_t bytes() const { return alive_bytes_; }
   uint64_t blocks_in(TierKind tier) const { return in_tier_[tier]; }
+  // The room that they take, in whole pages.
+  uint64_t room_in(TierKind tier) const { return room_in_tier_[tier]; }
   // The blocks and bytes of each pool; of one, all.
   std::span<const PoolTotals> of_pools() const { return of_pool_; }
   uint32_t PoolAt(BlockRef ref) const { return MetaAt(ref).pool(); }
@@ -459,6 +461,7 @@ class BlockIndex {
   uint64_t alive_bytes_ = 0;
   absl::InlinedVector<PoolTotals, 1> of_pool_;
   ByTier<uint64_t> in_tier_;
+  ByTier<uint64_t> room_in_tier_;
 };
 
 }  // namespace cairn::cache

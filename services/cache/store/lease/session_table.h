@@ -92,6 +92,7 @@ class Reservation {
   bool at_start = false;  // The block's first position is 0.
   float recompute_seconds = 0;
   MemoryCharge memory;  // The charge of the reservation itself.
+  HeldRoom held;        // For its room. After the commit it counts twice for a moment.
   // Its room is lent: the writer can change the bytes at any time, even after the commit.
   bool lent = false;
 

@@ -38,6 +38,8 @@ uint64_t CommonGuests::EvictOldest(const Victims& victims) {
       guest = std::move(oldest_first_.front());
       oldest_first_.pop_front();
     }
+    // It is found again at the next look.
+    if (!Evictor::MayGo(*guest.ns, TierKind::kHost, victims)) continue;
     const std::optional<uint64_t> bytes = Evict(guest, victims.leased);
     if (bytes == 0) continue;
     if (bytes) return *bytes;

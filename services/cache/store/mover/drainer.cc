@@ -149,7 +149,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
                                uint64_t below, uint64_t limit, uint64_t* budget) {
   HostTier* const host = context_.tiers.host;
   const RoomFor room{evictor_.RoomOf(ns).owner, Lending::kSealed, /*grow=*/false};
-  const Victims victims{.used_before = below, .leased = false};
+  const Victims victims{.used_before = below, .leased = false, .beneficiary = ns.room().get()};
   uint64_t wanted = 0;
   for (const uint32_t length : lengths) wanted += HostRoom(length);
   if (wanted > kMaxMovedBytes) return {};
@@ -224,7 +224,8 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
           ns.index.Relocate(*ref, kHost, room, &lock.released);
           room.clear();
         }
-      } else if (ns.index.MetaAt(*ref).dirty_in(kHost) || ns.index.IsHeldByLease(*ref, kHost)) {
+      } else if (ns.index.MetaAt(*ref).dirty_in(kHost) || ns.index.IsHeldByLease(*ref, kHost) ||
+                 !Evictor::MayGo(ns, kHost, {})) {
         gone = false;
       } else {
         evictor_.CountEvicted(

@@ -45,6 +45,31 @@ OwnerId Evictor::OwnerOf(const NamespaceState& ns) const {
   return owner;
 }
 
+Result<HeldRoom> Evictor::Hold(const NamespaceState& ns, TierKind tier,
+                               std::span<const uint32_t> lengths, Victims victims) {
+  uint64_t bytes = 0;
+  for (const uint32_t length : lengths) bytes += HostRoom(length);
+  victims.guaranteed = true;  // Its own.
+  const std::shared_ptr<TenantRoom>& room = ns.room();
+  const auto of_tenant = [&room](const NamespaceState& other, uint64_t) {
+    return other.room() == room;
+  };
+  uint64_t evicted = 0;
+  for (int blocks = 0;; ++blocks) {
+    if (auto held = HeldRoom::Take(room, tier, bytes)) return *std::move(held);
+    if (blocks < kBlocksPerReserve || evicted < kBytesPerByte * bytes) {
+      const uint64_t freed = EvictLowestOf(tier, victims, of_tenant);
+      evicted += freed;
+      if (freed > 0) continue;
+    }
+    context_.counters.over_limit.Add();
+    return Errorf(StatusCode::kResourceExhausted,
+                  "{} tier: tenant '{}' has {} bytes and wants {} more, its limit is {} (the "
+                  "policy's limits), and none of its blocks can go now",
+                  Name(tier), room->tenant(), room->bytes(tier), bytes, room->most(tier));
+  }
+}
+
 Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, const Victims& victims,
                                 const RoomFor& room, NamespaceState* own) {
   if (tier == TierKind::kHost) return ReserveHost(bytes, victims, room, own);
@@ -54,7 +79,9 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, const Victims& vi
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (groups && (EvictOver(tier, victims.leased, std::nullopt) > 0 || EvictGroup())) continue;
+    if (groups && (EvictOver(tier, victims.leased, std::nullopt) > 0 || EvictGroup(victims))) {
+      continue;
+    }
     if (!EvictOne(tier, victims)) return extent;
   }
 }
@@ -177,6 +204,12 @@ uint64_t Evictor::EvictLowest(TierKind tier, const Victims& victims,
   });
 }
 
+bool Evictor::MayGo(const NamespaceState& ns, TierKind tier, const Victims& victims) {
+  const TenantRoom* const room = ns.room().get();
+  return room == nullptr || victims.guaranteed || room == victims.beneficiary ||
+         !room->IsGuaranteed(tier);
+}
+
 template <typename May>
 std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, const Victims& victims,
                                                       const May& may) const {
@@ -189,7 +222,7 @@ std::pair<NamespacePtr, uint64_t> Evictor::FindLowest(TierKind tier, const Victi
     // runs.
     const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
                                          ns->fingerprint < victim->fingerprint);
-    if (!lower || !may(*ns, rank)) continue;
+    if (!lower || !MayGo(*ns, tier, victims) || !may(*ns, rank)) continue;
     lowest = rank;
     victim = ns;
   }
@@ -207,7 +240,7 @@ uint64_t Evictor::EvictOver(TierKind tier, bool leased, const std::optional<Owne
       its_life = life;
       return true;
     };
-    const auto [victim, lowest] = FindLowest(tier, {.leased = leased}, is_over);
+    const auto [victim, lowest] = FindLowest(tier, {.leased = leased, .guaranteed = true}, is_over);
     if (victim == nullptr) return 0;
     // Ranks are lower bounds: what was used since stays, and the lock's end published its rank.
     const uint64_t bytes =
@@ -273,7 +306,7 @@ void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicte
   context_.PublishLeft(ns, evicted.key, tier, evicted.gone, evicted.pool);
 }
 
-bool Evictor::EvictGroup() {
+bool Evictor::EvictGroup(const Victims& victims) {
   struct Member {
     NamespacePtr ns;
     BlockKey key;
@@ -315,6 +348,8 @@ bool Evictor::EvictGroup() {
       m.bytes = m.ns->index.MetaAt(*ref).bytes[tier];
       over = m.ns->index.IsOver(*ref, now);
     }
+    // The tier moves it.
+    if (!over && !MayGo(*m.ns, tier, victims)) continue;
     const uint32_t age = UseTicks(member.age);
     if (!over && m.last_use > (now > age ? now - age : 0)) {
       hot.push_back(std::move(m));

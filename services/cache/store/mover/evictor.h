@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "services/cache/store/state/node_context.h"
@@ -25,6 +26,11 @@ struct Victims {
   // Copies of leased blocks, too. A copy that could do without room does not take theirs: readers
   // of more than a tier holds would push each other out.
   bool leased = true;
+  // For whom there will be room: the blocks of its tenant may go, and those of tenants that are not
+  // guaranteed the room that they take. nullptr: only the latter.
+  const TenantRoom* beneficiary = nullptr;
+  // Those of all tenants.
+  bool guaranteed = false;
 };
 
 class CommonGuests;
@@ -46,6 +52,12 @@ class Evictor {
   // taken, and only blocks of the same tenant make some.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, const Victims& victims = {},
                          const RoomFor& room = {}, NamespaceState* own = nullptr);
+  // Room in the tier for extents, which counts for the namespace's tenant from now on. Over its
+  // limit, as many of its own blocks go there as it needs, within the bounds of Reserve in host.
+  // RESOURCE_EXHAUSTED, which names the tenant and the limit: none may go, or these were not
+  // enough. Call it before Reserve.
+  Result<HeldRoom> Hold(const NamespaceState& ns, TierKind tier, std::span<const uint32_t> lengths,
+                        Victims victims = {});
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
   // bytes of the tier that must be free then.
   Result<Extents> ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
@@ -79,8 +91,12 @@ class Evictor {
 
   // Evicts what the persistent tier wants to be rid of together, but for leased blocks and, as far
   // as the tier lets them stay, those that were used since they were written there. A block may go
-  // before what builds on it: that is older still, and goes next. False when nothing went.
-  bool EvictGroup();
+  // before what builds on it: that is older still, and goes next. Only the tenants of `victims`
+  // count. False when nothing went.
+  bool EvictGroup(const Victims& victims = {});
+
+  // Whether the tenant's room in the tier may be taken.
+  static bool MayGo(const NamespaceState& ns, TierKind tier, const Victims& victims);
 
  private:
   Result<Extent> ReserveHost(uint32_t bytes, const Victims& victims, const RoomFor& room,

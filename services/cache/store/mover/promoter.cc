@@ -61,6 +61,13 @@ bool Promoter::StartOne() {
   // before it: without a rest, nobody could write until it is done.
   const uint64_t keep_free =
       route_.target == TierKind::kHost ? context_.tiers.host->GetStats().capacity_bytes / 8 : 0;
+  victims.beneficiary = ns.room().get();
+  auto held = evictor_.Hold(ns, route_.target, lengths, victims);
+  if (!held.ok()) {
+    Transfer::Stop(operation, held.status());
+    return true;
+  }
+  op.held = *std::move(held);
   auto room = evictor_.ReserveAll(route_.target, lengths, keep_free, victims,
                                   evictor_.RoomOf(ns, route_.target),
                                   context_.tiers.Get(route_.target)->divided() ? &ns : nullptr);

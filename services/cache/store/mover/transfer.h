@@ -87,6 +87,7 @@ class Transfer {
   PartPlaces parts;  // Empty: there is nothing to move.
   // In the target, in the order of `parts`. Set before Load, or before Store.
   Extents targets;
+  HeldRoom held;  // For `targets`, until the index counts them.
   // The bytes that Store writes, in the order of `parts`. Loaded may replace them; they stay valid
   // until the end.
   absl::InlinedVector<std::span<const std::byte>, 1> bytes;

@@ -266,8 +266,12 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
   const NamespaceState& ns = *op.move.ns;
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const auto& part : op.bytes) lengths.push_back(static_cast<uint32_t>(part.size()));
+  const Victims victims{.beneficiary = ns.room().get()};
+  auto held = evictor_.Hold(ns, route_.target, lengths);
+  if (!held.ok()) return Transfer::Stop(transfer, held.status());
+  op.held = *std::move(held);
   auto room =
-      evictor_.ReserveAll(route_.target, lengths, 0, {}, evictor_.RoomOf(ns, route_.target));
+      evictor_.ReserveAll(route_.target, lengths, 0, victims, evictor_.RoomOf(ns, route_.target));
   if (!room.ok()) {
     op.too_large = room.status().code() == StatusCode::kInvalidArgument;
     return Transfer::Stop(transfer, room.status());

@@ -69,6 +69,9 @@ namespace cairn::cache {
       "Bytes that a ladder encoded again for the disk, before.")                                   \
   ROW(kCounted, recoded_bytes_out, "cairn_recoded_bytes_total", "form=after",                      \
       "Bytes that a ladder encoded again for the disk, after.")                                    \
+  ROW(kCounted, over_limit, "cairn_over_tenant_limit_total", "",                                   \
+      "Parts that were not stored, and copies that were not made, because their tenant had all "   \
+      "that it may have, and none of its blocks could go.")                                        \
   ROW(kCounted, commits, "cairn_commits_total", "",                                                \
       "Parts that became visible.")                                                                \
   ROW(kCounted, expired_leases, "cairn_expired_leases_total", "",                                  \

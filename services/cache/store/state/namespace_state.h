@@ -17,6 +17,7 @@
 #include "services/cache/store/placement/policies.h"
 #include "services/cache/store/state/ids.h"
 #include "services/cache/store/state/memory_account.h"
+#include "services/cache/store/state/tenant_room.h"
 #include "services/cache/store/state/tiers.h"
 
 namespace cairn::cache {
@@ -43,13 +44,20 @@ class NamespaceState {
   }
   ~NamespaceState() {
     if (total_bytes_ != nullptr) total_bytes_->fetch_sub(counted_bytes_);
+    if (room_ == nullptr) return;
+    for (const TierKind tier : kTiersByRank) room_->Change(tier, 0, counted_room_[tier]);
   }
   NamespaceState(const NamespaceState&) = delete;
   NamespaceState& operator=(const NamespaceState&) = delete;
 
-  // From now on `memory_bytes` counts in `total` too, until the namespace is dropped. Once, before
-  // others see it.
-  void CountIn(std::shared_ptr<std::atomic<uint64_t>> total) { total_bytes_ = std::move(total); }
+  // From now on `memory_bytes` counts in `total` too, and the room of blocks in that of the tenant,
+  // until the namespace is dropped. Once, before others see it.
+  void CountIn(std::shared_ptr<std::atomic<uint64_t>> total, std::shared_ptr<TenantRoom> room) {
+    total_bytes_ = std::move(total);
+    room_ = std::move(room);
+  }
+  // nullptr: nobody counts.
+  const std::shared_ptr<TenantRoom>& room() const { return room_; }
 
   // OK, or why parts can be neither read nor written. Blocks of such a namespace lie on disk only.
   // NamespaceRegistry::Get hands out no namespace of this kind.
@@ -127,8 +135,23 @@ class NamespaceState {
     counted_bytes_ = counts;
   }
 
-  std::shared_ptr<std::atomic<uint64_t>> total_bytes_;  // Constant once others see the namespace.
-  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu) = 0;      // Its part of `total_bytes_`.
+  // A dropped one will be gone soon: its tenant can do nothing to make it go.
+  void PublishRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (room_ == nullptr) return;
+    const bool counts = !dropped.load(std::memory_order_relaxed);
+    for (const TierKind tier : kTiersByRank) {
+      uint64_t now = counts ? index.room_in(tier) : 0;
+      if (counts && tier == TierKind::kHost) now += pending.incomplete_bytes();
+      if (now != counted_room_[tier]) room_->Change(tier, now, counted_room_[tier]);
+      counted_room_[tier] = now;
+    }
+  }
+
+  // Constant once others see the namespace.
+  std::shared_ptr<std::atomic<uint64_t>> total_bytes_;
+  std::shared_ptr<TenantRoom> room_;
+  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu) = 0;     // Its part of `total_bytes_`,
+  ByTier<uint64_t> counted_room_ ABSL_GUARDED_BY(mu);  // and of `room_`.
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 
@@ -162,6 +185,7 @@ class ABSL_SCOPED_LOCKABLE NamespaceLock {
     state_.bytes.store(state_.index.bytes(), kRelaxed);
     state_.incomplete_blocks.store(state_.pending.incomplete_blocks(), kRelaxed);
     state_.PublishMemory();
+    state_.PublishRoom();
   }
 
   NamespaceState& state_;
