@@ -5,7 +5,7 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
+import sys
 import threading
 import time
 
@@ -13,6 +13,9 @@ from conftest import ROOT
 from pod_security import pod_specs
 from rendered_chart import merged, render
 from small_cluster.cluster import SmallCluster
+
+sys.path.insert(0, str(ROOT / "tests/support"))
+import authority  # noqa: E402  (needs the path)
 
 MODEL = ROOT / "tests/data/gguf/kquant.gguf"
 PLAINTEXT = {"tls": {"acceptPlaintextOnTheNetwork": True}}
@@ -206,7 +209,6 @@ def post(release, service, port, path, body):
     return release.cluster.in_client(call)
 
 
-CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 TLS_FILES = [("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key")]
 
 
@@ -221,32 +223,8 @@ def start(chart, folder, programs, scripts=(), **options):
     return Release(chart, cluster)
 
 
-class Authority:
-    """Signs certificates, as an issuer of cert-manager does. `env`: of what makes them.
-    Thread-safe."""
-
-    def __init__(self, folder, env=None):
-        self._folder, self._env = folder, env
-        self._lock = threading.Lock()
-        folder.mkdir(exist_ok=True)
-        self._openssl(
-            "req", "-x509", *CURVE, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca"
-        )
-
-    def make(self, names, uris=(), days=2):
-        """The data of a Secret: a certificate with these names and no others. The files stay in
-        the folder until the next one is made."""
-        texts = [*(f"DNS:{name}" for name in names), *(f"URI:{uri}" for uri in uris)]
-        with self._lock:
-            (self._folder / "names").write_text(f"subjectAltName={','.join(texts)}\n")
-            self._openssl("req", *CURVE, "-keyout", "tls.key", "-out", "tls.csr", "-subj", "/CN=c")
-            self._openssl(
-                *("x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
-                *("-CAcreateserial", "-out", "tls.crt", "-days", str(days)),
-                *("-extfile", "names"),
-            )
-            files = ["ca.crt", "tls.crt", "tls.key"]
-            return {f: (self._folder / f).read_text(encoding="ascii") for f in files}
+class Authority(authority.Authority):
+    """Signs certificates as an issuer of cert-manager does."""
 
     def issue(self, docs):
         """The Secrets of the Certificates among manifests."""
@@ -266,11 +244,6 @@ class Authority:
             return [item for item in text.split(",") if item]
 
         return self.make(items("dns-names"), items("uri-sans"))
-
-    def _openssl(self, *words):
-        subprocess.run(
-            ["openssl", *words], cwd=self._folder, env=self._env, check=True, capture_output=True
-        )
 
 
 def secret(name, data):
