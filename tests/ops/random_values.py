@@ -68,6 +68,9 @@ class Values:
         if "acceptPlaintextOnTheNetwork" in values["tls"]:
             values.get("cache", {}).get("cluster", {}).pop("peerIdentities", None)
             values.pop("auth", None)
+        if auth := values.get("auth"):
+            limits = {"tenants": ["a-*"], "memory": "4GiB", "guaranteed_memory": "1GiB"}
+            auth["limits"] = [limits] * self._random.randrange(3) if auth.get("rules") else []
         # Without one nothing is installed, which tests of its own say.
         if values.get("image", {}).get("repository") == "":
             del values["image"]["repository"]

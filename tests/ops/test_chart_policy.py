@@ -9,6 +9,7 @@ from rendered_chart import ROUTER, TLS, VALUES, WORKER, find, merged, render
 
 OPS = {"identity": "cn:ops", "role": "admin", "tenants": ["*"]}
 RULES = {"auth": {"rules": [OPS]}}
+LIMIT = {"tenants": ["team-*"], "memory": "4GiB", "guaranteed_disk": "1TiB"}
 
 
 def manager(**more):
@@ -77,6 +78,13 @@ def test_workers_may_write_the_tenants_of_their_settings(chart):
     assert found["dns:test-engine", "writer"] == ["chat"]
 
 
+def test_nodes_alone_have_the_limits_of_tenants(chart):
+    docs = render(chart, merged(VALUES["policy"], {"auth": {"limits": [LIMIT]}}))
+    for role in ("cache", "worker", "router"):
+        policy = yaml.safe_load(find(docs, "ConfigMap", f"test-{role}")["data"]["policy.yaml"])
+        assert policy.get("limits") == ([LIMIT] if role == "cache" else None)
+
+
 def test_without_rules_there_is_no_policy(chart):
     for name, values in VALUES.items():
         if name != "policy":
@@ -110,6 +118,10 @@ def test_a_change_of_the_rules_starts_no_pod_again(chart):
         ({**TLS, "auth": {"rules": [{**OPS, "tenants": []}]}}, "tenants"),
         ({**TLS, "auth": {"rules": [{**OPS, "tenants": ["a b"]}]}}, "tenants"),
         ({**TLS, **RULES, "cache": {"config": {"auth": {"policy": "/x"}}}}, "set auth.rules"),
+        ({**TLS, "auth": {"limits": [LIMIT]}}, "auth.limits: got 1, expected auth.rules"),
+        ({**TLS, "auth": {"rules": [OPS], "limits": [{"tenants": ["a"]}]}}, "limits"),
+        ({**TLS, "auth": {"rules": [OPS], "limits": [{**LIMIT, "disk": "1GB"}]}}, "disk"),
+        ({**TLS, "auth": {"rules": [OPS], "limits": [{**LIMIT, "ram": "1GiB"}]}}, "ram"),
     ],
 )
 def test_wrong_rules_are_refused_by_name(chart, values, said):

@@ -49,6 +49,7 @@ SIBLINGS = {
     "extraInitContainers": CONTAINER,
     "ipBlock": {"cidr": "10.0.0.0/8"},
     "rules": {"identity": "cn:a", "role": "reader", "tenants": ["a"]},
+    "limits": {"tenants": ["a"], "memory": "1GiB"},
     "parentRefs": {"name": "gateway"},
 }
 # A text in the form that its value has.
@@ -74,6 +75,10 @@ KEDA = {"autoscaling": {"enabled": True, "keda": {"prometheus": "http://promethe
 MORE = {
     "auth.rules.identity": {"tls": {"adminIdentities": []}},
     "auth.rules.tenants": {"tls": {"adminIdentities": []}},
+    "auth.limits.tenants": {
+        "tls": {"adminIdentities": []},
+        "auth": {"rules": [{"identity": "cn:a", "role": "reader", "tenants": ["a"]}]},
+    },
     "worker.cacheAddress": {"router": {"cacheAddress": "none"}},
     "router.http.tenantHeader": {"router": {"http": {"apiKeysSecret": ""}}},
     "router.autoscaling.keda.prometheus": {"router": KEDA},
@@ -96,6 +101,10 @@ UNTRIED = {
     "router.maxWait": NO_TEXT,
     "connection.settings.save_buffer": NO_TEXT,
     "podMonitor.interval": NO_TEXT,
+    **{
+        f"auth.limits.{size}": NO_TEXT
+        for size in ("memory", "guaranteed_memory", "disk", "guaranteed_disk")
+    },
     "router.engines.events": "its beginning must be one of router.workers: test_chart_router.py",
 }
 

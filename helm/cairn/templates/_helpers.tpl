@@ -86,6 +86,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and .Values.auth.rules (not (include "cairn.hasTls" .)) -}}
 {{- fail (printf "auth.rules: got %d, expected none, because tls.acceptPlaintextOnTheNetwork=true: callers show no certificates" (len .Values.auth.rules)) -}}
 {{- end -}}
+{{- if and .Values.auth.limits (not .Values.auth.rules) -}}
+{{- fail (printf "auth.limits: got %d, expected auth.rules too: without a policy, callers name their tenants themselves" (len .Values.auth.limits)) -}}
+{{- end -}}
 {{- if and .Values.auth.rules $tls.adminIdentities -}}
 {{- fail "tls.adminIdentities: expected none next to auth.rules, whose role admin takes their place" -}}
 {{- end -}}

@@ -46,7 +46,8 @@ The names of a role's pods in their certificates, as JSON. A certificate with a 
 {{- end -}}
 
 {{/*
-The policy of a role's pods: what the chart's own pods need of each other, and the values' rules. Call with
+The policy of a role's pods: what the chart's own pods need of each other, the values' rules, and the limits of
+tenants at nodes. Call with
 (dict "root" $ "role" "cache"). A worker's pods take requests of the router alone, and of those whom the rules name.
 */}}
 {{- define "cairn.policy" -}}
@@ -77,6 +78,10 @@ rules:
 {{- end }}
 {{- end }}
 {{- toYaml $root.Values.auth.rules | nindent 2 }}
+{{- if and (eq .role "cache") $root.Values.auth.limits }}
+limits:
+{{- toYaml $root.Values.auth.limits | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* The key of a role's ConfigMap. It is in no checksum: pods read a changed policy without a restart. */}}
