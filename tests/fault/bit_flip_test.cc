@@ -117,8 +117,11 @@ TEST_F(FaultBitFlipTest, InArenaIsAMiss) {
   // Some lie behind others in a path, and are found only when those are back.
   EXPECT_GT(client_->Stat()->corrupt_blocks, 0u);
   EXPECT_LE(client_->Stat()->corrupt_blocks, *flipped);
-  EXPECT_EQ(*node_->Metric("cairn_checksum_failures_total"),
-            static_cast<double>(client_->Stat()->corrupt_blocks));
+  // What a reader found last may be counted between two looks.
+  const auto least = static_cast<double>(client_->Stat()->corrupt_blocks);
+  const double counted = *node_->Metric("cairn_checksum_failures_total");
+  EXPECT_GE(counted, least);
+  EXPECT_LE(counted, static_cast<double>(client_->Stat()->corrupt_blocks));
   EXPECT_GT(*node_->Metric("cairn_miss_blocks_total", "reason=\"corrupt\""), 0);
   // Removed: they can be written again, and are whole then.
   for (int tries = 0; tries < 12 && ReadAll().missed > 0; ++tries) {
