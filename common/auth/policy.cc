@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "common/config/config.h"
 #include "common/config/yaml_document.h"
@@ -123,21 +124,38 @@ class Reader {
     return *bytes;
   }
 
+  Result<uint64_t> Count(const YAML::Node& node, std::string_view field, uint64_t otherwise) const {
+    if (!node.IsDefined()) return otherwise;
+    CAIRN_ASSIGN_OR_RETURN(const std::string text, Text(node, field));
+    uint64_t count = 0;
+    if (!absl::SimpleAtoi(text, &count)) {
+      return At(node, "{}: got '{}', expected a whole number", field, text);
+    }
+    return count;
+  }
+
   Result<auth::Limits> Limits(const YAML::Node& node, TenantSet* tenants) {
-    CAIRN_ASSIGN_OR_RETURN(
-        const auto fields,
-        Fields<5>(node, "limits",
-                  {"tenants", "memory", "guaranteed_memory", "disk", "guaranteed_disk"}, 1));
+    CAIRN_ASSIGN_OR_RETURN(const auto fields,
+                           Fields<7>(node, "limits",
+                                     {"tenants", "memory", "guaranteed_memory", "disk",
+                                      "guaranteed_disk", "bytes_per_second", "sessions"},
+                                     1));
     CAIRN_ASSIGN_OR_RETURN(*tenants, Tenants(fields[0]));
     auth::Limits limits;
     CAIRN_ASSIGN_OR_RETURN(limits.memory, Bytes(fields[1], "memory", UINT64_MAX));
     CAIRN_ASSIGN_OR_RETURN(limits.guaranteed_memory, Bytes(fields[2], "guaranteed_memory", 0));
     CAIRN_ASSIGN_OR_RETURN(limits.disk, Bytes(fields[3], "disk", UINT64_MAX));
     CAIRN_ASSIGN_OR_RETURN(limits.guaranteed_disk, Bytes(fields[4], "guaranteed_disk", 0));
+    CAIRN_ASSIGN_OR_RETURN(limits.bytes_per_second,
+                           Bytes(fields[5], "bytes_per_second", UINT64_MAX));
+    CAIRN_ASSIGN_OR_RETURN(limits.sessions, Count(fields[6], "sessions", UINT64_MAX));
     if (limits == auth::Limits()) {
       return At(node,
-                "limits: an entry without one, expected memory, disk, guaranteed_memory or "
-                "guaranteed_disk");
+                "limits: an entry without one, expected memory, disk, guaranteed_memory, "
+                "guaranteed_disk, bytes_per_second or sessions");
+    }
+    if (limits.bytes_per_second == 0) {
+      return At(fields[5], "bytes_per_second: got 0, expected at least 1");
     }
     if (limits.guaranteed_memory > limits.memory) {
       return At(fields[2], "guaranteed_memory: got more than memory");

@@ -61,11 +61,13 @@ class Rights {
   std::vector<Grant> grants_;
 };
 
-// The bytes that a tenant may have on a node.
+// The limits of a tenant on a node. Room is in bytes.
 struct Limits {
   uint64_t memory = UINT64_MAX, disk = UINT64_MAX;  // At most.
   // As long as it has no more, others take nothing away from it.
   uint64_t guaranteed_memory = 0, guaranteed_disk = 0;
+  uint64_t bytes_per_second = UINT64_MAX;  // Read and written.
+  uint64_t sessions = UINT64_MAX;          // Open at a time.
   bool operator==(const Limits&) const = default;
 };
 
@@ -81,6 +83,8 @@ struct Limits {
 //       guaranteed_memory: 1GiB
 //       disk: 100GiB
 //       guaranteed_disk: 20GiB
+//       bytes_per_second: 2GiB
+//       sessions: 64
 //
 // A caller may do what all rules grant together that one of its names fits. A peer is one for all
 // tenants. A tenant has the limits of the first entry that names it, by itself: team-a and team-b

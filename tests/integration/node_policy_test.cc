@@ -531,6 +531,16 @@ TEST_F(NodePolicyTest, ATenantHasTheRoomThatThePolicyGivesIt) {
   EXPECT_EQ(stored(*b, of_b), 8u) << "whom no limit names";
   EXPECT_LE(stored(*a, of_a), 2u);
   EXPECT_THAT(Scrape(), HasSubstr("cairn_tenant_room_bytes{tenant=\"a\",tier=\"host\"} 24576"));
+  client::ConnectOptions operators;
+  operators.address = "unix:" + Path("admin.sock");
+  const auto admin = client::ConnectAdmin(operators);
+  ASSERT_OK(admin);
+  const auto listed = (*admin)->ListNamespaces("a", {.deadline = kPatience});
+  ASSERT_OK(listed);
+  ASSERT_EQ(listed->at(0).tenant_room.size(), 1u) << "the node has no disk";
+  EXPECT_EQ(listed->at(0).tenant_room[0].tier, TierKind::kHost);
+  EXPECT_EQ(listed->at(0).tenant_room[0].bytes, 24576u);
+  EXPECT_EQ(listed->at(0).tenant_room[0].most, 30720u);
   // Who has no room for one block is told by whom and why. The session lives: its rights are as
   // before.
   WritePolicy(std::string(kPolicy) + "limits:\n  - {tenants: [a], memory: 4KiB}\n");

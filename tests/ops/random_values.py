@@ -69,7 +69,12 @@ class Values:
             values.get("cache", {}).get("cluster", {}).pop("peerIdentities", None)
             values.pop("auth", None)
         if auth := values.get("auth"):
-            limits = {"tenants": ["a-*"], "memory": "4GiB", "guaranteed_memory": "1GiB"}
+            limits = {
+                "tenants": ["a-*"],
+                "memory": "4GiB",
+                "guaranteed_memory": "1GiB",
+                "sessions": 9,
+            }
             auth["limits"] = [limits] * self._random.randrange(3) if auth.get("rules") else []
         # Without one nothing is installed, which tests of its own say.
         if values.get("image", {}).get("repository") == "":

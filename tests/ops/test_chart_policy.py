@@ -9,7 +9,7 @@ from rendered_chart import ROUTER, TLS, VALUES, WORKER, find, merged, render
 
 OPS = {"identity": "cn:ops", "role": "admin", "tenants": ["*"]}
 RULES = {"auth": {"rules": [OPS]}}
-LIMIT = {"tenants": ["team-*"], "memory": "4GiB", "guaranteed_disk": "1TiB"}
+LIMIT = {"tenants": ["team-*"], "memory": "4GiB", "guaranteed_disk": "1TiB", "sessions": 3}
 
 
 def manager(**more):

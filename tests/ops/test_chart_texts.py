@@ -103,7 +103,10 @@ UNTRIED = {
     "podMonitor.interval": NO_TEXT,
     **{
         f"auth.limits.{size}": NO_TEXT
-        for size in ("memory", "guaranteed_memory", "disk", "guaranteed_disk")
+        for size in (
+            *("memory", "guaranteed_memory", "disk", "guaranteed_disk"),
+            "bytes_per_second",
+        )
     },
     "router.engines.events": "its beginning must be one of router.workers: test_chart_router.py",
 }

@@ -121,8 +121,8 @@ class LightEngine final : public SimulatedEngine,
   cache::EngineStats GetStats() const override { return {}; }
   std::vector<NamespaceInfo> ListNamespaces(std::string_view) const override { return {}; }
   Result<DropResult> DropTenant(std::string_view) override { return None(); }
-  void SetTenantLimits(cache::TenantRooms::LimitsOf) override {}
-  std::vector<std::shared_ptr<const cache::TenantRoom>> GetTenants() const override { return {}; }
+  void SetTenantLimits(cache::NodeTenants::LimitsOf) override {}
+  std::vector<std::shared_ptr<const cache::NodeTenant>> GetTenants() const override { return {}; }
   void BeginDrain() override {}
   bool WaitUnused(TimePoint /*deadline*/) override { return true; }
 

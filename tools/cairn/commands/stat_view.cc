@@ -174,6 +174,7 @@ struct TenantFigures {
   uint64_t host_bytes = 0;
   uint64_t evicted_blocks = 0;
   uint64_t evicted_bytes = 0;
+  std::vector<client::TierRoom> room = {};
 };
 
 std::map<std::string, TenantFigures> ByTenant(std::span<const client::NamespaceInfo> namespaces) {
@@ -187,6 +188,7 @@ std::map<std::string, TenantFigures> ByTenant(std::span<const client::NamespaceI
     tenant.host_bytes = ns.tenant_host_bytes;
     tenant.evicted_blocks += ns.evicted_host_blocks;
     tenant.evicted_bytes += ns.evicted_host_bytes;
+    tenant.room = ns.tenant_room;
   }
   return tenants;
 }
@@ -210,6 +212,36 @@ std::string Tenants(std::span<const client::NamespaceInfo> namespaces, const Ter
   return table.Render(terminal);
 }
 
+// The tenants to which a policy gives limits or guarantees.
+std::string Limits(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+  Table table({{"tenant", Align::kLeft},
+               {"tier", Align::kLeft},
+               {"room", Align::kRight},
+               {"limit", Align::kRight},
+               {"guaranteed", Align::kRight}});
+  bool any = false;
+  for (const auto& [name, tenant] : ByTenant(namespaces)) {
+    for (const client::TierRoom& room : tenant.room) {
+      if (!room.most && room.guaranteed == 0) continue;
+      any = true;
+      table.AddRow({name, std::string(Name(room.tier)), HumanBytes(room.bytes),
+                    room.most ? HumanBytes(*room.most) : "none",
+                    room.guaranteed == 0 ? "" : HumanBytes(room.guaranteed)});
+    }
+  }
+  return any ? table.Render(terminal) : "";
+}
+
+Json RoomJson(std::span<const client::TierRoom> tiers) {
+  Json all = Json::object();
+  for (const client::TierRoom& room : tiers) {
+    all[std::string(Name(room.tier))] = {{"bytes", room.bytes},
+                                         {"limit", room.most ? Json(*room.most) : Json()},
+                                         {"guaranteed", room.guaranteed}};
+  }
+  return all;
+}
+
 Json TenantsJson(std::span<const client::NamespaceInfo> namespaces) {
   Json list = Json::array();
   for (const auto& [name, tenant] : ByTenant(namespaces)) {
@@ -220,7 +252,8 @@ Json TenantsJson(std::span<const client::NamespaceInfo> namespaces) {
                     {"host_blocks", tenant.host_blocks},
                     {"own_host_bytes", tenant.host_bytes},
                     {"evicted_host_blocks", tenant.evicted_blocks},
-                    {"evicted_host_bytes", tenant.evicted_bytes}});
+                    {"evicted_host_bytes", tenant.evicted_bytes},
+                    {"room", RoomJson(tenant.room)}});
   }
   return list;
 }
@@ -236,6 +269,7 @@ std::string StatText(const client::NodeStats& stats,
   out += Totals(stats, terminal);
   out += Misses(stats, terminal);
   out += Tenants(namespaces, terminal);
+  out += Limits(namespaces, terminal);
   out += Namespaces(namespaces, terminal);
   out += Pools(namespaces, terminal);
   out += Learned(namespaces, terminal);

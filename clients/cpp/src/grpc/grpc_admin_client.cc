@@ -36,6 +36,15 @@ class GrpcAdminClient final : public AdminClient {
       info.evicted_host_blocks = in.evicted_host_blocks();
       info.evicted_host_bytes = in.evicted_host_bytes();
       info.tenant_host_bytes = in.tenant_host_bytes();
+      for (const v1::TierRoom& room : in.tenant_room()) {
+        const auto tier = wire::TierFromProto(room.tier());
+        if (!tier) continue;  // One that this version does not know.
+        info.tenant_room.push_back(
+            {.tier = *tier,
+             .bytes = room.bytes(),
+             .most = room.has_most() ? std::optional(room.most()) : std::nullopt,
+             .guaranteed = room.guaranteed()});
+      }
       info.remembered_blocks = in.remembered_blocks();
       info.block_life =
           std::chrono::milliseconds(std::min<uint64_t>(in.block_life_ms(), uint64_t{1} << 40));

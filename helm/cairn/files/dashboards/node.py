@@ -294,10 +294,11 @@ ROWS = [
                 total("cairn_tenant_limit_bytes", "tenant", "tier", legend="limit"),
             ),
             lines(
-                "Stores refused for a tenant's limit",
+                "Refused for a tenant's limits",
                 "ops",
-                "Copies that were not made for it, too.",
-                per_second("cairn_over_tenant_limit_total", legend="over the limit"),
+                "No room: stores, and copies that were not made. Too fast: look-ups and stores.",
+                per_second("cairn_over_tenant_limit_total", legend="no room"),
+                per_second("cairn_over_tenant_pace_total", legend="too fast"),
             ),
             lines(
                 "Index",

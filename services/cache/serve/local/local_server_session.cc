@@ -340,7 +340,7 @@ void LocalServerSession::CountRead(std::span<const shm::PlaceEntry> places,
       if (in(part, shm::PlaceState::kHere)) read[*TierFromCode(part.tier)] += part.bytes;
     }
   }
-  in_place_.CountInPlace(read, 0);
+  in_place_.CountInPlace(options_.session, read, 0);
   LocalStats::Add(services_.stats->read_bytes,
                   std::accumulate(read.begin(), read.end(), uint64_t{0}));
 }
@@ -529,7 +529,7 @@ Status LocalServerSession::Commit(const DecodedSubmission& call, shm::Completion
   }
   shm::CopyOut(ring_.scratch(), call.output, codes.data(), codes.size());
   done->count = call.count;
-  in_place_.CountInPlace({}, written);
+  in_place_.CountInPlace(options_.session, {}, written);
   LocalStats::Add(services_.stats->written_bytes, written);
   return OkStatus();
 }

@@ -10,7 +10,7 @@
 #include "common/metrics/memory_metrics.h"
 #include "common/metrics/statistic_metrics.h"
 #include "services/cache/store/state/memory_account.h"
-#include "services/cache/store/state/tenant_room.h"
+#include "services/cache/store/state/node_tenant.h"
 #include "services/cache/store/tier/disk/disk_tier.h"
 
 namespace cairn::cache {
@@ -142,29 +142,29 @@ void ShowTenants(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
 }
 
 // The tenants that a policy gives limits: those with most room.
-void ShowLimits(std::vector<std::shared_ptr<const TenantRoom>> tenants, Sink& sink) {
-  const auto is_limited = [](const TenantRoom& room, TierKind tier) {
-    return room.most(tier) != UINT64_MAX || room.guaranteed(tier) > 0;
+void ShowLimits(std::vector<std::shared_ptr<const NodeTenant>> tenants, Sink& sink) {
+  const auto is_limited = [](const NodeTenant& tenant, TierKind tier) {
+    return tenant.most(tier) != UINT64_MAX || tenant.guaranteed(tier) > 0;
   };
-  const auto room_of = [](const std::shared_ptr<const TenantRoom>& room) {
-    return room->bytes(TierKind::kHost) + room->bytes(TierKind::kDisk);
+  const auto room_of = [](const std::shared_ptr<const NodeTenant>& tenant) {
+    return tenant->bytes(TierKind::kHost) + tenant->bytes(TierKind::kDisk);
   };
-  std::erase_if(tenants, [&](const auto& room) {
-    return room->tenant() == "other" ||
-           (!is_limited(*room, TierKind::kHost) && !is_limited(*room, TierKind::kDisk));
+  std::erase_if(tenants, [&](const auto& tenant) {
+    return tenant->name() == "other" ||
+           (!is_limited(*tenant, TierKind::kHost) && !is_limited(*tenant, TierKind::kDisk));
   });
   std::ranges::sort(tenants, std::greater(), room_of);
   if (tenants.size() > kShownTenants) tenants.resize(kShownTenants);
-  for (const auto& room : tenants) {
+  for (const auto& tenant : tenants) {
     for (const TierKind tier : {TierKind::kHost, TierKind::kDisk}) {
-      if (!is_limited(*room, tier)) continue;
-      const Labels labels = {{"tenant", room->tenant()}, {"tier", std::string(Name(tier))}};
+      if (!is_limited(*tenant, tier)) continue;
+      const Labels labels = {{"tenant", tenant->name()}, {"tier", std::string(Name(tier))}};
       sink.Gauge("cairn_tenant_room_bytes",
                  "The room of a tenant to which the policy gives limits, in whole pages.", labels,
-                 metrics::Number(room->bytes(tier)));
-      if (room->most(tier) == UINT64_MAX) continue;
+                 metrics::Number(tenant->bytes(tier)));
+      if (tenant->most(tier) == UINT64_MAX) continue;
       sink.Gauge("cairn_tenant_limit_bytes", "The most room that the policy lets the tenant have.",
-                 labels, metrics::Number(room->most(tier)));
+                 labels, metrics::Number(tenant->most(tier)));
     }
   }
 }

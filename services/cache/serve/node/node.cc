@@ -149,12 +149,14 @@ class Node final : public service::Service {
       limits_version_ = version;
       engine_->SetTenantLimits([this](std::string_view tenant) {
         const auth::Limits limits = access_->LimitsOf(tenant);
-        TenantLimits in_tiers;
-        in_tiers.most[TierKind::kHost] = limits.memory;
-        in_tiers.most[TierKind::kDisk] = limits.disk;
-        in_tiers.guaranteed[TierKind::kHost] = limits.guaranteed_memory;
-        in_tiers.guaranteed[TierKind::kDisk] = limits.guaranteed_disk;
-        return in_tiers;
+        TenantLimits here;
+        here.most[TierKind::kHost] = limits.memory;
+        here.most[TierKind::kDisk] = limits.disk;
+        here.guaranteed[TierKind::kHost] = limits.guaranteed_memory;
+        here.guaranteed[TierKind::kDisk] = limits.guaranteed_disk;
+        here.bytes_per_second = limits.bytes_per_second;
+        here.sessions = limits.sessions;
+        return here;
       });
     }
   }

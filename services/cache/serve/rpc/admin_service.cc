@@ -157,6 +157,13 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
           to->set_evicted_host_blocks(info.evicted_host_blocks);
           to->set_evicted_host_bytes(info.evicted_host_bytes);
           to->set_tenant_host_bytes(info.tenant_host_bytes);
+          for (const TierRoom& room : info.tenant_room) {
+            v1::TierRoom* const shown = to->add_tenant_room();
+            shown->set_tier(wire::TierToProto(room.tier));
+            shown->set_bytes(room.bytes);
+            if (room.most) shown->set_most(*room.most);
+            shown->set_guaranteed(room.guaranteed);
+          }
           to->set_remembered_blocks(info.remembered_blocks);
           to->set_block_life_ms(static_cast<uint64_t>(
               std::chrono::duration_cast<std::chrono::milliseconds>(info.block_life).count()));

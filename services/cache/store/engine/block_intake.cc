@@ -47,7 +47,7 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // A block that comes in waits for its copy to disk, or stays pinned until the reader has it:
   // without a rest, nobody could write until then.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  const Victims victims{.leased = false, .beneficiary = ns.room().get()};
+  const Victims victims{.leased = false, .beneficiary = ns.tenant().get()};
   // It counts again as soon as the block is shown: what comes in from sources at a time is bounded.
   const auto held = evictor_.Hold(ns, TierKind::kHost, lengths, victims);
   auto room = held.ok() ? evictor_.ReserveAll(TierKind::kHost, lengths, keep_free, victims,

@@ -106,7 +106,10 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
       return InvalidArgument("field 'client_name': got {} characters, expected 0 to {}",
                              client_name.size(), kMaxClientName);
     }
-    return sessions_.Open(client_name, tenant);
+    return sessions_.Open(client_name, tenant,
+                          tenant.empty() || tenant == kNoTenant
+                              ? nullptr
+                              : context_.registry.tenants().Get(std::string(tenant)));
   }
   void CloseSession(SessionId session) override {
     const SessionTable::Ended ended = sessions_.Close(session);
@@ -190,11 +193,11 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) override {
     return admin_.BumpEpoch(fingerprint);
   }
-  void SetTenantLimits(TenantRooms::LimitsOf limits_of) override {
-    context_.registry.rooms().SetLimits(std::move(limits_of));
+  void SetTenantLimits(NodeTenants::LimitsOf limits_of) override {
+    context_.registry.tenants().SetLimits(std::move(limits_of));
   }
-  std::vector<std::shared_ptr<const TenantRoom>> GetTenants() const override {
-    const auto all = context_.registry.rooms().All();
+  std::vector<std::shared_ptr<const NodeTenant>> GetTenants() const override {
+    const auto all = context_.registry.tenants().All();
     return {all.begin(), all.end()};
   }
 
@@ -257,12 +260,15 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     if (draining_.load()) return Errorf(StatusCode::kUnavailable, "the node is shutting down");
     return writes_.ReserveInPlace(session, fingerprint, parts);
   }
-  void CountInPlace(const ByTier<uint64_t>& read, uint64_t written) override {
+  void CountInPlace(SessionId session, const ByTier<uint64_t>& read, uint64_t written) override {
+    uint64_t bytes = 0;
     for (const TierKind tier : kTiersByRank) {
-      context_.counters.fetched_bytes.Add(read[tier]);
+      bytes += read[tier];
       context_.counters.fetched_from[tier].Add(read[tier]);
     }
-    context_.counters.pushed_bytes.Add(written);
+    context_.counters.fetched_bytes.Add(bytes);
+    context_.counters.pushed_bytes.Add(written);  // They were spent when they were reserved.
+    if (bytes > 0) sessions_.Spend(session, bytes, context_.clock->Now());
   }
 
   PeerEngine* for_peers() override { return this; }

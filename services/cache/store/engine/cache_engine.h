@@ -35,7 +35,7 @@
 #include "services/cache/store/state/events.h"
 #include "services/cache/store/state/flush_request.h"
 #include "services/cache/store/state/ids.h"
-#include "services/cache/store/state/tenant_room.h"
+#include "services/cache/store/state/node_tenant.h"
 #include "services/cache/store/state/tiers.h"
 #include "services/cache/store/tier/tier.h"
 
@@ -286,11 +286,11 @@ class CacheEngine {
   virtual Result<DropResult> DropTenant(std::string_view tenant) = 0;
   virtual Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) = 0;
 
-  // The limits of tenants from now on (tenant_room.h). Call it again when they have changed: who
+  // The limits of tenants from now on (node_tenant.h). Call it again when they have changed: who
   // has more than it may have then gives back blocks as it stores others.
-  virtual void SetTenantLimits(TenantRooms::LimitsOf limits_of) = 0;
+  virtual void SetTenantLimits(NodeTenants::LimitsOf limits_of) = 0;
   // The tenants that have namespaces, in no order.
-  virtual std::vector<std::shared_ptr<const TenantRoom>> GetTenants() const = 0;
+  virtual std::vector<std::shared_ptr<const NodeTenant>> GetTenants() const = 0;
 
   // For sessions on this machine (in_place.h); nullptr where the engine has no such side.
   virtual InPlaceEngine* in_place() { return nullptr; }

@@ -92,9 +92,9 @@ class InPlaceEngine {
   virtual Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
       SessionId session, const Fingerprint& fingerprint,
       std::span<const ReservePartRequest> parts) = 0;
-  // For the statistics: bytes whose places were told to readers, by the tier their match found them
-  // in, and bytes committed in place.
-  virtual void CountInPlace(const ByTier<uint64_t>& read, uint64_t written) = 0;
+  // For the statistics, and the pace of the session's tenant: bytes whose places were told to its
+  // reader, by the tier their match found them in, and bytes committed in place.
+  virtual void CountInPlace(SessionId session, const ByTier<uint64_t>& read, uint64_t written) = 0;
 };
 
 }  // namespace cairn::cache

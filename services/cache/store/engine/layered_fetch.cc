@@ -269,6 +269,7 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
   std::optional<TierKind> tier;
   if (!slot.located) tier = SlowerOf(slot.tier, MatchedTier(slot.block));
   if (checks_ != Checks::kOncePerLease) {  // Else rows are counted.
+    context.Spend(*lease_->ns, entry.length);
     counters.fetched_bytes.Add(entry.length);
     if (tier) counters.fetched_from[*tier].Add(entry.length);
   }

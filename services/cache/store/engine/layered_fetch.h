@@ -54,6 +54,7 @@ class LayeredFetch final : public FetchStream {
   static Result<std::unique_ptr<LayeredFetch>> Start(const FetchServices& services,
                                                      const LeasePtr& lease, Wanted wanted);
   Result<std::optional<Item>> Next(TimePoint deadline) override;
+  const NamespaceState& ns() const { return *lease_->ns; }
   bool lease_ended() const override {
     return lease_->ended.load(std::memory_order_acquire) != MissReason::kNone;
   }

@@ -154,6 +154,25 @@ bool NamespaceAdmin::GiveBack(NamespacePtr ns) {
   return true;
 }
 
+namespace {
+
+std::vector<TierRoom> RoomOf(const NamespaceState& ns, const Tiers& tiers) {
+  std::vector<TierRoom> all;
+  const NodeTenant* const tenant = ns.tenant().get();
+  if (tenant == nullptr) return all;
+  for (const TierKind tier : kTiersByRank) {
+    if (tiers.Get(tier) == nullptr) continue;
+    const uint64_t most = tenant->most(tier);
+    all.push_back({.tier = tier,
+                   .bytes = tenant->bytes(tier),
+                   .most = most == UINT64_MAX ? std::nullopt : std::optional(most),
+                   .guaranteed = tenant->guaranteed(tier)});
+  }
+  return all;
+}
+
+}  // namespace
+
 std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
   std::vector<NamespaceInfo> list;
   const auto all = s_.context->registry.All();
@@ -182,6 +201,7 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
                     .evicted_host_blocks = ns->evicted_blocks[kHost].load(kRelaxed),
                     .evicted_host_bytes = ns->evicted_bytes[kHost].load(kRelaxed),
                     .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant)),
+                    .tenant_room = RoomOf(*ns, s_.context->tiers),
                     .learned = learned ? std::move(learned->groups) : std::vector<LearnedGroup>(),
                     .remembered_blocks = learned ? learned->remembered_blocks : 0,
                     .block_life = ns->life(),

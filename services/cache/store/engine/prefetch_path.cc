@@ -33,6 +33,7 @@ Result<PrefetchOutcome> PrefetchPath::Take(const PrefetchRequest& request) {
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(request.session));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint, tenant));
+  CAIRN_RETURN_IF_ERROR(context_.CheckPace(*ns));
   const Duration lasts = request.needed_in + context_.options.prefetch_grace;
   const TimePoint end = context_.clock->Now() + lasts;
   const uint32_t last_use = context_.UseTicksAt(end);

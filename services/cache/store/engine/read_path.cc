@@ -123,6 +123,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckMatch(request));
   CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(request.session));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint, tenant));
+  CAIRN_RETURN_IF_ERROR(context_.CheckPace(*ns));
   if (request.joint.asked()) {
     CAIRN_RETURN_IF_ERROR(CheckQuestion(ns->spec.layout, request.joint, request.keys.size()));
   }

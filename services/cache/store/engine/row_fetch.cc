@@ -127,6 +127,7 @@ Status RowFetch::Gather(const FetchedSlice& slice) {
     services_.context->counters.fetched_rows.Add(group.rows());
   }
   Counters& counters = services_.context->counters;
+  services_.context->Spend(slices_->ns(), bytes);
   counters.fetched_bytes.Add(bytes);
   if (slice.tier) counters.fetched_from[*slice.tier].Add(bytes);
   return OkStatus();

@@ -42,6 +42,7 @@ Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
                          CheckTtl("ttl", ttl, context_.options.default_reservation_ttl,
                                   context_.options.max_reservation_ttl));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint, tenant));
+  CAIRN_RETURN_IF_ERROR(context_.CheckPace(*ns));
   const TimePoint deadline = context_.clock->Now() + lifetime;
   std::vector<Result<ReservationId>> results;
   results.reserve(parts.size());
@@ -58,6 +59,7 @@ Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
   CAIRN_ASSIGN_OR_RETURN(const std::string tenant, sessions_.TenantOf(session));
   CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint, tenant));
+  CAIRN_RETURN_IF_ERROR(context_.CheckPace(*ns));
   const RoomFor room{evictor_.RoomOf(*ns).owner, Lending::kLent};
   if (room.owner == kCommon) {
     return Errorf(StatusCode::kFailedPrecondition, "tenant '{}' has no session on this machine",
@@ -170,8 +172,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
     leave();
     return held.status();
   }
-  const auto extent =
-      evictor_.Reserve(TierKind::kHost, length, {.beneficiary = ns->room().get()}, room, ns.get());
+  const auto extent = evictor_.Reserve(TierKind::kHost, length, {.beneficiary = ns->tenant().get()},
+                                       room, ns.get());
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(taken);
     leave();
@@ -204,6 +206,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
     leave();
     return id.status();
   }
+  context_.Spend(*ns, part.bytes);
   return PlacedReservation{*id, extent->id};
 }
 

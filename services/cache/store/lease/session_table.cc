@@ -60,14 +60,25 @@ Status SessionTable::NoSession(SessionId session) const {
   return Errorf(StatusCode::kNotFound, "field 'session_id': no open session {}", session);
 }
 
-Result<SessionId> SessionTable::Open(std::string_view name, std::string_view tenant) {
+Result<SessionId> SessionTable::Open(std::string_view name, std::string_view tenant,
+                                     std::shared_ptr<NodeTenant> counted) {
   MutexLock lock(mu_);
   if (sessions_.size() >= max_sessions_) {
     return Errorf(StatusCode::kResourceExhausted, "sessions: {} are open, the limit is {}",
                   sessions_.size(), max_sessions_);
   }
+  if (counted != nullptr) {
+    const uint64_t open = counted->sessions.load(std::memory_order_relaxed);
+    if (open >= counted->most_sessions()) {
+      return Errorf(StatusCode::kResourceExhausted,
+                    "sessions: {} of tenant '{}' are open, its limit is {} (the policy's limits)",
+                    open, tenant, counted->most_sessions());
+    }
+    counted->sessions.fetch_add(1, std::memory_order_relaxed);
+  }
   const SessionId id = next_id_++;
   Session& session = sessions_[id];
+  session.counted = std::move(counted);
   session.name = std::string(name);
   session.tenant = std::string(tenant);
   return id;
@@ -86,8 +97,19 @@ SessionTable::Ended SessionTable::Close(SessionId session) {
     due_reservations_.erase({owned.deadline, session, id});
     ended.reservations.push_back(std::move(owned.object));
   }
+  if (const auto& counted = it->second.counted; counted != nullptr) {
+    counted->sessions.fetch_sub(1, std::memory_order_relaxed);
+  }
   sessions_.erase(it);
   return ended;
+}
+
+void SessionTable::Spend(SessionId session, uint64_t bytes, TimePoint now) const {
+  MutexLock lock(mu_);
+  const auto it = sessions_.find(session);
+  if (it != sessions_.end() && it->second.counted != nullptr) {
+    it->second.counted->pace.Spend(bytes, now);
+  }
 }
 
 Status SessionTable::Check(SessionId session) const {

@@ -135,14 +135,19 @@ class SessionTable {
   SessionTable(size_t max_sessions, size_t max_leases_per_session)
       : max_sessions_(max_sessions), max_leases_(max_leases_per_session) {}
 
-  // `tenant`: the only one that the session may use. Empty: any.
-  Result<SessionId> Open(std::string_view name, std::string_view tenant);
+  // `tenant`: the only one that the session may use. Empty: any. `counted`: the tenant that the
+  // session counts for, if any. RESOURCE_EXHAUSTED: too many are open, in all or for this tenant.
+  Result<SessionId> Open(std::string_view name, std::string_view tenant,
+                         std::shared_ptr<NodeTenant> counted = nullptr);
   Ended Close(SessionId session);
   // NOT_FOUND unless it is open.
   Status Check(SessionId session) const;
   // The tenant that the session named; empty: it may use all. NOT_FOUND unless it is open.
   // PERMISSION_DENIED: it has kNoTenant.
   Result<std::string> TenantOf(SessionId session) const;
+  // The session's tenant has read or written the bytes. No effect if it is not open, or counts for
+  // none.
+  void Spend(SessionId session, uint64_t bytes, TimePoint now) const;
 
   // NOT_FOUND: the session is gone. RESOURCE_EXHAUSTED: it has too many.
   Result<LeaseId> AddLease(SessionId session, LeasePtr lease, TimePoint deadline);
@@ -179,6 +184,7 @@ class SessionTable {
   struct Session {
     std::string name;
     std::string tenant;  // Empty: it named none.
+    std::shared_ptr<NodeTenant> counted;
     absl::flat_hash_map<LeaseId, Owned<LeasePtr>> leases;
     absl::flat_hash_map<ReservationId, Owned<ReservationPtr>> reservations;
   };

@@ -149,7 +149,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
                                uint64_t below, uint64_t limit, uint64_t* budget) {
   HostTier* const host = context_.tiers.host;
   const RoomFor room{evictor_.RoomOf(ns).owner, Lending::kSealed, /*grow=*/false};
-  const Victims victims{.used_before = below, .leased = false, .beneficiary = ns.room().get()};
+  const Victims victims{.used_before = below, .leased = false, .beneficiary = ns.tenant().get()};
   uint64_t wanted = 0;
   for (const uint32_t length : lengths) wanted += HostRoom(length);
   if (wanted > kMaxMovedBytes) return {};

@@ -50,13 +50,13 @@ Result<HeldRoom> Evictor::Hold(const NamespaceState& ns, TierKind tier,
   uint64_t bytes = 0;
   for (const uint32_t length : lengths) bytes += HostRoom(length);
   victims.guaranteed = true;  // Its own.
-  const std::shared_ptr<TenantRoom>& room = ns.room();
-  const auto of_tenant = [&room](const NamespaceState& other, uint64_t) {
-    return other.room() == room;
+  const std::shared_ptr<NodeTenant>& tenant = ns.tenant();
+  const auto of_tenant = [&tenant](const NamespaceState& other, uint64_t) {
+    return other.tenant() == tenant;
   };
   uint64_t evicted = 0;
   for (int blocks = 0;; ++blocks) {
-    if (auto held = HeldRoom::Take(room, tier, bytes)) return *std::move(held);
+    if (auto held = HeldRoom::Take(tenant, tier, bytes)) return *std::move(held);
     if (blocks < kBlocksPerReserve || evicted < kBytesPerByte * bytes) {
       const uint64_t freed = EvictLowestOf(tier, victims, of_tenant);
       evicted += freed;
@@ -66,7 +66,7 @@ Result<HeldRoom> Evictor::Hold(const NamespaceState& ns, TierKind tier,
     return Errorf(StatusCode::kResourceExhausted,
                   "{} tier: tenant '{}' has {} bytes and wants {} more, its limit is {} (the "
                   "policy's limits), and none of its blocks can go now",
-                  Name(tier), room->tenant(), room->bytes(tier), bytes, room->most(tier));
+                  Name(tier), tenant->name(), tenant->bytes(tier), bytes, tenant->most(tier));
   }
 }
 
@@ -79,7 +79,10 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, const Victims& vi
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (groups && (EvictOver(tier, victims.leased, std::nullopt) > 0 || EvictGroup(victims))) {
+    // The tier writes what stays of a group a second time. If the oldest blocks are those that must
+    // stay, each copy that wants room would have another group of them written.
+    if (groups && (EvictOver(tier, victims.leased, std::nullopt) > 0 ||
+                   (OldestMayGo(tier, victims) && EvictGroup(victims)))) {
       continue;
     }
     if (!EvictOne(tier, victims)) return extent;
@@ -205,9 +208,17 @@ uint64_t Evictor::EvictLowest(TierKind tier, const Victims& victims,
 }
 
 bool Evictor::MayGo(const NamespaceState& ns, TierKind tier, const Victims& victims) {
-  const TenantRoom* const room = ns.room().get();
-  return room == nullptr || victims.guaranteed || room == victims.beneficiary ||
-         !room->IsGuaranteed(tier);
+  const NodeTenant* const tenant = ns.tenant().get();
+  return tenant == nullptr || victims.guaranteed || tenant == victims.beneficiary ||
+         !tenant->IsGuaranteed(tier);
+}
+
+bool Evictor::OldestMayGo(TierKind tier, const Victims& victims) const {
+  Victims all = victims;
+  all.guaranteed = true;
+  const auto any = [](const NamespaceState&, uint64_t) { return true; };
+  const NamespacePtr oldest = FindLowest(tier, all, any).first;
+  return oldest != nullptr && MayGo(*oldest, tier, victims);
 }
 
 template <typename May>

@@ -28,7 +28,7 @@ struct Victims {
   bool leased = true;
   // For whom there will be room: the blocks of its tenant may go, and those of tenants that are not
   // guaranteed the room that they take. nullptr: only the latter.
-  const TenantRoom* beneficiary = nullptr;
+  const NodeTenant* beneficiary = nullptr;
   // Those of all tenants.
   bool guaranteed = false;
 };
@@ -112,6 +112,8 @@ class Evictor {
   template <typename May>
   std::pair<NamespacePtr, uint64_t> FindLowest(TierKind tier, const Victims& victims,
                                                const May& may) const;
+  // Whether the tenants of `victims` let the block go that ranks lowest in the tier.
+  bool OldestMayGo(TierKind tier, const Victims& victims) const;
   // EvictLowest of the namespaces for which `may(namespace, rank)` is true.
   template <typename May>
   uint64_t EvictLowestOf(TierKind tier, const Victims& victims, May&& may);

@@ -61,7 +61,7 @@ bool Promoter::StartOne() {
   // before it: without a rest, nobody could write until it is done.
   const uint64_t keep_free =
       route_.target == TierKind::kHost ? context_.tiers.host->GetStats().capacity_bytes / 8 : 0;
-  victims.beneficiary = ns.room().get();
+  victims.beneficiary = ns.tenant().get();
   auto held = evictor_.Hold(ns, route_.target, lengths, victims);
   if (!held.ok()) {
     Transfer::Stop(operation, held.status());

@@ -39,6 +39,9 @@ struct WriteBack::Operation final : Transfer {
   MemoryCharge memory;  // For `copied`.
   std::vector<std::string> records;
   bool too_large = false;  // For the target: another attempt will not help.
+  // Its tenant may have no more in the target, and what it has there cannot go. Others' flushes
+  // must not wait for that.
+  bool over_limit = false;
   UnwrittenBlocks::Failure failure;
 };
 
@@ -266,9 +269,12 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
   const NamespaceState& ns = *op.move.ns;
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const auto& part : op.bytes) lengths.push_back(static_cast<uint32_t>(part.size()));
-  const Victims victims{.beneficiary = ns.room().get()};
+  const Victims victims{.beneficiary = ns.tenant().get()};
   auto held = evictor_.Hold(ns, route_.target, lengths);
-  if (!held.ok()) return Transfer::Stop(transfer, held.status());
+  if (!held.ok()) {
+    op.over_limit = true;
+    return Transfer::Stop(transfer, held.status());
+  }
   op.held = *std::move(held);
   auto room =
       evictor_.ReserveAll(route_.target, lengths, 0, victims, evictor_.RoomOf(ns, route_.target));
@@ -298,7 +304,7 @@ WriteBack::Ended WriteBack::Leave(Operation& op, const Status& status) {
   // In the source, of bytes that no encoder wrote.
   std::optional<uint64_t> bad_extent = op.copied.bad_extent();
   if (unreadable && !op.loaded()) bad_extent = op.parts[0].extent[route_.source];
-  const bool hopeless = op.copied.unencodable() || op.too_large;
+  const bool hopeless = op.copied.unencodable() || op.too_large || op.over_limit;
   if (!status.ok()) {
     const bool for_room = status.code() == StatusCode::kResourceExhausted;
     op.failure = blocks_.Fail(op.block(), op.sequence, for_room);
@@ -369,7 +375,7 @@ void WriteBack::Finish(Operation& op) {
       waited = blocks_.Park(op.block(), op.sequence);
       break;
     case Ended::kHopeless:  // No failure of this disk, and not tried again.
-      CountGivenUp(op, status);
+      if (!op.over_limit) CountGivenUp(op, status);
       waited = blocks_.End(op.block(), op.sequence);
       break;
     case Ended::kCorrupt:

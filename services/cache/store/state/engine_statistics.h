@@ -72,6 +72,9 @@ namespace cairn::cache {
   ROW(kCounted, over_limit, "cairn_over_tenant_limit_total", "",                                   \
       "Parts that were not stored, and copies that were not made, because their tenant had all "   \
       "that it may have, and none of its blocks could go.")                                        \
+  ROW(kCounted, over_pace, "cairn_over_tenant_pace_total", "",                                     \
+      "Calls that were refused because their tenant had read and written all that its rate gives " \
+      "it.")                                                                                       \
   ROW(kCounted, commits, "cairn_commits_total", "",                                                \
       "Parts that became visible.")                                                                \
   ROW(kCounted, expired_leases, "cairn_expired_leases_total", "",                                  \

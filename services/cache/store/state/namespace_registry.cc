@@ -77,7 +77,7 @@ Result<NamespaceRegistry::Opened> NamespaceRegistry::Open(
   const auto next = next_generation_.find(fingerprint);
   NamespacePtr state = make(next == next_generation_.end() ? 1 : next->second);
   state->last_use = ++uses_;
-  state->CountIn(index_bytes_, rooms_.Get(tenant));
+  state->CountIn(index_bytes_, tenants_.Get(tenant));
   by_fingerprint_.emplace(fingerprint, state);
   ++by_tenant_[tenant];
   Rebuild();
@@ -109,7 +109,7 @@ bool NamespaceRegistry::Replace(const NamespacePtr& old, NamespacePtr next) {
   if (it == by_fingerprint_.end() || it->second != old) return false;
   if (next != nullptr) {
     next->last_use = old->last_use;
-    next->CountIn(index_bytes_, rooms_.Get(next->spec.tenant));
+    next->CountIn(index_bytes_, tenants_.Get(next->spec.tenant));
     it->second = std::move(next);
   } else {
     by_fingerprint_.erase(it);

@@ -36,9 +36,9 @@ class NamespaceRegistry {
   // All namespaces that exist now. Cheap: the list is shared, and made again only when a namespace
   // comes or goes.
   std::shared_ptr<const List> All() const;
-  // The room of the tenants that have namespaces.
-  TenantRooms& rooms() { return rooms_; }
-  const TenantRooms& rooms() const { return rooms_; }
+  // The tenants that have namespaces or sessions.
+  NodeTenants& tenants() { return tenants_; }
+  const NodeTenants& tenants() const { return tenants_; }
   // Memory of the blocks of all of them, without what is dropped. Takes no walk over them.
   uint64_t IndexBytes() const { return index_bytes_->load(std::memory_order_relaxed); }
 
@@ -73,7 +73,7 @@ class NamespaceRegistry {
   // A namespace may outlive the registry.
   const std::shared_ptr<std::atomic<uint64_t>> index_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);
-  TenantRooms rooms_;
+  NodeTenants tenants_;
   mutable Mutex mu_;
   absl::flat_hash_map<Fingerprint, NamespacePtr> by_fingerprint_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<Fingerprint, uint64_t> next_generation_ ABSL_GUARDED_BY(mu_);

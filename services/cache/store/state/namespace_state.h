@@ -17,7 +17,7 @@
 #include "services/cache/store/placement/policies.h"
 #include "services/cache/store/state/ids.h"
 #include "services/cache/store/state/memory_account.h"
-#include "services/cache/store/state/tenant_room.h"
+#include "services/cache/store/state/node_tenant.h"
 #include "services/cache/store/state/tiers.h"
 
 namespace cairn::cache {
@@ -44,20 +44,20 @@ class NamespaceState {
   }
   ~NamespaceState() {
     if (total_bytes_ != nullptr) total_bytes_->fetch_sub(counted_bytes_);
-    if (room_ == nullptr) return;
-    for (const TierKind tier : kTiersByRank) room_->Change(tier, 0, counted_room_[tier]);
+    if (tenant_ == nullptr) return;
+    for (const TierKind tier : kTiersByRank) tenant_->Change(tier, 0, counted_room_[tier]);
   }
   NamespaceState(const NamespaceState&) = delete;
   NamespaceState& operator=(const NamespaceState&) = delete;
 
   // From now on `memory_bytes` counts in `total` too, and the room of blocks in that of the tenant,
   // until the namespace is dropped. Once, before others see it.
-  void CountIn(std::shared_ptr<std::atomic<uint64_t>> total, std::shared_ptr<TenantRoom> room) {
+  void CountIn(std::shared_ptr<std::atomic<uint64_t>> total, std::shared_ptr<NodeTenant> tenant) {
     total_bytes_ = std::move(total);
-    room_ = std::move(room);
+    tenant_ = std::move(tenant);
   }
   // nullptr: nobody counts.
-  const std::shared_ptr<TenantRoom>& room() const { return room_; }
+  const std::shared_ptr<NodeTenant>& tenant() const { return tenant_; }
 
   // OK, or why parts can be neither read nor written. Blocks of such a namespace lie on disk only.
   // NamespaceRegistry::Get hands out no namespace of this kind.
@@ -137,21 +137,21 @@ class NamespaceState {
 
   // A dropped one will be gone soon: its tenant can do nothing to make it go.
   void PublishRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (room_ == nullptr) return;
+    if (tenant_ == nullptr) return;
     const bool counts = !dropped.load(std::memory_order_relaxed);
     for (const TierKind tier : kTiersByRank) {
       uint64_t now = counts ? index.room_in(tier) : 0;
       if (counts && tier == TierKind::kHost) now += pending.incomplete_bytes();
-      if (now != counted_room_[tier]) room_->Change(tier, now, counted_room_[tier]);
+      if (now != counted_room_[tier]) tenant_->Change(tier, now, counted_room_[tier]);
       counted_room_[tier] = now;
     }
   }
 
   // Constant once others see the namespace.
   std::shared_ptr<std::atomic<uint64_t>> total_bytes_;
-  std::shared_ptr<TenantRoom> room_;
+  std::shared_ptr<NodeTenant> tenant_;
   uint64_t counted_bytes_ ABSL_GUARDED_BY(mu) = 0;     // Its part of `total_bytes_`,
-  ByTier<uint64_t> counted_room_ ABSL_GUARDED_BY(mu);  // and of `room_`.
+  ByTier<uint64_t> counted_room_ ABSL_GUARDED_BY(mu);  // and of `tenant_`.
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 

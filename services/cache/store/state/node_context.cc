@@ -70,6 +70,18 @@ Status NodeContext::CheckOwner(const NamespaceState& ns, const BlockKey& key, co
                 part.extent[tier], record.key.Hex(), key.Hex());
 }
 
+Status NodeContext::CheckPace(const NamespaceState& ns) {
+  const NodeTenant* const tenant = ns.tenant().get();
+  if (tenant == nullptr || tenant->pace.rate() == TenantPace::kNoLimit) return OkStatus();
+  const Duration debt = tenant->pace.Debt(clock->Now());
+  if (debt <= Duration(0)) return OkStatus();
+  counters.over_pace.Add();
+  return Errorf(StatusCode::kResourceExhausted,
+                "tenant '{}' has read and written what its limit of {} bytes a second gives it "
+                "(the policy's limits), try again in {:.3f} s",
+                tenant->name(), tenant->pace.rate(), Seconds(debt));
+}
+
 int64_t NodeContext::UnixSecondsNow() const {
   return options.unix_seconds != nullptr ? options.unix_seconds()
                                          : static_cast<int64_t>(std::time(nullptr));

@@ -42,6 +42,15 @@ struct NodeContext {
   uint64_t MapBytes() const {
     return tiers.persistent == nullptr ? 0 : tiers.persistent->MapBytes();
   }
+  // RESOURCE_EXHAUSTED: the namespace's tenant has read and written so much lately that it may
+  // begin nothing new. Says for how long.
+  Status CheckPace(const NamespaceState& ns);
+  // Bytes of the namespace were read or reserved for a session.
+  void Spend(const NamespaceState& ns, uint64_t bytes) const {
+    if (ns.tenant() != nullptr && ns.tenant()->pace.rate() != TenantPace::kNoLimit) {
+      ns.tenant()->pace.Spend(bytes, clock->Now());
+    }
+  }
   // Called under the namespace's lock.
   void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
                const std::optional<BlockKey>& parent = std::nullopt, uint32_t pool = 0);

@@ -145,6 +145,11 @@ TEST(PolicyTest, EachErrorNamesTheLineTheFieldAndWhatWasExpected) {
       {all + "limits:\n  - tenants: [a]\n", "6", {"limits: an entry without one"}},
       {all + "limits:\n  - tenants: [a]\n    memory: much\n", "7", {"memory: ", "'much'"}},
       {all + "limits:\n  - tenants: [a]\n    memory: -1\n", "7", {"memory: ", "'-1'"}},
+      {all + "limits:\n  - tenants: [a]\n    bytes_per_second: 0\n",
+       "7",
+       {"bytes_per_second: got 0"}},
+      {all + "limits:\n  - tenants: [a]\n    sessions: many\n", "7", {"sessions: ", "'many'"}},
+      {all + "limits:\n  - tenants: [a]\n    sessions: -1\n", "7", {"sessions: ", "'-1'"}},
       {all + "limits:\n  - tenants: [a]\n    ram: 1GiB\n", "7", {"got 'ram'", "guaranteed_disk"}},
       {all + "limits:\n  - tenants: [a]\n    memory: 1\n    guaranteed_memory: 2\n",
        "8",
@@ -167,12 +172,16 @@ TEST(PolicyTest, ATenantHasTheLimitsOfTheFirstEntryThatNamesIt) {
   const auto policy = Policy::Parse(
       "rules:\n  - {identity: cn:a, role: writer, tenants: [a]}\n"
       "limits:\n"
-      "  - {tenants: [team-x], memory: 1KiB, guaranteed_memory: 512}\n"
+      "  - {tenants: [team-x], memory: 1KiB, guaranteed_memory: 512, bytes_per_second: 2MiB, "
+      "sessions: 3}\n"
       "  - {tenants: [a, team-*], memory: 4GiB, disk: 1.5GiB, guaranteed_disk: 1GiB}\n"
       "  - {tenants: [\"*\"], disk: 0}\n",
       "policy.yaml");
   ASSERT_OK(policy);
-  EXPECT_EQ((*policy)->LimitsOf("team-x"), (Limits{.memory = 1024, .guaranteed_memory = 512}));
+  EXPECT_EQ(
+      (*policy)->LimitsOf("team-x"),
+      (Limits{
+          .memory = 1024, .guaranteed_memory = 512, .bytes_per_second = 2 << 20, .sessions = 3}));
   const Limits second{.memory = 4ull << 30, .disk = 3ull << 29, .guaranteed_disk = 1ull << 30};
   EXPECT_EQ((*policy)->LimitsOf("a"), second);
   EXPECT_EQ((*policy)->LimitsOf("team-y"), second);

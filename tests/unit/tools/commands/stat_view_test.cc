@@ -166,5 +166,22 @@ TEST(StatViewTest, FiguresAreSummedByTenant) {
   EXPECT_THAT(StatText(SomeStats(), list, {}), HasSubstr("evicted from RAM"));
 }
 
+TEST(StatViewTest, LimitsOfTenantsAreShown) {
+  std::vector<client::NamespaceInfo> list(2);
+  list[0].spec.tenant = "free";
+  list[0].tenant_room = {{.tier = TierKind::kHost, .bytes = 123}};
+  EXPECT_THAT(StatText(SomeStats(), list, {}), Not(HasSubstr("guaranteed")));
+  list[1].spec.tenant = "team";
+  list[1].tenant_room = {{.tier = TierKind::kHost, .bytes = 3 << 20, .most = 4 << 20},
+                         {.tier = TierKind::kDisk, .bytes = 5 << 20, .guaranteed = 6 << 20}};
+  EXPECT_THAT(StatText(SomeStats(), list, {}),
+              AllOf(HasSubstr("guaranteed"), HasSubstr("4.0 MiB"), HasSubstr("6.0 MiB")));
+  const Json tenants = StatJson(SomeStats(), list)["tenants"];
+  EXPECT_EQ(tenants[0]["room"]["host"]["bytes"], 123);
+  EXPECT_TRUE(tenants[0]["room"]["host"]["limit"].is_null());
+  EXPECT_EQ(tenants[1]["room"]["host"]["limit"], 4 << 20);
+  EXPECT_EQ(tenants[1]["room"]["disk"]["guaranteed"], 6 << 20);
+}
+
 }  // namespace
 }  // namespace cairn::cli

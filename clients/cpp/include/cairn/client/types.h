@@ -35,6 +35,7 @@ using cairn::OpenedNamespace;
 using cairn::PrefetchOutcome;
 using cairn::SliceInfo;
 using cairn::TierKind;
+using cairn::TierRoom;
 using cairn::TierRun;
 using cairn::TierStat;
 

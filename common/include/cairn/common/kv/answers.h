@@ -92,6 +92,14 @@ struct PoolBlocks {
   uint64_t bytes = 0;
 };
 
+// The room of a tenant in a tier, in whole pages, and what a policy says of it.
+struct TierRoom {
+  TierKind tier = TierKind::kHost;
+  uint64_t bytes = 0;
+  std::optional<uint64_t> most = {};  // nullopt: no limit.
+  uint64_t guaranteed = 0;            // Others take nothing away from this much.
+};
+
 struct NamespaceInfo {
   // With an empty layout if this version does not know the layout's kind of values.
   NamespaceSpec spec = {};
@@ -105,6 +113,8 @@ struct NamespaceInfo {
   uint64_t evicted_host_bytes = 0;
   // For the whole tenant: memory of the host tier that only its blocks use.
   uint64_t tenant_host_bytes = 0;
+  // For the whole tenant: in each tier that there is.
+  std::vector<TierRoom> tenant_room = {};
   // Empty: the policy learns nothing, or has too few blocks for it.
   std::vector<LearnedGroup> learned = {};
   // Blocks that left, but whose group the policy still knows.

@@ -146,6 +146,11 @@ class FakeTier final : public PersistentTier {
     group_keep_bytes_ = keep_bytes;
     group_age_ = age;
   }
+  // How often NextVictims named some.
+  size_t victim_groups() const {
+    MutexLock lock(mu_);
+    return victim_groups_;
+  }
   // As a scrubber would.
   void ReportDamage(const Extent& extent) {
     std::string record;
@@ -295,7 +300,10 @@ class FakeTier final : public PersistentTier {
       if (!stored.written || id <= last_victim_) continue;
       group.members.push_back({{id, stored.length}, stored.record, group_age_});
     }
-    if (!group.members.empty()) last_victim_ = group.members.back().extent.id;
+    if (!group.members.empty()) {
+      last_victim_ = group.members.back().extent.id;
+      ++victim_groups_;
+    }
     return group;
   }
   void SetDamageListener(DamageListener listener) override {
@@ -494,6 +502,7 @@ class FakeTier final : public PersistentTier {
   Fault meta_fault_ ABSL_GUARDED_BY(mu_);
   int corrupt_reads_ ABSL_GUARDED_BY(mu_) = 0;
   size_t group_size_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t victim_groups_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t group_keep_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::nanoseconds group_age_ ABSL_GUARDED_BY(mu_){0};
   uint64_t last_victim_ ABSL_GUARDED_BY(mu_) = 0;

@@ -212,8 +212,8 @@ class FakeEngine final : public CacheEngine {
     return changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(60),
                              predicate);
   }
-  void SetTenantLimits(TenantRooms::LimitsOf) override {}
-  std::vector<std::shared_ptr<const TenantRoom>> GetTenants() const override { return {}; }
+  void SetTenantLimits(NodeTenants::LimitsOf) override {}
+  std::vector<std::shared_ptr<const NodeTenant>> GetTenants() const override { return {}; }
 
   mutable Mutex mu;
   CondVar changed;

@@ -55,9 +55,17 @@ class TenantLimitsTest : public EngineTest {
   }
   uint64_t BlocksOf(const std::string& tenant, TierKind tier) const {
     for (const auto& room : engine_->GetTenants()) {
-      if (room->tenant() == tenant) return room->bytes(tier) / Room();
+      if (room->name() == tenant) return room->bytes(tier) / Room();
     }
     return 0;
+  }
+  Result<MatchResult> Look(SessionId session) {
+    const std::vector<BlockKey> keys = TestKeys(1, 1);
+    MatchRequest request;
+    request.session = session;
+    request.fingerprint = ns_;
+    request.keys = keys;
+    return engine_->Match(request);
   }
   bool Has(uint64_t n) {
     const MatchResult match = Match({TestKey(n)});
@@ -163,6 +171,21 @@ TEST_F(TenantLimitsTest, ALimitOfTheDiskHoldsThere) {
   EXPECT_EQ(BlocksOf("a", TierKind::kHost), 20u);
 }
 
+TEST_F(TenantLimitsTest, ATenantThatMayHaveNothingOnDiskHoldsUpNobodysFlush) {
+  StartWithDisk(true);
+  Limit("a", TierKind::kDisk, 0);
+  Be("a");
+  Store(1, 5);
+  Be("b");
+  Store(1000, 1004);
+  Flush();
+  EXPECT_EQ(BlocksOf("a", TierKind::kDisk), 0u);
+  EXPECT_EQ(BlocksOf("b", TierKind::kDisk), 5u);
+  EXPECT_EQ(engine_->GetStats().over_limit, 5u);
+  EXPECT_EQ(engine_->GetStats().failed_copies, 0u) << "the disk is sound";
+  EXPECT_EQ(engine_->GetStats().unflushed_bytes, 0u) << "nobody tries again";
+}
+
 TEST_F(TenantLimitsTest, TheRoomIsCountedAgainAfterARestart) {
   StartWithDisk(true);
   Be("a");
@@ -225,6 +248,31 @@ TEST_F(TenantLimitsTest, GuaranteedRoomOnDiskStays) {
   EXPECT_LE(BlocksOf("a", TierKind::kDisk), 10u);
 }
 
+// The tier writes what stays of a group a second time. It must not write blocks that are guaranteed
+// again and again, for copies of others that find no room.
+TEST_F(TenantLimitsTest, GroupsAreAskedForOnlyIfTheOldestBlocksMayGo) {
+  StartWithDisk(true, 64, 32);
+  disk_->GroupVictims(4, 0, std::chrono::seconds(10));
+  Guarantee("a", TierKind::kDisk, 1000);
+  Be("a");
+  Store(1, 30);
+  Flush();
+  ASSERT_EQ(BlocksOf("a", TierKind::kDisk), 30u);
+  Be("b");
+  Store(1000, 1029);
+  for (int i = 0; i < 100; ++i) {
+    clock_.Advance(std::chrono::milliseconds(100));
+    engine_->Tick();
+  }
+  EXPECT_EQ(BlocksOf("a", TierKind::kDisk), 30u);
+  EXPECT_LE(BlocksOf("b", TierKind::kDisk), 10u) << "there is no more room";
+  EXPECT_EQ(disk_->victim_groups(), 0u);
+  Be("a");
+  Store(101, 104);
+  Flush();
+  EXPECT_GT(disk_->victim_groups(), 0u) << "its own may go";
+}
+
 TEST_F(TenantLimitsTest, WhatIsDroppedCountsNoLonger) {
   StartWithDisk(false);
   Limit("a", TierKind::kHost, 8);
@@ -235,6 +283,88 @@ TEST_F(TenantLimitsTest, WhatIsDroppedCountsNoLonger) {
   Be("a");
   Store(1, 8);
   EXPECT_EQ(BlocksOf("a", TierKind::kHost), 8u);
+}
+
+TEST_F(TenantLimitsTest, NamespacesAreListedWithTheRoomOfTheirTenant) {
+  StartWithDisk(true);
+  Limit("a", TierKind::kHost, 8);
+  Guarantee("a", TierKind::kDisk, 3);
+  Be("a");
+  Store(1, 5);
+  Flush();
+  Be("b");
+  const auto room = [this](const std::string& tenant) {
+    return engine_->ListNamespaces(tenant).at(0).tenant_room;
+  };
+  ASSERT_EQ(room("a").size(), 2u) << "there is no GPU";
+  for (const TierRoom& tier : room("a")) {
+    EXPECT_EQ(tier.bytes, 5 * Room());
+    const bool host = tier.tier == TierKind::kHost;
+    EXPECT_EQ(tier.most, host ? std::optional(8 * Room()) : std::nullopt);
+    EXPECT_EQ(tier.guaranteed, host ? 0 : 3 * Room());
+  }
+  for (const TierRoom& tier : room("b")) EXPECT_EQ(tier.bytes, 0u);
+}
+
+TEST_F(TenantLimitsTest, WhatIsReadAndStoredTooFastIsRefusedUntilItsTimeHasCome) {
+  StartWithDisk(false);
+  Be("a");
+  Store(1, 4);
+  const uint64_t block = TestPart(spec_.layout, 1, Whole()).size();
+  limits_["a"].bytes_per_second = 10 * block;
+  SetLimits();
+  clock_.Advance(std::chrono::seconds(2));
+  // A second's bytes are there, in any mixture.
+  for (uint64_t n = 11; n <= 14; ++n) ASSERT_OK(EngineTest::Store(n, std::nullopt)) << n;
+  for (uint64_t n = 1; n <= 4; ++n) EXPECT_EQ(ServeAndVerify(n, n), 1u) << n;
+  for (uint64_t n = 15; n <= 17; ++n) ASSERT_OK(EngineTest::Store(n, std::nullopt)) << n;
+  const auto refused = Look(session_);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(refused.status()), HasSubstr("tenant 'a'"));
+  EXPECT_THAT(Message(refused.status()), HasSubstr("try again in 0.0"));
+  EXPECT_EQ(EngineTest::Store(20, std::nullopt).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine_->Prefetch({.session = session_, .fingerprint = ns_, .keys = TestKeys(1, 1)})
+                .status()
+                .code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine_->GetStats().over_pace, 3u);
+  const std::string a = "a";
+  Be("b");
+  Store(100, 110);
+  Be(a);
+  clock_.Advance(std::chrono::milliseconds(100));
+  EXPECT_OK(EngineTest::Store(20, std::nullopt));
+}
+
+TEST_F(TenantLimitsTest, WhatIsReadInPlaceCountsForThePace) {
+  StartWithDisk(false);
+  limits_["a"].bytes_per_second = 1000;
+  SetLimits();
+  Be("a");
+  const auto session = engine_->OpenSession("in place", "a");
+  ASSERT_OK(session);
+  ByTier<uint64_t> read;
+  read[TierKind::kHost] = 3000;
+  engine_->in_place()->CountInPlace(*session, read, 0);
+  const auto refused = Look(*session);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_OK(Look(*session));
+}
+
+TEST_F(TenantLimitsTest, ATenantHasNoMoreSessionsThanItMay) {
+  StartWithDisk(false);
+  limits_["a"].sessions = 2;
+  SetLimits();
+  const auto first = engine_->OpenSession("1", "a"), second = engine_->OpenSession("2", "a");
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  const auto third = engine_->OpenSession("3", "a");
+  EXPECT_EQ(third.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(third.status()), HasSubstr("2 of tenant 'a' are open, its limit is 2"));
+  EXPECT_OK(engine_->OpenSession("4", "b"));
+  engine_->CloseSession(*first);
+  EXPECT_OK(engine_->OpenSession("5", "a"));
 }
 
 TEST_F(TenantLimitsTest, PromotionsToHostKeepToTheLimit) {

@@ -1,4 +1,4 @@
-#include "services/cache/store/state/tenant_room.h"
+#include "services/cache/store/state/node_tenant.h"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ TenantLimits Most(uint64_t bytes) {
   return limits;
 }
 
-TEST(TenantRoomTest, ItGivesNoMoreThanTheLimit) {
-  const auto room = std::make_shared<TenantRoom>("a");
+TEST(NodeTenantTest, ItGivesNoMoreThanTheLimit) {
+  const auto room = std::make_shared<NodeTenant>("a");
   room->SetLimits(Most(100));
   auto first = HeldRoom::Take(room, kHost, 60);
   ASSERT_TRUE(first);
@@ -32,8 +32,8 @@ TEST(TenantRoomTest, ItGivesNoMoreThanTheLimit) {
   EXPECT_FALSE(HeldRoom::Take(room, kHost, UINT64_MAX));
 }
 
-TEST(TenantRoomTest, ALimitThatIsTooLowForWhatIsThereGivesNothing) {
-  const auto room = std::make_shared<TenantRoom>("a");
+TEST(NodeTenantTest, ALimitThatIsTooLowForWhatIsThereGivesNothing) {
+  const auto room = std::make_shared<NodeTenant>("a");
   room->Change(kHost, 500, 0);
   room->SetLimits(Most(100));
   EXPECT_FALSE(HeldRoom::Take(room, kHost, 1));
@@ -41,8 +41,8 @@ TEST(TenantRoomTest, ALimitThatIsTooLowForWhatIsThereGivesNothing) {
   EXPECT_TRUE(HeldRoom::Take(room, kHost, 50));
 }
 
-TEST(TenantRoomTest, HeldRoomMovesAndIsGivenBackOnce) {
-  const auto room = std::make_shared<TenantRoom>("a");
+TEST(NodeTenantTest, HeldRoomMovesAndIsGivenBackOnce) {
+  const auto room = std::make_shared<NodeTenant>("a");
   HeldRoom one = *HeldRoom::Take(room, kHost, 10);
   HeldRoom other = *HeldRoom::Take(room, kHost, 5);
   other = std::move(one);
@@ -54,8 +54,8 @@ TEST(TenantRoomTest, HeldRoomMovesAndIsGivenBackOnce) {
   EXPECT_TRUE(HeldRoom::Take(nullptr, kHost, UINT64_MAX)) << "nobody counts";
 }
 
-TEST(TenantRoomTest, RoomIsGuaranteedUpToItsEnd) {
-  TenantRoom room("a");
+TEST(NodeTenantTest, RoomIsGuaranteedUpToItsEnd) {
+  NodeTenant room("a");
   EXPECT_FALSE(room.IsGuaranteed(kHost));
   TenantLimits limits;
   limits.guaranteed[kHost] = 100;
@@ -67,8 +67,8 @@ TEST(TenantRoomTest, RoomIsGuaranteedUpToItsEnd) {
   EXPECT_FALSE(room.IsGuaranteed(kHost));
 }
 
-TEST(TenantRoomTest, ThreadsTogetherStayWithinTheLimit) {
-  const auto room = std::make_shared<TenantRoom>("a");
+TEST(NodeTenantTest, ThreadsTogetherStayWithinTheLimit) {
+  const auto room = std::make_shared<NodeTenant>("a");
   room->SetLimits(Most(1000));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -83,8 +83,8 @@ TEST(TenantRoomTest, ThreadsTogetherStayWithinTheLimit) {
   EXPECT_EQ(room->bytes(kHost), 0u);
 }
 
-TEST(TenantRoomsTest, ATenantHasOneRoomAsLongAsSomebodyHasIt) {
-  TenantRooms rooms;
+TEST(NodeTenantsTest, ATenantHasOneRoomAsLongAsSomebodyHasIt) {
+  NodeTenants rooms;
   auto one = rooms.Get("a");
   EXPECT_EQ(rooms.Get("a"), one);
   EXPECT_NE(rooms.Get("b"), one);
@@ -94,8 +94,8 @@ TEST(TenantRoomsTest, ATenantHasOneRoomAsLongAsSomebodyHasIt) {
   EXPECT_EQ(rooms.Get("a")->bytes(kHost), 0u);
 }
 
-TEST(TenantRoomsTest, LimitsHoldForThoseThatAreThereAndThoseThatCome) {
-  TenantRooms rooms;
+TEST(NodeTenantsTest, LimitsHoldForThoseThatAreThereAndThoseThatCome) {
+  NodeTenants rooms;
   const auto before = rooms.Get("a");
   rooms.SetLimits([](std::string_view tenant) { return Most(tenant == "a" ? 10 : 20); });
   EXPECT_EQ(before->most(kHost), 10u);
@@ -105,8 +105,8 @@ TEST(TenantRoomsTest, LimitsHoldForThoseThatAreThereAndThoseThatCome) {
 }
 
 // Strangers who open namespaces of many tenants, one after the other, must not make it grow.
-TEST(TenantRoomsTest, ThoseThatNobodyHasAreForgotten) {
-  TenantRooms rooms;
+TEST(NodeTenantsTest, ThoseThatNobodyHasAreForgotten) {
+  NodeTenants rooms;
   const auto kept = rooms.Get("kept");
   for (int i = 0; i < 10'000; ++i) rooms.Get("tenant" + std::to_string(i));
   EXPECT_EQ(rooms.All().size(), 1u);
