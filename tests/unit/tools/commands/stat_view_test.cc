@@ -175,7 +175,7 @@ TEST(StatViewTest, LimitsOfTenantsAreShown) {
   list[1].tenant_room = {{.tier = TierKind::kHost, .bytes = 3 << 20, .most = 4 << 20},
                          {.tier = TierKind::kDisk, .bytes = 5 << 20, .guaranteed = 6 << 20}};
   EXPECT_THAT(StatText(SomeStats(), list, {}),
-              AllOf(HasSubstr("guaranteed"), HasSubstr("4.0 MiB"), HasSubstr("6.0 MiB")));
+              AllOf(HasSubstr("guaranteed"), HasSubstr("4.00 MiB"), HasSubstr("6.00 MiB")));
   const Json tenants = StatJson(SomeStats(), list)["tenants"];
   EXPECT_EQ(tenants[0]["room"]["host"]["bytes"], 123);
   EXPECT_TRUE(tenants[0]["room"]["host"]["limit"].is_null());
