@@ -65,7 +65,7 @@ Result<HeldRoom> Evictor::Hold(const NamespaceState& ns, TierKind tier,
     context_.counters.over_limit.Add();
     return Errorf(StatusCode::kResourceExhausted,
                   "{} tier: tenant '{}' has {} bytes and wants {} more, its limit is {} (the "
-                  "policy's limits), and none of its blocks can go now",
+                  "policy's limits), and too few of its blocks can go now",
                   Name(tier), tenant->name(), tenant->bytes(tier), bytes, tenant->most(tier));
   }
 }
